@@ -1,0 +1,92 @@
+# All set-up is here: Python and make are enough. `make` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+NOTEBOOKS := $(wildcard notebooks/*.py)
+
+# Say less about devices that are not there, and say things in order.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+export PYTHONUNBUFFERED ?= 1
+# pip reads these for the isolated build of the package itself.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# What a target installs: extras of the package, and more. Each has a stamp file in
+# the environment, so that nothing is installed twice.
+EXTRAS_demo := tensorflow,plots
+ALSO_demo := pandas
+EXTRAS_test := tensorflow,data,plots,tune,dev
+EXTRAS_backends := jax,torch
+EXTRAS_docs := tensorflow,notebooks,docs
+
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.SECONDARY:
+.PHONY: help demo test test-backends check notebooks notebooks-check docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
+	$(BIN)/python scripts/demo.py
+
+test: $(VENV)/.test ## all tests, on TensorFlow
+	KERAS_BACKEND=tensorflow $(PYTEST)
+
+test-backends: $(VENV)/.test $(VENV)/.backends ## all tests, on JAX and on torch
+	KERAS_BACKEND=jax $(PYTEST)
+	KERAS_BACKEND=torch $(PYTEST)
+
+check: $(VENV)/.test ## lint, format, floors and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
+	$(call run-notebooks,notebooks)
+
+notebooks-check: $(VENV)/.docs ## run the notebooks, leaving the tree as it is
+	$(call run-notebooks,build/notebooks)
+
+docs: $(VENV)/.docs ## build the site in docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean: ## remove what the targets made, the environment included
+	rm -rf $(VENV) build dist docs/_build docs/notebooks
+	rm -rf .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt \
+	    -e ".[$(EXTRAS_$*)]" $(ALSO_$*)
+	touch $@
+
+# What TensorFlow's C++ says about devices stays out of the output, and so does what
+# differs from run to run.
+NBCONVERT := $(BIN)/jupyter-nbconvert --to notebook --inplace --execute \
+    --log-level WARN \
+    --ExecutePreprocessor.kernel_name=python3 \
+    --ExecutePreprocessor.timeout=1200 \
+    --ExecutePreprocessor.record_timing=False \
+    --ExecutePreprocessor.extra_arguments=--IPKernelApp.capture_fd_output=False
+
+# $(call run-notebooks,folder): every notebooks/*.py becomes a notebook with output.
+define run-notebooks
+@mkdir -p $(1)
+@set -e; for script in $(NOTEBOOKS); do \
+    echo "running $$script"; \
+    notebook="$(1)/$$(basename "$$script" .py).ipynb"; \
+    $(BIN)/jupytext --quiet --update --to ipynb --output "$$notebook" "$$script"; \
+    $(NBCONVERT) "$$notebook"; \
+done
+endef

@@ -1,0 +1,28 @@
+"""Every test starts from the same backend, seed and drawing surface."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each worker keeps to one core: threads of several would fight for them.
+    for name in (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "TF_NUM_INTEROP_THREADS",
+        "TF_NUM_INTRAOP_THREADS",
+    ):
+        os.environ.setdefault(name, "1")
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """Seed Python, NumPy and the backend before each test."""
+    # Here, and not above: only the workers need a backend, not what starts them.
+    import keras
+
+    keras.utils.set_random_seed(0)

@@ -1,0 +1,68 @@
+"""Importing the package imports Keras, NumPy and the backend in use: no more."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+BACKENDS = ("tensorflow", "jax", "torch")
+EXTRAS = (
+    "importlib_resources",
+    "matplotlib",
+    "optuna",
+    "pandas",
+    "tensorflow_datasets",
+)
+
+# Runs in a process of its own: argv holds the modules that are not to be found.
+# Keras and its backend may look for some of them and do without; the package may
+# not even look.
+PROGRAM = """
+import importlib, pkgutil, sys
+
+looked_for = []
+
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1:]:
+            looked_for.append(name)
+            return None
+        return self.finder.find_spec(name, path, target)
+
+
+sys.meta_path[:] = map(Hiding, sys.meta_path)
+
+import keras
+
+looked_for.clear()
+
+import dselectk_keras
+
+for module in pkgutil.walk_packages(dselectk_keras.__path__, "dselectk_keras."):
+    importlib.import_module(module.name)
+assert not looked_for, f"import dselectk_keras looked for {looked_for}"
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_import_needs_no_extra_and_no_other_backend(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    blocked = [*EXTRAS, *(other for other in BACKENDS if other != backend)]
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *blocked],
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
