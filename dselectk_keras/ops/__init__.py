@@ -1,0 +1,23 @@
+"""Equations as pure functions on tensors: float32 inside, any Keras backend."""
+
+from dselectk_keras.ops.binary_codes import binary_codes
+from dselectk_keras.ops.coefficient_of_variation import coefficient_of_variation
+from dselectk_keras.ops.entropy import entropy
+from dselectk_keras.ops.keep_top_k import keep_top_k
+from dselectk_keras.ops.mix import mix
+from dselectk_keras.ops.selector_product import selector_product
+from dselectk_keras.ops.smooth_step import smooth_step
+from dselectk_keras.ops.softmax import softmax
+from dselectk_keras.ops.top_k_probability import top_k_probability
+
+__all__ = [
+    "binary_codes",
+    "coefficient_of_variation",
+    "entropy",
+    "keep_top_k",
+    "mix",
+    "selector_product",
+    "smooth_step",
+    "softmax",
+    "top_k_probability",
+]

@@ -1,0 +1,40 @@
+"""Keep the k largest logits."""
+
+from keras import ops
+
+
+def keep_top_k(logits, k):
+    r"""Keep the k largest logits and send the others to minus infinity.
+
+    $$
+    \mathrm{KeepTopK}(v, k)_i =
+    \begin{cases} v_i & v_i \text{ is among the } k \text{ largest of } v \\
+    -\infty & \text{otherwise} \end{cases}
+    $$
+
+    so that a softmax of the result has exactly $k$ non-zeros. Of equal logits the
+    first ones are kept. Gradients reach the kept logits only.
+
+    Args:
+        logits: Tensor `(..., n)`.
+        k: How many to keep; `n` or more keeps all.
+
+    Returns:
+        A float32 tensor of the shape of `logits`.
+
+    Example:
+        >>> np.asarray(keep_top_k([3.0, 1.0, 2.0], k=2)).tolist()
+        [3.0, -inf, 2.0]
+
+    Reference:
+        Shazeer et al., "Outrageously Large Neural Networks" (ICLR 2017),
+        Equation 5.
+    """
+    logits = ops.cast(logits, "float32")
+    n = logits.shape[-1]
+    if k >= n:
+        return logits
+    # Not top_k: which of equal logits it returns is up to the backend.
+    kept = ops.argsort(-logits, axis=-1)[..., :k]
+    mask = ops.sum(ops.one_hot(kept, n), axis=-2) > 0
+    return ops.where(mask, logits, -float("inf"))

@@ -1,0 +1,36 @@
+"""The smooth-step function."""
+
+from keras import ops
+
+
+def smooth_step(x, gamma=1.0):
+    r"""A cubic S-curve that reaches 0 and 1 exactly, at the ends of a band.
+
+    $$
+    S(x) = u^2 (3 - 2u), \qquad
+    u = \min\bigl(1, \max(0, x / \gamma + 1/2)\bigr)
+    $$
+
+    Written in $x$, the middle piece is
+    $-\frac{2}{\gamma^3} x^3 + \frac{3}{2\gamma} x + \frac12$. The factored form
+    keeps every value inside [0, 1] and every derivative finite in float32.
+
+    Args:
+        x: Tensor of any shape.
+        gamma: Width of the band in which the curve is neither 0 nor 1; a number
+            or a scalar tensor. As it goes to 0 the curve becomes a step.
+
+    Returns:
+        A float32 tensor of the shape of `x`, with values in [0, 1].
+
+    Example:
+        >>> np.asarray(smooth_step([-0.5, 0.0, 0.25, 0.5])).tolist()
+        [0.0, 0.5, 0.84375, 1.0]
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Equation 4.
+    """
+    x = ops.cast(x, "float32")
+    gamma = ops.maximum(ops.cast(gamma, "float32"), 1e-7)
+    u = ops.clip(x / gamma + 0.5, 0.0, 1.0)
+    return u * u * (3.0 - 2.0 * u)

@@ -1,0 +1,52 @@
+"""Importance regularizer."""
+
+import keras
+from keras import ops
+
+from dselectk_keras.ops import coefficient_of_variation
+from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class ImportanceRegularizer(ScheduledRegularizer):
+    r"""Balances how much weight the experts get over a batch.
+
+    $$
+    w \, \mathrm{CV}\Bigl(\sum_x p_x\Bigr)
+    $$
+
+    or, with `squared`, its square's. With several gates the terms are summed.
+
+    Args:
+        weight: $w$: a number, a schedule, or a callable of the number of calls.
+        squared: Whether to square the coefficient of variation, as Shazeer et al.
+            do.
+
+    Call arguments:
+        inputs: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
+
+    Returns:
+        A float32 scalar.
+
+    Example:
+        >>> float(ImportanceRegularizer(0.5)([[1.0, 0.0], [1.0, 0.0]]))
+        0.5
+
+    Reference:
+        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
+        Experts", Section 3; Shazeer et al. (ICLR 2017), Equations 6 and 7.
+    """
+
+    def __init__(self, weight, squared=False):
+        super().__init__(weight)
+        self.squared = squared
+
+    def term(self, inputs):
+        """The coefficient of variation of the batch's sums, or its square."""
+        importance = ops.sum(ops.cast(inputs, "float32"), axis=0)
+        variation = coefficient_of_variation(importance)
+        return ops.sum(ops.square(variation) if self.squared else variation)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "squared": self.squared}

@@ -1,0 +1,45 @@
+"""Load regularizer."""
+
+import keras
+from keras import ops
+
+from dselectk_keras.ops import coefficient_of_variation
+from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class LoadRegularizer(ScheduledRegularizer):
+    r"""Balances how many examples the experts get over a batch.
+
+    $$
+    w \, \mathrm{CV}\Bigl(\sum_x P(x)\Bigr)^2
+    $$
+
+    where $P_i(x)$ is the probability that a noisy gate sends $x$ to expert $i$
+    (see `ops.top_k_probability`). With several gates the terms are summed.
+
+    Args:
+        weight: $w$: a number, a schedule, or a callable of the number of calls.
+
+    Call arguments:
+        inputs: Tensor `(batch, n)` or `(batch, g, n)` of those probabilities.
+
+    Returns:
+        A float32 scalar.
+
+    Example:
+        >>> float(LoadRegularizer(0.5)([[1.0, 0.0], [1.0, 0.0]]))
+        0.5
+
+    Reference:
+        Shazeer et al., "Outrageously Large Neural Networks" (ICLR 2017),
+        Equations 10 and 11.
+    """
+
+    def __init__(self, weight):
+        super().__init__(weight)
+
+    def term(self, inputs):
+        """The squared coefficient of variation of the batch's loads."""
+        load = ops.sum(ops.cast(inputs, "float32"), axis=0)
+        return ops.sum(ops.square(coefficient_of_variation(load)))

@@ -1,0 +1,138 @@
+"""Numbers that change over training: schedules, and the counters that drive them.
+
+A schedule is any `keras.optimizers.schedules.LearningRateSchedule`: Keras' own
+decays, or `Ramp`, which moves between two values and stays there.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.utils import revive
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class Ramp(keras.optimizers.schedules.LearningRateSchedule):
+    r"""A value that moves from one number to another between two steps.
+
+    With $t = \mathrm{clip}\bigl((\mathrm{step} - a) / (b - a), 0, 1\bigr)$ the
+    value is $v_0 + t (v_1 - v_0)$ for a linear ramp and $v_0 (v_1 / v_0)^t$ for an
+    exponential one. Before $a$ it is $v_0$, after $b$ it stays at $v_1$.
+
+    Args:
+        initial_value: The value $v_0$ up to step `begin`.
+        final_value: The value $v_1$ from step `end` on.
+        end: The step $b$ at which the ramp ends.
+        begin: The step $a$ at which the ramp begins.
+        kind: `"exponential"`, for two positive values, or `"linear"`.
+
+    Example:
+        >>> entropy_weight = Ramp(1e-3, 1e-1, end=100)
+        >>> round(float(entropy_weight(50)), 6)
+        0.01
+    """
+
+    def __init__(self, initial_value, final_value, end, begin=0, kind="exponential"):
+        super().__init__()
+        if kind not in {"exponential", "linear"}:
+            raise ValueError(
+                f'`kind` must be "exponential" or "linear". Received: kind={kind!r}.'
+            )
+        if kind == "exponential" and not min(initial_value, final_value) > 0:
+            raise ValueError(
+                "An exponential ramp needs two positive values. Received: "
+                f"initial_value={initial_value}, final_value={final_value}. "
+                'Pass kind="linear" to reach 0.'
+            )
+        if not 0 <= begin < end:
+            raise ValueError(
+                "A ramp needs 0 <= begin < end, counted in steps. "
+                f"Received: begin={begin}, end={end}."
+            )
+        self.initial_value = initial_value
+        self.final_value = final_value
+        self.end = end
+        self.begin = begin
+        self.kind = kind
+
+    def __call__(self, step):
+        """The value at `step`."""
+        step = ops.cast(step, "float32")
+        t = ops.clip((step - self.begin) / (self.end - self.begin), 0.0, 1.0)
+        if self.kind == "linear":
+            return self.initial_value + t * (self.final_value - self.initial_value)
+        ratio = ops.cast(self.final_value / self.initial_value, "float32")
+        return self.initial_value * ops.power(ratio, t)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            "initial_value": self.initial_value,
+            "final_value": self.final_value,
+            "end": self.end,
+            "begin": self.begin,
+            "kind": self.kind,
+        }
+
+
+class ScheduledValue:
+    """A number or schedule together with the counter of the calls that drive it.
+
+    The counter is an integer that lives outside the dtype policy: it neither
+    overflows nor stalls in half precision.
+
+    Args:
+        value: A number, a `LearningRateSchedule`, or a callable of the call count.
+        name: What the number is called in errors.
+    """
+
+    def __init__(self, value, name):
+        value = revive(value)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number and not callable(value):
+            raise ValueError(
+                f"`{name}` must be a number, a "
+                "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
+                f"or a callable of the number of calls. Received: {name}={value!r}."
+            )
+        self.value = value
+        self.name = name
+        self.num_calls = keras.Variable(
+            0, dtype="int", trainable=False, name=f"{name}_calls"
+        )
+
+    def advance(self):
+        """Count one call."""
+        self.num_calls.assign_add(1)
+
+    def __call__(self) -> Any:
+        """The number at the present count."""
+        if callable(self.value):
+            # The callable may be arithmetic on floats, as in the original release.
+            return self.value(ops.cast(self.num_calls, "float32"))
+        return self.value
+
+    def serialize(self):
+        """The number, or the config of the schedule.
+
+        A bare function cannot be found again when a model is loaded, so it is
+        refused here rather than lost.
+        """
+        value = self.value
+        if not callable(value):
+            return value
+        function = getattr(value, "__name__", type(value).__name__)
+        savable = hasattr(value, "get_config") or (
+            hasattr(value, "__name__")
+            and keras.saving.get_registered_name(value) != function
+        )
+        if not savable:
+            raise ValueError(
+                f"`{self.name}` is a bare function ({function!r}), which cannot be "
+                "saved. Pass a number, a "
+                "`keras.optimizers.schedules.LearningRateSchedule` such as "
+                "`dselectk_keras.Ramp`, or register the function with "
+                "`keras.saving.register_keras_serializable`."
+            )
+        return keras.saving.serialize_keras_object(value)

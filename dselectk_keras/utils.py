@@ -1,0 +1,43 @@
+"""Small things that several floors need."""
+
+from typing import Any
+
+import keras
+
+
+def check_count(name, value):
+    """Refuse a setting that is not a positive integer.
+
+    Args:
+        name: The setting's name, for the error.
+        value: Its value.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}."
+        )
+
+
+def revive(value) -> Any:
+    """The object that a serialized config stands for; anything else as it is."""
+    if isinstance(value, dict) and "class_name" in value:
+        return keras.saving.deserialize_keras_object(value)
+    return value
+
+
+def with_name(kwargs, prefix):
+    """Layer arguments with a name as Keras makes them, from a prefix of ours.
+
+    Keras' own would be `mm_o_e` for `MMoE`.
+
+    Args:
+        kwargs: Arguments of `keras.Layer`, with or without a name.
+        prefix: The name of the first such layer.
+
+    Returns:
+        The arguments, with a name.
+    """
+    if kwargs.get("name"):
+        return kwargs
+    number = keras.backend.get_uid(prefix)
+    return {**kwargs, "name": prefix if number == 1 else f"{prefix}_{number - 1}"}

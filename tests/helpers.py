@@ -1,0 +1,119 @@
+"""What tests need from a backend: gradients, of functions and of weights."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def numpy(tensor):
+    """A tensor as a NumPy array of its own, cut off from its gradients."""
+    return np.array(ops.convert_to_numpy(tensor))
+
+
+def numbers(size, *, seed=0, scale=1.0):
+    """Float32 numbers from a normal distribution, the same at every call."""
+    draws = np.random.default_rng(seed).normal(size=size)
+    return (scale * draws).astype("float32")
+
+
+def gradient(function, *arrays):
+    """Gradients of the sum of `function(*arrays)` with respect to each array.
+
+    A single array gives its gradient alone, several give a list.
+    """
+    variables = [keras.Variable(np.asarray(array), dtype="float32") for array in arrays]
+    _, gradients = value_and_gradients(
+        lambda: [ops.sum(function(*map(ops.convert_to_tensor, variables)))], variables
+    )
+    return gradients[0] if len(gradients) == 1 else gradients
+
+
+def value_and_gradients(compute, variables, state=()):
+    """The values of `compute()`, and gradients of the first of them.
+
+    Args:
+        compute: A function of nothing that returns a list of tensors, a scalar
+            first. It may call layers; the losses they add are in `layer.losses`.
+        variables: The `keras.Variable`s to take gradients by.
+        state: Further variables, that `compute` changes.
+
+    Returns:
+        A list of arrays, and a list of arrays: zeros where nothing depends on the
+        variable.
+    """
+    return differentiated(compute, variables, state)()
+
+
+def differentiated(compute, variables, state=()):
+    """A function that does `value_and_gradients` at each call, compiled once by JAX.
+
+    Variables whose values change between the calls must be in `variables` or
+    `state`.
+    """
+    make = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+    run = make[keras.backend.backend()](compute, variables, state)
+
+    def convert():
+        values, gradients = run()
+        return [numpy(value) for value in values], [
+            np.zeros(variable.shape, "float32") if gradient is None else numpy(gradient)
+            for variable, gradient in zip(variables, gradients, strict=True)
+        ]
+
+    return convert
+
+
+def _tensorflow(compute, variables, state):
+    import tensorflow as tf
+
+    def run():
+        with tf.GradientTape() as tape:
+            values = compute()
+        return values, tape.gradient(values[0], [v.value for v in variables])
+
+    return run
+
+
+def _torch(compute, variables, state):
+    import torch
+
+    def run():
+        values = compute()
+        if not values[0].requires_grad:
+            return values, [None] * len(variables)
+        return values, torch.autograd.grad(
+            values[0], [v.value for v in variables], allow_unused=True
+        )
+
+    return run
+
+
+def _jax(compute, variables, state):
+    import jax
+
+    def pure(inputs, state_inputs):
+        mapping = [
+            *zip(variables, inputs, strict=True),
+            *zip(state, state_inputs, strict=True),
+        ]
+        with keras.StatelessScope(mapping, collect_losses=True) as scope:
+            values = compute()
+        return values[0], (values, [scope.get_current_value(v) for v in state])
+
+    # Compiling takes the time here, not running.
+    compiled = jax.jit(
+        jax.grad(pure, has_aux=True),
+        compiler_options={
+            "xla_backend_optimization_level": 0,
+            "xla_llvm_disable_expensive_passes": True,
+        },
+    )
+
+    def run():
+        arrays = [[v.value for v in group] for group in (variables, state)]
+        gradients, (values, new_state) = compiled(*arrays)
+        for variable, value in zip(state, new_state, strict=True):
+            variable.assign(value)
+        return values, gradients
+
+    return run

@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+
+from dselectk_keras.ops import binary_codes
+
+
+def test_codes_have_the_most_significant_bit_first():
+    assert binary_codes(5).astype(int).tolist() == [
+        [0, 0, 0],
+        [0, 0, 1],
+        [0, 1, 0],
+        [0, 1, 1],
+        [1, 0, 0],
+    ]
+
+
+@pytest.mark.parametrize("num_experts", [1, 2, 3, 8, 9, 100])
+def test_codes_are_the_numbers_of_the_experts(num_experts):
+    codes = binary_codes(num_experts)
+    num_bits = codes.shape[1]
+    assert codes.dtype == bool
+    assert num_bits == np.ceil(np.log2(num_experts))
+    places = 2 ** np.arange(num_bits)[::-1]
+    assert (codes @ places).tolist() == list(range(num_experts))
+
+
+@pytest.mark.parametrize("num_experts", [0, -1, 2.5])
+def test_a_wrong_number_is_refused(num_experts):
+    with pytest.raises(ValueError, match="`num_experts` must be a positive integer"):
+        binary_codes(num_experts)

@@ -1,0 +1,72 @@
+import keras
+import numpy as np
+import pytest
+from helpers import gradient, numbers, numpy
+from keras import ops
+
+from dselectk_keras.ops import mix
+
+BATCH, N = 4, 5
+
+
+@pytest.mark.parametrize("trailing", [(), (1,), (3,), (2, 3), (2, 1, 3)])
+@pytest.mark.parametrize("gates", [(), (1,), (2,)])
+@pytest.mark.parametrize("per_example", [False, True])
+class TestShapes:
+    def test_values_follow_the_formula(self, trailing, gates, per_example):
+        experts = numbers((BATCH, N, *trailing))
+        weights = numbers((*[BATCH] * per_example, *gates, N), seed=1)
+        formula = (
+            f"{'b' * per_example}{'g' * len(gates)}n,bn...->b{'g' * len(gates)}..."
+        )
+        found = numpy(mix(experts, weights, per_example))
+        np.testing.assert_allclose(
+            found, np.einsum(formula, weights, experts), rtol=1e-5, atol=1e-5
+        )
+        assert found.shape == (BATCH, *gates, *trailing)
+
+    def test_shapes_may_be_unknown_until_the_call(self, trailing, gates, per_example):
+        experts = keras.Input((N, *trailing))
+        weights = keras.Input((*gates, N)) if per_example else ops.ones((*gates, N)) / N
+        mixed = mix(experts, weights, per_example)
+        assert mixed.shape == (None, *gates, *trailing)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_gradients_are_the_transposed_products(per_example):
+    experts = numbers((BATCH, N, 3))
+    weights = numbers((BATCH, N) if per_example else (N,), seed=1)
+    upstream = numbers((BATCH, 3), seed=2)
+    by_experts, by_weights = gradient(
+        lambda experts, weights: (
+            mix(experts, weights, per_example) * ops.convert_to_tensor(upstream)
+        ),
+        experts,
+        weights,
+    )
+    batched = np.broadcast_to(weights, (BATCH, N))
+    np.testing.assert_allclose(
+        by_experts, batched[:, :, None] * upstream[:, None], rtol=1e-5, atol=1e-6
+    )
+    per_row = np.einsum("bnd,bd->bn", experts, upstream)
+    np.testing.assert_allclose(
+        by_weights,
+        per_row if per_example else per_row.sum(axis=0),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_trailing_axes_of_unknown_length():
+    model = keras.Sequential(
+        [keras.Input((N, None, 3)), keras.layers.Lambda(lambda x: mix(x, np.eye(N)))]
+    )
+    experts = numbers((BATCH, N, 7, 3))
+    np.testing.assert_allclose(numpy(model(experts)), experts, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_the_mixture_has_the_dtype_of_the_experts(dtype):
+    experts = ops.ones((BATCH, N, 2), dtype)
+    mixed = mix(experts, ops.ones((N,), "float32"))
+    assert keras.backend.standardize_dtype(mixed.dtype) == dtype

@@ -1,0 +1,86 @@
+import itertools
+
+import numpy as np
+import pytest
+from helpers import gradient, numpy
+from keras import ops
+
+from dselectk_keras.ops import binary_codes, selector_product
+
+
+def brute_force(bits, num_experts):
+    """The product over all bits of all codes, in float64."""
+    bits = np.asarray(bits, "float64")[..., None, :]
+    return np.where(binary_codes(num_experts), bits, 1 - bits).prod(axis=-1)
+
+
+def brute_force_gradient(bits, num_experts, upstream):
+    """Without a bit, the product over the others is what the bit multiplies."""
+    bits = np.asarray(bits, "float64")
+    codes = binary_codes(num_experts)
+    result = np.zeros_like(bits)
+    for j in range(bits.shape[-1]):
+        terms = np.where(codes, bits[..., None, :], 1 - bits[..., None, :])
+        terms[..., j] = np.where(codes[:, j], 1.0, -1.0)
+        result[..., j] = (terms.prod(axis=-1) * upstream).sum(axis=-1)
+    return result
+
+
+def test_values_by_hand():
+    weights = numpy(selector_product([0.75, 0.25], num_experts=3))
+    np.testing.assert_array_equal(weights, [0.1875, 0.0625, 0.5625])
+
+
+@pytest.mark.parametrize("num_experts", [2, 3, 7, 8, 20])
+def test_values_follow_the_formula(num_experts):
+    num_bits = binary_codes(num_experts).shape[1]
+    bits = np.random.default_rng(0).uniform(size=(4, 3, num_bits))
+    np.testing.assert_allclose(
+        numpy(selector_product(bits, num_experts)),
+        brute_force(bits, num_experts),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("num_bits", [1, 2, 3, 6])
+def test_a_power_of_two_sums_to_one(num_bits):
+    bits = np.random.default_rng(1).uniform(size=(50, num_bits))
+    total = numpy(selector_product(bits, 2**num_bits)).sum(axis=-1)
+    np.testing.assert_allclose(total, 1, atol=1e-6)
+
+
+def test_other_numbers_sum_to_the_reachable_mass():
+    bits = np.array([[0.5, 0.5], [1.0, 0.5], [1.0, 1.0], [0.0, 1.0]])
+    total = numpy(selector_product(bits, num_experts=3)).sum(axis=-1)
+    np.testing.assert_array_equal(total, 1 - bits[:, 0] * bits[:, 1])
+
+
+@pytest.mark.parametrize("num_bits", [1, 3])
+def test_binary_bits_choose_the_expert_of_their_code(num_bits):
+    codes = np.array(list(itertools.product([0.0, 1.0], repeat=num_bits)))
+    weights = numpy(selector_product(codes, 2**num_bits))
+    np.testing.assert_array_equal(weights, np.eye(2**num_bits))
+
+
+@pytest.mark.parametrize("num_experts", [3, 6, 8])
+def test_gradient_is_exact_also_where_bits_are_binary(num_experts):
+    num_bits = binary_codes(num_experts).shape[1]
+    bits = np.array(list(itertools.product([0.0, 0.3, 1.0], repeat=num_bits)))
+    upstream = np.random.default_rng(0).normal(size=num_experts)
+    column = upstream[:, None].astype("float32")
+    found = gradient(
+        lambda bits: ops.matmul(selector_product(bits, num_experts), column), bits
+    )
+    np.testing.assert_allclose(
+        found, brute_force_gradient(bits, num_experts, upstream), atol=1e-6
+    )
+
+
+def test_one_expert_needs_no_bits():
+    weights = selector_product(np.zeros((5, 0)), num_experts=1)
+    np.testing.assert_array_equal(numpy(weights), np.ones((5, 1)))
+
+
+def test_too_few_bits_are_refused():
+    with pytest.raises(ValueError, match="2 bits have codes for 4 experts at most"):
+        selector_product([0.5, 0.5], num_experts=5)

@@ -1,0 +1,73 @@
+import math
+
+import numpy as np
+import pytest
+from helpers import gradient, numbers, numpy
+
+from dselectk_keras.ops import top_k_probability
+
+
+def brute_force(logits, noisy, scale, k):
+    """Leave each expert out, sort the others, and read the normal distribution."""
+    result = np.empty(logits.shape)
+    for index in np.ndindex(logits.shape):
+        *row, i = index
+        others = np.sort(np.delete(noisy[tuple(row)], i))
+        score = (logits[index] - others[-k]) / scale[index]
+        result[index] = 0.5 * (1 + math.erf(score / math.sqrt(2)))
+    return result
+
+
+@pytest.fixture
+def draw():
+    logits = numbers((3, 2, 5)).astype("float64")
+    scale = 0.5 + np.abs(numbers(logits.shape, seed=1))
+    return logits, logits + scale * numbers(logits.shape, seed=2), scale
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_values_follow_the_formula(draw, k):
+    np.testing.assert_allclose(
+        numpy(top_k_probability(*draw, k)), brute_force(*draw, k), atol=1e-6
+    )
+
+
+def test_is_how_often_an_expert_is_kept_when_its_noise_is_drawn_anew(draw):
+    logits, noisy, scale = (array[0, 0] for array in draw)
+    generator, draws, k = np.random.default_rng(0), 40_000, 2
+    frequency = []
+    for i in range(len(logits)):
+        samples = np.tile(noisy, (draws, 1))
+        samples[:, i] = logits[i] + scale[i] * generator.normal(size=draws)
+        rank = (samples > samples[:, i : i + 1]).sum(axis=1)
+        frequency.append((rank < k).mean())
+    found = numpy(top_k_probability(logits, noisy, scale, k))
+    np.testing.assert_allclose(found, frequency, atol=0.012)
+
+
+def test_equal_noisy_logits_share_the_threshold():
+    found = numpy(top_k_probability([1.0] * 3, [1.0] * 3, [1.0] * 3, k=2))
+    np.testing.assert_array_equal(found, [0.5, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("k", [3, 4])
+def test_all_experts_are_certain_when_all_are_kept(k):
+    found = numpy(top_k_probability([1.0, 2, 3], [1.0, 2, 3], [1.0, 1, 1], k))
+    np.testing.assert_array_equal(found, 1)
+
+
+def test_gradient_raises_the_logits():
+    logits, noisy, scale = np.array([0.0, 1.0]), np.array([0.5, 0.2]), np.ones(2)
+    found, *_ = gradient(
+        lambda *arrays: top_k_probability(*arrays, k=1), logits, noisy, scale
+    )
+    density = np.exp(-0.5 * np.square([0.0 - 0.2, 1.0 - 0.5])) / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(found, density, rtol=1e-5)
+
+
+def test_no_noise_gives_finite_values_and_gradients():
+    logits = np.array([1.0, 2.0, 3.0])
+    for found in gradient(
+        lambda *arrays: top_k_probability(*arrays, k=1), logits, logits, np.zeros(3)
+    ):
+        assert np.isfinite(found).all()

@@ -1,0 +1,51 @@
+import keras
+import numpy as np
+import pytest
+from helpers import gradient, numbers
+
+from dselectk_keras import EntropyRegularizer, Ramp
+from dselectk_keras.ops import entropy
+
+
+def test_sums_the_entropies_of_all_selectors():
+    selectors = np.full((2, 3, 4), 0.25)
+    np.testing.assert_allclose(
+        float(EntropyRegularizer(0.5)(selectors)), 0.5 * 6 * np.log(4), rtol=1e-5
+    )
+
+
+def test_default_weight_is_the_release_s():
+    regularizer = EntropyRegularizer()
+    assert regularizer.get_config() == {"schedule": 1e-6, "target": "selectors"}
+    np.testing.assert_allclose(
+        float(regularizer([[0.5, 0.5]])), 1e-6 * np.log(2), rtol=1e-5
+    )
+
+
+def test_weight_follows_the_schedule_from_the_first_call_on():
+    regularizer = EntropyRegularizer(lambda calls: 10.0 * calls)
+    term = float(np.log(2))
+    values = [float(regularizer([[0.5, 0.5]])) for _ in range(3)]
+    np.testing.assert_allclose(values, np.multiply([10, 20, 30], term), rtol=1e-5)
+
+
+def test_gradient_is_the_weighted_entropy_s():
+    p = np.abs(numbers((2, 4))) / 4
+    np.testing.assert_allclose(
+        gradient(EntropyRegularizer(0.5).value, p), 0.5 * gradient(entropy, p)
+    )
+
+
+@pytest.mark.parametrize("target", ["selectors", "bits"])
+def test_config_round_trip(target):
+    regularizer = EntropyRegularizer(Ramp(0.1, 1.0, end=5), target=target)
+    config = keras.saving.serialize_keras_object(regularizer)
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == regularizer.get_config()
+    assert again.target == target
+    assert float(again([[0.5, 0.5]])) == float(regularizer([[0.5, 0.5]]))
+
+
+def test_an_unknown_target_is_refused():
+    with pytest.raises(ValueError, match='`target` must be "selectors" or "bits"'):
+        EntropyRegularizer(target="experts")

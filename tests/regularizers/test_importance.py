@@ -1,0 +1,41 @@
+import keras
+import numpy as np
+import pytest
+from helpers import gradient, numbers
+
+from dselectk_keras import ImportanceRegularizer
+
+
+@pytest.mark.parametrize(("squared", "wanted"), [(False, 0.5), (True, 0.25)])
+def test_value_by_hand(squared, wanted):
+    # The experts get 1 and 3: their mean is 2, their standard deviation 1.
+    weights = [[0.5, 0.5], [0.5, 0.5], [0.0, 1.0], [0.0, 1.0]]
+    value = ImportanceRegularizer(2.0, squared=squared)(weights)
+    np.testing.assert_allclose(float(value), 2 * wanted, rtol=1e-6)
+
+
+def test_several_gates_are_summed_not_pooled():
+    # Each gate is unbalanced; together they are balanced.
+    weights = [[[1.0, 0.0], [0.0, 1.0]]] * 3
+    assert float(ImportanceRegularizer(1.0)(weights)) == 2.0
+
+
+def test_balance_has_neither_value_nor_gradient():
+    weights = np.array([[1.0, 0.0], [0.0, 1.0]])
+    regularizer = ImportanceRegularizer(1.0)
+    assert float(regularizer(weights)) == 0.0
+    np.testing.assert_array_equal(gradient(regularizer.value, weights), 0)
+
+
+def test_descent_balances():
+    weights = np.abs(numbers((8, 3)))
+    regularizer = ImportanceRegularizer(1.0, squared=True)
+    after = weights - 0.1 * gradient(regularizer.value, weights)
+    assert float(regularizer(after)) < float(regularizer(weights))
+
+
+def test_config_round_trip():
+    regularizer = ImportanceRegularizer(0.1, squared=True)
+    config = keras.saving.serialize_keras_object(regularizer)
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == {"weight": 0.1, "squared": True}

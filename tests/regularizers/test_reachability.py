@@ -1,0 +1,33 @@
+import keras
+import numpy as np
+from helpers import gradient
+
+from dselectk_keras import ReachabilityRegularizer
+
+
+def test_value_by_hand():
+    selectors = [[0.25, 0.25, 0.0], [0.0, 1.0, 0.0], [0.1, 0.1, 0.0]]
+    np.testing.assert_allclose(
+        float(ReachabilityRegularizer(0.5)(selectors)), 0.5 * (2 + 1 + 5), rtol=1e-6
+    )
+
+
+def test_default_weight_is_the_release_s():
+    assert ReachabilityRegularizer().get_config() == {"weight": 1.0}
+
+
+def test_gradient_raises_the_reachable_mass():
+    found = gradient(ReachabilityRegularizer(2.0).value, np.array([[0.25, 0.25]]))
+    np.testing.assert_allclose(found, [[-8, -8]], rtol=1e-6)
+
+
+def test_no_mass_at_all_is_finite_without_a_gradient():
+    nothing = np.zeros((1, 3))
+    np.testing.assert_allclose(float(ReachabilityRegularizer()(nothing)), 1e6)
+    np.testing.assert_array_equal(gradient(ReachabilityRegularizer().value, nothing), 0)
+
+
+def test_config_round_trip():
+    regularizer = ReachabilityRegularizer(0.1)
+    config = keras.saving.serialize_keras_object(regularizer)
+    assert keras.saving.deserialize_keras_object(config).get_config() == {"weight": 0.1}

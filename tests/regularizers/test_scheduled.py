@@ -1,0 +1,136 @@
+"""What all regularizers of the package have in common."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from dselectk_keras import (
+    EntropyRegularizer,
+    ImportanceRegularizer,
+    LoadRegularizer,
+    Ramp,
+    ReachabilityRegularizer,
+)
+from dselectk_keras.regularizers import ScheduledRegularizer
+
+CLASSES = [
+    EntropyRegularizer,
+    ImportanceRegularizer,
+    LoadRegularizer,
+    ReachabilityRegularizer,
+]
+INPUTS = [[0.5, 0.25, 0.0]]
+
+
+@keras.saving.register_keras_serializable(package="tests")
+def tenfold(calls):
+    return 10.0 * calls
+
+
+@pytest.fixture(params=CLASSES, ids=lambda cls: cls.__name__)
+def cls(request):
+    return request.param
+
+
+def test_a_call_counts_and_a_look_does_not(cls):
+    regularizer = cls(tenfold)
+    unit = float(cls(1.0).value(INPUTS))
+    assert int(regularizer.num_calls) == 0
+    first = float(regularizer(INPUTS))
+    looks = [float(regularizer.value(INPUTS)) for _ in range(2)]
+    second = float(regularizer(INPUTS))
+    np.testing.assert_allclose(
+        [first, *looks, second], np.multiply([10, 10, 10, 20], unit), rtol=1e-5
+    )
+    assert int(regularizer.num_calls) == 2
+
+
+def test_a_schedule_sees_one_at_the_first_call(cls):
+    seen = []
+    regularizer = cls(lambda calls: seen.append(float(calls)) or 1.0)
+    regularizer(INPUTS)
+    regularizer(INPUTS)
+    assert seen == [1.0, 2.0]
+
+
+def test_a_schedule_may_do_arithmetic_on_floats(cls):
+    regularizer = cls(lambda calls: calls / 2 + 0.5**calls)
+    value = float(regularizer(INPUTS))
+    np.testing.assert_allclose(value, float(cls(1.0)(INPUTS)), rtol=1e-5)
+
+
+def test_the_count_is_exact_past_the_integers_of_float32(cls):
+    regularizer = cls(Ramp(1.0, 2.0, end=10))
+    regularizer.num_calls.assign(2**24)
+    regularizer(INPUTS)
+    value = regularizer(INPUTS)
+    assert int(regularizer.num_calls) == 2**24 + 2
+    np.testing.assert_allclose(float(value), 2 * float(cls(1.0)(INPUTS)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+def test_the_count_does_not_know_the_dtype_policy(cls, policy):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        regularizer = cls(lambda calls: calls)
+        regularizer.num_calls.assign(70_000)
+        value = float(regularizer(INPUTS))
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert int(regularizer.num_calls) == 70_001
+    np.testing.assert_allclose(value, 70_001 * float(cls(1.0)(INPUTS)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [0.5, Ramp(0.1, 1.0, end=9), keras.optimizers.schedules.CosineDecay(0.1, 9)],
+)
+def test_config_round_trip_through_json(cls, weight):
+    regularizer = cls(weight)
+    config = keras.saving.serialize_keras_object(regularizer)
+    again = keras.saving.deserialize_keras_object(json.loads(json.dumps(config)))
+    assert type(again) is cls
+    assert again.get_config() == regularizer.get_config()
+    assert float(again(INPUTS)) == float(regularizer(INPUTS))
+
+
+def test_a_registered_function_can_be_saved(cls):
+    config = keras.saving.serialize_keras_object(cls(tenfold))
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.scheduled.value is tenfold
+
+
+def test_a_bare_function_cannot_be_saved(cls):
+    def ninefold(calls):
+        return 9.0 * calls
+
+    for function in (ninefold, lambda calls: calls):
+        with pytest.raises(
+            ValueError, match=r"is a bare function .* cannot be saved\. Pass a number"
+        ):
+            cls(function).get_config()
+
+
+@pytest.mark.parametrize("weight", [None, "1", True, [1.0]])
+def test_what_is_no_weight_is_refused(cls, weight):
+    with pytest.raises(ValueError, match=r"must be a number, a .*LearningRateSchedule"):
+        cls(weight)
+
+
+def test_get_makes_a_regularizer_of_many_things(cls):
+    regularizer = cls(0.5)
+    assert cls.get(None) is None
+    assert cls.get(regularizer) is regularizer
+    assert cls.get(0.5).get_config() == regularizer.get_config()
+    assert cls.get(tenfold).scheduled.value is tenfold
+    config = keras.saving.serialize_keras_object(regularizer)
+    assert cls.get(config).get_config() == regularizer.get_config()
+    assert ScheduledRegularizer.get(config).get_config() == regularizer.get_config()
+
+
+def test_get_does_not_guess_which_regularizer_a_number_means():
+    with pytest.raises(ValueError, match="Expected a regularizer of this package"):
+        ScheduledRegularizer.get(0.5)

@@ -1,0 +1,93 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from dselectk_keras import Ramp
+from dselectk_keras.schedules import ScheduledValue
+
+
+@pytest.mark.parametrize(
+    ("kind", "initial", "final", "wanted"),
+    [
+        ("exponential", 1.0, 16.0, [1, 1, 2, 4, 8, 16, 16]),
+        ("exponential", 1.0, 0.0625, [1, 1, 0.5, 0.25, 0.125, 0.0625, 0.0625]),
+        ("linear", 1.0, 0.0, [1, 1, 0.75, 0.5, 0.25, 0, 0]),
+        ("linear", -1.0, 3.0, [-1, -1, 0, 1, 2, 3, 3]),
+    ],
+)
+def test_ramp_by_hand(kind, initial, final, wanted):
+    ramp = Ramp(initial, final, begin=10, end=50, kind=kind)
+    found = [float(ramp(step)) for step in [0, 10, 20, 30, 40, 50, 10**6]]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_ramp_is_a_learning_rate_of_keras():
+    optimizer = keras.optimizers.SGD(Ramp(0.5, 0.25, end=2, kind="linear"))
+    assert float(optimizer.learning_rate) == 0.5
+
+
+def test_ramp_round_trip_through_json():
+    ramp = Ramp(1e-3, 1e-1, end=7, begin=2)
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(ramp)))
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == ramp.get_config()
+    assert set(ramp.get_config().values()) == {1e-3, 1e-1, 7, 2, "exponential"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "cosine"}, '`kind` must be "exponential" or "linear"'),
+        ({"initial_value": 0.0}, r"two positive values\. .*initial_value=0.0"),
+        ({"final_value": -1.0}, 'Pass kind="linear" to reach 0'),
+        ({"begin": 10}, "needs 0 <= begin < end.*begin=10, end=10"),
+        ({"begin": -1}, "needs 0 <= begin < end"),
+    ],
+)
+def test_ramps_that_cannot_be_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Ramp(**{"initial_value": 1.0, "final_value": 2.0, "end": 10} | arguments)
+
+
+def test_a_number_does_not_depend_on_the_count():
+    value = ScheduledValue(0.5, "gamma")
+    value.advance()
+    assert value() == 0.5
+    assert value.serialize() == 0.5
+
+
+def test_a_schedule_follows_the_count():
+    value = ScheduledValue(Ramp(1.0, 4.0, end=2), "gamma")
+    found = []
+    for _ in range(4):
+        found.append(float(value()))
+        value.advance()
+    np.testing.assert_allclose(found, [1, 2, 4, 4], rtol=1e-6)
+    assert int(value.num_calls) == 4
+
+
+def test_the_count_is_a_whole_number_that_is_not_trained():
+    counter = ScheduledValue(1.0, "gamma").num_calls
+    assert not counter.trainable
+    assert counter.dtype.startswith("int")
+
+
+def test_a_schedule_revives_from_its_config():
+    value = ScheduledValue(Ramp(1.0, 4.0, end=2), "gamma")
+    again = ScheduledValue(value.serialize(), "gamma")
+    assert isinstance(again.value, Ramp)
+    assert again.serialize() == value.serialize()
+
+
+@pytest.mark.parametrize("value", [None, True, "fast", [0.1]])
+def test_what_is_neither_number_nor_schedule_is_refused(value):
+    with pytest.raises(ValueError, match=r"`gamma` must be a number.*Received: gamma="):
+        ScheduledValue(value, "gamma")
+
+
+def test_a_bare_function_is_refused_at_saving_by_its_name():
+    value = ScheduledValue(lambda calls: calls, "gamma")
+    with pytest.raises(ValueError, match=r"`gamma` is a bare function \('<lambda>'\)"):
+        value.serialize()

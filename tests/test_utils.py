@@ -1,0 +1,34 @@
+"""Small helpers of several floors."""
+
+import keras
+import numpy as np
+import pytest
+
+from dselectk_keras.utils import check_count, revive, with_name
+
+
+@pytest.mark.parametrize("value", [1, 7, np.int64(3)])
+def test_a_count_may_be_any_positive_integer(value):
+    check_count("size", value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, "2", None, True])
+def test_anything_else_is_refused_by_name(value):
+    with pytest.raises(ValueError, match=f"`size` must be .* size={value!r}"):
+        check_count("size", value)
+
+
+def test_revive_rebuilds_configs_and_leaves_the_rest():
+    layer = keras.layers.Dense(3)
+    revived = revive(keras.saving.serialize_keras_object(layer))
+    assert isinstance(revived, keras.layers.Dense)
+    assert revived.units == 3
+    assert revive(layer) is layer
+    assert revive({"end": 2}) == {"end": 2}
+
+
+def test_names_are_counted_as_keras_counts_them():
+    keras.backend.clear_session()
+    names = [with_name({"trainable": False}, "mmoe")["name"] for _ in range(3)]
+    assert names == ["mmoe", "mmoe_1", "mmoe_2"]
+    assert with_name({"name": "mine"}, "mmoe") == {"name": "mine"}
