@@ -1,0 +1,307 @@
+"""What every gate is."""
+
+import abc
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.ops import mix
+from dselectk_keras.regularizers import ScheduledRegularizer
+from dselectk_keras.utils import check_count
+
+
+class Gate(keras.Layer, abc.ABC):
+    r"""Weights over experts, and the mixture that they make.
+
+    $$
+    y = \sum_{i=1}^{n} g_i \, f_i, \qquad g_i \ge 0, \quad \sum_i g_i = 1
+    $$
+
+    A gate is static when it is called on the experts alone: its weights are then
+    parameters. Called on a tuple of experts and routing inputs it is per-example:
+    the weights are computed from the routing inputs. The first call decides which.
+
+    A subclass creates its variables in `build_logits` and computes the weights in
+    `compute_weights`; what it adds to the loss in training comes from
+    `compute_penalties`.
+
+    Args:
+        num_gates: How many gates the layer holds, in one batched set of weights;
+            `None` for a single gate without an axis for it.
+        weights_regularizer: A regularizer of the weights over the batch, such as
+            `ImportanceRegularizer(0.1)`.
+        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts, as a list of `n` tensors `(batch, ...)` or one tensor
+            `(batch, n, ...)`; or a tuple of the experts and the routing inputs, a
+            tensor `(batch, features)`.
+        training: Whether to add the penalties to the loss (and the noise to the
+            logits, where a gate has any).
+
+    Returns:
+        The mixture, `(batch, ...)`, or `(batch, num_gates, ...)`.
+    """
+
+    def __init__(self, num_gates=None, weights_regularizer=None, **kwargs):
+        super().__init__(**kwargs)
+        if num_gates is not None:
+            check_count("num_gates", num_gates)
+        self.num_gates = num_gates
+        self.weights_regularizer = ScheduledRegularizer.get(weights_regularizer)
+        self.num_experts: Any = None
+        self.routing_dim: Any = None
+        self._schedules = []
+        self.track_schedule(self.weights_regularizer)
+
+    # What a gate defines.
+
+    @abc.abstractmethod
+    def build_logits(self):
+        """Create the variables, for `num_experts` and `routing_dim`."""
+
+    @abc.abstractmethod
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """The weights over the experts, and what the penalties need.
+
+        Args:
+            routing_inputs: Tensor `(batch, features)`, or `None` if static.
+            training: Whether this is a training call.
+
+        Returns:
+            A float32 tensor `([batch,] [num_gates,] n)` and a dict of tensors.
+        """
+
+    def compute_penalties(self, weights, parts) -> dict:
+        """The terms that a training call adds to the loss, by name.
+
+        Args:
+            weights: The weights that `compute_weights` returned.
+            parts: The dict that it returned beside them.
+
+        Returns:
+            A dict of scalars, in the order in which they are added.
+        """
+        return {}
+
+    def compute_diagnostics(self, parts) -> dict:
+        """What is worth watching about each selector; nothing for most gates.
+
+        Args:
+            parts: The dict that `compute_weights` returned beside the weights.
+
+        Returns:
+            A dict of tensors `([batch,] [num_gates,] k)`.
+        """
+        return {}
+
+    # What a gate is asked for.
+
+    def expert_weights(self, routing_inputs=None):
+        """The weights over the experts, as at inference.
+
+        Args:
+            routing_inputs: Tensor `(batch, features)` for a per-example gate.
+
+        Returns:
+            A float32 tensor `(n,)`, or `(batch, n)` for a per-example gate, with
+            an axis for the gates before the last if there are several.
+        """
+        weights, _ = self.compute_weights(self._routing(routing_inputs), False)
+        return weights
+
+    def report(self, routing_inputs=None):
+        """All there is to watch, from one evaluation of the gate.
+
+        Args:
+            routing_inputs: Tensor `(batch, features)` for a per-example gate.
+
+        Returns:
+            A dict with `"weights"`, as from `expert_weights`; `"penalties"`, a dict of
+            the terms that a training step would add to the loss now; and
+            `"selectors"`, a dict of tensors `([batch,] [num_gates,] k)`, for gates
+            that have selectors.
+        """
+        weights, parts = self.compute_weights(self._routing(routing_inputs), False)
+        return {
+            "weights": weights,
+            "penalties": self._all_penalties(weights, parts),
+            "selectors": self.compute_diagnostics(parts),
+        }
+
+    # The layer.
+
+    @property
+    def per_example(self):
+        """Whether the gate looks at routing inputs; known once it is built."""
+        return self.routing_dim is not None
+
+    def build(self, input_shape):
+        """Create the variables for these shapes of experts and routing inputs."""
+        experts, routing = split_pair(input_shape)
+        if _is_shape(experts):
+            if len(experts) < 2 or experts[1] is None:
+                raise ValueError(
+                    "Experts in one tensor must have the shape (batch, num_experts, "
+                    f"...) with num_experts known. Received: {_text(experts)}. Pass "
+                    "a list of tensors, or stack them on axis 1."
+                )
+            self.num_experts = experts[1]
+        else:
+            experts = experts or []  # Keras gives None as the shapes of an empty list.
+            _check_same_shape(experts)
+            self.num_experts = len(experts)
+        if routing is not None:
+            if not _is_shape(routing) or len(routing) != 2 or routing[1] is None:
+                raise ValueError(
+                    "Routing inputs must be one tensor of shape (batch, features) "
+                    f"with features known. Received: {_text(routing)}. Flatten or "
+                    "pool them first. (A tuple means experts and routing inputs; "
+                    "pass experts alone as a list.)"
+                )
+            self.routing_dim = routing[1]
+        self.build_logits()
+        self.built = True
+
+    def call(self, inputs, training=None):
+        """Mix the experts."""
+        if self.per_example and isinstance(inputs, list) and len(inputs) == 2:
+            # A model that is loaded from a file has lists where it had tuples.
+            inputs = tuple(inputs)
+        experts, routing_inputs = split_pair(inputs)
+        routing_inputs = self._routing(routing_inputs)
+        if isinstance(experts, list):
+            _check_same_shape([expert.shape for expert in experts])
+            experts = ops.stack(experts, axis=1)
+        if experts.shape[1] != self.num_experts:
+            raise ValueError(
+                f"This gate was built for {self.num_experts} experts. Received: "
+                f"{experts.shape[1]}. Make a new gate for another number of experts."
+            )
+        if training:
+            for schedule in self._schedules:
+                schedule.advance()
+        weights, parts = self.compute_weights(routing_inputs, bool(training))
+        if training:
+            for penalty in self._all_penalties(weights, parts).values():
+                self.add_loss(penalty)
+        return mix(experts, weights, self.per_example)
+
+    def track_schedule(self, schedule):
+        """Count the training calls of this gate in something that has a schedule.
+
+        Args:
+            schedule: A `ScheduledValue`, a `ScheduledRegularizer` or `None`. Its
+                counter is saved with the gate but is not one of its weights.
+        """
+        if schedule is None:
+            return
+        setattr(self, f"_counter_{len(self._schedules)}", schedule.num_calls)
+        self._schedules.append(schedule)
+
+    @property
+    def weights(self):
+        """The weights of the gate, in the order of the original release."""
+        counters = {id(schedule.num_calls) for schedule in self._schedules}
+        return [weight for weight in super().weights if id(weight) not in counters]
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "num_gates": self.num_gates,
+            "weights_regularizer": keras.regularizers.serialize(
+                self.weights_regularizer
+            ),
+        }
+
+    def get_build_config(self):
+        """What the gate was built for; nothing before that."""
+        if not self.built:
+            return None
+        return {"num_experts": self.num_experts, "routing_dim": self.routing_dim}
+
+    def build_from_config(self, config):
+        """Build from `get_build_config`."""
+        experts, routing_dim = (None, config["num_experts"]), config["routing_dim"]
+        self.build(experts if routing_dim is None else (experts, (None, routing_dim)))
+
+    @property
+    def gate_shape(self):
+        """The leading axes of the logits: one for the gates, if there is one."""
+        return () if self.num_gates is None else (self.num_gates,)
+
+    def _all_penalties(self, weights, parts):
+        penalties = self.compute_penalties(weights, parts)
+        if self.weights_regularizer is not None:
+            batch = weights if self.per_example else ops.expand_dims(weights, 0)
+            penalties["weights"] = self.weights_regularizer.value(batch)
+        return penalties
+
+    def _routing(self, routing_inputs):
+        if not self.built:
+            raise ValueError(
+                f"The gate {self.name!r} has no weights yet. Call it on experts "
+                "first, or build it."
+            )
+        if self.per_example != (routing_inputs is not None):
+            expected, mend = (
+                ("per-example", "pass routing inputs (with experts: as a tuple)")
+                if self.per_example
+                else ("static", "leave the routing inputs out")
+            )
+            raise ValueError(
+                f"The gate {self.name!r} was built {expected}: {mend}. Received: "
+                f"routing inputs {'missing' if self.per_example else 'given'}."
+            )
+        if routing_inputs is None:
+            return None
+        routing_inputs = ops.convert_to_tensor(routing_inputs)
+        if tuple(routing_inputs.shape[1:]) != (self.routing_dim,):
+            raise ValueError(
+                f"Routing inputs must have the shape (batch, {self.routing_dim}), as "
+                f"when the gate was built. Received: {_text(routing_inputs.shape)}."
+            )
+        return routing_inputs
+
+
+def split_pair(inputs) -> tuple[Any, Any]:
+    """Split what a gate, or a layer with one, is called on.
+
+    Args:
+        inputs: A tuple of two, or anything else. Shapes are tuples as well: one
+            of numbers is not a pair.
+
+    Returns:
+        The two members of the pair, or `inputs` and `None`.
+    """
+    if isinstance(inputs, tuple) and not _is_shape(inputs):
+        if len(inputs) != 2:
+            raise ValueError(
+                "A tuple must hold two things: (experts, routing_inputs) for a "
+                "gate, (inputs, routing_inputs) for a layer with a gate. Received: "
+                f"{len(inputs)}. Pass experts as a list or as one tensor."
+            )
+        return inputs
+    return inputs, None
+
+
+def _is_shape(value):
+    return isinstance(value, tuple) and all(
+        size is None or isinstance(size, int) for size in value
+    )
+
+
+def _check_same_shape(shapes):
+    shapes = [tuple(shape) for shape in shapes]
+    if not shapes or len(set(shapes)) > 1:
+        raise ValueError(
+            "A gate needs one expert or more, all of the same shape. Received "
+            f"shapes: {', '.join(_text(shape) for shape in shapes) or 'none'}. Give "
+            "the experts the same number of units."
+        )
+
+
+def _text(shape):
+    return str(tuple(shape))

@@ -1,0 +1,63 @@
+"""The trainable numbers behind a gate."""
+
+import math
+
+from keras import ops
+
+from dselectk_keras.initializers import clone
+
+
+class Logits:
+    """Logits of a given shape, static or computed from the routing inputs.
+
+    Static logits are a variable of that shape. Per-example logits are an affine
+    map of the routing inputs, one kernel for all of them, reshaped. Either lives
+    in float32 whatever the gate's dtype policy is.
+
+    Args:
+        gate: The gate that owns the variables; its `routing_dim` says which kind.
+        name: Prefix of the variables' names.
+        shape: Shape of the logits without a batch axis.
+        initializer: For the static logits, or the kernel and the bias.
+        use_bias: Whether per-example logits have a bias.
+    """
+
+    def __init__(self, gate, name, shape, initializer, use_bias=True):
+        def variable(suffix, shape, seed_offset=0):
+            return gate.add_weight(
+                name=f"{name}_{suffix}",
+                shape=shape,
+                initializer=clone(initializer, seed_offset),
+                dtype="float32",
+                autocast=False,
+            )
+
+        self.shape = shape
+        self.static = self.kernel = self.bias = None
+        if gate.routing_dim is None:
+            self.static = variable("logits", shape)
+        else:
+            size = math.prod(shape)
+            self.kernel = variable("kernel", (gate.routing_dim, size))
+            self.bias = variable("bias", (size,), 1) if use_bias else None
+
+    def __call__(self, routing_inputs=None):
+        """The logits, with a batch axis first if they are per-example."""
+        if self.static is not None:
+            return ops.convert_to_tensor(self.static)
+        logits = ops.matmul(ops.cast(routing_inputs, "float32"), self.kernel)
+        if self.bias is not None:
+            logits = logits + self.bias
+        # One expert has no bits: with no elements, -1 says nothing about the batch.
+        batch = -1 if math.prod(self.shape) else ops.shape(logits)[0]
+        return ops.reshape(logits, (batch, *self.shape))
+
+    def assign(self, value):
+        """Set the logits; per-example ones become the same for every example."""
+        if self.static is not None:
+            self.static.assign(value)
+        elif self.bias is None:
+            raise ValueError("Per-example logits without a bias cannot be assigned.")
+        else:
+            self.kernel.assign(ops.zeros_like(ops.convert_to_tensor(self.kernel)))
+            self.bias.assign(ops.reshape(value, (-1,)))

@@ -1,0 +1,72 @@
+"""The softmax gate."""
+
+from typing import Any
+
+import keras
+
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logits import Logits
+from dselectk_keras.ops import softmax
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class SoftmaxGate(Gate):
+    r"""Dense weights: a softmax over all experts.
+
+    $$
+    g(x) = \mathrm{softmax}(W x)
+    $$
+
+    for a per-example gate; the softmax of $n$ parameters for a static one.
+
+    Args:
+        kernel_initializer: For the kernel, or the static logits. `None` is uniform
+            in ±0.05.
+        use_bias: Whether per-example logits have a bias.
+        **kwargs: `num_gates` and `weights_regularizer` (see `Gate`), and the
+            arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        training: Whether to add the penalty to the loss.
+
+    Returns:
+        The mixture of the experts.
+
+    Example:
+        >>> gate = SoftmaxGate(kernel_initializer="zeros")
+        >>> mixed = gate([keras.ops.ones((1, 1)), 3 * keras.ops.ones((1, 1))])
+        >>> keras.ops.convert_to_numpy(mixed).tolist()
+        [[2.0]]
+
+    Reference:
+        Ma et al., "Modeling Task Relationships in Multi-task Learning with
+        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 7.
+    """
+
+    def __init__(self, kernel_initializer=None, use_bias=False, **kwargs):
+        super().__init__(**kwargs)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.use_bias = use_bias
+
+    def build_logits(self):
+        """Create the logits."""
+        self._logits = Logits(
+            self,
+            "gate",
+            (*self.gate_shape, self.num_experts),
+            self.kernel_initializer or "random_uniform",
+            self.use_bias,
+        )
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """The softmax of the logits."""
+        return softmax(self._logits(routing_inputs)), {}
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "use_bias": self.use_bias,
+        }

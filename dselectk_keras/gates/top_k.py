@@ -1,0 +1,129 @@
+"""The top-k gate."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logits import Logits
+from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
+from dselectk_keras.regularizers import LoadRegularizer
+from dselectk_keras.utils import check_count
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class TopKGate(Gate):
+    r"""Sparse weights: a softmax over the k largest logits.
+
+    $$
+    g(x) = \mathrm{softmax}\bigl(\mathrm{KeepTopK}(H(x), k)\bigr), \qquad
+    H(x) = W x + \varepsilon \cdot \mathrm{softplus}(W_{noise} x)
+    $$
+
+    with $\varepsilon \sim N(0, 1)$ in training if `noise` is set, and without the
+    second term otherwise. A static gate has parameters in place of $W x$. Only
+    the kept logits get a gradient.
+
+    Args:
+        num_nonzeros: How many experts to keep, $k$.
+        noise: Whether to add trainable noise to the logits in training.
+        load_reg: With `noise`, a `LoadRegularizer` or the weight of one.
+        kernel_initializer: For the kernel, or the static logits. `None` is uniform
+            in ±0.05.
+        use_bias: Whether per-example logits have a bias.
+        seed: Seed of the noise.
+        **kwargs: `num_gates` and `weights_regularizer` (see `Gate`), and the
+            arguments of `keras.Layer`. Shazeer's importance loss is
+            `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
+
+    Call arguments:
+        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        training: Whether to add the noise, and the penalties to the loss.
+
+    Returns:
+        The mixture of the experts.
+
+    Example:
+        >>> gate = TopKGate(num_nonzeros=2)
+        >>> mixed = gate([keras.ops.ones((1, 3))] * 4)
+        >>> int(keras.ops.sum(gate.expert_weights() > 0))
+        2
+
+    Reference:
+        Shazeer et al., "Outrageously Large Neural Networks" (ICLR 2017),
+        Equations 3 to 5.
+    """
+
+    def __init__(
+        self,
+        num_nonzeros,
+        noise=False,
+        load_reg=None,
+        kernel_initializer=None,
+        use_bias=False,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_count("num_nonzeros", num_nonzeros)
+        if load_reg is not None and not noise:
+            raise ValueError(
+                "`load_reg` is the load under noise and needs noise=True. Received: "
+                "noise=False. Set noise=True, or balance the weights with "
+                "weights_regularizer=ImportanceRegularizer(...)."
+            )
+        self.num_nonzeros = num_nonzeros
+        self.noise = noise
+        self.load_reg = LoadRegularizer.get(load_reg)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.use_bias = use_bias
+        self.seed = seed
+        self._generator = keras.random.SeedGenerator(seed) if noise else None
+        self.track_schedule(self.load_reg)
+
+    def build_logits(self):
+        """Create the logits, and those of the noise."""
+        if self.num_nonzeros > self.num_experts:
+            raise ValueError(
+                f"`num_nonzeros` must not exceed the {self.num_experts} experts. "
+                f"Received: num_nonzeros={self.num_nonzeros}."
+            )
+        shape = (*self.gate_shape, self.num_experts)
+        initializer = self.kernel_initializer or "random_uniform"
+        self._logits = Logits(self, "gate", shape, initializer, self.use_bias)
+        if self.noise:
+            self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """The softmax of the kept logits."""
+        logits = kept = self._logits(routing_inputs)
+        parts = {}
+        if self.noise:
+            scale = ops.softplus(self._noise(routing_inputs))
+            if training:
+                draw = keras.random.normal(ops.shape(logits), seed=self._generator)
+                kept = logits + scale * draw
+            parts = {"logits": logits, "noisy_logits": kept, "noise_scale": scale}
+        return softmax(keep_top_k(kept, self.num_nonzeros)), parts
+
+    def compute_penalties(self, weights, parts):
+        """The load term."""
+        if self.load_reg is None:
+            return {}
+        probability = top_k_probability(**parts, k=self.num_nonzeros)
+        if not self.per_example:
+            probability = ops.expand_dims(probability, 0)
+        return {"load": self.load_reg.value(probability)}
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "num_nonzeros": self.num_nonzeros,
+            "noise": self.noise,
+            "load_reg": keras.regularizers.serialize(self.load_reg),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "use_bias": self.use_bias,
+            "seed": self.seed,
+        }

@@ -1,0 +1,420 @@
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import DSelectKGate, EntropyRegularizer, Ramp
+from dselectk_keras.ops import binary_codes
+
+BATCH, DIM = 4, 3
+
+
+def built(num_experts, num_nonzeros=2, *, per_example=False, **settings):
+    gate = DSelectKGate(num_nonzeros, **settings)
+    experts = (None, num_experts)
+    gate.build((experts, (None, DIM)) if per_example else experts)
+    return gate
+
+
+def train_call(gate, routing_inputs=None):
+    experts = numbers((BATCH, gate.num_experts, 2))
+    pair = experts if routing_inputs is None else (experts, routing_inputs)
+    return gate(pair, training=True)
+
+
+def sparse_weights(num_experts, num_used, seed=0, rows=()):
+    """Random weights on the simplex with so many non-zeros, at random places."""
+    generator = np.random.default_rng(seed)
+    weights = np.zeros((*rows, num_experts))
+    for row in np.ndindex(*rows):
+        places = generator.choice(num_experts, num_used, replace=False)
+        weights[(*row, places)] = generator.dirichlet(np.ones(num_used))
+    return weights
+
+
+# The equation.
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0])
+def test_weights_by_hand(gamma):
+    gate = built(4, num_nonzeros=2, gamma=gamma)
+    # Bits 1, S(-1/4) = 5/32; and S(1/4) = 27/32, 0. Shares 1/4 and 3/4.
+    z = np.array([[[9.0, -gamma / 4]], [[gamma / 4, -9.0]]])
+    gate.set_weights([z, np.log([[1.0], [3.0]])])
+    selectors = np.array([[0, 0, 27, 5], [5, 0, 27, 0]]) / 32
+    np.testing.assert_allclose(numpy(gate.selector_outputs()), selectors, atol=1e-6)
+    np.testing.assert_allclose(
+        numpy(gate.expert_weights()), [0.25, 0.75] @ selectors, atol=1e-6
+    )
+
+
+def test_per_example_logits_are_an_affine_map_of_the_routing_inputs():
+    gate = built(4, num_nonzeros=3, per_example=True)
+    gate.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(gate.weights)])
+    z_kernel, z_bias, w_kernel, w_bias = map(numpy, gate.weights)
+    x = numbers((BATCH, DIM))
+    static = built(4, num_nonzeros=3)
+    for row, weights in zip(x, numpy(gate.expert_weights(x)), strict=True):
+        static.set_weights(
+            [
+                (row @ z_kernel + z_bias).reshape(3, 1, 2),
+                (row @ w_kernel + w_bias).reshape(3, 1),
+            ]
+        )
+        np.testing.assert_allclose(weights, numpy(static.expert_weights()), atol=1e-5)
+
+
+def test_several_gates_are_the_gates_side_by_side():
+    several = built(5, num_gates=3)
+    z, w = numbers((3, 2, 1, 3), scale=0.3), numbers((3, 2, 1))
+    several.set_weights([z, w])
+    single = built(5)
+    for g in range(3):
+        single.set_weights([z[g], w[g]])
+        np.testing.assert_allclose(
+            numpy(several.expert_weights())[g],
+            numpy(single.expert_weights()),
+            atol=1e-6,
+        )
+
+
+def test_weights_start_in_the_release_s_ranges():
+    gate = built(16, num_nonzeros=500, gamma=3.0)
+    z, w = map(numpy, gate.weights)
+    for values, bound in ((z, 0.03), (w, 0.05)):
+        assert -bound <= values.min() < -0.95 * bound
+        assert 0.95 * bound < values.max() <= bound
+    assert numpy(built(16, z_initializer="ones").weights[0]).max() == 1.0
+
+
+def test_one_initializer_gives_every_variable_numbers_of_its_own():
+    shared = keras.initializers.RandomNormal()
+    gates = [built(4, w_initializer=shared) for _ in range(2)]
+    first, second = (numpy(gate.weights[1]) for gate in gates)
+    assert not np.allclose(first, second)
+
+
+# The rim.
+
+
+def test_one_selector_has_no_choice_to_weigh():
+    gate = built(4, num_nonzeros=1)
+    np.testing.assert_array_equal(
+        numpy(gate.expert_weights()), numpy(gate.selector_outputs())[0]
+    )
+    _, (_, by_w) = value_and_gradients(
+        lambda: [ops.sum(train_call(gate) ** 2)], gate.trainable_variables
+    )
+    np.testing.assert_array_equal(by_w, 0)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_one_expert_gets_all(per_example):
+    gate = built(1, num_nonzeros=2, per_example=per_example)
+    inputs = [numbers((BATCH, DIM))] if per_example else []
+    mixed = train_call(gate, *inputs)
+    assert gate.num_bits == 0
+    np.testing.assert_allclose(numpy(gate.expert_weights(*inputs)), 1, rtol=1e-6)
+    np.testing.assert_allclose(numpy(mixed), numbers((BATCH, 1, 2))[:, 0], rtol=1e-6)
+    assert gate.losses == []
+
+
+def test_more_selectors_than_experts_share_them():
+    gate = built(2, num_nonzeros=5)
+    assert numpy(gate.selector_outputs()).shape == (5, 2)
+    np.testing.assert_allclose(numpy(gate.expert_weights()).sum(), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e30, float(np.finfo("float32").max)])
+def test_huge_logits_give_finite_values_and_gradients(size):
+    gate = built(5, entropy_reg=0.1)
+    z, w = np.sign(numbers((2, 1, 3))), np.sign(numbers((2, 1)))
+    gate.set_weights([size * z, size * w])
+    values, gradients = value_and_gradients(
+        lambda: [ops.sum(train_call(gate) ** 2), *gate.losses],
+        gate.trainable_variables,
+    )
+    assert all(np.isfinite(found).all() for found in (*values, *gradients))
+
+
+@pytest.mark.parametrize("gamma", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_step_without_width_is_refused(gamma):
+    with pytest.raises(ValueError, match="`gamma` must be positive"):
+        DSelectKGate(2, gamma=gamma)
+
+
+@pytest.mark.parametrize("num_nonzeros", [0, -1, 1.5, True, "2"])
+def test_num_nonzeros_counts(num_nonzeros):
+    with pytest.raises(ValueError, match="`num_nonzeros` must be a positive integer"):
+        DSelectKGate(num_nonzeros)
+
+
+def test_unknown_settings_are_refused():
+    with pytest.raises(ValueError, match='`reduction` must be "sum" or "mean"'):
+        DSelectKGate(2, reduction="max")
+    with pytest.raises(ValueError, match='`unreachable` must be "assign", or the wei'):
+        DSelectKGate(2, unreachable="ignore")
+
+
+# Unreachable codes.
+
+
+def test_unreachable_codes_are_penalized_and_not_made_up_for():
+    gate = built(3, num_nonzeros=1, unreachable=0.5)
+    gate.set_weights([np.zeros((1, 1, 2)), np.zeros((1, 1))])
+    np.testing.assert_array_equal(numpy(gate.expert_weights()), [0.25, 0.25, 0.25])
+    train_call(gate)
+    np.testing.assert_allclose([numpy(x) for x in gate.losses], [0.5 / 0.75])
+
+
+@pytest.mark.parametrize("num_experts", [4, 16])
+def test_powers_of_two_have_no_unreachable_codes(num_experts):
+    gate = built(num_experts)
+    train_call(gate)
+    assert gate.losses == []
+
+
+@pytest.mark.parametrize("num_experts", [3, 5, 6, 9, 20])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_assigned_codes_make_the_weights_sum_to_one(num_experts, per_example):
+    gate = built(num_experts, 3, per_example=per_example, unreachable="assign")
+    inputs = [numbers((50, DIM))] if per_example else []
+    gate.set_weights(
+        [numbers(w.shape, seed=i, scale=0.5) for i, w in enumerate(gate.weights)]
+    )
+    total = numpy(gate.expert_weights(*inputs)).sum(axis=-1)
+    np.testing.assert_allclose(total, 1, atol=1e-6)
+    selectors = numpy(gate.selector_outputs(*inputs)).sum(axis=-1)
+    np.testing.assert_allclose(selectors, 1, atol=1e-6)
+    assert gate.report(*inputs)["penalties"] == {}
+
+
+def test_every_code_belongs_to_one_expert_and_experts_keep_their_own():
+    gate = built(5, num_nonzeros=8, unreachable="assign")
+    z = np.where(binary_codes(8), 9.0, -9.0)[:, None]
+    gate.set_weights([z, np.zeros((8, 1))])
+    owners = numpy(gate.selector_outputs())
+    np.testing.assert_array_equal(owners.sum(axis=1), 1)
+    np.testing.assert_array_equal(owners[:5], np.eye(5))
+    again = built(5, num_nonzeros=8, unreachable="assign")
+    again.set_weights(gate.get_weights())
+    np.testing.assert_array_equal(owners, numpy(again.selector_outputs()))
+
+
+# Penalties.
+
+
+@pytest.mark.parametrize("num_gates", [None, 3])
+def test_penalties_of_a_static_gate_by_hand(num_gates):
+    gate = built(3, 2, entropy_reg=0.1, num_gates=num_gates)
+    z, w = gate.get_weights()
+    gate.set_weights([np.zeros_like(z), w])
+    train_call(gate)
+    selectors = 2 * (num_gates or 1)
+    entropy = 0.1 * selectors * 0.75 * np.log(4)
+    np.testing.assert_allclose(
+        [numpy(x) for x in gate.losses], [entropy, selectors / 0.75], rtol=1e-4
+    )
+
+
+def test_the_entropy_of_bits_has_two_terms_a_bit():
+    gate = built(4, 1, entropy_reg=EntropyRegularizer(0.5, target="bits"))
+    # Bits of 1/2 and 5/32.
+    gate.set_weights([np.array([[[0.0, -0.25]]]), np.zeros((1, 1))])
+    train_call(gate)
+    p = np.array([1 / 2, 1 / 2, 5 / 32, 27 / 32])
+    (found,) = gate.losses
+    np.testing.assert_allclose(numpy(found), -0.5 * (p * np.log(p)).sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["selectors", "bits"])
+def test_mean_reduction_divides_the_penalties_by_the_batch(target):
+    losses = {}
+    x = numbers((BATCH, DIM))
+    for reduction in ("sum", "mean"):
+        regularizer = EntropyRegularizer(0.1, target=target)
+        gate = built(5, per_example=True, entropy_reg=regularizer, reduction=reduction)
+        gate.set_weights([numbers(w.shape, scale=0.3) for w in gate.weights])
+        train_call(gate, x)
+        losses[reduction] = np.array([numpy(loss) for loss in gate.losses])
+    assert len(losses["sum"]) == 2
+    np.testing.assert_allclose(losses["mean"], losses["sum"] / BATCH, rtol=1e-5)
+
+
+def test_mean_reduction_leaves_a_static_gate_alone():
+    gate = built(3, 1, reduction="mean")
+    gate.set_weights([np.zeros((1, 1, 2)), np.zeros((1, 1))])
+    train_call(gate)
+    np.testing.assert_allclose(numpy(gate.losses[0]), 1 / 0.75, rtol=1e-6)
+
+
+# Schedules.
+
+
+def test_gamma_follows_its_schedule_in_training_calls_only():
+    gate = built(4, 1, gamma=Ramp(4.0, 1.0, end=2))
+    gate.set_weights([np.full((1, 1, 2), 0.5), np.zeros((1, 1))])
+    seen = []
+    for training in (False, True, False, True, True):
+        gate(numbers((BATCH, 4, 2)), training=training)
+        seen.append(numpy(gate.expert_weights())[-1])
+
+    def last(gamma):
+        u = min(1.0, 0.5 / gamma + 0.5)
+        return (u * u * (3 - 2 * u)) ** 2
+
+    wanted = [last(gamma) for gamma in (4, 2, 2, 1, 1)]
+    np.testing.assert_allclose(seen, wanted, rtol=1e-5)
+
+
+def test_a_narrowing_band_starts_from_its_first_width():
+    z = numpy(built(16, 500, gamma=Ramp(4.0, 0.1, end=9)).weights[0])
+    assert 0.038 < np.abs(z).max() <= 0.04
+
+
+def test_an_entropy_schedule_sees_one_at_the_first_training_call():
+    gate = built(4, entropy_reg=lambda calls: calls)
+    found = []
+    for _ in range(3):
+        train_call(gate)
+        found.append(numpy(gate.losses[0]))
+        gate(numbers((BATCH, 4, 2)), training=False)
+    np.testing.assert_allclose(found, np.multiply([1, 2, 3], found[0]), rtol=1e-5)
+
+
+def test_one_regularizer_counts_the_calls_of_all_its_gates():
+    shared = EntropyRegularizer(lambda calls: calls)
+    gates = [built(4, entropy_reg=shared) for _ in range(2)]
+    gates[1].set_weights(gates[0].get_weights())
+    found = []
+    for gate in gates * 2:
+        train_call(gate)
+        found.append(numpy(gate.losses[0]))
+    np.testing.assert_allclose(found, np.multiply([1, 2, 3, 4], found[0]), rtol=1e-5)
+
+
+# The report.
+
+
+@pytest.mark.parametrize("num_gates", [None, 3])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_report_has_a_number_for_every_selector(num_gates, per_example):
+    gate = built(5, 2, per_example=per_example, num_gates=num_gates)
+    inputs = [numbers((BATCH, DIM))] if per_example else []
+    found = gate.report(*inputs)["selectors"]
+    shape = (*[BATCH] * per_example, *[3] * (num_gates is not None), 2)
+    assert {name: tuple(value.shape) for name, value in found.items()} == {
+        "binary": shape,
+        "reachable": shape,
+    }
+
+
+def test_report_tells_binary_selectors_and_their_reachable_mass():
+    gate = built(3, 3)
+    z = np.array([[[9.0, -9.0]], [[9.0, 9.0]], [[9.0, 0.0]]])
+    gate.set_weights([z, np.zeros((3, 1))])
+    found = gate.report()["selectors"]
+    np.testing.assert_array_equal(numpy(found["binary"]), [1, 1, 0])
+    np.testing.assert_array_equal(numpy(found["reachable"]), [1, 0, 0.5])
+
+
+# Weights of the release, and weights asked for.
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize("extra", [[], [np.float32(7.0)]])
+def test_set_weights_takes_the_list_of_the_release(per_example, extra):
+    gate = built(5, 2, per_example=per_example, entropy_reg=0.1)
+    shapes = [(DIM, 6), (6,), (DIM, 2), (2,)] if per_example else [(2, 1, 3), (2, 1)]
+    arrays = [numbers(shape, seed=i) for i, shape in enumerate(shapes)]
+    gate.set_weights([*arrays, *extra])
+    for found, wanted in zip(gate.get_weights(), arrays, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert int(gate.entropy_reg.num_calls) == (7 if extra else 0)
+
+
+def test_a_count_without_a_regularizer_is_refused():
+    gate = built(4, 2)
+    with pytest.raises(ValueError, match="weight"):
+        gate.set_weights([*gate.get_weights(), np.float32(7.0)])
+
+
+@pytest.mark.parametrize("num_used", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_experts", [4, 5, 9])
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
+def test_logits_from_weights_inverts_the_gate(num_used, num_experts, gamma):
+    for seed in range(3):
+        weights = sparse_weights(num_experts, num_used, seed)
+        gate = built(num_experts, num_nonzeros=4, gamma=gamma)
+        gate.set_weights(DSelectKGate.logits_from_weights(weights, 4, gamma))
+        np.testing.assert_allclose(numpy(gate.expert_weights()), weights, atol=1e-6)
+        assert numpy(gate.report()["selectors"]["binary"]).all()
+
+
+def test_logits_from_weights_of_gates_with_different_numbers_of_experts():
+    weights = np.concatenate(
+        [sparse_weights(6, used, rows=(1,), seed=used) for used in (1, 2, 3)]
+    )
+    z, w = DSelectKGate.logits_from_weights(weights, num_nonzeros=3)
+    assert (z.shape, w.shape) == ((3, 3, 1, 3), (3, 3, 1))
+    gate = built(6, num_nonzeros=3, num_gates=3)
+    gate.set_weights([z, w])
+    np.testing.assert_allclose(numpy(gate.expert_weights()), weights, atol=1e-6)
+
+
+def test_logits_from_weights_with_more_selectors_than_experts():
+    gate = built(2, num_nonzeros=5)
+    gate.set_weights(DSelectKGate.logits_from_weights([0.3, 0.7], 5))
+    np.testing.assert_allclose(numpy(gate.expert_weights()), [0.3, 0.7], atol=1e-6)
+
+
+def test_slack_leaves_a_gradient_at_nearly_the_weights():
+    weights = sparse_weights(8, 2)
+    gate = built(8)
+
+    def by_z():
+        _, (found, _) = value_and_gradients(
+            lambda: [ops.sum(train_call(gate) ** 2)], gate.trainable_variables
+        )
+        return found
+
+    gate.assign_expert_weights(weights)
+    np.testing.assert_array_equal(by_z(), 0)
+    gate.assign_expert_weights(weights, slack=0.05)
+    assert (by_z() != 0).all()
+    np.testing.assert_allclose(numpy(gate.expert_weights()), weights, atol=0.01)
+
+
+@pytest.mark.parametrize("num_gates", [None, 3])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_assigned_weights_hold_for_every_example(num_gates, per_example):
+    rows = () if num_gates is None else (num_gates,)
+    weights = sparse_weights(5, 2, rows=rows)
+    gate = built(5, 3, per_example=per_example, num_gates=num_gates)
+    gate.assign_expert_weights(weights)
+    inputs = [numbers((BATCH, DIM), scale=100)] if per_example else []
+    found = numpy(gate.expert_weights(*inputs))
+    np.testing.assert_allclose(found, np.broadcast_to(weights, found.shape), atol=1e-6)
+
+
+def test_assigned_weights_meet_the_present_gamma():
+    gate = built(4, gamma=Ramp(4.0, 0.5, end=1))
+    train_call(gate)
+    gate.assign_expert_weights([0, 0.25, 0, 0.75])
+    assert np.abs(numpy(gate.weights[0])).max() == 0.25
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [[0.5, 0.6, 0.0], [1.5, -0.5, 0.0], [0.4, 0.3, 0.3], [0.0, 0.0, 0.0], 1.0],
+    ids=["sum", "negative", "too many", "none", "scalar"],
+)
+def test_weights_that_no_gate_has_are_refused(weights):
+    with pytest.raises(ValueError, match="sum to one along the last axis and have at"):
+        DSelectKGate.logits_from_weights(weights, num_nonzeros=2)
+
+
+def test_assigned_weights_must_have_the_shape_of_the_gate():
+    with pytest.raises(ValueError, match=r"must have the shape \(3, 4\).*\(4,\)"):
+        built(4, num_gates=3).assign_expert_weights([1.0, 0, 0, 0])

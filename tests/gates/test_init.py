@@ -1,0 +1,16 @@
+import pytest
+
+from dselectk_keras import gates
+
+
+@pytest.mark.parametrize("name", gates.GATES)
+def test_get_makes_a_gate_by_its_name(name):
+    settings = {} if name == "softmax" else {"num_nonzeros": 3}
+    gate = gates.get(name, num_gates=2, **settings)
+    assert type(gate) is gates.GATES[name]
+    assert gate.get_config().items() >= {"num_gates": 2, **settings}.items()
+
+
+def test_get_lists_the_names_it_knows():
+    with pytest.raises(ValueError, match="softmax, top_k, dselect_k"):
+        gates.get("dselectk")

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+
+from dselectk_keras import SoftmaxGate
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def test_a_static_gate_is_the_softmax_of_its_logits():
+    gate = SoftmaxGate()
+    gate.build((None, 3))
+    gate.set_weights([np.log([1.0, 2.0, 5.0])])
+    np.testing.assert_allclose(
+        numpy(gate.expert_weights()), [0.125, 0.25, 0.625], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias):
+    gate = SoftmaxGate(use_bias=use_bias)
+    gate.build(((None, 3), (None, 4)))
+    gate.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(gate.weights)])
+    kernel, *bias = map(numpy, gate.weights)
+    x = numbers((5, 4))
+    np.testing.assert_allclose(
+        numpy(gate.expert_weights(x)), softmax(sum(bias, x @ kernel)), atol=1e-6
+    )
+    assert len(bias) == use_bias
+
+
+def test_several_gates_have_a_softmax_each():
+    gate = SoftmaxGate(num_gates=2)
+    gate.build(((None, 3), (None, 4)))
+    kernel, x = numbers((4, 6)), numbers((5, 4))
+    gate.set_weights([kernel])
+    np.testing.assert_allclose(
+        numpy(gate.expert_weights(x)),
+        softmax((x @ kernel).reshape(5, 2, 3)),
+        atol=1e-6,
+    )
+
+
+def test_the_kernel_starts_where_its_initializer_says():
+    gate = SoftmaxGate(kernel_initializer="ones")
+    gate.build((None, 3))
+    np.testing.assert_array_equal(gate.get_weights(), np.ones((1, 3)))
