@@ -1,0 +1,169 @@
+"""A bank of dense experts is a list of dense networks, computed together."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import DenseExperts
+
+
+def by_hand(bank, x, activations):
+    """Keras' own dense layers with the kernels of the bank, stacked."""
+    weights = [numpy(weight) for weight in bank.weights]
+    size = len(weights) // len(activations)
+    outputs = []
+    for i in range(bank.num_experts):
+        y = x if bank.shared_input else x[:, i]
+        for layer, activation in enumerate(activations):
+            dense = keras.layers.Dense(
+                weights[size * layer].shape[-1], activation, use_bias=bank.use_bias
+            )
+            dense.build(y.shape)
+            dense.set_weights([w[i] for w in weights[size * layer :][:size]])
+            y = dense(y)
+        outputs.append(numpy(y))
+    return np.stack(outputs, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("units", "activation", "shape", "settings"),
+    [
+        ([4], "relu", (2, 3), {}),
+        ([4, 2], ["tanh", None], (2, 3), {}),
+        ([4, 2], "relu", (2, 5, 3), {"use_bias": False}),
+        ([4, 2], ["tanh", None], (2, 5, 3), {}),
+        ([4, 2], ["tanh", None], (2, 3, 3), {"shared_input": False}),
+        ([4], "relu", (2, 3, 5, 3), {"shared_input": False}),
+    ],
+)
+def test_equals_dense_layers_with_the_same_kernels(units, activation, shape, settings):
+    bank = DenseExperts(3, units, activation, **settings)
+    x = numbers(shape)
+    bank.build(shape)
+    bank.set_weights([numbers(weight.shape, seed=1) for weight in bank.weights])
+    activations = activation if isinstance(activation, list) else [activation]
+    expected = by_hand(bank, x, activations * (len(units) // len(activations)))
+    np.testing.assert_allclose(numpy(bank(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_length_of_a_sequence_may_be_unknown():
+    inputs = keras.Input((None, 3))
+    model = keras.Model(inputs, DenseExperts(2, [4, 5])(inputs))
+    assert model.output_shape == (None, 2, None, 5)
+    assert model.predict(numbers((3, 6, 3)), verbose=0).shape == (3, 2, 6, 5)
+
+
+def test_each_expert_is_initialized_by_itself():
+    bank = DenseExperts(64, [100], kernel_initializer="glorot_uniform")
+    bank.build((None, 50))
+    kernels = numpy(bank.weights[0])
+    # Glorot: the variance is 2 / (fan in + fan out) of one expert, not of 64.
+    np.testing.assert_allclose(kernels.var(axis=(1, 2)), 2 / 150, rtol=0.1)
+
+
+def test_a_seeded_initializer_gives_every_expert_and_layer_other_values():
+    seeded = keras.initializers.RandomNormal(seed=3)
+
+    def kernels():
+        bank = DenseExperts(3, [4, 4], kernel_initializer=seeded)
+        bank.build((None, 4))
+        return np.concatenate([numpy(w) for w in bank.weights if len(w.shape) == 3])
+
+    first = kernels().reshape(6, -1)
+    assert len(np.unique(first[:, 0])) == 6
+    np.testing.assert_array_equal(first, kernels().reshape(6, -1))
+
+
+@pytest.mark.parametrize("select", [[1], [2, 0], [0, 0, 1], [0, 1, 2]])
+def test_selected_experts_come_in_the_order_asked_for(select):
+    x = numbers((2, 3))
+    bank = DenseExperts(3, [4, 2])
+    expected = numpy(bank(x))[:, select]
+    np.testing.assert_allclose(numpy(bank(x, select=select)), expected, rtol=1e-5)
+    own = DenseExperts(3, [4], shared_input=False)
+    x = numbers((2, 3, 5))
+    expected = numpy(own(x))[:, select]
+    found = numpy(own(x[:, select], select=select))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_experts_drop_out_in_training_only_and_each_for_itself():
+    bank = DenseExperts(2, [400, 400], None, dropout=0.5, use_bias=False)
+    bank.build((None, 1))
+    bank.set_weights([np.ones((2, 1, 400)), np.stack([np.eye(400)] * 2)])
+    x = np.ones((1, 1), "float32")
+    np.testing.assert_array_equal(numpy(bank(x)), 1.0)
+    # The last layer is the identity and does not drop: 0 or 2, half of each.
+    first, second = numpy(bank(x, training=True))[0]
+    assert set(first) == set(second) == {0.0, 2.0}
+    assert 0.4 < first.mean() / 2 < 0.6
+    assert 0.3 < (first == second).mean() < 0.7
+
+
+def test_gradients_reach_every_weight_of_the_selected_experts():
+    bank = DenseExperts(3, [4, 2], "tanh")
+    x = numbers((5, 3))
+    bank(x)
+    _, gradients = value_and_gradients(
+        lambda: [ops.sum(bank(x, select=[0, 2]) ** 2)], bank.trainable_variables
+    )
+    assert len(gradients) == 4
+    for gradient in gradients:
+        reached = [bool(np.abs(gradient[i]).max() > 0) for i in range(3)]
+        assert reached == [True, False, True]
+
+
+def test_a_resized_bank_differs_in_number_only():
+    bank = DenseExperts(3, [4, 2], ["relu", None], dropout=0.1, name="bank")
+    bank.build((None, 3))
+    resized = bank.resized(5)
+    same = {"num_experts", "name"}
+    config, other = bank.get_config(), resized.get_config()
+    assert {key for key in config if config[key] != other[key]} == same
+    assert not resized.built
+    assert resized(numbers((2, 3))).shape == (2, 5, 2)
+
+
+def test_the_config_rebuilds_the_bank():
+    bank = DenseExperts(
+        2,
+        [4, 2],
+        ["relu", None],
+        0.2,
+        use_bias=False,
+        kernel_initializer=keras.initializers.HeNormal(seed=1),
+        shared_input=False,
+        name="towers",
+    )
+    rebuilt = DenseExperts.from_config(bank.get_config())
+    assert rebuilt.get_config() == bank.get_config()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"num_experts": 0}, "num_experts=0"),
+        ({"units": []}, r"units=\[\]"),
+        ({"units": [4, 0]}, "units=0"),
+        ({"activation": ["relu", None]}, "Received: 2 for 1 layers"),
+    ],
+)
+def test_a_bank_that_cannot_be_is_refused(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        DenseExperts(**{"num_experts": 2, "units": [3], **arguments})
+
+
+def test_calls_that_cannot_be_right_are_refused():
+    with pytest.raises(ValueError, match=r"need inputs .* Received: \(2,\)"):
+        DenseExperts(2, [3]).build((2,))
+    own = DenseExperts(2, [3], shared_input=False)
+    with pytest.raises(ValueError, match=r"\(batch, num_experts, ..., features\)"):
+        own.build((2, 3))
+    with pytest.raises(ValueError, match="the inputs need an axis of 2"):
+        own(numbers((4, 3, 5)))
+    bank = DenseExperts(2, [3])
+    for select in ([], [2], [-1]):
+        with pytest.raises(ValueError, match="`select` must name experts from 0 to 1"):
+            bank(numbers((2, 3)), select=select)

@@ -1,0 +1,150 @@
+"""A mixture is the experts, weighted by the gate."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    MoE,
+    SoftmaxGate,
+    TopKGate,
+)
+
+X, V = numbers((2, 3)), numbers((2, 5), seed=1)
+
+
+def spread(moe):
+    """Give the gate of a built layer weights far from equal ones."""
+    gate = moe.gate
+    gate.set_weights([numbers(w.shape, seed=2) for w in gate.weights])
+
+
+@pytest.mark.parametrize("num_gates", [None, 2])
+@pytest.mark.parametrize("mode", ["static", "per_example", "routed"])
+def test_equals_the_experts_combined_by_hand(mode, num_gates):
+    gate = DSelectKGate(2, num_gates=num_gates)
+    moe = MoE(DenseExperts(4, [2]), gate, per_example=mode != "static")
+    inputs = (X, V) if mode == "routed" else X
+    moe(inputs)
+    spread(moe)
+    experts = numpy(moe.experts(X))
+    routing = {"static": (), "per_example": (X,), "routed": (V,)}[mode]
+    weights = numpy(gate.expert_weights(*routing))
+    if mode == "static":
+        weights = np.broadcast_to(weights, (2, *weights.shape))
+    expected = np.einsum("b...n,bnh->b...h", weights, experts)
+    np.testing.assert_allclose(numpy(moe(inputs)), expected, rtol=1e-5, atol=1e-6)
+    shown = numpy(moe.expert_weights(None if mode == "static" else inputs))
+    np.testing.assert_array_equal(shown, numpy(gate.expert_weights(*routing)))
+
+
+def test_mixes_what_experts_of_any_rank_give():
+    moe = MoE(Experts(layers.Conv2D(2, 3), 3), SoftmaxGate())
+    x = numbers((2, 5, 5, 1))
+    mixed = numpy(moe(x))
+    spread(moe)
+    weights, experts = numpy(moe.expert_weights()), numpy(moe.experts(x))
+    expected = np.einsum("n,bn...->b...", weights, experts)
+    assert mixed.shape == (2, 3, 3, 2)
+    np.testing.assert_allclose(numpy(moe(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_reach_experts_gate_and_both_inputs():
+    moe = MoE(DenseExperts(4, [2], "tanh"), SoftmaxGate(), per_example=True)
+    inputs = [keras.Variable(X), keras.Variable(V)]
+    moe((X, V))
+    variables = [*moe.trainable_variables, *inputs]
+    _, gradients = value_and_gradients(
+        lambda: [ops.sum(moe(tuple(map(ops.convert_to_tensor, inputs))) ** 2)],
+        variables,
+    )
+    assert len(gradients) == 5
+    assert all(np.abs(gradient).max() > 0 for gradient in gradients)
+
+
+def test_the_penalties_of_the_gate_are_losses_in_training_only():
+    moe = MoE(DenseExperts(4, [2]), DSelectKGate(2, entropy_reg=0.5))
+    moe(X)
+    assert moe.losses == []
+    moe(X, training=True)
+    expected = moe.gate.report()["penalties"]["entropy"]
+    np.testing.assert_allclose(numpy(moe.losses[0]), numpy(expected), rtol=1e-6)
+
+
+def test_training_is_passed_on_to_the_experts():
+    moe = MoE([layers.Dropout(0.9), layers.Dropout(0.9)], SoftmaxGate())
+    x = np.ones((4, 50), "float32")
+    np.testing.assert_allclose(numpy(moe(x)), 1.0, rtol=1e-6)
+    assert (numpy(moe(x, training=True)) == 0).mean() > 0.5
+
+
+def test_a_list_of_layers_is_a_bank():
+    moe = MoE([layers.Dense(2), layers.Dense(2)], SoftmaxGate())
+    assert moe(X).shape == (2, 2)
+    assert isinstance(moe.experts, Experts)
+
+
+def test_works_inside_a_functional_model_with_routing_inputs_of_its_own():
+    x, v = keras.Input((3,)), keras.Input((5,))
+    hidden = layers.Dense(3)(x)
+    moe = MoE(DenseExperts(4, [2]), TopKGate(2), per_example=True)
+    model = keras.Model([x, v], layers.Dense(1)(moe((hidden, v))))
+    model.compile("sgd", "mse")
+    before = [numpy(weight) for weight in moe.trainable_variables]
+    model.fit([X, V], np.ones((2, 1)), verbose=0)
+    after = [numpy(weight) for weight in moe.trainable_variables]
+    assert all((a != b).any() for a, b in zip(before, after, strict=True))
+
+
+def test_works_inside_a_subclassed_model():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.moe = MoE(DenseExperts(4, [2]), DSelectKGate(2, entropy_reg=0.1))
+            self.head = layers.Dense(1)
+
+        def call(self, inputs, training=None):
+            return self.head(self.moe(inputs, training=training))
+
+    model = Model()
+    model.compile("sgd", "mse")
+    log = model.fit(X, np.ones((2, 1)), epochs=2, verbose=0)
+    assert np.isfinite(log.history["loss"]).all()
+    assert int(model.moe.gate.entropy_reg.num_calls) == 2
+
+
+def test_half_precision_mixes_in_half_and_weighs_in_full():
+    bank = DenseExperts(4, [2], dtype="mixed_float16")
+    gate = DSelectKGate(2, dtype="mixed_float16")
+    moe = MoE(bank, gate, dtype="mixed_float16")
+    assert keras.backend.standardize_dtype(moe(X).dtype) == "float16"
+    weights = moe.expert_weights()
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+
+
+@pytest.mark.parametrize("arguments", [("dense", SoftmaxGate()), (None, SoftmaxGate())])
+def test_unknown_experts_are_refused(arguments):
+    with pytest.raises(ValueError, match="`experts` must be a bank"):
+        MoE(*arguments)
+
+
+def test_an_unknown_gate_is_refused():
+    with pytest.raises(ValueError, match=r"`gate` must be a gate.*'softmax'"):
+        MoE(DenseExperts(4, [2]), "softmax")
+
+
+def test_routing_inputs_where_they_do_not_belong_are_refused():
+    with pytest.raises(ValueError, match="per_example=False and takes no routing"):
+        MoE(DenseExperts(4, [2]), SoftmaxGate())((X, V))
+    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True)
+    with pytest.raises(ValueError, match=r"shape \(batch, features\).*\(2, 3, 1\)"):
+        moe((X, numbers((2, 3, 1))))
+    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True)
+    moe(X)
+    with pytest.raises(ValueError, match="is per-example: pass the inputs"):
+        moe.expert_weights()

@@ -1,0 +1,110 @@
+"""A saved model gives the same outputs wherever it is loaded."""
+
+import itertools
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    ImportanceRegularizer,
+    MMoE,
+    Ramp,
+    SoftmaxGate,
+    TopKGate,
+)
+
+GATES = {
+    "softmax": lambda: SoftmaxGate(weights_regularizer=ImportanceRegularizer(0.1)),
+    "top_k": lambda: TopKGate(2, noise=True, load_reg=0.1, seed=1),
+    "dselect_k": lambda: DSelectKGate(
+        2, gamma=Ramp(1.0, 0.5, end=9), entropy_reg=Ramp(0.1, 1.0, end=9)
+    ),
+}
+BANKS = {
+    "dense": lambda: DenseExperts(3, [2, 2], "tanh"),
+    "copies": lambda: Experts(
+        keras.Sequential([keras.layers.Dense(2), keras.layers.BatchNormalization()]), 3
+    ),
+}
+PROGRAM = """
+import sys
+import numpy as np, keras
+import dselectk_keras
+
+model, inputs, outputs = sys.argv[1:]
+loaded = keras.saving.load_model(model)
+np.savez(outputs, **loaded.predict(dict(np.load(inputs)), verbose=0))
+"""
+INPUTS = {"x": numbers((4, 3)), "v": numbers((4, 5), seed=1)}
+
+
+def every_combination():
+    """One model with a branch for each gate, bank and mode."""
+    x, v = (keras.Input(INPUTS[name].shape[1:], name=name) for name in INPUTS)
+    outputs = {}
+    for gate, bank, mode in itertools.product(GATES, BANKS, ("static", "routed")):
+        name = f"{gate}_{bank}_{mode}"
+        layer = MMoE(
+            BANKS[bank](),
+            GATES[gate](),
+            ["a", "b"],
+            per_example=mode == "routed",
+            stacked=True,
+            name=name,
+        )
+        outputs[name] = layer(x if mode == "static" else (x, v))
+    return keras.Model({"x": x, "v": v}, outputs)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The folder of a trained model, what it predicts, and its counters."""
+    folder = tmp_path_factory.mktemp("reload")
+    model = every_combination()
+    # Tracing the graph would take TensorFlow half a minute.
+    eagerly = keras.backend.backend() == "tensorflow"
+    losses = dict.fromkeys(model.output, "mse")
+    model.compile("sgd", losses, run_eagerly=eagerly)
+    labels = {name: np.ones((4, 2, 2)) for name in model.output}
+    model.fit(INPUTS, labels, verbose=0)
+    model.save(folder / "model.keras")
+    np.savez(folder / "inputs.npz", **INPUTS)
+    counter = model.get_layer("dselect_k_dense_static").gate.entropy_reg.num_calls
+    return folder, model.predict(INPUTS, verbose=0), int(counter)
+
+
+def assert_equal(found, expected):
+    assert set(found) == set(expected)
+    for name, outputs in expected.items():
+        assert np.isfinite(outputs).all(), name
+        np.testing.assert_array_equal(found[name], outputs, err_msg=name)
+
+
+def test_in_the_same_process_with_the_counts_of_calls(saved):
+    folder, expected, calls = saved
+    loaded = keras.saving.load_model(folder / "model.keras")
+    assert_equal(loaded.predict(INPUTS, verbose=0), expected)
+    gate = loaded.get_layer("dselect_k_dense_static").gate
+    assert calls == int(gate.entropy_reg.num_calls) == 1
+
+
+def test_in_another_process(saved):
+    folder, expected, _ = saved
+    paths = [folder / name for name in ("model.keras", "inputs.npz", "outputs.npz")]
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, paths)],
+        env={**os.environ, "KERAS_BACKEND": keras.backend.backend()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert_equal(np.load(paths[-1]), expected)
