@@ -1,0 +1,102 @@
+"""What every data set looks like."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dselectk_keras.datasets.split import Split
+
+_TASK_KINDS = ("regression", "binary", "multiclass")
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A multi-task data set: three splits and what is known about the tasks.
+
+    Args:
+        train: the `Split` to fit on.
+        validation: the `Split` to choose settings on.
+        test: the `Split` to report on.
+        task_names: one name a task, in the order of the label columns.
+        task_kinds: one of `"regression"`, `"binary"`, `"multiclass"` a task.
+        groups: one group number a task (tasks of one group are related), or
+            `None` where no grouping is known. Defaults to `None`.
+        info: ground truth and other facts, by name; for example the true
+            expert weights of synthetic data. Defaults to an empty dict.
+
+    Example:
+        >>> import numpy as np
+        >>> part = Split(np.zeros((5, 3)), np.zeros((5, 2)))
+        >>> data = Dataset(part, part, part, ("a", "b"), ("regression", "binary"))
+        >>> data.num_tasks
+        2
+    """
+
+    train: Split
+    validation: Split
+    test: Split
+    task_names: tuple[str, ...]
+    task_kinds: tuple[str, ...]
+    groups: tuple[int, ...] | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        """Refuse a data set that contradicts itself."""
+        if not self.task_names or len(set(self.task_names)) != self.num_tasks:
+            raise ValueError(
+                "`task_names` must hold at least one name and none of them twice. "
+                f"Received: task_names={self.task_names!r}. "
+                "Give every task a name of its own."
+            )
+        if len(self.task_kinds) != self.num_tasks or not set(self.task_kinds).issubset(
+            _TASK_KINDS
+        ):
+            raise ValueError(
+                f"`task_kinds` must hold one of {_TASK_KINDS} for each of the "
+                f"{self.num_tasks} tasks. Received: task_kinds={self.task_kinds!r}. "
+                "Give one kind per task name, in the same order."
+            )
+        if self.groups is not None and len(self.groups) != self.num_tasks:
+            raise ValueError(
+                f"`groups` must hold one group for each of the {self.num_tasks} tasks. "
+                f"Received: groups={self.groups!r}. "
+                "Give one number per task name, or None if no grouping is known."
+            )
+        for name in ("train", "validation", "test"):
+            self._check_split(name, getattr(self, name))
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of tasks."""
+        return len(self.task_names)
+
+    def _check_split(self, name, split):
+        if not isinstance(split, Split):
+            raise ValueError(
+                f"`{name}` must be a Split. Received: {type(split).__name__}. "
+                "Wrap the two parts: Split(x, y)."
+            )
+        if isinstance(split.y, Mapping):
+            if set(split.y) != set(self.task_names):
+                raise ValueError(
+                    f"`{name}.y` must have exactly the task names as its keys, "
+                    f"{self.task_names!r}. Received keys: {tuple(split.y)!r}. "
+                    "Rename the keys or `task_names`."
+                )
+        elif split.y.ndim != 2 or split.y.shape[1] != self.num_tasks:
+            raise ValueError(
+                f"`{name}.y` must have shape (samples, {self.num_tasks}), one column "
+                f"per task. Received shape: {split.y.shape}. "
+                "Stack the labels as columns, or pass a mapping by task name."
+            )
+        lengths = {
+            len(array)
+            for part in split
+            for array in (part.values() if isinstance(part, Mapping) else (part,))
+        }
+        if len(lengths) != 1:
+            raise ValueError(
+                f"Every array of `{name}` must hold the same number of samples. "
+                f"Received lengths: {sorted(lengths)}. "
+                "Cut inputs and labels from the same examples."
+            )

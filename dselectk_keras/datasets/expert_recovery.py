@@ -1,0 +1,116 @@
+"""Binary classification whose labels come from a few of many known experts."""
+
+import numpy as np
+
+from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.datasets.split import Split
+
+
+def expert_recovery(
+    num_experts=16,
+    num_true_experts=4,
+    num_train=10_000,
+    num_validation=2_000,
+    num_test=2_000,
+    seed=0,
+    logit_scale=5.0,
+):
+    r"""Labels from the mean of a few frozen experts; a gate has to find which.
+
+    All experts are given to the model, frozen; only the gate and the logistic
+    unit learn. Expert $e$ is a dense layer of four ReLU units, $T$ is the set
+    of true experts, and
+
+    $$P(y = 1 \mid x) = \operatorname{sigmoid}\Bigl(a^\top \frac{1}{|T|}
+    \sum_{e \in T} \max(0, K_e^\top x + b_e) + c\Bigr)$$
+
+    From the paper: binary labels by a logistic unit on 4 of 16 random experts,
+    which are frozen while gates are compared. Ours: 10 standard normal inputs;
+    four units an expert, kernels N(0, 1/10), biases N(0, 1/4); equal weights of
+    the true experts; labels drawn with the probability above, not thresholded;
+    $a$ in a random direction, scaled so that the logits have the standard
+    deviation `logit_scale`, and $c$ so that they have mean zero (both measured
+    on 10,000 further inputs); the sizes of the splits; the seed.
+
+    Args:
+        num_experts: number of experts, true and false. Defaults to `16`.
+        num_true_experts: how many of them made the labels. Defaults to `4`.
+        num_train: number of training samples. Defaults to `10_000`.
+        num_validation: number of validation samples. Defaults to `2_000`.
+        num_test: number of test samples. Defaults to `2_000`.
+        seed: non-negative integer; the same seed gives the same data.
+            Defaults to `0`.
+        logit_scale: standard deviation of the logits over the inputs; the
+            larger, the surer the labels. Defaults to `5.0`.
+
+    Returns:
+        A `Dataset` of one task with float32 inputs (samples, 10) and labels
+        (samples, 1) of zeros and ones. Its `info` holds the truth:
+        `true_experts` (sorted tuple of indices), `expert_weights` (n,),
+        `kernels` (n, 10, 4), `biases` (n, 4), `logistic_kernel` (4, 1) and
+        `logistic_bias` (1,), in the shapes that Keras layers hold.
+
+    Example:
+        >>> data = expert_recovery(num_train=100)
+        >>> len(data.info["true_experts"]), data.info["kernels"].shape
+        (4, (16, 10, 4))
+
+    Reference:
+        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
+        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
+        Appendix C.2.2 (https://arxiv.org/abs/2106.03760).
+    """
+    num_experts = _sampling.check_count("num_experts", num_experts)
+    num_true_experts = _sampling.check_count("num_true_experts", num_true_experts)
+    if num_true_experts > num_experts:
+        raise ValueError(
+            "`num_true_experts` must not exceed `num_experts`. Received: "
+            f"num_true_experts={num_true_experts}, num_experts={num_experts}. "
+            "Lower the first or raise the second."
+        )
+    sizes = [
+        _sampling.check_count("num_train", num_train),
+        _sampling.check_count("num_validation", num_validation),
+        _sampling.check_count("num_test", num_test),
+    ]
+    seed = _sampling.check_count("seed", seed, minimum=0)
+    logit_scale = _sampling.check_number("logit_scale", logit_scale, positive=True)
+
+    rng = _sampling.generator(seed, 1)
+    kernels, biases = _sampling.relu_experts(rng, num_experts)
+    chosen = np.sort(rng.choice(num_experts, num_true_experts, replace=False))
+    direction = rng.standard_normal((_sampling.UNITS, 1))
+
+    def mixture(x):
+        return _sampling.apply_relu_experts(x, kernels[chosen], biases[chosen]).mean(1)
+
+    measured = mixture(_sampling.calibration_inputs(seed)) @ direction
+    logistic_kernel = (direction * logit_scale / measured.std()).astype("float32")
+    logistic_bias = -measured.mean(axis=0) * logit_scale / measured.std()
+    logistic_bias = logistic_bias.astype("float32")
+
+    def split(stream, size):
+        x = _sampling.inputs(seed, stream, size)
+        logits = mixture(x) @ logistic_kernel + logistic_bias
+        # y = 1 where the logit exceeds a logistic variable: a draw with the
+        # probability sigmoid(logit), without computing it.
+        threshold = _sampling.generator(seed, 2, stream).logistic(size=logits.shape)
+        return Split(x.astype("float32"), (logits > threshold).astype("float32"))
+
+    expert_weights = np.zeros(num_experts, "float32")
+    expert_weights[chosen] = 1 / num_true_experts
+
+    return Dataset(
+        *(split(stream, size) for stream, size in enumerate(sizes)),
+        task_names=("label",),
+        task_kinds=("binary",),
+        info={
+            "true_experts": tuple(int(expert) for expert in chosen),
+            "expert_weights": expert_weights,
+            "kernels": kernels,
+            "biases": biases,
+            "logistic_kernel": logistic_kernel,
+            "logistic_bias": logistic_bias,
+        },
+    )

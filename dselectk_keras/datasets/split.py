@@ -1,0 +1,29 @@
+"""One part of a data set."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Split(NamedTuple):
+    """Inputs and labels of one part of a data set.
+
+    A split is a pair, so that `model.fit(*data.train, validation_data=data.validation)`
+    says what it means.
+
+    Args:
+        x: the inputs, an array (samples, ...) or a mapping from input names to
+            such arrays.
+        y: the labels, an array (samples, tasks) when every task has a scalar
+            label, else a mapping from task names to arrays (samples, ...).
+    """
+
+    x: np.ndarray | Mapping[str, np.ndarray]
+    y: np.ndarray | Mapping[str, np.ndarray]
+
+    @property
+    def num_samples(self) -> int:
+        """The number of examples."""
+        first = next(iter(self.x.values())) if isinstance(self.x, Mapping) else self.x
+        return len(first)

@@ -1,0 +1,145 @@
+"""Multi-task regression whose labels a mixture of experts has made."""
+
+import numpy as np
+
+from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.datasets.split import Split
+
+_TASKS_PER_GROUP = 16
+_EXPERTS_PER_GROUP = 4
+_NUM_TASKS = (16, 32, 64, 128)
+
+
+def synthetic_moe(
+    num_tasks=128,
+    num_train=20_000,
+    num_validation=5_000,
+    num_test=5_000,
+    seed=0,
+    noise=0.0,
+):
+    r"""Regression tasks in groups; the tasks of a group share four experts.
+
+    Expert $e$ is the sum of four ReLU units, and the tasks of one group are
+    different mixtures of the four experts of that group; tasks of different
+    groups share nothing:
+
+    $$y_t = \sum_e g_{t,e} f_e(x) + \text{noise}\cdot\epsilon,
+    \qquad f_e(x) = \sum_{j=1}^{4} \max(0, k_{e,j}^\top x + b_{e,j})$$
+
+    A mixture of as many experts of four ReLU units, without any other layer, can
+    fit the labels exactly.
+
+    From the paper: 10 inputs, groups of 16 tasks, four experts of four summed
+    ReLU units a group, mixture weights of each task's own. The paper speaks of
+    four groups of 16 tasks that make 128, which cannot be; here a problem has
+    `num_tasks / 16` groups, so that 128 tasks are eight groups on 32 experts.
+
+    Ours: inputs are standard normal; kernels N(0, 1/10), biases N(0, 1/4);
+    $g_t$ is the softmax of four standard normal logits; the noise is normal, in
+    all splits, so that no model can expect a squared error below `noise**2`; the
+    sizes of the splits; the seed. Labels come out with a mean near 1.7 and a
+    standard deviation near 0.8.
+
+    The problems are nested: with one seed, the first 16 tasks of the problem of
+    128 tasks are the problem of 16 tasks, with the same inputs and labels. A
+    larger split begins with the samples of a smaller one, and no split changes
+    with the size of another.
+
+    Args:
+        num_tasks: 16, 32, 64 or 128. Defaults to `128`.
+        num_train: number of training samples. Defaults to `20_000`.
+        num_validation: number of validation samples. Defaults to `5_000`.
+        num_test: number of test samples. Defaults to `5_000`.
+        seed: non-negative integer; the same seed gives the same data.
+            Defaults to `0`.
+        noise: standard deviation of the noise on the labels.
+            Defaults to `0.0`.
+
+    Returns:
+        A `Dataset` with float32 inputs (samples, 10) and labels
+        (samples, tasks). Its `info` holds the truth: `expert_weights`
+        (tasks, n), `kernels` (n, 10, 4), `biases` (n, 4) and `noise`.
+
+    Example:
+        >>> data = synthetic_moe(num_tasks=16, num_train=100)
+        >>> data.train.x.shape, data.train.y.shape
+        ((100, 10), (100, 16))
+
+    Reference:
+        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
+        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
+        Appendix C.1 (https://arxiv.org/abs/2106.03760).
+    """
+    if num_tasks not in _NUM_TASKS:
+        raise ValueError(
+            f"`num_tasks` must be one of {_NUM_TASKS}. Received: "
+            f"num_tasks={num_tasks!r}. Take the next larger problem and keep the "
+            "first columns of its labels."
+        )
+    sizes = [
+        _sampling.check_count("num_train", num_train),
+        _sampling.check_count("num_validation", num_validation),
+        _sampling.check_count("num_test", num_test),
+    ]
+    seed = _sampling.check_count("seed", seed, minimum=0)
+    noise = _sampling.check_number("noise", noise)
+
+    num_groups = num_tasks // _TASKS_PER_GROUP
+    xs = [_sampling.inputs(seed, stream, size) for stream, size in enumerate(sizes)]
+    groups = [_group(seed, group, xs, noise) for group in range(num_groups)]
+    splits = [
+        Split(
+            x.astype("float32"),
+            np.concatenate([group["labels"][i] for group in groups], axis=1),
+        )
+        for i, x in enumerate(xs)
+    ]
+
+    expert_weights = np.zeros((num_tasks, num_groups * _EXPERTS_PER_GROUP), "float32")
+    for i, group in enumerate(groups):
+        rows = slice(i * _TASKS_PER_GROUP, (i + 1) * _TASKS_PER_GROUP)
+        columns = slice(i * _EXPERTS_PER_GROUP, (i + 1) * _EXPERTS_PER_GROUP)
+        expert_weights[rows, columns] = group["weights"]
+
+    return Dataset(
+        *splits,
+        task_names=tuple(f"task_{task}" for task in range(num_tasks)),
+        task_kinds=("regression",) * num_tasks,
+        groups=tuple(task // _TASKS_PER_GROUP for task in range(num_tasks)),
+        info={
+            "expert_weights": expert_weights,
+            **{
+                name: np.concatenate([group[name] for group in groups])
+                for name in ("kernels", "biases")
+            },
+            "noise": noise,
+        },
+    )
+
+
+def _group(seed, group, xs, noise):
+    """The truth of one group and its labels on the inputs of each split."""
+    rng = _sampling.generator(seed, 1, group)
+    kernels, biases = _sampling.relu_experts(rng, _EXPERTS_PER_GROUP)
+    logits = rng.standard_normal((_TASKS_PER_GROUP, _EXPERTS_PER_GROUP))
+    weights = np.exp(logits)
+    weights = (weights / weights.sum(axis=1, keepdims=True)).astype("float32")
+
+    def mixtures(x):
+        experts = _sampling.apply_relu_experts(x, kernels, biases).sum(axis=-1)
+        return experts @ weights.T.astype("float64")
+
+    def labels(stream, x):
+        errors = _sampling.generator(seed, 2, group, stream).standard_normal(
+            (len(x), _TASKS_PER_GROUP)
+        )
+        return (mixtures(x) + noise * errors).astype("float32")
+
+    return {
+        "weights": weights,
+        "kernels": kernels,
+        "biases": biases,
+        "labels": [labels(stream, x) for stream, x in enumerate(xs)],
+    }

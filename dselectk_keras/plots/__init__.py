@@ -1,0 +1,9 @@
+"""Pictures of expert weights, from plain arrays."""
+
+from dselectk_keras.plots.plot_expert_heatmap import plot_expert_heatmap
+from dselectk_keras.plots.plot_gate_weights import plot_gate_weights
+
+__all__ = [
+    "plot_expert_heatmap",
+    "plot_gate_weights",
+]

@@ -1,0 +1,159 @@
+"""Which tasks use which experts."""
+
+import numpy as np
+
+from dselectk_keras.plots import _style
+
+_MAX_NAMED = 32  # more names than that do not fit along one side
+
+
+def plot_expert_heatmap(
+    weights,
+    *,
+    task_names=None,
+    expert_names=None,
+    groups=None,
+    tolerance=0.0,
+    title=None,
+    ax=None,
+):
+    """Heat map of expert weights: a row a task, a column an expert.
+
+    Experts that a task does not use are hatched white, so that a zero and a
+    small weight are told apart at a glance.
+
+    Args:
+        weights: array (tasks, n) of expert weights.
+        task_names: one name a task. Defaults to `None`: numbers.
+        expert_names: one name an expert. Defaults to `None`: numbers.
+        groups: one group label a task. The tasks of a group are drawn side by
+            side, with a line between groups. Defaults to `None`: no groups.
+        tolerance: largest weight that still counts as not used. Defaults to
+            `0.0`.
+        title: title of the picture. Defaults to `None`.
+        ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
+
+    Returns:
+        The matplotlib figure. It is not shown and not saved.
+
+    Example:
+        >>> figure = plot_expert_heatmap([[0.7, 0.3, 0.0], [0.0, 0.4, 0.6]])
+
+    Reference:
+        Hazimeh et al., DSelect-k, NeurIPS 2021, Figure 3
+        (https://arxiv.org/abs/2106.03760).
+    """
+    weights = np.asarray(weights, dtype=float)
+    if weights.ndim != 2 or 0 in weights.shape:
+        raise ValueError(
+            "`weights` must have shape (tasks, experts), neither of them empty. "
+            f"Received shape: {weights.shape}. Average per-example weights over "
+            "the examples, and give a single gate a leading axis: weights[None]."
+        )
+    num_tasks, num_experts = weights.shape
+    if np.isnan(weights).any():
+        raise ValueError(
+            "`weights` must be numbers. Received NaN among them. "
+            "Look at the training run they come from: it has diverged."
+        )
+    tasks = _style.names("task_names", task_names, num_tasks, "task")
+    experts = _style.names("expert_names", expert_names, num_experts, "expert")
+    order, bounds, group_labels = _group_rows(groups, num_tasks)
+    used = np.ma.masked_array(weights, ~(weights > tolerance))[order]
+
+    plt = _style.import_pyplot()
+    if ax is None:
+        height = min(max(0.15 * num_tasks, 1.2), 4.2) + 0.7
+        figure, ax = plt.subplots(
+            figsize=(_style.COLUMN_WIDTH, height), layout="constrained"
+        )
+    else:
+        figure = ax.figure
+
+    ax.patch.set(facecolor="white", edgecolor="#DDDDDD", hatch="/////", linewidth=0)
+    few = num_tasks * num_experts <= 1024
+    mesh = ax.pcolormesh(
+        used,
+        cmap=_colors(plt),
+        vmin=0,
+        vmax=used.max() if used.count() else 1,
+        edgecolors="white" if few else "face",
+        linewidth=0.5 if few else 0,
+    )
+    ax.invert_yaxis()
+    ax.hlines(bounds[1:-1], 0, num_experts, color="black", linewidth=0.9)
+
+    ax.set_xlabel("expert", fontsize=_style.FONT)
+    _ticks(ax.xaxis, experts, named=expert_names is not None, rotation=90)
+    if groups is not None and num_tasks > _MAX_NAMED:
+        centers = (bounds[1:] + bounds[:-1]) / 2
+        ax.set_yticks(centers, group_labels)
+        ax.set_ylabel("task group", fontsize=_style.FONT)
+    else:
+        ax.set_ylabel("task", fontsize=_style.FONT)
+        _ticks(ax.yaxis, [tasks[i] for i in order], named=task_names is not None)
+    ax.tick_params(labelsize=_style.SMALL_FONT, length=0)
+    for spine in ax.spines.values():
+        spine.set(color=_style.TEXT, linewidth=0.6)
+
+    bar = figure.colorbar(mesh, ax=ax, fraction=0.05, pad=0.03, aspect=25)
+    bar.set_label("expert weight", fontsize=_style.FONT)
+    bar.ax.tick_params(labelsize=_style.SMALL_FONT, length=2)
+    bar.outline.set_linewidth(0.6)
+    if used.mask.any():
+        from matplotlib.patches import Rectangle
+
+        patch = Rectangle(
+            (0, 0), 1, 1, facecolor="white", edgecolor=_style.GREY, hatch="/////"
+        )
+        ax.legend(
+            [patch],
+            ["not used (zero)" if tolerance == 0 else f"not used (≤ {tolerance:g})"],
+            loc="lower right",
+            bbox_to_anchor=(1, 1),
+            borderaxespad=0.2,
+            frameon=False,
+            fontsize=_style.SMALL_FONT,
+            handlelength=1.2,
+        )
+    if title is not None:
+        # A row above the legend, so that a long title does not run into it.
+        pad = 16 if used.mask.any() else 5
+        ax.set_title(title, fontsize=_style.FONT + 1, loc="left", pad=pad)
+    return figure
+
+
+def _colors(plt):
+    """Light to dark, told apart in grey and by colour-blind readers.
+
+    The palest colours are cut off: a small weight must not look like none.
+    """
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(plt.get_cmap("YlGnBu")(np.linspace(0.2, 1, 256)))
+
+
+def _group_rows(groups, num_tasks):
+    """The order of the rows, the bounds of the groups and their labels."""
+    if groups is None:
+        return np.arange(num_tasks), np.array([0, num_tasks]), []
+    groups = np.asarray(groups)
+    if groups.shape != (num_tasks,):
+        raise ValueError(
+            f"`groups` must hold one label for each of the {num_tasks} tasks. "
+            f"Received shape: {groups.shape}. Give one label per row of `weights`."
+        )
+    order = np.argsort(groups, kind="stable")
+    labels, sizes = np.unique(groups, return_counts=True)
+    return order, np.concatenate([[0], np.cumsum(sizes)]), [str(x) for x in labels]
+
+
+def _ticks(axis, names, named, **text):
+    """Given names where they fit, else numbers, every one or every few."""
+    count = len(names)
+    if named and count <= _MAX_NAMED:
+        axis.set_ticks(np.arange(count) + 0.5, names, **text)
+        return
+    numbers = [name.rsplit(" ", 1)[-1] if not named else name for name in names]
+    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 16)
+    axis.set_ticks(np.arange(0, count, stride) + 0.5, numbers[::stride])

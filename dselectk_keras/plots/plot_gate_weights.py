@@ -1,0 +1,240 @@
+"""How the weights of a gate move while it trains."""
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from dselectk_keras.plots import _style
+from dselectk_keras.plots._spread import spread
+
+_MAX_PANELS = 8
+
+
+def plot_gate_weights(
+    steps,
+    weights,
+    *,
+    task=None,
+    task_names=None,
+    expert_names=None,
+    highlight=None,
+    title=None,
+    ax=None,
+):
+    """Lines of expert weights over training, one line an expert.
+
+    The experts that matter are coloured and named at the end of their line, the
+    others are grey. An expert keeps its colour in every panel.
+
+    Args:
+        steps: array (records,), the training step of each record.
+        weights: array (records, n) of one gate, or (records, tasks, n): one
+            panel a task, eight at most.
+        task: index of the only task to show. Defaults to `None`: all.
+        task_names: one name a task, the titles of the panels. Defaults to
+            `None`: numbers.
+        expert_names: one name an expert. Defaults to `None`: numbers.
+        highlight: indices of the experts to colour, such as the true ones.
+            Defaults to `None`: in each panel the seven largest at the end, of
+            those with at least half a uniform weight, `1 / (2 * n)`.
+        title: title of the figure. Defaults to `None`.
+        ax: matplotlib axes to draw one panel on. Defaults to `None`: a new
+            figure.
+
+    Returns:
+        The matplotlib figure. It is not shown and not saved.
+
+    Example:
+        >>> import numpy as np
+        >>> weights = np.linspace([0.5, 0.5], [1.0, 0.0], 11)
+        >>> figure = plot_gate_weights(np.arange(11), weights)
+
+    Reference:
+        Hazimeh et al., DSelect-k, NeurIPS 2021, Figures 2 and 6 to 8
+        (https://arxiv.org/abs/2106.03760).
+    """
+    steps, weights, panel_titles = _panels(steps, weights, task, task_names)
+    num_panels, num_experts = weights.shape[1:]
+    if ax is not None and num_panels > 1:
+        raise ValueError(
+            "`ax` holds one panel. Received weights of "
+            f"{num_panels} tasks. Choose one with task=0, or leave `ax` out."
+        )
+    expert_names = _style.names("expert_names", expert_names, num_experts, "expert")
+    highlights = [_highlighted(weights[:, i], highlight) for i in range(num_panels)]
+    styles = _line_styles(highlights)
+
+    plt = _style.import_pyplot()
+    if ax is None:
+        columns = min(num_panels, 2)
+        rows = math.ceil(num_panels / columns)
+        figure, grid = plt.subplots(
+            rows,
+            columns,
+            figsize=(
+                _style.COLUMN_WIDTH if columns == 1 else _style.PAGE_WIDTH,
+                0.3 + (2.1 if rows == 1 else 1.7 * rows),
+            ),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
+        )
+        axes = list(grid.ravel())
+        for empty in axes[num_panels:]:
+            empty.remove()
+            # The panel above the gap is now the lowest of its column.
+            axes[num_panels - 2].tick_params(labelbottom=True)
+        if title is not None:
+            figure.suptitle(title, fontsize=_style.FONT + 1)
+    else:
+        figure, axes = ax.figure, [ax]
+        if title is not None:
+            ax.set_title(title, fontsize=_style.FONT + 1)
+
+    for i, panel in enumerate(axes[:num_panels]):
+        _draw(panel, steps, weights[:, i], highlights[i], styles)
+        if panel_titles[i] is not None:
+            panel.set_title(panel_titles[i], fontsize=_style.FONT, loc="left")
+    # Labels are placed when all panels have given the shared axis its range.
+    for i, panel in enumerate(axes[:num_panels]):
+        _label(panel, steps, weights[:, i], highlights[i], styles, expert_names)
+    if num_panels == 1:
+        axes[0].set_xlabel("training step", fontsize=_style.FONT)
+        axes[0].set_ylabel("expert weight", fontsize=_style.FONT)
+    else:
+        figure.supxlabel("training step", fontsize=_style.FONT)
+        figure.supylabel("expert weight", fontsize=_style.FONT)
+    return figure
+
+
+def _panels(steps, weights, task, task_names):
+    """Steps, weights (records, panels, n) and one title (or None) a panel."""
+    steps, weights = np.asarray(steps), np.asarray(weights, dtype=float)
+    if weights.ndim not in (2, 3) or 0 in weights.shape:
+        raise ValueError(
+            "`weights` must have shape (records, experts) or (records, tasks, "
+            f"experts), none of them empty. Received shape: {weights.shape}. "
+            "Stack the recorded weights along the first axis."
+        )
+    if steps.shape != weights.shape[:1]:
+        raise ValueError(
+            f"`steps` must hold one step for each of the {len(weights)} records. "
+            f"Received shape: {steps.shape}. Give one step per row of `weights`."
+        )
+    if weights.ndim == 2:
+        if task is not None or task_names is not None:
+            raise ValueError(
+                "`task` and `task_names` need weights of shape (records, tasks, "
+                f"experts). Received shape: {weights.shape}. "
+                "Leave them out for a single gate; `title` names it."
+            )
+        return steps, weights[:, None], [None]
+
+    num_tasks = weights.shape[1]
+    titles = _style.names("task_names", task_names, num_tasks, "task")
+    if task is not None:
+        if task not in range(num_tasks):
+            raise ValueError(
+                f"`task` must be an index from 0 to {num_tasks - 1}. "
+                f"Received: task={task!r}. Choose one of the {num_tasks} tasks."
+            )
+        return steps, weights[:, [task]], [titles[task]]
+    if num_tasks > _MAX_PANELS:
+        raise ValueError(
+            f"At most {_MAX_PANELS} tasks fit one figure. Received {num_tasks}. "
+            "Choose one with task=0, a few with weights[:, [0, 1]], or show the "
+            "final weights of all with plot_expert_heatmap."
+        )
+    return steps, weights, titles
+
+
+def _highlighted(weights, highlight):
+    """Ascending indices of the experts to colour in one panel."""
+    num_experts = weights.shape[1]
+    if highlight is not None:
+        if not set(highlight) <= set(range(num_experts)):
+            raise ValueError(
+                f"`highlight` must hold indices from 0 to {num_experts - 1}. "
+                f"Received: highlight={list(highlight)!r}. "
+                "Name experts by their index; `expert_names` changes the labels."
+            )
+        return sorted({int(expert) for expert in highlight})
+    final = np.nan_to_num(weights[-1])
+    largest = np.argsort(-final, kind="stable")[: len(_style.COLORS)]
+    return sorted(int(e) for e in largest if final[e] >= 0.5 / num_experts)
+
+
+def _line_styles(highlights):
+    """A colour and a line style for every expert, the same in all panels.
+
+    No two experts of a panel share a colour while there are enough, and no two
+    of the figure share both colour and line style.
+    """
+    colors, uses, styles = {}, Counter(), {}
+    for expert in sorted(set().union(*highlights)):
+        taken = {
+            colors.get(e) for panel in highlights if expert in panel for e in panel
+        }
+        color = min(range(len(_style.COLORS)), key=lambda c: (c in taken, uses[c], c))
+        line = (color + uses[color]) % len(_style.LINE_STYLES)
+        colors[expert] = color
+        uses[color] += 1
+        styles[expert] = {
+            "color": _style.COLORS[color],
+            "linestyle": _style.LINE_STYLES[line],
+        }
+    return styles
+
+
+def _draw(ax, steps, weights, highlighted, styles):
+    for expert in range(weights.shape[1]):
+        if expert in highlighted:
+            style = {**styles[expert], "linewidth": 1.4, "zorder": 3}
+        else:
+            style = {"color": _style.GREY, "linewidth": 0.6, "zorder": 2}
+        # A single record has no line to show.
+        marker = "o" if len(steps) == 1 else None
+        ax.plot(steps, weights[:, expert], marker=marker, markersize=3, **style)
+    _style.tidy(ax)
+    ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.margins(x=0, y=0.04)
+
+
+def _label(ax, steps, weights, highlighted, styles, expert_names):
+    """Names at the ends of the lines, moved apart, tied to their line."""
+    ends = [(weights[-1, e], expert_names[e], styles[e]["color"]) for e in highlighted]
+    others = [e for e in range(weights.shape[1]) if e not in highlighted]
+    if others:
+        text = f"{len(others)} other{'s' if len(others) > 1 else ''}"
+        ends.append((np.median(weights[-1, others]), text, _style.GREY))
+    ends = [end for end in ends if np.isfinite(end[0])]
+
+    low, high = ax.get_ylim()
+    height = ax.get_position().height * ax.figure.get_figheight()
+    places = spread(
+        [(value - low) / (high - low) for value, _, _ in ends],
+        gap=1.25 * _style.SMALL_FONT / 72 / height,
+    )
+    for (value, text, color), place in zip(ends, places, strict=True):
+        ax.annotate(
+            text,
+            xy=(steps[-1], value),
+            xytext=(1.07, place),
+            textcoords="axes fraction",
+            fontsize=_style.SMALL_FONT,
+            color=_style.TEXT,
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": color,
+                "linewidth": 0.8,
+                "patchA": None,
+                "shrinkA": 2,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
+        )

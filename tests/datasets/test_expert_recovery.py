@@ -1,0 +1,126 @@
+"""The data of the expert-recovery problem come from the experts they name."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import expert_recovery
+
+SMALL = {"num_train": 300, "num_validation": 30, "num_test": 20}
+
+
+def logits(x, info):
+    units = np.maximum(np.einsum("sd,edu->seu", x, info["kernels"]) + info["biases"], 0)
+    mixture = np.einsum("seu,e->su", units, info["expert_weights"])
+    return mixture @ info["logistic_kernel"] + info["logistic_bias"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return expert_recovery(num_train=20_000, num_validation=30, num_test=20)
+
+
+def test_shapes_types_and_kinds(data):
+    for name, size in {"train": 20_000, "validation": 30, "test": 20}.items():
+        x, y = getattr(data, name)
+        assert x.shape == (size, 10)
+        assert y.shape == (size, 1)
+        assert x.dtype == y.dtype == np.float32
+    assert set(np.unique(data.train.y)) == {0.0, 1.0}
+    assert data.task_kinds == ("binary",)
+
+
+def test_info_holds_what_frozen_experts_need(data):
+    info = data.info
+    shapes = {
+        "kernels": (16, 10, 4),
+        "biases": (16, 4),
+        "logistic_kernel": (4, 1),
+        "logistic_bias": (1,),
+        "expert_weights": (16,),
+    }
+    for name, shape in shapes.items():
+        assert info[name].shape == shape
+        assert info[name].dtype == np.float32
+
+
+def test_true_experts_share_the_weight_equally(data):
+    true, weights = data.info["true_experts"], data.info["expert_weights"]
+    assert len(set(true)) == 4
+    assert true == tuple(sorted(true))
+    np.testing.assert_array_equal(np.flatnonzero(weights), true)
+    np.testing.assert_array_equal(weights[list(true)], 0.25)
+
+
+def test_logits_have_mean_zero_and_the_asked_scale(data):
+    values = logits(data.train.x, data.info)
+    np.testing.assert_allclose(values.mean(), 0, atol=0.2)
+    np.testing.assert_allclose(values.std(), 5, rtol=0.05)
+
+
+def test_labels_are_drawn_with_the_probability_of_the_truth(data):
+    probability = 1 / (1 + np.exp(-logits(data.train.x, data.info)[:, 0]))
+    label = data.train.y[:, 0]
+    for low in np.arange(0, 1, 0.2):
+        inside = (probability >= low) & (probability < low + 0.2)
+        assert inside.sum() > 300
+        np.testing.assert_allclose(
+            label[inside].mean(), probability[inside].mean(), atol=0.08
+        )
+
+
+def test_no_single_swap_of_a_true_expert_explains_the_labels_better(data):
+    def loss(experts):
+        weights = np.zeros(16)
+        weights[experts] = 1 / 4
+        values = logits(x, {**data.info, "expert_weights": weights})
+        return np.logaddexp(0, -sign * values).mean()
+
+    x, sign = data.train.x[:4_000], 2 * data.train.y[:4_000] - 1
+    true = list(data.info["true_experts"])
+    best = loss(true)
+    for i in range(4):
+        for other in set(range(16)) - set(true):
+            assert loss([*true[:i], other, *true[i + 1 :]]) > best
+
+
+def test_the_seed_decides_everything():
+    first, again = (expert_recovery(seed=3, **SMALL) for _ in range(2))
+    other = expert_recovery(seed=4, **SMALL)
+    np.testing.assert_array_equal(first.train.x, again.train.x)
+    np.testing.assert_array_equal(first.train.y, again.train.y)
+    assert first.info["true_experts"] == again.info["true_experts"]
+    assert not np.array_equal(first.info["kernels"], other.info["kernels"])
+
+
+def test_larger_splits_begin_with_the_smaller():
+    few = expert_recovery(**SMALL)
+    many = expert_recovery(**{**SMALL, "num_train": 900})
+    np.testing.assert_array_equal(many.train.x[:300], few.train.x)
+    np.testing.assert_array_equal(many.train.y[:300], few.train.y)
+    np.testing.assert_array_equal(many.test.y, few.test.y)
+
+
+def test_all_experts_may_be_true():
+    data = expert_recovery(num_experts=3, num_true_experts=3, **SMALL)
+    assert data.info["true_experts"] == (0, 1, 2)
+
+
+def test_there_cannot_be_more_true_experts_than_experts():
+    with pytest.raises(ValueError, match=r"must not exceed `num_experts`. Received"):
+        expert_recovery(num_experts=3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["num_experts", "num_true_experts", "num_train", "num_validation", "num_test"],
+)
+@pytest.mark.parametrize("value", [0, 1.5, "4"])
+def test_counts_are_positive_integers(name, value):
+    with pytest.raises(ValueError, match=rf"`{name}` must be an integer of at least 1"):
+        expert_recovery(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), None])
+def test_the_logit_scale_is_positive(value):
+    with pytest.raises(ValueError, match=r"`logit_scale` must be a finite positive"):
+        expert_recovery(logit_scale=value)

@@ -1,0 +1,22 @@
+"""Data sets are found by their name."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras import datasets
+
+
+def test_load_calls_the_function_of_that_name_with_the_options():
+    options = {"num_train": 20, "num_validation": 5, "num_test": 5, "seed": 7}
+    loaded = datasets.load("synthetic_moe", num_tasks=16, **options)
+    direct = datasets.synthetic_moe(num_tasks=16, **options)
+    np.testing.assert_array_equal(loaded.train.y, direct.train.y)
+    assert datasets.load("expert_recovery", **options).num_tasks == 1
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(
+        ValueError,
+        match=r"Received: name='mnist2'. Known names: expert_recovery, synthetic_moe",
+    ):
+        datasets.load("mnist2")

@@ -1,0 +1,151 @@
+"""The synthetic multi-task problems are what their docstring says."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import synthetic_moe
+
+SMALL = {"num_train": 400, "num_validation": 30, "num_test": 20}
+
+
+@pytest.fixture(scope="module")
+def large():
+    return synthetic_moe(num_tasks=128, **SMALL)
+
+
+def test_shapes_types_and_names(large):
+    sizes = {"train": 400, "validation": 30, "test": 20}
+    for name, size in sizes.items():
+        x, y = getattr(large, name)
+        assert x.shape == (size, 10)
+        assert y.shape == (size, 128)
+        assert x.dtype == y.dtype == np.float32
+    assert large.num_tasks == 128
+    assert set(large.task_kinds) == {"regression"}
+    assert large.groups == tuple(np.repeat(range(8), 16))
+
+
+@pytest.mark.parametrize("num_tasks", [16, 32, 64])
+def test_smaller_problems_are_the_first_tasks_of_larger_ones(large, num_tasks):
+    small = synthetic_moe(num_tasks=num_tasks, **SMALL)
+    for name in ("train", "validation", "test"):
+        ours, theirs = getattr(small, name), getattr(large, name)
+        np.testing.assert_array_equal(ours.x, theirs.x)
+        np.testing.assert_array_equal(ours.y, theirs.y[:, :num_tasks])
+    assert small.task_names == large.task_names[:num_tasks]
+    assert small.groups == large.groups[:num_tasks]
+    num_experts = num_tasks // 4
+    np.testing.assert_array_equal(
+        small.info["expert_weights"],
+        large.info["expert_weights"][:num_tasks, :num_experts],
+    )
+    np.testing.assert_array_equal(
+        small.info["kernels"], large.info["kernels"][:num_experts]
+    )
+
+
+def test_larger_splits_begin_with_the_smaller_and_leave_the_others_alone():
+    options = {"num_tasks": 16, "num_validation": 30, "num_test": 20}
+    few = synthetic_moe(num_train=50, **options)
+    many = synthetic_moe(num_train=200, **options)
+    np.testing.assert_array_equal(many.train.x[:50], few.train.x)
+    np.testing.assert_allclose(many.train.y[:50], few.train.y, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(many.test.x, few.test.x)
+    np.testing.assert_array_equal(many.test.y, few.test.y)
+
+
+def test_the_seed_decides_everything():
+    first, again = (synthetic_moe(16, seed=3, **SMALL) for _ in range(2))
+    other = synthetic_moe(16, seed=4, **SMALL)
+    np.testing.assert_array_equal(first.train.y, again.train.y)
+    assert not np.array_equal(first.train.x, other.train.x)
+    assert not np.array_equal(first.info["kernels"], other.info["kernels"])
+
+
+def test_splits_share_no_inputs(large):
+    train = {tuple(row) for row in large.train.x}
+    assert not train & {tuple(row) for row in large.validation.x}
+    assert not train & {tuple(row) for row in large.test.x}
+
+
+def test_true_weights_lie_on_the_simplex_of_the_groups_own_experts(large):
+    weights = large.info["expert_weights"]
+    assert weights.shape == (128, 32)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
+    task_group, expert_group = np.arange(128) // 16, np.arange(32) // 4
+    own = task_group[:, None] == expert_group[None, :]
+    assert (weights[own] > 0).all()
+    assert (weights[~own] == 0).all()
+    assert len(np.unique(weights, axis=0)) == 128
+
+
+def test_the_truth_in_info_makes_the_labels():
+    data = synthetic_moe(num_tasks=32, noise=0.0, **SMALL)
+    info = data.info
+    for x, y in (data.train, data.validation, data.test):
+        units = np.maximum(
+            np.einsum("sd,edu->seu", x, info["kernels"]) + info["biases"], 0
+        )
+        mixtures = units.sum(axis=-1) @ info["expert_weights"].T
+        np.testing.assert_allclose(mixtures, y, rtol=0, atol=1e-4)
+
+
+def test_labels_have_the_scale_that_the_docstring_says():
+    y = synthetic_moe(128, num_train=5_000, num_validation=1, num_test=1).train.y
+    np.testing.assert_allclose(y.mean(), 1.7, atol=0.2)
+    np.testing.assert_allclose(y.std(axis=0).mean(), 0.8, atol=0.2)
+
+
+def test_noise_is_the_difference_to_the_noiseless_labels():
+    options = {"num_tasks": 16, "num_train": 5_000, "num_validation": 1, "num_test": 1}
+    clean = synthetic_moe(noise=0.0, **options).train
+    noisy = synthetic_moe(noise=0.25, **options).train
+    np.testing.assert_array_equal(clean.x, noisy.x)
+    errors = noisy.y - clean.y
+    np.testing.assert_allclose(errors.std(), 0.25, rtol=0.02)
+    np.testing.assert_allclose(errors.mean(), 0, atol=0.005)
+
+
+def test_noise_of_different_tasks_groups_and_splits_is_independent():
+    options = {"num_tasks": 32, "num_train": 500, "num_validation": 500, "num_test": 1}
+    clean, noisy = (synthetic_moe(noise=noise, **options) for noise in (0.0, 1.0))
+    errors = np.concatenate(
+        [noisy.train.y - clean.train.y, noisy.validation.y - clean.validation.y],
+        axis=1,
+    )
+    correlations = np.corrcoef(errors.T)[~np.eye(64, dtype=bool)]
+    assert np.abs(correlations).max() < 0.25
+
+
+def test_tasks_of_a_group_are_more_alike_than_others():
+    data = synthetic_moe(64, num_train=2_000, num_validation=1, num_test=1)
+    groups = np.array(data.groups)
+    same = groups[:, None] == groups[None, :]
+    other_task = ~np.eye(64, dtype=bool)
+    alike = np.abs(np.corrcoef(data.train.y.T))
+    assert alike[same & other_task].mean() > 2 * alike[~same].mean()
+
+
+@pytest.mark.parametrize("num_tasks", [0, 8, 48, 256, None])
+def test_only_the_nested_sizes_are_taken(num_tasks):
+    with pytest.raises(ValueError, match=r"one of \(16, 32, 64, 128\). Received"):
+        synthetic_moe(num_tasks)
+
+
+@pytest.mark.parametrize("name", ["num_train", "num_validation", "num_test"])
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, None])
+def test_splits_hold_at_least_one_sample(name, value):
+    with pytest.raises(ValueError, match=rf"`{name}` must be an integer of at least 1"):
+        synthetic_moe(16, **{name: value})
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, None])
+def test_the_seed_is_a_non_negative_integer(seed):
+    with pytest.raises(ValueError, match=r"`seed` must be an integer of at least 0"):
+        synthetic_moe(16, seed=seed)
+
+
+@pytest.mark.parametrize("noise", [-0.1, float("nan"), float("inf"), "much", None])
+def test_noise_is_a_finite_non_negative_number(noise):
+    with pytest.raises(ValueError, match=r"`noise` must be a finite non-negative"):
+        synthetic_moe(16, noise=noise)

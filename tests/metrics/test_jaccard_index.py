@@ -1,0 +1,93 @@
+"""How far related and unrelated tasks share experts."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dselectk_keras.metrics import jaccard_index
+
+# The expert sets {0, 1}, {1, 2}, {0, 1, 2}, {3}.
+WEIGHTS = np.array(
+    [[0.5, 0.5, 0, 0], [0, 0.9, 0.1, 0], [0.2, 0.3, 0.5, 0], [0, 0, 0, 1]]
+)
+
+
+def test_without_groups_all_pairs_are_related():
+    # 01: 1/3, 02: 2/3, 12: 2/3, all pairs with 3: 0.
+    index = jaccard_index(WEIGHTS)
+    assert index.related == pytest.approx((1 / 3 + 2 / 3 + 2 / 3) / 6)
+    assert math.isnan(index.unrelated)
+
+
+def test_groups_take_the_pairs_apart():
+    related, unrelated = jaccard_index(WEIGHTS, groups=[0, 1, 0, 1])
+    assert related == pytest.approx((2 / 3 + 0) / 2)  # 02, 13
+    assert unrelated == pytest.approx((1 / 3 + 0 + 2 / 3 + 0) / 4)  # 01, 03, 12, 23
+
+
+def test_groups_may_have_names():
+    named = jaccard_index(WEIGHTS, groups=["cats", "dogs", "cats", "dogs"])
+    assert named == jaccard_index(WEIGHTS, groups=[0, 1, 0, 1])
+
+
+def test_tasks_each_of_its_own_group_have_no_related_pairs():
+    index = jaccard_index(WEIGHTS, groups=range(4))
+    assert math.isnan(index.related)
+    assert index.unrelated == jaccard_index(WEIGHTS).related
+
+
+def test_one_task_has_no_pairs():
+    assert all(math.isnan(value) for value in jaccard_index([[0.5, 0.5]]))
+
+
+def test_the_tolerance_shrinks_the_sets():
+    # Above 0.15 the second set is {1}: 01: 1/2, 02: 2/3, 12: 1/3.
+    index = jaccard_index(WEIGHTS[:3], tolerance=0.15)
+    assert index.related == pytest.approx((1 / 2 + 2 / 3 + 1 / 3) / 3)
+
+
+def test_equal_sets_give_one_and_disjoint_sets_zero():
+    weights = [[0.9, 0.1, 0, 0], [0.4, 0.6, 0, 0], [0, 0, 0.5, 0.5]]
+    assert jaccard_index(weights, groups=[0, 0, 1]) == (1.0, 0.0)
+
+
+def test_two_empty_sets_count_as_equal():
+    weights = [[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]]
+    index = jaccard_index(weights, groups=[0, 0, 1], tolerance=0.6)
+    assert index == (1.0, 0.0)
+
+
+def test_agrees_with_sets_counted_one_by_one():
+    rng = np.random.default_rng(0)
+    weights = np.where(rng.random((12, 8)) < 0.4, rng.random((12, 8)), 0)
+    groups = rng.integers(0, 3, 12)
+    sets = [set(np.flatnonzero(row)) for row in weights]
+    pairs = {True: [], False: []}
+    for t, u in itertools.combinations(range(12), 2):
+        union = sets[t] | sets[u]
+        value = len(sets[t] & sets[u]) / len(union) if union else 1.0
+        pairs[bool(groups[t] == groups[u])].append(value)
+    index = jaccard_index(weights, groups)
+    assert index.related == pytest.approx(np.mean(pairs[True]))
+    assert index.unrelated == pytest.approx(np.mean(pairs[False]))
+
+
+def test_the_order_of_tasks_and_experts_does_not_matter():
+    rng = np.random.default_rng(1)
+    weights, groups = rng.random((6, 5)) * (rng.random((6, 5)) < 0.5), np.arange(6) % 2
+    tasks, experts = rng.permutation(6), rng.permutation(5)
+    moved = jaccard_index(weights[tasks][:, experts], groups[tasks])
+    assert moved == pytest.approx(jaccard_index(weights, groups))
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3, 4)])
+def test_weights_are_tasks_by_experts(shape):
+    with pytest.raises(ValueError, match=r"must have shape \(tasks, experts\)"):
+        jaccard_index(np.ones(shape))
+
+
+def test_every_task_has_a_group():
+    with pytest.raises(ValueError, match=r"one label for each of the 4 tasks"):
+        jaccard_index(WEIGHTS, groups=[0, 1])

@@ -1,0 +1,195 @@
+"""Pictures of weights over training."""
+
+import itertools
+import sys
+
+import numpy as np
+import pytest
+
+plt = pytest.importorskip("matplotlib.pyplot")
+Text = pytest.importorskip("matplotlib.text").Text
+
+from dselectk_keras.plots import plot_gate_weights  # noqa: E402
+from dselectk_keras.plots.plot_gate_weights import _line_styles  # noqa: E402
+
+STEPS = np.arange(10) * 100
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    before = dict(plt.rcParams)
+    yield
+    assert dict(plt.rcParams) == before
+    plt.close("all")
+
+
+def weights_to(*final, records=10):
+    final = np.array(final)
+    start = np.full(final.shape, 1 / final.shape[-1])
+    return np.linspace(start, final, records)
+
+
+def lines(ax):
+    return [line for line in ax.lines if len(line.get_xdata()) == len(STEPS)]
+
+
+def labels(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_every_expert_is_a_line_with_its_values():
+    weights = weights_to(0.7, 0.3, 0.0)
+    (ax,) = plot_gate_weights(STEPS, weights).axes
+    assert len(lines(ax)) == 3
+    for expert, line in enumerate(lines(ax)):
+        np.testing.assert_array_equal(line.get_xdata(), STEPS)
+        np.testing.assert_allclose(line.get_ydata(), weights[:, expert])
+    assert ax.get_xlabel() == "training step"
+    assert ax.get_ylabel() == "expert weight"
+
+
+def test_used_experts_are_named_and_the_rest_counted():
+    (ax,) = plot_gate_weights(STEPS, weights_to(0.7, 0.0, 0.3, 0.0)).axes
+    assert labels(ax) == ["expert 0", "expert 2", "2 others"]
+    grey = [line.get_color() for line in lines(ax)]
+    assert grey[1] == grey[3]
+    assert len({grey[0], grey[1], grey[2]}) == 3
+
+
+def test_at_most_seven_experts_are_named_unasked():
+    final = np.arange(32, 64) / np.arange(32, 64).sum()
+    (ax,) = plot_gate_weights(STEPS, weights_to(*final)).axes
+    assert labels(ax) == [*(f"expert {i}" for i in range(25, 32)), "25 others"]
+
+
+def test_highlight_names_the_experts_asked_for():
+    figure = plot_gate_weights(
+        STEPS,
+        weights_to(0.7, 0.0, 0.3, 0.0),
+        highlight=(3, 0),
+        expert_names=["ant", "bee", "cat", "dog"],
+    )
+    assert labels(figure.axes[0]) == ["ant", "dog", "2 others"]
+
+
+def test_labels_of_equal_weights_do_not_overlap():
+    figure = plot_gate_weights(STEPS, weights_to(*[0.125] * 8), highlight=range(8))
+    figure.canvas.draw()
+    # Of the words alone: the extent of an annotation holds its leader too.
+    boxes = [Text.get_window_extent(text) for text in figure.axes[0].texts]
+    boxes.sort(key=lambda box: box.y0)
+    for below, above in itertools.pairwise(boxes):
+        assert above.y0 >= below.y1 - 1
+
+
+def test_tasks_are_panels_with_one_colour_an_expert():
+    weights = np.stack([weights_to(0.7, 0.3, 0.0), weights_to(0.0, 0.4, 0.6)], axis=1)
+    figure = plot_gate_weights(STEPS, weights, task_names=["left", "right"])
+    left, right = figure.axes
+    assert [ax.get_title(loc="left") for ax in (left, right)] == ["left", "right"]
+    assert lines(left)[1].get_color() == lines(right)[1].get_color()
+    assert left.get_ylim() == right.get_ylim()
+
+
+def test_no_two_experts_of_a_panel_share_a_colour():
+    rng = np.random.default_rng(0)
+    final = np.zeros((8, 28))
+    for row in final:
+        row[rng.choice(28, 4, replace=False)] = 0.25
+    for ax in plot_gate_weights(STEPS, weights_to(*final)).axes:
+        named = [int(name.split()[1]) for name in labels(ax)[:-1]]
+        assert len({lines(ax)[expert].get_color() for expert in named}) == 4
+
+
+def test_no_two_of_28_experts_share_colour_and_line_style():
+    styles = _line_styles([range(i, i + 4) for i in range(25)])
+    looks = {(style["color"], style["linestyle"]) for style in styles.values()}
+    assert len(looks) == len(styles) == 28
+
+
+def test_three_tasks_leave_no_empty_panel():
+    weights = np.stack([weights_to(0.7, 0.3)] * 3, axis=1)
+    assert len(plot_gate_weights(STEPS, weights).axes) == 3
+
+
+def test_task_chooses_one_panel():
+    weights = np.stack([weights_to(0.7, 0.3), weights_to(0.1, 0.9)], axis=1)
+    (ax,) = plot_gate_weights(STEPS, weights, task=1).axes
+    np.testing.assert_allclose(lines(ax)[1].get_ydata(), weights[:, 1, 1])
+    assert ax.get_title(loc="left") == "task 1"
+
+
+def test_given_axes_are_drawn_on():
+    figure, (left, right) = plt.subplots(1, 2)
+    returned = plot_gate_weights(STEPS, weights_to(0.7, 0.3), ax=right, title="here")
+    assert returned is figure
+    assert not left.lines
+    assert right.get_title() == "here"
+
+
+def test_a_single_record_is_a_point():
+    (ax,) = plot_gate_weights([0], [[0.7, 0.3]]).axes
+    assert all(line.get_marker() == "o" for line in ax.lines)
+
+
+def test_diverged_weights_are_still_drawn():
+    weights = weights_to(0.7, 0.3)
+    weights[5:] = np.nan
+    plot_gate_weights(STEPS, weights).canvas.draw()
+
+
+def test_a_new_figure_is_one_column_wide(tmp_path):
+    figure = plot_gate_weights(STEPS, weights_to(0.7, 0.3), title="title")
+    assert figure.get_figwidth() == pytest.approx(3.3)
+    figure.savefig(tmp_path / "weights.png")
+    assert (tmp_path / "weights.png").stat().st_size > 1000
+
+
+def test_missing_matplotlib_is_answered_with_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r'pip install "dselectk-keras\[plots\]"'):
+        plot_gate_weights(STEPS, weights_to(0.7, 0.3))
+
+
+@pytest.mark.parametrize("shape", [(10,), (10, 0), (10, 2, 3, 4)])
+def test_weights_have_two_or_three_axes(shape):
+    with pytest.raises(ValueError, match=r"`weights` must have shape \(records, "):
+        plot_gate_weights(STEPS, np.zeros(shape))
+
+
+def test_steps_and_records_are_as_many():
+    with pytest.raises(ValueError, match=r"one step for each of the 10 records"):
+        plot_gate_weights(STEPS[:-1], weights_to(0.7, 0.3))
+
+
+def test_many_tasks_are_sent_to_the_heat_map():
+    with pytest.raises(ValueError, match=r"Received 9\. .*plot_expert_heatmap"):
+        plot_gate_weights(STEPS, np.zeros((10, 9, 3)))
+
+
+@pytest.mark.parametrize("task", [-1, 2, 0.5])
+def test_task_is_an_index(task):
+    with pytest.raises(ValueError, match=r"`task` must be an index from 0 to 1"):
+        plot_gate_weights(STEPS, np.zeros((10, 2, 3)), task=task)
+
+
+@pytest.mark.parametrize("option", [{"task": 0}, {"task_names": ["a"]}])
+def test_a_single_gate_has_no_tasks(option):
+    with pytest.raises(ValueError, match=r"need weights of shape \(records, tasks"):
+        plot_gate_weights(STEPS, weights_to(0.7, 0.3), **option)
+
+
+def test_highlight_holds_indices():
+    with pytest.raises(ValueError, match=r"`highlight` must hold indices from 0 to 1"):
+        plot_gate_weights(STEPS, weights_to(0.7, 0.3), highlight=[2])
+
+
+def test_names_are_as_many_as_experts():
+    with pytest.raises(ValueError, match=r"one name for each of the 2 experts"):
+        plot_gate_weights(STEPS, weights_to(0.7, 0.3), expert_names=["a"])
+
+
+def test_several_tasks_do_not_fit_given_axes():
+    _, ax = plt.subplots()
+    with pytest.raises(ValueError, match=r"`ax` holds one panel"):
+        plot_gate_weights(STEPS, np.zeros((10, 2, 3)), ax=ax)
