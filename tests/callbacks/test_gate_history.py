@@ -1,0 +1,85 @@
+"""A history keeps what is appended, and gives it as arrays, a frame or a file."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras import GateHistory
+
+
+@pytest.fixture
+def history():
+    """Two records of a layer with two tasks and one of a layer with a single gate."""
+    history = GateHistory({"mmoe": ["click", "like"], "moe": ["gate_0"]})
+    for i, step in enumerate((0, 10)):
+        weights = np.array([[1.0, 0.0, 0.0], [0.25, 0.25, 0.5]]) + i
+        history.append(
+            step,
+            {
+                "mmoe": {
+                    "weights": weights,
+                    "active": np.array([1.0, 3.0]) + i,
+                    "binary": np.array([[1.0, 0.0], [0.0, 1.0]]) + i,
+                    "penalty_entropy": np.float32(0.5 + i),
+                },
+                "moe": {"weights": weights[:1, :2]},
+            },
+        )
+    return history
+
+
+def test_arrays_begin_with_an_axis_for_records(history):
+    assert len(history) == 2
+    assert history.steps.tolist() == [0, 10]
+    assert {name: array.shape for name, array in history["mmoe"].items()} == {
+        "weights": (2, 2, 3),
+        "active": (2, 2),
+        "binary": (2, 2, 2),
+        "penalty_entropy": (2,),
+    }
+    assert history["moe"]["weights"][1].tolist() == [[2.0, 1.0]]
+
+
+def test_the_frame_has_a_row_for_each_number(history):
+    pytest.importorskip("pandas")
+    frame = history.frame("weights")
+    assert list(frame) == ["layer", "step", "task", "expert", "weights"]
+    assert len(frame) == 2 * 2 * 3 + 2 * 1 * 2
+    row = frame.query("layer == 'mmoe' and step == 10 and task == 'like'")
+    assert row["expert"].tolist() == [0, 1, 2]
+    assert row["weights"].tolist() == [1.25, 1.25, 1.5]
+
+
+def test_the_frame_has_columns_for_the_axes_of_the_quantity(history):
+    pytest.importorskip("pandas")
+    binary = history.frame("binary")
+    assert list(binary) == ["layer", "step", "task", "selector", "binary"]
+    assert binary["binary"].tolist() == [1, 0, 0, 1, 2, 1, 1, 2]
+    assert list(history.frame("active")) == ["layer", "step", "task", "active"]
+    penalty = history.frame("penalty_entropy")
+    assert penalty.to_dict("list") == {
+        "layer": ["mmoe", "mmoe"],
+        "step": [0, 10],
+        "penalty_entropy": [0.5, 1.5],
+    }
+
+
+def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
+    path = tmp_path / "folder" / "history.npz"
+    history.save(path)
+    loaded = GateHistory.load(path)
+    assert loaded.tasks == history.tasks
+    for both in (history, loaded):
+        both.append(20, {"moe": {"weights": np.ones((1, 2))}})
+    assert loaded.steps.tolist() == [0, 10, 20]
+    for layer in history.tasks:
+        assert list(loaded[layer]) == list(history[layer])
+        for name, array in history[layer].items():
+            np.testing.assert_array_equal(loaded[layer][name], array)
+
+
+def test_what_was_not_recorded_is_answered_with_what_was(history):
+    with pytest.raises(KeyError, match=r"layer 'gate'. Recorded: mmoe, moe"):
+        history["gate"]
+    pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match=r"'weight'. Recorded: active, binary, penal"):
+        history.frame("weight")

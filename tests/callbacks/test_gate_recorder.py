@@ -1,0 +1,234 @@
+"""The recorder sees what the gates of any model do, at the steps asked for."""
+
+import importlib.util
+import itertools
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+from keras import layers, ops
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    GateRecorder,
+    MMoE,
+    MoE,
+    SoftmaxGate,
+    TopKGate,
+    build_multitask_model,
+)
+
+# Five steps of four examples.
+X, Y = numbers((20, 3)), numbers((20, 2), seed=1)
+EAGERLY = keras.backend.backend() == "tensorflow"
+
+
+def make(gate=None, num_experts=4, per_example=False):
+    model = build_multitask_model(
+        3,
+        ["a", "b"],
+        experts=DenseExperts(num_experts, [2]),
+        gate=DSelectKGate(2) if gate is None else gate,
+        per_example=per_example,
+    )
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=EAGERLY)
+    return model
+
+
+def fit(model, recorder, epochs=1, y=Y, **settings):
+    model.fit(
+        X, y, batch_size=4, epochs=epochs, verbose=0, callbacks=[recorder], **settings
+    )
+    return recorder.history
+
+
+@pytest.mark.parametrize(
+    ("every", "unit", "steps"),
+    [
+        (3, "steps", [0, 3, 6, 9, 10]),
+        (5, "steps", [0, 5, 10]),
+        (100, "steps", [0, 10]),
+        (1, "epochs", [0, 5, 10]),
+        (2, "epochs", [0, 10]),
+    ],
+)
+def test_records_before_every_so_often_and_at_the_end(every, unit, steps):
+    history = fit(make(), GateRecorder(every, unit), epochs=2)
+    assert history.steps.tolist() == steps
+    assert history["mmoe"]["weights"].shape == (len(steps), 2, 4)
+
+
+def test_another_fit_continues_the_count():
+    model, recorder = make(), GateRecorder(every=3)
+    fit(model, recorder)
+    history = fit(model, recorder)
+    assert history.steps.tolist() == [0, 3, 5, 8, 10]
+
+
+def test_records_the_weights_of_that_step():
+    gate = DSelectKGate(2, entropy_reg=0.1)
+    model, recorder = make(gate, num_experts=3), GateRecorder(every=5)
+    seen = []
+
+    class Copy(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(numpy(self.model.get_layer("mmoe").expert_weights()))
+
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[recorder, Copy()])
+    record = recorder.history["mmoe"]
+    # Records 1 and 2 are made within an epoch, at its last step.
+    np.testing.assert_allclose(record["weights"][1:], seen, rtol=1e-5)
+    assert (seen[0] != seen[1]).any()
+    report = keras.tree.map_structure(numpy, gate.report())
+    for name, value in report["penalties"].items():
+        np.testing.assert_allclose(record[f"penalty_{name}"][-1], value, rtol=1e-5)
+    for name, value in report["selectors"].items():
+        np.testing.assert_allclose(record[name][-1], value, rtol=1e-5)
+        assert value.shape == (2, 2)
+
+
+def test_a_step_within_an_epoch_sees_fresh_values():
+    history = fit(make(SoftmaxGate()), GateRecorder(every=1))
+    weights = history["mmoe"]["weights"]
+    assert len(weights) == 6
+    assert all((a != b).any() for a, b in itertools.pairwise(weights))
+
+
+def test_counts_the_active_experts():
+    history = fit(make(TopKGate(3)), GateRecorder())
+    assert history["mmoe"]["active"].tolist() == [[3.0, 3.0]] * 2
+
+
+def test_per_example_gates_are_averaged_over_the_probe():
+    model = make(TopKGate(2), per_example=True)
+    probe = X[:7]
+    history = fit(model, GateRecorder(probe=probe))
+    weights = numpy(model.get_layer("mmoe").expert_weights(probe))
+    assert weights.shape == (7, 2, 4)
+    record = history["mmoe"]
+    np.testing.assert_allclose(record["weights"][-1], weights.mean(0), rtol=1e-5)
+    np.testing.assert_array_equal(record["active"][-1], [2.0, 2.0])
+
+
+def test_the_probe_goes_through_the_layers_before_the_gate():
+    x, v = keras.Input((3,), name="x"), keras.Input((2,), name="v")
+    hidden = layers.Dense(5, "tanh", name="encoder")(v)
+    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True, name="moe")
+    model = keras.Model({"x": x, "v": v}, layers.Dense(2)(moe((x, hidden))))
+    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    inputs = {"x": X, "v": Y}
+    recorder = GateRecorder(probe=inputs)
+    model.fit(inputs, Y, verbose=0, callbacks=[recorder])
+    routing = model.get_layer("encoder")(Y)
+    expected = numpy(moe.gate.expert_weights(routing)).mean(axis=0)
+    found = recorder.history["moe"]["weights"][-1, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+class Subclassed(keras.Model):
+    def __init__(self, per_example=False):
+        super().__init__()
+        self.mmoe = MMoE(DenseExperts(4, [2]), SoftmaxGate(), ["a", "b"], per_example)
+        self.heads = layers.Dense(1)
+
+    def call(self, inputs, training=None):
+        mixtures = self.mmoe(inputs, training=training)
+        return ops.concatenate([self.heads(mixtures[name]) for name in "ab"], axis=1)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_a_subclassed_model_is_recorded_once_it_is_built(per_example):
+    model = Subclassed(per_example)
+    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    # Here the probe is what the gates look at.
+    recorder = GateRecorder(every=2, probe=X if per_example else None)
+    history = fit(model, recorder)
+    # JAX and torch build the model before they call the recorder.
+    assert history.steps.tolist() in ([2, 4, 5], [0, 2, 4, 5])
+    assert history.tasks == {model.mmoe.name: ["a", "b"]}
+    weights = numpy(model.mmoe.expert_weights(X)).reshape(-1, 2, 4).mean(axis=0)
+    found = history[model.mmoe.name]["weights"][-1]
+    np.testing.assert_allclose(found, weights, rtol=1e-5)
+
+
+def test_bare_gates_and_gates_for_all_tasks_are_recorded():
+    inputs = keras.Input((3,))
+    shared = MMoE(DenseExperts(4, [2]), SoftmaxGate(num_gates=1), 2, name="omoe")
+    experts = [*shared(inputs), layers.Dense(2)(inputs)]
+    gate = SoftmaxGate(name="gate")
+    model = keras.Model(inputs, gate((experts, inputs)))
+    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    history = fit(model, GateRecorder(probe=X))
+    assert history.tasks == {"omoe": ["all tasks"], "gate": ["gate_0"]}
+    assert history["omoe"]["weights"].shape == (2, 1, 4)
+    expected = numpy(gate.expert_weights(X)).mean(axis=0)
+    np.testing.assert_allclose(history["gate"]["weights"][-1, 0], expected, rtol=1e-5)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() == "torch", reason="Keras runs torch step by step."
+)
+def test_counts_steps_where_several_are_run_at_once():
+    model = make()
+    model.compile("sgd", steps_per_execution=4)
+    history = fit(model, GateRecorder(every=4), epochs=2)
+    assert history.steps[0] == 0
+    assert history.steps[-1] == 10
+    assert (np.diff(history.steps) > 0).all()
+
+
+def test_warns_once_of_a_selector_on_a_code_without_an_expert():
+    model = make(num_experts=3)
+    gate = model.get_layer("mmoe").gate
+    z, w = (numpy(weight) for weight in gate.weights)
+    z[1, 0] = 5.0  # Both bits are one: the code of a fourth expert.
+    gate.set_weights([z, w])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", "Selector 0 of task 'b' in 'mmoe' sits on")
+        history = fit(model, GateRecorder(every=1))
+    assert len(caught) == 1
+    assert history["mmoe"]["reachable"][0, 1, 0] == 0.0
+
+
+def test_writes_for_tensorboard(tmp_path):
+    for module in ("tensorflow", "tensorboard"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    fit(make(DSelectKGate(2, entropy_reg=0.1)), GateRecorder(log_dir=tmp_path))
+    (events,) = tmp_path.glob("events.out.*")
+    content = events.read_bytes()
+    for name in (b"mmoe/weights", b"mmoe/active", b"mmoe/penalty_entropy"):
+        assert name in content
+
+
+def test_writing_for_tensorboard_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install tensorflow tensorboard"):
+        fit(make(), GateRecorder(log_dir=tmp_path))
+
+
+def test_what_cannot_be_recorded_is_refused():
+    with pytest.raises(ValueError, match="every=0, unit='steps'"):
+        GateRecorder(every=0)
+    with pytest.raises(ValueError, match="unit='batches'"):
+        GateRecorder(unit="batches")
+    with pytest.raises(ValueError, match=r"'mmoe' are per-example: give .* `probe`"):
+        fit(make(per_example=True), GateRecorder())
+    plain = keras.Sequential([layers.Dense(2)])
+    plain.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="no gates to record"):
+        fit(plain, GateRecorder())
+
+
+def test_a_per_example_gate_in_an_inner_model_is_refused():
+    x = keras.Input((3,))
+    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True, name="moe")
+    inner = keras.Model(x, moe(x))
+    outer_x = keras.Input((3,))
+    model = keras.Model(outer_x, inner(2.0 * outer_x))
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="'moe' are per-example and sit in a model in"):
+        fit(model, GateRecorder(probe=X))

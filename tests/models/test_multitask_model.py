@@ -1,0 +1,352 @@
+"""A multi-task model trains on its tasks' losses, and reports each by its name."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    SoftmaxGate,
+    Task,
+    build_multitask_model,
+)
+
+BATCH = 6
+X = numbers((BATCH, 3))
+KINDS = (
+    Task("amount", tower=(4,)),
+    Task("click", "binary"),
+    Task("like", "binary", weight=3.0),
+    Task("color", "multiclass", num_classes=3),
+)
+Y = {
+    "amount": numbers((BATCH,), seed=1),
+    "click": np.array([0, 1, 1, 0, 1, 0], "float32"),
+    "like": np.array([1, 1, 1, 0, 0, 0], "float32"),
+    "color": np.array([0, 1, 2, 2, 1, 0], "float32"),
+}
+MISSING = {
+    **Y,
+    "amount": np.where([1, 0, 1, 1, 0, 1], Y["amount"], np.nan),
+    "click": np.full(BATCH, np.nan, "float32"),
+    "color": np.array([0, -1, 2, -1, 1, 0], "float32"),
+}
+
+
+def make(tasks=KINDS, gate=None, compiled=True, **settings):
+    gate = SoftmaxGate() if gate is None else gate
+    model = build_multitask_model(3, tasks, experts=DenseExperts(2, [4]), gate=gate)
+    if compiled:
+        model.compile("sgd", **settings)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A compiled model that tests do not train."""
+    return make()
+
+
+def loss_by_hand(kind, y, p):
+    if kind == "regression":
+        return (y - p[:, 0]) ** 2
+    if kind == "binary":
+        return -np.log(np.where(y == 1, p[:, 0], 1 - p[:, 0]))
+    return -np.log(p[np.arange(len(y)), y.astype(int)])
+
+
+def losses_by_hand(model, x, y):
+    """The mean loss of each task over the labels that are there."""
+    outputs = {name: numpy(value) for name, value in model(x).items()}
+    losses = {}
+    for task in model.tasks:
+        labels = y[task.name]
+        present = ~np.isnan(labels)
+        if task.kind == "multiclass":
+            present &= labels >= 0
+        loss = loss_by_hand(task.kind, labels[present], outputs[task.name][present])
+        losses[task.name] = loss.mean() if present.any() else 0.0
+    return losses
+
+
+@pytest.mark.parametrize("y", [Y, MISSING], ids=["complete", "missing"])
+def test_the_loss_is_the_weighted_sum_over_the_labels_that_are_there(model, y):
+    expected = losses_by_hand(model, X, y)
+    total = sum(task.weight * expected[task.name] for task in model.tasks)
+    found = numpy(model.compute_loss(X, y, model(X)))
+    np.testing.assert_allclose(found, total, rtol=1e-5)
+    report = model.evaluate(X, y, verbose=0, return_dict=True)
+    np.testing.assert_allclose(report["loss"], total, rtol=1e-5)
+    np.testing.assert_allclose(report["task_loss"], total, rtol=1e-5)
+    for task in model.tasks:
+        if np.isnan(y[task.name]).all():
+            assert np.isnan(report[f"{task.name}_loss"])
+        else:
+            loss = report[f"{task.name}_loss"]
+            np.testing.assert_allclose(loss, expected[task.name], rtol=1e-5)
+
+
+def test_metrics_are_over_the_labels_that_are_there(model):
+    outputs = {name: numpy(value) for name, value in model(X).items()}
+    report = model.evaluate(X, MISSING, verbose=0, return_dict=True)
+    present = ~np.isnan(MISSING["amount"])
+    error = np.abs(outputs["amount"][:, 0] - MISSING["amount"])[present].mean()
+    right = (outputs["like"][:, 0] > 0.5) == Y["like"]
+    present = MISSING["color"] >= 0
+    colors = outputs["color"].argmax(axis=1) == MISSING["color"]
+    expected = {
+        "amount_mean_absolute_error": error,
+        "like_binary_accuracy": right.mean(),
+        "color_sparse_categorical_accuracy": colors[present].mean(),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(report[name], value, rtol=1e-5)
+    assert set(report) == {
+        "loss",
+        "task_loss",
+        "click_binary_accuracy",
+        *expected,
+        *(f"{task.name}_loss" for task in KINDS),
+    }
+
+
+def test_one_array_of_labels_is_the_dict_of_its_columns(model):
+    columns = np.stack([MISSING[task.name] for task in KINDS], axis=1)
+    weights = {name: numbers((BATCH,), seed=5) ** 2 for name in Y}
+    weight_columns = np.stack([weights[task.name] for task in KINDS], axis=1)
+    outputs = model(X)
+    found = [
+        numpy(model.compute_loss(X, y, outputs, w))
+        for y, w in (
+            (MISSING, weights),
+            (columns, weights),
+            (columns, weight_columns),
+            ({name: y[:, None] for name, y in MISSING.items()}, weights),
+        )
+    ]
+    np.testing.assert_allclose(found, found[0], rtol=1e-6)
+
+
+def test_a_weight_of_zero_is_a_missing_label(model):
+    weights = {
+        name: np.where(np.isnan(y) | (y < 0), 0.0, 1.0) for name, y in MISSING.items()
+    }
+    weights["amount"] = (~np.isnan(MISSING["amount"])).astype("float32")
+    weights["like"] = np.ones(BATCH)
+    outputs = model(X)
+    weighted = numpy(model.compute_loss(X, Y, outputs, weights))
+    missing = numpy(model.compute_loss(X, MISSING, outputs))
+    np.testing.assert_allclose(weighted, missing, rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["missing", "zero weight"])
+def test_a_task_without_labels_is_not_trained(model, how):
+    y, weights = Y, None
+    if how == "missing":
+        y = {**Y, "amount": np.full(BATCH, np.nan, "float32")}
+    else:
+        weights = {name: np.ones(BATCH, "float32") for name in Y}
+        weights["amount"] = np.zeros(BATCH, "float32")
+    variables = model.trainable_variables
+    _, gradients = value_and_gradients(
+        lambda: [model.compute_loss(X, y, model(X), weights)],
+        variables,
+        state=[v for group in model.task_groups for v in group.variables],
+    )
+    gate = model.get_layer("mmoe").gate.trainable_variables[0]
+    tower = {id(v) for v in model.get_layer("towers_0").trainable_variables}
+    others = {id(v) for v in model.get_layer("towers_1").trainable_variables}
+    for variable, gradient in zip(variables, gradients, strict=True):
+        assert np.isfinite(gradient).all()
+        if id(variable) in tower:
+            assert not gradient.any()
+        elif id(variable) in others:
+            assert gradient.any()
+        elif variable is gate:
+            assert gradient.any(axis=1).tolist() == [False, True, True, True]
+
+
+def test_the_stacked_path_of_a_step_gives_what_the_outputs_by_name_give():
+    penalized = make(
+        gate=DSelectKGate(2, entropy_reg=0.5),
+    )
+    by_name = numpy(penalized.compute_loss(X, Y, penalized(X, training=True)))
+    penalty = numpy(penalized.get_layer("mmoe").gate.report()["penalties"]["entropy"])
+    log = penalized.fit(X, Y, batch_size=BATCH, verbose=0).history
+    np.testing.assert_allclose(log["loss"][0], by_name, rtol=1e-5)
+    np.testing.assert_allclose(log["loss"][0] - log["task_loss"][0], penalty, rtol=1e-4)
+
+
+def test_outputs_are_by_name_and_probabilities_where_they_should_be(model):
+    outputs = model.predict(X, verbose=0)
+    assert {name: value.shape[1] for name, value in outputs.items()} == {
+        "amount": 1,
+        "click": 1,
+        "like": 1,
+        "color": 3,
+    }
+    np.testing.assert_allclose(outputs["color"].sum(axis=1), 1.0, rtol=1e-5)
+    assert ((outputs["click"] > 0) & (outputs["click"] < 1)).all()
+
+
+def test_losses_and_metrics_may_be_names_or_objects(tmp_path):
+    tasks = [
+        Task("a", loss=keras.losses.Huber(), metrics=("mse",)),
+        Task(
+            "b",
+            "binary",
+            loss=keras.losses.BinaryCrossentropy(label_smoothing=0.2),
+            metrics=("AUC", keras.metrics.Precision(name="exact")),
+        ),
+        Task("c", loss="mean_absolute_error", metrics=()),
+        Task("d", "multiclass", 2, loss="categorical_crossentropy", metrics="mse"),
+    ]
+    model = make(tasks)
+    hot = np.eye(2, dtype="float32")[[0, 1, 0, 1, 0, 1]]
+    y = {"a": Y["amount"], "b": Y["click"], "c": Y["amount"], "d": hot}
+    report = model.evaluate(X, y, verbose=0, return_dict=True)
+    outputs = {name: numpy(value) for name, value in model(X).items()}
+    error = np.abs(Y["amount"] - outputs["a"][:, 0])
+    area, precision = keras.metrics.AUC(), keras.metrics.Precision()
+    area.update_state(Y["click"], outputs["b"][:, 0])
+    precision.update_state(Y["click"], outputs["b"][:, 0])
+    smooth, p = 0.8 * Y["click"] + 0.1, outputs["b"][:, 0]
+    cross_entropy = -smooth * np.log(p) - (1 - smooth) * np.log(1 - p)
+    expected = {
+        "a_loss": np.where(error < 1, error**2 / 2, error - 0.5).mean(),
+        "a_mse": (error**2).mean(),
+        "b_loss": cross_entropy.mean(),
+        "b_AUC": float(area.result()),
+        "b_exact": float(precision.result()),
+        "c_loss": np.abs(Y["amount"] - outputs["c"][:, 0]).mean(),
+        "d_loss": -np.log(outputs["d"][hot == 1]).mean(),
+        "d_mse": ((outputs["d"] - hot) ** 2).mean(),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(report[name], value, rtol=1e-4, err_msg=name)
+    assert set(report) == {*expected, "loss", "task_loss"}
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    again = loaded.evaluate(X, y, verbose=0, return_dict=True)
+    assert again == pytest.approx(report, rel=1e-5)
+
+
+def test_training_reports_the_validation_as_well():
+    model = make(gate=DSelectKGate(2, entropy_reg=0.1))
+    log = model.fit(X, Y, epochs=2, verbose=0, validation_data=(X, Y), batch_size=3)
+    names = {name for name in log.history if not name.startswith("val_")}
+    assert {f"val_{name}" for name in names} == set(log.history) - names
+    assert {"task_loss", "click_binary_accuracy", "color_loss"} <= names
+    report = model.evaluate(X, Y, verbose=0, return_dict=True)
+    last = {name: log.history[f"val_{name}"][-1] for name in names}
+    assert last == pytest.approx(report, rel=1e-5)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() == "torch", reason="Keras runs torch step by step."
+)
+@pytest.mark.parametrize(
+    "settings", [{"jit_compile": True}, {"steps_per_execution": 4}]
+)
+def test_trains_alike_however_the_steps_are_compiled(settings):
+    keras.utils.set_random_seed(1)
+    tasks = [Task("a"), Task("b")]
+    model = make(tasks, compiled=False)
+    model.compile(keras.optimizers.SGD(0.1), **settings)
+    x, y = numbers((24, 3), seed=2), numbers((24, 2), seed=3)
+    log = model.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0)
+    keras.utils.set_random_seed(1)
+    reference = make(tasks, compiled=False)
+    reference.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    expected = reference.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0)
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(log.history[name], values, rtol=1e-4)
+
+
+def test_half_precision_predicts_and_reports_in_full():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = make(gate=DSelectKGate(2, entropy_reg=0.1))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    log = model.fit(X, Y, epochs=2, verbose=0)
+    assert all(np.isfinite(values).all() for values in log.history.values())
+    outputs = model.predict(X, verbose=0)
+    assert {value.dtype for value in outputs.values()} == {np.dtype("float32")}
+
+
+def test_a_loss_given_to_compile_replaces_those_of_the_tasks():
+    model = make([Task("a"), Task("b")], compiled=False)
+    model.compile("sgd", {"a": "mae", "b": "mae"}, metrics={"a": ["mse"]})
+    y = {"a": Y["amount"][:, None], "b": Y["click"][:, None]}
+    outputs = model.predict(X, verbose=0)
+    report = model.evaluate(X, y, verbose=0, return_dict=True)
+    expected = sum(np.abs(outputs[name] - y[name]).mean() for name in y)
+    np.testing.assert_allclose(report["loss"], expected, rtol=1e-5)
+    assert "a_mse" in report
+    assert "task_loss" not in report
+    assert np.isfinite(model.fit(X, y, verbose=0).history["loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("y", "text"),
+    [
+        ({**Y, "clck": Y["click"]}, r"unknown \['clck'\], missing \[\]"),
+        ({"amount": Y["amount"]}, r"missing \['click', 'color', 'like'\].*pass NaN"),
+        (np.zeros((BATCH, 3)), rf"shape \(batch, 4\).*\({BATCH}, 3\)"),
+        (np.zeros(BATCH), r"one array of shape \(batch, 4\)"),
+        (None, "labels must be a dict by task name.*NoneType"),
+        (
+            {**Y, "click": np.zeros((BATCH, 2))},
+            r"'click' must have the shape \(batch,\).*6, 2\)",
+        ),
+        ({**Y, "color": np.zeros((BATCH, 2))}, r"or \(batch, 3\)\. Received: \(6, 2\)"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(model, y, text):
+    with pytest.raises(ValueError, match=text):
+        model.compute_loss(X, y, model(X))
+
+
+def test_sample_weights_that_do_not_fit_are_refused(model):
+    with pytest.raises(ValueError, match=r"sample weights must have .* \['clck'\]"):
+        model.compute_loss(X, Y, model(X), {**Y, "clck": Y["click"]})
+    with pytest.raises(ValueError, match="sample weights must be a dict"):
+        model.compute_loss(X, Y, model(X), np.ones(BATCH))
+
+
+def test_metrics_without_a_loss_in_compile_are_refused():
+    model = make(metrics=["mse"])
+    with pytest.raises(ValueError, match=r"give them to `Task\(metrics=...\)`"):
+        model.compute_loss(X, Y, model(X))
+
+
+def test_many_tasks_leave_the_progress_bar_short(capsys):
+    tasks = [f"t{i}" for i in range(9)]
+    model = make(tasks)
+    model.evaluate(X, np.zeros((BATCH, 9)), verbose=2)
+    shown = capsys.readouterr().out
+    assert "task_loss" in shown
+    assert "t8_loss" not in shown
+
+
+def test_the_gradient_of_the_loss_is_that_of_the_mean_over_present_labels():
+    model = make([Task("a", tower="sum", weight=2.0)])
+    y = np.array([1.0, np.nan, 0.0, np.nan, 2.0, 1.0], "float32")
+    _, gradients = value_and_gradients(
+        lambda: [model.compute_loss(X, y, model(X))],
+        model.trainable_variables,
+        state=[v for group in model.task_groups for v in group.variables],
+    )
+
+    def by_hand():
+        kept = ~np.isnan(y)
+        errors = model(X[kept])["a"][:, 0] - ops.convert_to_tensor(y[kept])
+        return [2.0 * ops.mean(errors**2)]
+
+    _, expected = value_and_gradients(by_hand, model.trainable_variables)
+    for found, gradient in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(found, gradient, rtol=1e-4, atol=1e-6)

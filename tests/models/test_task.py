@@ -1,0 +1,71 @@
+"""What a task may be, and what it gives."""
+
+import keras
+import pytest
+
+from dselectk_keras import Task
+
+
+def test_each_kind_has_an_output_and_a_loss():
+    tasks = [Task("r"), Task("b", "binary"), Task("m", "multiclass", num_classes=3)]
+    assert [task.num_outputs for task in tasks] == [1, 1, 3]
+    assert [task.output_activation for task in tasks] == [None, "sigmoid", "softmax"]
+    names = [task.loss_function.__name__ for task in tasks]
+    assert names == [
+        "mean_squared_error",
+        "binary_crossentropy",
+        "sparse_categorical_crossentropy",
+    ]
+
+
+def test_settings_may_be_given_alone_or_as_a_sequence():
+    task = Task("a", tower=8, metrics="mse")
+    assert (task.tower, task.metrics) == ((8,), ("mse",))
+    assert Task("a", tower=[8, 4]).tower == (8, 4)
+    assert Task("a", metrics=()).metric_names == ()
+
+
+def test_tasks_are_alike_if_name_and_weight_alone_differ():
+    task = Task("a", tower=(4,), loss="mae")
+    assert task.group_key == Task("b", tower=(4,), loss="mae", weight=2.0).group_key
+    others = [Task("a", "binary", tower=(4,), loss="mae"), Task("a", tower=(4,))]
+    others += [Task("a", tower=(), loss="mae"), Task("a", tower=4, loss="mse")]
+    others += [Task("a", tower=(4,), loss="mae", metrics="mse")]
+    assert task.group_key not in {other.group_key for other in others}
+
+
+def test_the_config_rebuilds_the_task():
+    task = Task(
+        "a",
+        "multiclass",
+        num_classes=3,
+        tower=(4,),
+        loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=2),
+        metrics=("mse", keras.metrics.AUC(name="area")),
+        weight=2.0,
+    )
+    rebuilt = Task.from_config(task.get_config())
+    assert rebuilt.get_config() == task.get_config()
+    assert isinstance(rebuilt.metrics[1], keras.metrics.AUC)
+    assert rebuilt.loss.ignore_class == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"kind": "ordinal"}, "one of regression, binary, multiclass.*'ordinal'"),
+        ({"kind": "multiclass"}, "num_classes=None and kind='multiclass'"),
+        ({"num_classes": 3}, "num_classes=3 and kind='regression'"),
+        ({"tower": "mean"}, "tower='mean' for the task 'a'"),
+        (
+            {"kind": "multiclass", "num_classes": 3, "tower": "sum"},
+            "A tower that sums has one output",
+        ),
+        ({"name": "task"}, "name other than 'task'"),
+        ({"name": ""}, "Received: name=''"),
+        ({"metrics": "accuracy"}, "Say which accuracy: 'binary_accuracy'"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        Task(**{"name": "a", **arguments})
