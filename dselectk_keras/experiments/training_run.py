@@ -1,0 +1,291 @@
+"""Train one architecture with one gate on one data set."""
+
+import dataclasses
+import json
+import pathlib
+import platform
+import time
+
+import keras
+import numpy as np
+
+import dselectk_keras
+from dselectk_keras import datasets, gates
+from dselectk_keras.callbacks import GateRecorder
+from dselectk_keras.experiments.batches import Batches
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.metrics import active_experts, jaccard_index
+from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
+from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
+from dselectk_keras.schedules import Ramp
+
+RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRun:
+    """One training run; `run` carries it out and writes it into a folder.
+
+    Args:
+        data: Name of a data set (see `datasets.load`).
+        data_options: Arguments of the data set, beside the seed.
+        architecture: Name of an architecture (see `build_multitask_model`).
+        gate: Name of a gate (see `gates.get`).
+        num_nonzeros: How many experts a sparse gate may choose.
+        gamma: Width of DSelect-k's smooth step.
+        entropy: DSelect-k's entropy weight: where its exponential ramp over the run
+            begins and ends.
+        per_example: Whether the gates look at the features.
+        num_experts: The number of experts; `None` is the data's own, or 8.
+        units: Widths of an expert's layers; `None` is the data's own, or 64.
+        epochs: How many passes over the training data.
+        batch_size: Examples in a step.
+        learning_rate: Of Adam.
+        seed: Of the data, the weights and the order of the examples.
+    """
+
+    data: str = "synthetic_moe"
+    data_options: dict = dataclasses.field(default_factory=dict)
+    architecture: str = "mmoe"
+    gate: str = "dselect_k"
+    num_nonzeros: int = 4
+    gamma: float = 1.0
+    entropy: tuple[float, float] = (1e-5, 1e-2)
+    per_example: bool = False
+    num_experts: int | None = None
+    units: tuple[int, ...] | None = None
+    epochs: int = 50
+    batch_size: int = 256
+    learning_rate: float = 0.01
+    seed: int = 0
+
+    def __post_init__(self):
+        """Refuse names that nothing has, before any work."""
+        check_name("data set", self.data, datasets.NAMES)
+        check_name("architecture", self.architecture, ARCHITECTURES)
+        check_name("gate", self.gate, gates.GATES)
+
+    @property
+    def has_gate(self):
+        """Whether the architecture has a gate at all."""
+        return self.architecture not in {"single_task", "shared_bottom"}
+
+    @property
+    def label(self):
+        """What the run is, in a few letters."""
+        gate = f" {self.gate}" if self.has_gate else ""
+        return f"{self.architecture}{gate}"
+
+    def run(self, out, overwrite=False, progress=True):
+        """Train, evaluate, and write model, gate history, metrics and pictures.
+
+        Args:
+            out: The folder to write into. The metrics are written last: a folder
+                that has them holds a finished run.
+            overwrite: Whether to replace a finished run.
+            progress: Whether to show a progress bar.
+
+        Returns:
+            A dict of what is in the file of metrics.
+        """
+        out = prepare_folder(out, overwrite)
+        keras.utils.set_random_seed(self.seed)
+        data = datasets.load(self.data, seed=self.seed, **self.data_options)
+        model = self.build(data)
+        model.compile(keras.optimizers.Adam(self.learning_rate))
+        steps = self._num_steps(data)
+        recorder = GateRecorder(
+            every=max(1, steps // 200), probe=_probe(data) if self.per_example else None
+        )
+        began = time.perf_counter()
+        log = model.fit(
+            Batches(data.train, self.batch_size, self.seed),
+            validation_data=tuple(data.validation),
+            epochs=self.epochs,
+            callbacks=[
+                *([recorder] if self.has_gate else []),
+                *([_EpochProgress(self.epochs)] if progress else []),
+            ],
+            verbose=0,
+        )
+        seconds = time.perf_counter() - began
+        test = model.evaluate(*data.test, batch_size=4096, verbose=0, return_dict=True)
+        results = {
+            "label": self.label,
+            "config": dataclasses.asdict(self),
+            "num_params": model.count_params(),
+            "test_task_loss": test["task_loss"] / len(data.task_names),
+            "test": test,
+            "curve": {
+                name: log.history[name]
+                for name in ("loss", "task_loss", "val_task_loss")
+            },
+            "seconds": round(seconds, 2),
+            "versions": versions(),
+        }
+        model.save(out / MODEL)
+        if self.has_gate:
+            results["gates"] = summarize_gates(recorder.history["mmoe"], data.groups)
+            recorder.history.save(out / HISTORY)
+            self._draw(recorder.history, data, out)
+        (out / RESULT).write_text(json.dumps(results, indent=1) + "\n")
+        return results
+
+    def build(self, data):
+        """The model, for a data set.
+
+        Args:
+            data: A `datasets.Dataset`.
+
+        Returns:
+            A `MultitaskModel` that is not compiled yet.
+        """
+        # The synthetic experts are sums of 4 ReLU units, and so are the model's. A
+        # shared bottom is as wide as all of them, with a linear head for each task.
+        synthetic = self.data == "synthetic_moe"
+        num_experts = self.num_experts or (
+            len(data.task_names) // 4 if synthetic else 8
+        )
+        width = 4 * num_experts if self.architecture == "shared_bottom" else 4
+        units = self.units or ((width,) if synthetic else (64,))
+        tasks = [
+            Task(name, kind, tower="sum" if synthetic and self.has_gate else ())
+            for name, kind in zip(data.task_names, data.task_kinds, strict=True)
+        ]
+        return build_multitask_model(
+            int(data.train.x.shape[1]),
+            tasks,
+            self.architecture,
+            experts=DenseExperts(num_experts, units),
+            gate=self._gate(self._num_steps(data)) if self.has_gate else None,
+            per_example=self.per_example,
+        )
+
+    def _num_steps(self, data):
+        return self.epochs * -(-len(data.train.x) // self.batch_size)
+
+    def _gate(self, steps):
+        settings = {}
+        if self.gate in {"top_k", "dselect_k"}:
+            settings["num_nonzeros"] = self.num_nonzeros
+        if self.gate == "dselect_k":
+            settings["gamma"] = self.gamma
+            settings["entropy_reg"] = Ramp(*self.entropy, end=steps)
+        return gates.get(self.gate, **settings)
+
+    def _draw(self, history, data, out):
+        record = history["mmoe"]
+        weights = record["weights"]
+        shown = min(4, weights.shape[1])
+        figures = {
+            "gate_weights.png": plot_gate_weights(
+                history.steps,
+                weights[:, :shown],
+                task_names=history.tasks["mmoe"][:shown],
+            ),
+            "expert_heatmap.png": plot_expert_heatmap(
+                weights[-1],
+                task_names=history.tasks["mmoe"],
+                groups=data.groups if weights.shape[1] > 1 else None,
+                title=self.label,
+            ),
+        }
+        for name, figure in figures.items():
+            figure.savefig(out / name, dpi=200, bbox_inches="tight")
+
+
+class _EpochProgress(keras.callbacks.Callback):
+    """One progress bar for the whole run, with the sums over tasks."""
+
+    def __init__(self, epochs):
+        super().__init__()
+        names = ["task_loss", "val_task_loss"]
+        self._bar = keras.utils.Progbar(
+            epochs, unit_name="epoch", stateful_metrics=names
+        )
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = [(name, logs[name]) for name in self._bar.stateful_metrics]
+        self._bar.update(epoch + 1, values)
+
+
+def prepare_folder(out, overwrite=False):
+    """Make the output folder, and see that it can be written to, before any work.
+
+    Args:
+        out: The folder.
+        overwrite: Whether a finished run in it may be replaced.
+
+    Returns:
+        The folder, as a path.
+    """
+    out = pathlib.Path(out)
+    if (out / RESULT).exists() and not overwrite:
+        raise FileExistsError(
+            f"{out} holds a finished run. Choose another folder, or ask to overwrite "
+            "it."
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / RESULT).unlink(missing_ok=True)
+        (out / ".writable").touch()
+        (out / ".writable").unlink()
+    except OSError as error:
+        raise OSError(
+            f"The output folder {out} cannot be written to: {error}. Choose another."
+        ) from error
+    return out
+
+
+def summarize_gates(record, groups=None):
+    """What the gates of a run ended with.
+
+    Args:
+        record: The arrays of a layer from a `GateHistory`.
+        groups: The group of each task, if the tasks have groups.
+
+    Returns:
+        A dict of numbers.
+    """
+    weights = record["weights"][-1]
+    summary = {
+        "experts_per_task": float(record["active"][-1].mean()),
+        "experts_used": int(active_experts(weights.sum(axis=0))),
+    }
+    if "binary" in record:
+        summary["binary_selectors"] = float(record["binary"][-1].mean())
+    if groups is not None and len(weights) == len(groups):
+        related, unrelated = jaccard_index(weights, groups)
+        summary["jaccard_related"] = float(related)
+        summary["jaccard_unrelated"] = float(unrelated)
+    return summary
+
+
+def versions():
+    """What the run was run with."""
+    return {
+        "dselectk_keras": dselectk_keras.__version__,
+        "keras": keras.__version__,
+        "backend": keras.backend.backend(),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def check_name(what, name, known):
+    """Refuse a name that is not known.
+
+    Args:
+        what: What it is the name of.
+        name: The name.
+        known: The known names.
+    """
+    if name not in known:
+        raise ValueError(
+            f"There is no {what} of the name {name!r}. Known: {', '.join(known)}."
+        )
+
+
+def _probe(data):
+    return data.validation.x[:512]

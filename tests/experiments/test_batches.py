@@ -1,0 +1,37 @@
+"""Batches cover the data once an epoch, in orders that the seed decides."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import Split
+from dselectk_keras.experiments.batches import Batches
+
+SPLIT = Split(np.arange(10.0)[:, None], np.arange(10.0)[:, None] * 2)
+
+
+def epoch(batches):
+    xs, ys = zip(*(batches[i] for i in range(batches.num_batches)), strict=True)
+    batches.on_epoch_end()
+    return np.concatenate(xs)[:, 0], np.concatenate(ys)[:, 0]
+
+
+def test_an_epoch_has_every_example_once_with_its_label():
+    batches = Batches(SPLIT, batch_size=4)
+    assert [len(batches[i][0]) for i in range(batches.num_batches)] == [4, 4, 2]
+    x, y = epoch(batches)
+    np.testing.assert_array_equal(np.sort(x), np.arange(10))
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
+    batches, again, other = (Batches(SPLIT, 4, seed) for seed in (3, 3, 4))
+    first, second = epoch(batches)[0], epoch(batches)[0]
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(first, epoch(again)[0])
+    np.testing.assert_array_equal(second, epoch(again)[0])
+    assert not np.array_equal(first, epoch(other)[0])
+
+
+@pytest.mark.parametrize("batch_size", [1, 10, 64])
+def test_batches_may_be_small_or_larger_than_the_data(batch_size):
+    assert len(epoch(Batches(SPLIT, batch_size))[0]) == 10

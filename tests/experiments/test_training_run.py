@@ -1,0 +1,121 @@
+"""A run trains, and leaves a folder with all that came out."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from dselectk_keras import GateHistory, datasets
+from dselectk_keras.experiments import TrainingRun
+
+SIZES = {"num_train": 64, "num_validation": 16, "num_test": 16}
+TINY = TrainingRun(
+    data_options={"num_tasks": 16, **SIZES}, epochs=2, batch_size=32, num_nonzeros=2
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder and the results of a finished run."""
+    folder = tmp_path_factory.mktemp("runs") / "new" / "run"
+    return folder, TINY.run(folder, progress=False)
+
+
+def test_everything_is_written(finished):
+    folder, results = finished
+    assert {path.name for path in folder.iterdir()} == {
+        "expert_heatmap.png",
+        "gate_history.npz",
+        "gate_weights.png",
+        "metrics.json",
+        "model.keras",
+    }
+    assert json.loads((folder / "metrics.json").read_text()) == json.loads(
+        json.dumps(results)
+    )
+
+
+def test_results_hold_the_config_and_the_numbers(finished):
+    folder, results = finished
+    assert results["config"] == dataclasses.asdict(TINY)
+    assert results["label"] == "mmoe dselect_k"
+    assert len(results["curve"]["val_task_loss"]) == 2
+    assert results["test_task_loss"] == results["test"]["task_loss"] / 16
+    # Four experts of four units on ten inputs; 16 gates of two selectors.
+    assert results["num_params"] == 4 * (10 * 4 + 4) + 16 * (2 * 2 + 2)
+    history = GateHistory.load(folder / "gate_history.npz")
+    assert history.steps.tolist() == [0, 1, 2, 3, 4]
+    active = history["mmoe"]["active"][-1].mean()
+    assert results["gates"]["experts_per_task"] == pytest.approx(active)
+
+
+def test_the_saved_model_gives_the_reported_loss(finished):
+    folder, results = finished
+    model = keras.saving.load_model(folder / "model.keras")
+    test = datasets.load("synthetic_moe", num_tasks=16, **SIZES).test
+    errors = [
+        np.mean((outputs[:, 0] - test.y[:, t]) ** 2)
+        for t, outputs in enumerate(
+            model.predict(test.x, verbose=0)[task.name] for task in model.tasks
+        )
+    ]
+    assert results["test_task_loss"] == pytest.approx(np.mean(errors), rel=1e-4)
+
+
+def test_a_finished_run_is_kept_unless_told_otherwise(finished):
+    folder, _ = finished
+    before = (folder / "metrics.json").read_bytes()
+    with pytest.raises(FileExistsError, match=r"holds a finished run. Choose another"):
+        TINY.run(folder, progress=False)
+    assert (folder / "metrics.json").read_bytes() == before
+
+
+def test_a_run_that_fails_leaves_no_finished_run_behind(tmp_path):
+    (tmp_path / "metrics.json").touch()
+    run = dataclasses.replace(TINY, data_options={"num_tasks": 5})
+    with pytest.raises(ValueError, match="num_tasks=5"):
+        run.run(tmp_path, overwrite=True, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_seed_gives_the_same_run_and_may_replace_it(tmp_path):
+    run = dataclasses.replace(
+        TINY,
+        data="expert_recovery",
+        data_options=SIZES,
+        architecture="shared_bottom",
+        epochs=1,
+    )
+    first = run.run(tmp_path, progress=False)
+    again = run.run(tmp_path, overwrite=True, progress=False)
+    assert again["test"] == pytest.approx(first["test"], rel=1e-6)
+    assert run.label == "shared_bottom"
+    assert "gates" not in again
+    assert not (tmp_path / "gate_history.npz").exists()
+
+
+def test_per_example_gates_are_recorded_on_the_validation_data(tmp_path):
+    run = dataclasses.replace(TINY, gate="top_k", per_example=True, epochs=1)
+    results = run.run(tmp_path, progress=False)
+    assert results["gates"]["experts_per_task"] == 2.0
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"cannot be written to: .* Choose another"):
+        TINY.run(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ({"data": "mnist2"}, "no data set of the name 'mnist2'. Known: expert_"),
+        ({"architecture": "mmmoe"}, "no architecture of the name 'mmmoe'"),
+        ({"gate": "hard"}, "no gate of the name 'hard'. Known: softmax, top_k"),
+    ],
+)
+def test_unknown_names_are_refused_before_any_work(setting, text):
+    with pytest.raises(ValueError, match=text):
+        TrainingRun(**setting)

@@ -1,0 +1,79 @@
+"""The command lines parse, train, and say what came out."""
+
+import importlib
+import json
+import pathlib
+
+import keras
+import pytest
+
+SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
+TINY = ["--num-tasks", "16", "--num-train", "64", "--epochs", "1", "--quiet"]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """A function that runs a script by its name, on the backend in use."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    for name in ("KERAS_BACKEND", "MPLBACKEND", "TF_CPP_MIN_LOG_LEVEL"):
+        monkeypatch.setenv(name, keras.backend.backend() if "KERAS" in name else "agg")
+
+    def run(name, *arguments):
+        return importlib.import_module(name).main(list(arguments))
+
+    return run
+
+
+def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
+    out = tmp_path / "run"
+    backend = ["--backend", keras.backend.backend()]
+    assert script("train", *backend, *TINY, "--units", "3", "--out", str(out)) is None
+    shown = capsys.readouterr().out
+    config = json.loads((out / "metrics.json").read_text())["config"]
+    assert config["units"] == [3]
+    assert config["epochs"] == 1
+    assert "mmoe dselect_k: " in shown
+    assert "test loss per task" in shown
+    assert f"Written to {out}." in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--gate", "hard"], "softmax"),
+        (["--epochs", "many"], "invalid int value"),
+        (["--num-tasks", "5"], "num_tasks=5"),
+    ],
+)
+def test_what_cannot_be_trained_ends_with_a_message(
+    script, tmp_path, capsys, arguments, text
+):
+    with pytest.raises(SystemExit) as ended:
+        script("train", *arguments, "--out", str(tmp_path / "run"))
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert text in shown
+    assert "Traceback" not in shown
+
+
+def test_a_finished_run_is_not_replaced(script, tmp_path, capsys):
+    (tmp_path / "metrics.json").touch()
+    with pytest.raises(SystemExit) as ended:
+        script("train", "--out", str(tmp_path))
+    assert ended.value.code == 2
+    assert "holds a finished run" in capsys.readouterr().err
+
+
+def test_demo_prints_a_table_of_the_models(script, tmp_path, capsys, monkeypatch):
+    demo = pytest.importorskip("demo", reason="scripts/demo.py")
+    monkeypatch.setattr(demo, "RUNS", demo.RUNS[::3])
+    assert (
+        script("demo", "--epochs", "1", "--num-tasks", "16", "--out", str(tmp_path))
+        is None
+    )
+    shown = capsys.readouterr().out
+    assert "test MSE" in shown
+    (row,) = [line for line in shown.splitlines() if line.startswith("shared_bottom")]
+    assert row.split()[2:5] == ["-", "-", "-"]
+    assert "mmoe dselect_k " in shown
+    assert (tmp_path / "mmoe_dselect_k" / "gate_weights.png").exists()
