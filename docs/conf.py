@@ -1,0 +1,92 @@
+"""The site: MyST pages, executed notebooks, and the API from the docstrings."""
+
+import inspect
+import os
+import re
+import shutil
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import dselectk_keras
+
+HERE = Path(__file__).parent
+
+project = "dselectk_keras"
+author = "The dselectk_keras authors"
+copyright = author
+version = release = dselectk_keras.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build", "jupyter_execute"]
+
+html_theme = "furo"
+html_title = f"{project} {version}"
+html_show_copyright = False
+
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # The notebooks come with their output.
+
+default_role = "code"  # Docstrings write `code` as Markdown does.
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_custom_sections = [
+    ("Call arguments", "params_style"),
+    ("Reference", "References"),
+]
+autodoc_inherit_docstrings = False
+autodoc_member_order = "bysource"
+autodoc_default_options = {
+    "members": True,
+    # What Keras asks of every layer says nothing about this one.
+    "exclude-members": "build, build_from_config, call, compute_output_shape, "
+    "from_config, get_build_config, get_config",
+}
+
+
+def copy_notebooks():
+    """Put the notebooks, which live beside docs/, where Sphinx can see them."""
+    target = HERE / "notebooks"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for notebook in sorted((HERE.parent / "notebooks").glob("*.ipynb")):
+        shutil.copy(notebook, target)
+
+
+def markdown_math(_app, _what, _name, _obj, _options, lines):
+    """Turn the dollars around a docstring's equations into what Sphinx reads."""
+
+    def display(match):
+        indent, equation = match.groups()
+        body = inspect.cleandoc(equation).replace("\n", f"\n{indent}   ")
+        return f"{indent}.. math::\n\n{indent}   {body}\n"
+
+    def inline(match):
+        return f":math:`{' '.join(match[1].split())}`"
+
+    text = "\n".join(lines)
+    text = re.sub(r"(?ms)^( *)\$\$\s*(.*?)\s*\$\$$", display, text)
+    text = re.sub(r"(?<![\w$])\$([^$]+?)\$(?![\w$])", inline, text)
+    lines[:] = text.split("\n")
+
+
+def class_signature(_app, what, _name, obj, _options, _signature, returns):
+    """Show the arguments of `__init__`, which `Layer.__new__` hides."""
+    if what != "class":
+        return None
+    parameters = list(inspect.signature(obj.__init__).parameters.values())[1:]
+    return str(inspect.Signature(parameters)), returns
+
+
+def setup(app):
+    """Copy the notebooks and connect the hooks."""
+    copy_notebooks()
+    # Before Napoleon, which reads the sections.
+    app.connect("autodoc-process-docstring", markdown_math, priority=400)
+    app.connect("autodoc-process-signature", class_signature)

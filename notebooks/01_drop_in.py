@@ -1,0 +1,143 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A gate in a model of your own
+#
+# Five minutes: take a small functional model, give it a bank of experts and a DSelect-k
+# gate, train it, look at the weights, save it and load it again.
+#
+# ## Data
+#
+# Two tasks on the same ten inputs. They have one part in common, and one of their own.
+
+# %%
+import tempfile
+from pathlib import Path
+
+import keras
+import matplotlib.pyplot as plt
+import numpy as np
+
+from dselectk_keras import DenseExperts, DSelectKGate, GateRecorder, Ramp, plots
+
+keras.utils.set_random_seed(2)
+rng = np.random.default_rng(0)
+x = rng.normal(size=(4_000, 10)).astype("float32")
+shared = np.maximum(x @ rng.normal(size=10), 0)
+labels = {
+    "left": shared + np.sin(2 * x[:, 0]),
+    "right": shared + np.abs(x[:, 1]),
+}
+
+# %% [markdown]
+# ## The model
+#
+# `DenseExperts` holds eight experts in one layer and gives `(batch, 8, 16)`. A gate
+# mixes them along the second axis. Each task has a gate and a head of its own.
+#
+# The gates keep two experts each. The entropy term makes them decide: its weight rises
+# over the run, so that all experts get their chance first.
+
+# %%
+EPOCHS, BATCH_SIZE = 20, 100
+STEPS = EPOCHS * 3_000 // BATCH_SIZE
+
+inputs = keras.Input((10,))
+experts = DenseExperts(num_experts=8, units=[16])(inputs)
+outputs = {}
+for task in labels:
+    gate = DSelectKGate(
+        num_nonzeros=2,
+        entropy_reg=Ramp(1e-4, 1e-1, end=STEPS),
+        name=f"gate_{task}",
+    )
+    mixture = gate(experts)
+    outputs[task] = keras.layers.Dense(1, name=task)(mixture)
+model = keras.Model(inputs, outputs)
+print(f"{model.count_params()} parameters")
+
+# %% [markdown]
+# A list of tensors of one shape would do in place of the bank, such as
+# `[keras.layers.Dense(16)(inputs) for _ in range(8)]`.
+#
+# ## Training
+#
+# Nothing is special about it. `GateRecorder` looks at the gates every ten steps.
+
+# %%
+model.compile(keras.optimizers.Adam(0.01), loss=dict.fromkeys(labels, "mse"))
+recorder = GateRecorder(every=10)
+log = model.fit(
+    x[:3_000],
+    {task: y[:3_000] for task, y in labels.items()},
+    epochs=EPOCHS,
+    batch_size=BATCH_SIZE,
+    callbacks=[recorder],
+    verbose=0,
+)
+test = model.evaluate(
+    x[3_000:], {task: y[3_000:] for task, y in labels.items()}, verbose=0
+)
+for name, value in zip(("sum", *labels), test, strict=True):
+    print(f"test MSE {name:6s} {value:.3f}")
+
+# %% [markdown]
+# ## The weights
+#
+# Every gate can be asked for its weights. At most two are not zero.
+
+# %%
+np.set_printoptions(precision=3, suppress=True)
+for task in labels:
+    weights = model.get_layer(f"gate_{task}").expert_weights()
+    print(f"{task:6s}", keras.ops.convert_to_numpy(weights))
+
+# %% [markdown]
+# Over training: each gate begins with all eight experts at an eighth, and ends on two.
+
+# %%
+weights = np.concatenate(
+    [recorder.history[f"gate_{task}"]["weights"] for task in labels], axis=1
+)
+plots.plot_gate_weights(recorder.history.steps, weights, task_names=list(labels))
+plt.show()
+
+# %% [markdown]
+# ## Save and load
+#
+# The model is an ordinary Keras model. Where it is loaded, `import dselectk_keras` has
+# to come first, as at the top of this notebook.
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+
+before, after = (m.predict(x[:100], verbose=0) for m in (model, loaded))
+print({task: float(np.abs(before[task] - after[task]).max()) for task in labels})
+
+# %% [markdown]
+# ## Weights from the inputs
+#
+# Called on a tuple, a gate is per-example: the second member is what it looks at. The
+# penalties of such a gate are summed over the batch, as in the original release, unless
+# it is told to take their mean.
+
+# %%
+gate = DSelectKGate(num_nonzeros=2, reduction="mean")
+mixture = gate((experts, inputs))
+per_example = keras.Model(inputs, keras.layers.Dense(1)(mixture))
+print(gate.expert_weights(x[:3]).shape)

@@ -1,0 +1,127 @@
+"""Docstrings tell the truth: their examples run, their arguments exist."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import dselectk_keras
+from dselectk_keras.experts import ExpertBank
+
+FLOORS = (
+    "callbacks",
+    "datasets",
+    "experiments",
+    "experts",
+    "gates",
+    "layers",
+    "metrics",
+    "models",
+    "ops",
+    "plots",
+    "regularizers",
+)
+# Shapes print differently on each backend, and as tuples in the docstrings.
+SHAPE = re.compile(r"(?:TensorShape|torch\.Size)\(\[([^\]]*)\]\)")
+ENTRY = re.compile(r"(\*{0,2}\w+): (.*)")
+
+
+def public_objects():
+    """Public classes and functions by name, each with its public namespace."""
+    found = {}
+    for floor in ("", *FLOORS):
+        module = importlib.import_module(f"dselectk_keras.{floor}".rstrip("."))
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                found.setdefault(value, (f"{floor}.{name}".lstrip("."), vars(module)))
+    return [pytest.param(value, names, id=id_) for value, (id_, names) in found.items()]
+
+
+def documented(value):
+    """The object, and the methods of a class that document their arguments."""
+    yield value.__name__, value, inspect.getdoc(value)
+    for name, member in vars(value).items() if inspect.isclass(value) else ():
+        function = getattr(member, "__func__", member)
+        doc = inspect.getdoc(function) or ""
+        if inspect.isfunction(function) and not name.startswith("_") and "Args:" in doc:
+            yield f"{value.__name__}.{name}", getattr(value, name), doc
+
+
+def documented_arguments(doc):
+    """The entries of the section Args: texts by argument name."""
+    section = re.search(r"^Args:\n((?:(?: .*)?\n?)*)", doc, re.MULTILINE)
+    entries = {}
+    for line in section[1].splitlines() if section else ():
+        entry = ENTRY.fullmatch(line[4:])
+        if entry:
+            name = entry[1]
+            entries[name] = entry[2]
+        elif line.strip():
+            entries[name] += f" {line.strip()}"
+    return entries
+
+
+def arguments(function):
+    """The parameters of a signature by name, with their stars."""
+    if function is ExpertBank:  # It has no arguments of its own.
+        return {}
+    stars = {
+        inspect.Parameter.VAR_POSITIONAL: "*",
+        inspect.Parameter.VAR_KEYWORD: "**",
+    }
+    return {
+        stars.get(parameter.kind, "") + name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self"
+    }
+
+
+class ShapeChecker(doctest.OutputChecker):
+    def check_output(self, want, got, optionflags):
+        got = SHAPE.sub(
+            lambda match: repr(tuple(ast.literal_eval(f"[{match[1]}]"))), got
+        )
+        return super().check_output(want, got, optionflags)
+
+
+@pytest.mark.parametrize(("value", "namespace"), public_objects())
+def test_examples_run(value, namespace):
+    public = {name: getattr(dselectk_keras, name) for name in dselectk_keras.__all__}
+    names = {**public, **namespace, "keras": keras, "np": np}
+    runner = doctest.DocTestRunner(ShapeChecker(), optionflags=doctest.REPORT_NDIFF)
+    report = []
+    for test in doctest.DocTestFinder().find(value, value.__name__, globs=names):
+        runner.run(test, out=report.append)
+    assert not runner.summarize(verbose=False).failed, "".join(report)
+
+
+def test_the_checker_of_examples_tells_shapes_apart():
+    same = ShapeChecker().check_output
+    assert same("((1, 3), (4,))\n", "(torch.Size([1, 3]), TensorShape([4]))\n", 0)
+    assert not same("(1, 3)\n", "torch.Size([1, 4])\n", 0)
+
+
+@pytest.mark.parametrize(("value", "namespace"), public_objects())
+def test_documented_arguments_are_those_of_the_signature(value, namespace):
+    for name, function, doc in documented(value):
+        assert doc, f"{name} has no docstring"
+        entries, parameters = documented_arguments(doc), arguments(function)
+        assert list(entries) == list(parameters), name
+        for argument, text in entries.items():
+            default = parameters[argument].default
+            stated = re.search(r"Defaults to `([^`]+)`", text)
+            if stated:
+                assert ast.literal_eval(stated[1]) == default, f"{name}: {argument}"
+            if "`None` is" in text:
+                assert default is None, f"{name}: {argument}"
+
+
+def test_every_public_object_is_found():
+    names = {case.id.rpartition(".")[2] for case in public_objects()}
+    assert {"DSelectKGate", "GateRecorder", "TrainingRun", "smooth_step"} <= names
