@@ -114,7 +114,7 @@ class GateHistory:
         Args:
             path: The file's path; its folder is made if need be.
         """
-        path = pathlib.Path(path)
+        path = _with_suffix(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {"steps": self.steps}
         for layer, names in self.tasks.items():
@@ -134,7 +134,7 @@ class GateHistory:
             A `GateHistory`.
         """
         history = cls()
-        with np.load(path) as arrays:
+        with np.load(_with_suffix(path)) as arrays:
             history._steps = arrays["steps"].tolist()
             for key in arrays.files[1:]:
                 quantity, layer = key.split("|", 1)
@@ -143,3 +143,9 @@ class GateHistory:
                 else:
                     history._records[layer, quantity] = list(arrays[key])
         return history
+
+
+def _with_suffix(path):
+    """The path with the suffix that NumPy gives it when it writes."""
+    path = pathlib.Path(path)
+    return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")

@@ -92,6 +92,8 @@ class TrainingRun:
         keras.utils.set_random_seed(self.seed)
         data = datasets.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
+        # From here on the folder does not hold a finished run.
+        (out / RESULT).unlink(missing_ok=True)
         model.compile(keras.optimizers.Adam(self.learning_rate))
         steps = self._num_steps(data)
         recorder = GateRecorder(
@@ -227,7 +229,6 @@ def prepare_folder(out, overwrite=False):
         )
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / RESULT).unlink(missing_ok=True)
         (out / ".writable").touch()
         (out / ".writable").unlink()
     except OSError as error:

@@ -105,7 +105,7 @@ def _copy(template, i):
     """A fresh copy of a layer, with its fixed seeds moved so that it is another."""
     if not isinstance(template, keras.Layer):
         return template
-    config = _reseed(template.get_config(), i)
+    config = _reseed(template.get_config(), 1_000_003 * i)
     config["name"] = f"expert_{i}"
     return type(template).from_config(config)
 

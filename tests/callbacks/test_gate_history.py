@@ -83,3 +83,10 @@ def test_what_was_not_recorded_is_answered_with_what_was(history):
     pytest.importorskip("pandas")
     with pytest.raises(ValueError, match=r"'weight'. Recorded: active, binary, penal"):
         history.frame("weight")
+
+
+def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
+    history = GateHistory({"moe": ["all"]})
+    history.append(3, {"moe": {"weights": np.ones((1, 2))}})
+    history.save(tmp_path / "run.1")
+    assert GateHistory.load(tmp_path / "run.1").steps.tolist() == [3]

@@ -72,10 +72,18 @@ def test_a_finished_run_is_kept_unless_told_otherwise(finished):
     assert (folder / "metrics.json").read_bytes() == before
 
 
-def test_a_run_that_fails_leaves_no_finished_run_behind(tmp_path):
+def test_a_run_that_cannot_begin_keeps_the_finished_one(tmp_path):
     (tmp_path / "metrics.json").touch()
     run = dataclasses.replace(TINY, data_options={"num_tasks": 5})
     with pytest.raises(ValueError, match="num_tasks=5"):
+        run.run(tmp_path, overwrite=True, progress=False)
+    assert (tmp_path / "metrics.json").exists()
+
+
+def test_a_run_that_breaks_off_leaves_no_finished_run_behind(tmp_path):
+    (tmp_path / "metrics.json").touch()
+    run = dataclasses.replace(TINY, learning_rate="fast")
+    with pytest.raises(ValueError, match="learning_rate"):
         run.run(tmp_path, overwrite=True, progress=False)
     assert not list(tmp_path.iterdir())
 

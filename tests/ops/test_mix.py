@@ -10,7 +10,7 @@ BATCH, N = 4, 5
 
 
 @pytest.mark.parametrize("trailing", [(), (1,), (3,), (2, 3), (2, 1, 3)])
-@pytest.mark.parametrize("gates", [(), (1,), (2,)])
+@pytest.mark.parametrize("gates", [(), (1,), (4,)])
 @pytest.mark.parametrize("per_example", [False, True])
 class TestShapes:
     def test_values_follow_the_formula(self, trailing, gates, per_example):
