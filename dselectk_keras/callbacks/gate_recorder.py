@@ -204,7 +204,7 @@ def _compiled_report(gate):
         return traced
     if backend != "jax":
         return gate.report
-    import jax
+    import jax  # pyright: ignore[reportMissingImports]
 
     @jax.jit
     def report(values, *inputs):
