@@ -7,10 +7,12 @@ from dselectk_keras import SoftmaxGate
 from dselectk_keras.gates.logits import Logits
 
 
-def logits(shape, routing_dim=None, **settings):
+def logits(shape, routing_dim=None, *, seed=None, **settings):
     gate = SoftmaxGate(dtype="float16")
     gate.routing_dim = routing_dim
-    return Logits(gate, "z", shape, keras.initializers.RandomNormal(), **settings)
+    return Logits(
+        gate, "z", shape, keras.initializers.RandomNormal(seed=seed), **settings
+    )
 
 
 def test_static_logits_are_a_variable_in_float32():
@@ -31,8 +33,9 @@ def test_logits_may_have_no_elements():
     assert logits((2, 1, 0), routing_dim=4)(numbers((5, 4))).shape == (5, 2, 1, 0)
 
 
-def test_the_kernel_and_the_bias_are_drawn_apart():
-    z = logits((4,), routing_dim=1)
+@pytest.mark.parametrize("seed", [None, 7])
+def test_the_kernel_and_the_bias_are_drawn_apart(seed):
+    z = logits((4,), routing_dim=1, seed=seed)
     assert not np.allclose(numpy(z.kernel)[0], numpy(z.bias))
 
 

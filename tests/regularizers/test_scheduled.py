@@ -55,9 +55,12 @@ def test_a_schedule_sees_one_at_the_first_call(cls):
     assert seen == [1.0, 2.0]
 
 
-def test_a_schedule_may_do_arithmetic_on_floats(cls):
-    regularizer = cls(lambda calls: calls / 2 + 0.5**calls)
-    value = float(regularizer(INPUTS))
+def test_a_schedule_gets_a_float(cls):
+    def schedule(calls):
+        assert keras.backend.standardize_dtype(calls.dtype) == "float32"
+        return 0.5**calls + calls / 2
+
+    value = float(cls(schedule)(INPUTS))
     np.testing.assert_allclose(value, float(cls(1.0)(INPUTS)), rtol=1e-5)
 
 
