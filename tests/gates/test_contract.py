@@ -283,6 +283,22 @@ def test_penalties_come_in_order_and_in_training_only(
     assert counts(gate) == [2] * len(gate._schedules)
 
 
+@every_kind
+@one_and_several
+def test_the_weights_regularizer_sees_the_weights_of_the_batch(per_example, num_gates):
+    gate = SoftmaxGate(
+        weights_regularizer=ImportanceRegularizer(0.5), num_gates=num_gates
+    )
+    build(gate, per_example)
+    spread(gate)
+    gate(call_inputs(per_example), training=True)
+    weights = numpy(gate.expert_weights(*own_inputs(per_example)))
+    total = weights.sum(axis=0) if per_example else weights
+    variation = total.std(axis=-1) / total.mean(axis=-1)
+    (found,) = gate.losses
+    np.testing.assert_allclose(numpy(found), 0.5 * variation.sum(), rtol=1e-4)
+
+
 @every_gate
 @every_kind
 @one_and_several
