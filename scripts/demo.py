@@ -5,11 +5,10 @@
 takes a few minutes on two cores. The folder can be chosen with --out.
 """
 
-import argparse
 import pathlib
 import sys
 
-from train import add_backend, choose_backend
+from train import choose_backend, make_parser
 
 RUNS: tuple[dict, ...] = (
     {"architecture": "shared_bottom"},
@@ -31,11 +30,7 @@ def main(arguments=None):
     choose_backend(arguments)
     from dselectk_keras.experiments import TrainingRun
 
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n", maxsplit=1)[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_backend(parser)
+    parser = make_parser(__doc__)
     parser.add_argument("--out", default="runs/demo", help="folder to write into")
     parser.add_argument("--num-tasks", type=int, default=32, help="16, 32, 64 or 128")
     parser.add_argument("--epochs", type=int, default=50, help="passes over the data")

@@ -19,11 +19,7 @@ def main(arguments=None):
     from dselectk_keras.experiments import TrainingRun
     from dselectk_keras.models import ARCHITECTURES
 
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n", maxsplit=1)[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_backend(parser)
+    parser = make_parser(__doc__)
     add = parser.add_argument
     add("--data", choices=datasets.NAMES, default="synthetic_moe", help="data set")
     add("--num-tasks", type=int, help="tasks of synthetic_moe: 16, 32, 64 or 128")
@@ -73,6 +69,16 @@ def main(arguments=None):
         print(f"  {name.replace('_', ' '):20s} {value:.4g}")
     print(f"  seconds              {results['seconds']:.1f}")
     print(f"Written to {out}.")
+
+
+def make_parser(doc):
+    """A parser described by a docstring's first line, with the choice of a backend."""
+    parser = argparse.ArgumentParser(
+        description=doc.split("\n", maxsplit=1)[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add_backend(parser)
+    return parser
 
 
 def add_backend(parser):

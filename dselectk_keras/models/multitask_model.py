@@ -30,8 +30,8 @@ class MultitaskModel(keras.Model):
     `task_loss` (without penalties), and `{task}_loss` and `{task}_{metric}` for
     each task.
 
-    `build_multitask_model` makes one. `compile` needs an optimizer only; a loss or
-    metrics given to it replace those of the tasks, as for any Keras model.
+    `build_multitask_model` makes one. `compile` needs an optimizer only; a loss
+    given to it, with metrics if wanted, replaces those of all the tasks.
 
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
