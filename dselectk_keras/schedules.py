@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.utils import revive
+from dselectk_keras.utils import check_count, revive
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -26,14 +26,26 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
         end: The step $b$ at which the ramp ends.
         begin: The step $a$ at which the ramp begins.
         kind: `"exponential"`, for two positive values, or `"linear"`.
+        num_steps: If given, `begin` and `end` are fractions of this many steps.
 
     Example:
         >>> entropy_weight = Ramp(1e-3, 1e-1, end=100)
         >>> round(float(entropy_weight(50)), 6)
         0.01
+        >>> gamma = Ramp(1.0, 0.1, begin=0.5, end=0.9, kind="linear", num_steps=1000)
+        >>> round(float(gamma(700)), 6)
+        0.55
     """
 
-    def __init__(self, initial_value, final_value, end, begin=0, kind="exponential"):
+    def __init__(
+        self,
+        initial_value,
+        final_value,
+        end,
+        begin=0,
+        kind="exponential",
+        num_steps=None,
+    ):
         super().__init__()
         if kind not in {"exponential", "linear"}:
             raise ValueError(
@@ -50,15 +62,23 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
                 "A ramp needs 0 <= begin < end, counted in steps. "
                 f"Received: begin={begin}, end={end}."
             )
+        if num_steps is None and isinstance(end, float) and end <= 1:
+            raise ValueError(
+                "A ramp that ends within one step is a fraction of a run: give the "
+                f"run's length. Received: end={end}, num_steps=None."
+            )
+        if num_steps is not None:
+            check_count("num_steps", num_steps)
         self.initial_value = initial_value
         self.final_value = final_value
         self.end = end
         self.begin = begin
         self.kind = kind
+        self.num_steps = num_steps
 
     def __call__(self, step):
         """The value at `step`."""
-        step = ops.cast(step, "float32")
+        step = ops.cast(step, "float32") / (self.num_steps or 1)
         t = ops.clip((step - self.begin) / (self.end - self.begin), 0.0, 1.0)
         if self.kind == "linear":
             return self.initial_value + t * (self.final_value - self.initial_value)
@@ -73,6 +93,7 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
             "end": self.end,
             "begin": self.begin,
             "kind": self.kind,
+            "num_steps": self.num_steps,
         }
 
 

@@ -1,6 +1,7 @@
 """What every bank of experts is."""
 
 import abc
+from typing import Any
 
 import keras
 
@@ -13,30 +14,70 @@ class ExpertBank(keras.Layer, abc.ABC):
     $$
 
     Call arguments:
-        inputs: What every expert sees, with a batch axis first.
+        inputs: What every expert sees, with a batch axis first; with
+            `shared_input=False` what each sees, `(batch, n, ...)`.
         select: Numbers of the experts to evaluate, in the order wanted; `None` is
             all of them. What is left out costs nothing.
+        return_hidden: Whether to give the hidden outputs as well.
 
     Returns:
-        A tensor `(batch, n, ...)`.
+        A tensor `(batch, n, ...)`; or two, the second with the hidden outputs,
+        which attentive gates look at.
     """
 
     num_experts: int
+    shared_input: bool
 
     @abc.abstractmethod
-    def call(self, inputs, select=None):
+    def call(self, inputs, select=None, return_hidden=False) -> Any:
         """Evaluate the experts."""
 
-    def resized(self, num_experts):
+    @property
+    def has_hidden(self) -> bool:
+        """Whether the experts have a hidden output beside their output."""
+        return False
+
+    def parameters(self) -> list[Any]:
+        """The experts' trainable parameters, stacked: tensors `(n, ...)`."""
+        raise ValueError(
+            f"The parameters of {type(self).__name__} are not stacked by expert. "
+            "Take `DenseExperts`, or `Experts` with copies of one layer."
+        )
+
+    def call_merged(self, inputs, weights, per_example=False, training=None) -> Any:
+        r"""Evaluate experts whose parameters are mixtures, each in one pass.
+
+        $$
+        f\Bigl(x, \sum_i w_i \theta_i\Bigr)
+        $$
+
+        Args:
+            inputs: What the merged experts see, `(batch, ...)`.
+            weights: The weights of one merged expert, `(n,)`, or of several,
+                `(g, n)`; with `per_example`, `(batch, n)` or `(batch, g, n)`. A list
+                of such tensors has one for each layer of the experts.
+            per_example: Whether `weights` have a batch axis.
+            training: Passed on to the experts.
+
+        Returns:
+            A tensor `(batch, ...)`, or `(batch, g, ...)`.
+        """
+        raise ValueError(
+            f"The experts of {type(self).__name__} cannot be merged. Take "
+            "`DenseExperts`, or `Experts` with copies of one layer."
+        )
+
+    def resized(self, num_experts, **changes):
         """A new bank of the same kind with another number of experts.
 
         Args:
             num_experts: The number of experts of the new bank.
+            **changes: Other arguments of the bank that are to change.
 
         Returns:
             An unbuilt bank.
         """
-        config = {**self.get_config(), "num_experts": num_experts}
+        config = {**self.get_config(), "num_experts": num_experts, **changes}
         config.pop("name")
         return type(self).from_config(config)
 
@@ -60,3 +101,31 @@ def check_selection(select, num_experts):
             f"Received: select={select}."
         )
     return select
+
+
+def check_own_inputs(inputs, num_selected):
+    """Refuse inputs that do not have one for each expert.
+
+    Args:
+        inputs: Tensor, `(batch, n, ...)` if all is well.
+        num_selected: The number of experts to be evaluated.
+    """
+    if len(inputs.shape) < 3 or inputs.shape[1] != num_selected:
+        raise ValueError(
+            f"With shared_input=False the inputs need an axis of {num_selected}, "
+            f"one for each expert, after the batch. Received: {tuple(inputs.shape)}."
+        )
+
+
+def check_hidden(bank):
+    """Refuse a bank whose experts have no hidden output.
+
+    Args:
+        bank: An `ExpertBank`.
+    """
+    if not bank.has_hidden:
+        raise ValueError(
+            "An attentive gate looks at the experts' hidden outputs, and the experts "
+            f"of {bank.name!r} have none. Give `DenseExperts` two layers or more, or "
+            "`Experts` the name of a layer in `hidden_layer`."
+        )

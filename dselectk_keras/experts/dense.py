@@ -6,7 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.experts.bank import ExpertBank, check_selection
+from dselectk_keras.experts.bank import (
+    ExpertBank,
+    check_hidden,
+    check_own_inputs,
+    check_selection,
+)
 from dselectk_keras.initializers import clone, per_expert
 from dselectk_keras.utils import check_count
 
@@ -41,10 +46,12 @@ class DenseExperts(ExpertBank):
             with `shared_input=False`.
         select: Numbers of the experts to evaluate; `None` is all. With
             `shared_input=False` the input has an axis for those selected only.
+        return_hidden: Whether to give the outputs of the last layer but one too.
         training: Whether to drop.
 
     Returns:
-        A tensor `(batch, n, ..., units[-1])`.
+        A tensor `(batch, n, ..., units[-1])`; with `return_hidden`, and another
+        `(batch, n, ..., units[-2])`.
 
     Example:
         >>> experts = DenseExperts(num_experts=8, units=[16, 4])
@@ -122,16 +129,16 @@ class DenseExperts(ExpertBank):
             fan_in = units
         self.built = True
 
-    def call(self, inputs, select=None, training=None):
+    def call(self, inputs, select=None, training=None, return_hidden=False):
         """Evaluate the experts, all in one product a layer."""
         selected = check_selection(select, self.num_experts)
-        x = inputs
-        if not self.shared_input and x.shape[1] != len(selected):
-            raise ValueError(
-                f"With shared_input=False the inputs need an axis of {len(selected)}, "
-                f"one for each expert, after the batch. Received: {tuple(x.shape)}."
-            )
+        if return_hidden:
+            check_hidden(self)
+        x = hidden = inputs
+        if not self.shared_input:
+            check_own_inputs(inputs, len(selected))
         for layer, activation in enumerate(self.activation):
+            hidden = x
             kernel = self._pick(self._kernels[layer], selected)
             shared = layer == 0 and self.shared_input
             x = _shared_product(x, kernel) if shared else _own_product(x, kernel)
@@ -142,7 +149,54 @@ class DenseExperts(ExpertBank):
             x = activation(x)
             if self._dropout is not None and layer < len(self.units) - 1:
                 x = self._dropout(x, training=training)
+        return (x, hidden) if return_hidden else x
+
+    @property
+    def has_hidden(self):
+        """Whether the experts have a layer before the last."""
+        return len(self.units) > 1
+
+    def parameters(self):
+        """The kernels and biases, in the order of the layers."""
+        return [
+            ops.convert_to_tensor(variable)
+            for pair in self._variables()
+            for variable in pair
+            if variable is not None
+        ]
+
+    def call_merged(self, inputs, weights, per_example=False, training=None):
+        """Merge each layer's kernels and biases, and apply them (see `ExpertBank`)."""
+        if not isinstance(weights, (list, tuple)):
+            weights = [weights] * len(self.units)
+        batch, several = "b" * per_example, len(weights[0].shape) > 1 + per_example
+        lead = batch + "g" * several
+        middle = "xyzuvw"[: len(inputs.shape) - 2]
+        x, rows = inputs, "b"
+        for layer, (kernel, bias) in enumerate(self._variables()):
+            share = ops.cast(weights[layer], self.compute_dtype)
+            merged = ops.tensordot(share, ops.convert_to_tensor(kernel), axes=1)
+            out = "bg" if several else "b"
+            x = ops.einsum(
+                f"{rows}{middle}d,{lead}dh->{out}{middle}h",
+                x,
+                merged,
+            )
+            rows = out
+            if bias is not None:
+                offset = ops.matmul(share, ops.convert_to_tensor(bias))
+                axes = [*([] if per_example else [1]), *ops.shape(offset)[:-1]]
+                ones = [1] * len(middle)
+                x = x + ops.reshape(offset, (*axes, *ones, bias.shape[-1]))
+            x = self.activation[layer](x)
+            if self._dropout is not None and layer < len(self.units) - 1:
+                x = self._dropout(x, training=training)
         return x
+
+    def _variables(self):
+        """The kernel and the bias of each layer; `None` for one that is not there."""
+        biases = self._biases or [None] * len(self.units)
+        return list(zip(self._kernels, biases, strict=True))
 
     def get_config(self):
         """The arguments of `__init__`."""

@@ -5,7 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.experts.bank import ExpertBank, check_selection
+from dselectk_keras.experts.bank import (
+    ExpertBank,
+    check_hidden,
+    check_own_inputs,
+    check_selection,
+)
 from dselectk_keras.utils import check_count, revive
 
 
@@ -24,14 +29,19 @@ class Experts(ExpertBank):
         template: A Keras layer or model; the experts are fresh copies of its
             config. Or a list of layers, which are the experts.
         num_experts: The number of copies, $n$. Left out with a list.
+        hidden_layer: Name or place of the layer in a template with several whose
+            output is the expert's hidden output; `None` is none.
+        shared_input: Whether all experts see the same input.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: What every expert sees.
+        inputs: What every expert sees; with `shared_input=False` what each sees,
+            `(batch, n, ...)`.
         select: Numbers of the experts to evaluate; `None` is all.
+        return_hidden: Whether to give the hidden outputs too.
 
     Returns:
-        A tensor `(batch, n, ...)`.
+        A tensor `(batch, n, ...)`; with `return_hidden`, and another.
 
     Example:
         >>> experts = Experts(keras.layers.Conv2D(4, 3), num_experts=2)
@@ -39,7 +49,14 @@ class Experts(ExpertBank):
         (1, 2, 6, 6, 4)
     """
 
-    def __init__(self, template, num_experts: Any = None, **kwargs):
+    def __init__(
+        self,
+        template,
+        num_experts: Any = None,
+        hidden_layer=None,
+        shared_input=True,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if isinstance(template, (list, tuple)):
             experts = [revive(layer) for layer in template]
@@ -59,18 +76,45 @@ class Experts(ExpertBank):
             )
         self.num_experts = len(experts)
         self.experts: Any = experts
+        self.hidden_layer = hidden_layer
+        self.shared_input = shared_input
 
     def build(self, input_shape):
         """Build every expert."""
+        if not self.shared_input:
+            input_shape = (input_shape[0], *input_shape[2:])
         for expert in self.experts:
             if not expert.built:
                 expert.build(input_shape)
+        # Functions, not models: their layers are ours already.
+        self._with_hidden = [
+            keras.Model(
+                expert.inputs, [expert.output, self._hidden_of(expert).output]
+            ).__call__
+            for expert in self.experts
+            if self.hidden_layer is not None
+        ]
         self.built = True
 
-    def call(self, inputs, select=None):
+    def call(self, inputs, select=None, return_hidden=False):
         """Evaluate the experts one by one and stack what they give."""
         selected = check_selection(select, self.num_experts)
-        outputs = [self.experts[i](inputs) for i in selected]
+        each = [inputs] * len(selected)
+        if not self.shared_input:
+            check_own_inputs(inputs, len(selected))
+            each = [inputs[:, place] for place in range(len(selected))]
+        if return_hidden:
+            check_hidden(self)
+            pairs = [
+                self._with_hidden[i](x) for i, x in zip(selected, each, strict=True)
+            ]
+            outputs, hidden = zip(*pairs, strict=True)
+            return self._stack(outputs), self._stack(hidden)
+        return self._stack(
+            [self.experts[i](x) for i, x in zip(selected, each, strict=True)]
+        )
+
+    def _stack(self, outputs):
         shapes = {tuple(output.shape) for output in outputs}
         if len(shapes) > 1:
             raise ValueError(
@@ -80,6 +124,60 @@ class Experts(ExpertBank):
             )
         return ops.stack(outputs, axis=1)
 
+    @property
+    def has_hidden(self):
+        """Whether the experts have a hidden output."""
+        return self.hidden_layer is not None
+
+    def parameters(self):
+        """The trainable parameters of the experts, stacked."""
+        self._check_alike()
+        groups = zip(*(e.trainable_variables for e in self.experts), strict=True)
+        return [ops.stack(variables) for variables in groups]
+
+    def call_merged(self, inputs, weights, per_example=False, training=None):
+        """Merge all parameters, and apply the first expert with them.
+
+        Each example has parameters of its own if the weights are per-example. That
+        is a vectorized map: for dense layers a batched product, for convolutions
+        about as slow as a loop.
+        """
+        if isinstance(weights, (list, tuple)):
+            raise ValueError(
+                "`Experts` are merged as a whole, with one weight for all layers of "
+                "an expert. Received: weights for each layer. Take `DenseExperts`."
+            )
+        stacked, expert = self.parameters(), self.experts[0]
+        if expert.non_trainable_variables:
+            state = [variable.path for variable in expert.non_trainable_variables]
+            raise ValueError(
+                "Experts with a state of their own, such as batch statistics or the "
+                f"seeds of dropout, cannot be merged. Received: {state}. Normalize "
+                "and drop before the experts instead."
+            )
+
+        def apply(parameters, x):
+            return expert.stateless_call(parameters, [], x)[0]
+
+        def merge(shares):
+            shares = ops.cast(shares, self.variable_dtype)
+            return [ops.tensordot(shares, each, axes=1) for each in stacked]
+
+        def merged(shares):
+            if not per_example:
+                return apply(merge(shares), inputs)
+
+            def one(element):
+                parameters, x = element
+                return apply(parameters, ops.expand_dims(x, 0))[0]
+
+            return ops.vectorized_map(one, (merge(shares), inputs))
+
+        if len(weights.shape) == 1 + per_example:
+            return merged(weights)
+        gates = ops.unstack(weights, axis=-2)
+        return ops.stack([merged(shares) for shares in gates], axis=1)
+
     def get_config(self):
         """The experts themselves, so that each keeps its config."""
         return {
@@ -87,18 +185,49 @@ class Experts(ExpertBank):
             "template": [
                 keras.saving.serialize_keras_object(expert) for expert in self.experts
             ],
+            "hidden_layer": self.hidden_layer,
+            "shared_input": self.shared_input,
         }
 
-    def resized(self, num_experts):
+    def resized(self, num_experts, **changes):
         """A new bank of copies of the first expert.
 
         Args:
             num_experts: The number of experts of the new bank.
+            **changes: Other arguments of the bank that are to change.
 
         Returns:
             An unbuilt bank.
         """
-        return Experts(self.experts[0], num_experts, dtype=self.dtype_policy)
+        kept = {"hidden_layer": self.hidden_layer, "shared_input": self.shared_input}
+        return Experts(
+            self.experts[0], num_experts, dtype=self.dtype_policy, **{**kept, **changes}
+        )
+
+    def _hidden_of(self, expert):
+        """The layer of an expert whose output is the hidden one."""
+        layers = {layer.name: layer for layer in getattr(expert, "layers", [])}
+        if isinstance(self.hidden_layer, int) and layers:
+            inner = [layer for layer in expert.layers if layer.name != "input_layer"]
+            return inner[self.hidden_layer]
+        if self.hidden_layer not in layers:
+            raise ValueError(
+                "`hidden_layer` must be the name or the place of a layer in every "
+                f"expert, which is a model of several. Received: {self.hidden_layer!r} "
+                f"for an expert with the layers: {', '.join(layers) or 'none'}."
+            )
+        return layers[self.hidden_layer]
+
+    def _check_alike(self):
+        shapes = [
+            [tuple(variable.shape) for variable in expert.trainable_variables]
+            for expert in self.experts
+        ]
+        if any(other != shapes[0] for other in shapes):
+            raise ValueError(
+                "Only experts of one form can be merged. Received trainable shapes: "
+                f"{'; '.join(map(str, shapes))}. Take copies of one layer."
+            )
 
 
 def _copy(template, i):

@@ -46,8 +46,8 @@ class DSelectKGate(Gate):
             always sum to one.
         reduction: `"sum"` or `"mean"`: over the batch, in the penalties of a
             per-example gate. The release sums.
-        **kwargs: `num_gates` and `weights_regularizer` (see `Gate`), and the
-            arguments of `keras.Layer`.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
         inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).

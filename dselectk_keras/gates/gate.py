@@ -31,28 +31,59 @@ class Gate(keras.Layer, abc.ABC):
             `None` for a single gate without an axis for it.
         weights_regularizer: A regularizer of the weights over the batch, such as
             `ImportanceRegularizer(0.1)`.
+        expert_dropout: The probability with which an expert is dropped in training.
+            The weights of the others are scaled up to the same sum; where all would
+            be dropped, none is. A gate that chooses some experts by their logits
+            chooses among those that are left.
+        seed: Seed of what the gate draws in training.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
         inputs: The experts, as a list of `n` tensors `(batch, ...)` or one tensor
             `(batch, n, ...)`; or a tuple of the experts and the routing inputs, a
-            tensor `(batch, features)`.
-        training: Whether to add the penalties to the loss (and the noise to the
-            logits, where a gate has any).
+            tensor `(batch, features)`. Several gates may look at one each:
+            `(batch, num_gates, features)`.
+        training: Whether to add the penalties to the loss, and to draw, where a
+            gate draws anything.
 
     Returns:
         The mixture, `(batch, ...)`, or `(batch, num_gates, ...)`.
     """
 
-    def __init__(self, num_gates=None, weights_regularizer=None, **kwargs):
+    # Whether the gate draws anything in training, with `generator`.
+    draws = False
+    # Whether the gate itself calls `drop_experts`, on its logits.
+    drops_logits = False
+    # Whether the gate looks at the experts' hidden outputs beside the inputs.
+    sees_hidden = False
+    # The ranks that routing inputs may have, for one gate.
+    routing_ranks = (2,)
+
+    def __init__(
+        self,
+        num_gates=None,
+        weights_regularizer=None,
+        expert_dropout=0.0,
+        seed=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if num_gates is not None:
             check_count("num_gates", num_gates)
+        if not 0 <= expert_dropout < 1:
+            raise ValueError(
+                "`expert_dropout` must be a probability below 1. "
+                f"Received: expert_dropout={expert_dropout}."
+            )
         self.num_gates = num_gates
         self.weights_regularizer = ScheduledRegularizer.get(weights_regularizer)
+        self.expert_dropout = expert_dropout
+        self.seed = seed
         self.num_experts: Any = None
         self.routing_dim: Any = None
         self._schedules = []
+        random = self.draws or expert_dropout
+        self.generator = keras.random.SeedGenerator(seed) if random else None
         self.track_schedule(self.weights_regularizer)
 
     # What a gate defines.
@@ -123,10 +154,11 @@ class Gate(keras.Layer, abc.ABC):
             `"selectors"`, a dict of tensors `([batch,] [num_gates,] k)`, for gates
             that have selectors.
         """
-        weights, parts = self.compute_weights(self._routing(routing_inputs), False)
+        routing_inputs = self._routing(routing_inputs)
+        weights, parts = self.compute_weights(routing_inputs, False)
         return {
             "weights": weights,
-            "penalties": self._all_penalties(weights, parts),
+            "penalties": self._all_penalties(weights, parts, routing_inputs),
             "selectors": self.compute_diagnostics(parts),
         }
 
@@ -153,14 +185,14 @@ class Gate(keras.Layer, abc.ABC):
             _check_same_shape(experts)
             self.num_experts = len(experts)
         if routing is not None:
-            if not _is_shape(routing) or len(routing) != 2 or routing[1] is None:
-                raise ValueError(
-                    "Routing inputs must be one tensor of shape (batch, features) "
-                    f"with features known. Received: {_text(routing)}. Flatten or "
-                    "pool them first. (A tuple means experts and routing inputs; "
-                    "pass experts alone as a list.)"
-                )
-            self.routing_dim = routing[1]
+            self.read_routing_shape(routing)
+        regularizer = self.weights_regularizer
+        if regularizer is not None and regularizer.sees_inputs and routing is None:
+            raise ValueError(
+                f"{type(regularizer).__name__} compares the weights of examples, and "
+                "a static gate has the same for all. Pass routing inputs, or take "
+                "another regularizer."
+            )
         self.build_logits()
         self.built = True
 
@@ -170,7 +202,6 @@ class Gate(keras.Layer, abc.ABC):
             # A model that is loaded from a file has lists where it had tuples.
             inputs = tuple(inputs)
         experts, routing_inputs = split_pair(inputs)
-        routing_inputs = self._routing(routing_inputs)
         if isinstance(experts, list):
             _check_same_shape([expert.shape for expert in experts])
             experts = ops.stack(experts, axis=1)
@@ -179,14 +210,49 @@ class Gate(keras.Layer, abc.ABC):
                 f"This gate was built for {self.num_experts} experts. Received: "
                 f"{experts.shape[1]}. Make a new gate for another number of experts."
             )
+        return mix(experts, self.route(routing_inputs, training), self.per_example)
+
+    def route(self, routing_inputs=None, training=None):
+        """The weights for one step: what a layer needs that mixes in its own way.
+
+        In training this counts the call, adds the penalties to the loss and drops
+        experts.
+
+        Args:
+            routing_inputs: Tensor `(batch, features)` for a per-example gate.
+            training: Whether this is a training call.
+
+        Returns:
+            A float32 tensor `([batch,] [num_gates,] n)`.
+        """
+        routing_inputs = self._routing(routing_inputs)
         if training:
             for schedule in self._schedules:
                 schedule.advance()
         weights, parts = self.compute_weights(routing_inputs, bool(training))
         if training:
-            for penalty in self._all_penalties(weights, parts).values():
+            for penalty in self._all_penalties(weights, parts, routing_inputs).values():
                 self.add_loss(penalty)
-        return mix(experts, weights, self.per_example)
+            if self.expert_dropout and not self.drops_logits:
+                weights = self._without_dropped(weights)
+        return weights
+
+    def drop_experts(self, logits, training):
+        """Logits with minus infinity where training drops an expert.
+
+        Args:
+            logits: Tensor `(..., n)`.
+            training: Whether this is a training call.
+
+        Returns:
+            A tensor of the shape of `logits`.
+        """
+        if not (training and self.expert_dropout):
+            return logits
+        draw = keras.random.uniform(ops.shape(logits), seed=self.generator)
+        keep = draw >= self.expert_dropout
+        keep = ops.logical_or(keep, ops.logical_not(ops.any(keep, -1, keepdims=True)))
+        return ops.where(keep, logits, -float("inf"))
 
     def track_schedule(self, schedule):
         """Count the training calls of this gate in something that has a schedule.
@@ -214,6 +280,8 @@ class Gate(keras.Layer, abc.ABC):
             "weights_regularizer": keras.regularizers.serialize(
                 self.weights_regularizer
             ),
+            "expert_dropout": self.expert_dropout,
+            "seed": self.seed,
         }
 
     def get_build_config(self):
@@ -232,11 +300,69 @@ class Gate(keras.Layer, abc.ABC):
         """The leading axes of the logits: one for the gates, if there is one."""
         return () if self.num_gates is None else (self.num_gates,)
 
-    def _all_penalties(self, weights, parts):
+    def read_routing_shape(self, shape):
+        """Check the shape of the routing inputs, and learn their features.
+
+        Args:
+            shape: Shape of the routing inputs, with the batch.
+        """
+        ranks = {*self.routing_ranks}
+        if self.num_gates is not None:
+            ranks.add(3)
+        known = _is_shape(shape) and len(shape) in ranks and shape[-1] is not None
+        if not known and not (_is_shape(shape) and len(shape) == 1 and 1 in ranks):
+            raise ValueError(
+                "Routing inputs must be one tensor of shape (batch, features) "
+                f"with features known. Received: {_text(shape)}. Flatten or "
+                "pool them first. (A tuple means experts and routing inputs; "
+                "pass experts alone as a list.)"
+            )
+        if len(shape) == 3 and shape[1] != self.num_gates:
+            raise ValueError(
+                f"{self.num_gates} gates need as many routing inputs, (batch, "
+                f"{self.num_gates}, features), or one for all, (batch, features). "
+                f"Received: {_text(shape)}."
+            )
+        self.routing_dim = 1 if len(shape) == 1 else shape[-1]
+
+    def read_routing_inputs(self, routing_inputs) -> Any:
+        """Check the routing inputs of a call, and give them an axis of features.
+
+        Args:
+            routing_inputs: What the gate is called with.
+
+        Returns:
+            A tensor `(batch, [num_gates,] features)`.
+        """
+        routing_inputs = ops.convert_to_tensor(routing_inputs)
+        if len(routing_inputs.shape) == 1 and 1 in self.routing_ranks:
+            routing_inputs = ops.expand_dims(routing_inputs, -1)
+        if routing_inputs.shape[-1] != self.routing_dim or tuple(
+            routing_inputs.shape[1:-1]
+        ) not in {(), (self.num_gates,)}:
+            raise ValueError(
+                f"Routing inputs must have the shape (batch, {self.routing_dim}), as "
+                f"when the gate was built. Received: {_text(routing_inputs.shape)}."
+            )
+        return routing_inputs
+
+    def _without_dropped(self, weights):
+        """The weights of the experts that are left, scaled up to the same sum."""
+        dropped = self.drop_experts(ops.zeros_like(weights), True) < 0
+        total = ops.sum(weights, axis=-1, keepdims=True)
+        kept = ops.where(dropped, 0.0, weights)
+        left = ops.sum(kept, axis=-1, keepdims=True)
+        scaled = kept * total / ops.where(left > 0, left, 1.0)
+        return ops.where(left > 0, scaled, weights)
+
+    def _all_penalties(self, weights, parts, routing_inputs):
         penalties = self.compute_penalties(weights, parts)
-        if self.weights_regularizer is not None:
+        regularizer = self.weights_regularizer
+        if regularizer is not None:
             batch = weights if self.per_example else ops.expand_dims(weights, 0)
-            penalties["weights"] = self.weights_regularizer.value(batch)
+            penalties["weights"] = regularizer.value(
+                (batch, routing_inputs) if regularizer.sees_inputs else batch
+            )
         return penalties
 
     def _routing(self, routing_inputs):
@@ -255,15 +381,9 @@ class Gate(keras.Layer, abc.ABC):
                 f"The gate {self.name!r} was built {expected}: {mend}. Received: "
                 f"routing inputs {'missing' if self.per_example else 'given'}."
             )
-        if routing_inputs is None:
-            return None
-        routing_inputs = ops.convert_to_tensor(routing_inputs)
-        if tuple(routing_inputs.shape[1:]) != (self.routing_dim,):
-            raise ValueError(
-                f"Routing inputs must have the shape (batch, {self.routing_dim}), as "
-                f"when the gate was built. Received: {_text(routing_inputs.shape)}."
-            )
-        return routing_inputs
+        return (
+            None if routing_inputs is None else self.read_routing_inputs(routing_inputs)
+        )
 
 
 def split_pair(inputs) -> tuple[Any, Any]:

@@ -23,8 +23,10 @@ class SoftmaxGate(Gate):
         kernel_initializer: For the kernel, or the static logits. `None` is uniform
             in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        **kwargs: `num_gates` and `weights_regularizer` (see `Gate`), and the
-            arguments of `keras.Layer`.
+        normalize: Whether to layer-normalize the routing inputs and each expert's
+            part of the kernel, as SMEAR's router does.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
         inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
@@ -44,10 +46,15 @@ class SoftmaxGate(Gate):
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 7.
     """
 
-    def __init__(self, kernel_initializer=None, use_bias=False, **kwargs):
+    drops_logits = True
+
+    def __init__(
+        self, kernel_initializer=None, use_bias=False, normalize=False, **kwargs
+    ):
         super().__init__(**kwargs)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
+        self.normalize = normalize
 
     def build_logits(self):
         """Create the logits."""
@@ -57,11 +64,13 @@ class SoftmaxGate(Gate):
             (*self.gate_shape, self.num_experts),
             self.kernel_initializer or "random_uniform",
             self.use_bias,
+            self.normalize,
         )
 
     def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
         """The softmax of the logits."""
-        return softmax(self._logits(routing_inputs)), {}
+        logits = self._logits(routing_inputs)
+        return softmax(self.drop_experts(logits, training)), {}
 
     def get_config(self):
         """The arguments of `__init__`."""
@@ -69,4 +78,5 @@ class SoftmaxGate(Gate):
             **super().get_config(),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "use_bias": self.use_bias,
+            "normalize": self.normalize,
         }

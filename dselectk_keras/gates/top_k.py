@@ -32,9 +32,10 @@ class TopKGate(Gate):
         kernel_initializer: For the kernel, or the static logits. `None` is uniform
             in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        seed: Seed of the noise.
-        **kwargs: `num_gates` and `weights_regularizer` (see `Gate`), and the
-            arguments of `keras.Layer`. Shazeer's importance loss is
+        normalize: Whether to layer-normalize the routing inputs and each expert's
+            part of the kernel.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`. Shazeer's importance loss is
             `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
 
     Call arguments:
@@ -55,6 +56,8 @@ class TopKGate(Gate):
         Equations 3 to 5.
     """
 
+    drops_logits = True
+
     def __init__(
         self,
         num_nonzeros,
@@ -62,7 +65,7 @@ class TopKGate(Gate):
         load_reg=None,
         kernel_initializer=None,
         use_bias=False,
-        seed=None,
+        normalize=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -78,8 +81,9 @@ class TopKGate(Gate):
         self.load_reg = LoadRegularizer.get(load_reg)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
-        self.seed = seed
-        self._generator = keras.random.SeedGenerator(seed) if noise else None
+        self.normalize = normalize
+        if noise and self.generator is None:
+            self.generator = keras.random.SeedGenerator(self.seed)
         self.track_schedule(self.load_reg)
 
     def build_logits(self):
@@ -91,7 +95,9 @@ class TopKGate(Gate):
             )
         shape = (*self.gate_shape, self.num_experts)
         initializer = self.kernel_initializer or "random_uniform"
-        self._logits = Logits(self, "gate", shape, initializer, self.use_bias)
+        self._logits = Logits(
+            self, "gate", shape, initializer, self.use_bias, self.normalize
+        )
         if self.noise:
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
 
@@ -102,10 +108,11 @@ class TopKGate(Gate):
         if self.noise:
             scale = ops.softplus(self._noise(routing_inputs))
             if training:
-                draw = keras.random.normal(ops.shape(logits), seed=self._generator)
+                draw = keras.random.normal(ops.shape(logits), seed=self.generator)
                 kept = logits + scale * draw
             parts = {"logits": logits, "noisy_logits": kept, "noise_scale": scale}
-        return softmax(keep_top_k(kept, self.num_nonzeros)), parts
+        kept = keep_top_k(self.drop_experts(kept, training), self.num_nonzeros)
+        return softmax(kept), parts
 
     def compute_penalties(self, weights, parts):
         """The load term."""
@@ -125,5 +132,5 @@ class TopKGate(Gate):
             "load_reg": keras.regularizers.serialize(self.load_reg),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "use_bias": self.use_bias,
-            "seed": self.seed,
+            "normalize": self.normalize,
         }

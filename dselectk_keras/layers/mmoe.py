@@ -24,6 +24,7 @@ class MMoE(keras.Layer):
             tasks, unless it is set to 1.
         tasks: The number of tasks, or a list of their names.
         per_example: Whether the weights depend on the inputs.
+        routing: A Keras layer between the inputs and per-example gates.
         stacked: Whether to give one tensor with an axis for the tasks.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -47,7 +48,14 @@ class MMoE(keras.Layer):
     """
 
     def __init__(
-        self, experts, gate, tasks, per_example=False, stacked=False, **kwargs
+        self,
+        experts,
+        gate,
+        tasks,
+        per_example=False,
+        routing=None,
+        stacked=False,
+        **kwargs,
     ):
         super().__init__(**with_name(kwargs, "mmoe"))
         if isinstance(tasks, (list, tuple)):
@@ -62,7 +70,9 @@ class MMoE(keras.Layer):
             self.task_names = [f"task_{i}" for i in range(tasks)]
         self.tasks = tasks
         self.stacked = stacked
-        self.moe = MoE(experts, gate, per_example, name="moe", dtype=self.dtype_policy)
+        self.moe = MoE(
+            experts, gate, per_example, routing, name="moe", dtype=self.dtype_policy
+        )
         gate = self.moe.gate
         if gate.num_gates is None and not gate.built:
             gate.num_gates = len(self.task_names)
@@ -133,5 +143,6 @@ class MMoE(keras.Layer):
             "gate": config["gate"],
             "tasks": self.tasks,
             "per_example": self.per_example,
+            "routing": config["routing"],
             "stacked": self.stacked,
         }

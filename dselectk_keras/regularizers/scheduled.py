@@ -21,6 +21,8 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     """
 
     weight_name = "weight"
+    # Whether `inputs` is a pair, the weights and the routing inputs.
+    sees_inputs = False
 
     def __init__(self, weight):
         self.scheduled = ScheduledValue(weight, self.weight_name)
