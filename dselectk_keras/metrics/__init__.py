@@ -1,10 +1,28 @@
-"""Numbers that describe what gates have chosen, from plain arrays."""
+"""Numbers that describe what gates have chosen.
 
-from dselectk_keras.metrics.active_experts import active_experts
+Functions take plain arrays; classes are Keras metrics, that add up batches.
+"""
+
+from dselectk_keras.metrics.active_experts import ActiveExperts, active_experts
+from dselectk_keras.metrics.binary_selectors import BinarySelectors
+from dselectk_keras.metrics.expert_overlap import ExpertOverlap
 from dselectk_keras.metrics.jaccard_index import JaccardIndex, jaccard_index
+from dselectk_keras.metrics.mutual_information import MutualInformation
+from dselectk_keras.metrics.sample_entropy import SampleEntropy
+from dselectk_keras.metrics.selection_table import SelectionTable
+from dselectk_keras.metrics.unreachable_mass import UnreachableMass
+from dselectk_keras.metrics.utilization_entropy import UtilizationEntropy
 
 __all__ = [
+    "ActiveExperts",
+    "BinarySelectors",
+    "ExpertOverlap",
     "JaccardIndex",
+    "MutualInformation",
+    "SampleEntropy",
+    "SelectionTable",
+    "UnreachableMass",
+    "UtilizationEntropy",
     "active_experts",
     "jaccard_index",
 ]

@@ -1,8 +1,12 @@
 """How many experts a gate uses."""
 
+import keras
 import numpy as np
+from keras import ops
 
-from dselectk_keras.metrics._chosen import chosen
+from dselectk_keras.metrics._chosen import check_tolerance, chosen, chosen_mask
+from dselectk_keras.metrics._gate_metric import MeanMetric
+from dselectk_keras.metrics._inputs import gate_tensor
 
 
 def active_experts(weights, tolerance=0.0):
@@ -29,3 +33,51 @@ def active_experts(weights, tolerance=0.0):
         (https://arxiv.org/abs/2106.03760).
     """
     return np.count_nonzero(chosen(weights, tolerance), axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class ActiveExperts(MeanMetric):
+    r"""Mean number of experts with a weight above the tolerance.
+
+    $$
+    \frac{1}{N} \sum_x |\{e : g_e(x) > \text{tolerance}\}|
+    $$
+
+    With several gates, one for each task, it is the mean over the gates as well.
+
+    Args:
+        tolerance: The largest weight that still counts as none. Leave it at zero
+            for gates with exact zeros; a softmax needs a small one.
+        name: The metric's name in logs.
+
+    Call arguments:
+        weights: Tensor `(..., n)`, the weights of a gate: `(batch, n)`,
+            `(batch, g, n)`, or of a static gate. The examples are the first axis.
+        sample_weight: Tensor `(batch,)`, the weight of each example.
+
+    Returns:
+        A float32 scalar: the mean over the calls so far, 0 before the first.
+
+    Example:
+        >>> metric = ActiveExperts()
+        >>> float(metric([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
+        1.5
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
+    """
+
+    def __init__(self, tolerance=0.0, name="active_experts"):
+        super().__init__(name)
+        check_tolerance(tolerance)
+        self.tolerance = tolerance
+
+    def update_state(self, weights, sample_weight=None):
+        """Add the counts of a batch."""
+        weights = gate_tensor("weights", weights, "(..., n)", lowest=1)
+        counts = ops.sum(chosen_mask(weights, self.tolerance), axis=-1)
+        self.add(counts, sample_weight)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "tolerance": self.tolerance}

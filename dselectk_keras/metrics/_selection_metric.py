@@ -1,0 +1,64 @@
+"""What the metrics of chosen experts and labels share."""
+
+import abc
+
+from keras import ops
+
+from dselectk_keras.metrics._gate_metric import GateMetric
+from dselectk_keras.metrics._inputs import example_weights, gate_tensor, per_example
+from dselectk_keras.utils import check_count
+
+
+class SelectionMetric(GateMetric):
+    """Counts how often examples of each class choose each expert.
+
+    An example chooses the expert with its largest weight, the first of several.
+
+    Args:
+        num_experts: The number of experts.
+        num_classes: The number of classes.
+        name: The metric's name in logs.
+    """
+
+    def __init__(self, num_experts, num_classes, name):
+        super().__init__(name)
+        check_count("num_experts", num_experts)
+        check_count("num_classes", num_classes)
+        self.num_experts = num_experts
+        self.num_classes = num_classes
+        self.counts = self.add_sum("counts", (num_classes, num_experts))
+
+    def update_state(self, labels, weights, sample_weight=None):
+        """Count the choices of a batch."""
+        weights = gate_tensor(
+            "weights",
+            weights,
+            "(batch, n)",
+            lowest=2,
+            highest=2,
+            num_experts=self.num_experts,
+        )
+        labels = per_example("labels", labels, weights, "int32")
+        amounts = example_weights(sample_weight, weights)
+        known = ops.logical_and(labels >= 0, labels < self.num_classes)
+        cells = ops.where(known, labels, 0) * self.num_experts
+        # A sum over segments, not a product of one-hot matrices: that would round
+        # the sample weights where a device multiplies in fewer bits.
+        counts = ops.segment_sum(
+            ops.where(known, amounts, 0.0),
+            cells + ops.argmax(weights, axis=-1),
+            num_segments=self.num_classes * self.num_experts,
+        )
+        self.counts.assign(self.counts + ops.reshape(counts, self.counts.shape))
+
+    @abc.abstractmethod
+    def result(self):
+        """What the counts come to."""
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "num_experts": self.num_experts,
+            "num_classes": self.num_classes,
+        }

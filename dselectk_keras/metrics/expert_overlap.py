@@ -1,0 +1,103 @@
+"""How far tasks share experts, example by example."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.metrics._chosen import check_tolerance, chosen_mask
+from dselectk_keras.metrics._gate_metric import MeanMetric
+from dselectk_keras.metrics._inputs import gate_tensor
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class ExpertOverlap(MeanMetric):
+    r"""Mean over the examples of the Jaccard index of pairs of tasks.
+
+    With $A_t(x)$ the set of experts that task $t$ uses for example $x$ (weight
+    above the tolerance), the mean over examples and pairs $t < u$ of
+
+    $$
+    J(A_t, A_u) = \frac{|A_t \cap A_u|}{|A_t \cup A_u|}
+    $$
+
+    It is `jaccard_index` for a per-example gate; two empty sets count as equal.
+
+    Args:
+        groups: One group label a task, or `None`: all tasks are one group.
+        pairs: `"related"` for the pairs of tasks of one group, `"unrelated"` for
+            those of two groups. Defaults to `"related"`.
+        tolerance: The largest weight that still counts as none.
+        name: The metric's name in logs.
+
+    Call arguments:
+        weights: Tensor `(batch, g, n)`, the weights of a gate for each of g tasks;
+            or `(g, n)`, of a static gate.
+        sample_weight: Tensor `(batch,)`, the weight of each example.
+
+    Returns:
+        A float32 scalar: the mean over the calls so far, 0 before the first.
+
+    Example:
+        >>> metric = ExpertOverlap()
+        >>> float(metric([[[0.5, 0.5], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]]))
+        0.25
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
+    """
+
+    def __init__(
+        self, groups=None, pairs="related", tolerance=0.0, name="expert_overlap"
+    ):
+        super().__init__(name)
+        if pairs not in {"related", "unrelated"}:
+            raise ValueError(
+                '`pairs` must be "related" or "unrelated". Received: '
+                f"pairs={pairs!r}. Make one metric for each."
+            )
+        check_tolerance(tolerance)
+        # Plain labels, of whatever they came in: they have to be saved.
+        self.groups = None if groups is None else np.asarray(groups).tolist()
+        self.pairs = pairs
+        self.tolerance = tolerance
+        self._pairs_of(2 if groups is None else np.size(groups))
+
+    def update_state(self, weights, sample_weight=None):
+        """Add the overlaps of a batch."""
+        layout = "(batch, g, n) or (g, n)"
+        weights = gate_tensor("weights", weights, layout, lowest=2, highest=3)
+        mask = self._pairs_of(weights.shape[-2])
+        sets = chosen_mask(weights, self.tolerance)
+        shared = ops.matmul(sets, ops.swapaxes(sets, -1, -2))
+        sizes = ops.sum(sets, axis=-1)
+        union = ops.expand_dims(sizes, -1) + ops.expand_dims(sizes, -2) - shared
+        index = ops.where(union == 0.0, 1.0, shared / ops.maximum(union, 1.0))
+        overlap = ops.sum(ops.multiply(index, mask), axis=(-2, -1)) / float(mask.sum())
+        self.add(overlap, sample_weight)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "groups": self.groups,
+            "pairs": self.pairs,
+            "tolerance": self.tolerance,
+        }
+
+    def _pairs_of(self, num_tasks):
+        """Array (tasks, tasks) with a one for each pair that counts."""
+        groups = np.zeros(num_tasks) if self.groups is None else np.asarray(self.groups)
+        if groups.shape != (num_tasks,):
+            raise ValueError(
+                f"`groups` must hold one label for each of the {num_tasks} tasks. "
+                f"Received: groups={self.groups}. Give one label per gate."
+            )
+        same = groups[:, None] == groups[None, :]
+        mask = np.triu(same if self.pairs == "related" else ~same, k=1)
+        if not mask.any():
+            raise ValueError(
+                f"There must be a pair of {self.pairs} tasks. Received: {num_tasks} "
+                f"tasks with groups={self.groups}. Give two tasks "
+                f"{'one group' if self.pairs == 'related' else 'different groups'}."
+            )
+        return mask.astype("float32")

@@ -1,0 +1,66 @@
+"""How much the choice of an expert tells about the class."""
+
+import math
+
+import keras
+from keras import ops
+
+from dselectk_keras.metrics._entropy import check_base, safe_log
+from dselectk_keras.metrics._selection_metric import SelectionMetric
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class MutualInformation(SelectionMetric):
+    r"""Mutual information of the chosen expert and the class.
+
+    $$
+    I(E;Y) = \sum_{e,y} p(e,y) \log_b \frac{p(e,y)}{p(e) \, p(y)}
+    $$
+
+    where an example chooses the expert with its largest weight, the first of
+    several. It is 0 when the choice tells nothing about the class, and at most the
+    smaller of the entropies $H(E)$ and $H(Y)$.
+
+    Args:
+        num_experts: The number of experts.
+        num_classes: The number of classes.
+        base: The base $b$ of the logarithm: 2 for bits, `math.e` for nats.
+        name: The metric's name in logs.
+
+    Call arguments:
+        labels: Integer tensor `(batch,)` or `(batch, 1)`. Examples with a label
+            outside [0, num_classes) are left out.
+        weights: Tensor `(batch, n)`, the weights of one gate.
+        sample_weight: Tensor `(batch,)`, the weight of each example.
+
+    Returns:
+        A float32 scalar: the information in the calls so far, 0 before the first.
+
+    Example:
+        >>> metric = MutualInformation(num_experts=2, num_classes=2)
+        >>> float(metric([0, 1], [[0.9, 0.1], [0.2, 0.8]]))
+        1.0
+
+    Reference:
+        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
+        Experts".
+    """
+
+    def __init__(self, num_experts, num_classes, base=2, name="mutual_information"):
+        super().__init__(num_experts, num_classes, name)
+        check_base(base)
+        self.base = base
+
+    def result(self):
+        """The mutual information in the counts so far."""
+        joint = ops.divide_no_nan(self.counts, ops.sum(self.counts))
+        experts = ops.sum(joint, axis=0, keepdims=True)
+        classes = ops.sum(joint, axis=1, keepdims=True)
+        ratio = ops.divide_no_nan(joint, experts * classes)
+        information = ops.sum(joint * safe_log(ratio)) / math.log(self.base)
+        # Rounding leaves about -1e-8 of independent counts.
+        return ops.maximum(information, 0.0)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "base": self.base}

@@ -1,0 +1,55 @@
+"""How undecided a gate is about single examples."""
+
+import keras
+
+from dselectk_keras.metrics._entropy import check_base, exact_entropy
+from dselectk_keras.metrics._gate_metric import MeanMetric
+from dselectk_keras.metrics._inputs import gate_tensor
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class SampleEntropy(MeanMetric):
+    r"""Mean over the examples of the entropy of their expert weights.
+
+    $$
+    H_s = -\frac{1}{N} \sum_x \sum_e p(e|x) \log_b p(e|x)
+    $$
+
+    It is 0 when every example uses a single expert. With several gates it is the
+    mean over the gates as well.
+
+    Args:
+        base: The base $b$ of the logarithm: 2 for bits, `math.e` for nats.
+        name: The metric's name in logs.
+
+    Call arguments:
+        weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
+        sample_weight: Tensor `(batch,)`, the weight of each example.
+
+    Returns:
+        A float32 scalar: the mean over the calls so far, 0 before the first.
+
+    Example:
+        >>> metric = SampleEntropy()
+        >>> float(metric([[0.5, 0.5], [1.0, 0.0]]))
+        0.5
+
+    Reference:
+        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
+        Experts".
+    """
+
+    def __init__(self, base=2, name="sample_entropy"):
+        super().__init__(name)
+        check_base(base)
+        self.base = base
+
+    def update_state(self, weights, sample_weight=None):
+        """Add the entropies of a batch."""
+        layout = "(batch, n) or (batch, g, n)"
+        weights = gate_tensor("weights", weights, layout, lowest=2, highest=3)
+        self.add(exact_entropy(weights, self.base), sample_weight)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "base": self.base}

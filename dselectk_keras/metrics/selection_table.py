@@ -1,0 +1,69 @@
+"""Which experts the examples of each class choose."""
+
+import keras
+from keras import ops
+
+from dselectk_keras.metrics._selection_metric import SelectionMetric
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class SelectionTable(SelectionMetric):
+    r"""How many examples of each class choose each expert.
+
+    $$
+    N_{ye} = |\{x : y(x) = y, \; \mathrm{argmax}_i \, p(i|x) = e\}|
+    $$
+
+    The first of several largest weights is the chosen one.
+
+    Args:
+        num_experts: The number of experts.
+        num_classes: The number of classes.
+        normalize: `None` for counts; `"classes"` for the shares $p(e|y)$, that sum
+            to one for each class; `"experts"` for $p(y|e)$, that sum to one for
+            each expert. A class or expert without examples has zeros.
+        name: The metric's name in logs.
+
+    Call arguments:
+        labels: Integer tensor `(batch,)` or `(batch, 1)`. Examples with a label
+            outside [0, num_classes) are left out.
+        weights: Tensor `(batch, n)`, the weights of one gate.
+        sample_weight: Tensor `(batch,)`: how much each example counts.
+
+    Returns:
+        A float32 tensor `(num_classes, num_experts)`, of the calls so far.
+
+    Example:
+        >>> metric = SelectionTable(num_experts=2, num_classes=3)
+        >>> table = metric([0, 2, 2], [[0.9, 0.1], [0.2, 0.8], [0.0, 1.0]])
+        >>> keras.ops.convert_to_numpy(table).tolist()
+        [[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]
+
+    Reference:
+        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
+        Experts".
+    """
+
+    def __init__(
+        self, num_experts, num_classes, normalize=None, name="selection_table"
+    ):
+        super().__init__(num_experts, num_classes, name)
+        if normalize not in {None, "classes", "experts"}:
+            raise ValueError(
+                '`normalize` must be "classes", "experts" or None. Received: '
+                f"normalize={normalize!r}. Pass None for counts."
+            )
+        self.normalize = normalize
+
+    def result(self):
+        """The table so far."""
+        if self.normalize is None:
+            # A copy, that stays when the state goes on.
+            return ops.copy(self.counts)
+        axis = 1 if self.normalize == "classes" else 0
+        sums = ops.sum(self.counts, axis=axis, keepdims=True)
+        return ops.divide_no_nan(self.counts, sums)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "normalize": self.normalize}

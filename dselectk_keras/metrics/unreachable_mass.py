@@ -1,0 +1,47 @@
+"""How much of the selectors belongs to no expert."""
+
+import keras
+from keras import ops
+
+from dselectk_keras.metrics._gate_metric import MeanMetric
+from dselectk_keras.metrics._inputs import gate_tensor
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class UnreachableMass(MeanMetric):
+    r"""Mean mass of a DSelect-k gate's selectors on codes of no expert.
+
+    $$
+    \frac{1}{N k} \sum_{x, s} \max\Bigl(0, \; 1 - \sum_{e=1}^{n} r_e(z_s(x))\Bigr)
+    $$
+
+    There are such codes when $n$ is not a power of two. What is on them is missing
+    in the sum of the gate's weights.
+
+    Args:
+        name: The metric's name in logs.
+
+    Call arguments:
+        selectors: Tensor `(..., k, n)`, as `gate.selector_outputs` gives. The
+            examples are the first axis.
+        sample_weight: Tensor `(batch,)`, the weight of each example.
+
+    Returns:
+        A float32 scalar: the mean over the calls so far, 0 before the first.
+
+    Example:
+        >>> metric = UnreachableMass()
+        >>> float(metric([[0.0, 1.0, 0.0], [0.25, 0.25, 0.0]]))
+        0.25
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix B.2.
+    """
+
+    def __init__(self, name="unreachable_mass"):
+        super().__init__(name)
+
+    def update_state(self, selectors, sample_weight=None):
+        """Add the masses of a batch."""
+        r = gate_tensor("selectors", selectors, "(..., k, n)", lowest=2)
+        self.add(ops.maximum(1.0 - ops.sum(r, axis=-1), 0.0), sample_weight)

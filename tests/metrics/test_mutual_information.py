@@ -1,0 +1,129 @@
+"""What the chosen expert tells about the class."""
+
+import math
+
+import numpy as np
+import pytest
+from helpers import numpy
+
+from dselectk_keras.metrics import MutualInformation
+
+
+def information(experts, labels, num_experts=4, num_classes=4, **kwargs):
+    weight = kwargs.pop("sample_weight", None)
+    metric = MutualInformation(num_experts, num_classes, **kwargs)
+    return float(metric(labels, np.eye(num_experts)[experts], weight))
+
+
+def entropy(indices):
+    shares = np.unique(indices, return_counts=True)[1] / len(indices)
+    return -(shares * np.log2(shares)).sum()
+
+
+@pytest.mark.parametrize("base", [2, 4, math.e])
+def test_by_hand(base):
+    # Joint counts, classes by experts: [[2, 1], [0, 1]].
+    found = information([0, 0, 1, 1], [0, 0, 0, 1], base=base)
+    nats = 0.5 * math.log(0.5 / 0.375)
+    nats += 0.25 * math.log(0.25 / 0.375) + 0.25 * math.log(0.25 / 0.125)
+    assert found == pytest.approx(nats / math.log(base), rel=1e-6)
+
+
+def test_a_class_an_expert_is_all_there_is_to_know():
+    assert information([2, 3, 0, 1], [0, 1, 2, 3]) == 2.0
+    assert information([2, 3, 0, 1], [0, 1, 2, 3], base=4) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("experts", "labels"),
+    [([0, 1, 0, 1], [0, 0, 1, 1]), ([2] * 4, [0, 1, 2, 3]), ([0, 1, 2, 3], [3] * 4)],
+)
+def test_independent_choices_tell_nothing(experts, labels):
+    assert information(experts, labels) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bounds(seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(4, size=16)
+    experts = np.where(rng.random(16) < seed / 4, labels, rng.integers(4, size=16))
+    found = information(experts, labels)
+    assert 0 <= found <= min(entropy(experts), entropy(labels)) + 1e-6
+    joint = entropy(4 * labels + experts)
+    assert found == pytest.approx(
+        entropy(experts) + entropy(labels) - joint, rel=1e-5, abs=1e-6
+    )
+
+
+def test_never_below_zero_by_rounding():
+    rng = np.random.default_rng(0)
+    labels, experts = np.indices((4, 4)).reshape(2, -1)
+    for _ in range(20):
+        amounts = np.outer(rng.random(4), rng.random(4)).reshape(-1)
+        found = information(experts, labels, sample_weight=amounts)
+        assert 0 <= found < 1e-6
+
+
+def test_batches_add_up_to_more_than_their_mean():
+    metric = MutualInformation(4, 4)
+    for index in (0, 1):
+        metric.update_state([index] * 4, np.eye(4)[[index] * 4])
+    assert float(metric.result()) == 1.0
+
+
+def test_the_largest_weight_chooses_and_the_first_of_several():
+    metric = MutualInformation(4, 4)
+    weights = np.array([[2, 4, 4, 0], [4, 2, 0, 4], [3, 3, 3, 3], [0, 1, 2, 3]])
+    metric.update_state([0, 1, 2, 3], weights)
+    counts = numpy(metric.counts)
+    np.testing.assert_array_equal(counts, np.eye(4)[[1, 0, 0, 3]])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
+def test_labels_of_any_dtype_in_a_row_or_column(dtype):
+    labels = np.array([0, 1, 2, 3]).astype(dtype)
+    assert information([0, 1, 2, 3], labels) == 2.0
+    assert information([0, 1, 2, 3], labels[:, None]) == 2.0
+
+
+def test_labels_out_of_range_are_left_out():
+    assert information([0, 1, 0, 1], [0, 1, -1, 4]) == 1.0
+    assert information([0, 0, 1, 1], [0, 10**6, 1, -(10**6)]) == 1.0
+
+
+def test_sample_weights_share_the_counts():
+    found = information([0, 0, 1, 1], [0, 1, 0, 1], sample_weight=[1, 0, 0, 3])
+    assert found == pytest.approx(2 - 0.75 * math.log2(3))
+
+
+def test_float16_weights():
+    metric = MutualInformation(4, 4)
+    assert float(metric(range(4), np.eye(4, dtype="float16"))) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "message"),
+    [
+        ((4,), (4, 2), r"`weights` .*\(batch, n\) with n=3 .*shape: \(4, 2\)"),
+        ((4,), (4, 1, 3), r"`weights` must have the shape \(batch, n\) with"),
+        ((4, 3), (4, 3), r"`labels` .*\(batch, 1\).*batch=4 .*shape: \(4, 3\)"),
+        ((5,), (4, 3), r"`labels` must have the shape \(batch,\)"),
+        ((), (4, 3), r"Give one number for each example"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(labels, weights, message):
+    with pytest.raises(ValueError, match=message):
+        MutualInformation(3, 2).update_state(np.zeros(labels, int), np.ones(weights))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_experts": 0}, "`num_experts` must be a positive integer"),
+        ({"num_classes": 2.5}, "`num_classes` must be a positive integer"),
+        ({"base": 1}, "`base` must be a finite number"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MutualInformation(**{"num_experts": 3, "num_classes": 2} | arguments)

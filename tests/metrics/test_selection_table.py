@@ -1,0 +1,64 @@
+"""Which experts the examples of each class choose."""
+
+import numpy as np
+import pytest
+from helpers import numpy
+
+from dselectk_keras.metrics import SelectionTable
+
+LABELS = [0, 1, 1, 1]
+WEIGHTS = np.array(
+    [[0.6, 0.4, 0, 0], [0.5, 0.5, 0, 0], [0, 1, 0, 0], [0.2, 0.4, 0.2, 0.2]]
+)
+COUNTS = [[1, 0, 0, 0], [1, 2, 0, 0], [0] * 4, [0] * 4]
+
+
+@pytest.mark.parametrize(
+    ("normalize", "wanted"),
+    [
+        (None, COUNTS),
+        ("classes", [[1, 0, 0, 0], [1 / 3, 2 / 3, 0, 0], [0] * 4, [0] * 4]),
+        ("experts", [[1 / 2, 0, 0, 0], [1 / 2, 1, 0, 0], [0] * 4, [0] * 4]),
+    ],
+)
+def test_by_hand(normalize, wanted):
+    table = SelectionTable(4, 4, normalize)(LABELS, WEIGHTS)
+    np.testing.assert_allclose(numpy(table), wanted, rtol=1e-6)
+
+
+def test_classes_are_rows_and_experts_columns():
+    table = SelectionTable(num_experts=4, num_classes=2)(LABELS, WEIGHTS)
+    assert tuple(table.shape) == (2, 4)
+
+
+def test_a_result_is_not_changed_by_later_batches():
+    metric = SelectionTable(4, 4)
+    first = metric(LABELS, WEIGHTS)
+    metric.update_state(LABELS, WEIGHTS)
+    assert numpy(first).sum() == 4
+    assert numpy(metric.result()).sum() == 8
+
+
+def test_sample_weights_are_summed_to_the_last_bit():
+    weight = np.float32([0.1, 1 / 3, 0.7, 1e-3])
+    table = numpy(SelectionTable(4, 4)(LABELS, WEIGHTS, weight))
+    wanted = [[weight[0], 0], [weight[1], weight[2] + weight[3]]]
+    np.testing.assert_array_equal(table[:2, :2], np.float32(wanted))
+    assert not table[2:].any()
+
+
+def test_labels_out_of_range_are_left_out():
+    table = SelectionTable(4, 4)([-1, 0, 4, 3], np.eye(4))
+    np.testing.assert_array_equal(
+        numpy(table), np.eye(4)[[1, 0, 0, 3]] * [[1], [0], [0], [1]]
+    )
+
+
+def test_float16_weights():
+    table = SelectionTable(4, 4)(LABELS, WEIGHTS.astype("float16"))
+    np.testing.assert_array_equal(numpy(table), COUNTS)
+
+
+def test_normalize_is_one_of_three():
+    with pytest.raises(ValueError, match=r'`normalize` must be "classes", "experts"'):
+        SelectionTable(2, 2, normalize="rows")

@@ -1,0 +1,77 @@
+"""The entropy of the mean weights."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dselectk_keras.metrics import SampleEntropy, UtilizationEntropy
+
+
+@pytest.mark.parametrize("base", [2, 3, math.e])
+def test_by_hand(base):
+    # Their mean is (1/2, 1/4, 1/4, 0): 1.5 bits.
+    weights = [[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0.5, 0, 0.5, 0]]
+    found = float(UtilizationEntropy(4, base)(weights))
+    assert found == pytest.approx(1.5 * math.log(2) / math.log(base))
+
+
+def test_balance_and_collapse_are_exact():
+    assert float(UtilizationEntropy(4)(np.eye(4))) == 2.0
+    collapse = float(UtilizationEntropy(4)(np.eye(4)[[2] * 4]))
+    assert collapse == 0.0
+    assert math.copysign(1, collapse) == 1
+
+
+def test_the_mean_is_over_all_batches():
+    # The entropy within each batch is 0.
+    metric = UtilizationEntropy(4)
+    for expert in (1, 3):
+        metric.update_state(np.eye(4)[[expert] * 4])
+    assert float(metric.result()) == 1.0
+
+
+def test_gates_are_pooled():
+    # Each gate always uses one expert; together they use two.
+    weights = np.tile(np.eye(4)[:2], (4, 1, 1))
+    assert float(UtilizationEntropy(4)(weights)) == 1.0
+    assert float(UtilizationEntropy(4)(weights[:, 0])) == 0.0
+
+
+def test_sample_weights_shift_the_mean():
+    found = float(UtilizationEntropy(4)(np.eye(4), sample_weight=[3, 1, 0, 0]))
+    assert found == pytest.approx(-(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25)))
+
+
+@pytest.mark.parametrize("concentration", [0.05, 1.0, 20.0])
+@pytest.mark.parametrize("shape", [(4, 4), (4, 2, 4)])
+def test_between_the_sample_entropy_and_that_of_balance(shape, concentration):
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.full(4, concentration), shape[:-1])
+    sample_weight = rng.random(4)
+    lower = float(SampleEntropy()(weights, sample_weight))
+    found = float(UtilizationEntropy(4)(weights, sample_weight))
+    assert lower < found < 2
+
+
+def test_float16_weights():
+    weights = np.full((4, 4), 0.25, "float16")
+    assert float(UtilizationEntropy(4)(weights)) == 2.0
+
+
+def test_the_number_of_experts_is_fixed():
+    with pytest.raises(ValueError, match=r"n=4 experts\. Received shape: \(2, 3\)"):
+        UtilizationEntropy(4).update_state(np.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"shape \(batch, n\) or \(batch, g, n\) with"):
+        UtilizationEntropy(4).update_state(np.ones(4))
+
+
+@pytest.mark.parametrize("num_experts", [0, -1, 2.0, True])
+def test_counts_are_positive_integers(num_experts):
+    with pytest.raises(ValueError, match=r"`num_experts` must be a positive integer"):
+        UtilizationEntropy(num_experts)
+
+
+def test_bases_are_above_one():
+    with pytest.raises(ValueError, match=r"`base` must be a finite number"):
+        UtilizationEntropy(4, base=1)
