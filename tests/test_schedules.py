@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from dselectk_keras import Ramp
+from dselectk_keras import DSelectKGate, Ramp
 from dselectk_keras.schedules import ScheduledValue
 
 
@@ -21,6 +21,37 @@ def test_ramp_by_hand(kind, initial, final, wanted):
     ramp = Ramp(initial, final, begin=10, end=50, kind=kind)
     found = [float(ramp(step)) for step in [0, 10, 20, 30, 40, 50, 10**6]]
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["exponential", "linear"])
+def test_fractions_of_a_run_are_steps_of_it(kind):
+    fractions = Ramp(1.0, 0.1, begin=0.25, end=0.75, kind=kind, num_steps=400)
+    steps = Ramp(1.0, 0.1, begin=100, end=300, kind=kind)
+    for step in (0, 100, 101, 150, 200, 299, 300, 400, 10**6):
+        np.testing.assert_allclose(
+            float(fractions(step)), float(steps(step)), rtol=1e-5
+        )
+
+
+def test_a_fraction_of_one_is_the_whole_run():
+    ramp = Ramp(0.0, 8.0, end=1.0, kind="linear", num_steps=4)
+    assert [float(ramp(step)) for step in range(6)] == [0, 2, 4, 6, 8, 8]
+
+
+def test_a_ramp_of_fractions_keeps_its_config():
+    ramp = Ramp(1.0, 0.1, begin=0.5, end=1.0, num_steps=10)
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(ramp)))
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == ramp.get_config()
+    assert again.get_config()["num_steps"] == 10
+
+
+def test_a_fraction_without_a_length_is_refused():
+    with pytest.raises(ValueError, match=r"give the run's length\. Received: end=0.5"):
+        Ramp(1.0, 0.1, end=0.5)
+    for num_steps in (0, 2.5, True):
+        with pytest.raises(ValueError, match="`num_steps` must be a positive integer"):
+            Ramp(1.0, 0.1, end=0.5, num_steps=num_steps)
 
 
 def test_ramp_is_a_learning_rate_of_keras():
@@ -91,3 +122,32 @@ def test_a_bare_function_is_refused_at_saving_by_its_name():
     value = ScheduledValue(lambda calls: calls, "gamma")
     with pytest.raises(ValueError, match=r"`gamma` is a bare function \('<lambda>'\)"):
         value.serialize()
+
+
+def piecewise():
+    return keras.optimizers.schedules.PiecewiseConstantDecay([1, 3], [1.0, 0.5, 0.25])
+
+
+def test_a_piecewise_constant_of_keras_is_a_schedule():
+    value = ScheduledValue(piecewise(), "gamma")
+    found = []
+    for _ in range(6):
+        found.append(float(value()))
+        value.advance()
+    assert found == [1, 1, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_a_gate_saves_piecewise_constants(tmp_path):
+    inputs = keras.Input((5, 2))
+    gate = DSelectKGate(2, gamma=piecewise(), entropy_reg=piecewise(), name="gate")
+    model = keras.Model(inputs, gate(inputs))
+    x = np.random.default_rng(0).normal(size=(4, 5, 2)).astype("float32")
+    for _ in range(3):
+        model(x, training=True)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras").get_layer("gate")
+    for each in (gate, again):
+        assert float(each._gamma()) == float(each.entropy_reg.scheduled()) == 0.5
+    assert again.get_config() == gate.get_config()
+    weights = [keras.ops.convert_to_numpy(g.expert_weights()) for g in (gate, again)]
+    np.testing.assert_array_equal(*weights)

@@ -8,6 +8,7 @@ from keras import ops
 
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import binary_codes, selector_product, smooth_step, softmax
 from dselectk_keras.regularizers import EntropyRegularizer, ReachabilityRegularizer
 from dselectk_keras.schedules import ScheduledValue
@@ -64,7 +65,7 @@ class DSelectKGate(Gate):
 
     Reference:
         Hazimeh et al., "DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning" (NeurIPS 2021).
+        Experts with Applications to Multi-Task Learning" (NeurIPS 2021), Section 3.
     """
 
     def __init__(
@@ -188,6 +189,23 @@ class DSelectKGate(Gate):
         """
         return self._select(self._routing(routing_inputs))[1]
 
+    def selection(self):
+        """Which expert each selector is on, and the distance of its bits from 0 or 1.
+
+        Returns:
+            A `Selection`.
+        """
+        require_static(self)
+        bits, _ = self._select(None)
+        bits = ops.convert_to_numpy(bits)
+        places = 2 ** np.arange(bits.shape[-1])[::-1]
+        codes = (bits > 0.5).astype(int) @ places
+        owners = np.concatenate([np.arange(self.num_experts), self._owners()])
+        distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
+        return Selection(
+            owners[codes], distance, self._w.static, lambda logits: logits[..., 0]
+        )
+
     @classmethod
     def logits_from_weights(cls, weights, num_nonzeros, gamma=1.0, slack=0.0):
         r"""Logits with which a gate gives the weights asked for.
@@ -310,12 +328,14 @@ class DSelectKGate(Gate):
         bits = smooth_step(ops.squeeze(self._z(routing_inputs), -2), self._gamma())
         if not (self._assign and self._has_unreachable):
             return bits, selector_product(bits, self.num_experts)
-        num_codes = 2**self.num_bits
-        spare = num_codes - self.num_experts
-        owners = np.random.default_rng(self.num_experts).integers(
-            self.num_experts, size=spare
-        )
-        owned = np.eye(self.num_experts, dtype="float32")[
-            np.concatenate([np.arange(self.num_experts), owners])
-        ]
-        return bits, ops.matmul(selector_product(bits, num_codes), owned)
+        owners = np.concatenate([np.arange(self.num_experts), self._owners()])
+        owned = np.eye(self.num_experts, dtype="float32")[owners]
+        return bits, ops.matmul(selector_product(bits, len(owners)), owned)
+
+    def _owners(self):
+        """The experts of the codes beyond the experts' own; -1 for none."""
+        spare = 2**self.num_bits - self.num_experts
+        if not self._assign:
+            return np.full(spare, -1)
+        generator = np.random.default_rng(self.num_experts)
+        return generator.integers(self.num_experts, size=spare)

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix
 from dselectk_keras.regularizers import ScheduledRegularizer
 from dselectk_keras.utils import check_count
@@ -54,6 +55,8 @@ class Gate(keras.Layer, abc.ABC):
     draws = False
     # Whether the gate itself calls `drop_experts`, on its logits.
     drops_logits = False
+    # Whether there is no static gate of the kind.
+    per_example_only = False
     # Whether the gate looks at the experts' hidden outputs beside the inputs.
     sees_hidden = False
     # The ranks that routing inputs may have, for one gate.
@@ -161,6 +164,18 @@ class Gate(keras.Layer, abc.ABC):
             "penalties": self._all_penalties(weights, parts, routing_inputs),
             "selectors": self.compute_diagnostics(parts),
         }
+
+    def selection(self) -> Selection:
+        """What a static gate has decided: which experts, and how firmly.
+
+        Returns:
+            A `Selection`.
+        """
+        raise ValueError(
+            f"{type(self).__name__} does not choose among experts for good, so that "
+            "none can be left out. `DSelectKGate`, `SoftmaxSelectorGate` and "
+            "`TopKGate` do."
+        )
 
     # The layer.
 
@@ -346,6 +361,10 @@ class Gate(keras.Layer, abc.ABC):
             )
         return routing_inputs
 
+    def inputs_of(self, routing_inputs):
+        """What the gate looks at, as a regularizer of the weights sees it."""
+        return routing_inputs
+
     def _without_dropped(self, weights):
         """The weights of the experts that are left, scaled up to the same sum."""
         dropped = self.drop_experts(ops.zeros_like(weights), True) < 0
@@ -361,7 +380,9 @@ class Gate(keras.Layer, abc.ABC):
         if regularizer is not None:
             batch = weights if self.per_example else ops.expand_dims(weights, 0)
             penalties["weights"] = regularizer.value(
-                (batch, routing_inputs) if regularizer.sees_inputs else batch
+                (batch, self.inputs_of(routing_inputs))
+                if regularizer.sees_inputs
+                else batch
             )
         return penalties
 

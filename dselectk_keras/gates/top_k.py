@@ -3,10 +3,12 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers import LoadRegularizer
 from dselectk_keras.utils import check_count
@@ -122,6 +124,21 @@ class TopKGate(Gate):
         if not self.per_example:
             probability = ops.expand_dims(probability, 0)
         return {"load": self.load_reg.value(probability)}
+
+    def selection(self):
+        """The experts that are kept, with their logits.
+
+        Returns:
+            A `Selection`; its distances are 0.
+        """
+        require_static(self)
+        logits = ops.convert_to_numpy(self._logits(None))
+        choices = np.argsort(-logits, axis=-1, kind="stable")[..., : self.num_nonzeros]
+
+        def pick(array):
+            return np.take_along_axis(array, choices, axis=-1)
+
+        return Selection(choices, np.zeros(choices.shape), self._logits.static, pick)
 
     def get_config(self):
         """The arguments of `__init__`."""

@@ -3,21 +3,31 @@
 from dselectk_keras.ops.binary_codes import binary_codes
 from dselectk_keras.ops.coefficient_of_variation import coefficient_of_variation
 from dselectk_keras.ops.entropy import entropy
+from dselectk_keras.ops.gumbel_noise import gumbel_noise
+from dselectk_keras.ops.hash_integers import hash_integers
 from dselectk_keras.ops.keep_top_k import keep_top_k
 from dselectk_keras.ops.mix import mix
+from dselectk_keras.ops.relaxed_bernoulli import relaxed_bernoulli
 from dselectk_keras.ops.selector_product import selector_product
 from dselectk_keras.ops.smooth_step import smooth_step
 from dselectk_keras.ops.softmax import softmax
+from dselectk_keras.ops.squared_distances import squared_distances
+from dselectk_keras.ops.tempered_softmax import tempered_softmax
 from dselectk_keras.ops.top_k_probability import top_k_probability
 
 __all__ = [
     "binary_codes",
     "coefficient_of_variation",
     "entropy",
+    "gumbel_noise",
+    "hash_integers",
     "keep_top_k",
     "mix",
+    "relaxed_bernoulli",
     "selector_product",
     "smooth_step",
     "softmax",
+    "squared_distances",
+    "tempered_softmax",
     "top_k_probability",
 ]

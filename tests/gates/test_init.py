@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 
 from dselectk_keras import gates
@@ -5,7 +7,9 @@ from dselectk_keras import gates
 
 @pytest.mark.parametrize("name", gates.GATES)
 def test_get_makes_a_gate_by_its_name(name):
-    settings = {} if name == "softmax" else {"num_nonzeros": 3}
+    takes = inspect.signature(gates.GATES[name]).parameters
+    settings = {"num_nonzeros": 3} if "num_nonzeros" in takes else {}
+    settings |= {"units": 3} if "units" in takes else {}
     gate = gates.get(name, num_gates=2, **settings)
     assert type(gate) is gates.GATES[name]
     assert gate.get_config().items() >= {"num_gates": 2, **settings}.items()

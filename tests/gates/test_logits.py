@@ -1,9 +1,10 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
 
-from dselectk_keras import SoftmaxGate
+from dselectk_keras import SoftmaxGate, TopKGate
 from dselectk_keras.gates.logits import Logits
 
 
@@ -51,3 +52,121 @@ def test_without_a_bias_there_is_nothing_to_assign():
     z = logits((2, 3), routing_dim=4, use_bias=False)
     with pytest.raises(ValueError, match="without a bias cannot be assigned"):
         z.assign(numbers((2, 3)))
+
+
+def layer_norm(x, scale, offset):
+    """A layer normalization of rows, in NumPy."""
+    centered = x - x.mean(axis=-1, keepdims=True)
+    deviation = np.sqrt((centered**2).mean(axis=-1, keepdims=True) + 1e-5)
+    return centered / deviation * scale + offset
+
+
+def normalized(kernel, norms, x):
+    """Logits of SMEAR's router: both factors are normalized over the features."""
+    of_inputs, of_kernel = norms[:2], norms[2:]
+    return layer_norm(x, *of_inputs) @ layer_norm(kernel.T, *of_kernel).T
+
+
+def test_normalized_logits_by_hand():
+    gate = SoftmaxGate(normalize=True)
+    gate.build(((None, 2), (None, 2)))
+    kernel, *norms = gate.weights
+    # Two features normalize to -1 and 1; each expert's column as well.
+    kernel.assign([[1.0, 4.0], [3.0, 0.0]])
+    weights = numpy(gate.expert_weights(np.array([[5.0, 9.0]], "float32")))
+    # Their products are 2 and -2, times the 0.01 that the kernel's scale starts at.
+    share = 1 / (1 + np.exp(-0.04))
+    np.testing.assert_allclose(weights, [[share, 1 - share]], atol=1e-6)
+    assert [numpy(w).tolist() for w in norms] == [
+        [1, 1],
+        [0, 0],
+        [np.float32(0.01)] * 2,
+        [0, 0],
+    ]
+
+
+@pytest.mark.parametrize("make", [SoftmaxGate, TopKGate], ids=["softmax", "top-k"])
+@pytest.mark.parametrize("num_gates", [None, 2])
+def test_gates_normalize_inputs_and_kernel(make, num_gates):
+    settings = {"num_nonzeros": 2} if make is TopKGate else {}
+    gate = make(normalize=True, use_bias=True, num_gates=num_gates, **settings)
+    gate.build(((None, 3), (None, 4)))
+    for i, weight in enumerate(gate.weights):
+        weight.assign(numbers(weight.shape, seed=i))
+    kernel, bias, *norms = gate.get_weights()
+    x = numbers((6, 4), seed=9)
+    wanted = normalized(kernel, norms, x) + bias
+    wanted = wanted.reshape(6, *gate.gate_shape, 3)
+    np.testing.assert_allclose(numpy(gate._logits(x)), wanted, atol=1e-5)
+    kept = wanted >= np.sort(wanted)[..., -2:-1] if make is TopKGate else wanted < 99
+    powers = np.exp(wanted) * kept
+    np.testing.assert_allclose(
+        numpy(gate.expert_weights(x)),
+        powers / powers.sum(axis=-1, keepdims=True),
+        atol=1e-5,
+    )
+    # Neither the scale of the inputs nor that of the kernel matters, but for epsilon.
+    gate.weights[0].assign(7 * kernel)
+    np.testing.assert_allclose(numpy(gate._logits(9 * x)), wanted, atol=0.02)
+
+
+def test_the_gradient_reaches_the_normalizations():
+    gate = SoftmaxGate(normalize=True, num_gates=2)
+    gate.build(((None, 3), (None, 4)))
+    for i, weight in enumerate(gate.weights):
+        weight.assign(numbers(weight.shape, seed=i))
+    x = ops.convert_to_tensor(numbers((6, 4), seed=9))
+    upstream = ops.convert_to_tensor(numbers((6, 2, 3)))
+    _, found = value_and_gradients(
+        lambda: [ops.sum(gate.expert_weights(x) * upstream)], gate.trainable_variables
+    )
+    assert len(found) == 5
+    for each in found:
+        assert np.isfinite(each).all()
+        assert (each != 0).all()
+
+
+def test_constant_inputs_and_kernels_give_no_nan():
+    gate = SoftmaxGate(normalize=True, kernel_initializer="ones")
+    gate.build(((None, 3), (None, 4)))
+    found = numpy(gate.expert_weights(np.full((2, 4), 1e4, "float32")))
+    np.testing.assert_allclose(found, 1 / 3, rtol=1e-6)
+
+
+def test_static_logits_are_not_normalized():
+    gate = SoftmaxGate(normalize=True)
+    gate.build((None, 3))
+    assert [tuple(w.shape) for w in gate.weights] == [(3,)]
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_each_gate_may_have_inputs_of_its_own(use_bias, normalize):
+    gates = SoftmaxGate(num_gates=3, use_bias=use_bias, normalize=normalize)
+    gates.build(((None, 2), (None, 3, 4)))
+    for i, weight in enumerate(gates.weights):
+        weight.assign(numbers(weight.shape, seed=i))
+    kernel, *others = gates.get_weights()
+    bias = others.pop(0) if use_bias else np.zeros(6)
+    x = numbers((5, 3, 4), seed=9)
+    found = numpy(gates._logits(x))
+    for i in range(3):
+        own = kernel[:, 2 * i : 2 * i + 2]
+        logits = normalized(own, others, x[:, i]) if normalize else x[:, i] @ own
+        wanted = logits + bias[2 * i : 2 * i + 2]
+        np.testing.assert_allclose(found[:, i], wanted, atol=1e-5)
+
+
+def test_the_same_inputs_for_each_gate_are_the_inputs_for_all():
+    gate = SoftmaxGate(num_gates=3)
+    gate.build(((None, 2), (None, 4)))
+    x = numbers((5, 4))
+    np.testing.assert_allclose(
+        numpy(gate.expert_weights(np.stack([x] * 3, axis=1))),
+        numpy(gate.expert_weights(x)),
+        atol=1e-6,
+    )
+    with pytest.raises(ValueError, match=r"must have the shape \(batch, 4\)"):
+        gate.expert_weights(numbers((5, 2, 4)))
+    with pytest.raises(ValueError, match=r"3 gates need as many routing inputs"):
+        SoftmaxGate(num_gates=3).build(((None, 2), (None, 2, 4)))

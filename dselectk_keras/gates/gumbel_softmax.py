@@ -1,0 +1,147 @@
+"""The Gumbel-softmax gate."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.gates._temperature import track_temperature
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logits import Logits
+from dselectk_keras.ops import relaxed_bernoulli, softmax
+from dselectk_keras.regularizers import SparsityRegularizer
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class GumbelSoftmaxGate(Gate):
+    r"""Sparse weights: a softmax whose experts open and close at random.
+
+    $$
+    g_i = \mathrm{softmax}(\alpha)_i \, U_i, \qquad
+    U_i \sim \mathrm{Bernoulli}(\psi_i), \quad \psi_i = \mathrm{sigmoid}(z_i)
+    $$
+
+    $\psi_i$ is the probability that expert $i$ is open. In training the draws are
+    relaxed, $U_i = \mathrm{sigmoid}((z_i + \log u - \log(1 - u)) / \tau)$ with $u$
+    uniform; at inference an expert is open where $\psi_i > 1/2$. The weights do not
+    sum to one, and no number of experts is fixed beforehand: a penalty
+    $\lambda \sum_i \log \psi_i$ closes experts, and `expected_nonzeros` counts
+    those that are left. A static gate draws once for the whole batch.
+
+    Args:
+        temperature: $\tau$: a number, or a schedule of training calls. The lower it
+            is, the closer the draws are to 0 and 1.
+        sparsity_reg: A `SparsityRegularizer`, or the number or schedule for one.
+        z_initializer: For the logits of the probabilities. `None` is uniform in
+            [0, 2] for static logits and the biases, which makes $\psi$ 0.5 to 0.88,
+            and uniform in ±0.05 for the kernel.
+        kernel_initializer: For $\alpha$, its kernel or the static logits. `None` is
+            uniform in ±0.05.
+        use_bias: Whether a per-example $\alpha$ has a bias; $z$ always has.
+        reduction: `"mean"` or `"sum"`: over the batch, in the penalty of a
+            per-example gate. The default is the mean, unlike `DSelectKGate`'s.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        training: Whether to draw, and to add the penalties to the loss.
+
+    Returns:
+        The mixture of the experts.
+
+    Example:
+        >>> gate = GumbelSoftmaxGate(sparsity_reg=0.01, z_initializer="zeros", seed=0)
+        >>> mixed = gate([keras.ops.ones((1, 3))] * 4, training=True)
+        >>> keras.ops.convert_to_numpy(gate.expected_nonzeros()).tolist()
+        2.0
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix D.
+    """
+
+    draws = True
+
+    def __init__(
+        self,
+        temperature=1.0,
+        sparsity_reg=None,
+        z_initializer=None,
+        kernel_initializer=None,
+        use_bias=False,
+        reduction="mean",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if reduction not in {"sum", "mean"}:
+            raise ValueError(
+                f'`reduction` must be "sum" or "mean". Received: {reduction!r}.'
+            )
+        self.sparsity_reg = SparsityRegularizer.get(sparsity_reg)
+        self.z_initializer = keras.initializers.get(z_initializer)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.use_bias = use_bias
+        self.reduction = reduction
+        self.track_schedule(self.sparsity_reg)
+        self._temperature = track_temperature(self, temperature)
+
+    @property
+    def temperature(self):
+        """The temperature of the relaxation: a number or a schedule."""
+        return self._temperature.value
+
+    def build_logits(self):
+        """Create the logits of the softmax, and of the probabilities."""
+        shape = (*self.gate_shape, self.num_experts)
+        initializer = self.kernel_initializer or "random_uniform"
+        self._logits = Logits(self, "gate", shape, initializer, self.use_bias)
+        z_initializer = self.z_initializer or self._mostly_open
+        self._z = Logits(self, "z", shape, z_initializer)
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """The softmax times the draws."""
+        z = self._z(routing_inputs)
+        if training:
+            draws = relaxed_bernoulli(z, self._temperature(), self.generator)
+        else:
+            draws = ops.cast(z > 0, "float32")
+        return softmax(self._logits(routing_inputs)) * draws, {"z": z}
+
+    def compute_penalties(self, weights, parts):
+        """The sparsity term."""
+        if self.sparsity_reg is None:
+            return {}
+        value = self.sparsity_reg.value(ops.log_sigmoid(parts["z"]))
+        if self.per_example and self.reduction == "mean":
+            value = value / ops.cast(ops.shape(weights)[0], "float32")
+        return {"sparsity": value}
+
+    def expected_nonzeros(self, routing_inputs=None):
+        r"""How many experts are open on average in training, $\sum_i \psi_i$.
+
+        Args:
+            routing_inputs: Tensor `(batch, features)` for a per-example gate.
+
+        Returns:
+            A float32 tensor `([batch,] [num_gates])`.
+        """
+        z = self._z(self._routing(routing_inputs))
+        return ops.sum(ops.sigmoid(z), axis=-1)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "temperature": self._temperature.serialize(),
+            "sparsity_reg": keras.regularizers.serialize(self.sparsity_reg),
+            "z_initializer": keras.initializers.serialize(self.z_initializer),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "use_bias": self.use_bias,
+            "reduction": self.reduction,
+        }
+
+    def _mostly_open(self, shape, dtype=None):
+        """Probabilities above one half for whatever routing inputs."""
+        is_kernel = self.per_example and len(shape) == 2
+        low, high = (-0.05, 0.05) if is_kernel else (0.0, 2.0)
+        return keras.random.uniform(shape, low, high, dtype=dtype)

@@ -1,0 +1,92 @@
+"""The hash gate."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.ops import hash_integers
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class HashGate(Gate):
+    r"""One expert for each example, by a fixed hash of its id.
+
+    $$
+    g_i(x) = 1[i = h(x) \bmod n]
+    $$
+
+    The hash (see `ops.hash_integers`) is the same in every process, on every backend
+    and device. It spreads ids evenly over the experts, and nothing is learned. The
+    gate is per-example only, and several gates hash independently of each other.
+
+    Args:
+        salt: A non-negative integer. Gates with another salt hash in another way:
+            give each layer of a network its own.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: A tuple of the experts and ids: integers `(batch,)`, `(batch, 1)` or
+            `(batch, columns)`, where all columns are hashed together. On JAX ids have
+            32 bits: of larger ones it keeps the lower half, unless told otherwise.
+            Floats are hashed by their bits in the gate's compute dtype, with -0.0 as
+            0.0, so that any other change of a feature changes the expert.
+        training: Whether to add the penalty to the loss.
+
+    Returns:
+        The chosen expert's output.
+
+    Example:
+        >>> gate = HashGate()
+        >>> ids = keras.ops.convert_to_tensor([3, 6, 3])
+        >>> mixed = gate((keras.ops.ones((3, 8, 2)), ids))
+        >>> chosen = keras.ops.argmax(gate.expert_weights(ids), axis=-1)
+        >>> keras.ops.convert_to_numpy(chosen).tolist()
+        [7, 4, 7]
+
+    Reference:
+        Roller et al., "Hash Layers For Large Sparse Models" (NeurIPS 2021),
+        Section 4.
+    """
+
+    per_example_only = True
+    routing_ranks = (1, 2)
+
+    def __init__(self, salt=0, **kwargs):
+        super().__init__(**kwargs)
+        if isinstance(salt, bool) or not hasattr(salt, "__index__") or salt < 0:
+            raise ValueError(
+                f"`salt` must be a non-negative integer. Received: salt={salt!r}."
+            )
+        self.salt = salt
+
+    def build_logits(self):
+        """Check that there is something to hash."""
+        if not self.per_example:
+            raise ValueError(
+                "A hash needs ids. Received: no routing inputs. Call the gate on "
+                "(experts, ids)."
+            )
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """A one for the expert that the hash says."""
+        ids = routing_inputs
+        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(ids.dtype)):
+            # The layer's call has cast them already, `expert_weights` has not.
+            x = ops.cast(ops.cast(ids, self.compute_dtype), "float32")
+            bits = ops.view(x, "int32")
+            # Those of -0.0. To compare floats would flush tiny ones to 0 on some CPUs.
+            ids = ops.where(bits == -(2**31), 0, bits)
+        # Above 32 bits: no salt of one gate is another's.
+        salt: Any = int(self.salt) << 32
+        if self.num_gates is not None:
+            salt = [salt + gate for gate in range(self.num_gates)]
+            ids = ids if len(ids.shape) == 3 else ops.expand_dims(ids, 1)
+        expert = hash_integers(ids, self.num_experts, salt)
+        return ops.cast(ops.one_hot(expert, self.num_experts), "float32"), {}
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "salt": self.salt}

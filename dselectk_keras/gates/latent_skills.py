@@ -1,0 +1,141 @@
+"""The gate of latent skills."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.gates._ids import look_up, require_ids
+from dselectk_keras.gates._temperature import track_temperature
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.initializers import clone
+from dselectk_keras.ops import relaxed_bernoulli
+from dselectk_keras.utils import check_count
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class LatentSkillsGate(Gate):
+    r"""The skills that a task uses, out of an inventory: a learned binary matrix.
+
+    $$
+    g_i = \frac{Z_{t,i}}{\sum_j Z_{t,j}}, \qquad
+    Z = \mathrm{sigmoid}\Bigl(\frac{z + \log u - \log(1 - u)}{\tau}\Bigr)
+    $$
+
+    in training, with $u$ uniform and drawn once a call for the whole matrix of tasks
+    by skills; at inference $Z = \mathrm{sigmoid}(z)$. The skills are the experts. A
+    static gate is one task, or with `num_gates` one task for each gate; a per-example
+    gate looks up the row of the task that an example belongs to.
+
+    Args:
+        num_tasks: The number of tasks of a per-example gate.
+        temperature: $\tau$: a number, or a schedule of training calls.
+        learning_rate_ratio: How many times as fast as other weights the logits $z$
+            learn, whatever the optimizer.
+        logits_initializer: For the logits $z$. `None` is uniform in ±0.001.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts, or a tuple of the experts and the numbers of the tasks,
+            integers `(batch,)` or `(batch, 1)`, or `(batch, num_gates, 1)` for gates
+            with a task each. A task out of range is a `ValueError`, but in compiled
+            code, such as `fit`, it makes the weights NaN.
+        training: Whether to draw, and to add the penalty to the loss.
+
+    Returns:
+        The mixture of the experts.
+
+    Example:
+        >>> gate = LatentSkillsGate(num_tasks=4)
+        >>> tasks = keras.ops.convert_to_tensor([3, 0])
+        >>> mixed = gate((keras.ops.ones((2, 8, 5)), tasks))
+        >>> gate.expert_weights(tasks).shape
+        (2, 8)
+
+    Reference:
+        Ponti et al., "Combining Modular Skills in Multitask Learning" (2022),
+        Section 2; Muqeeth et al., "Soft Merging of Experts with Adaptive Routing",
+        Section 4.
+    """
+
+    draws = True
+    routing_ranks = (1, 2)
+
+    def __init__(
+        self,
+        num_tasks=None,
+        temperature=1.0,
+        learning_rate_ratio=10.0,
+        logits_initializer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if num_tasks is not None:
+            check_count("num_tasks", num_tasks)
+        if not 0 < learning_rate_ratio < float("inf"):
+            raise ValueError(
+                "`learning_rate_ratio` must be positive and finite. "
+                f"Received: learning_rate_ratio={learning_rate_ratio}."
+            )
+        self.num_tasks = num_tasks
+        self.learning_rate_ratio = learning_rate_ratio
+        self.logits_initializer = keras.initializers.get(logits_initializer)
+        self._temperature = track_temperature(self, temperature)
+
+    @property
+    def temperature(self):
+        """The temperature of the draws: a number or a schedule."""
+        return self._temperature.value
+
+    def build_logits(self):
+        """Create the matrix of tasks by skills."""
+        if self.per_example:
+            require_ids(self, "task")
+        if self.per_example != (self.num_tasks is not None):
+            raise ValueError(
+                "A per-example gate needs `num_tasks`, the rows that it looks up; a "
+                "static one has no other task than its own. Received: "
+                f"num_tasks={self.num_tasks} and "
+                f"{'' if self.per_example else 'no '}routing inputs."
+            )
+        tasks = (self.num_tasks,) if self.per_example else ()
+        initializer = clone(
+            self.logits_initializer or keras.initializers.RandomUniform(-1e-3, 1e-3)
+        )
+        # An optimizer moves this variable, and z `learning_rate_ratio` times as far.
+        self._scaled_logits = self.add_weight(
+            name="scaled_logits",
+            shape=(*tasks, *self.gate_shape, self.num_experts),
+            initializer=lambda shape, dtype=None: (
+                initializer(shape, dtype=dtype) / self.learning_rate_ratio
+            ),
+            dtype="float32",
+            autocast=False,
+        )
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """The task's skills, scaled to sum to one."""
+        theta = ops.convert_to_tensor(self._scaled_logits)
+        # The value is z = ratio * theta, but the gradient is that by z, not ratio
+        # times as large: so the ratio is the same for optimizers that follow the
+        # gradient's size, such as SGD, and for those that do not, such as Adam.
+        z = theta + ops.stop_gradient((self.learning_rate_ratio - 1.0) * theta)
+        if training:
+            skills = relaxed_bernoulli(z, self._temperature(), self.generator)
+        else:
+            skills = ops.sigmoid(z)
+        weights = skills / (ops.sum(skills, axis=-1, keepdims=True) + 1e-12)
+        if self.per_example:
+            weights = look_up(weights, routing_inputs, self.num_tasks, "task")
+        return weights, {}
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "num_tasks": self.num_tasks,
+            "temperature": self._temperature.serialize(),
+            "learning_rate_ratio": self.learning_rate_ratio,
+            "logits_initializer": keras.initializers.serialize(self.logits_initializer),
+        }

@@ -1,0 +1,101 @@
+"""The random gate."""
+
+import random
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.ops import keep_top_k, softmax
+from dselectk_keras.utils import check_count
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class RandomGate(Gate):
+    r"""Equal weights on k experts that are drawn at random.
+
+    $$
+    g_i = \frac{1[i \in R]}{k}, \qquad R \text{ uniform among the sets of } k
+    \text{ experts}
+    $$
+
+    Either each training call draws anew, for each example if the gate is
+    per-example, and at inference all experts have the weight $1 / n$; or each gate
+    has experts of its own, drawn once. Nothing is learned.
+
+    Args:
+        num_nonzeros: How many experts to draw, $k$.
+        fixed: Whether the experts are drawn once, from `seed`. Without a seed one is
+            drawn, and saved with the gate.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`),
+            of which only the number of examples matters.
+        training: Whether to draw, and to add the penalty to the loss.
+
+    Returns:
+        The mean of the experts drawn.
+
+    Example:
+        >>> gate = RandomGate(num_nonzeros=2, fixed=True, seed=0)
+        >>> mixed = gate([keras.ops.ones((1, 3))] * 4)
+        >>> sorted(keras.ops.convert_to_numpy(gate.expert_weights()).tolist())
+        [0.0, 0.0, 0.5, 0.5]
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figure 5; Wang et al., "AdaMix:
+        Mixture-of-Adaptations for Parameter-efficient Model Tuning" (EMNLP 2022),
+        Sections 3.1 and 3.3.
+    """
+
+    routing_ranks = (1, 2)
+
+    def __init__(self, num_nonzeros=1, fixed=False, **kwargs):
+        super().__init__(**kwargs)
+        check_count("num_nonzeros", num_nonzeros)
+        self.num_nonzeros = num_nonzeros
+        self.fixed = fixed
+        # Only one that draws at each call can draw from those that are left.
+        self.drops_logits = not fixed
+        if fixed and self.seed is None:
+            self.seed = random.randrange(2**31)
+        if not fixed and self.generator is None:
+            self.generator = keras.random.SeedGenerator(self.seed)
+
+    def build_logits(self):
+        """Draw the experts of fixed gates, which are constants."""
+        n, k = self.num_experts, self.num_nonzeros
+        if k > n:
+            raise ValueError(
+                f"`num_nonzeros` must not exceed the {n} experts. "
+                f"Received: num_nonzeros={k}."
+            )
+        if self.fixed:
+            # Raw numbers of a bit generator: NumPy promises that they never change.
+            draws = np.random.PCG64(self.seed).random_raw((*self.gate_shape, n))
+            ranks = draws.argsort(axis=-1).argsort(axis=-1)
+            self._chosen = (ranks < k).astype("float32") / k
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """Equal weights for those drawn."""
+        batch = (ops.shape(routing_inputs)[0],) if self.per_example else ()
+        shape = (*batch, *self.gate_shape, self.num_experts)
+        if self.fixed:
+            return ops.convert_to_tensor(self._chosen) * ops.ones(shape, "float32"), {}
+        if not training:
+            return ops.ones(shape, "float32") / self.num_experts, {}
+        draws = keras.random.uniform(shape, seed=self.generator, dtype="float32")
+        kept = keep_top_k(self.drop_experts(draws, training), self.num_nonzeros)
+        return softmax(ops.where(kept > -float("inf"), 0.0, kept)), {}
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "num_nonzeros": self.num_nonzeros,
+            "fixed": self.fixed,
+        }

@@ -1,0 +1,211 @@
+"""The REINFORCE gate."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logits import Logits
+from dselectk_keras.ops import gumbel_noise
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class ReinforceGate(Gate):
+    r"""One expert, drawn from the gate's distribution and learned by its reward.
+
+    $$
+    L = - w_p \log p_a(x) \, \mathrm{sg}(r - b(x)) \; - \; w_e H(p(x))
+    \; + \; w_b \, \mathrm{Huber}(b(x), r), \qquad a \sim p(x) = \mathrm{softmax}(W x)
+    $$
+
+    The reward $r$ is minus the example's task loss, and the baseline $b$ a small
+    network that learns to predict it. At inference the gate takes the most probable
+    expert. The reward is known to the model only: train the gate in a
+    `MultitaskModel`, which `build_multitask_model` makes, or a `RoutedModel`. In
+    another model nothing would teach it.
+
+    Args:
+        policy_weight: $w_p$.
+        entropy_weight: $w_e$, of the bonus for undecided distributions.
+        baseline_weight: $w_b$.
+        baseline_units: Width of the baseline's hidden layer; `None` is an eighth of
+            the features. A static gate's baseline is one number.
+        kernel_initializer: For the kernel, or the static logits. `None` is uniform
+            in ±0.05.
+        use_bias: Whether per-example logits have a bias.
+        normalize: Whether to layer-normalize the routing inputs and each expert's
+            part of the kernel.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        training: Whether to draw the expert.
+
+    Returns:
+        The chosen expert's output.
+
+    Example:
+        >>> gate = ReinforceGate(seed=0)
+        >>> chosen = gate([keras.ops.ones((1, 2)), 3 * keras.ops.ones((1, 2))])
+        >>> sorted(keras.ops.convert_to_numpy(gate.expert_weights()).tolist())
+        [0.0, 1.0]
+
+    Reference:
+        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 4;
+        Clark et al., "Unified Scaling Laws for Routed Language Models" (ICML 2022).
+    """
+
+    draws = True
+    drops_logits = True
+
+    def __init__(
+        self,
+        policy_weight=0.01,
+        entropy_weight=5e-4,
+        baseline_weight=0.01,
+        baseline_units=None,
+        kernel_initializer=None,
+        use_bias=False,
+        normalize=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.policy_weight = policy_weight
+        self.entropy_weight = entropy_weight
+        self.baseline_weight = baseline_weight
+        self.baseline_units = baseline_units
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.use_bias = use_bias
+        self.normalize = normalize
+        self._memory = _Memory()
+
+    def build_logits(self):
+        """Create the logits and the baseline."""
+        self._logits = Logits(
+            self,
+            "gate",
+            (*self.gate_shape, self.num_experts),
+            self.kernel_initializer or "random_uniform",
+            self.use_bias,
+            self.normalize,
+        )
+
+        def variable(name, shape, initializer="zeros"):
+            return self.add_weight(
+                name=f"baseline_{name}",
+                shape=shape,
+                initializer=initializer,
+                dtype="float32",
+                autocast=False,
+            )
+
+        self._baseline = [variable("bias", self.gate_shape or (1,))]
+        if self.per_example:
+            units = self.baseline_units or max(1, self.routing_dim // 8)
+            self._baseline += [
+                variable("kernel_0", (self.routing_dim, units), "glorot_uniform"),
+                variable("bias_0", (units,)),
+                variable("kernel_1", (units, self.num_gates or 1), "glorot_uniform"),
+            ]
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """The one expert drawn, or the most probable one."""
+        logits = self.drop_experts(self._logits(routing_inputs), training)
+        if not training:
+            self.forget()
+            return self._one_hot(logits), {}
+        noise = gumbel_noise(ops.shape(logits), self.generator)
+        chosen = self._one_hot(logits + noise)
+        # The loss is not known before the model's: `policy_loss` takes these up.
+        self._memory.drawn = (logits, chosen, routing_inputs)
+        return chosen, {}
+
+    def policy_loss(self, losses, sample_weight=None):
+        """What the last training call adds to the loss, now that it is known.
+
+        Args:
+            losses: Each example's task loss, `(batch,)`, or `(batch, num_gates)`:
+                minus the rewards.
+            sample_weight: Weights of the examples, of the same shape.
+
+        Returns:
+            A scalar; 0.0 if there was no training call.
+        """
+        if self._memory.drawn is None:
+            return 0.0
+        logits, chosen, routing_inputs = self._memory.drawn
+        self.forget()
+        losses = ops.stop_gradient(ops.cast(losses, "float32"))
+        weight = (
+            ops.ones_like(losses)
+            if sample_weight is None
+            else ops.cast(sample_weight, "float32")
+        )
+        if self.num_gates is None:
+            losses, weight = losses[:, None], weight[:, None]
+            logits, chosen = ops.expand_dims(logits, -2), ops.expand_dims(chosen, -2)
+        if not self.per_example:
+            # One draw for the whole batch: its reward is the batch's.
+            count = ops.sum(weight, axis=0, keepdims=True)
+            losses = ops.sum(losses * weight, axis=0, keepdims=True)
+            losses = losses / ops.maximum(count, 1e-7)
+            weight = ops.cast(count > 0, "float32")
+            logits, chosen = logits[None], chosen[None]
+        log_p = ops.log_softmax(logits, axis=-1)
+        p = ops.exp(log_p)
+        log_p = ops.where(p > 0, log_p, 0.0)
+        entropy = -ops.sum(p * log_p, axis=-1)
+        reward, baseline = -losses, self._predict_reward(routing_inputs)
+        advantage = ops.stop_gradient(reward - baseline)
+        terms = (
+            -self.policy_weight * ops.sum(chosen * log_p, axis=-1) * advantage
+            - self.entropy_weight * entropy
+            + self.baseline_weight * _huber(baseline - reward)
+        )
+        means = ops.sum(terms * weight, axis=0)
+        return ops.sum(means / ops.maximum(ops.sum(weight, axis=0), 1e-7))
+
+    def forget(self):
+        """Drop what the last training call drew, which gets no reward then."""
+        self._memory.drawn = None
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "policy_weight": self.policy_weight,
+            "entropy_weight": self.entropy_weight,
+            "baseline_weight": self.baseline_weight,
+            "baseline_units": self.baseline_units,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "use_bias": self.use_bias,
+            "normalize": self.normalize,
+        }
+
+    def _one_hot(self, logits):
+        return ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
+
+    def _predict_reward(self, routing_inputs):
+        """The baseline, `(batch, gates)` or, for a static gate, `(1, gates)`."""
+        bias, *layers = self._baseline
+        if not layers:
+            return bias[None]
+        kernel_0, bias_0, kernel_1 = layers
+        x = ops.stop_gradient(ops.cast(routing_inputs, "float32"))
+        hidden = ops.matmul(x, kernel_0) + bias_0
+        if len(x.shape) == 3:
+            return ops.einsum("bgu,ug->bg", hidden, kernel_1) + bias
+        return ops.matmul(hidden, kernel_1) + bias
+
+
+class _Memory:
+    """What the last training call drew; not tracked, since it is no state."""
+
+    drawn: Any = None
+
+
+def _huber(error):
+    size = ops.absolute(error)
+    return ops.where(size <= 1.0, 0.5 * ops.square(error), size - 0.5)

@@ -1,0 +1,114 @@
+"""The straight-through Gumbel gate."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.gates._temperature import track_temperature
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logits import Logits
+from dselectk_keras.ops import gumbel_noise, tempered_softmax
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class STGumbelGate(Gate):
+    r"""One expert, drawn by Gumbel noise, with the gradient of its relaxation.
+
+    $$
+    g_i(x) = \begin{cases} 1 - \mathrm{sg}(p_i) + p_i & i = \arg\max_j p_j \\
+    0 & \text{otherwise} \end{cases}, \qquad
+    p = \mathrm{softmax}\Bigl(\frac{W x + \varepsilon}{\tau}\Bigr)
+    $$
+
+    in training, where $\varepsilon$ is Gumbel noise and sg stops the gradient: the
+    weight is exactly 1, and its gradient that of $p_i$. At inference there is no
+    noise, and the expert with the largest logit has the weight 1. A static gate has
+    parameters in place of $W x$, and one draw for the whole batch.
+
+    Args:
+        temperature: $\tau$: a number, or a schedule of training calls. SMEAR's
+            release has 10 exp(-1e-6 t), down to 0.5:
+            `Ramp(10.0, 0.5, end=2_995_732)`.
+        kernel_initializer: For the kernel, or the static logits. `None` is uniform
+            in ±0.05.
+        use_bias: Whether per-example logits have a bias.
+        normalize: Whether to layer-normalize the routing inputs and each expert's
+            part of the kernel, as SMEAR's router does.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        training: Whether to draw the expert, and to add the penalty to the loss.
+
+    Returns:
+        The chosen expert's output.
+
+    Example:
+        >>> gate = STGumbelGate(kernel_initializer="zeros", seed=0)
+        >>> mixed = gate([keras.ops.ones((1, 1)), 3 * keras.ops.ones((1, 1))])
+        >>> keras.ops.convert_to_numpy(mixed).tolist()
+        [[1.0]]
+
+    Reference:
+        Jang et al., "Categorical Reparameterization with Gumbel-Softmax" (ICLR 2017),
+        Equations 1 and 2 and Section 2.2; Muqeeth et al., "Soft Merging of Experts
+        with Adaptive Routing", Section 4.
+    """
+
+    draws = True
+    drops_logits = True
+
+    def __init__(
+        self,
+        temperature=1.0,
+        kernel_initializer=None,
+        use_bias=False,
+        normalize=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self._temperature = track_temperature(self, temperature)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.use_bias = use_bias
+        self.normalize = normalize
+
+    @property
+    def temperature(self):
+        """The temperature of the relaxation: a number or a schedule."""
+        return self._temperature.value
+
+    def build_logits(self):
+        """Create the logits."""
+        self._logits = Logits(
+            self,
+            "gate",
+            (*self.gate_shape, self.num_experts),
+            self.kernel_initializer or "random_uniform",
+            self.use_bias,
+            self.normalize,
+        )
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """A one for the chosen expert, in training with a gradient."""
+        logits = self.drop_experts(self._logits(routing_inputs), training)
+        if training:
+            logits = logits + gumbel_noise(ops.shape(logits), self.generator)
+        chosen = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
+        chosen = ops.cast(chosen, "float32")
+        if not training:
+            return chosen, {}
+        p = tempered_softmax(logits, self._temperature())
+        # In this order: 1 + p - p may round to a neighbour of 1.
+        return chosen * (1.0 + (p - ops.stop_gradient(p))), {}
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "temperature": self._temperature.serialize(),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "use_bias": self.use_bias,
+            "normalize": self.normalize,
+        }

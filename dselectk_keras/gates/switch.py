@@ -1,0 +1,87 @@
+"""The switch gate."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logits import Logits
+from dselectk_keras.ops import softmax
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class SwitchGate(Gate):
+    r"""One expert, scaled by the probability that the gate gives it.
+
+    $$
+    g_i(x) = \begin{cases} p_i(x) & i = \arg\max_j p_j(x) \\ 0 & \text{otherwise}
+    \end{cases}, \qquad p(x) = \mathrm{softmax}(W x)
+    $$
+
+    A static gate has parameters in place of $W x$. The weights sum to the largest
+    probability, not to one: through it the gradient reaches all logits. Of equal
+    logits the first wins.
+
+    Args:
+        kernel_initializer: For the kernel, or the static logits. `None` is uniform
+            in ±0.05.
+        use_bias: Whether per-example logits have a bias.
+        normalize: Whether to layer-normalize the routing inputs and each expert's
+            part of the kernel, as SMEAR's router does.
+        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
+            `Gate`), and the arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        training: Whether to add the penalty to the loss.
+
+    Returns:
+        The chosen expert's output, scaled.
+
+    Example:
+        >>> gate = SwitchGate(kernel_initializer="zeros")
+        >>> mixed = gate([keras.ops.ones((1, 1)), 3 * keras.ops.ones((1, 1))])
+        >>> keras.ops.convert_to_numpy(mixed).tolist()
+        [[0.5]]
+
+    Reference:
+        Fedus et al., "Switch Transformers: Scaling to Trillion Parameter Models with
+        Simple and Efficient Sparsity" (JMLR 2022), Equations 1 and 2.
+    """
+
+    drops_logits = True
+
+    def __init__(
+        self, kernel_initializer=None, use_bias=False, normalize=False, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.use_bias = use_bias
+        self.normalize = normalize
+
+    def build_logits(self):
+        """Create the logits."""
+        self._logits = Logits(
+            self,
+            "gate",
+            (*self.gate_shape, self.num_experts),
+            self.kernel_initializer or "random_uniform",
+            self.use_bias,
+            self.normalize,
+        )
+
+    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+        """The largest probability, and zeros."""
+        logits = self.drop_experts(self._logits(routing_inputs), training)
+        chosen = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
+        return ops.cast(chosen, "float32") * softmax(logits), {}
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "use_bias": self.use_bias,
+            "normalize": self.normalize,
+        }

@@ -1,0 +1,83 @@
+"""Hashing of integers."""
+
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def hash_integers(ids, num_buckets, salt=0):
+    r"""A bucket for each row of integers: the same everywhere, and at any time.
+
+    $$
+    h(x) = \Bigl(\bigoplus_{j, b} T_{j, b}\bigl[\mathrm{byte}_b(x_j)\bigr]\Bigr)
+    \bmod n
+    $$
+
+    Tabulation hashing: each byte $b$ of each column $j$ picks an entry from a table
+    of random numbers of its own, and the entries are combined by exclusive or. The
+    tables follow from the salt alone. No arithmetic overflows, so that backends and
+    devices agree.
+
+    Args:
+        ids: Tensor of integers `(..., columns)`. The columns are hashed together.
+            64-bit integers that fit in 32 bits have the hash of these; JAX cuts all
+            to 32 bits, unless told otherwise.
+        num_buckets: The number of buckets, $n$.
+        salt: A non-negative integer, or a list of `s` of them for `s` hashes at once;
+            `ids` then have an axis of length `s` or 1 before the last.
+
+    Returns:
+        An int32 tensor `(...)` with values from 0 to n - 1.
+
+    Example:
+        >>> np.asarray(hash_integers([[3], [6], [10], [12]], num_buckets=8)).tolist()
+        [7, 4, 2, 3]
+
+    Reference:
+        Pătraşcu and Thorup, "The Power of Simple Tabulation Hashing" (Journal of the
+        ACM, 2012), Section 1.
+    """
+    x = ops.convert_to_tensor(ids)
+    wide = keras.backend.standardize_dtype(x.dtype) in {"int64", "uint64"}
+    x = ops.cast(x, "int64" if wide else "int32")
+    words = [x]
+    if wide:
+        # 0 for whatever fits in 32 bits: its upper half repeats the sign.
+        sign = -ops.bitwise_and(ops.right_shift(x, 31), 1)
+        words.append(ops.bitwise_xor(ops.right_shift(x, 32), sign))
+    bytes_ = [
+        ops.bitwise_and(ops.right_shift(word, shift), 255)
+        for word in words
+        for shift in (0, 8, 16, 24)
+    ]
+    entries = ops.cast(ops.concatenate(bytes_, axis=-1), "int32")
+
+    several = isinstance(salt, (list, tuple))
+    tables = _tables(tuple(salt) if several else (salt,), x.shape[-1])
+    tables = tables[:, : len(bytes_)]
+    starts = 256 * np.arange(tables.size // 256, dtype="int32")
+    starts = starts.reshape(len(tables), -1) if several else starts
+    found = ops.take(
+        ops.convert_to_tensor(tables.reshape(-1)),
+        entries + ops.convert_to_tensor(starts),
+    )
+    while found.shape[-1] > 1:
+        half, odd = divmod(found.shape[-1], 2)
+        folded = ops.bitwise_xor(found[..., :half], found[..., half : 2 * half])
+        rest = [found[..., -1:]] if odd else []
+        found = ops.concatenate([folded, *rest], axis=-1)
+    return ops.mod(ops.squeeze(found, -1), num_buckets)
+
+
+@functools.lru_cache(maxsize=32)
+def _tables(salts, columns):
+    """Random 31-bit numbers `(salts, bytes, columns, 256)`, the low bytes first."""
+    # Raw numbers of a bit generator: NumPy promises that they never change.
+    size = (columns, 8, 256)
+    draws = [np.random.PCG64(salt).random_raw(size) >> 33 for salt in salts]
+    tables = np.stack(draws).astype("int32").transpose(0, 2, 1, 3)
+    # An upper half of 0 is that of a 32-bit integer, and adds nothing.
+    tables[:, 4:] ^= tables[:, 4:, :, :1]
+    return tables

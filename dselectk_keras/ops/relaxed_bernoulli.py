@@ -1,0 +1,42 @@
+"""Relaxed draws of binary variables."""
+
+import keras
+from keras import ops
+
+from dselectk_keras.ops.gumbel_noise import SMALLEST
+from dselectk_keras.ops.tempered_softmax import COLDEST
+
+
+def relaxed_bernoulli(logits, temperature, seed):
+    r"""Draws between 0 and 1 that become Bernoulli draws as the temperature falls.
+
+    $$
+    U = \mathrm{sigmoid}\Bigl(\frac{z + \log u - \log(1 - u)}{\tau}\Bigr), \qquad
+    u \sim \mathrm{Uniform}(0, 1)
+    $$
+
+    $U > 1/2$ with probability $\mathrm{sigmoid}(z)$, at any temperature. The
+    gradient with respect to $z$ is that of the draw at fixed $u$.
+
+    Args:
+        logits: Tensor of logits $z$, of any shape.
+        temperature: $\tau$: a positive number or a scalar tensor.
+        seed: A `keras.random.SeedGenerator`, or an integer for the same draws at
+            every call.
+
+    Returns:
+        A float32 tensor of the shape of `logits`.
+
+    Example:
+        >>> np.asarray(relaxed_bernoulli([-99.0, 99.0], 1.0, seed=0)).tolist()
+        [0.0, 1.0]
+
+    Reference:
+        Maddison et al., "The Concrete Distribution" (ICLR 2017), Appendix B; Jang et
+        al., "Categorical Reparameterization with Gumbel-Softmax" (ICLR 2017).
+    """
+    logits = ops.cast(logits, "float32")
+    u = keras.random.uniform(ops.shape(logits), seed=seed, dtype="float32")
+    u = ops.clip(u, SMALLEST, 1.0 - SMALLEST)
+    temperature = ops.maximum(ops.cast(temperature, "float32"), COLDEST)
+    return ops.sigmoid((logits + ops.log(u) - ops.log(1.0 - u)) / temperature)

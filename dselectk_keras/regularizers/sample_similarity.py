@@ -1,0 +1,83 @@
+"""Sample similarity regularizer."""
+
+import keras
+from keras import ops
+
+from dselectk_keras.ops import squared_distances
+from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class SampleSimilarityRegularizer(ScheduledRegularizer):
+    r"""Sends examples that are alike to the same expert, and others to others.
+
+    $$
+    L_s = \frac{w}{N^2 - N} \sum_{x \ne x'} \bigl(\beta_s S(x, x') - \beta_d D(x, x')
+    \bigr)
+    $$
+
+    $$
+    S(x, x') = \frac{1}{M} \sum_e p(e|x) \, p(e|x') \, \lVert x - x' \rVert^2, \qquad
+    D(x, x') = \frac{1}{M^2 - M} \sum_{e \ne e'} p(e|x) \, p(e'|x') \,
+    \lVert x - x' \rVert^2
+    $$
+
+    for the $N$ examples of a batch and $M$ experts. Both sums over experts come
+    from $P P^\top$ and the row sums of $P$, so that nothing larger than $N^2$ is
+    formed. The distances are between the gate's routing inputs and are constants:
+    no gradient moves the inputs. With several gates the terms are summed.
+
+    Args:
+        beta_s: Weight of the pairs at the same expert, $\beta_s$.
+        beta_d: Weight of the pairs at different experts, $\beta_d$.
+        weight: $w$, a factor for both: a number, a schedule, or a callable of the
+            number of calls.
+
+    Call arguments:
+        inputs: A pair: the weights `(batch, n)` or `(batch, g, n)`, and what the
+            gate looks at, `(batch, features)`.
+
+    Returns:
+        A float32 scalar.
+
+    Example:
+        >>> regularizer = SampleSimilarityRegularizer(beta_s=1.0, beta_d=1.0)
+        >>> x = [[0.0], [1.0]]
+        >>> float(regularizer(([[1.0, 0.0], [0.0, 1.0]], x)))
+        -0.5
+        >>> float(regularizer(([[1.0, 0.0], [1.0, 0.0]], x)))
+        0.5
+
+    Reference:
+        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
+        Experts", Equations 8 to 10.
+    """
+
+    sees_inputs = True
+
+    def __init__(self, beta_s, beta_d, weight=1.0):
+        super().__init__(weight)
+        self.beta_s = beta_s
+        self.beta_d = beta_d
+
+    def term(self, inputs):
+        """The mean over the pairs of examples."""
+        weights, x = inputs
+        weights = ops.cast(weights, "float32")
+        if len(weights.shape) == 2:
+            weights = ops.expand_dims(weights, 1)
+        n = weights.shape[-1]
+        by_gate = ops.transpose(weights, (1, 0, 2))
+        same = ops.matmul(by_gate, ops.transpose(by_gate, (0, 2, 1)))
+        total = ops.sum(by_gate, axis=-1)
+        different = total[:, :, None] * total[:, None, :] - same
+        pairs = self.beta_s / n * same
+        if n > 1:
+            pairs = pairs - self.beta_d / (n * n - n) * different
+        batch = ops.cast(ops.shape(weights)[0], "float32")
+        distances = ops.stop_gradient(squared_distances(x))
+        return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "beta_s": self.beta_s, "beta_d": self.beta_d}

@@ -1,0 +1,264 @@
+"""The attentive gate compares the inputs with what the experts make of them."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import (
+    AttentiveGate,
+    DenseExperts,
+    Experts,
+    GateRecorder,
+    MMoE,
+    MoE,
+    SampleSimilarityRegularizer,
+)
+
+N, BATCH, DIM, HIDDEN, UNITS = 3, 4, 5, 6, 2
+X = numbers((BATCH, DIM))
+H = numbers((BATCH, N, HIDDEN), seed=1)
+EXPERTS = numbers((BATCH, N, 2), seed=2)
+EAGERLY = keras.backend.backend() == "tensorflow"
+
+
+def built(num_gates=None, hidden=(HIDDEN,), **settings):
+    gate = AttentiveGate(UNITS, num_gates=num_gates, **settings)
+    gate.build(((None, N), ((None, DIM), (None, N, *hidden))))
+    return gate
+
+
+def attention(x, hidden, query, key):
+    """softmax(Q K' / sqrt(h)), one example at a time."""
+    rows = []
+    for example, outputs in zip(x, hidden, strict=True):
+        logits = (example @ query) @ (outputs @ key).T / np.sqrt(query.shape[1])
+        powers = np.exp(logits - logits.max())
+        rows.append(powers / powers.sum())
+    return np.stack(rows)
+
+
+def test_weights_by_hand():
+    gate = AttentiveGate(4)
+    gate.build(((None, 2), ((None, 1), (None, 2, 1))))
+    gate.set_weights([np.ones((1, 4)), np.ones((1, 1, 4))])
+    # Q K' = 4 x h, over sqrt(4): the logits are 0 and 2 x log 3 / 2.
+    hidden = np.array([[[0.0], [np.log(3.0) / 2]]] * 2, "float32")
+    weights = numpy(gate.expert_weights(([[1.0], [-1.0]], hidden)))
+    np.testing.assert_allclose(weights, [[0.25, 0.75], [0.75, 0.25]], rtol=1e-5)
+
+
+def test_equals_attention_with_the_same_kernels():
+    gate = built()
+    query, key = (numbers(w.shape, seed=i) for i, w in enumerate(gate.weights))
+    gate.set_weights([query, key])
+    expected = attention(X, H, query, key[0])
+    np.testing.assert_allclose(numpy(gate.expert_weights((X, H))), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        numpy(gate((EXPERTS, (X, H)))),
+        np.einsum("bn,bnh->bh", expected, EXPERTS),
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("own_inputs", [False, True])
+def test_several_gates_are_the_gates_side_by_side(own_inputs):
+    gate = built(num_gates=2)
+    query, key = (numbers(w.shape, seed=i) for i, w in enumerate(gate.weights))
+    gate.set_weights([query, key])
+    x = numbers((BATCH, 2, DIM)) if own_inputs else X
+    weights = numpy(gate.expert_weights((x, H)))
+    assert weights.shape == (BATCH, 2, N)
+    single = built()
+    for g in range(2):
+        single.set_weights([query.reshape(DIM, 2, UNITS)[:, g], key[[g]]])
+        own = x[:, g] if own_inputs else x
+        expected = numpy(single.expert_weights((own, H)))
+        np.testing.assert_allclose(weights[:, g], expected, rtol=1e-4)
+
+
+def test_hidden_outputs_of_any_rank_are_flattened():
+    gate, flat = built(hidden=(3, 2)), built()
+    flat.set_weights(gate.get_weights())
+    np.testing.assert_array_equal(
+        numpy(gate.expert_weights((X, H.reshape(BATCH, N, 3, 2)))),
+        numpy(flat.expert_weights((X, H))),
+    )
+
+
+def test_a_batch_of_one_keeps_its_axis():
+    gate = built()
+    weights = numpy(gate.expert_weights((X[:1], H[:1])))
+    np.testing.assert_allclose(
+        weights, numpy(gate.expert_weights((X, H)))[:1], rtol=1e-5
+    )
+    assert gate((EXPERTS[:1], (X[:1], H[:1]))).shape == (1, 2)
+
+
+def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
+    moe = MoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
+    moe(X)
+    # With the mixture out of the way: the weights alone, as they depend on all.
+    x = keras.Variable(X)
+    gate, bank = moe.gate, moe.experts
+    variables = [*gate.trainable_variables, *bank.trainable_variables[:2], x]
+    _, gradients = value_and_gradients(
+        lambda: [ops.sum(moe.expert_weights(ops.convert_to_tensor(x)) ** 2)], variables
+    )
+    assert len(gradients) == 5
+    for found in gradients:
+        assert np.isfinite(found).all()
+        assert found.any()
+    by_kernel = gradients[2]
+    assert by_kernel.any(axis=(1, 2)).all()
+
+
+def test_moe_hands_over_inputs_and_hidden_outputs():
+    moe = MoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
+    moe(X)
+    kernel, bias = (numpy(w) for w in moe.experts.weights[:2])
+    hidden = np.tanh(np.einsum("bd,ndh->bnh", X, kernel) + bias)
+    query, key = map(numpy, moe.gate.weights)
+    expected = attention(X, hidden, query, key[0])
+    np.testing.assert_allclose(numpy(moe.expert_weights(X)), expected, rtol=1e-4)
+    mixed = np.einsum("bn,bnh->bh", expected, numpy(moe.experts(X)))
+    np.testing.assert_allclose(numpy(moe(X)), mixed, rtol=1e-4, atol=1e-6)
+
+
+def test_the_hidden_layer_of_copies_may_be_a_convolution():
+    template = keras.Sequential(
+        [layers.Conv1D(3, 2, name="seen"), layers.Flatten(), layers.Dense(2)]
+    )
+    bank = Experts(template, N, hidden_layer="seen")
+    moe = MoE(bank, AttentiveGate(UNITS), True, routing=layers.Flatten())
+    x = numbers((BATCH, 5, 1))
+    assert moe(x).shape == (BATCH, 2)
+    # Four places of three channels.
+    assert moe.gate.hidden_dim == 12
+    hidden = np.stack([numpy(expert.layers[0](x)) for expert in bank.experts], axis=1)
+    query, key = map(numpy, moe.gate.weights)
+    expected = attention(x[..., 0], hidden.reshape(BATCH, N, 12), query, key[0])
+    np.testing.assert_allclose(numpy(moe.expert_weights(x)), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
+def test_half_precision_weighs_in_full(dtype):
+    gate = built(dtype=dtype)
+    half = [ops.cast(value, gate.compute_dtype) for value in (EXPERTS, X, H)]
+    mixed = gate((half[0], tuple(half[1:])))
+    assert keras.backend.standardize_dtype(mixed.dtype) == gate.compute_dtype
+    weights = gate.expert_weights(tuple(half[1:]))
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+    full = built()
+    full.set_weights(gate.get_weights())
+    expected = numpy(
+        full.expert_weights(tuple(ops.cast(value, "float32") for value in half[1:]))
+    )
+    np.testing.assert_allclose(numpy(weights), expected, rtol=1e-5)
+
+
+def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
+    regularizer = SampleSimilarityRegularizer(1.0, 1.0)
+    gate = built(weights_regularizer=regularizer)
+    gate((EXPERTS, (X, H)), training=True)
+    expected = regularizer.value((numpy(gate.expert_weights((X, H))), X))
+    np.testing.assert_allclose(numpy(gate.losses[0]), numpy(expected), rtol=1e-5)
+
+
+def multitask(with_routing):
+    """A model with an `MMoE` and a `MoE`, attentive both."""
+    inputs = keras.Input((DIM,))
+
+    def routing():
+        return layers.Dense(4, "tanh") if with_routing else None
+
+    tasks = MMoE(
+        DenseExperts(N, [HIDDEN, 2], "tanh"),
+        AttentiveGate(UNITS),
+        ["a", "b"],
+        per_example=True,
+        routing=routing(),
+        stacked=True,
+    )
+    one = MoE(
+        Experts(
+            keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)]),
+            N,
+            hidden_layer=0,
+        ),
+        AttentiveGate(UNITS, expert_dropout=0.2, seed=1),
+        per_example=True,
+        routing=routing(),
+    )
+    outputs = [layers.Flatten()(tasks(inputs)), one(inputs)]
+    return keras.Model(inputs, layers.Concatenate()(outputs))
+
+
+@pytest.mark.parametrize("with_routing", [False, True])
+def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
+    model = multitask(with_routing)
+    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    before = [numpy(w) for w in model.trainable_variables]
+    recorder = GateRecorder(every=1, unit="epochs", probe=X)
+    model.fit(X, numbers((BATCH, 6)), verbose=0, callbacks=[recorder])
+    for old, variable in zip(before, model.trainable_variables, strict=True):
+        assert (numpy(variable) != old).any(), variable.path
+    mmoe, moe = (layer for layer in model.layers if hasattr(layer, "gate"))
+    for layer, gates in ((mmoe, 2), (moe, 1)):
+        recorded = recorder.history[layer.name]["weights"]
+        assert recorded.shape == (2, gates, N)
+        shown = numpy(layer.expert_weights(X)).mean(axis=0).reshape(gates, N)
+        np.testing.assert_allclose(recorded[-1], shown, rtol=1e-4)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(loaded(X)), numpy(model(X)))
+    again = loaded.get_layer(moe.name).gate
+    assert again.get_config() == moe.gate.get_config()
+
+
+def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
+    experts, x = keras.Input((N, 2)), keras.Input((DIM,))
+    hidden = keras.Input((N, HIDDEN))
+    gate = AttentiveGate(UNITS)
+    model = keras.Model([experts, x, hidden], gate((experts, (x, hidden))))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    inputs = [EXPERTS, X, H]
+    np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
+
+
+# Calls that cannot be right.
+
+
+def test_a_bank_without_hidden_outputs_is_refused():
+    for bank in (DenseExperts(N, [2]), Experts(layers.Dense(2), N)):
+        with pytest.raises(ValueError, match=r"a bank without hidden outputs"):
+            MoE(bank, AttentiveGate(UNITS), per_example=True)
+
+
+def test_a_static_mixture_is_refused():
+    for make in (MoE, lambda *args: MMoE(*args, 2)):
+        with pytest.raises(ValueError, match=r"needs per_example=True, .*=False and"):
+            make(DenseExperts(N, [4, 2]), AttentiveGate(UNITS))
+    with pytest.raises(ValueError, match=r"is per-example\. Received: no routing"):
+        AttentiveGate(UNITS)(EXPERTS)
+
+
+@pytest.mark.parametrize("shape", [(BATCH, HIDDEN), (BATCH, N + 1, HIDDEN)])
+def test_hidden_outputs_have_one_for_each_expert(shape):
+    with pytest.raises(ValueError, match=r"must have the shape \(batch, 3, \.\.\.\)"):
+        AttentiveGate(UNITS)((EXPERTS, (X, numbers(shape))))
+
+
+def test_routing_inputs_without_hidden_outputs_are_refused():
+    with pytest.raises(ValueError, match=r"called on \(experts, \(routing_inputs, hid"):
+        AttentiveGate(UNITS)((EXPERTS, X))
+    with pytest.raises(ValueError, match=r"looks at a pair, \(routing_inputs, hidden"):
+        built().expert_weights(X)
+
+
+def test_units_count():
+    with pytest.raises(ValueError, match="`units` must be a positive integer"):
+        AttentiveGate(0)

@@ -1,0 +1,168 @@
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import GumbelSoftmaxGate, Ramp, SparsityRegularizer
+from dselectk_keras.ops import relaxed_bernoulli
+
+N, SEED = 4, 3
+SHARES = np.array([0.1, 0.2, 0.3, 0.4], "float32")
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-np.asarray(z, "float64")))
+
+
+def built(alpha=None, z=None, *, routing=None, **settings):
+    gate = GumbelSoftmaxGate(seed=SEED, **settings)
+    gate.build(((None, N), (None, routing)) if routing else (None, N))
+    if alpha is not None:
+        gate.set_weights([np.asarray(alpha, "float32"), np.asarray(z, "float32")])
+    return gate
+
+
+def test_inference_by_hand():
+    gate = built(np.log(SHARES), [1.0, -1.0, 0.0, 0.1])
+    # An expert is open where psi exceeds one half.
+    np.testing.assert_allclose(
+        numpy(gate.expert_weights()), [0.1, 0, 0, 0.4], rtol=1e-5
+    )
+
+
+def test_a_softmax_logit_of_zero_is_no_closed_expert():
+    gate = built([0.0, -1.0, 0.0, 1.0], np.ones(N))
+    assert (numpy(gate.expert_weights()) > 0).all()
+
+
+@pytest.mark.parametrize("temperature", [2.0, 0.3])
+def test_training_multiplies_by_relaxed_draws(temperature):
+    z = numbers((50, N))
+    alpha = np.tile(np.log(SHARES), (50, 1))
+    gate = built(alpha, z, num_gates=50, temperature=temperature)
+    draws = relaxed_bernoulli(z, temperature, keras.random.SeedGenerator(SEED))
+    found = numpy(gate.route(training=True))
+    np.testing.assert_allclose(found, SHARES * numpy(draws), rtol=1e-5)
+
+
+def test_cold_draws_open_with_the_probability_psi():
+    z = np.tile([-2.0, -0.5, 0.5, 2.0], (5000, 1))
+    gate = built(np.zeros((5000, N)), z, num_gates=5000, temperature=1e-16)
+    found = numpy(gate.route(training=True))
+    assert set(np.unique(found)) == {0.0, 0.25}
+    np.testing.assert_allclose((found > 0).mean(axis=0), sigmoid(z[0]), atol=0.03)
+
+
+def test_the_gradient_reaches_z_through_the_draws():
+    z, tau = numbers((50, N)), 0.5
+    gate = built(np.tile(np.log(SHARES), (50, 1)), z, num_gates=50, temperature=tau)
+    draws = numpy(relaxed_bernoulli(z, tau, keras.random.SeedGenerator(SEED)))
+    _, (_, found) = value_and_gradients(
+        lambda: [ops.sum(gate.route(training=True))],
+        gate.trainable_variables,
+        [v for v in gate.variables if not v.trainable],
+    )
+    wanted = SHARES * draws * (1 - draws) / tau
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("routing", [None, 2])
+@pytest.mark.parametrize("num_gates", [None, 3])
+def test_the_penalty_by_hand(reduction, routing, num_gates):
+    gate = built(
+        routing=routing, num_gates=num_gates, sparsity_reg=0.5, reduction=reduction
+    )
+    x = numbers((6, 2))
+    inputs = numbers((6, N, 1))
+    gate((inputs, x) if routing else inputs, training=True)
+    *_, kernel, bias = [None, *gate.get_weights()] if routing else [None, None, None]
+    z = x @ kernel + bias if routing else gate.get_weights()[1]
+    wanted = 0.5 * np.log(sigmoid(z)).sum()
+    if routing and reduction == "mean":
+        wanted /= 6
+    (found,) = gate.losses
+    np.testing.assert_allclose(numpy(found), wanted, rtol=1e-5)
+
+
+def test_the_default_is_the_mean_over_the_batch():
+    assert GumbelSoftmaxGate().reduction == "mean"
+
+
+def test_the_penalty_is_finite_where_psi_is_not():
+    gate = built(np.zeros(N), [-200.0, 200.0, 0.0, -1000.0], sparsity_reg=1.0)
+    gate.route(training=True)
+    wanted = -200 + 0 - np.log(2) - 1000
+    np.testing.assert_allclose(numpy(gate.losses[0]), wanted, rtol=1e-6)
+
+
+def test_descent_on_the_penalty_closes_experts():
+    gate = built(np.zeros(N), np.zeros(N), sparsity_reg=1.0)
+
+    def penalty():
+        gate.route(training=True)
+        return [gate.losses[0]]
+
+    state = [v for v in gate.variables if not v.trainable]
+    _, (of_alpha, of_z) = value_and_gradients(penalty, gate.trainable_variables, state)
+    # The derivative of log sigmoid at 0 is 1/2: descent lowers z.
+    np.testing.assert_allclose(of_z, 0.5, rtol=1e-6)
+    np.testing.assert_array_equal(of_alpha, 0)
+
+
+def test_expected_nonzeros():
+    z = numbers((3, N))
+    gate = built(np.zeros((3, N)), z, num_gates=3)
+    np.testing.assert_allclose(
+        numpy(gate.expected_nonzeros()), sigmoid(z).sum(axis=-1), rtol=1e-5
+    )
+    assert built(routing=5).expected_nonzeros(numbers((7, 5))).shape == (7,)
+    with pytest.raises(ValueError, match="built per-example"):
+        built(routing=5).expected_nonzeros()
+
+
+@pytest.mark.parametrize("routing", [None, 5])
+def test_experts_start_open(routing):
+    gate = built(routing=routing, num_gates=40)
+    x = [0.3 * numbers((20, 5))] if routing else []
+    psi = sigmoid(numpy(gate._z(*x)))
+    assert 0.45 < psi.min() < 0.55
+    assert 0.85 < psi.max() < 0.91
+    assert (numpy(gate.expert_weights(*x)) > 0).mean() > 0.95
+
+
+def test_a_given_initializer_holds_for_kernel_and_bias():
+    gate = built(routing=5, z_initializer="ones")
+    for weight in gate.get_weights()[1:]:
+        np.testing.assert_array_equal(weight, 1)
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+def test_half_precision_draws_the_same(policy):
+    outputs = []
+    for dtype in (policy, "float32"):
+        gate = built(np.zeros(N), np.linspace(-20, 20, N), dtype=dtype, sparsity_reg=1)
+        outputs.append([numpy(gate.route(training=True)), numpy(gate.losses[0])])
+    np.testing.assert_array_equal(outputs[0][0], outputs[1][0])
+    np.testing.assert_array_equal(outputs[0][1], outputs[1][1])
+
+
+def test_the_weight_follows_its_schedule():
+    gate = built(sparsity_reg=Ramp(1.0, 4.0, end=2), z_initializer="zeros")
+    found = []
+    for _ in range(3):
+        gate.route(training=True)
+        found.append(float(numpy(gate.losses[0])) / (N * np.log(0.5)))
+        gate._clear_losses()
+    np.testing.assert_allclose(found, [2, 4, 4], rtol=1e-5)
+
+
+def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match='`reduction` must be "sum" or "mean"'):
+        GumbelSoftmaxGate(reduction="max")
+    with pytest.raises(ValueError, match="must be positive and finite"):
+        GumbelSoftmaxGate(temperature=0.0)
+    assert isinstance(
+        GumbelSoftmaxGate(sparsity_reg=1).sparsity_reg, SparsityRegularizer
+    )

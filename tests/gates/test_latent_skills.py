@@ -1,0 +1,189 @@
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import LatentSkillsGate
+from dselectk_keras.ops import relaxed_bernoulli
+
+N, SEED, TASKS = 4, 3, 5
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-np.asarray(z, "float64")))
+
+
+def built(z=None, *, routing=None, **settings):
+    """A gate, with the logits `z` if they are given."""
+    if routing:
+        settings["num_tasks"] = TASKS
+    gate = LatentSkillsGate(seed=SEED, **settings)
+    gate.build(((None, N), routing) if routing else (None, N))
+    if z is not None:
+        gate.set_weights([np.asarray(z, "float32") / gate.learning_rate_ratio])
+    return gate
+
+
+def state(gate):
+    return [v for v in gate.variables if not v.trainable]
+
+
+def test_inference_by_hand():
+    # Skills of 1/2, 3/4, 3/4 and 0 sum to 2.
+    gate = built([0.0, np.log(3), np.log(3), -200.0])
+    found = numpy(gate.expert_weights())
+    np.testing.assert_allclose(found, [0.25, 0.375, 0.375, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [2.0, 0.3])
+def test_training_draws_relaxed_skills(temperature):
+    z = numbers((50, N))
+    gate = built(z, num_gates=50, temperature=temperature)
+    generator = keras.random.SeedGenerator(SEED)
+    skills = numpy(relaxed_bernoulli(z, temperature, generator))
+    found = numpy(gate.route(training=True))
+    np.testing.assert_allclose(found, skills / skills.sum(-1, keepdims=True), rtol=1e-4)
+
+
+def test_the_gradient_by_hand():
+    z = numbers((N,))
+    gate, upstream = built(z), numbers((N,), seed=1)
+    _, (found,) = value_and_gradients(
+        lambda: [ops.sum(gate.route() * ops.convert_to_tensor(upstream))],
+        gate.trainable_variables,
+    )
+    s = sigmoid(z)
+    g = s / s.sum()
+    wanted = (upstream - (g * upstream).sum()) / s.sum() * s * (1 - s)
+    # By z, not by the variable, which is z over the ratio.
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def one_step(optimizer, ratio):
+    """How far one training step moves the logits z."""
+    initializer = keras.initializers.RandomUniform(-1, 1, seed=0)
+    gate = built(learning_rate_ratio=ratio, logits_initializer=initializer)
+    before = ratio * gate.get_weights()[0]
+    upstream = ops.convert_to_tensor(numbers((N,), seed=1))
+    _, gradients = value_and_gradients(
+        lambda: [ops.sum(gate.route(training=True) * upstream)],
+        gate.trainable_variables,
+        state(gate),
+    )
+    optimizer.build(gate.trainable_variables)
+    optimizer.apply([ops.convert_to_tensor(g) for g in gradients])
+    return before, ratio * gate.get_weights()[0] - before
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_an_optimizer_moves_the_logits_ratio_times_as_far(name):
+    optimizers = (getattr(keras.optimizers, name)(1e-3) for _ in range(2))
+    plain_z, plain = one_step(next(optimizers), 1.0)
+    fast_z, fast = one_step(next(optimizers), 10.0)
+    np.testing.assert_allclose(fast_z, plain_z, rtol=1e-5)
+    np.testing.assert_allclose(fast, 10 * plain, rtol=1e-2)
+    assert (abs(plain) > 1e-6).all()
+
+
+def test_the_logits_start_small():
+    gate = built(num_gates=100)
+    z = 10 * gate.get_weights()[0]
+    assert 0.9e-3 < z.max() < 1e-3
+    assert -1e-3 < z.min() < -0.9e-3
+    np.testing.assert_allclose(numpy(gate.expert_weights()), 1 / N, atol=1e-3)
+
+
+def test_an_example_has_its_tasks_skills():
+    z = numbers((TASKS, N))
+    static = numpy(built(z, num_gates=TASKS).expert_weights())
+    tasks = np.array([4, 0, 4, 2], "int32")
+    for routing, ids in [((None,), tasks), ((None, 1), tasks[:, None])]:
+        found = numpy(built(z, routing=routing).expert_weights(ids))
+        np.testing.assert_allclose(found, static[tasks], rtol=1e-6)
+
+
+def test_one_draw_serves_all_examples_of_a_call():
+    gate = built(numbers((TASKS, N)), routing=(None,))
+    ids = np.array([1, 1, 3, 1, 3], "int32")
+    first, second = (numpy(gate.route(ids, training=True)) for _ in range(2))
+    np.testing.assert_array_equal(first[[0, 0, 2]], first[[1, 3, 4]])
+    assert not np.allclose(first[0], first[2])
+    assert not np.allclose(first, second)
+
+
+def test_several_gates_have_a_matrix_each():
+    z = numbers((TASKS, 3, N))
+    ids = np.array([4, 0], "int32")
+    shared = numpy(built(z, routing=(None,), num_gates=3).expert_weights(ids))
+    own = built(z, routing=(None, 3, 1), num_gates=3)
+    each = np.array([[4, 0, 1], [0, 3, 2]], "int32")
+    found = numpy(own.expert_weights(each[..., None]))
+    for i in range(3):
+        one = built(z[:, i], routing=(None,))
+        wanted = numpy(one.expert_weights(ids))
+        np.testing.assert_allclose(shared[:, i], wanted, rtol=1e-6)
+        wanted = numpy(one.expert_weights(each[:, i]))
+        np.testing.assert_allclose(found[:, i], wanted, rtol=1e-6)
+
+
+def test_the_gradient_reaches_the_rows_looked_up_only():
+    gate = built(routing=(None,))
+    ids = ops.convert_to_tensor(np.array([1, 3, 1], "int32"))
+    upstream = ops.convert_to_tensor(numbers((3, N)))
+    _, (found,) = value_and_gradients(
+        lambda: [ops.sum(gate.route(ids, training=True) * upstream)],
+        gate.trainable_variables,
+        state(gate),
+    )
+    np.testing.assert_array_equal((found != 0).any(axis=-1), [0, 1, 0, 1, 0])
+
+
+def test_no_skill_at_all_gives_no_nan():
+    gate = built(np.full(N, -200.0), temperature=1e-16)
+    np.testing.assert_array_equal(numpy(gate.route(training=True)), 0)
+
+
+def test_a_batch_of_one():
+    gate = built(routing=(None,))
+    inputs = (numbers((1, N, 2)), np.array([2], "int32"))
+    assert gate(inputs, training=True).shape == (1, 2)
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+def test_half_precision_draws_the_same(policy):
+    z = numbers((N,), scale=1e-3)
+    outputs = [
+        numpy(built(z, dtype=dtype).route(training=True))
+        for dtype in (policy, "float32")
+    ]
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_a_task_out_of_range_is_refused():
+    gate = built(routing=(None,))
+    with pytest.raises(ValueError, match=r"task must be one of 0 to 4.*from 0 to 5"):
+        gate.expert_weights(np.array([0, 5], "int32"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_tasks": 0}, "`num_tasks` must be a positive integer"),
+        ({"temperature": 0}, "`temperature` must be positive and finite"),
+        ({"learning_rate_ratio": 0}, "`learning_rate_ratio` must be positive"),
+        ({"learning_rate_ratio": -10.0}, "`learning_rate_ratio` must be positive"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        LatentSkillsGate(**settings)
+
+
+def test_the_tasks_are_those_of_a_per_example_gate():
+    with pytest.raises(ValueError, match="num_tasks=None and routing inputs"):
+        LatentSkillsGate().build(((None, N), (None,)))
+    with pytest.raises(ValueError, match="num_tasks=3 and no routing inputs"):
+        LatentSkillsGate(num_tasks=3).build((None, N))
+    with pytest.raises(ValueError, match=r"one task for each example.*7 columns"):
+        LatentSkillsGate(num_tasks=3).build(((None, N), (None, 7)))

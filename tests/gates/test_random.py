@@ -1,0 +1,143 @@
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+
+from dselectk_keras import RandomGate
+
+N = 5
+
+
+def built(num_nonzeros=2, *, routing=None, **settings):
+    gate = RandomGate(num_nonzeros, **settings)
+    gate.build(((None, N), routing) if routing else (None, N))
+    return gate
+
+
+def check_draws(weights, k):
+    """Equal weights on k experts, and each expert as often as any other."""
+    assert set(np.unique(weights).round(6)) == {0.0, round(1 / k, 6)}
+    np.testing.assert_array_equal((weights > 0).sum(axis=-1), k)
+    np.testing.assert_allclose((weights > 0).mean(axis=0), k / N, atol=0.05)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_training_draws_k_experts_for_each_gate(k):
+    gate = built(k, num_gates=2000, seed=0)
+    first, second = (numpy(gate.route(training=True)) for _ in range(2))
+    check_draws(first, k)
+    check_draws(second, k)
+    assert (first != second).any(axis=-1).mean() > 0.5
+
+
+@pytest.mark.parametrize("routing", [(None, 3), (None,)])
+def test_training_draws_for_each_example(routing):
+    gate = built(routing=routing, seed=0)
+    x = numbers((2000, *routing[1:]))
+    check_draws(numpy(gate.route(x, training=True)), 2)
+
+
+def test_pairs_of_experts_are_drawn_without_preference():
+    gate = built(2, num_gates=5000, seed=0)
+    chosen = numpy(gate.route(training=True)) > 0
+    pairs, counts = np.unique(chosen, axis=0, return_counts=True)
+    assert len(pairs) == 10
+    # 500 of each, with a standard deviation of 21.
+    assert abs(counts - 500).max() < 90
+
+
+@pytest.mark.parametrize("routing", [None, (None, 3)])
+def test_inference_averages_all(routing):
+    gate = built(routing=routing)
+    x = [numbers((7, 3))] if routing else []
+    np.testing.assert_allclose(numpy(gate.expert_weights(*x)), 1 / N, rtol=1e-6)
+
+
+def test_a_seed_gives_the_same_draws():
+    outputs = [
+        numpy(built(num_gates=50, seed=seed).route(training=True)) for seed in (3, 3, 4)
+    ]
+    np.testing.assert_array_equal(outputs[0], outputs[1])
+    assert (outputs[0] != outputs[2]).any()
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_fixed_gates_keep_their_experts(k):
+    gate = built(k, fixed=True, num_gates=2000, seed=0)
+    weights = numpy(gate.expert_weights())
+    check_draws(weights, k)
+    np.testing.assert_array_equal(numpy(gate.route(training=True)), weights)
+
+
+def test_fixed_experts_never_change():
+    # Models that are saved depend on them.
+    gate = built(2, fixed=True, num_gates=4, seed=1)
+    chosen = [row.nonzero()[0].tolist() for row in numpy(gate.expert_weights())]
+    assert chosen == GOLDEN
+
+
+GOLDEN = [[2, 4], [2, 4], [2, 4], [1, 3]]
+
+
+def test_fixed_experts_are_the_same_for_all_examples():
+    gate = built(fixed=True, seed=1, routing=(None, 3), num_gates=4)
+    found = numpy(gate.expert_weights(numbers((6, 3))))
+    static = numpy(built(fixed=True, seed=1, num_gates=4).expert_weights())
+    np.testing.assert_array_equal(found, np.tile(static, (6, 1, 1)))
+
+
+def test_a_fixed_gate_without_a_seed_draws_one_and_keeps_it():
+    gates = [RandomGate(fixed=True, num_gates=50) for _ in range(2)]
+    assert gates[0].seed != gates[1].seed
+    config = gates[0].get_config()
+    assert config["seed"] == gates[0].seed
+    again = RandomGate.from_config(config)
+    for gate in (gates[0], again):
+        gate.build((None, N))
+    np.testing.assert_array_equal(
+        numpy(gates[0].expert_weights()), numpy(again.expert_weights())
+    )
+    keras.utils.set_random_seed(5)
+    first = RandomGate(fixed=True).seed
+    keras.utils.set_random_seed(5)
+    assert RandomGate(fixed=True).seed == first
+
+
+def test_dropped_experts_are_not_drawn():
+    gate = built(1, num_gates=2000, expert_dropout=0.5, seed=0)
+    check_draws(numpy(gate.route(training=True)), 1)
+    # Of two that are drawn from what is left, there may be one only.
+    gate = built(2, num_gates=2000, expert_dropout=0.5, seed=0)
+    counts = (numpy(gate.route(training=True)) > 0).sum(axis=-1)
+    np.testing.assert_allclose((counts == 1).mean(), 5 / 32, atol=0.04)
+
+
+def test_k_may_be_all():
+    gate = built(N)
+    np.testing.assert_allclose(numpy(gate.route(training=True)), 1 / N, rtol=1e-6)
+
+
+def test_a_batch_of_one():
+    gate = built(routing=(None, 3))
+    assert gate((numbers((1, N, 2)), numbers((1, 3))), training=True).shape == (1, 2)
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+def test_half_precision_draws_the_same(policy):
+    outputs = [
+        numpy(built(num_gates=50, seed=0, dtype=dtype).route(training=True))
+        for dtype in (policy, "float32")
+    ]
+    np.testing.assert_array_equal(*outputs)
+
+
+def test_there_is_nothing_to_train():
+    for fixed in (False, True):
+        assert built(fixed=fixed).weights == []
+
+
+def test_more_nonzeros_than_experts_are_refused():
+    with pytest.raises(ValueError, match=r"must not exceed the 5 experts.*nonzeros=6"):
+        built(6)
+    with pytest.raises(ValueError, match="`num_nonzeros` must be a positive integer"):
+        RandomGate(0)

@@ -1,0 +1,313 @@
+"""A gate that draws one expert, and learns by its reward, told later."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import ReinforceGate
+
+N, BATCH, DIM = 3, 8, 16
+X = numbers((BATCH, DIM))
+# The mixture of these is the weights.
+EXPERTS = np.tile(np.eye(N, dtype="float32"), (BATCH, 1, 1))
+LOSSES = np.abs(numbers((BATCH,), seed=2, scale=2.0))
+
+
+def built(*, per_example=True, dim=DIM, **settings):
+    gate = ReinforceGate(**{"seed": 0, **settings})
+    gate.build(((None, N), (None, dim)) if per_example else (None, N))
+    for i, weight in enumerate(gate.weights):
+        weight.assign(numbers(weight.shape, seed=i, scale=0.5))
+    return gate
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def by_name(gate):
+    return {w.name.removeprefix("baseline_"): numpy(w) for w in gate.weights}
+
+
+def trained_on(gate, losses=LOSSES, x=X, sample_weight=None):
+    """The policy loss, what was drawn, and gradients of all the gate's weights."""
+
+    experts = EXPERTS[: len(losses)]
+
+    def compute():
+        chosen = gate(experts if x is None else (experts, x), training=True)
+        return [gate.policy_loss(losses, sample_weight), chosen]
+
+    (loss, chosen), gradients = value_and_gradients(
+        compute, gate.trainable_variables, state=[gate.generator.state]
+    )
+    names = [w.name.removeprefix("baseline_") for w in gate.trainable_variables]
+    return loss, chosen, dict(zip(names, gradients, strict=True))
+
+
+def test_loss_and_gradients_by_hand():
+    gate = built(policy_weight=0.7, entropy_weight=0.2, baseline_weight=0.4)
+    w = by_name(gate)
+    assert w["kernel_0"].shape == (DIM, DIM // 8)
+    loss, chosen, found = trained_on(gate)
+    p = softmax(X @ w["gate_kernel"])
+    hidden = X @ w["kernel_0"] + w["bias_0"]
+    error = (hidden @ w["kernel_1"] + w["bias"])[:, 0] + LOSSES
+    assert (np.abs(error) > 1).any()
+    assert (np.abs(error) < 1).any()
+    entropy = -(p * np.log(p)).sum(axis=1)
+    huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
+    log_p = np.log((p * chosen).sum(axis=1))
+    expected = (0.7 * log_p * error - 0.2 * entropy + 0.4 * huber).mean()
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    # The reward less the baseline is -error, and a constant for the policy.
+    by_logits = 0.7 * error[:, None] * (chosen - p)
+    by_logits += 0.2 * p * (np.log(p) + entropy[:, None])
+    by_baseline = 0.4 * np.clip(error, -1, 1)[:, None]
+    by_hidden = by_baseline @ w["kernel_1"].T
+    for name, expected in {
+        "gate_kernel": X.T @ by_logits,
+        "bias": by_baseline.sum(axis=0),
+        "kernel_1": hidden.T @ by_baseline,
+        "bias_0": by_hidden.sum(axis=0),
+        "kernel_0": X.T @ by_hidden,
+    }.items():
+        np.testing.assert_allclose(
+            found.pop(name), expected / BATCH, rtol=1e-3, atol=1e-5, err_msg=name
+        )
+    assert not found
+
+
+def test_a_good_draw_becomes_likelier_and_a_bad_one_less():
+    gate = built(entropy_weight=0.0, use_bias=True)
+    gate.set_weights([0 * numpy(w) for w in gate.weights])
+    for losses, sign in ((-np.ones(1), 1), (np.ones(1), -1)):
+        _, chosen, found = trained_on(gate, losses, X[:1])
+        # Descent moves the logits against the gradient.
+        step = -found["gate_bias"] * sign
+        assert (step[chosen[0] == 1] > 0).all()
+        assert (step[chosen[0] == 0] < 0).all()
+
+
+def test_the_bonus_raises_the_entropy():
+    gate = built(policy_weight=0.0, entropy_weight=1.0)
+
+    def entropy():
+        p = softmax(X @ by_name(gate)["gate_kernel"])
+        return -(p * np.log(p)).sum(axis=1).mean()
+
+    before = entropy()
+    _, _, found = trained_on(gate)
+    kernel = gate.trainable_variables[0]
+    kernel.assign(numpy(kernel) - 0.1 * found["gate_kernel"])
+    assert entropy() > before + 0.01
+
+
+def test_the_baseline_learns_from_its_own_term_only():
+    gate = built(baseline_weight=0.0)
+    _, _, found = trained_on(gate)
+    assert found.pop("gate_kernel").any()
+    assert len(found) == 4
+    assert not any(gradient.any() for gradient in found.values())
+    gate = built(policy_weight=0.0, entropy_weight=0.0)
+    _, _, found = trained_on(gate)
+    assert not found.pop("gate_kernel").any()
+    assert all(gradient.any() for gradient in found.values())
+
+
+@pytest.mark.parametrize("learns", ["policy", "entropy", "baseline"])
+def test_only_the_policy_reaches_the_routing_inputs(learns):
+    weights = {f"{name}_weight": 0.0 for name in ("policy", "entropy", "baseline")}
+    gate = built(**{**weights, f"{learns}_weight": 1.0})
+    x = keras.Variable(X)
+
+    def compute():
+        gate((EXPERTS, ops.convert_to_tensor(x)), training=True)
+        return [gate.policy_loss(LOSSES)]
+
+    _, (by_x,) = value_and_gradients(compute, [x], state=[gate.generator.state])
+    assert by_x.any() == (learns != "baseline")
+
+
+def test_the_losses_are_constants():
+    gate = built()
+    losses = keras.Variable(LOSSES)
+
+    def compute():
+        gate((EXPERTS, X), training=True)
+        return [gate.policy_loss(ops.convert_to_tensor(losses))]
+
+    _, (found,) = value_and_gradients(compute, [losses], state=[gate.generator.state])
+    assert not found.any()
+
+
+# Drawing.
+
+
+@pytest.mark.parametrize("num_gates", [None, 2])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_one_expert_is_drawn_in_training_and_the_likeliest_at_inference(
+    per_example, num_gates
+):
+    gate = built(per_example=per_example, num_gates=num_gates)
+    inputs = (EXPERTS, X) if per_example else EXPERTS
+    drawn, taken = (numpy(gate(inputs, training=mode)) for mode in (True, False))
+    shape = (BATCH, N) if num_gates is None else (BATCH, num_gates, N)
+    for weights in (drawn, taken):
+        assert weights.shape == shape
+        assert set(np.unique(weights)) == {0.0, 1.0}
+        np.testing.assert_array_equal(weights.sum(axis=-1), 1)
+    kernel = by_name(gate)["gate_kernel" if per_example else "gate_logits"]
+    logits = X @ kernel if per_example else np.tile(kernel.ravel(), (BATCH, 1))
+    np.testing.assert_array_equal(
+        taken.argmax(axis=-1), logits.reshape(shape).argmax(axis=-1)
+    )
+
+
+LOGITS = np.log(np.array([0.6, 0.3, 0.1], "float32"))
+
+
+@pytest.mark.parametrize("kind", ["examples", "gates"])
+def test_draws_follow_the_softmax(kind):
+    count = 4000
+    if kind == "examples":
+        gate = built(dim=1)
+        gate.trainable_variables[0].assign(LOGITS[None])
+        inputs = [np.ones((count, 1), "float32")]
+    else:
+        gate = built(per_example=False, num_gates=count)
+        gate.trainable_variables[0].assign(np.tile(LOGITS, (count, 1)))
+        inputs = []
+    drawn = gate.route(*inputs, training=True)
+    # Three standard deviations are below 0.025.
+    np.testing.assert_allclose(numpy(drawn).mean(axis=0), np.exp(LOGITS), atol=0.025)
+    again = numpy(gate.route(*inputs, training=True))
+    assert (again != numpy(drawn)).any()
+
+
+def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
+    gate = built(dim=1, expert_dropout=0.6)
+    gate.trainable_variables[0].assign([[50.0, 0.0, 0.0]])
+    x = np.ones((200, 1), "float32")
+
+    def compute():
+        drawn = gate.route(x, training=True)
+        return [gate.policy_loss(np.ones(200, "float32")), drawn]
+
+    (loss, drawn), gradients = value_and_gradients(
+        compute, gate.trainable_variables, state=[gate.generator.state]
+    )
+    assert np.isfinite(loss)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    # Another is drawn where the first is dropped, unless all would be.
+    np.testing.assert_allclose(1 - drawn[:, 0].mean(), 0.6 - 0.6**3, atol=0.1)
+
+
+# Several gates, static gates, weights.
+
+
+@pytest.mark.parametrize("own_inputs", [False, True])
+def test_several_gates_learn_each_from_its_own_losses(own_inputs):
+    gate = built(num_gates=2, policy_weight=1.0, baseline_weight=0.5, baseline_units=3)
+    losses = np.abs(numbers((BATCH, 2), seed=4))
+    x = numbers((BATCH, 2, DIM)) if own_inputs else X
+    loss, chosen, _ = trained_on(gate, losses, x)
+    w, total = by_name(gate), 0.0
+    for g in range(2):
+        own = x[:, g] if own_inputs else x
+        p = softmax(own @ w["gate_kernel"].reshape(DIM, 2, N)[:, g])
+        hidden = own @ w["kernel_0"] + w["bias_0"]
+        error = hidden @ w["kernel_1"][:, g] + w["bias"][g] + losses[:, g]
+        huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
+        log_p = np.log((p * chosen[:, g]).sum(axis=1))
+        entropy = -(p * np.log(p)).sum(axis=1)
+        total += (log_p * error - 5e-4 * entropy + 0.5 * huber).mean()
+    np.testing.assert_allclose(loss, total, rtol=1e-4)
+
+
+def test_the_gates_do_not_teach_one_another():
+    gate = built(num_gates=2)
+    weight = np.stack([np.zeros(BATCH), np.ones(BATCH)], axis=1)
+    losses = np.abs(numbers((BATCH, 2), seed=4))
+    _, _, found = trained_on(gate, losses, sample_weight=weight)
+    by_gate = found["gate_kernel"].reshape(DIM, 2, N).any(axis=(0, 2))
+    assert by_gate.tolist() == [False, True]
+    assert found["bias"].astype(bool).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("num_gates", [None, 2])
+def test_a_static_gate_is_rewarded_by_the_mean_loss(num_gates):
+    gate = built(per_example=False, num_gates=num_gates, policy_weight=1.0)
+    losses = LOSSES if num_gates is None else np.stack([LOSSES, 2 * LOSSES], axis=1)
+    weight = np.abs(numbers(losses.shape, seed=5))
+    loss, chosen, found = trained_on(gate, losses, None, weight)
+    w = by_name(gate)
+    p = softmax(w["gate_logits"])
+    log_p, entropy = np.log((p * chosen[0]).sum(-1)), -(p * np.log(p)).sum(-1)
+    error = w["bias"] + (losses * weight).sum(axis=0) / weight.sum(axis=0)
+    huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
+    expected = np.sum(log_p * error - 5e-4 * entropy + 0.01 * huber)
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    assert all(gradient.any() for gradient in found.values())
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_examples_without_weight_teach_nothing(per_example):
+    x = X if per_example else None
+    gate = built(per_example=per_example)
+    loss, _, found = trained_on(gate, x=x, sample_weight=np.zeros(BATCH))
+    assert loss == 0
+    assert not any(gradient.any() for gradient in found.values())
+
+
+def test_a_weight_of_zero_leaves_an_example_out():
+    gate = built(policy_weight=1.0)
+    weight = np.array([1.0] * 5 + [0.0] * 3, "float32")
+    state = numpy(gate.generator.state)
+    found = []
+    for spoiled in (LOSSES, np.where(weight, LOSSES, 1e3)):
+        gate.generator.state.assign(state)
+        found.append(trained_on(gate, spoiled, sample_weight=weight))
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
+
+
+# What is kept between the call and the loss.
+
+
+def test_the_loss_of_a_call_is_given_once():
+    gate = built()
+    assert gate.policy_loss(LOSSES) == 0.0
+    gate((EXPERTS, X), training=True)
+    assert numpy(gate.policy_loss(LOSSES)) != 0.0
+    assert gate.policy_loss(LOSSES) == 0.0
+
+
+@pytest.mark.parametrize("how", ["forget", "inference"])
+def test_what_is_forgotten_gets_no_reward(how):
+    gate = built()
+    gate((EXPERTS, X), training=True)
+    if how == "forget":
+        gate.forget()
+    else:
+        gate((EXPERTS[:2], X[:2]))
+    assert gate.policy_loss(LOSSES[:2]) == 0.0
+
+
+def test_half_precision_learns_in_full():
+    gate = built(dtype="float16")
+    mixed = gate((EXPERTS, X), training=True)
+    assert keras.backend.standardize_dtype(mixed.dtype) == "float16"
+    loss = gate.policy_loss(ops.cast(LOSSES, "float16"))
+    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
+    assert np.isfinite(numpy(loss))
+
+
+def test_the_config_rebuilds_the_gate():
+    gate = ReinforceGate(
+        0.1, 0.2, 0.3, 4, "zeros", use_bias=True, normalize=True, num_gates=2, seed=5
+    )
+    rebuilt = ReinforceGate.from_config(gate.get_config())
+    assert rebuilt.get_config() == gate.get_config()

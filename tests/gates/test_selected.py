@@ -1,0 +1,147 @@
+"""Settled choices: weights on fixed experts, with shares that train."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import DSelectKGate, SoftmaxGate, SoftmaxSelectorGate, TopKGate
+from dselectk_keras.gates import SelectedGate
+
+
+def test_the_shares_go_to_the_choices():
+    gate = SelectedGate([[2, 0], [1, 1]], num_gates=2)
+    gate.build((None, 3))
+    gate.set_weights([np.log([[1.0, 3.0], [1.0, 4.0]])])
+    np.testing.assert_allclose(
+        numpy(gate.expert_weights()), [[0.75, 0, 0.25], [0, 1, 0]], atol=1e-6
+    )
+
+
+def test_a_choice_without_an_expert_loses_its_share():
+    gate = SelectedGate([1, -1])
+    gate.build((None, 2))
+    np.testing.assert_array_equal(numpy(gate.expert_weights()), [0, 0.5])
+    report = gate.report()["selectors"]
+    np.testing.assert_array_equal(numpy(report["reachable"]), [1, 0])
+    np.testing.assert_array_equal(numpy(report["binary"]), [1, 1])
+
+
+def test_the_shares_train():
+    gate = SelectedGate([2, 0])
+    gate.build((None, 3))
+    upstream = np.array([1.0, 0.0, 3.0], "float32")
+    _, (found,) = value_and_gradients(
+        lambda: [ops.sum(gate.expert_weights() * ops.convert_to_tensor(upstream))],
+        gate.trainable_variables,
+    )
+    # d/da of softmax(a) . (3, 1) at equal shares.
+    np.testing.assert_allclose(found, [0.5, -0.5], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("choices", "num_gates", "text"),
+    [
+        ([0, 3], None, "numbers below 3"),
+        ([0, 1], 2, r"must have the shape \(2, 'k'\)"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused(choices, num_gates, text):
+    with pytest.raises(ValueError, match=text):
+        SelectedGate(choices, num_gates=num_gates).build((None, 3))
+
+
+def test_per_example_use_is_refused():
+    with pytest.raises(ValueError, match="the same for all examples"):
+        SelectedGate([0]).build(((None, 3), (None, 2)))
+
+
+def settled(selection, num_experts):
+    """The weights that a selection stands for."""
+    gate = SelectedGate(selection.choices, num_gates=len(selection.choices))
+    gate.build((None, num_experts))
+    gate.set_weights([selection.logits])
+    return numpy(gate.expert_weights())
+
+
+@pytest.mark.parametrize("num_experts", [4, 5])
+@pytest.mark.parametrize("unreachable", [1.0, "assign"])
+def test_dselect_k_says_what_it_has_selected(num_experts, unreachable):
+    gate = DSelectKGate(3, num_gates=6, unreachable=unreachable)
+    gate.build((None, num_experts))
+    z, w = gate.weights
+    z.assign(np.where(numbers(z.shape, seed=1) > 0, 0.7, -0.7))
+    w.assign(numbers(w.shape, seed=2))
+    selection = gate.selection()
+    np.testing.assert_array_equal(selection.distance, 0)
+    np.testing.assert_allclose(
+        settled(selection, num_experts), numpy(gate.expert_weights()), atol=1e-6
+    )
+    np.testing.assert_array_equal(
+        selection.choices >= 0,
+        numpy(gate.report()["selectors"]["reachable"]) > 0.5,
+    )
+
+
+def test_dselect_k_says_how_far_it_is_from_a_decision():
+    gate = DSelectKGate(1)
+    gate.build((None, 4))
+    z, w = gate.weights
+    z.assign([[[0.5, 0.25]]])
+    w.assign([[0.0]])
+    # The smooth step at a quarter: -2/64 + 3/8 + 1/2 = 27/32.
+    np.testing.assert_allclose(gate.selection().distance, [5 / 32], atol=1e-6)
+    assert gate.selection().choices.tolist() == [3]
+
+
+def test_top_k_says_what_it_keeps():
+    gate = TopKGate(2, num_gates=3)
+    gate.build((None, 5))
+    gate.set_weights([numbers((3, 5))])
+    np.testing.assert_allclose(
+        settled(gate.selection(), 5), numpy(gate.expert_weights()), atol=1e-6
+    )
+
+
+def test_softmax_selectors_say_what_they_have_selected():
+    gate = SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
+    gate.build((None, 5))
+    for i, weight in enumerate(gate.weights):
+        weight.assign(numbers(weight.shape, seed=i))
+    selection = gate.selection()
+    np.testing.assert_array_equal(selection.distance, 0)
+    np.testing.assert_allclose(
+        settled(selection, 5), numpy(gate.expert_weights()), atol=1e-6
+    )
+
+
+def test_a_settled_gate_says_its_choices():
+    gate = SelectedGate([[2, 0]], num_gates=1)
+    gate.build((None, 3))
+    gate.weights[0].assign([[1.0, 2.0]])
+    assert gate.selection().choices.tolist() == [[2, 0]]
+    np.testing.assert_array_equal(gate.selection().logits, [[1.0, 2.0]])
+
+
+def test_gates_that_do_not_decide_have_no_selection():
+    gate = SoftmaxGate()
+    gate.build((None, 3))
+    with pytest.raises(ValueError, match="SoftmaxGate does not choose among experts"):
+        gate.selection()
+    gate = TopKGate(2)
+    gate.build(((None, 3), (None, 2)))
+    with pytest.raises(ValueError, match="Only a static gate that is built"):
+        gate.selection()
+
+
+def test_it_reloads(tmp_path):
+    inputs = keras.Input((3, 2))
+    gate = SelectedGate([1, 0], kept=[4, 7, 9], num_before=10)
+    model = keras.Model(inputs, gate(inputs))
+    gate.weights[0].assign([1.0, 0.0])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    x = numbers((2, 3, 2))
+    np.testing.assert_array_equal(numpy(again(x)), numpy(model(x)))
+    assert again.layers[-1].get_config() == gate.get_config()

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import EntropyRegularizer, Ramp, SoftmaxSelectorGate
+
+N = 3
+
+
+def built(beta=None, alpha=None, *, k=2, routing=None, **settings):
+    gate = SoftmaxSelectorGate(k, **settings)
+    gate.build(((None, N), (None, routing)) if routing else (None, N))
+    if beta is not None:
+        alpha = np.reshape(alpha, (*np.shape(alpha), 1))
+        gate.set_weights([np.asarray(beta, "float32"), alpha.astype("float32")])
+    return gate
+
+
+def softmax(logits, axis=-1):
+    powers = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+BETA, ALPHA = np.log([[1.0, 2.0, 1.0], [3.0, 3.0, 2.0]]), np.log([1.0, 3.0])
+
+
+def test_weights_by_hand():
+    gate = built(BETA, ALPHA)
+    wanted = 0.25 * np.array([0.25, 0.5, 0.25]) + 0.75 * np.array([0.375, 0.375, 0.25])
+    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+
+
+def test_the_temperature_divides_the_selectors_logits_alone():
+    gate = built(BETA, ALPHA, temperature=0.5)
+    first = np.array([1, 4, 1]) / 6
+    second = np.array([9, 9, 4]) / 22
+    wanted = 0.25 * first + 0.75 * second
+    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+
+
+def test_a_per_example_gate_by_hand():
+    gate = built(routing=4, num_gates=2)
+    for i, weight in enumerate(gate.weights):
+        weight.assign(numbers(weight.shape, seed=i))
+    z, z_bias, w, w_bias = gate.get_weights()
+    x = numbers((5, 4))
+    beta = (x @ z + z_bias).reshape(5, 2, 2, N)
+    alpha = (x @ w + w_bias).reshape(5, 2, 2, 1)
+    selectors = softmax(beta)
+    wanted = (softmax(alpha, axis=-2) * selectors).sum(axis=-2)
+    np.testing.assert_allclose(numpy(gate.expert_weights(x)), wanted, atol=1e-6)
+    np.testing.assert_allclose(numpy(gate.selector_outputs(x)), selectors, atol=1e-6)
+
+
+@pytest.mark.parametrize("beta", [[[1.0, 2, 3], [2, 1, 0]], [[1, 1, 0], [0, 0, 0]]])
+def test_the_coldest_gate_is_finite_in_value_and_gradient(beta):
+    gate = built(beta, ALPHA, temperature=1e-16)
+    upstream = ops.convert_to_tensor(numbers((N,)))
+    (value,), (of_beta, of_alpha) = value_and_gradients(
+        lambda: [ops.sum(gate.route(training=True) * upstream)],
+        gate.trainable_variables,
+        [v for v in gate.variables if not v.trainable],
+    )
+    assert np.isfinite(value)
+    assert np.isfinite(of_beta).all()
+    assert np.isfinite(of_alpha).all()
+    largest = np.equal(beta, np.max(beta, axis=-1, keepdims=True))
+    shares = largest / largest.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(
+        numpy(gate.selector_outputs()), shares, rtol=1e-6, atol=0
+    )
+    # Experts that no tie leaves open have no gradient at all.
+    tied = largest & (largest.sum(axis=-1, keepdims=True) > 1)
+    np.testing.assert_array_equal(of_beta != 0, tied)
+
+
+def test_annealing_ends_with_k_experts():
+    gate = built(BETA, ALPHA, temperature=Ramp(1.0, 1e-16, end=5))
+    nonzeros, binary = [], []
+    for _ in range(6):
+        nonzeros.append(int((numpy(gate.expert_weights()) > 0).sum()))
+        binary.append(numpy(gate.report()["selectors"]["binary"]).tolist())
+        gate.route(training=True)
+    assert nonzeros[0] == N
+    assert nonzeros[-1] == 2
+    assert binary[0] == [0, 0]
+    # Its two largest logits are equal.
+    assert binary[-1] == [1, 0]
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("routing", [None, 4])
+def test_the_entropy_is_that_of_the_selectors(reduction, routing):
+    gate = built(routing=routing, entropy_reg=0.5, reduction=reduction)
+    for i, weight in enumerate(gate.weights):
+        weight.assign(numbers(weight.shape, seed=i))
+    x = [numbers((5, 4))] if routing else []
+    gate.route(*x, training=True)
+    p = numpy(gate.selector_outputs(*x))
+    wanted = -0.5 * (p * np.log(p + 1e-6)).sum()
+    if routing and reduction == "mean":
+        wanted /= 5
+    (found,) = gate.losses
+    np.testing.assert_allclose(numpy(found), wanted, rtol=1e-4)
+    assert wanted > 0
+
+
+def test_the_default_sums_as_dselect_k_does():
+    assert SoftmaxSelectorGate(2).reduction == "sum"
+
+
+def test_more_selectors_than_experts_share():
+    gate = built(k=5)
+    np.testing.assert_allclose(numpy(gate.expert_weights()).sum(), 1, rtol=1e-6)
+
+
+def test_a_batch_of_one():
+    gate = built(routing=4)
+    assert gate((numbers((1, N, 2)), numbers((1, 4))), training=True).shape == (1, 2)
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+def test_half_precision_does_not_reach_the_temperature(policy):
+    gate = built(BETA, ALPHA, temperature=1e-16, entropy_reg=1.0, dtype=policy)
+    assert numpy(gate.report()["selectors"]["binary"]).tolist() == [1, 0]
+    gate(ops.ones((2, N, 1), policy), training=True)
+    np.testing.assert_allclose(numpy(gate.losses[0]), np.log(2), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_nonzeros": 0}, "`num_nonzeros` must be a positive integer"),
+        ({"temperature": -1.0}, "must be positive and finite"),
+        ({"reduction": "max"}, '`reduction` must be "sum" or "mean"'),
+        (
+            {"entropy_reg": EntropyRegularizer(0.1, target="bits")},
+            "have no bits.*target='bits'",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SoftmaxSelectorGate(**{"num_nonzeros": 2} | settings)

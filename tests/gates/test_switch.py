@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import SwitchGate
+
+P = np.array([0.125, 0.25, 0.625], "float32")
+
+
+def built(logits=None, *, num_experts=3, routing=None, **settings):
+    gate = SwitchGate(**settings)
+    experts = (None, num_experts)
+    gate.build((experts, (None, routing)) if routing else experts)
+    if logits is not None:
+        gate.set_weights([np.asarray(logits, "float32")])
+    return gate
+
+
+def test_weights_by_hand():
+    gate = built(np.log(P))
+    np.testing.assert_allclose(numpy(gate.expert_weights()), [0, 0, 0.625], rtol=1e-6)
+
+
+def test_the_gradient_by_hand_reaches_every_logit():
+    gate = built(np.log(P))
+    _, (found,) = value_and_gradients(
+        lambda: [ops.sum(gate(np.array([[[2.0], [3.0], [4.0]]], "float32")))],
+        gate.trainable_variables,
+    )
+    # The chosen output times p_3 (1[i = 3] - p_i).
+    np.testing.assert_allclose(found, 4 * 0.625 * ([0, 0, 1] - P), rtol=1e-5)
+
+
+def test_of_equal_logits_the_first_wins():
+    gate = built([1.0, 3.0, 3.0])
+    p = 1 / (2 + np.exp(-2))
+    np.testing.assert_allclose(numpy(gate.expert_weights()), [0, p, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("logits", [[-1.0, 0.0, -2.0], [0.0, 0.0, 0.0], [-3, -2, -1]])
+def test_a_logit_of_zero_is_a_logit_as_any_other(logits):
+    weights = numpy(built(logits).expert_weights())
+    shifted = numpy(built(np.add(logits, 5.0)).expert_weights())
+    np.testing.assert_allclose(weights, shifted, rtol=1e-5)
+    assert weights.argmax() == np.argmax(logits)
+
+
+def test_training_is_no_different():
+    gate = built(routing=4)
+    inputs = (numbers((6, 3, 2)), numbers((6, 4)))
+    np.testing.assert_array_equal(
+        numpy(gate(inputs, training=True)), numpy(gate(inputs, training=False))
+    )
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+def test_half_precision_changes_the_mixture_only(policy):
+    gate, full = built(np.log(P), dtype=policy), built(np.log(P))
+    np.testing.assert_array_equal(
+        numpy(gate.expert_weights()), numpy(full.expert_weights())
+    )
+    mixed = gate(ops.ones((1, 3, 2), policy))
+    np.testing.assert_array_equal(numpy(ops.cast(mixed, "float32")), 0.625)
+
+
+def test_one_expert_gets_everything():
+    gate = built(num_experts=1)
+    np.testing.assert_array_equal(numpy(gate.expert_weights()), [1])
+
+
+def test_a_dropped_favourite_leaves_a_softmax_over_the_others():
+    gate = built(np.tile(np.log(P), (200, 1)), num_gates=200, expert_dropout=0.5)
+    found = np.unique(numpy(gate.route(training=True)).max(axis=-1).round(5))
+    # What is left: all or 3 and another, 3 alone, 1 and 2, 2 alone, 1 alone.
+    wanted = [0.625, 0.625 / 0.75, 0.625 / 0.875, 1.0, 0.25 / 0.375]
+    np.testing.assert_allclose(found, sorted(wanted), atol=1e-4)
+
+
+def test_normalized_logits_are_nearly_equal_at_first():
+    gate = built(routing=8, normalize=True, kernel_initializer="glorot_uniform")
+    weights = numpy(gate.expert_weights(100 * numbers((50, 8))))
+    np.testing.assert_allclose(weights.max(axis=-1), 1 / 3, atol=0.03)

@@ -1,0 +1,162 @@
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+
+from dselectk_keras import TagGate
+
+N = 4
+
+
+def built(experts_of_tags=None, routing=(None,), **settings):
+    gate = TagGate(experts_of_tags, **settings)
+    gate.build(((None, N), routing))
+    return gate
+
+
+def tags(*values, dtype="int32"):
+    return np.array(values, dtype)
+
+
+def test_a_tag_has_the_expert_of_its_number():
+    found = numpy(built().expert_weights(tags(2, 0, 3)))
+    np.testing.assert_array_equal(found, np.eye(N)[[2, 0, 3]])
+
+
+def test_a_tag_has_the_experts_it_is_given():
+    gate = built([3, [0, 2], (1, 2, 3), 3])
+    found = numpy(gate.expert_weights(tags(0, 1, 2, 3, 0)))
+    wanted = [
+        [0, 0, 0, 1],
+        [0.5, 0, 0.5, 0],
+        [0, 1 / 3, 1 / 3, 1 / 3],
+        [0, 0, 0, 1],
+        [0, 0, 0, 1],
+    ]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_the_mixture_is_the_mean_of_the_tags_experts():
+    experts = np.array([[[1.0], [2], [4], [8]]] * 2, "float32")
+    mixed = built([1, [0, 3]])((experts, tags(1, 0)))
+    np.testing.assert_array_equal(numpy(mixed), [[4.5], [2.0]])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_any_integer_is_a_tag(dtype):
+    found = numpy(built().expert_weights(tags(3, 1, dtype=dtype)))
+    np.testing.assert_array_equal(found, np.eye(N)[[3, 1]])
+
+
+def test_a_column_of_tags_is_a_vector_of_tags():
+    for routing in [(None,), (None, 1)]:
+        gate = built(routing=routing)
+        for values in (tags(3, 1), tags(3, 1)[:, None]):
+            found = numpy(gate.expert_weights(values))
+            np.testing.assert_array_equal(found, np.eye(N)[[3, 1]])
+
+
+def test_several_gates_share_the_tags_or_have_their_own():
+    shared = numpy(built(num_gates=2).expert_weights(tags(3, 1)))
+    np.testing.assert_array_equal(shared, np.eye(N)[[[3, 3], [1, 1]]])
+    gate = built(num_gates=2, routing=(None, 2, 1))
+    own = numpy(gate.expert_weights(tags([[3], [0]], [[1], [2]])))
+    np.testing.assert_array_equal(own, np.eye(N)[[[3, 0], [1, 2]]])
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 100, -(2**31)])
+def test_a_tag_out_of_range_is_refused(wrong):
+    gate = built([1, 3])
+    with pytest.raises(ValueError, match=f"must be one of 0 to 1.*{wrong}"):
+        gate.expert_weights(tags(0, wrong))
+
+
+def test_a_large_tag_is_not_folded_into_the_range():
+    if keras.backend.backend() == "jax":
+        pytest.skip("JAX cuts integers to 32 bits before the gate sees them.")
+    with pytest.raises(ValueError, match="must be one of 0 to 3"):
+        built().expert_weights(tags(0, 2**32 + 1, dtype="int64"))
+
+
+@pytest.mark.parametrize("num_gates", [None, 3])
+def test_in_compiled_code_a_tag_out_of_range_gives_nan(monkeypatch, num_gates):
+    gate, values = built(num_gates=num_gates), tags(0, -1, 4, 3)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        found = tf.function(gate.expert_weights)(tf.constant(values)).numpy()
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        found = np.asarray(jax.jit(gate.expert_weights)(values))
+    else:
+        # Compiling takes torch too long; the gate is to believe it is compiled.
+        import torch
+
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        found = numpy(gate.expert_weights(values))
+    wrong = np.isnan(found).all(axis=tuple(range(1, found.ndim)))
+    np.testing.assert_array_equal(wrong, [False, True, True, False])
+    assert np.isfinite(found[[0, 3]]).all()
+
+
+def test_the_loss_of_a_wrong_tag_is_nan():
+    inputs = [keras.Input((N, 1)), keras.Input((1,), dtype="int32")]
+    mixed = TagGate()(tuple(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(1)(mixed))
+    compiled = keras.backend.backend() != "torch"
+    model.compile("sgd", "mse", run_eagerly=not compiled)
+    batch = ([numbers((2, N, 1)), tags(0, 4)[:, None]], numbers((2, 1)))
+    if compiled:
+        assert np.isnan(float(model.train_on_batch(*batch)))
+    else:
+        with pytest.raises(ValueError, match="must be one of 0 to 3"):
+            model.train_on_batch(*batch)
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
+def test_half_precision(policy):
+    gate = built([[0, 1, 2]], dtype=policy)
+    found = numpy(gate.expert_weights(tags(0)))
+    np.testing.assert_allclose(found, [[1 / 3] * 3 + [0]], rtol=1e-6)
+    assert gate((numbers((1, N, 2)), tags(0))).shape == (1, 2)
+
+
+def test_there_is_nothing_to_train():
+    assert built().weights == []
+
+
+@pytest.mark.parametrize(
+    "experts_of_tags", [[0, []], [0, [1, 1]], [0.5], ["a"], [True], [[0, 1.5]]]
+)
+def test_tags_have_different_experts_by_number(experts_of_tags):
+    with pytest.raises(ValueError, match="must have for each tag an expert's number"):
+        TagGate(experts_of_tags)
+
+
+def test_there_are_tags():
+    with pytest.raises(ValueError, match="Received: an empty list"):
+        TagGate([])
+
+
+@pytest.mark.parametrize("wrong", [4, -1, [0, 4]])
+def test_experts_out_of_range_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"from 0 to 3, since.*Received for tag 1"):
+        built([0, wrong])
+
+
+def test_a_static_gate_is_refused():
+    with pytest.raises(
+        ValueError, match=r"TagGate looks at tags. Received: no routing"
+    ):
+        TagGate().build((None, N))
+
+
+def test_several_columns_are_refused():
+    with pytest.raises(ValueError, match=r"one tag for each example.*2 columns"):
+        built(routing=(None, 2))
+
+
+def test_features_are_no_tags():
+    with pytest.raises(ValueError, match=r"A tag must be an integer.*dtype float32"):
+        built().expert_weights(numbers((3,)))

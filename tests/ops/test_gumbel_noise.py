@@ -1,0 +1,36 @@
+import keras
+import numpy as np
+import pytest
+from helpers import numpy
+from keras import ops
+
+from dselectk_keras.ops import gumbel_noise
+
+
+def test_mean_and_variance_are_those_of_the_distribution():
+    noise = numpy(gumbel_noise((100_000,), seed=0))
+    np.testing.assert_allclose(noise.mean(), np.euler_gamma, atol=0.02)
+    np.testing.assert_allclose(noise.var(), np.pi**2 / 6, rtol=0.03)
+
+
+def test_the_largest_noisy_logit_is_a_draw_from_the_softmax():
+    p = np.array([0.5, 0.3, 0.2], "float32")
+    noisy = np.log(p) + numpy(gumbel_noise((50_000, 3), seed=1))
+    found = np.bincount(noisy.argmax(axis=-1)) / 50_000
+    np.testing.assert_allclose(found, p, atol=0.01)
+
+
+def test_a_seed_repeats_and_a_generator_does_not():
+    once, twice = (numpy(gumbel_noise((5,), seed=3)) for _ in range(2))
+    np.testing.assert_array_equal(once, twice)
+    generator = keras.random.SeedGenerator(3)
+    once, twice = (numpy(gumbel_noise((5,), generator)) for _ in range(2))
+    assert (once != twice).all()
+
+
+@pytest.mark.parametrize(("u", "wanted"), [(0.0, -2.811), (1.0, 16.636)])
+def test_the_ends_of_the_uniform_numbers_are_finite(monkeypatch, u, wanted):
+    monkeypatch.setattr(
+        keras.random, "uniform", lambda shape, **_: ops.full(shape, u, "float32")
+    )
+    np.testing.assert_allclose(numpy(gumbel_noise((2,), seed=0)), wanted, atol=1e-3)

@@ -1,0 +1,159 @@
+"""Alike examples to the same expert, others to others: Equations 8 to 10."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import gradient, numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import (
+    DenseExperts,
+    MoE,
+    Ramp,
+    SampleSimilarityRegularizer,
+    SoftmaxGate,
+)
+
+N, M, DIM = 6, 3, 4
+X = numbers((N, DIM))
+
+
+def probabilities(*shape, seed=1):
+    powers = np.exp(numbers(shape, seed=seed))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def by_hand(p, x, beta_s, beta_d):
+    """The double sum over examples and over experts, term by term."""
+    batch, experts = p.shape
+    total = 0.0
+    for a in range(batch):
+        for b in range(batch):
+            if a == b:
+                continue
+            distance = float(((x[a].astype("float64") - x[b]) ** 2).sum())
+            same = sum(p[a, e] * p[b, e] for e in range(experts)) / experts
+            different = sum(
+                p[a, e] * p[b, f]
+                for e in range(experts)
+                for f in range(experts)
+                if e != f
+            )
+            if experts > 1:
+                different /= experts**2 - experts
+            total += (beta_s * same - beta_d * different) * distance
+    return total / (batch**2 - batch)
+
+
+@pytest.mark.parametrize("betas", [(1.0, 0.0), (0.0, 1.0), (0.7, 0.3)])
+def test_equals_the_sums_term_by_term(betas):
+    p = probabilities(N, M)
+    found = SampleSimilarityRegularizer(*betas, weight=2.0)((p, X))
+    np.testing.assert_allclose(float(found), 2 * by_hand(p, X, *betas), rtol=1e-5)
+
+
+def test_several_gates_are_summed():
+    p, regularizer = probabilities(N, 2, M), SampleSimilarityRegularizer(0.7, 0.3)
+    expected = sum(by_hand(p[:, g], X, 0.7, 0.3) for g in range(2))
+    np.testing.assert_allclose(float(regularizer((p, X))), expected, rtol=1e-5)
+
+
+def test_gradient_of_the_weights_equals_finite_differences():
+    p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
+    found = gradient(lambda v: regularizer.value((v, X)), p)
+    expected = np.empty_like(p)
+    for place in np.ndindex(N, M):
+        step = np.zeros_like(p, "float64")
+        step[place] = 1e-4
+        ends = [by_hand(p + s * step, X, 0.7, 0.3) for s in (1, -1)]
+        expected[place] = (ends[0] - ends[1]) / 2e-4
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_the_inputs_are_constants():
+    p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
+    by_p, by_x = gradient(lambda v, x: regularizer.value((v, x)), p, X)
+    assert by_p.any()
+    assert not by_x.any()
+
+
+def test_descent_sends_near_examples_to_one_expert_and_far_ones_apart():
+    x = np.array([[0.0], [0.1], [5.0], [5.1]], "float32")
+    logits = np.zeros((4, 2), "float32")
+    logits[0, 0] = 0.1
+    regularizer = SampleSimilarityRegularizer(1.0, 1.0)
+    for _ in range(3):
+        step = gradient(lambda v: regularizer.value((ops.softmax(v), x)), logits)
+        logits = logits - 20 * step
+    assert logits.argmax(axis=1).tolist() == [0, 0, 1, 1]
+
+
+def test_one_expert_has_no_others():
+    p = np.ones((N, 1), "float32")
+    found = SampleSimilarityRegularizer(1.0, 1.0)((p, X))
+    np.testing.assert_allclose(float(found), by_hand(p, X, 1.0, 1.0), rtol=1e-5)
+
+
+def test_a_batch_of_one_has_no_pairs():
+    p, regularizer = probabilities(1, M), SampleSimilarityRegularizer(1.0, 1.0)
+    assert float(regularizer((p, X[:1]))) == 0.0
+    np.testing.assert_array_equal(
+        gradient(lambda v: regularizer.value((v, X[:1])), p), 0.0
+    )
+
+
+def test_half_precision_is_computed_in_full():
+    p, x = probabilities(N, M), 300 * X
+    half = [ops.cast(value, "float16") for value in (p, x)]
+    found = SampleSimilarityRegularizer(0.7, 0.3)(half)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    expected = by_hand(*(numpy(value).astype("float32") for value in half), 0.7, 0.3)
+    np.testing.assert_allclose(float(found), expected, rtol=1e-4)
+
+
+def test_config_round_trip():
+    regularizer = SampleSimilarityRegularizer(0.7, 0.3, weight=Ramp(0.1, 1.0, end=9))
+    config = keras.saving.serialize_keras_object(regularizer)
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == regularizer.get_config()
+    assert (again.beta_s, again.beta_d) == (0.7, 0.3)
+
+
+@pytest.mark.parametrize("num_gates", [None, 2])
+def test_reaches_the_gate_in_training_only(num_gates):
+    gate = SoftmaxGate(
+        num_gates=num_gates, weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3)
+    )
+    experts = numbers((N, M, 2))
+    gate((experts, X))
+    assert gate.losses == []
+
+    def compute():
+        gate((experts, X), training=True)
+        return [gate.losses[0], gate.expert_weights(X)]
+
+    (value, weights), (by_kernel,) = value_and_gradients(
+        compute, gate.trainable_variables
+    )
+    weights = weights.reshape(N, -1, M)
+    expected = sum(by_hand(weights[:, g], X, 0.7, 0.3) for g in range(weights.shape[1]))
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    assert by_kernel.any(axis=0).all()
+
+
+def test_looks_at_what_the_gate_looks_at():
+    moe = MoE(
+        DenseExperts(M, [2]),
+        SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3)),
+        per_example=True,
+    )
+    v = numbers((N, 5), seed=3)
+    moe((X, v), training=True)
+    expected = by_hand(numpy(moe.expert_weights((X, v))), v, 0.7, 0.3)
+    np.testing.assert_allclose(numpy(moe.losses[0]), expected, rtol=1e-4)
+
+
+def test_static_gates_are_refused():
+    gate = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3))
+    with pytest.raises(ValueError, match=r"compares the weights of examples.*Pass"):
+        gate(numbers((N, M, 2)))
