@@ -3,5 +3,7 @@
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.experts.dense import DenseExperts
 from dselectk_keras.experts.experts import Experts
+from dselectk_keras.experts.single_expert import single_expert
+from dselectk_keras.experts.tucker import TuckerExperts
 
-__all__ = ["DenseExperts", "ExpertBank", "Experts"]
+__all__ = ["DenseExperts", "ExpertBank", "Experts", "TuckerExperts", "single_expert"]

@@ -44,6 +44,13 @@ class ExpertBank(keras.Layer, abc.ABC):
             "Take `DenseExperts`, or `Experts` with copies of one layer."
         )
 
+    def check_mergeable(self) -> Any:
+        """Refuse experts that cannot be merged."""
+        raise ValueError(
+            f"The experts of {type(self).__name__} cannot be merged. Take "
+            "`DenseExperts`, or `Experts` with copies of one layer."
+        )
+
     def call_merged(self, inputs, weights, per_example=False, training=None) -> Any:
         r"""Evaluate experts whose parameters are mixtures, each in one pass.
 
@@ -62,9 +69,22 @@ class ExpertBank(keras.Layer, abc.ABC):
         Returns:
             A tensor `(batch, ...)`, or `(batch, g, ...)`.
         """
+        raise NotImplementedError
+
+    def sliced(self, indices) -> Any:
+        """A new bank with some of these experts, and where its weights come from.
+
+        Args:
+            indices: Numbers of the experts to keep.
+
+        Returns:
+            A built bank; and for each of its weights a pair of the variable of this
+            bank that it comes from, and a function that takes it out of an array of
+            that variable's shape.
+        """
         raise ValueError(
-            f"The experts of {type(self).__name__} cannot be merged. Take "
-            "`DenseExperts`, or `Experts` with copies of one layer."
+            f"The experts of {type(self).__name__} cannot be taken apart. Take "
+            "`DenseExperts` or `Experts`."
         )
 
     def resized(self, num_experts, **changes):
@@ -75,11 +95,28 @@ class ExpertBank(keras.Layer, abc.ABC):
             **changes: Other arguments of the bank that are to change.
 
         Returns:
-            An unbuilt bank.
+            An unbuilt bank. It is not frozen, even if this one is.
         """
         config = {**self.get_config(), "num_experts": num_experts, **changes}
         config.pop("name")
+        config.pop("trainable", None)
         return type(self).from_config(config)
+
+
+def built_like(bank, other):
+    """Build a bank for the inputs that another was built for.
+
+    Args:
+        bank: A bank that is not built.
+        other: A bank that is.
+    """
+    config = other.get_build_config()
+    if not other.built or not config:
+        raise ValueError(
+            f"The bank {other.name!r} is not built yet, and has nothing to copy. Call "
+            "the model first."
+        )
+    bank.build_from_config(config)
 
 
 def check_selection(select, num_experts):

@@ -3,21 +3,15 @@
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
-from dselectk_keras.experts.bank import (
-    ExpertBank,
-    check_hidden,
-    check_own_inputs,
-    check_selection,
-)
+from dselectk_keras.experts.bank import built_like, check_selection
+from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.initializers import clone, per_expert
-from dselectk_keras.utils import check_count
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class DenseExperts(ExpertBank):
+class DenseExperts(StackedExperts):
     r"""Dense experts in stacked kernels: all of them in one product a layer.
 
     $$
@@ -70,164 +64,42 @@ class DenseExperts(ExpertBank):
         shared_input=True,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        check_count("num_experts", num_experts)
-        units = [units] if isinstance(units, int) else list(units)
-        if not units:
-            raise ValueError(
-                "`units` must hold the width of one layer or more. Received: units=[]."
-            )
-        for width in units:
-            check_count("units", width)
-        activations = (
-            list(activation)
-            if isinstance(activation, (list, tuple))
-            else [activation] * len(units)
+        super().__init__(
+            num_experts, units, activation, dropout, use_bias, shared_input, **kwargs
         )
-        if len(activations) != len(units):
-            raise ValueError(
-                "`activation` must be one for all layers or a list with one for each. "
-                f"Received: {len(activations)} for {len(units)} layers."
-            )
-        self.num_experts = num_experts
-        self.units = units
-        self.activation = [keras.activations.get(each) for each in activations]
-        self.dropout = dropout
-        self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.shared_input = shared_input
-        self._dropout = keras.layers.Dropout(dropout) if dropout else None
+        self._kernels = []
 
-    def build(self, input_shape):
-        """Create the stacked kernels and biases."""
-        if len(input_shape) < (2 if self.shared_input else 3):
-            raise ValueError(
-                "Dense experts need inputs (batch, ..., features), or (batch, "
-                "num_experts, ..., features) with shared_input=False. "
-                f"Received: {tuple(input_shape)}."
+    def build_kernel(self, layer, fan_in):
+        """Create the stacked kernel of a layer."""
+        self._kernels.append(
+            self.add_weight(
+                name=f"kernel_{layer}",
+                shape=(self.num_experts, fan_in, self.units[layer]),
+                initializer=per_expert(clone(self.kernel_initializer, 1000 * layer)),
             )
-        self._kernels, self._biases = [], []
-        fan_in = input_shape[-1]
-        for layer, units in enumerate(self.units):
-            self._kernels.append(
-                self.add_weight(
-                    name=f"kernel_{layer}",
-                    shape=(self.num_experts, fan_in, units),
-                    initializer=per_expert(
-                        clone(self.kernel_initializer, 1000 * layer)
-                    ),
-                )
-            )
-            if self.use_bias:
-                self._biases.append(
-                    self.add_weight(
-                        name=f"bias_{layer}",
-                        shape=(self.num_experts, units),
-                        initializer="zeros",
-                    )
-                )
-            fan_in = units
-        self.built = True
+        )
 
-    def call(self, inputs, select=None, training=None, return_hidden=False):
-        """Evaluate the experts, all in one product a layer."""
-        selected = check_selection(select, self.num_experts)
-        if return_hidden:
-            check_hidden(self)
-        x = hidden = inputs
-        if not self.shared_input:
-            check_own_inputs(inputs, len(selected))
-        for layer, activation in enumerate(self.activation):
-            hidden = x
-            kernel = self._pick(self._kernels[layer], selected)
-            shared = layer == 0 and self.shared_input
-            x = _shared_product(x, kernel) if shared else _own_product(x, kernel)
-            if self.use_bias:
-                bias = self._pick(self._biases[layer], selected)
-                middle = [1] * (len(x.shape) - 3)
-                x = x + ops.reshape(bias, (len(selected), *middle, -1))
-            x = activation(x)
-            if self._dropout is not None and layer < len(self.units) - 1:
-                x = self._dropout(x, training=training)
-        return (x, hidden) if return_hidden else x
+    def kernel(self, layer, selected=None):
+        """The kernels of a layer (see `StackedExperts`)."""
+        return self.pick(self._kernels[layer], selected)
 
-    @property
-    def has_hidden(self):
-        """Whether the experts have a layer before the last."""
-        return len(self.units) > 1
-
-    def parameters(self):
-        """The kernels and biases, in the order of the layers."""
-        return [
-            ops.convert_to_tensor(variable)
-            for pair in self._variables()
-            for variable in pair
-            if variable is not None
+    def sliced(self, indices):
+        """Some of the experts (see `ExpertBank.sliced`)."""
+        indices = check_selection(indices, self.num_experts)
+        bank = self.resized(len(indices))
+        built_like(bank, self)
+        bank.trainable = self.trainable
+        sources = [
+            (variable, lambda array: array[indices]) for variable in self.weights
         ]
-
-    def call_merged(self, inputs, weights, per_example=False, training=None):
-        """Merge each layer's kernels and biases, and apply them (see `ExpertBank`)."""
-        if not isinstance(weights, (list, tuple)):
-            weights = [weights] * len(self.units)
-        batch, several = "b" * per_example, len(weights[0].shape) > 1 + per_example
-        lead = batch + "g" * several
-        middle = "xyzuvw"[: len(inputs.shape) - 2]
-        x, rows = inputs, "b"
-        for layer, (kernel, bias) in enumerate(self._variables()):
-            share = ops.cast(weights[layer], self.compute_dtype)
-            merged = ops.tensordot(share, ops.convert_to_tensor(kernel), axes=1)
-            out = "bg" if several else "b"
-            x = ops.einsum(
-                f"{rows}{middle}d,{lead}dh->{out}{middle}h",
-                x,
-                merged,
-            )
-            rows = out
-            if bias is not None:
-                offset = ops.matmul(share, ops.convert_to_tensor(bias))
-                axes = [*([] if per_example else [1]), *ops.shape(offset)[:-1]]
-                ones = [1] * len(middle)
-                x = x + ops.reshape(offset, (*axes, *ones, bias.shape[-1]))
-            x = self.activation[layer](x)
-            if self._dropout is not None and layer < len(self.units) - 1:
-                x = self._dropout(x, training=training)
-        return x
-
-    def _variables(self):
-        """The kernel and the bias of each layer; `None` for one that is not there."""
-        biases = self._biases or [None] * len(self.units)
-        return list(zip(self._kernels, biases, strict=True))
+        for weight, (variable, take) in zip(bank.weights, sources, strict=True):
+            weight.assign(take(ops.convert_to_numpy(variable)))
+        return bank, sources
 
     def get_config(self):
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
-            "num_experts": self.num_experts,
-            "units": self.units,
-            "activation": [keras.activations.serialize(a) for a in self.activation],
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "shared_input": self.shared_input,
         }
-
-    def _pick(self, variable, selected):
-        if selected == list(range(self.num_experts)):
-            return ops.convert_to_tensor(variable)
-        return ops.take(variable, np.asarray(selected), axis=0)
-
-
-def _shared_product(x, kernel):
-    """`(b, ..., d)` by `(n, d, h)`, as one matrix product, to `(b, n, ..., h)`."""
-    n, d, h = kernel.shape
-    flat = ops.reshape(ops.transpose(kernel, (1, 0, 2)), (d, n * h))
-    product = ops.matmul(x, flat)
-    middle = list(ops.shape(x)[1:-1])
-    product = ops.reshape(product, (-1, *middle, n, h))
-    return ops.moveaxis(product, -2, 1) if middle else product
-
-
-def _own_product(x, kernel):
-    """`(b, n, ..., d)` by `(n, d, h)` to `(b, n, ..., h)`."""
-    middle = "xyzuvw"[: len(x.shape) - 3]
-    return ops.einsum(f"bn{middle}d,ndh->bn{middle}h", x, kernel)

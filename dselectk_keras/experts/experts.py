@@ -7,6 +7,7 @@ from keras import ops
 
 from dselectk_keras.experts.bank import (
     ExpertBank,
+    built_like,
     check_hidden,
     check_own_inputs,
     check_selection,
@@ -86,11 +87,8 @@ class Experts(ExpertBank):
         for expert in self.experts:
             if not expert.built:
                 expert.build(input_shape)
-        # Functions, not models: their layers are ours already.
         self._with_hidden = [
-            keras.Model(
-                expert.inputs, [expert.output, self._hidden_of(expert).output]
-            ).__call__
+            self._with_hidden_of(expert)
             for expert in self.experts
             if self.hidden_layer is not None
         ]
@@ -133,21 +131,37 @@ class Experts(ExpertBank):
         """The trainable parameters of the experts, stacked."""
         self._check_alike()
         groups = zip(*(e.trainable_variables for e in self.experts), strict=True)
-        return [ops.stack(variables) for variables in groups]
+        return [ops.stack([variable.value for variable in each]) for each in groups]
 
-    def call_merged(self, inputs, weights, per_example=False, training=None):
-        """Merge all parameters, and apply the first expert with them.
+    def sliced(self, indices):
+        """Some of the experts (see `ExpertBank.sliced`)."""
+        indices = check_selection(indices, self.num_experts)
+        kept = [self.experts[i] for i in indices]
+        config = self.get_config()
+        config["template"] = [config["template"][i] for i in indices]
+        config.pop("name")
+        bank = type(self).from_config(config)
+        built_like(bank, self)
+        sources = [
+            (variable, lambda array: array)
+            for expert in kept
+            for variable in expert.weights
+        ]
+        for new, old in zip(bank.experts, kept, strict=True):
+            new.set_weights(old.get_weights())
+        return bank, sources
 
-        Each example has parameters of its own if the weights are per-example. That
-        is a vectorized map: for dense layers a batched product, for convolutions
-        about as slow as a loop.
-        """
-        if isinstance(weights, (list, tuple)):
+    def check_mergeable(self):
+        """Refuse experts of several forms, and experts with a state."""
+        if not self.shared_input:
             raise ValueError(
-                "`Experts` are merged as a whole, with one weight for all layers of "
-                "an expert. Received: weights for each layer. Take `DenseExperts`."
+                "Merged experts see one input. Received: experts with "
+                "shared_input=False."
             )
-        stacked, expert = self.parameters(), self.experts[0]
+        expert = self.experts[0]
+        if not expert.built:
+            return
+        self._check_alike()
         if expert.non_trainable_variables:
             state = [variable.path for variable in expert.non_trainable_variables]
             raise ValueError(
@@ -155,6 +169,21 @@ class Experts(ExpertBank):
                 f"seeds of dropout, cannot be merged. Received: {state}. Normalize "
                 "and drop before the experts instead."
             )
+
+    def call_merged(self, inputs, weights, per_example=False, training=None):
+        """Merge all parameters, and apply the first expert with them.
+
+        Each example has parameters of its own if the weights are per-example. That
+        is a vectorized map: for dense layers a batched product; for convolutions
+        about as slow as a loop, and a loop on torch.
+        """
+        if isinstance(weights, (list, tuple)):
+            raise ValueError(
+                "`Experts` are merged as a whole, with one weight for all layers of "
+                "an expert. Received: weights for each layer. Take `DenseExperts`."
+            )
+        inputs, weights = map(ops.convert_to_tensor, (inputs, weights))
+        stacked, expert = self.parameters(), self.experts[0]
 
         def apply(parameters, x):
             return expert.stateless_call(parameters, [], x)[0]
@@ -171,7 +200,14 @@ class Experts(ExpertBank):
                 parameters, x = element
                 return apply(parameters, ops.expand_dims(x, 0))[0]
 
-            return ops.vectorized_map(one, (merge(shares), inputs))
+            elements = (merge(shares), inputs)
+            try:
+                return ops.vectorized_map(one, elements)
+            except RuntimeError:
+                # Torch cannot vectorize every layer: Keras' convolutions, for one.
+                if keras.backend.backend() != "torch":
+                    raise
+                return ops.map(one, elements)
 
         if len(weights.shape) == 1 + per_example:
             return merged(weights)
@@ -197,19 +233,32 @@ class Experts(ExpertBank):
             **changes: Other arguments of the bank that are to change.
 
         Returns:
-            An unbuilt bank.
+            An unbuilt bank. It is not frozen, even if this one is.
         """
         kept = {"hidden_layer": self.hidden_layer, "shared_input": self.shared_input}
-        return Experts(
+        bank = Experts(
             self.experts[0], num_experts, dtype=self.dtype_policy, **{**kept, **changes}
         )
+        if not self.trainable:
+            bank.trainable = True
+        return bank
+
+    def _with_hidden_of(self, expert):
+        """A function that gives an expert's output and its hidden one."""
+        hidden = self._hidden_of(expert).output
+        # A function, not a model: its layers are ours already.
+        return keras.Model(expert.inputs, [*expert.outputs, hidden]).__call__
 
     def _hidden_of(self, expert):
         """The layer of an expert whose output is the hidden one."""
-        layers = {layer.name: layer for layer in getattr(expert, "layers", [])}
-        if isinstance(self.hidden_layer, int) and layers:
-            inner = [layer for layer in expert.layers if layer.name != "input_layer"]
-            return inner[self.hidden_layer]
+        layers = {
+            layer.name: layer
+            for layer in getattr(expert, "layers", [])
+            if not isinstance(layer, keras.layers.InputLayer)
+        }
+        place, count = self.hidden_layer, len(layers)
+        if isinstance(place, int) and -count <= place < count:
+            return list(layers.values())[place]
         if self.hidden_layer not in layers:
             raise ValueError(
                 "`hidden_layer` must be the name or the place of a layer in every "

@@ -95,6 +95,11 @@ class MMoE(keras.Layer):
         return self.moe.experts
 
     @property
+    def routing(self):
+        """The layer between the inputs and per-example gates, or `None`."""
+        return self.moe.routing
+
+    @property
     def per_example(self):
         """Whether the weights depend on the inputs."""
         return self.moe.per_example
@@ -116,6 +121,10 @@ class MMoE(keras.Layer):
         if isinstance(self.tasks, int):
             return list(mixtures)
         return dict(zip(self.task_names, mixtures, strict=True))
+
+    def replace(self, experts, gate):
+        """Put another bank and another gate, both built, in the place of these."""
+        self.moe.replace(experts, gate)
 
     def expert_weights(self, inputs=None):
         """The weights over the experts, as at inference.

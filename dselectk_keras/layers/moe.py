@@ -35,6 +35,10 @@ class MoE(RoutedExperts):
         >>> moe = MoE(DenseExperts(4, [8]), DSelectKGate(2), per_example=True)
         >>> moe(keras.ops.ones((2, 3))).shape
         (2, 8)
+
+    Reference:
+        Jacobs et al., "Adaptive Mixtures of Local Experts" (1991); Krishnamurthy et
+        al., "Improving Expert Specialization in Mixture of Experts", Section 3.
     """
 
     default_name = "moe"

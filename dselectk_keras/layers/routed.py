@@ -90,6 +90,24 @@ class RoutedExperts(keras.Layer, abc.ABC):
     def call(self, inputs, training=None):
         """Evaluate the experts and combine them."""
 
+    def replace(self, experts, gate):
+        """Put another bank and another gate, both built, in the place of these.
+
+        Models that have been compiled have to make their functions anew.
+
+        Args:
+            experts: A bank.
+            gate: A gate.
+        """
+        # A layer that is built refuses changes of its parts, as a rule with reason.
+        tracker = self._tracker
+        tracker.unlock()
+        for name, part in (("experts", experts), ("gate", gate)):
+            if part is not getattr(self, name):
+                tracker.untrack(getattr(self, name))
+                setattr(self, name, part)
+        tracker.lock()
+
     def expert_weights(self, inputs=None):
         """The weights over the experts, as at inference.
 

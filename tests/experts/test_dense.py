@@ -115,6 +115,132 @@ def test_gradients_reach_every_weight_of_the_selected_experts():
         assert reached == [True, False, True]
 
 
+@pytest.mark.parametrize("settings", [{}, {"shared_input": False}, {"dropout": 0.5}])
+def test_hidden_outputs_are_those_of_the_last_layer_but_one(settings):
+    bank = DenseExperts(3, [5, 4, 2], ["tanh", "relu", None], **settings)
+    shared = settings.get("shared_input", True)
+    x = numbers((2, 6) if shared else (2, 3, 6))
+    outputs, hidden = bank(x, return_hidden=True)
+    assert bank.has_hidden
+    assert hidden.shape == (2, 3, 4)
+    np.testing.assert_array_equal(numpy(outputs), numpy(bank(x)))
+    kernel, bias = map(numpy, bank.weights[-2:])
+    expected = np.einsum("bnh,nhu->bnu", numpy(hidden), kernel) + bias
+    np.testing.assert_allclose(numpy(outputs), expected, rtol=1e-5, atol=1e-6)
+    # In training too: what the last layer sees.
+    outputs, hidden = bank(x, return_hidden=True, training=True)
+    expected = np.einsum("bnh,nhu->bnu", numpy(hidden), kernel) + bias
+    np.testing.assert_allclose(numpy(outputs), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_hidden_outputs_come_for_the_selected_experts():
+    bank = DenseExperts(3, [4, 2], "tanh")
+    x = numbers((2, 6))
+    expected = [numpy(each)[:, [2, 0]] for each in bank(x, return_hidden=True)]
+    found = bank(x, select=[2, 0], return_hidden=True)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(numpy(one), other, rtol=1e-5)
+
+
+def test_one_layer_has_no_hidden_outputs():
+    bank = DenseExperts(3, [4], name="flat")
+    assert not bank.has_hidden
+    with pytest.raises(ValueError, match=r"of 'flat' have none. Give `DenseExperts` t"):
+        bank(numbers((2, 6)), return_hidden=True)
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_parameters_are_stacked_in_the_order_of_the_layers(use_bias):
+    bank = DenseExperts(3, [4, 2], use_bias=use_bias)
+    bank(numbers((2, 6)))
+    shapes = [(3, 6, 4), (3, 4), (3, 4, 2), (3, 2)]
+    found = bank.parameters()
+    assert [tuple(p.shape) for p in found] == (shapes if use_bias else shapes[::2])
+    for parameter, variable in zip(found, bank.weights, strict=True):
+        np.testing.assert_array_equal(numpy(parameter), numpy(variable))
+
+
+def merged_by_hand(bank, weights, x):
+    """One dense network for each example, from mixtures of the variables."""
+    outputs = []
+    for example, shares in zip(x, weights, strict=True):
+        y = example
+        for layer, activation in enumerate(bank.activation):
+            own = shares[layer] if shares.ndim > 1 else shares
+            names = [f"kernel_{layer}", f"bias_{layer}"]
+            found = {w.name: numpy(w) for w in bank.weights}
+            merged = [np.tensordot(own, found[n], 1) for n in names if n in found]
+            y = y @ merged[0] + (merged[1] if len(merged) > 1 else 0.0)
+            y = numpy(activation(ops.convert_to_tensor(y.astype("float32"))))
+        outputs.append(y)
+    return np.stack(outputs)
+
+
+def shares(*shape):
+    powers = np.exp(numbers(shape, seed=7))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("shape", [(4, 5), (1, 5), (4, 6, 5), (4, 2, 3, 5)])
+def test_merged_experts_are_one_dense_network_for_each_example(shape, use_bias):
+    bank, x = DenseExperts(3, [4, 2], ["tanh", None], use_bias=use_bias), numbers(shape)
+    bank.build(shape)
+    bank.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(bank.weights)])
+    batch, close = shape[0], {"rtol": 1e-4, "atol": 1e-5}
+    weights = shares(batch, 3)
+    expected = merged_by_hand(bank, weights, x)
+    np.testing.assert_allclose(
+        numpy(bank.call_merged(x, weights, True)), expected, **close
+    )
+    # The same for the whole batch.
+    same = np.repeat(weights[:1], batch, axis=0)
+    found = numpy(bank.call_merged(x, weights[0]))
+    np.testing.assert_allclose(found, merged_by_hand(bank, same, x), **close)
+    # Several merged experts.
+    weights = shares(batch, 2, 3)
+    expected = [merged_by_hand(bank, weights[:, g], x) for g in range(2)]
+    found = numpy(bank.call_merged(x, weights, True))
+    np.testing.assert_allclose(found, np.stack(expected, axis=1), **close)
+    same = np.repeat(weights[:1], batch, axis=0)
+    expected = [merged_by_hand(bank, same[:, g], x) for g in range(2)]
+    found = numpy(bank.call_merged(x, weights[0]))
+    np.testing.assert_allclose(found, np.stack(expected, axis=1), **close)
+    # Weights for each layer.
+    weights = shares(batch, 2, 3)
+    expected = merged_by_hand(bank, weights, x)
+    layers = [weights[:, 0], weights[:, 1]]
+    np.testing.assert_allclose(
+        numpy(bank.call_merged(x, layers, True)), expected, **close
+    )
+
+
+def test_merged_experts_drop_out_in_training_only():
+    bank = DenseExperts(2, [400, 400], None, dropout=0.5, use_bias=False)
+    bank.build((None, 1))
+    bank.set_weights([np.ones((2, 1, 400)), np.stack([np.eye(400)] * 2)])
+    x, weights = np.ones((1, 1), "float32"), np.full(2, 0.5, "float32")
+    np.testing.assert_array_equal(numpy(bank.call_merged(x, weights)), 1.0)
+    dropped = numpy(bank.call_merged(x, weights, training=True))
+    assert set(dropped[0]) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_merged_experts_compute_in_the_dtype_of_the_bank(dtype):
+    bank = DenseExperts(2, [4, 3], dtype=dtype)
+    x = numbers((2, 5))
+    bank(x)
+    merged = bank.call_merged(x, shares(2, 2), True)
+    wanted = keras.DTypePolicy(dtype).compute_dtype
+    assert keras.backend.standardize_dtype(merged.dtype) == wanted
+
+
+def test_towers_cannot_be_merged():
+    with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
+        DenseExperts(2, [3], shared_input=False).check_mergeable()
+    DenseExperts(2, [3]).check_mergeable()
+
+
 def test_a_resized_bank_differs_in_number_only():
     bank = DenseExperts(3, [4, 2], ["relu", None], dropout=0.1, name="bank")
     bank.build((None, 3))

@@ -6,7 +6,8 @@ import pytest
 from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
-from dselectk_keras import Experts
+from dselectk_keras import DenseExperts, Experts
+from dselectk_keras.experts import ExpertBank
 
 
 def sequential():
@@ -105,6 +106,13 @@ def test_gradients_reach_every_expert():
     assert all(np.abs(gradient).max() > 0 for gradient in gradients)
 
 
+def test_a_resized_bank_keeps_its_settings():
+    bank = Experts(sequential(), 2, hidden_layer=0, shared_input=False)
+    resized = bank.resized(4)
+    assert (resized.hidden_layer, resized.shared_input) == (0, False)
+    assert bank.resized(4, shared_input=True).shared_input
+
+
 def test_a_resized_bank_has_copies_of_the_first_expert():
     resized = Experts([layers.Dense(2, "relu"), layers.Dense(2)]).resized(3)
     assert resized(numbers((2, 3))).shape == (2, 3, 2)
@@ -120,6 +128,216 @@ def test_a_saved_bank_gives_the_same_outputs(tmp_path):
     model.save(tmp_path / "bank.keras")
     loaded = keras.saving.load_model(tmp_path / "bank.keras")
     np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
+
+
+# Inputs of their own.
+
+
+def test_each_expert_may_see_an_input_of_its_own():
+    bank = Experts(sequential(), 3, shared_input=False)
+    x = numbers((2, 3, 5))
+    expected = [numpy(expert(x[:, i])) for i, expert in enumerate(once_built(bank, x))]
+    np.testing.assert_allclose(numpy(bank(x)), np.stack(expected, axis=1), rtol=1e-5)
+    found = numpy(bank(x[:, [2, 0]], select=[2, 0]))
+    np.testing.assert_allclose(found, np.stack(expected, axis=1)[:, [2, 0]], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"the inputs need an axis of 3.*\(2, 2, 5\)"):
+        bank(x[:, :2])
+
+
+def once_built(bank, x):
+    bank(x)
+    return bank.experts
+
+
+# Hidden outputs.
+
+
+@pytest.mark.parametrize("place", ["seen", 0, -2])
+@pytest.mark.parametrize("kind", ["sequential", "functional"])
+def test_hidden_outputs_are_those_of_the_layer_named(kind, place):
+    keras.Input((1,))  # Names of inputs are numbered; a place must not depend on it.
+    stack = [layers.Dense(4, "tanh", name="seen"), layers.Dense(2)]
+    if kind == "sequential":
+        template = keras.Sequential(stack)
+    else:
+        inputs = keras.Input((3,))
+        template = keras.Model(inputs, stack[1](stack[0](inputs)))
+    bank, x = Experts(template, 3, hidden_layer=place), numbers((2, 3))
+    outputs, hidden = bank(x, return_hidden=True)
+    assert bank.has_hidden
+    np.testing.assert_allclose(numpy(outputs), numpy(bank(x)), rtol=1e-6)
+    for i, expert in enumerate(bank.experts):
+        expected = numpy(expert.get_layer("seen")(x))
+        np.testing.assert_allclose(numpy(hidden)[:, i], expected, rtol=1e-5)
+    found = bank(x, select=[2, 0], return_hidden=True)
+    for one, every in zip(found, (outputs, hidden), strict=True):
+        np.testing.assert_allclose(numpy(one), numpy(every)[:, [2, 0]], rtol=1e-6)
+    assert len(bank.weights) == 3 * 4
+
+
+def test_hidden_outputs_are_dropped_and_normalized_in_training():
+    stack = [layers.Dense(50), layers.BatchNormalization(), layers.Dropout(0.5)]
+    template = keras.Sequential([*stack, layers.Dense(2)])
+    bank = Experts(template, 2, hidden_layer=2)
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, bank(inputs, return_hidden=True)[1])
+    x = numbers((4, 3))
+    start = [numpy(expert.layers[1].moving_mean) for expert in bank.experts]
+    assert (numpy(model(x)) != 0).all()
+    assert 0.2 < (numpy(model(x, training=True)) == 0).mean() < 0.8
+    for expert, old in zip(bank.experts, start, strict=True):
+        assert (numpy(expert.layers[1].moving_mean) != old).any()
+
+
+def test_a_saved_bank_with_hidden_outputs_gives_the_same(tmp_path):
+    bank = Experts(sequential(), 2, hidden_layer=0)
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, bank(inputs, return_hidden=True))
+    model.save(tmp_path / "bank.keras")
+    loaded = keras.saving.load_model(tmp_path / "bank.keras")
+    x = numbers((2, 3))
+    for found, expected in zip(loaded(x), model(x), strict=True):
+        np.testing.assert_array_equal(numpy(found), numpy(expected))
+
+
+@pytest.mark.parametrize(
+    ("template", "layer", "text"),
+    [
+        (layers.Dense(2), "seen", r"'seen' for an expert with the layers: none"),
+        (layers.Dense(2), 0, r"Received: 0 for an expert with the layers: none"),
+        (sequential(), "seen", r"the name or the place of a layer.*'seen'.*dense"),
+        (sequential(), 2, r"the name or the place of a layer.*Received: 2 for"),
+    ],
+)
+def test_a_hidden_layer_that_is_not_there_is_refused(template, layer, text):
+    with pytest.raises(ValueError, match=text):
+        Experts(template, 2, hidden_layer=layer)(numbers((2, 3)))
+
+
+def test_a_bank_without_a_hidden_layer_says_so():
+    bank = Experts(layers.Dense(2), 2)
+    assert not bank.has_hidden
+    with pytest.raises(ValueError, match="the name of a layer in `hidden_layer`"):
+        bank(numbers((2, 3)), return_hidden=True)
+
+
+# Merging.
+
+
+def test_parameters_are_stacked_by_expert():
+    bank = Experts(sequential(), 3)
+    bank(numbers((2, 3)))
+    found = bank.parameters()
+    assert [tuple(p.shape) for p in found] == [(3, 3, 4), (3, 4), (3, 4, 2), (3, 2)]
+    for place, parameter in enumerate(found):
+        for i, expert in enumerate(bank.experts):
+            np.testing.assert_array_equal(
+                numpy(parameter)[i], numpy(expert.trainable_variables[place])
+            )
+
+
+def shares(*shape):
+    powers = np.exp(numbers(shape, seed=7))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def merged_by_hand(bank, weights, x):
+    """One expert at a time, with mixtures of all the experts' variables."""
+    scratch, outputs = Experts(bank.experts[0], 1), []
+    scratch.build(x.shape)
+    for example, own in zip(x, weights, strict=True):
+        scratch.set_weights([np.tensordot(own, numpy(p), 1) for p in bank.parameters()])
+        outputs.append(numpy(scratch(example[None]))[0, 0])
+    return np.stack(outputs)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_merged_copies_are_one_expert_for_each_example(name):
+    make, shape = TEMPLATES[name]
+    bank, x = Experts(make(), 3), numbers(shape)
+    bank(x)
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    weights = shares(2, 3)
+    found = numpy(bank.call_merged(x, weights, True))
+    np.testing.assert_allclose(found, merged_by_hand(bank, weights, x), **close)
+    found = numpy(bank.call_merged(x, weights[0]))
+    expected = merged_by_hand(bank, weights[[0, 0]], x)
+    np.testing.assert_allclose(found, expected, **close)
+    several = shares(2, 2, 3)
+    found = numpy(bank.call_merged(x, several, True))
+    expected = [merged_by_hand(bank, several[:, g], x) for g in range(2)]
+    np.testing.assert_allclose(found, np.stack(expected, axis=1), **close)
+
+
+def test_merged_copies_equal_merged_dense_experts_of_the_same_weights():
+    copies, dense = Experts(sequential(), 3), DenseExperts(3, [4, 2], ["tanh", None])
+    x = numbers((5, 3))
+    copies(x), dense(x)
+    dense.set_weights([numpy(p) for p in copies.parameters()])
+    weights = shares(5, 3)
+    np.testing.assert_allclose(
+        numpy(copies.call_merged(x, weights, True)),
+        numpy(dense.call_merged(x, weights, True)),
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
+def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
+    bank, x = Experts(sequential(), 3), numbers((4, 3))
+    bank(x)
+    weights = keras.Variable(shares(4, 3))
+    _, gradients = value_and_gradients(
+        lambda: [
+            ops.sum(bank.call_merged(x, ops.convert_to_tensor(weights), True) ** 2)
+        ],
+        [*bank.trainable_variables, weights],
+    )
+    assert len(gradients) == 13
+    assert all(found.any() for found in gradients)
+
+
+def test_experts_of_several_forms_cannot_be_merged():
+    bank = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
+    bank.check_mergeable()  # Their shapes are not known yet.
+    bank(numbers((2, 3)))
+    for refuse in (bank.check_mergeable, bank.parameters):
+        with pytest.raises(
+            ValueError, match=r"Only experts of one form.*\(3, 2\), \(2"
+        ):
+            refuse()
+
+
+@pytest.mark.parametrize("layer", [layers.BatchNormalization(), layers.Dropout(0.5)])
+def test_experts_with_a_state_cannot_be_merged(layer):
+    bank = Experts(keras.Sequential([layers.Dense(2), layer]), 2)
+    bank(numbers((2, 3)))
+    with pytest.raises(ValueError, match="Experts with a state of their own"):
+        bank.check_mergeable()
+
+
+def test_towers_and_weights_for_each_layer_are_refused():
+    with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
+        Experts(layers.Dense(2), 2, shared_input=False).check_mergeable()
+    bank = Experts(layers.Dense(2), 2)
+    bank(numbers((2, 3)))
+    with pytest.raises(ValueError, match="are merged as a whole"):
+        bank.call_merged(numbers((2, 3)), [shares(2, 2)], True)
+
+
+def test_a_bank_of_another_kind_says_what_can_be_merged():
+    class Doubled(ExpertBank):
+        num_experts, shared_input = 2, True
+
+        def call(self, inputs, select=None, return_hidden=False):
+            return ops.stack([inputs, 2 * inputs], axis=1)
+
+    bank = Doubled()
+    assert not bank.has_hidden
+    with pytest.raises(ValueError, match="The parameters of Doubled are not stacked"):
+        bank.parameters()
+    with pytest.raises(ValueError, match="The experts of Doubled cannot be merged"):
+        bank.check_mergeable()
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,58 @@ def test_equals_the_experts_combined_by_hand(mode, num_gates):
     np.testing.assert_array_equal(shown, numpy(gate.expert_weights(*routing)))
 
 
+def test_a_routing_network_makes_what_the_gate_looks_at():
+    network = layers.Dense(4, "tanh")
+    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True, routing=network)
+    for inputs, seen in ((X, X), ((X, V[:, :3]), V[:, :3])):
+        moe(inputs)
+        spread(moe)
+        assert moe.gate.routing_dim == 4
+        weights = numpy(moe.gate.expert_weights(np.tanh(dense(network, seen))))
+        np.testing.assert_allclose(
+            numpy(moe.expert_weights(inputs)), weights, rtol=1e-5, atol=1e-6
+        )
+        expected = np.einsum("bn,bnh->bh", weights, numpy(moe.experts(X)))
+        np.testing.assert_allclose(numpy(moe(inputs)), expected, rtol=1e-5, atol=1e-6)
+
+
+def dense(layer, x):
+    kernel, bias = map(numpy, layer.weights)
+    return x @ kernel + bias
+
+
+def test_a_routing_layer_may_pool_what_experts_see_whole():
+    pool = layers.GlobalAveragePooling2D()
+    bank = Experts(layers.Conv2D(2, 3), 3)
+    moe = MoE(bank, DSelectKGate(2), per_example=True, routing=pool)
+    x = numbers((2, 5, 5, 1))
+    moe(x)
+    spread(moe)
+    weights = numpy(moe.gate.expert_weights(x.mean(axis=(1, 2))))
+    expected = np.einsum("bn,bn...->b...", weights, numpy(bank(x)))
+    np.testing.assert_allclose(numpy(moe(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_routing_network_trains_with_its_state_and_reloads(tmp_path):
+    network = keras.Sequential(
+        [layers.Dense(4, "tanh"), layers.BatchNormalization(), layers.Dropout(0.2)]
+    )
+    inputs, v = keras.Input((3,)), keras.Input((5,))
+    settings = {"per_example": True, "routing": network}
+    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), **settings)
+    model = keras.Model([inputs, v], moe((inputs, v)))
+    model.compile("sgd", "mse", run_eagerly=keras.backend.backend() == "tensorflow")
+    before = [numpy(weight) for weight in network.weights]
+    model.fit([X, V], np.ones((2, 2)), verbose=0)
+    changed = [
+        (numpy(w) != old).any() for w, old in zip(network.weights, before, strict=True)
+    ]
+    assert all(changed)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(loaded([X, V])), numpy(model([X, V])))
+
+
 def test_mixes_what_experts_of_any_rank_give():
     moe = MoE(Experts(layers.Conv2D(2, 3), 3), SoftmaxGate())
     x = numbers((2, 5, 5, 1))
@@ -136,6 +188,11 @@ def test_unknown_experts_are_refused(arguments):
 def test_an_unknown_gate_is_refused():
     with pytest.raises(ValueError, match=r"`gate` must be a gate.*'softmax'"):
         MoE(DenseExperts(4, [2]), "softmax")
+
+
+def test_a_routing_layer_for_a_static_gate_is_refused():
+    with pytest.raises(ValueError, match=r"this one is static.*Set per_example=True"):
+        MoE(DenseExperts(4, [2]), SoftmaxGate(), routing=layers.Dense(2))
 
 
 def test_routing_inputs_where_they_do_not_belong_are_refused():

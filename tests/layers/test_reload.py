@@ -11,14 +11,18 @@ import pytest
 from helpers import numbers
 
 from dselectk_keras import (
+    CGC,
+    CrossStitch,
     DenseExperts,
     DSelectKGate,
     Experts,
     ImportanceRegularizer,
+    L2Constrained,
     MMoE,
     Ramp,
     SoftmaxGate,
     TopKGate,
+    TuckerExperts,
 )
 
 GATES = {
@@ -47,7 +51,7 @@ INPUTS = {"x": numbers((4, 3)), "v": numbers((4, 5), seed=1)}
 
 
 def every_combination():
-    """One model with a branch for each gate, bank and mode."""
+    """One model with a branch for each gate, bank and mode, and for other layers."""
     x, v = (keras.Input(INPUTS[name].shape[1:], name=name) for name in INPUTS)
     outputs = {}
     for gate, bank, mode in itertools.product(GATES, BANKS, ("static", "routed")):
@@ -61,6 +65,13 @@ def every_combination():
             name=name,
         )
         outputs[name] = layer(x if mode == "static" else (x, v))
+    gates = GATES["dselect_k"](), SoftmaxGate()
+    below = CGC(BANKS["dense"](), gates[0], 2, 1, True, shared_gate=gates[1])
+    above = DenseExperts(3, [2], shared_input=False)
+    levels = CGC(above, SoftmaxGate(), ["a", "b"], 2, per_example=True, name="levels")
+    outputs["levels"] = levels(below((x, v)))
+    apart = L2Constrained(TuckerExperts(2, [3, 2], (2, 2, 1)), Ramp(0.1, 1.0, end=9))
+    outputs["stitched"] = CrossStitch(name="stitched")(apart(x))
     return keras.Model({"x": x, "v": v}, outputs)
 
 

@@ -1,0 +1,59 @@
+"""The single expert that a bank is compared with."""
+
+from dselectk_keras.experts._widths import closest_widths, num_dense_params
+from dselectk_keras.experts.dense import DenseExperts
+
+
+def single_expert(bank, match="compute", input_dim=None):
+    """A bank of one expert: what experts must beat to be worth their gate.
+
+    Args:
+        bank: The bank to compare with.
+        match: `"compute"` is one expert of the same form. `"parameters"` is one that
+            is wider: the widths of its hidden layers are scaled so that it has as many
+            parameters as all experts of the bank together, as nearly as can be.
+        input_dim: The number of features that the experts see; needed for
+            `"parameters"` unless the bank is built.
+
+    Returns:
+        An unbuilt bank with `num_experts=1`.
+
+    Example:
+        >>> bank = DenseExperts(num_experts=8, units=[16, 4])
+        >>> single_expert(bank, "parameters", input_dim=10).units
+        [130, 4]
+
+    Reference:
+        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 4.
+    """
+    if match not in {"compute", "parameters"}:
+        raise ValueError(
+            f'`match` must be "compute" or "parameters". Received: match={match!r}.'
+        )
+    if match == "compute":
+        return bank.resized(1)
+    if not isinstance(bank, DenseExperts):
+        raise ValueError(
+            "Only the widths of `DenseExperts` can be matched. Received: "
+            f"bank={bank!r}. Make the single expert yourself."
+        )
+    if not bank.has_hidden:
+        raise ValueError(
+            "An expert of one layer has no hidden width to scale. Received: "
+            f"units={bank.units}. Give the experts two layers or more, or take "
+            'match="compute".'
+        )
+    if input_dim is None and not bank.built:
+        raise ValueError(
+            "The number of parameters depends on the inputs, and the bank is not "
+            "built. Received: input_dim=None. Pass the number of features."
+        )
+    if input_dim is None:
+        input_dim = bank.kernel(0).shape[1]
+    *hidden, out = bank.units
+
+    def count(widths):
+        return num_dense_params([*widths, out], input_dim, bank.use_bias)
+
+    widths = closest_widths(hidden, bank.num_experts * count(hidden), count)
+    return bank.resized(1, units=[*widths, out])

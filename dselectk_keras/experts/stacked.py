@@ -1,0 +1,224 @@
+"""What banks of dense experts with stacked kernels have in common."""
+
+import abc
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.experts.bank import (
+    ExpertBank,
+    check_hidden,
+    check_own_inputs,
+    check_selection,
+)
+from dselectk_keras.utils import check_count
+
+
+class StackedExperts(ExpertBank):
+    """Dense experts with a kernel `(n, fan_in, units)` for each layer.
+
+    A subclass says what variables the kernels are made of, in `build_kernel`, and
+    makes them, in `kernel`.
+
+    Args:
+        num_experts: The number of experts.
+        units: Widths of the layers of an expert.
+        activation: Of every layer, or a list with one for each.
+        dropout: Rate of dropout after every layer but the last.
+        use_bias: Whether the layers have a bias.
+        shared_input: Whether all experts see the same input.
+        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
+    """
+
+    def __init__(
+        self, num_experts, units, activation, dropout, use_bias, shared_input, **kwargs
+    ):
+        super().__init__(**kwargs)
+        check_count("num_experts", num_experts)
+        units = [units] if isinstance(units, int) else list(units)
+        if not units:
+            raise ValueError(
+                "`units` must hold the width of one layer or more. Received: units=[]."
+            )
+        for width in units:
+            check_count("units", width)
+        activations = (
+            list(activation)
+            if isinstance(activation, (list, tuple))
+            else [activation] * len(units)
+        )
+        if len(activations) != len(units):
+            raise ValueError(
+                "`activation` must be one for all layers or a list with one for each. "
+                f"Received: {len(activations)} for {len(units)} layers."
+            )
+        self.num_experts = num_experts
+        self.units = units
+        self.activation = [keras.activations.get(each) for each in activations]
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.shared_input = shared_input
+        self._dropout = keras.layers.Dropout(dropout) if dropout else None
+        self._biases = []
+
+    @abc.abstractmethod
+    def build_kernel(self, layer, fan_in):
+        """Create the variables of the kernels of a layer.
+
+        Args:
+            layer: The number of the layer.
+            fan_in: The width of what it sees.
+        """
+
+    @abc.abstractmethod
+    def kernel(self, layer, selected=None) -> Any:
+        """The kernels of a layer.
+
+        Args:
+            layer: The number of the layer.
+            selected: A list of numbers of experts; `None` is all.
+
+        Returns:
+            A tensor `(n, fan_in, units)`.
+        """
+
+    def build(self, input_shape):
+        """Create the variables of the kernels, and the stacked biases."""
+        if len(input_shape) < (2 if self.shared_input else 3):
+            raise ValueError(
+                "Dense experts need inputs (batch, ..., features), or (batch, "
+                "num_experts, ..., features) with shared_input=False. "
+                f"Received: {tuple(input_shape)}."
+            )
+        fan_in = input_shape[-1]
+        for layer, units in enumerate(self.units):
+            self.build_kernel(layer, fan_in)
+            if self.use_bias:
+                self._biases.append(
+                    self.add_weight(
+                        name=f"bias_{layer}",
+                        shape=(self.num_experts, units),
+                        initializer="zeros",
+                    )
+                )
+            fan_in = units
+        self.built = True
+
+    def call(self, inputs, select=None, return_hidden=False, training=None):
+        """Evaluate the experts, all in one product a layer."""
+        selected = check_selection(select, self.num_experts)
+        if return_hidden:
+            check_hidden(self)
+        x = hidden = inputs
+        if not self.shared_input:
+            check_own_inputs(inputs, len(selected))
+        for layer, activation in enumerate(self.activation):
+            hidden = x
+            kernel = self.kernel(layer, selected)
+            shared = layer == 0 and self.shared_input
+            x = _shared_product(x, kernel) if shared else _own_product(x, kernel)
+            if self.use_bias:
+                bias = self.pick(self._biases[layer], selected)
+                middle = [1] * (len(x.shape) - 3)
+                x = x + ops.reshape(bias, (len(selected), *middle, -1))
+            x = activation(x)
+            if self._dropout is not None and layer < len(self.units) - 1:
+                x = self._dropout(x, training=training)
+        return (x, hidden) if return_hidden else x
+
+    @property
+    def has_hidden(self):
+        """Whether the experts have a layer before the last."""
+        return len(self.units) > 1
+
+    def parameters(self):
+        """The kernels and biases, in the order of the layers."""
+        found = []
+        for layer in range(len(self.units)):
+            found.append(self.kernel(layer))
+            found.extend(map(ops.convert_to_tensor, self._biases[layer : layer + 1]))
+        return found
+
+    def check_mergeable(self):
+        """Refuse experts that see inputs of their own."""
+        if not self.shared_input:
+            raise ValueError(
+                "Merged experts see one input. Received: experts with "
+                "shared_input=False."
+            )
+
+    def call_merged(self, inputs, weights, per_example=False, training=None):
+        """Merge each layer's kernels and biases, and apply them (see `ExpertBank`)."""
+        if not isinstance(weights, (list, tuple)):
+            weights = [weights] * len(self.units)
+        batch, several = "b" * per_example, len(weights[0].shape) > 1 + per_example
+        lead = batch + "g" * several
+        middle = "xyzuvw"[: len(inputs.shape) - 2]
+        # The caller's dtype policy may be another than that of the bank.
+        x, rows = self._cast(inputs), "b"
+        for layer, units in enumerate(self.units):
+            share = self._cast(weights[layer])
+            merged = ops.tensordot(share, self._cast(self.kernel(layer)), axes=1)
+            out = "bg" if several else "b"
+            x = ops.einsum(
+                f"{rows}{middle}d,{lead}dh->{out}{middle}h",
+                x,
+                merged,
+            )
+            rows = out
+            if self.use_bias:
+                offset = ops.matmul(share, self._cast(self._biases[layer]))
+                axes = [*([] if per_example else [1]), *ops.shape(offset)[:-1]]
+                ones = [1] * len(middle)
+                x = x + ops.reshape(offset, (*axes, *ones, units))
+            x = self.activation[layer](x)
+            if self._dropout is not None and layer < len(self.units) - 1:
+                x = self._dropout(x, training=training)
+        return x
+
+    def pick(self, variable, selected=None):
+        """Some experts of a variable with an axis for them, or all.
+
+        Args:
+            variable: A variable, or a tensor, `(n, ...)`.
+            selected: A list of numbers of experts; `None` is all.
+
+        Returns:
+            A tensor.
+        """
+        if selected is None or selected == list(range(self.num_experts)):
+            return ops.convert_to_tensor(variable)
+        return ops.take(variable, np.asarray(selected), axis=0)
+
+    def _cast(self, value):
+        return ops.cast(ops.convert_to_tensor(value), self.compute_dtype)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "num_experts": self.num_experts,
+            "units": self.units,
+            "activation": [keras.activations.serialize(a) for a in self.activation],
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "shared_input": self.shared_input,
+        }
+
+
+def _shared_product(x, kernel):
+    """`(b, ..., d)` by `(n, d, h)`, as one matrix product, to `(b, n, ..., h)`."""
+    n, d, h = kernel.shape
+    flat = ops.reshape(ops.transpose(kernel, (1, 0, 2)), (d, n * h))
+    product = ops.matmul(x, flat)
+    middle = list(ops.shape(x)[1:-1])
+    product = ops.reshape(product, (-1, *middle, n, h))
+    return ops.moveaxis(product, -2, 1) if middle else product
+
+
+def _own_product(x, kernel):
+    """`(b, n, ..., d)` by `(n, d, h)` to `(b, n, ..., h)`."""
+    middle = "xyzuvw"[: len(x.shape) - 3]
+    return ops.einsum(f"bn{middle}d,ndh->bn{middle}h", x, kernel)

@@ -1,0 +1,151 @@
+"""A bank of dense experts whose kernels are a factorized tensor."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.experts.stacked import StackedExperts
+from dselectk_keras.utils import check_count
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class TuckerExperts(StackedExperts):
+    r"""Dense experts that share the factors of their kernels.
+
+    $$
+    W_{d,h,i} = \sum_{a=1}^{r_1} \sum_{b=1}^{r_2} \sum_{c=1}^{r_3}
+    S_{abc} \, U^{(1)}_{da} \, U^{(2)}_{hb} \, U^{(3)}_{ic}
+    $$
+
+    The kernels of all experts in one layer are one tensor $W$ in Tucker form; the
+    biases are each expert's own. Full ranks can represent any kernels, and smaller
+    ones leave less that is an expert's own: with $r_3 = 1$ the kernels are multiples
+    of one.
+
+    The rows of the three matrices start as random directions of length one, and the
+    core $S$ uniform in $\pm \sqrt{6 / (d + h)}$: every entry of $W$ then has the
+    variance that `glorot_uniform` gives a kernel.
+
+    Args:
+        num_experts: The number of experts, $n$.
+        units: Widths of the layers of an expert.
+        ranks: $(r_1, r_2, r_3)$, of every layer, or a list with such for each.
+            `None` is half of each dimension, rounded up, and $r_3$ not below 2.
+        activation: Of every layer, or a list with one for each.
+        dropout: Rate of dropout after every layer but the last; each expert drops
+            its own.
+        use_bias: Whether the layers have a bias.
+        shared_input: Whether all experts see the same input; see `DenseExperts`.
+        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: Tensor `(batch, ..., features)`, or `(batch, n, ..., features)`
+            with `shared_input=False`.
+        select: Numbers of the experts to evaluate; `None` is all.
+        return_hidden: Whether to give the outputs of the last layer but one too.
+        training: Whether to drop.
+
+    Returns:
+        A tensor `(batch, n, ..., units[-1])`; with `return_hidden`, and another
+        `(batch, n, ..., units[-2])`.
+
+    Example:
+        >>> experts = TuckerExperts(num_experts=8, units=[16, 4], ranks=(3, 4, 2))
+        >>> experts(keras.ops.ones((2, 3))).shape
+        (2, 8, 4)
+
+    Reference:
+        Yang and Hospedales, "Deep Multi-task Representation Learning: A Tensor
+        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "Modeling Task
+        Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts"
+        (KDD 2018), Section 6.1.
+    """
+
+    def __init__(
+        self,
+        num_experts,
+        units=(256,),
+        ranks: Any = None,
+        activation: Any = "relu",
+        dropout=0.0,
+        use_bias=True,
+        shared_input=True,
+        **kwargs,
+    ):
+        super().__init__(
+            num_experts, units, activation, dropout, use_bias, shared_input, **kwargs
+        )
+        self.ranks = ranks
+        self._layer_ranks = _by_layer(ranks, len(self.units))
+        self._factors = []
+
+    def build_kernel(self, layer, fan_in):
+        """Create the core and the three matrices of a layer."""
+        sizes = (fan_in, self.units[layer], self.num_experts)
+        ranks = self._layer_ranks[layer] or _half(sizes)
+        for rank, size, what in zip(
+            ranks, sizes, ("inputs", "units", "experts"), strict=True
+        ):
+            if rank > size:
+                raise ValueError(
+                    f"A rank of layer {layer} is larger than its dimension. Received: "
+                    f"rank {rank} for {size} {what}, ranks={tuple(ranks)}. Lower it "
+                    f"to {size}."
+                )
+        limit = math.sqrt(6 / (fan_in + self.units[layer]))
+        core = self.add_weight(
+            name=f"core_{layer}",
+            shape=tuple(ranks),
+            initializer=keras.initializers.RandomUniform(-limit, limit),
+        )
+        matrices = [
+            self.add_weight(
+                name=f"{what}_{layer}", shape=(size, rank), initializer=_directions
+            )
+            for what, size, rank in zip(
+                ("inputs", "units", "experts"), sizes, ranks, strict=True
+            )
+        ]
+        self._factors.append([core, *matrices])
+
+    def kernel(self, layer, selected=None):
+        """The kernels of a layer (see `StackedExperts`)."""
+        core, inputs, units, experts = self._factors[layer]
+        experts = self.pick(experts, selected)
+        core, inputs, units = map(ops.convert_to_tensor, (core, inputs, units))
+        return ops.einsum("abc,da,hb,ic->idh", core, inputs, units, experts)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "ranks": self.ranks}
+
+
+def _by_layer(ranks, num_layers):
+    """The ranks of each layer; `None` for those that follow from its dimensions."""
+    if ranks is None or isinstance(ranks[0], int):
+        ranks = [ranks] * num_layers
+    if len(ranks) != num_layers or any(
+        each is not None and len(each) != 3 for each in ranks
+    ):
+        raise ValueError(
+            "`ranks` must be three numbers, (inputs, units, experts), or a list with "
+            f"three for each layer. Received: ranks={ranks} for {num_layers} layers."
+        )
+    for each in ranks:
+        for rank in each or ():
+            check_count("ranks", rank)
+    return [each and tuple(each) for each in ranks]
+
+
+def _half(sizes):
+    """Half of each dimension; of the experts two at least, or all were multiples."""
+    inputs, units, experts = ((size + 1) // 2 for size in sizes)
+    return inputs, units, max(experts, min(sizes[2], 2))
+
+
+def _directions(shape, dtype=None):
+    """Rows drawn from the unit sphere."""
+    rows = keras.initializers.RandomNormal(0.0, 1.0)(shape, dtype="float32")
+    return ops.cast(ops.normalize(rows, axis=-1), dtype)

@@ -1,0 +1,244 @@
+"""Experts that all tasks share, and experts of each task's own."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.experts._fresh import fresh_copy
+from dselectk_keras.gates import Gate
+from dselectk_keras.layers._tasks import task_names
+from dselectk_keras.layers.routed import RoutedExperts
+from dselectk_keras.ops import mix
+from dselectk_keras.utils import check_count, revive
+
+# Fixed seeds of shared experts and of the tasks' own must not meet.
+TASK_SEEDS = 500_009
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class CGC(RoutedExperts):
+    r"""Customized gate control: a task mixes shared experts and experts of its own.
+
+    $$
+    y_t = \sum_{i=1}^{n} g_{t,i}(x_t) \, f_i(x_s)
+    + \sum_{j=1}^{s} g_{t,n+j}(x_t) \, f_{t,j}(x_t)
+    $$
+
+    The first layer of a model sees one input, $x_t = x_s = x$. On top of another CGC
+    every task has its own: with experts of `shared_input=False` the inputs have an
+    axis for the tasks, and one entry more for the shared experts. A `shared_gate`
+    gives that entry, a mixture of all experts. Layers chained in this way are
+    progressive layered extraction (PLE). Without task experts the layer is `MMoE`.
+
+    Args:
+        experts: The bank of the $n$ shared experts, or a list of Keras layers. The
+            tasks' own experts are of the same kind.
+        gate: A gate that is not built yet. Its `num_gates` becomes the number of
+            tasks. It weighs the shared experts first, then the task's own.
+        tasks: The number of tasks, or a list of their names.
+        num_task_experts: $s$, the number of experts of each task's own.
+        per_example: Whether the weights depend on the inputs.
+        shared_gate: A gate that mixes the experts of all for the next layer. It
+            weighs the shared experts first, then those of each task in turn.
+        routing: A Keras layer between the inputs and per-example gates; with an input
+            for each task, it sees them one by one.
+        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The input of all experts, `(batch, ...)`, or, for experts with
+            `shared_input=False`, `(batch, tasks + 1, ...)` with that of the shared
+            experts last; or a tuple `(inputs, routing_inputs)`.
+        training: Passed on to the experts and the gates.
+
+    Returns:
+        A tensor `(batch, tasks, ...)`, or `(batch, tasks + 1, ...)` if there is a
+        shared gate.
+
+    Example:
+        >>> x = keras.ops.ones((2, 3))
+        >>> gate, shared_gate = SoftmaxGate(), SoftmaxGate()
+        >>> first = CGC(DenseExperts(4, [8]), gate, 5, shared_gate=shared_gate)
+        >>> first(x).shape
+        (2, 6, 8)
+        >>> last = CGC(DenseExperts(4, [8], shared_input=False), SoftmaxGate(), 5)
+        >>> last(first(x)).shape
+        (2, 5, 8)
+
+    Reference:
+        Tang et al., "Progressive Layered Extraction (PLE): A Novel Multi-Task Learning
+        (MTL) Model for Personalized Recommendations" (RecSys 2020), Sections 4.1 and
+        4.2.
+    """
+
+    default_name = "cgc"
+
+    def __init__(
+        self,
+        experts,
+        gate,
+        tasks,
+        num_task_experts=1,
+        per_example=False,
+        shared_gate=None,
+        routing=None,
+        **kwargs,
+    ):
+        gate, shared_gate = revive(gate), revive(shared_gate)
+        for each in (gate, shared_gate):
+            if getattr(each, "sees_hidden", False):
+                raise ValueError(
+                    f"{type(each).__name__} looks at the hidden outputs of all "
+                    "experts, and each gate of CGC has experts of its own. Take a gate "
+                    "that looks at the inputs, such as `SoftmaxGate`, or `MMoE`."
+                )
+        super().__init__(experts, gate, per_example, routing, **kwargs)
+        self.task_names = task_names(tasks)
+        num_tasks = len(self.task_names)
+        if num_task_experts != 0:
+            check_count("num_task_experts", num_task_experts)
+        gate = self.gate
+        if gate.num_gates is None and not gate.built:
+            gate.num_gates = num_tasks
+        if gate.num_gates != num_tasks:
+            raise ValueError(
+                f"{num_tasks} tasks need as many gates. Received: a gate with "
+                f"num_gates={gate.num_gates}"
+                f"{', built already' if gate.built else ''}. Pass a new gate with "
+                "num_gates=None."
+            )
+        if shared_gate is not None and (
+            not isinstance(shared_gate, Gate) or shared_gate.num_gates is not None
+        ):
+            raise ValueError(
+                "`shared_gate` must be a single gate, such as `SoftmaxGate()`. "
+                f"Received: {shared_gate!r} with num_gates="
+                f"{getattr(shared_gate, 'num_gates', None)}."
+            )
+        self.tasks = tasks
+        self.num_task_experts = num_task_experts
+        self.shared_gate = shared_gate
+        self.task_experts: Any = None
+        if num_task_experts:
+            task_experts = self.experts.resized(num_tasks * num_task_experts)
+            self.task_experts = fresh_copy(task_experts, TASK_SEEDS)
+
+    @property
+    def stacked_inputs(self):
+        """Whether every task has an input of its own."""
+        return not self.experts.shared_input
+
+    def build(self, input_shape):
+        """Build the experts and the gates."""
+        inputs, routing = self._split(input_shape)
+        if self.stacked_inputs and not self._is_stacked(inputs):
+            raise ValueError(
+                "Experts with shared_input=False need the inputs of "
+                f"{len(self.task_names)} tasks, and of the shared experts, on axis 1: "
+                f"(batch, {len(self.task_names) + 1}, ...). Received: {inputs}. Give "
+                "the layer below a `shared_gate`."
+            )
+        for bank in (self.experts, self.task_experts):
+            if bank is not None and not bank.built:
+                size = [bank.num_experts] if self.stacked_inputs else inputs[1:2]
+                bank.build((inputs[0], *size, *inputs[2:]))
+        n, own = self.experts.num_experts, self.num_task_experts
+        shape, shared = (None, n + own), (None, n + own * len(self.task_names))
+        if self.per_example:
+            each, for_all = self._routing_shapes(routing)
+            shape, shared = (shape, each), (shared, for_all)
+        if not self.gate.built:
+            self.gate.build(shape)
+        if self.shared_gate is not None and not self.shared_gate.built:
+            self.shared_gate.build(shared)
+        self.built = True
+
+    def call(self, inputs, training=None):
+        """Evaluate all experts once, and mix them for every task."""
+        inputs, routing = self._split(inputs)
+        for_tasks, for_all = None, None
+        if self.per_example:
+            for_tasks, for_all = self._by_gate(self.routed(routing))
+        n, own = self.experts.num_experts, self.num_task_experts
+        weights = self.gate.route(for_tasks, training)
+        shared, tasks = self._outputs(inputs, training)
+        mixtures = mix(shared, weights[..., :n], self.per_example)
+        if own:
+            batch, middle = "b" * self.per_example, "xyzuvw"[: len(tasks.shape) - 2]
+            size = (-1, len(self.task_names), own, *ops.shape(tasks)[2:])
+            mixtures = mixtures + ops.einsum(
+                f"{batch}ts,bts{middle}->bt{middle}",
+                ops.cast(weights[..., n:], tasks.dtype),
+                ops.reshape(tasks, size),
+            )
+        if self.shared_gate is None:
+            return mixtures
+        weights = self.shared_gate.route(for_all, training)
+        last = mix(shared, weights[..., :n], self.per_example)
+        if own:
+            last = last + mix(tasks, weights[..., n:], self.per_example)
+        return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
+
+    def routing_inputs(self, inputs):
+        """What the tasks' per-example gates look at, of what the layer is called on."""
+        return self._by_gate(self.routed(self._split(inputs)[1]))[0]
+
+    def shared_routing_inputs(self, inputs):
+        """What a per-example `shared_gate` looks at."""
+        return self._by_gate(self.routed(self._split(inputs)[1]))[1]
+
+    def routed(self, inputs):
+        """What the layer `routing` makes of the inputs of each task, or of all."""
+        if self.routing is None or not self._is_stacked(inputs.shape):
+            return super().routed(inputs)
+        one_by_one = ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
+        outputs = self.routing(one_by_one)
+        return ops.reshape(outputs, (-1, inputs.shape[1], *ops.shape(outputs)[1:]))
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "tasks": self.tasks,
+            "num_task_experts": self.num_task_experts,
+            "shared_gate": self.shared_gate
+            and keras.saving.serialize_keras_object(self.shared_gate),
+        }
+
+    def _outputs(self, inputs, training):
+        """Of the shared experts, and of the tasks' own or `None`."""
+        inputs_of_tasks = inputs_of_shared = inputs
+        if self.stacked_inputs:
+            split, n = len(self.task_names), self.experts.num_experts
+            inputs_of_shared = ops.repeat(inputs[:, split:], n, axis=1)
+            inputs_of_tasks = ops.repeat(
+                inputs[:, :split], self.num_task_experts, axis=1
+            )
+        shared = self.experts(inputs_of_shared, training=training)
+        if self.task_experts is None:
+            return shared, None
+        return shared, self.task_experts(inputs_of_tasks, training=training)
+
+    def _is_stacked(self, shape):
+        """Whether a shape has an axis for the tasks and the shared experts."""
+        size = len(self.task_names) + 1
+        return self.stacked_inputs and len(shape) > 2 and shape[1] == size
+
+    def _by_gate(self, routing):
+        """What the gates of the tasks look at, and what the shared gate does."""
+        if not self._is_stacked(routing.shape):
+            return routing, routing
+        return routing[:, :-1], routing[:, -1]
+
+    def _routing_shapes(self, shape):
+        """The shapes of the two."""
+        size = shape[1:2] if self._is_stacked(shape) else ()
+        if self.routing is not None:
+            shape = (shape[0], *shape[2:]) if size else shape
+            if not self.routing.built:
+                self.routing.build(shape)
+            spec = self.routing.compute_output_spec(keras.KerasTensor(shape))
+            shape = (shape[0], *size, *spec.shape[1:])
+        if not size:
+            return shape, shape
+        return (shape[0], size[0] - 1, *shape[2:]), (shape[0], *shape[2:])

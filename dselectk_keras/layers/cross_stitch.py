@@ -1,0 +1,79 @@
+"""Cross-stitch units between the networks of several tasks."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.ops import mix
+from dselectk_keras.utils import with_name
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class CrossStitch(keras.Layer):
+    r"""What each task's network goes on with: a learned mixture of them all.
+
+    $$
+    \tilde x_t = \sum_{u=1}^{T} A_{tu} \, x_u
+    $$
+
+    $A$ starts with $1 - s$ on the diagonal and $s / (T - 1)$ beside it.
+
+    Args:
+        initial_share: $s$, the share of the other tasks at the start; at 0 the
+            networks start apart.
+        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: Tensor `(batch, tasks, ...)`.
+
+    Returns:
+        A tensor of the shape of `inputs`.
+
+    Example:
+        >>> stitch = CrossStitch(initial_share=0.25)
+        >>> mixed = stitch(np.array([[[1.0], [2.0]]]))
+        >>> keras.ops.convert_to_numpy(mixed).tolist()
+        [[[1.25], [1.75]]]
+
+    Reference:
+        Misra et al., "Cross-stitch Networks for Multi-task Learning" (CVPR 2016),
+        Equation 1.
+    """
+
+    def __init__(self, initial_share=0.1, **kwargs):
+        super().__init__(**with_name(kwargs, "cross_stitch"))
+        if not 0 <= initial_share <= 1:
+            raise ValueError(
+                "`initial_share` must be between 0 and 1. "
+                f"Received: initial_share={initial_share}."
+            )
+        self.initial_share = initial_share
+
+    def build(self, input_shape):
+        """Create the matrix."""
+        if len(input_shape) < 3 or input_shape[1] is None:
+            raise ValueError(
+                "Cross-stitch units need inputs (batch, tasks, ...) with the number of "
+                f"tasks known. Received: {tuple(input_shape)}. Stack the tasks on "
+                "axis 1."
+            )
+        tasks = input_shape[1]
+        self.matrix = self.add_weight(
+            name="matrix", shape=(tasks, tasks), initializer=self._start
+        )
+        self.built = True
+
+    def call(self, inputs):
+        """Mix the tasks."""
+        return mix(inputs, self.matrix)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "initial_share": self.initial_share}
+
+    def _start(self, shape, dtype=None):
+        others = shape[0] - 1
+        share = self.initial_share if others else 0.0
+        matrix = np.full(shape, share / max(others, 1))
+        np.fill_diagonal(matrix, 1.0 - share)
+        return ops.cast(matrix, dtype)

@@ -1,0 +1,88 @@
+"""Networks of several tasks, held together by their parameters."""
+
+import keras
+
+from dselectk_keras.experts import ExpertBank
+from dselectk_keras.regularizers import ParameterDistanceRegularizer
+from dselectk_keras.utils import revive, with_name
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class L2Constrained(keras.Layer):
+    r"""A network for each task, and a penalty on how far apart they are.
+
+    $$
+    y_t = f(x; \theta_t), \qquad
+    \alpha \sum_{t < u} \lVert \theta_t - \theta_u \rVert^2
+    $$
+
+    The penalty is added to the loss in training. At a strength of 0 the tasks are
+    independent, at a very large one they share all parameters.
+
+    Args:
+        experts: A bank with one expert for each task, all of one form.
+        strength: $\alpha$: a number, a schedule, or a callable of the number of
+            calls.
+        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: What the bank sees.
+        training: Whether to add the penalty; passed on to the bank.
+
+    Returns:
+        What the bank gives, `(batch, tasks, ...)`.
+
+    Example:
+        >>> constrained = L2Constrained(DenseExperts(3, [4]), strength=0.1)
+        >>> constrained(keras.ops.ones((2, 5)), training=True).shape
+        (2, 3, 4)
+        >>> len(constrained.losses)
+        1
+
+    Reference:
+        Duong et al., "Low Resource Dependency Parsing: Cross-lingual Parameter Sharing
+        in a Neural Network Parser" (ACL 2015); Ma et al., "Modeling Task
+        Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts"
+        (KDD 2018), Section 6.1.
+    """
+
+    def __init__(self, experts, strength, **kwargs):
+        # The bank keeps to its own policy; its parameters are compared in float32.
+        super().__init__(**{"dtype": "float32", **with_name(kwargs, "l2_constrained")})
+        experts, strength = revive(experts), revive(strength)
+        if not isinstance(experts, ExpertBank):
+            raise ValueError(
+                "`experts` must be a bank with one expert for each task, such as "
+                f"`DenseExperts(num_tasks, [64])`. Received: {experts!r}."
+            )
+        if not isinstance(strength, ParameterDistanceRegularizer):
+            strength = ParameterDistanceRegularizer(strength)
+        self.experts = experts
+        self.strength = strength
+        self._counter = strength.num_calls
+
+    def build(self, input_shape):
+        """Build the bank, and see that its parameters can be compared."""
+        if not self.experts.built:
+            self.experts.build(input_shape)
+        self.experts.parameters()
+        self.built = True
+
+    def call(self, inputs, training=None):
+        """Evaluate the bank, and add the penalty."""
+        if training:
+            self.add_loss(self.strength(self.experts.parameters()))
+        return self.experts(inputs, training=training)
+
+    @property
+    def weights(self):
+        """The weights of the bank: the counter of calls is not one."""
+        return self.experts.weights
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "experts": keras.saving.serialize_keras_object(self.experts),
+            "strength": keras.regularizers.serialize(self.strength),
+        }

@@ -1,0 +1,118 @@
+"""Experts merged into one, for each example."""
+
+import keras
+from keras import ops
+
+from dselectk_keras.layers.routed import RoutedExperts
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class SmearExperts(RoutedExperts):
+    r"""One pass through the expert whose parameters are the weighted mean of all.
+
+    $$
+    y = f\Bigl(u, \sum_{i=1}^{n} R_i(v) \, \theta_i\Bigr)
+    $$
+
+    Every example has an expert of its own and, where it is a sequence or an image,
+    one choice for all its positions: the merge costs about as much as the pass over
+    a sequence of $n / 2$ positions, and no expert is evaluated by itself. A static
+    gate merges once for the whole batch.
+
+    The paper's experts are adapters, `DenseExperts(n, [m, d], ["swish", None])`,
+    added to their input; on images, batch normalization comes before them. Its
+    router is `SoftmaxGate(normalize=True)`. With `RandomGate()` and `per_layer=True`
+    the layer is AdaMix.
+
+    Args:
+        experts: A bank whose parameters can be merged: `DenseExperts`, or `Experts`
+            with stateless copies of one layer.
+        gate: A gate that is not built yet: the router $R$.
+        per_example: Whether the weights depend on the inputs.
+        routing: A Keras layer between the inputs and the gate; `None` is the mean
+            over the axes between the batch and the features.
+        per_layer: Whether each layer of the experts is merged by a gate of its own.
+        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The experts' input $u$, `(batch, ..., features)`; or a tuple
+            `(inputs, routing_inputs)` when the router looks at another $v$, such as
+            the encoder's final states in a decoder.
+        training: Passed on to the gate and the merged expert.
+
+    Returns:
+        What the merged expert gives, `(batch, ...)`; with a gate that holds several,
+        `(batch, num_gates, ...)`.
+
+    Example:
+        >>> adapters = DenseExperts(4, [2, 6], ["swish", None])
+        >>> smear = SmearExperts(adapters, SoftmaxGate(normalize=True))
+        >>> smear(keras.ops.ones((3, 5, 6))).shape
+        (3, 5, 6)
+
+    Reference:
+        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 3.
+    """
+
+    default_name = "smear"
+    averages_inputs = True
+
+    def __init__(
+        self,
+        experts,
+        gate,
+        per_example=True,
+        routing=None,
+        per_layer=False,
+        **kwargs,
+    ):
+        super().__init__(experts, gate, per_example, routing, **kwargs)
+        if self.gate.sees_hidden:
+            raise ValueError(
+                f"{type(self.gate).__name__} looks at the outputs of all experts, and "
+                "merged experts are never evaluated by themselves. Take `SoftmaxGate`, "
+                "or mix the outputs with `MoE`."
+            )
+        self.per_layer = per_layer
+        self.experts.check_mergeable()
+        if per_layer:
+            num_layers = len(getattr(self.experts, "units", ()))
+            if not num_layers:
+                raise ValueError(
+                    "per_layer=True needs `DenseExperts`, whose layers are known. "
+                    f"Received: experts={self.experts!r}."
+                )
+            if self.gate.num_gates is None and not self.gate.built:
+                self.gate.num_gates = num_layers
+            if self.gate.num_gates != num_layers:
+                raise ValueError(
+                    f"Experts of {num_layers} layers need as many gates. Received: a "
+                    f"gate with num_gates={self.gate.num_gates}. Leave it at None."
+                )
+
+    def build(self, input_shape):
+        """Build the experts and the gate, and see that the experts can be merged."""
+        super().build(input_shape)
+        self.experts.check_mergeable()
+
+    def call(self, inputs, training=None):
+        """Merge the experts' parameters, and apply them."""
+        inputs, routing = self._split(inputs)
+        routing = self.routed(routing) if self.per_example else None
+        weights = self.gate.route(routing, training)
+        if self.per_layer:
+            weights = ops.unstack(weights, self.gate.num_gates, axis=-2)
+        merged = self.experts.call_merged(inputs, weights, self.per_example, training)
+        return ops.cast(merged, self.compute_dtype)
+
+    def compute_output_spec(self, inputs, training=None):
+        """One expert's output, with an axis for the gates if there are several."""
+        inputs, _ = self._split(inputs)
+        spec = self.experts.compute_output_spec(inputs)
+        gates = () if self.per_layer else self.gate.gate_shape
+        shape = (spec.shape[0], *gates, *spec.shape[2:])
+        return keras.KerasTensor(shape, self.compute_dtype)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "per_layer": self.per_layer}

@@ -1,0 +1,154 @@
+"""Soft mixture of experts over tokens."""
+
+import keras
+from keras import ops
+
+from dselectk_keras.experts import ExpertBank, Experts
+from dselectk_keras.initializers import clone
+from dselectk_keras.ops import softmax
+from dselectk_keras.utils import check_count, revive, with_name
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class SoftMoE(keras.Layer):
+    r"""Experts that see mixtures of tokens, and tokens that get mixtures of experts.
+
+    $$
+    D = \mathrm{softmax}_{\text{tokens}}(X \Phi), \quad
+    C = \mathrm{softmax}_{\text{slots}}(X \Phi), \quad
+    Y = C \, f(D^\top X)
+    $$
+
+    Each of the $n$ experts fills `num_slots` slots, each slot a mixture of all
+    tokens, so that the experts' cost does not grow with the number of tokens.
+
+    Args:
+        experts: A bank of experts, or a list of Keras layers. One like it with
+            `shared_input=False`, not built yet, takes its place if it is not one.
+        num_slots: The slots of each expert.
+        normalize: Whether to bring tokens and the columns of $\Phi$ to length one,
+            the latter times a trainable scale, which keeps the softmax soft for
+            wide tokens.
+        kernel_initializer: For $\Phi$.
+        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
+
+    Call arguments:
+        inputs: The tokens, `(batch, tokens, features)`.
+        training: Passed on to the experts.
+
+    Returns:
+        A tensor `(batch, tokens, units)`.
+
+    Example:
+        >>> layer = SoftMoE(DenseExperts(num_experts=4, units=[8]), num_slots=2)
+        >>> layer(keras.ops.ones((2, 5, 3))).shape
+        (2, 5, 8)
+
+    Reference:
+        Puigcerver et al., "From Sparse to Soft Mixtures of Experts" (ICLR 2024),
+        Section 2.1; a rival of SMEAR in Muqeeth et al.
+    """
+
+    def __init__(
+        self,
+        experts,
+        num_slots=1,
+        normalize=True,
+        kernel_initializer="lecun_normal",
+        **kwargs,
+    ):
+        super().__init__(**with_name(kwargs, "soft_moe"))
+        experts = revive(experts)
+        if isinstance(experts, (list, tuple)):
+            experts = Experts([revive(e) for e in experts], shared_input=False)
+        if not isinstance(experts, ExpertBank):
+            raise ValueError(
+                "`experts` must be a bank, such as `DenseExperts(8, [64])`, or a list "
+                f"of Keras layers. Received: {experts!r}."
+            )
+        check_count("num_slots", num_slots)
+        if experts.shared_input:
+            # Not `resized`, whose copies are all of one expert.
+            config = {**experts.get_config(), "shared_input": False}
+            experts = type(experts).from_config(config)
+        self.experts = experts
+        self.num_slots = num_slots
+        self.normalize = normalize
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, input_shape):
+        """Create the kernel of the slots, and build the experts."""
+        if len(input_shape) != 3:
+            raise ValueError(
+                "Soft mixtures need tokens, (batch, tokens, features). "
+                f"Received: {tuple(input_shape)}."
+            )
+        dim, num_experts = input_shape[-1], self.experts.num_experts
+        self._kernel = self.add_weight(
+            name="kernel",
+            shape=(dim, num_experts * self.num_slots),
+            initializer=clone(self.kernel_initializer),
+            dtype="float32",
+            autocast=False,
+        )
+        if self.normalize:
+            self._scale = self.add_weight(
+                name="scale",
+                shape=(),
+                initializer="ones",
+                dtype="float32",
+                autocast=False,
+            )
+        if not self.experts.built:
+            self.experts.build((input_shape[0], num_experts, self.num_slots, dim))
+        self.built = True
+
+    def call(self, inputs, training=None):
+        """Fill the slots, evaluate the experts, and mix what they give."""
+        logits = self._logits(inputs)
+        dispatch = ops.cast(softmax(logits, axis=1), inputs.dtype)
+        combine = ops.cast(softmax(logits), inputs.dtype)
+        slots = ops.matmul(ops.transpose(dispatch, (0, 2, 1)), inputs)
+        dim = inputs.shape[-1]
+        slots = ops.reshape(slots, (-1, self.experts.num_experts, self.num_slots, dim))
+        filled = self.experts(slots, training=training)
+        num_slots = self.experts.num_experts * self.num_slots
+        filled = ops.reshape(filled, (-1, num_slots, filled.shape[-1]))
+        return ops.matmul(combine, filled)
+
+    def expert_weights(self, inputs):
+        """The weights with which tokens get the experts.
+
+        Args:
+            inputs: The tokens, `(batch, tokens, features)`.
+
+        Returns:
+            A float32 tensor `(batch, tokens, n)`.
+        """
+        weights = softmax(self._logits(ops.convert_to_tensor(inputs)))
+        shape = (-1, weights.shape[1], self.experts.num_experts, self.num_slots)
+        return ops.sum(ops.reshape(weights, shape), axis=-1)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {
+            **super().get_config(),
+            "experts": keras.saving.serialize_keras_object(self.experts),
+            "num_slots": self.num_slots,
+            "normalize": self.normalize,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+    def _logits(self, inputs):
+        """The logits of tokens and slots, `(batch, tokens, n s)`."""
+        tokens, kernel = ops.cast(inputs, "float32"), self._kernel
+        if self.normalize:
+            tokens = _to_length_one(tokens, axis=-1)
+            kernel = self._scale * _to_length_one(kernel, axis=0)
+        return ops.matmul(tokens, kernel)
+
+
+def _to_length_one(x, axis):
+    # `ops.normalize` has a gradient of NaN at zero, which is what pads sequences.
+    squares = ops.sum(ops.square(x), axis=axis, keepdims=True)
+    return x * ops.rsqrt(ops.maximum(squares, 1e-12))

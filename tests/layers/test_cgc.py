@@ -1,0 +1,290 @@
+"""Tasks mix shared experts and experts of their own, on one level or several."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import (
+    CGC,
+    AttentiveGate,
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    MMoE,
+    SoftmaxGate,
+)
+
+X, V = numbers((2, 3)), numbers((2, 5), seed=1)
+# Inputs of two tasks, and of the shared experts.
+STACKED = numbers((2, 3, 4), seed=2)
+
+
+def cgc(gate=SoftmaxGate, tasks=2, num_task_experts=2, shared=False, **settings):
+    """A layer with three shared experts of two units."""
+    bank = {"shared_input": settings.pop("shared_input", True)}
+    shared_gate = gate() if shared else None
+    return CGC(
+        DenseExperts(3, [2], "tanh", **bank),
+        gate(),
+        tasks,
+        num_task_experts,
+        shared_gate=shared_gate,
+        **settings,
+    )
+
+
+def filled(layer, inputs):
+    """The layer with gates that are far from uniform."""
+    layer(inputs)
+    for gate in (layer.gate, layer.shared_gate):
+        if gate is not None:
+            gate.set_weights([numbers(w.shape, seed=3) for w in gate.weights])
+    return layer
+
+
+def mixed_by_hand(shared, own, weights, for_all=None):
+    """The sums over experts, one by one: (batch, tasks [+ 1], features)."""
+    n, num_tasks = shared.shape[1], weights.shape[1]
+    s = own.shape[1] // num_tasks
+    mixtures = []
+    for t in range(num_tasks):
+        mixture = sum(weights[:, t, i, None] * shared[:, i] for i in range(n))
+        for j in range(s):
+            mixture = mixture + weights[:, t, n + j, None] * own[:, t * s + j]
+        mixtures.append(mixture)
+    if for_all is not None:
+        every = np.concatenate([shared, own], axis=1)
+        mixtures.append(np.einsum("bn,bnh->bh", for_all, every))
+    return np.stack(mixtures, axis=1)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["last", "below"])
+@pytest.mark.parametrize("tasks", [2, 3])
+@pytest.mark.parametrize("mode", ["static", "per_example", "routed"])
+def test_equals_the_experts_combined_by_hand(mode, tasks, shared):
+    inputs = (X, V) if mode == "routed" else X
+    layer = cgc(tasks=tasks, shared=shared, per_example=mode != "static")
+    filled(layer, inputs)
+    looks_at = {"static": (), "per_example": (X,), "routed": (V,)}[mode]
+    weights = numpy(layer.gate.expert_weights(*looks_at))
+    weights = np.broadcast_to(weights, (2, tasks, 5))
+    for_all = None
+    if shared:
+        for_all = numpy(layer.shared_gate.expert_weights(*looks_at))
+        for_all = np.broadcast_to(for_all, (2, 3 + 2 * tasks))
+    expected = mixed_by_hand(
+        numpy(layer.experts(X)), numpy(layer.task_experts(X)), weights, for_all
+    )
+    np.testing.assert_allclose(numpy(layer(inputs)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["last", "below"])
+@pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
+def test_a_level_above_gives_every_task_its_own_input(per_example, shared):
+    layer = cgc(shared=shared, per_example=per_example, shared_input=False)
+    filled(layer, STACKED)
+    # Three shared experts see the last entry, two of each task that of the task.
+    experts = numpy(layer.experts(STACKED[:, [2, 2, 2]]))
+    own = numpy(layer.task_experts(STACKED[:, [0, 0, 1, 1]]))
+    weights = np.zeros((2, 2, 5), "float32")
+    for_all = None
+    if per_example:
+        for t in range(2):
+            each = numpy(layer.gate.expert_weights(STACKED[:, t]))
+            weights[:, t] = each[:, t]
+        if shared:
+            for_all = numpy(layer.shared_gate.expert_weights(STACKED[:, 2]))
+    else:
+        weights[:] = numpy(layer.gate.expert_weights())
+        if shared:
+            for_all = numpy(layer.shared_gate.expert_weights())
+            for_all = np.broadcast_to(for_all, (2, 7))
+    expected = mixed_by_hand(experts, own, weights, for_all)
+    np.testing.assert_allclose(numpy(layer(STACKED)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("gate", [SoftmaxGate, lambda: DSelectKGate(2)])
+@pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
+def test_without_task_experts_it_is_mmoe(gate, per_example):
+    bank = DenseExperts(3, [2], "tanh")
+    layer = filled(CGC(bank, gate(), 2, 0, per_example), X)
+    mmoe = MMoE(bank, layer.gate, 2, per_example, stacked=True)
+    np.testing.assert_array_equal(numpy(layer(X)), numpy(mmoe(X)))
+    target = ops.convert_to_tensor(numbers((2, 2, 2), seed=4))
+    found, expected = (
+        value_and_gradients(
+            lambda each=each: [ops.sum((each(X) - target) ** 2)],
+            layer.trainable_variables,
+        )
+        for each in (layer, mmoe)
+    )
+    assert len(found[1]) == 2 + len(layer.gate.trainable_variables)
+    for one, other in zip(found[1], expected[1], strict=True):
+        assert np.abs(one).max() > 0
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_a_task_does_not_reach_the_experts_and_gates_of_others():
+    layer = filled(cgc(shared=True), X)
+    variables = [*layer.task_experts.weights, *layer.experts.weights]
+    variables += [*layer.gate.weights, *layer.shared_gate.weights]
+
+    def reached(entry):
+        _, gradients = value_and_gradients(
+            lambda: [ops.sum(layer(X)[:, entry])], variables
+        )
+        kernel, _, shared, _, gate, shared_gate = gradients
+        own = [np.abs(each).max() > 0 for each in kernel]
+        gates = [np.abs(each).max() > 0 for each in gate]
+        return own, np.abs(shared).max() > 0, gates, np.abs(shared_gate).max() > 0
+
+    assert reached(0) == ([True, True, False, False], True, [True, False], False)
+    assert reached(1) == ([False, False, True, True], True, [False, True], False)
+    assert reached(2) == ([True] * 4, True, [False, False], True)
+
+
+def test_penalties_of_both_gates_are_added_once_in_training():
+    layer = cgc(lambda: DSelectKGate(2, entropy_reg=0.1), shared=True)
+    layer(X)
+    assert not layer.losses
+    layer(X, training=True)
+    assert len(layer.losses) == len(layer.gate.losses) + len(layer.shared_gate.losses)
+    expected = [*layer.gate.losses, *layer.shared_gate.losses]
+    np.testing.assert_allclose(
+        [numpy(loss) for loss in layer.losses], [numpy(loss) for loss in expected]
+    )
+    assert int(layer.gate.entropy_reg.num_calls) == 1
+
+
+def test_expert_weights_are_those_of_the_gates():
+    assert filled(cgc(), X).expert_weights().shape == (2, 5)
+    below = filled(cgc(per_example=True), X)
+    np.testing.assert_array_equal(
+        numpy(below.expert_weights(X)), numpy(below.gate.expert_weights(X))
+    )
+    above = filled(cgc(per_example=True, shared_input=False, shared=True), STACKED)
+    weights = numpy(above.expert_weights(STACKED))
+    assert weights.shape == (2, 2, 5)
+    for t in range(2):
+        each = numpy(above.gate.expert_weights(STACKED[:, t]))[:, t]
+        np.testing.assert_allclose(weights[:, t], each, rtol=1e-5)
+    np.testing.assert_array_equal(
+        numpy(above.shared_routing_inputs(STACKED)), STACKED[:, 2]
+    )
+
+
+def test_a_layer_for_routing_sees_the_inputs_of_each_task_by_themselves():
+    def routing():
+        return keras.Sequential([layers.GlobalAveragePooling1D(), layers.Dense(3)])
+
+    x = numbers((2, 3, 6, 4))
+    layer = cgc(per_example=True, shared_input=False, shared=True, routing=routing())
+    assert layer(x).shape == (2, 3, 6, 2)
+    found = numpy(layer.routing_inputs(x))
+    for t in range(2):
+        expected = numpy(layer.routing(x[:, t]))
+        np.testing.assert_allclose(found[:, t], expected, rtol=1e-5, atol=1e-6)
+    below = cgc(per_example=True, shared=True, routing=routing())
+    assert below(x[:, 0]).shape == (2, 3, 6, 2)
+    assert below.gate.routing_dim == below.shared_gate.routing_dim == 3
+
+
+def test_levels_of_convolutions_and_of_sequences_of_any_length():
+    inputs = keras.Input((None, 1))
+    x = CGC(
+        Experts(layers.Conv1D(2, 3, padding="same"), 2),
+        SoftmaxGate(),
+        2,
+        shared_gate=SoftmaxGate(),
+    )(inputs)
+    bank = Experts(layers.Conv1D(3, 3, padding="same"), 2, shared_input=False)
+    model = keras.Model(inputs, CGC(bank, SoftmaxGate(), 2)(x))
+    assert model.predict(numbers((4, 5, 1)), verbose=0).shape == (4, 2, 5, 3)
+    dense = CGC(DenseExperts(2, [4]), SoftmaxGate(), 2, shared_gate=SoftmaxGate())
+    model = keras.Model(inputs, dense(inputs))
+    assert model.predict(numbers((4, 5, 1)), verbose=0).shape == (4, 3, 5, 4)
+
+
+def test_fixed_seeds_do_not_make_shared_and_own_experts_equal():
+    seeded = keras.initializers.RandomNormal(seed=3)
+    layer = CGC(DenseExperts(2, [4], kernel_initializer=seeded), SoftmaxGate(), 2)
+    layer.build((None, 3))
+    kernels = [numpy(bank.weights[0]) for bank in (layer.experts, layer.task_experts)]
+    assert len(np.unique(np.concatenate(kernels)[:, 0, 0])) == 4
+    template = layers.Dense(4, kernel_initializer=seeded)
+    layer = CGC(Experts(template, 2), SoftmaxGate(), 2)
+    layer.build((None, 3))
+    banks = (layer.experts, layer.task_experts)
+    kernels = [numpy(weight) for bank in banks for weight in bank.weights[::2]]
+    assert len({kernel[0, 0] for kernel in kernels}) == 4
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
+def test_works_in_half_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        layer = cgc(lambda: DSelectKGate(2), shared=True, per_example=True)
+        outputs = layer(X, training=True)
+        dtype = keras.backend.standardize_dtype(layer.expert_weights(X).dtype)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
+    assert np.isfinite(numpy(ops.cast(outputs, "float32"))).all()
+    assert dtype == "float32"
+
+
+def test_the_config_rebuilds_the_layer():
+    layer = cgc(
+        lambda: DSelectKGate(2),
+        ["a", "b"],
+        per_example=True,
+        shared=True,
+        routing=layers.Dense(3),
+        name="mine",
+    )
+    rebuilt = CGC.from_config(layer.get_config())
+    assert rebuilt.get_config() == layer.get_config()
+    assert (rebuilt.gate.num_gates, rebuilt.shared_gate.num_gates) == (2, None)
+    assert rebuilt.task_experts.num_experts == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"gate": lambda: SoftmaxGate(num_gates=3)}, r"2 tasks need .* num_gates=3\."),
+        ({"gate": lambda: SoftmaxGate(num_gates=1)}, r"2 tasks need .* num_gates=1\."),
+        ({"tasks": ["a", "a"]}, "one name or more, each once"),
+        ({"num_task_experts": -1}, "num_task_experts=-1"),
+        ({"gate": lambda: layers.Dense(2)}, "`gate` must be a gate"),
+        (
+            {"gate": lambda: AttentiveGate(4), "per_example": True},
+            "AttentiveGate looks at the hidden outputs .* or `MMoE`",
+        ),
+        ({"routing": layers.Dense(2)}, "Set per_example=True"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        cgc(**arguments)
+
+
+def test_a_shared_gate_is_one_gate_that_looks_at_inputs():
+    def make(shared_gate):
+        return CGC(DenseExperts(3, [2]), SoftmaxGate(), 2, shared_gate=shared_gate)
+
+    with pytest.raises(ValueError, match=r"be a single gate, .* num_gates=2\."):
+        make(SoftmaxGate(num_gates=2))
+    with pytest.raises(ValueError, match="must be a single gate"):
+        make(layers.Dense(2))
+    with pytest.raises(ValueError, match="AttentiveGate looks at the hidden outputs"):
+        make(AttentiveGate(4))
+
+
+def test_a_level_above_needs_an_input_for_each_task_and_one_for_all():
+    text = r"of 2 tasks, .* \(batch, 3, ...\). Received: \(2, 2, 4\). .* `shared_gate`"
+    with pytest.raises(ValueError, match=text):
+        cgc(shared_input=False)(STACKED[:, :2])
+    with pytest.raises(ValueError, match="takes no routing inputs"):
+        cgc()((X, V))

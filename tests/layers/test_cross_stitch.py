@@ -1,0 +1,74 @@
+"""Tasks that exchange what their networks give."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import CrossStitch
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 5, 4)])
+def test_is_the_matrix_times_the_tasks(shape):
+    layer, x = CrossStitch(), numbers(shape)
+    layer.build(shape)
+    layer.set_weights([numbers((3, 3), seed=1)])
+    expected = np.einsum("tu,bu...->bt...", numpy(layer.matrix), x)
+    np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("share", "tasks", "expected"),
+    [
+        (0.1, 2, [[0.9, 0.1], [0.1, 0.9]]),
+        (0.5, 3, [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]),
+        (0.0, 2, np.eye(2)),
+        (0.3, 1, [[1.0]]),
+    ],
+)
+def test_starts_with_a_share_of_the_other_tasks(share, tasks, expected):
+    layer = CrossStitch(share)
+    layer.build((None, tasks, 4))
+    np.testing.assert_allclose(numpy(layer.matrix), expected, rtol=1e-6)
+
+
+def test_gradients_reach_the_matrix_and_all_tasks():
+    layer, x = CrossStitch(0.0), keras.Variable(numbers((2, 3, 4)))
+    layer.build(x.shape)
+    _, (by_matrix, by_inputs) = value_and_gradients(
+        lambda: [ops.sum(layer(ops.convert_to_tensor(x))[:, 1])], [layer.matrix, x]
+    )
+    expected = np.zeros((3, 3))
+    expected[1] = numpy(x).sum(axis=(0, 2))
+    np.testing.assert_allclose(by_matrix, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(by_inputs[:, 1], 1.0)
+    np.testing.assert_array_equal(by_inputs[:, [0, 2]], 0.0)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
+def test_works_in_half_precision(policy):
+    layer, x = CrossStitch(0.25, dtype=policy), np.ones((2, 2, 4), "float32")
+    outputs = layer(x)
+    assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
+    np.testing.assert_allclose(numpy(ops.cast(outputs, "float32")), x)
+
+
+def test_the_length_of_a_sequence_may_be_unknown():
+    inputs = keras.Input((3, None, 4))
+    model = keras.Model(inputs, CrossStitch()(inputs))
+    assert model.predict(numbers((2, 3, 5, 4)), verbose=0).shape == (2, 3, 5, 4)
+
+
+def test_the_config_rebuilds_the_layer():
+    layer = CrossStitch(0.3, name="mine")
+    assert CrossStitch.from_config(layer.get_config()).get_config() == (
+        layer.get_config()
+    )
+
+
+def test_what_cannot_be_right_is_refused():
+    with pytest.raises(ValueError, match="Received: initial_share=2"):
+        CrossStitch(2)
+    with pytest.raises(ValueError, match=r"need inputs \(batch, tasks, ...\) .*\(2, 3"):
+        CrossStitch()(numbers((2, 3)))

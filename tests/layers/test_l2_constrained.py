@@ -1,0 +1,129 @@
+"""Networks of several tasks that a penalty draws together."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import DenseExperts, Experts, L2Constrained, Ramp
+
+X = numbers((4, 3))
+BANKS = {
+    "dense": lambda: DenseExperts(3, [4, 2], "tanh"),
+    "copies": lambda: Experts(layers.Dense(2, "tanh"), 3),
+    "own": lambda: DenseExperts(3, [2], shared_input=False),
+}
+
+
+def distance(bank):
+    """The sum over all pairs of networks, from the parameters."""
+    stacked = [numpy(part) for part in bank.parameters()]
+    return sum(
+        np.square(part[t] - part[u]).sum()
+        for t, u in itertools.combinations(range(bank.num_experts), 2)
+        for part in stacked
+    )
+
+
+@pytest.mark.parametrize("bank", BANKS)
+def test_gives_what_the_bank_gives_and_adds_a_penalty_in_training(bank):
+    x = numbers((4, 3, 5)) if bank == "own" else X
+    layer = L2Constrained(BANKS[bank](), 0.5)
+    np.testing.assert_array_equal(numpy(layer(x)), numpy(layer.experts(x)))
+    assert not layer.losses
+    layer(x, training=True)
+    (penalty,) = layer.losses
+    np.testing.assert_allclose(
+        float(numpy(penalty)), 0.5 * distance(layer.experts), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("bank", ["dense", "copies"])
+def test_a_step_against_the_penalty_brings_the_networks_together(bank):
+    layer = L2Constrained(BANKS[bank](), 0.1)
+    layer(X)
+
+    def penalty():
+        layer(X, training=True)
+        return [sum(layer.losses)]
+
+    variables = layer.trainable_variables
+    before = distance(layer.experts)
+    _, gradients = value_and_gradients(
+        penalty, variables, layer.non_trainable_variables
+    )
+    for variable, gradient in zip(variables, gradients, strict=True):
+        variable.assign(numpy(variable) - gradient)
+    # The gradient of 0.1 T sum |theta - mean|^2 is 0.6 (theta - mean).
+    np.testing.assert_allclose(distance(layer.experts), 0.4**2 * before, rtol=1e-4)
+
+
+def test_a_schedule_sees_the_number_of_training_calls():
+    layer = L2Constrained(DenseExperts(2, [3]), Ramp(1.0, 3.0, end=2, kind="linear"))
+    penalties = []
+    for _ in range(2):
+        layer(X, training=True)
+        penalties.append(float(numpy(layer.losses[0])))
+        layer(X)
+    np.testing.assert_allclose(
+        penalties, np.multiply([2.0, 3.0], distance(layer.experts)), rtol=1e-5
+    )
+    assert int(layer.strength.num_calls) == 2
+    assert len(layer.weights) == 2
+    assert layer.count_params() == layer.experts.count_params()
+
+
+def test_a_strong_penalty_makes_one_network_of_them():
+    def trained(strength):
+        inputs = keras.Input((3,))
+        layer = L2Constrained(DenseExperts(2, [1], None), strength)
+        model = keras.Model(inputs, layer(inputs))
+        model.compile(keras.optimizers.SGD(0.02), "mse")
+        y = np.stack([X[:, :1], -X[:, :1]], axis=1)
+        model.fit(X, y, epochs=30, verbose=0)
+        return distance(layer.experts)
+
+    assert trained(10.0) < 1e-2
+    assert trained(0.0) > 0.1
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
+def test_the_penalty_is_in_float32_under_any_policy(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        bank = DenseExperts(2, [3])
+        bank.build((None, 3))
+        if policy.startswith("mixed"):
+            # Closer than half precision can tell.
+            start = numbers((1, 3, 3), seed=2)
+            bank.weights[0].assign(np.concatenate([start, start + 1e-5]))
+        layer = L2Constrained(bank, 1.0)
+        outputs = layer(X, training=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert keras.backend.standardize_dtype(outputs.dtype) == bank.compute_dtype
+    (penalty,) = layer.losses
+    assert keras.backend.standardize_dtype(penalty.dtype) == "float32"
+    kernels = numpy(ops.cast(bank.weights[0], "float32"))
+    expected = np.square(kernels[0] - kernels[1]).sum()
+    np.testing.assert_allclose(numpy(penalty), expected, rtol=1e-2)
+    assert expected > 0
+
+
+def test_the_config_rebuilds_the_layer():
+    layer = L2Constrained(DenseExperts(2, [3]), Ramp(0.1, 1.0, end=9), name="mine")
+    rebuilt = L2Constrained.from_config(layer.get_config())
+    assert rebuilt.get_config() == layer.get_config()
+
+
+def test_what_cannot_be_constrained_is_refused():
+    with pytest.raises(ValueError, match="a bank with one expert for each task"):
+        L2Constrained(layers.Dense(3), 0.1)
+    with pytest.raises(ValueError, match="`strength` must be a number"):
+        L2Constrained(DenseExperts(2, [3]), None)
+    unlike = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
+    with pytest.raises(ValueError, match="Only experts of one form"):
+        L2Constrained(unlike, 0.1)(X)

@@ -1,0 +1,381 @@
+"""One pass through the expert whose parameters are the weighted mean of all."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import (
+    AttentiveGate,
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    ImportanceRegularizer,
+    MoE,
+    RandomGate,
+    SmearExperts,
+    SoftmaxGate,
+    TopKGate,
+)
+
+N, BATCH, DIM, WIDTH = 4, 3, 5, 2
+X, SEQUENCE = numbers((BATCH, DIM)), numbers((BATCH, 6, DIM))
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+any_rank = pytest.mark.parametrize("x", [X, SEQUENCE], ids=["vectors", "sequences"])
+
+
+def adapters(num_experts=N, **settings):
+    settings = {"activation": ["swish", None], **settings}
+    return DenseExperts(num_experts, [WIDTH, DIM], **settings)
+
+
+def spread(layer, inputs):
+    """Build, and give all weights values that differ: gates far from equal ones."""
+    layer(inputs)
+    for i, weight in enumerate(layer.weights):
+        weight.assign(numbers(weight.shape, seed=i + 1))
+    return layer
+
+
+def merged_by_hand(bank, weights, x):
+    """Each example through one expert with its own mean of the parameters.
+
+    Args:
+        bank: A bank of adapters.
+        weights: `(batch, n)`, or `(batch, layers, n)`.
+        x: What the experts see.
+    """
+    outputs = []
+    w0, b0, w1, b1 = map(numpy, bank.weights)
+    for example, shares in zip(x, weights, strict=True):
+        first, second = shares if shares.ndim > 1 else (shares, shares)
+        h = example @ np.tensordot(first, w0, 1) + first @ b0
+        h = h / (1 + np.exp(-h))
+        outputs.append(h @ np.tensordot(second, w1, 1) + second @ b1)
+    return np.stack(outputs)
+
+
+@any_rank
+def test_equals_the_merged_expert_by_hand(x):
+    smear = spread(SmearExperts(adapters(), SoftmaxGate()), x)
+    weights = numpy(smear.expert_weights(x))
+    # One choice for each example, also where it is a sequence.
+    assert weights.shape == (BATCH, N)
+    expected = merged_by_hand(smear.experts, weights, x)
+    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+
+
+@any_rank
+def test_one_expert_is_that_expert(x):
+    smear = spread(SmearExperts(adapters(1), SoftmaxGate()), x)
+    expected = numpy(smear.experts(x))[:, 0]
+    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@any_rank
+def test_merged_linear_experts_are_their_ensemble(x, use_bias):
+    bank = DenseExperts(N, [3], None, use_bias=use_bias)
+    smear = spread(SmearExperts(bank, SoftmaxGate()), x)
+    pool = None if x.ndim == 2 else layers.GlobalAveragePooling1D()
+    ensemble = MoE(bank, SoftmaxGate(), per_example=True, routing=pool)
+    ensemble(x)
+    ensemble.gate.set_weights(smear.gate.get_weights())
+    np.testing.assert_allclose(numpy(smear(x)), numpy(ensemble(x)), **CLOSE)
+
+
+def test_images_are_averaged_over_both_sides():
+    x = numbers((2, 4, 3, DIM))
+    smear = spread(SmearExperts(adapters(), SoftmaxGate()), x)
+    weights = numpy(smear.expert_weights(x))
+    expected = numpy(smear.gate.expert_weights(x.mean(axis=(1, 2))))
+    np.testing.assert_allclose(weights, expected, rtol=1e-5)
+    expected = merged_by_hand(smear.experts, weights, x)
+    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("shape", [(BATCH, 7), (BATCH, 2, 7)])
+def test_the_router_may_look_at_another_input(shape):
+    v = numbers(shape, seed=5)
+    smear = spread(SmearExperts(adapters(), SoftmaxGate()), (SEQUENCE, v))
+    assert smear.gate.routing_dim == 7
+    seen = v if v.ndim == 2 else v.mean(axis=1)
+    weights = numpy(smear.gate.expert_weights(seen))
+    shown = numpy(smear.expert_weights((SEQUENCE, v)))
+    np.testing.assert_allclose(shown, weights, rtol=1e-5)
+    expected = merged_by_hand(smear.experts, weights, SEQUENCE)
+    np.testing.assert_allclose(numpy(smear((SEQUENCE, v))), expected, **CLOSE)
+
+
+def test_a_routing_layer_takes_the_place_of_the_mean():
+    routing = layers.GlobalMaxPooling1D()
+    smear = SmearExperts(adapters(), SoftmaxGate(), routing=routing)
+    spread(smear, SEQUENCE)
+    weights = numpy(smear.gate.expert_weights(SEQUENCE.max(axis=1)))
+    expected = merged_by_hand(smear.experts, weights, SEQUENCE)
+    np.testing.assert_allclose(numpy(smear(SEQUENCE)), expected, **CLOSE)
+
+
+@any_rank
+def test_a_static_gate_merges_once_for_all(x):
+    smear = spread(SmearExperts(adapters(), SoftmaxGate(), per_example=False), x)
+    weights = numpy(smear.expert_weights())
+    assert weights.shape == (N,)
+    expected = merged_by_hand(smear.experts, np.tile(weights, (BATCH, 1)), x)
+    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@any_rank
+def test_several_gates_give_several_merged_experts(x, per_example):
+    gate = SoftmaxGate(num_gates=2)
+    smear = spread(SmearExperts(adapters(), gate, per_example), x)
+    weights = numpy(smear.expert_weights(x if per_example else None))
+    weights = np.broadcast_to(weights, (BATCH, 2, N))
+    expected = [merged_by_hand(smear.experts, weights[:, g], x) for g in range(2)]
+    np.testing.assert_allclose(numpy(smear(x)), np.stack(expected, axis=1), **CLOSE)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@any_rank
+def test_each_layer_may_have_a_router(x, per_example):
+    layer = SmearExperts(adapters(), SoftmaxGate(), per_example, per_layer=True)
+    smear = spread(layer, x)
+    weights = numpy(smear.expert_weights(x if per_example else None))
+    assert weights.shape == (*[BATCH] * per_example, 2, N)
+    expected = merged_by_hand(smear.experts, np.broadcast_to(weights, (BATCH, 2, N)), x)
+    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+
+
+@any_rank
+def test_adamix_is_the_mean_of_all_at_inference_and_draws_in_training(x):
+    adamix = SmearExperts(adapters(), RandomGate(seed=0), False, per_layer=True)
+    spread(adamix, x)
+    equal = np.full((BATCH, N), 1 / N)
+    expected = merged_by_hand(adamix.experts, equal, x)
+    np.testing.assert_allclose(numpy(adamix(x)), expected, **CLOSE)
+    # In training: down and up projections of experts drawn by themselves.
+    eye = np.eye(N, dtype="float32")
+    pairs = {
+        (i, j): merged_by_hand(adamix.experts, np.stack([eye[[i, j]]] * BATCH), x)
+        for i in range(N)
+        for j in range(N)
+    }
+    drawn = set()
+    for _ in range(12):
+        found = numpy(adamix(x, training=True))
+        drawn |= {p for p, each in pairs.items() if np.allclose(found, each, **CLOSE)}
+    assert len(drawn) > 2
+    assert any(i != j for i, j in drawn)
+
+
+def test_gradients_reach_the_router_and_all_experts():
+    smear = SmearExperts(adapters(), SoftmaxGate(normalize=True))
+    spread(smear, SEQUENCE)
+    variables = smear.trainable_variables
+    assert len(variables) == 4 + 5
+    _, gradients = value_and_gradients(
+        lambda: [ops.sum(smear(SEQUENCE) ** 2)], variables
+    )
+    for variable, found in zip(variables, gradients, strict=True):
+        assert np.isfinite(found).all()
+        assert found.any(), variable.path
+    for found in gradients[:4]:
+        assert found.reshape(N, -1).any(axis=1).all()
+
+
+def test_a_sparse_router_leaves_experts_without_a_gradient():
+    smear = spread(SmearExperts(adapters(), TopKGate(1)), X[:1])
+    (kept,) = numpy(smear.expert_weights(X[:1])).nonzero()[1]
+    _, (found,) = value_and_gradients(
+        lambda: [ops.sum(smear(X[:1]) ** 2)], smear.experts.trainable_variables[:1]
+    )
+    assert found.any(axis=(1, 2)).nonzero()[0].tolist() == [kept]
+
+
+def test_penalties_of_the_router_are_losses_in_training_only():
+    gate = SoftmaxGate(weights_regularizer=ImportanceRegularizer(0.5))
+    smear = spread(SmearExperts(adapters(), gate), X)
+    assert smear.losses == []
+    for _ in range(2):
+        smear(X, training=True)
+    assert len(smear.losses) == 1
+    expected = gate.report(X)["penalties"]["weights"]
+    np.testing.assert_allclose(numpy(smear.losses[0]), numpy(expected), rtol=1e-5)
+
+
+@any_rank
+def test_a_batch_of_one_keeps_its_axis(x):
+    smear = spread(SmearExperts(adapters(), SoftmaxGate()), x)
+    np.testing.assert_allclose(numpy(smear(x[:1])), numpy(smear(x))[:1], **CLOSE)
+
+
+# Banks of copies.
+
+
+@pytest.mark.parametrize("layer", ["dense", "sequential"])
+@any_rank
+def test_copies_are_merged_as_dense_experts_are(x, layer):
+    stack = [layers.Dense(WIDTH, "swish"), layers.Dense(DIM)]
+    if layer == "dense":
+        stack, bank = stack[:1], DenseExperts(N, [WIDTH], "swish")
+    else:
+        bank = adapters()
+    template = keras.Sequential(stack) if layer == "sequential" else stack[0]
+    copies = spread(SmearExperts(Experts(template, N), SoftmaxGate()), x)
+    dense = SmearExperts(bank, SoftmaxGate())
+    dense(x)
+    dense.experts.set_weights([numpy(p) for p in copies.experts.parameters()])
+    dense.gate.set_weights(copies.gate.get_weights())
+    np.testing.assert_allclose(numpy(copies(x)), numpy(dense(x)), **CLOSE)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_merged_convolutions_equal_a_loop(per_example):
+    x = numbers((2, 5, 5, 1))
+    bank = Experts(layers.Conv2D(2, 3, activation="tanh"), N)
+    smear = spread(SmearExperts(bank, SoftmaxGate(), per_example), x)
+    weights = numpy(smear.expert_weights(x if per_example else None))
+    alone, expected = layers.Conv2D(2, 3, activation="tanh"), []
+    alone.build(x.shape)
+    for example, shares in zip(x, np.broadcast_to(weights, (2, N)), strict=True):
+        alone.set_weights(
+            [np.tensordot(shares, numpy(p), 1) for p in bank.parameters()]
+        )
+        expected.append(numpy(alone(example[None]))[0])
+    np.testing.assert_allclose(numpy(smear(x)), np.stack(expected), **CLOSE)
+    _, gradients = value_and_gradients(
+        lambda: [ops.sum(smear(x) ** 2)], smear.trainable_variables
+    )
+    assert all(found.any() for found in gradients)
+
+
+# Precision, cost, files.
+
+
+@pytest.mark.parametrize(
+    ("bank", "layer"),
+    [
+        ("mixed_float16", "mixed_float16"),
+        ("mixed_bfloat16", "float32"),
+        ("float32", "mixed_float16"),
+        ("float16", "float16"),
+    ],
+)
+def test_outputs_have_the_dtype_of_the_layer(bank, layer):
+    smear = SmearExperts(adapters(dtype=bank), SoftmaxGate(dtype=layer), dtype=layer)
+    y = smear(SEQUENCE)
+    wanted = smear.compute_dtype
+    assert keras.backend.standardize_dtype(y.dtype) == wanted
+    symbolic = smear(keras.Input((6, DIM)))
+    assert keras.backend.standardize_dtype(symbolic.dtype) == wanted
+    weights = smear.expert_weights(SEQUENCE)
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+    full = SmearExperts(adapters(), SoftmaxGate())
+    full(SEQUENCE)
+    full.set_weights(smear.get_weights())
+    np.testing.assert_allclose(
+        numpy(ops.cast(y, "float32")), numpy(full(SEQUENCE)), atol=0.03
+    )
+
+
+def test_the_symbolic_shape_is_that_of_the_outputs():
+    for gates, per_layer in ((None, False), (2, False), (None, True)):
+        layer = SmearExperts(
+            adapters(), SoftmaxGate(num_gates=gates), per_layer=per_layer
+        )
+        shape = layer(keras.Input((None, DIM))).shape
+        assert shape == (None, *[2] * (gates is not None), None, DIM)
+        assert layer(SEQUENCE).shape == (BATCH, *shape[1:-2], 6, DIM)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="Only JAX counts the operations."
+)
+@pytest.mark.parametrize("num_experts", [4, 16])
+def test_no_expert_is_evaluated_by_itself(num_experts):
+    import jax
+
+    dim, width, length, batch = 64, 16, 8, 4
+    bank = DenseExperts(num_experts, [width, dim], ["swish", None])
+    smear = SmearExperts(bank, SoftmaxGate())
+    x = numbers((batch, length, dim))
+    smear(x)
+
+    def call(values, x):
+        state = [v.value for v in smear.non_trainable_variables]
+        return smear.stateless_call(values, state, x)[0]
+
+    values = [v.value for v in smear.trainable_variables]
+    cost = jax.jit(call).lower(values, x).compile().cost_analysis()["flops"]
+    # Products of one adapter for each position, and sums of n adapters' parameters,
+    # an addition and a multiplication each.
+    expected = (4 * length + 4 * num_experts) * dim * width * batch
+    assert 0.8 < cost / expected < 1.2
+
+
+CASES = {
+    "adapters": lambda: SmearExperts(adapters(), SoftmaxGate(normalize=True)),
+    "static": lambda: SmearExperts(adapters(), DSelectKGate(2), per_example=False),
+    "two gates": lambda: SmearExperts(adapters(), TopKGate(2, num_gates=2)),
+    "per layer": lambda: SmearExperts(adapters(), SoftmaxGate(), per_layer=True),
+    "adamix": lambda: SmearExperts(
+        adapters(), RandomGate(seed=1), per_example=False, per_layer=True
+    ),
+    "copies": lambda: SmearExperts(
+        Experts(keras.Sequential([layers.Dense(2, "tanh"), layers.Dense(DIM)]), 2),
+        SoftmaxGate(),
+        routing=layers.GlobalMaxPooling1D(),
+    ),
+    "convolutions": lambda: SmearExperts(
+        Experts(layers.Conv1D(DIM, 2, padding="same"), 2), SoftmaxGate()
+    ),
+}
+
+
+@pytest.mark.parametrize("routed", [False, True], ids=["alone", "routed"])
+def test_trains_and_reloads_to_the_bit(routed, tmp_path):
+    x, v = keras.Input((None, DIM)), keras.Input((7, 3))
+    cases = {name: make() for name, make in CASES.items()}
+    mixed = []
+    for name, layer in cases.items():
+        outputs = layer((x, v) if routed and layer.per_example else x)
+        pooled = layers.GlobalAveragePooling2D if name == "two gates" else None
+        mixed.append((pooled or layers.GlobalAveragePooling1D)()(outputs))
+    model = keras.Model([x, v], layers.Concatenate()(mixed))
+    eagerly = keras.backend.backend() == "tensorflow"
+    model.compile("sgd", "mse", run_eagerly=eagerly)
+    inputs = [SEQUENCE, numbers((BATCH, 7, 3))]
+    before = [numpy(w) for w in model.trainable_variables]
+    model.fit(inputs, numbers((BATCH, model.output_shape[-1])), verbose=0)
+    after = [numpy(w) for w in model.trainable_variables]
+    changed = [(a != b).any() for a, b in zip(after, before, strict=True)]
+    assert all(changed)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
+
+
+# What cannot be merged.
+
+
+def test_experts_that_cannot_be_merged_are_refused_when_built():
+    unlike = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
+    with pytest.raises(ValueError, match="Only experts of one form can be merged"):
+        SmearExperts(unlike, SoftmaxGate())(X)
+    for state in (layers.BatchNormalization(), layers.Dropout(0.5)):
+        bank = Experts(keras.Sequential([layers.Dense(2), state]), 2)
+        with pytest.raises(ValueError, match="Experts with a state of their own"):
+            SmearExperts(bank, SoftmaxGate())(X)
+
+
+def test_settings_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
+        SmearExperts(adapters(shared_input=False), SoftmaxGate())
+    with pytest.raises(ValueError, match="AttentiveGate looks at the outputs of all"):
+        SmearExperts(adapters(), AttentiveGate(2))
+    with pytest.raises(ValueError, match="per_layer=True needs `DenseExperts`"):
+        SmearExperts(Experts(layers.Dense(2), 2), SoftmaxGate(), per_layer=True)
+    with pytest.raises(ValueError, match=r"2 layers need as many gates.*num_gates=3"):
+        SmearExperts(adapters(), SoftmaxGate(num_gates=3), per_layer=True)

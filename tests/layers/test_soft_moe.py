@@ -1,0 +1,217 @@
+"""Experts see mixtures of tokens, and tokens get mixtures of experts."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import DenseExperts, Experts, SoftMoE
+
+N, SLOTS, BATCH, TOKENS, DIM = 3, 2, 2, 5, 4
+X = numbers((BATCH, TOKENS, DIM))
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def built(bank=None, *, shape=X.shape, **settings):
+    bank = DenseExperts(N, [6, 3], ["tanh", None]) if bank is None else bank
+    layer = SoftMoE(bank, **{"num_slots": SLOTS, **settings})
+    layer.build(shape)
+    for i, weight in enumerate(layer.weights):
+        weight.assign(numbers(weight.shape, seed=i + 1))
+    return layer
+
+
+def softmax(logits, axis):
+    powers = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def dispatch_and_combine(layer, x):
+    kernel = numpy(layer._kernel)
+    if layer.normalize:
+        x = x / np.linalg.norm(x, axis=-1, keepdims=True)
+        kernel = kernel / np.linalg.norm(kernel, axis=0) * numpy(layer._scale)
+    logits = x @ kernel
+    return softmax(logits, axis=1), softmax(logits, axis=2)
+
+
+def by_hand(layer, x):
+    """Slot by slot, and expert by expert."""
+    dispatch, combine = dispatch_and_combine(layer, x)
+    w0, b0, w1, b1 = map(numpy, layer.experts.weights)
+    outputs = 0.0
+    for place in range(layer.experts.num_experts * layer.num_slots):
+        expert = place // layer.num_slots
+        slot = np.einsum("bt,btd->bd", dispatch[:, :, place], x)
+        filled = np.tanh(slot @ w0[expert] + b0[expert]) @ w1[expert] + b1[expert]
+        outputs = outputs + combine[:, :, place, None] * filled[:, None]
+    return outputs
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("num_slots", [1, 2])
+def test_equals_the_equations_slot_by_slot(normalize, num_slots):
+    layer = built(normalize=normalize, num_slots=num_slots)
+    np.testing.assert_allclose(numpy(layer(X)), by_hand(layer, X), **CLOSE)
+    # In a batch of one as well.
+    np.testing.assert_allclose(numpy(layer(X[:1])), by_hand(layer, X)[:1], **CLOSE)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_slots_are_means_over_tokens_and_outputs_over_slots(normalize):
+    # Experts that give back what they see.
+    bank = DenseExperts(N, [DIM], None, use_bias=False)
+    layer = built(bank, normalize=normalize)
+    bank = layer.experts
+    bank.set_weights([np.stack([np.eye(DIM)] * N)])
+    dispatch, combine = dispatch_and_combine(layer, X)
+    np.testing.assert_allclose(dispatch.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(combine.sum(axis=2), 1, rtol=1e-5)
+    expected = combine @ np.swapaxes(dispatch, 1, 2) @ X
+    np.testing.assert_allclose(numpy(layer(X)), expected, **CLOSE)
+    # Weights that sum to one leave a token that all are alone.
+    same = np.broadcast_to(X[:, :1], X.shape)
+    np.testing.assert_allclose(numpy(layer(same)), same, **CLOSE)
+
+
+def test_equal_logits_give_each_token_the_mean_of_the_experts_on_the_mean_token():
+    layer = built(kernel_initializer="zeros", normalize=False)
+    layer._kernel.assign(np.zeros(layer._kernel.shape))
+    mean = np.broadcast_to(X.mean(axis=1)[:, None, None], (BATCH, N, SLOTS, DIM))
+    expected = numpy(layer.experts(np.array(mean))).mean(axis=(1, 2))
+    found = numpy(layer(X))
+    for token in range(TOKENS):
+        np.testing.assert_allclose(found[:, token], expected, **CLOSE)
+
+
+def test_one_token_gets_the_experts_in_its_own_mixture():
+    layer = built(num_slots=1)
+    x = X[:, :1]
+    experts = numpy(layer.experts(np.repeat(x[:, :, None], N, axis=1)))[:, :, 0]
+    expected = np.einsum("bn,bnh->bh", numpy(layer.expert_weights(x))[:, 0], experts)
+    np.testing.assert_allclose(numpy(layer(x))[:, 0], expected, **CLOSE)
+
+
+def test_expert_weights_are_the_slots_weights_summed():
+    layer = built()
+    weights = numpy(layer.expert_weights(X))
+    assert weights.shape == (BATCH, TOKENS, N)
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
+    combine = dispatch_and_combine(layer, X)[1]
+    expected = combine.reshape(BATCH, TOKENS, N, SLOTS).sum(axis=-1)
+    np.testing.assert_allclose(weights, expected, **CLOSE)
+
+
+def test_a_normalized_router_does_not_see_the_length_of_tokens():
+    layer = built()
+    np.testing.assert_allclose(
+        numpy(layer.expert_weights(100 * X)), numpy(layer.expert_weights(X)), **CLOSE
+    )
+    plain = built(normalize=False)
+    longer, weights = (numpy(plain.expert_weights(x)) for x in (100 * X, X))
+    assert not np.allclose(longer, weights)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_gradients_reach_tokens_slots_and_experts(normalize):
+    layer, x = built(normalize=normalize), keras.Variable(X)
+    variables = [*layer.trainable_variables, x]
+    assert len(variables) == 1 + normalize + 4 + 1
+    _, gradients = value_and_gradients(
+        lambda: [ops.sum(layer(ops.convert_to_tensor(x)) ** 2)], variables
+    )
+    for variable, found in zip(variables, gradients, strict=True):
+        assert np.isfinite(found).all()
+        assert found.any(), variable.path
+
+
+def test_tokens_of_zeros_have_finite_values_and_gradients():
+    layer, padded = built(), keras.Variable(np.where([[[1]], [[0]]], X, 0.0))
+    (value,), gradients = value_and_gradients(
+        lambda: [ops.sum(layer(ops.convert_to_tensor(padded)) ** 2)],
+        [*layer.trainable_variables, padded],
+    )
+    assert np.isfinite(value)
+    assert all(np.isfinite(found).all() for found in gradients)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "mixed_bfloat16"])
+def test_half_precision_weighs_in_full(dtype):
+    bank = DenseExperts(N, [6, 3], ["tanh", None], dtype=dtype)
+    layer = built(bank, dtype=dtype)
+    outputs, weights = layer(X), layer.expert_weights(X)
+    assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+    full = built()
+    full.set_weights(layer.get_weights())
+    found = numpy(ops.cast(outputs, "float32"))
+    np.testing.assert_allclose(found, numpy(full(X)), atol=0.1)
+
+
+# Banks.
+
+
+def test_any_layers_may_be_the_experts():
+    for experts in (
+        [layers.Dense(3, "relu"), layers.Dense(3)],
+        Experts([layers.Dense(3, "relu"), layers.Dense(3)]),
+        Experts([layers.Dense(3, "relu"), layers.Dense(3)], shared_input=False),
+    ):
+        layer = built(experts)
+        # Each as it was given: the bank that is needed is not made of the first.
+        found = [expert.activation for expert in layer.experts.experts]
+        assert found == [keras.activations.relu, keras.activations.linear]
+        dispatch, combine = dispatch_and_combine(layer, X)
+        slots = (np.swapaxes(dispatch, 1, 2) @ X).reshape(BATCH, 2, SLOTS, DIM)
+        filled = numpy(layer.experts(slots.astype("float32")))
+        expected = combine @ filled.reshape(BATCH, 2 * SLOTS, 3)
+        np.testing.assert_allclose(numpy(layer(X)), expected, **CLOSE)
+
+
+def test_a_bank_with_inputs_of_its_own_is_taken_as_it_is():
+    bank = DenseExperts(N, [3], shared_input=False)
+    assert SoftMoE(bank).experts is bank
+    replaced = SoftMoE(DenseExperts(N, [3], "tanh", name="mine")).experts
+    assert not replaced.shared_input
+    assert (replaced.num_experts, replaced.name) == (N, "mine")
+
+
+def test_training_is_passed_on_to_the_experts():
+    layer = built([layers.Dropout(0.5), layers.Dropout(0.5)])
+    assert np.allclose(numpy(layer(X)), numpy(layer(X)))
+    assert not np.allclose(numpy(layer(X, training=True)), numpy(layer(X)))
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_trains_on_sequences_of_any_length_and_reloads_to_the_bit(normalize, tmp_path):
+    inputs = keras.Input((None, DIM))
+    settings = {"num_slots": SLOTS, "normalize": normalize}
+    dense = SoftMoE(DenseExperts(N, [6, 3], "tanh"), **settings)
+    copies = SoftMoE([layers.Dense(3), layers.Dense(3, "relu")], **settings)
+    outputs = layers.Concatenate()([dense(inputs), copies(inputs)])
+    assert outputs.shape == (None, None, 6)
+    model = keras.Model(inputs, outputs)
+    eagerly = keras.backend.backend() == "tensorflow"
+    model.compile("sgd", "mse", run_eagerly=eagerly)
+    before = [numpy(w) for w in model.trainable_variables]
+    model.fit(X, numbers((BATCH, TOKENS, 6)), verbose=0)
+    for old, variable in zip(before, model.trainable_variables, strict=True):
+        assert (numpy(variable) != old).any(), variable.path
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for x in (X, X[:1, :3]):
+        np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
+    again = loaded.get_layer(copies.name)
+    assert [e.activation for e in again.experts.experts] == [
+        e.activation for e in copies.experts.experts
+    ]
+
+
+def test_what_cannot_be_right_is_refused():
+    with pytest.raises(ValueError, match=r"`experts` must be a bank.*'dense'"):
+        SoftMoE("dense")
+    with pytest.raises(ValueError, match="`num_slots` must be a positive integer"):
+        SoftMoE(DenseExperts(2, [3]), num_slots=0)
+    with pytest.raises(ValueError, match=r"\(batch, tokens, features\).*\(2, 4\)"):
+        SoftMoE(DenseExperts(2, [3]))(numbers((2, 4)))
