@@ -1,22 +1,64 @@
 """Sparse, differentiable gates for mixtures of experts, in Keras 3."""
 
 from dselectk_keras import datasets, gates, metrics, ops, plots, regularizers
-from dselectk_keras.callbacks import GateHistory, GateRecorder
-from dselectk_keras.experts import DenseExperts, Experts
-from dselectk_keras.gates import DSelectKGate, Gate, SoftmaxGate, TopKGate
-from dselectk_keras.layers import MMoE, MoE
-from dselectk_keras.models import MultitaskModel, Task, build_multitask_model
+from dselectk_keras.callbacks import CondenseWhenBinary, GateHistory, GateRecorder
+from dselectk_keras.experts import (
+    DenseExperts,
+    Experts,
+    TuckerExperts,
+    single_expert,
+)
+from dselectk_keras.gates import (
+    AttentiveGate,
+    DSelectKGate,
+    Gate,
+    GumbelSoftmaxGate,
+    HashGate,
+    LatentSkillsGate,
+    RandomGate,
+    ReinforceGate,
+    SoftmaxGate,
+    SoftmaxSelectorGate,
+    STGumbelGate,
+    SwitchGate,
+    TagGate,
+    TopKGate,
+)
+from dselectk_keras.layers import (
+    CGC,
+    CrossStitch,
+    L2Constrained,
+    MMoE,
+    MoE,
+    SmearExperts,
+    SoftMoE,
+)
+from dselectk_keras.models import (
+    MultitaskModel,
+    RoutedModel,
+    Task,
+    build_multitask_model,
+    condense,
+    distill,
+)
 from dselectk_keras.regularizers import (
     EntropyRegularizer,
     ImportanceRegularizer,
     LoadRegularizer,
+    ParameterDistanceRegularizer,
     ReachabilityRegularizer,
+    SampleSimilarityRegularizer,
+    SparsityRegularizer,
 )
 from dselectk_keras.schedules import Ramp
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CGC",
+    "AttentiveGate",
+    "CondenseWhenBinary",
+    "CrossStitch",
     "DSelectKGate",
     "DenseExperts",
     "EntropyRegularizer",
@@ -24,21 +66,41 @@ __all__ = [
     "Gate",
     "GateHistory",
     "GateRecorder",
+    "GumbelSoftmaxGate",
+    "HashGate",
     "ImportanceRegularizer",
+    "L2Constrained",
+    "LatentSkillsGate",
     "LoadRegularizer",
     "MMoE",
     "MoE",
     "MultitaskModel",
+    "ParameterDistanceRegularizer",
     "Ramp",
+    "RandomGate",
     "ReachabilityRegularizer",
+    "ReinforceGate",
+    "RoutedModel",
+    "STGumbelGate",
+    "SampleSimilarityRegularizer",
+    "SmearExperts",
+    "SoftMoE",
     "SoftmaxGate",
+    "SoftmaxSelectorGate",
+    "SparsityRegularizer",
+    "SwitchGate",
+    "TagGate",
     "Task",
     "TopKGate",
+    "TuckerExperts",
     "build_multitask_model",
+    "condense",
     "datasets",
+    "distill",
     "gates",
     "metrics",
     "ops",
     "plots",
     "regularizers",
+    "single_expert",
 ]

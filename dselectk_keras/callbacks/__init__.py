@@ -1,6 +1,7 @@
 """Callbacks for `model.fit`."""
 
+from dselectk_keras.callbacks.condense_when_binary import CondenseWhenBinary
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.callbacks.gate_recorder import GateRecorder
 
-__all__ = ["GateHistory", "GateRecorder"]
+__all__ = ["CondenseWhenBinary", "GateHistory", "GateRecorder"]

@@ -51,6 +51,10 @@ class GateHistory:
         for layer, quantities in records.items():
             for quantity, value in quantities.items():
                 self._records[layer, quantity].append(np.asarray(value))
+        for (layer, _), values in self._records.items():
+            # A gate that is condensed has no more penalties.
+            if layer in records and len(values) < len(self._steps):
+                values.append(np.zeros_like(values[-1]))
 
     def __getitem__(self, layer):
         """The arrays of a layer, by quantity."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers import MMoE, MoE
+from dselectk_keras.layers import MMoE
+from dselectk_keras.layers.routed import RoutedExperts
 
 
 class GateRecorder(keras.callbacks.Callback):
@@ -110,10 +111,14 @@ class GateRecorder(keras.callbacks.Callback):
             )
 
     def _record(self):
-        if not self.history.tasks:
+        # On JAX asking for the model brings its variables up to date.
+        layers = _gated_layers(self.model)
+        if not self.history.tasks or [g for _, g, _ in layers] != [
+            g for _, g, _ in self._layers
+        ]:
+            # The first time, or gates have been replaced (see `CondenseWhenBinary`).
+            self._layers = layers
             self._prepare()
-        # On JAX this brings the model's variables up to date.
-        _ = self.model
         records = {}
         for layer, gate, tasks in self._layers:
             routing = self._routing[layer.name]
@@ -149,18 +154,36 @@ def _gated_layers(model):
     layers = list(model._flatten_layers())  # noqa: SLF001
     owned, found = set(), []
     for layer in layers:
-        if isinstance(layer, (MMoE, MoE)) and id(layer.gate) not in owned:
+        is_routed = isinstance(layer, (MMoE, RoutedExperts))
+        if is_routed and id(layer.gate) not in owned:
             gate, names = layer.gate, getattr(layer, "task_names", None)
             owned.update({id(gate), id(getattr(layer, "moe", None))})
             if names is None or gate.num_gates == 1:
                 names = ["all tasks"] if names else _gate_names(gate)
             found.append((layer, gate, names))
+            shared_gate = getattr(layer, "shared_gate", None)
+            if shared_gate is not None:
+                owned.add(id(shared_gate))
+                found.append((_SharedGate(layer), shared_gate, ["shared"]))
     found.extend(
         (layer, layer, _gate_names(layer))
         for layer in layers
         if isinstance(layer, Gate) and id(layer) not in owned
     )
     return found
+
+
+class _SharedGate:
+    """The gate of a CGC that mixes for the next level, as a layer of its own."""
+
+    def __init__(self, layer):
+        self.layer = layer
+        self.name = f"{layer.name}_shared"
+        self.routing_inputs = layer.shared_routing_inputs
+
+    @property
+    def input(self):
+        return self.layer.input
 
 
 def _gate_names(gate):
@@ -192,14 +215,19 @@ def _compiled_report(gate):
 
         # TensorFlow logs a warning of functions that are made often and called
         # rarely, but not of their traces.
+        # A gate may look at several tensors, which come as a list.
         @functools.cache
-        def trace(*shapes):
-            inputs = [tf.TensorSpec(shape) for shape in shapes]
-            return tf.function(gate.report).get_concrete_function(*inputs)
+        def trace(*specs):
+            def report(*tensors):
+                return gate.report(*_packed(tensors))
+
+            return tf.function(report).get_concrete_function(*specs)
 
         def traced(*inputs):
-            inputs = [tf.convert_to_tensor(value, "float32") for value in inputs]
-            return trace(*(tuple(value.shape) for value in inputs))(*inputs)
+            tensors = [
+                keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)
+            ]
+            return trace(*(tf.TensorSpec(x.shape, x.dtype) for x in tensors))(*tensors)
 
         return traced
     if backend != "jax":
@@ -215,6 +243,11 @@ def _compiled_report(gate):
     return lambda *inputs: report([v.value for v in gate.variables], *inputs)
 
 
+def _packed(tensors):
+    """The routing inputs of a gate: none, one tensor, or a list of several."""
+    return [list(tensors)] if len(tensors) > 1 else tensors
+
+
 def _summarize(report, gate):
     """The arrays of one record: a task axis everywhere, and none for the batch."""
 
@@ -224,6 +257,11 @@ def _summarize(report, gate):
         return value.mean(axis=0) if gate.per_example else value
 
     weights = report["weights"]
+    if getattr(gate, "num_before", None) is not None:
+        # A condensed gate: its experts keep the places that they had.
+        places = np.zeros((*weights.shape[:-1], gate.num_before), weights.dtype)
+        places[..., gate.kept] = weights
+        weights = places
     return {
         "weights": tidy(weights),
         "active": tidy((weights > 0).sum(axis=-1).astype("float32")),

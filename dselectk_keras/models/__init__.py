@@ -1,7 +1,19 @@
 """Multi-task models by the name of their architecture."""
 
-from dselectk_keras.models.build import ARCHITECTURES, build_multitask_model
+from dselectk_keras.models.architectures import ARCHITECTURES
+from dselectk_keras.models.build import build_multitask_model
+from dselectk_keras.models.condense import condense
+from dselectk_keras.models.distill import distill
 from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.routed_model import RoutedModel
 from dselectk_keras.models.task import Task
 
-__all__ = ["ARCHITECTURES", "MultitaskModel", "Task", "build_multitask_model"]
+__all__ = [
+    "ARCHITECTURES",
+    "MultitaskModel",
+    "RoutedModel",
+    "Task",
+    "build_multitask_model",
+    "condense",
+    "distill",
+]

@@ -3,45 +3,18 @@
 import keras
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
+from dselectk_keras.experts._widths import closest_widths
 from dselectk_keras.gates import Gate, SoftmaxGate
-from dselectk_keras.layers import MMoE
+from dselectk_keras.models.architectures import (
+    ARCHITECTURES,
+    AROUND_TOWERS,
+    has_gate,
+    read_options,
+)
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
-from dselectk_keras.models.task_layers import (
-    NameTasks,
-    Predict,
-    RepeatTasks,
-    TakeTasks,
-)
-
-
-def _single_task(features, tasks, experts, *_):
-    return experts.resized(len(tasks))(features)
-
-
-def _shared_bottom(features, tasks, experts, *_):
-    return RepeatTasks(len(tasks))(experts.resized(1)(features))
-
-
-def _mmoe(features, tasks, experts, gate, per_example):
-    names = [task.name for task in tasks]
-    mmoe = MMoE(experts, gate, names, per_example, stacked=True, name="mmoe")
-    return mmoe(features)
-
-
-def _omoe(features, tasks, experts, gate, per_example):
-    gate.num_gates = 1
-    return _mmoe(features, tasks, experts, gate, per_example)
-
-
-ARCHITECTURES = {
-    "single_task": _single_task,
-    "shared_bottom": _shared_bottom,
-    "moe": _omoe,
-    "omoe": _omoe,
-    "mmoe": _mmoe,
-}
+from dselectk_keras.models.task_layers import NameTasks, Predict, TakeTasks
 
 
 def build_multitask_model(
@@ -52,16 +25,20 @@ def build_multitask_model(
     gate=None,
     per_example=False,
     num_params=None,
+    **options,
 ):
     r"""A multi-task model: features, experts shared in some way, a tower a task.
 
     $$
     \hat y_t = h_t(m_t), \qquad
     m_t = \begin{cases}
-    f_t(x) & \text{single\_task} \\
+    f_t(x) & \text{single\_task, l2\_constrained, tensor\_factorization} \\
+    \sum_u A_{tu} f_u(\dots) & \text{cross\_stitch, after every layer} \\
     f(x) & \text{shared\_bottom} \\
     \sum_i g_i f_i(x) & \text{omoe (or moe)} \\
-    \sum_i g_{t,i} f_i(x) & \text{mmoe}
+    \sum_i g_{t,i} f_i(x) & \text{mmoe} \\
+    \sum_i g_{t,i} f_i(x) + \sum_j g_{t,n+j} f_{t,j}(x) & \text{cgc; ple stacks them} \\
+    f(x, \sum_i g_{t,i} \theta_i) & \text{smear}
     \end{cases}
     $$
 
@@ -70,17 +47,24 @@ def build_multitask_model(
 
     Args:
         inputs: What the model sees: a number of features, a shape, a `keras.Input`,
-            or a `keras.Model` that encodes its inputs into features.
+            or a `keras.Model` that encodes its inputs into features. A model with two
+            outputs gives features, and what per-example gates look at.
         tasks: A list of `Task`; a list of names, or a number, makes regressions.
         architecture: One of the names in `ARCHITECTURES`.
         experts: The bank of experts; `None` is 8 dense experts of 64 units. It is
-            resized to one expert a task for `"single_task"` and to one for
-            `"shared_bottom"`.
-        gate: The gate of `"moe"`, `"omoe"` and `"mmoe"`; `None` is `SoftmaxGate()`.
+            resized to one expert for `"shared_bottom"`, and to one a task for
+            architectures without a gate.
+        gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`;
+            `None` is `SoftmaxGate()`.
         per_example: Whether the gates look at the features.
         num_params: If given, the widths of dense experts are scaled so that the
             model's number of parameters comes as close to this one as it can, as
             the comparisons of the MMoE paper do.
+        **options: Options of the architecture: `strength=1e-3` for
+            `"l2_constrained"`, which is to be tuned; `initial_share=0.1` for
+            `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
+            `TuckerExperts`); `num_task_experts=1` for `"cgc"` and `"ple"`;
+            `levels=2` for `"ple"`.
 
     Returns:
         A `MultitaskModel` with a dict of outputs `(batch, 1)`, or `(batch,
@@ -106,6 +90,7 @@ def build_multitask_model(
             f"There is no architecture of the name {architecture!r}. "
             f"Known architectures: {', '.join(ARCHITECTURES)}."
         )
+    options = read_options(architecture, options)
     tasks = _as_tasks(tasks)
     experts = DenseExperts(8, [64]) if experts is None else experts
     gate = SoftmaxGate() if gate is None else gate
@@ -118,9 +103,13 @@ def build_multitask_model(
 
     def build(experts, gate):
         model_inputs, features = _as_features(inputs)
+        if isinstance(features, (list, tuple)):
+            features, routing = features
+            if per_example and has_gate(architecture):
+                features = (features, routing)
         share = ARCHITECTURES[architecture]
-        mixtures = share(features, tasks, experts, gate, per_example)
-        outputs = _towers(mixtures, tasks)
+        mixtures = share(features, tasks, experts, gate, per_example, **options)
+        outputs = _towers(mixtures, tasks, architecture, options)
         name = f"{architecture}_model"
         return MultitaskModel(model_inputs, outputs, tasks=tasks, name=name)
 
@@ -134,7 +123,7 @@ def build_multitask_model(
     return _match(build, experts, gate, num_params)
 
 
-def _towers(mixtures, tasks):
+def _towers(mixtures, tasks, architecture, options):
     """A bank of towers for each group of like tasks; a dict of outputs."""
     if len(mixtures.shape) > 3:
         size = (mixtures.shape[1], -1)
@@ -145,13 +134,17 @@ def _towers(mixtures, tasks):
         names = [member.name for member in group.tasks]
         x = TakeTasks(group.indices.tolist(), name=f"mixtures_{number}")(mixtures)
         if task.tower != "sum":
-            x = DenseExperts(
+            towers = DenseExperts(
                 len(names),
                 [*task.tower, task.num_outputs],
                 ["relu"] * len(task.tower) + [None],
                 shared_input=False,
                 name=f"towers_{number}",
-            )(x)
+            )
+            if architecture in AROUND_TOWERS:
+                around = AROUND_TOWERS[architecture]
+                towers = around(towers, name=towers.name, **options)
+            x = towers(x)
         predict = Predict(
             task.output_activation, task.tower == "sum", name=f"predict_{number}"
         )
@@ -204,28 +197,12 @@ def _as_features(inputs):
 def _match(build, experts, gate, num_params):
     """The model whose experts are scaled to a number of parameters."""
 
-    def count(scale):
-        scaled = _scaled(experts, scale)
-        copy = type(gate).from_config(gate.get_config())
-        return build(scaled, copy).count_params(), scaled
+    def scaled(units, **changes):
+        return experts.resized(experts.num_experts, units=units, **changes)
 
-    low, high = 0.0, 1.0
-    while count(high)[0] < num_params:
-        low, high = high, 2 * high
-    while _scaled(experts, low).units != _scaled(experts, high).units and (
-        high - low > 1e-3 * high
-    ):
-        middle = (low + high) / 2
-        low, high = (middle, high) if count(middle)[0] < num_params else (low, middle)
-    _, best = min(
-        (count(scale) for scale in (low, high)),
-        key=lambda found: abs(found[0] - num_params),
-    )
-    return build(best, gate)
+    def count(units):
+        # Zeros, for each draw of another shape would be compiled on JAX.
+        bank = scaled(units, kernel_initializer="zeros")
+        return build(bank, type(gate).from_config(gate.get_config())).count_params()
 
-
-def _scaled(experts, scale):
-    config = experts.get_config()
-    config.pop("name")
-    config["units"] = [max(1, round(units * scale)) for units in experts.units]
-    return DenseExperts.from_config(config)
+    return build(scaled(closest_widths(experts.units, num_params, count)), gate)

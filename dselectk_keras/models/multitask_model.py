@@ -3,7 +3,10 @@
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
+from dselectk_keras.models.routed_model import reinforce_gates
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks
@@ -89,12 +92,13 @@ class MultitaskModel(keras.Model):
             )
         self._check(y, "labels")
         self._check(sample_weight, "sample weights")
-        loss = sum(
+        found = [
             group(y, group.predictions(y_pred), sample_weight)
             for group in self.task_groups
-        )
+        ]
+        loss = sum(weighted for weighted, _, _ in found)
         penalties = [self._aggregate_additional_loss(term) for term in self.losses]
-        return loss + sum(penalties)
+        return loss + sum(penalties) + self._policy_loss(found)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """What a step reports: sums over the tasks only, which is cheap."""
@@ -168,6 +172,34 @@ class MultitaskModel(keras.Model):
         }
         # A function, not an attribute that is a model: its layers are ours already.
         return keras.Model(self.input, stacked).__call__
+
+    def _policy_loss(self, found):
+        """What gates learn from that are taught by the examples' losses."""
+        gates = reinforce_gates(self)
+        if not gates:
+            return 0.0
+        order = np.argsort(np.concatenate([g.indices for g in self.task_groups]))
+        losses, weights = (
+            ops.take(ops.concatenate([each[i] for each in found], axis=1), order, 1)
+            for i in (1, 2)
+        )
+        task_weights = np.array([task.weight for task in self.tasks], "float32")
+        losses = ops.stop_gradient(losses)
+        total = ops.sum(ops.multiply(losses * weights, task_weights), axis=1)
+        labeled = ops.cast(ops.any(weights != 0, axis=1), "float32")
+        terms = []
+        for gate in gates:
+            if gate.num_gates == len(self.tasks) > 1:
+                terms.append(gate.policy_loss(losses, weights))
+            elif gate.num_gates is None:
+                terms.append(gate.policy_loss(total, labeled))
+            else:
+                for_each = (
+                    ops.repeat(values[:, None], gate.num_gates, axis=1)
+                    for values in (total, labeled)
+                )
+                terms.append(gate.policy_loss(*for_each))
+        return sum(terms)
 
     @property
     def _own_losses(self):

@@ -62,20 +62,22 @@ class TaskGroup(keras.Metric):
         self.counts = self.add_variable(shape[1:], "zeros", name="counts")
 
     def __call__(self, y, predictions, sample_weight=None):
-        """The weighted sum of the losses of these tasks; updates the metrics."""
+        """Update the metrics, and give the losses.
+
+        Returns:
+            The weighted sum of the losses of these tasks; and the examples' losses
+            and weights, `(batch, tasks)` each.
+        """
         labels, present = self._labels(y)
         weights = ops.cast(present, "float32")
         if sample_weight is not None:
             weights = weights * ops.cast(self._stack(sample_weight)[..., 0], "float32")
         # One row for the loss and each metric: (batch, tasks), summed over the batch.
-        sums = ops.stack(
-            [
-                ops.sum(weights * ops.reshape(value, ops.shape(weights)), axis=0)
-                for value in (
-                    function(labels, predictions) for function in self._functions
-                )
-            ]
-        )
+        rows = [
+            ops.reshape(function(labels, predictions), ops.shape(weights))
+            for function in self._functions
+        ]
+        sums = ops.stack([ops.sum(weights * row, axis=0) for row in rows])
         counts = ops.sum(ops.cast(weights != 0, "float32"), axis=0)
         self.totals.assign_add(ops.stop_gradient(sums))
         self.counts.assign_add(counts)
@@ -84,7 +86,7 @@ class TaskGroup(keras.Metric):
                 metric.update_state(
                     labels[:, t], predictions[:, t], sample_weight=weights[:, t]
                 )
-        return self._weighted(sums[0], counts)
+        return self._weighted(sums[0], counts), rows[0], weights
 
     def predictions(self, y_pred):
         """The predictions of these tasks, `(batch, tasks, outputs)`.

@@ -128,6 +128,36 @@ def test_the_probe_goes_through_the_layers_before_the_gate():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
+def test_the_gates_of_tasks_and_between_levels_are_recorded(per_example):
+    model = build_multitask_model(
+        3,
+        ["a", "b"],
+        "ple",
+        experts=DenseExperts(4, [2], "tanh"),
+        gate=TopKGate(2),
+        per_example=per_example,
+    )
+    model.compile("sgd", run_eagerly=EAGERLY)
+    history = fit(model, GateRecorder(probe=X[:7] if per_example else None))
+    names = {"cgc_0": ["a", "b"], "cgc_0_shared": ["shared"], "cgc_1": ["a", "b"]}
+    assert history.tasks == names
+    below, above = (model.get_layer(f"cgc_{level}") for level in range(2))
+    between = below(X[:7])
+    looks_at = {
+        "cgc_0": (below.gate, X[:7]),
+        "cgc_0_shared": (below.shared_gate, X[:7]),
+        "cgc_1": (above.gate, between[:, :2]),
+    }
+    for name, (gate, inputs) in looks_at.items():
+        weights = numpy(gate.expert_weights(*([inputs] if per_example else [])))
+        weights = weights.mean(axis=0) if per_example else weights
+        weights = weights.reshape(len(names[name]), -1)
+        found = history[name]["weights"][-1]
+        np.testing.assert_allclose(found, weights, rtol=1e-5, err_msg=name)
+        np.testing.assert_array_equal(history[name]["active"][-1], 2.0)
+
+
 class Subclassed(keras.Model):
     def __init__(self, per_example=False):
         super().__init__()

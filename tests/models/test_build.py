@@ -13,7 +13,9 @@ from dselectk_keras import (
     Task,
     build_multitask_model,
 )
+from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.models import ARCHITECTURES
+from dselectk_keras.models.architectures import has_gate
 
 X, Y = numbers((4, 3)), numbers((4, 2), seed=1)
 TASKS = [Task("a", tower=(4,)), Task("b", tower=(4,))]
@@ -48,13 +50,62 @@ def test_every_architecture_trains_and_reloads(architecture, tmp_path):
 
 def mixtures_by_hand(architecture, model):
     """What each of the two towers sees, (batch, tasks, features)."""
-    if architecture == "single_task":
+    if architecture in {"single_task", "l2_constrained", "tensor_factorization"}:
         return numpy(model.layers[1](X))
+    if architecture == "cross_stitch":
+        matrix = numpy(model.get_layer("cross_stitch_0").matrix)
+        return np.einsum("tu,buh->bth", matrix, numpy(model.layers[1](X)))
+    if architecture in {"cgc", "ple"}:
+        x = X
+        for level in range(1 + (architecture == "ple")):
+            x = cgc_by_hand(model.layers[1 + level], x)
+        return x
     if architecture == "shared_bottom":
         return np.repeat(numpy(model.layers[1](X)), 2, axis=1)
+    if architecture == "smear":
+        smear = model.get_layer("smear")
+        merged = [
+            np.tensordot(numpy(smear.expert_weights()), numpy(part), axes=1)
+            for part in smear.experts.parameters()
+        ]
+        return np.maximum(np.einsum("bd,tdh->bth", X, merged[0]) + merged[1], 0.0)
     mmoe = model.get_layer("mmoe")
     weights = np.broadcast_to(numpy(mmoe.expert_weights()), (2, 4))
     return np.einsum("tn,bnh->bth", weights, numpy(mmoe.experts(X)))
+
+
+def cgc_by_hand(layer, x):
+    """The mixtures of one level, for two tasks with one expert each."""
+    of_tasks, of_all = (x[:, :2], x[:, [2, 2, 2, 2]]) if x.ndim == 3 else (x, x)
+    shared, own = numpy(layer.experts(of_all)), numpy(layer.task_experts(of_tasks))
+    weights = numpy(layer.expert_weights())
+    mixtures = np.einsum("tn,bnh->bth", weights[:, :4], shared)
+    mixtures += weights[:, 4, None] * own
+    if layer.shared_gate is None:
+        return mixtures
+    every = np.concatenate([shared, own], axis=1)
+    last = np.einsum("n,bnh->bh", numpy(layer.shared_gate.expert_weights()), every)
+    return np.concatenate([mixtures, last[:, None]], axis=1)
+
+
+# Each has kernels of (3, 2) and biases of 2, and the gates have two sorts of logits,
+# for two selectors over an axis of bits.
+SINGLE, GATE = 3 * 2 + 2, 2 * 2 + 2
+WIDER_GATE = 2 * 3 + 2
+NUM_PARAMS = {
+    "single_task": 2 * SINGLE,
+    "shared_bottom": SINGLE,
+    "l2_constrained": 2 * SINGLE,
+    "cross_stitch": 2 * SINGLE + 2 * 2,
+    # Ranks of 2, 1 and 2: a core, three matrices and the biases.
+    "tensor_factorization": 2 * 1 * 2 + 3 * 2 + 2 * 1 + 2 * 2 + 2 * 2,
+    "moe": 4 * SINGLE + GATE,
+    "omoe": 4 * SINGLE + GATE,
+    "mmoe": 4 * SINGLE + 2 * GATE,
+    "smear": 4 * SINGLE + 2 * GATE,
+    "cgc": 6 * SINGLE + 2 * WIDER_GATE,
+    "ple": 6 * SINGLE + 6 * (2 * 2 + 2) + 5 * WIDER_GATE,
+}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -66,10 +117,170 @@ def test_every_architecture_shares_experts_as_it_says(architecture):
         np.testing.assert_allclose(
             numpy(outputs[name]), mixtures[:, t].sum(axis=1, keepdims=True), rtol=1e-5
         )
-    # Kernel and bias of each expert, and the gates' two sorts of logits.
-    num_experts = {"single_task": 2, "shared_bottom": 1}.get(architecture, 4)
-    num_gates = {"mmoe": 2, "moe": 1, "omoe": 1}.get(architecture, 0)
-    assert model.count_params() == num_experts * (3 * 2 + 2) + num_gates * (2 * 2 + 2)
+    assert model.count_params() == NUM_PARAMS[architecture]
+
+
+def same_weights(source, target):
+    """Give one model the weights of another, in their order."""
+    for weight, other in zip(
+        target.trainable_variables, source.trainable_variables, strict=True
+    ):
+        weight.assign(numpy(other))
+
+
+def by_task(model):
+    return np.stack([numpy(model(X)[name]) for name in "ab"])
+
+
+def test_without_strength_l2_constrained_is_single_task():
+    plain = make("single_task")
+    model = make("l2_constrained", strength=0.0)
+    same_weights(plain, model)
+    np.testing.assert_array_equal(by_task(model), by_task(plain))
+    assert model.count_params() == plain.count_params()
+    for each in (plain, model):
+        each.compile("sgd", run_eagerly=EAGERLY)
+        each.fit(X, Y, epochs=2, verbose=0, shuffle=False)
+    np.testing.assert_array_equal(by_task(model), by_task(plain))
+
+
+def test_the_l2_constraint_covers_the_towers_of_like_tasks():
+    tasks = [Task("a", tower=(4,)), Task("b", tower=(4,)), Task("c", "binary")]
+    model = make("l2_constrained", tasks=tasks, strength=0.5)
+    model(X, training=True)
+    banks = [model.get_layer("l2_constrained"), model.get_layer("towers_0")]
+    banks.append(model.get_layer("towers_1"))  # Of one task: nothing to compare.
+    expected = []
+    for bank in banks:
+        stacked = [numpy(part) for part in bank.experts.parameters()]
+        expected.append(
+            0.5
+            * sum(
+                np.square(part[t] - part[u]).sum()
+                for part in stacked
+                for t in range(len(part))
+                for u in range(t)
+            )
+        )
+    losses = [numpy(loss) for loss in model.losses]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    assert losses[0] > 0
+    assert losses[1] > 0
+    assert losses[2] == 0
+
+
+def test_cross_stitch_networks_that_share_nothing_are_single_tasks():
+    experts = DenseExperts(4, [5, 2], ["tanh", "relu"], dropout=0.1)
+    plain = make("single_task", experts=experts)
+    model = make("cross_stitch", experts=experts, initial_share=0.0)
+    stitches = [model.get_layer(f"cross_stitch_{layer}") for layer in range(2)]
+    kept = {id(stitch.matrix) for stitch in stitches}
+    own = [weight for weight in model.trainable_variables if id(weight) not in kept]
+    for weight, other in zip(own, plain.trainable_variables, strict=True):
+        weight.assign(numpy(other))
+    np.testing.assert_allclose(by_task(model), by_task(plain), rtol=1e-5, atol=1e-6)
+    stitches[0].matrix.assign(np.eye(2)[::-1])
+    assert (np.abs(by_task(model) - by_task(plain)) > 1e-3).any()
+    assert [layer.name for layer in model.layers[1:6]] == [
+        model.layers[1].name,
+        "dropout_0",
+        "cross_stitch_0",
+        model.layers[4].name,
+        "cross_stitch_1",
+    ]
+
+
+def test_fixed_seeds_give_the_layers_of_cross_stitch_kernels_of_their_own():
+    seeded = keras.initializers.RandomNormal(seed=1)
+    experts = DenseExperts(2, [3, 3], kernel_initializer=seeded)
+    first, second = (
+        numpy(layer.weights[0])
+        for layer in make("cross_stitch", experts=experts).layers
+        if isinstance(layer, DenseExperts) and not layer.name.startswith("towers")
+    )
+    assert len({first[0, 0, 0], first[1, 0, 0], second[0, 0, 0]}) == 3
+
+
+def test_ranks_are_those_of_tucker_experts():
+    model = make("tensor_factorization", ranks=(3, 1, 1))
+    assert model.layers[1].ranks == (3, 1, 1)
+    with pytest.raises(ValueError, match="rank 3 for 2 experts"):
+        make("tensor_factorization", ranks=(1, 1, 3))
+
+
+def test_cgc_without_task_experts_is_mmoe_and_ple_of_one_level_is_cgc():
+    mmoe, cgc = make("mmoe"), make("cgc", num_task_experts=0)
+    same_weights(mmoe, cgc)
+    np.testing.assert_array_equal(by_task(cgc), by_task(mmoe))
+    cgc, ple = (
+        make("cgc", num_task_experts=2),
+        make("ple", num_task_experts=2, levels=1),
+    )
+    same_weights(cgc, ple)
+    np.testing.assert_array_equal(by_task(ple), by_task(cgc))
+
+
+@pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
+def test_every_level_of_ple_has_experts_and_gates_of_its_own(per_example):
+    settings = {"levels": 3, "num_task_experts": 2, "per_example": per_example}
+    gate = DSelectKGate(2, entropy_reg=0.1, w_initializer="ones")
+    model = make("ple", gate=gate, **settings)
+    levels = [model.get_layer(f"cgc_{level}") for level in range(3)]
+    assert levels[0].gate is gate
+    gates = [level.gate for level in levels]
+    gates += [level.shared_gate for level in levels[:2]]
+    assert levels[2].shared_gate is None
+    assert len({id(each) for each in gates}) == 5
+    assert len({id(each.entropy_reg) for each in gates}) == 5
+    assert [each.num_gates for each in gates] == [2, 2, 2, None, None]
+    assert len({id(level.experts) for level in levels}) == 3
+    assert [level.output.shape for level in levels] == [
+        (None, 3, 2),
+        (None, 3, 2),
+        (None, 2, 2),
+    ]
+
+
+@pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe"}))
+def test_every_architecture_works_in_mixed_precision(architecture):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = make(architecture, experts=DenseExperts(4, [4, 2]))
+        outputs = model(X, training=True)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    for output in outputs.values():
+        assert keras.backend.standardize_dtype(output.dtype) == "float32"
+        assert np.isfinite(numpy(output)).all()
+
+
+@pytest.mark.parametrize("architecture", ["l2_constrained", "cgc", "ple"])
+def test_experts_may_be_of_any_kind(architecture):
+    bank = Experts(layers.Conv1D(1, 2, padding="same"), 2)
+    model = make(architecture, inputs=(5, 1), experts=bank)
+    assert model(numbers((4, 5, 1)))["b"].shape == (4, 1)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_an_architecture_has_no_option_for_is_refused(architecture):
+    text = rf"{architecture!r} has no option of the name 'share'. Its options: \w+"
+    with pytest.raises(ValueError, match=text):
+        make(architecture, share=0.5)
+
+
+@pytest.mark.parametrize("architecture", ["cross_stitch", "tensor_factorization"])
+def test_what_is_made_of_dense_layers_needs_dense_experts(architecture):
+    with pytest.raises(ValueError, match=f"{architecture!r} is made of the layers of"):
+        make(architecture, experts=Experts(layers.Dense(2), 2))
+
+
+def test_every_architecture_says_what_it_is_and_where_it_is_from():
+    for name, function in ARCHITECTURES.items():
+        first, _, rest = function.__doc__.partition("\n")
+        assert first.endswith("."), name
+        assert "Reference:\n        " in rest, name
+        without = {"single_task", "shared_bottom", "l2_constrained", "cross_stitch"}
+        assert has_gate(name) == (name not in {*without, "tensor_factorization"}), name
 
 
 def test_each_task_has_a_tower_of_its_own():
@@ -152,17 +363,30 @@ def test_a_task_may_have_any_name():
     assert {"Likes & shares_loss", "né/2_loss"} <= set(log)
 
 
-@pytest.mark.parametrize("architecture", ["single_task", "mmoe"])
+@pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe", "omoe"}))
 def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     experts = DenseExperts(4, [8, 4])
     model = make(architecture, inputs=20, experts=experts, num_params=6000)
     assert abs(model.count_params() - 6000) / 6000 < 0.04
-    first, second = next(
-        layer.units
+    banks = [
+        layer
         for layer in model._flatten_layers()
-        if isinstance(layer, DenseExperts) and layer.shared_input
-    )
+        if isinstance(layer, StackedExperts) and "towers" not in layer.name
+    ]
+    first, second = [width for bank in banks for width in bank.units][:2]
+    if architecture == "cross_stitch":
+        assert [bank.units for bank in banks] == [[first], [second]]
     assert abs(first / second - 2) < 0.2
+
+
+def test_matching_builds_few_models(monkeypatch):
+    counted = []
+    count_params = keras.Model.count_params
+    monkeypatch.setattr(
+        keras.Model, "count_params", lambda m: counted.append(1) or count_params(m)
+    )
+    make(inputs=20, experts=DenseExperts(4, [8, 4]), num_params=6000)
+    assert len(counted) <= 8
 
 
 def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():

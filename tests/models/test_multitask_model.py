@@ -9,6 +9,7 @@ from keras import ops
 from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
+    ReinforceGate,
     SoftmaxGate,
     Task,
     build_multitask_model,
@@ -350,3 +351,133 @@ def test_the_gradient_of_the_loss_is_that_of_the_mean_over_present_labels():
     _, expected = value_and_gradients(by_hand, model.trainable_variables)
     for found, gradient in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(found, gradient, rtol=1e-4, atol=1e-6)
+
+
+# Gates that learn from the tasks' losses.
+
+
+def reinforced(architecture="mmoe", tasks=KINDS, per_example=False, **settings):
+    model = build_multitask_model(
+        3,
+        tasks,
+        architecture,
+        experts=DenseExperts(3, [4]),
+        gate=ReinforceGate(policy_weight=1.0, seed=0, **settings),
+        per_example=per_example,
+    )
+    model.compile("sgd")
+    return model, model.get_layer("mmoe").gate
+
+
+def policy_of_a_step(model, gate, y, sample_weight=None):
+    """What a step adds to the tasks' losses, and each example's losses and weights."""
+    gate.generator.state.assign([0, 0])
+    outputs = model(X, training=True)
+    total = numpy(model.compute_loss(X, y, outputs, sample_weight))
+    found = [
+        group(y, group.predictions(outputs), sample_weight)
+        for group in model.task_groups
+    ]
+    order = np.argsort(np.concatenate([g.indices for g in model.task_groups]))
+    losses, weights = (
+        np.concatenate([numpy(each[i]) for each in found], axis=1)[:, order]
+        for i in (1, 2)
+    )
+    return total - sum(numpy(each[0]) for each in found), losses, weights
+
+
+def policy_by_hand(gate, losses, weights, per_example):
+    gate.generator.state.assign([0, 0])
+    gate.route(X if per_example else None, training=True)
+    return numpy(gate.policy_loss(losses, weights))
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_each_task_s_gate_is_rewarded_by_its_own_losses(per_example):
+    model, gate = reinforced(per_example=per_example)
+    assert gate.num_gates == len(KINDS)
+    policy, losses, weights = policy_of_a_step(model, gate, MISSING)
+    # In the order of the tasks, though "click" and "like" share a group.
+    expected = [np.isfinite(y) for y in (MISSING[task.name] for task in KINDS)]
+    expected[3] = MISSING["color"] >= 0
+    np.testing.assert_array_equal(weights, np.stack(expected, axis=1))
+    expected = policy_by_hand(gate, losses, weights, per_example)
+    np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_task_without_labels_does_not_teach_its_gate():
+    for per_example in (False, True):
+        model, gate = reinforced(per_example=per_example, use_bias=per_example)
+        _, gradients = value_and_gradients(
+            lambda model=model: [
+                model.compute_loss(X, MISSING, model(X, training=True))
+            ],
+            gate.trainable_variables,
+            state=model.non_trainable_variables
+            + [v for group in model.task_groups for v in group.variables],
+        )
+        by_name = dict(
+            zip([v.name for v in gate.trainable_variables], gradients, strict=True)
+        )
+        # Nobody has a label for the second task.
+        logits = by_name["gate_bias" if per_example else "gate_logits"].reshape(4, 3)
+        for found in (logits.any(axis=1), by_name["baseline_bias"] != 0):
+            assert found.tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_one_gate_for_all_tasks_is_rewarded_by_their_weighted_sum(per_example):
+    model, gate = reinforced("omoe", per_example=per_example)
+    assert gate.num_gates == 1
+    y = {name: values.copy() for name, values in MISSING.items()}
+    for values in y.values():
+        values[2] = np.nan
+    policy, losses, weights = policy_of_a_step(model, gate, y)
+    task_weights = [task.weight for task in KINDS]
+    total = (losses * weights * task_weights).sum(axis=1, keepdims=True)
+    # The third example has no label at all.
+    labeled = np.array([1, 1, 0, 1, 1, 1], "float32")[:, None]
+    expected = policy_by_hand(gate, total, labeled, per_example)
+    np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sample_weights_weigh_the_rewards_of_their_task():
+    model, gate = reinforced(per_example=True)
+    given = {name: np.abs(numbers((BATCH,), seed=i)) for i, name in enumerate(Y)}
+    policy, losses, weights = policy_of_a_step(model, gate, Y, given)
+    columns = np.stack([given[task.name] for task in KINDS], axis=1)
+    np.testing.assert_allclose(weights, columns, rtol=1e-6)
+    expected = policy_by_hand(gate, losses, columns, True)
+    np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gates_taught_by_reward_learn_the_right_expert_of_each_task(tmp_path):
+    tasks = [Task("a", tower="sum"), Task("b", tower="sum")]
+    bank = DenseExperts(3, [1], None, use_bias=False)
+    model = build_multitask_model(
+        2,
+        tasks,
+        experts=bank,
+        gate=ReinforceGate(1.0, 0.01, 1.0, seed=0),
+    )
+    kernels = np.array([[[-1.0], [1.0]], [[1.0], [2.0]], [[1.0], [0.0]]], "float32")
+    bank.set_weights([kernels])
+    bank.trainable = False
+    x = numbers((64, 2))
+    y = np.stack([x @ kernels[1, :, 0], x @ kernels[2, :, 0]], axis=1)
+    y[::2, 0] = np.nan
+    model.compile(keras.optimizers.Adam(0.1))
+    log = model.fit(x, y, batch_size=8, epochs=15, verbose=0).history
+    assert all(np.isfinite(values).all() for values in log.values())
+    mmoe = model.get_layer("mmoe")
+    np.testing.assert_array_equal(numpy(mmoe.expert_weights()), [[0, 1, 0], [0, 0, 1]])
+    # Nothing is left of the last step, and inference has no draw.
+    assert mmoe.gate.policy_loss(np.zeros((8, 2))) == 0.0
+    report = model.evaluate(x, y, verbose=0, return_dict=True)
+    assert report["loss"] == report["task_loss"] == pytest.approx(0, abs=1e-6)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.evaluate(x, y, verbose=0, return_dict=True) == report
+    np.testing.assert_array_equal(
+        loaded.predict(x, verbose=0)["b"], model.predict(x, verbose=0)["b"]
+    )

@@ -1,0 +1,253 @@
+"""Models without the experts that no task uses."""
+
+import warnings
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.gates.selected import SelectedGate
+from dselectk_keras.layers import MMoE, MoE
+
+
+class Condensed(NamedTuple):
+    """What condensing did to a layer.
+
+    Args:
+        layer: Name of the layer.
+        kept: Numbers of the experts that some gate uses.
+        dropped: Numbers of the experts that none uses.
+        moved: The largest change of an expert's weight: 0.0 unless selectors were
+            rounded.
+    """
+
+    layer: str
+    kept: list[int]
+    dropped: list[int]
+    moved: float
+
+
+def condense(model, tolerance=0.0, force=False, probe=None):
+    r"""A copy of a model that holds only the experts that some task uses.
+
+    $$
+    \sum_{i=1}^{n} g_{t,i} \, f_i(x) = \sum_{i \in U} g_{t,i} \, f_i(x), \qquad
+    U = \{ i : g_{t,i} > 0 \text{ for some } t \}
+    $$
+
+    The gates must be static and have decided: each selector is binary. Which experts
+    a task uses is a constant of the new model, how much of each is still trained.
+    Outputs are the same to rounding; weights and the optimizer's state are carried
+    over, so that training can go on.
+
+    Args:
+        model: A functional model or `MultitaskModel` with `MMoE` or `MoE` layers.
+        tolerance: How far a bit, or a selector's largest weight, may be from 0 or 1.
+        force: Whether to round selectors that have not decided. A warning says by
+            how much the experts' weights, and the outputs for `probe`, change.
+        probe: A batch of the model's inputs.
+
+    Returns:
+        A model of the same class; compiled if `model` is.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> layer = MMoE(DenseExperts(8, [4]), TopKGate(2), ["a"], stacked=True)
+        >>> model = keras.Model(inputs, layer(inputs))
+        >>> condense(model).layers[-1].experts.num_experts
+        2
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2 and Appendix C.3.
+    """
+    plans = _plans(model, tolerance, force)
+    copy = _copy(model)
+    reports = _condense(copy, plans)
+    moved = max(report.moved for report in reports)
+    if moved > 0.0 and force:
+        text = f"Rounding the selectors moved experts' weights by up to {moved:.3g}"
+        if probe is not None:
+            before, after = (
+                keras.tree.map_structure(ops.convert_to_numpy, each(probe))
+                for each in (model, copy)
+            )
+            change = max(
+                np.abs(a - b).max()
+                for a, b in zip(
+                    keras.tree.flatten(before), keras.tree.flatten(after), strict=True
+                )
+            )
+            text += f", and outputs for the probe by up to {change:.3g}"
+        warnings.warn(text + ".", stacklevel=2)
+    return copy
+
+
+def condense_in_place(model, tolerance=0.0):
+    """Condense a model itself, its optimizer included.
+
+    Args:
+        model: See `condense`.
+        tolerance: See `condense`.
+
+    Returns:
+        A list of `Condensed`, one for each layer.
+    """
+    return _condense(model, _plans(model, tolerance, force=False))
+
+
+def undecided(model, tolerance=0.0):
+    """The selectors that have not decided.
+
+    Args:
+        model: See `condense`.
+        tolerance: See `condense`.
+
+    Returns:
+        A list of the layer's name, the selector's place and its distance.
+    """
+    found = []
+    for layer in _condensable(model):
+        distance = layer.gate.selection().distance
+        places = [tuple(p) for p in np.argwhere(distance > tolerance).tolist()]
+        found += [(layer.name, place, float(distance[place])) for place in places]
+    return found
+
+
+def _condensable(model):
+    if not model.built:
+        raise ValueError(
+            "Only a model that is built can be condensed. Received: one that is not. "
+            "Call it on a batch, or train it, first."
+        )
+    layers = [layer for layer in model.layers if isinstance(layer, (MMoE, MoE))]
+    if not layers:
+        names = ", ".join(layer.name for layer in model.layers)
+        raise ValueError(
+            "The model has no experts with a gate to condense: no layer `MMoE` or "
+            f"`MoE` among its own. Received layers: {names}."
+        )
+    return layers
+
+
+def _plans(model, tolerance, force):
+    """The selection of each layer, once nothing stands in the way of any."""
+    plans = {layer.name: layer.gate.selection() for layer in _condensable(model)}
+    open_selectors = undecided(model, tolerance)
+    if open_selectors and not force:
+        shown = "; ".join(
+            f"{name} {place} by {distance:.3g}"
+            for name, place, distance in open_selectors[:5]
+        )
+        more = len(open_selectors) - 5
+        raise ValueError(
+            f"{len(open_selectors)} selectors have not decided (layer, place, distance "
+            f"from binary): {shown}{f'; and {more} more' if more > 0 else ''}. Train "
+            "on, with a larger entropy term if need be, raise `tolerance`, or pass "
+            "force=True to round them."
+        )
+    return plans
+
+
+def _condense(model, plans):
+    """Condense the layers of a model, and move its optimizer to what is left."""
+    sources, reports = {}, []
+    for name, selection in plans.items():
+        layer = model.get_layer(name)
+        gate, bank = layer.gate, layer.experts
+        # The selection was made on the model that this one is a copy of.
+        variable = gate.selection().variable
+        before = ops.convert_to_numpy(gate.expert_weights())
+        num_experts = bank.num_experts
+        kept = sorted({*selection.choices.ravel().tolist()} - {-1})
+        kept = kept or [0]
+        place = {-1: -1, **{expert: i for i, expert in enumerate(kept)}}
+        choices = np.vectorize(place.get)(selection.choices)
+        numbers = getattr(gate, "kept", None) or list(range(num_experts))
+        settled = SelectedGate(
+            choices,
+            kept=[numbers[i] for i in kept],
+            num_before=getattr(gate, "num_before", None) or num_experts,
+            num_gates=gate.num_gates,
+            weights_regularizer=gate.weights_regularizer,
+            expert_dropout=gate.expert_dropout,
+            seed=gate.seed,
+            name=gate.name,
+            dtype=gate.dtype_policy,
+        )
+        settled.build((None, len(kept)))
+        settled.weights[0].assign(selection.logits)
+        sources[id(settled.weights[0])] = (variable, selection.pick)
+        if len(kept) < num_experts:
+            experts, origins = bank.sliced(kept)
+            sources.update(
+                (id(weight), origin)
+                for weight, origin in zip(experts.weights, origins, strict=True)
+            )
+        else:
+            experts = bank
+        layer.replace(experts, settled)
+        after = np.zeros_like(before)
+        after[..., kept] = ops.convert_to_numpy(settled.expert_weights())
+        reports.append(
+            Condensed(
+                name,
+                [numbers[i] for i in kept],
+                [numbers[i] for i in range(num_experts) if i not in kept],
+                float(np.abs(after - before).max()) if before.size else 0.0,
+            )
+        )
+    if getattr(model, "optimizer", None) is not None and model.optimizer.built:
+        model.optimizer = _moved(model.optimizer, model.trainable_variables, sources)
+    model.train_function = model.test_function = model.predict_function = None
+    if keras.backend.backend() == "torch":
+        # Torch clears the gradients of the parameters that Keras has told it of.
+        model._track_variables()  # noqa: SLF001
+    return reports
+
+
+def _moved(optimizer, variables, sources):
+    """An optimizer for these variables, with the state that belongs to them."""
+    moved = type(optimizer).from_config(optimizer.get_config())
+    moved.build(variables)
+    moved.iterations.assign(ops.convert_to_numpy(optimizer.iterations))
+    # Keras keeps slots as lists in the order of the variables.
+    old = optimizer._trainable_variables  # noqa: SLF001
+    place = {id(variable): i for i, variable in enumerate(old)}
+    shapes = [tuple(variable.shape) for variable in old]
+    for name, slots in vars(optimizer).items():
+        if name == "_trainable_variables" or not _are_slots(slots, shapes):
+            continue
+        for slot, variable in zip(getattr(moved, name), variables, strict=True):
+            source, pick = sources.get(id(variable), (variable, lambda array: array))
+            slot.assign(pick(ops.convert_to_numpy(slots[place[id(source)]])))
+    return moved
+
+
+def _are_slots(value, shapes):
+    return (
+        isinstance(value, list)
+        and len(value) == len(shapes)
+        and all(
+            isinstance(slot, keras.Variable) and tuple(slot.shape) == shape
+            for slot, shape in zip(value, shapes, strict=True)
+        )
+    )
+
+
+def _copy(model):
+    """The same model with variables of its own, and an optimizer if it has one."""
+    copy = type(model).from_config(model.get_config())
+    for layer in model.layers:
+        copy.get_layer(layer.name).set_weights(layer.get_weights())
+    if getattr(model, "compiled", False):
+        copy.compile_from_config(model.get_compile_config())
+        if model.optimizer is not None and model.optimizer.built:
+            copy.optimizer.build(copy.trainable_variables)
+            pairs = zip(
+                copy.optimizer.variables, model.optimizer.variables, strict=True
+            )
+            for new, old in pairs:
+                # Through NumPy: on JAX the two would share what a step gives away.
+                new.assign(ops.convert_to_numpy(old))
+    return copy

@@ -1,0 +1,90 @@
+"""From a trained model to one with another gate."""
+
+import keras
+
+from dselectk_keras.gates import Gate
+
+
+def distill(model, gate, freeze_experts=True):
+    """A copy of a trained model with other gates, which are still to be trained.
+
+    Everything is copied: features, experts, towers, and the network `routing` that
+    makes what a gate looks at. Variables of the new gate that have the name and the
+    shape of variables of the old one start from them; the others start anew. Frozen
+    experts are what makes it a distillation: an attentive gate, which evaluates all
+    experts to choose among them, has taught them; a gate that does not need to takes
+    its place and is trained with `fit`.
+
+    Args:
+        model: A trained functional model, or `MultitaskModel`, with layers such as
+            `MoE` or `MMoE`.
+        gate: A gate that is not built yet; every layer with a gate gets a copy.
+        freeze_experts: Whether the experts of the copy are frozen.
+
+    Returns:
+        A model of the same class, not compiled.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> layer = MoE(DenseExperts(4, [8, 2]), AttentiveGate(8), per_example=True)
+        >>> teacher = keras.Model(inputs, layer(inputs))
+        >>> student = distill(teacher, TopKGate(num_nonzeros=1))
+        >>> type(student.layers[-1].gate).__name__, len(student.trainable_variables)
+        ('TopKGate', 1)
+
+    Reference:
+        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
+        Experts", Section 5.1.
+    """
+    if not isinstance(gate, Gate) or gate.built:
+        raise ValueError(
+            "`gate` must be a gate that is not built yet, such as `SoftmaxGate()`. "
+            f"Received: {gate!r}."
+        )
+    config = model.get_config() if isinstance(model, keras.Model) else {}
+    if "layers" not in config or not model.built:
+        raise ValueError(
+            "`model` must be a trained functional or sequential model. Received: "
+            f"{model!r}, which is not built or not functional."
+        )
+    names = [layer.name for layer in model.layers if _has_gate(layer)]
+    if not names:
+        raise ValueError(
+            "The model has no layer with experts and a gate, such as `MoE` or `MMoE`. "
+            f"Received layers: {', '.join(layer.name for layer in model.layers)}."
+        )
+    for layer in config["layers"]:
+        name = layer["config"]["name"]
+        if name in names:
+            new = keras.saving.serialize_keras_object(gate)
+            if gate.num_gates is None:
+                new["config"]["num_gates"] = model.get_layer(name).gate.num_gates
+            layer["config"]["gate"] = new
+            # If the gate does not fit, with the layer's own error, unwrapped.
+            type(model.get_layer(name))(**layer["config"])
+    student = type(model).from_config(config)
+    for layer in model.layers:
+        copy = student.get_layer(layer.name)
+        if layer.name not in names:
+            copy.set_weights(layer.get_weights())
+            continue
+        copy.experts.set_weights(layer.experts.get_weights())
+        copy.experts.trainable = not freeze_experts
+        if copy.routing is not None:
+            copy.routing.set_weights(layer.routing.get_weights())
+        _copy_alike(layer.gate, copy.gate)
+    return student
+
+
+def _has_gate(layer):
+    return all(hasattr(layer, name) for name in ("experts", "gate", "routing"))
+
+
+def _copy_alike(source, target):
+    """Copy the variables that both gates have, by name and shape."""
+    found = {(w.name, tuple(w.shape)): w for w in source.weights}
+    for variable in target.weights:
+        twin = found.get((variable.name, tuple(variable.shape)))
+        if twin is not None:
+            # Through NumPy: on JAX the two would share what a step gives away.
+            variable.assign(keras.ops.convert_to_numpy(twin))

@@ -1,0 +1,203 @@
+"""A condensed model gives the same outputs with fewer experts, and trains on."""
+
+import itertools
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+from keras import layers
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    MMoE,
+    MoE,
+    SoftmaxGate,
+    TopKGate,
+    build_multitask_model,
+)
+from dselectk_keras.models import condense
+
+X, Y = numbers((16, 3)), numbers((16, 3), seed=1)
+# Three tasks use the experts 1, 4 and 6 of 8.
+WEIGHTS = np.zeros((3, 8), "float32")
+WEIGHTS[0, [1, 4]] = 0.25, 0.75
+WEIGHTS[1, 4] = 1.0
+WEIGHTS[2, [6, 1]] = 0.5, 0.5
+EAGERLY = keras.backend.backend() == "tensorflow"
+
+
+def decided(bank=None, optimizer="adam", architecture="mmoe"):
+    """A compiled model whose gates have decided."""
+    model = build_multitask_model(
+        3,
+        3,
+        architecture,
+        experts=bank or DenseExperts(8, [5, 2]),
+        gate=DSelectKGate(2, entropy_reg=0.01),
+    )
+    weights = WEIGHTS if architecture == "mmoe" else WEIGHTS[:1]
+    model.get_layer("mmoe").gate.assign_expert_weights(weights)
+    model.compile(optimizer, run_eagerly=EAGERLY)
+    return model
+
+
+def outputs(model):
+    return np.concatenate([numpy(value) for value in model(X).values()], axis=1)
+
+
+def train(model, epochs=2):
+    model.fit(X, Y, batch_size=8, epochs=epochs, shuffle=False, verbose=0)
+
+
+BANKS = {
+    "dense": lambda: DenseExperts(8, [5, 2]),
+    "copies": lambda: Experts(
+        keras.Sequential([layers.Dense(2), layers.BatchNormalization()]), 8
+    ),
+}
+
+
+@pytest.mark.parametrize("make", BANKS.values(), ids=BANKS)
+def test_outputs_are_the_same_with_the_experts_in_use_alone(make):
+    model = decided(make())
+    small = condense(model)
+    assert small.get_layer("mmoe").experts.num_experts == 3
+    assert small.count_params() < model.count_params()
+    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+    assert type(small) is type(model)
+    # The original is as it was.
+    assert model.get_layer("mmoe").experts.num_experts == 8
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.Adam(0.01),
+        lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+        lambda: keras.optimizers.RMSprop(0.01),
+    ],
+    ids=["adam", "momentum", "rmsprop"],
+)
+def test_training_goes_on_as_it_would_have(optimizer):
+    model = decided(optimizer=optimizer())
+    train(model)
+    small = condense(model)
+    assert int(small.optimizer.iterations) == int(model.optimizer.iterations) == 4
+    for each in (model, small):
+        train(each)
+    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-5)
+
+
+def test_omoe_and_a_single_moe_are_condensed():
+    model = decided(architecture="omoe")
+    small = condense(model)
+    assert small.get_layer("mmoe").experts.num_experts == 2
+    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+
+    inputs = keras.Input((3,))
+    layer = MoE(DenseExperts(8, [4]), TopKGate(2))
+    model = keras.Model(inputs, layer(inputs))
+    small = condense(model)
+    assert small.layers[-1].experts.num_experts == 2
+    np.testing.assert_allclose(numpy(small(X)), numpy(model(X)), atol=1e-6)
+
+
+def test_a_condensed_model_is_condensed_again():
+    once = condense(decided())
+    twice = condense(once)
+    np.testing.assert_allclose(outputs(twice), outputs(once), atol=1e-6)
+    gate = twice.get_layer("mmoe").gate
+    assert (gate.kept, gate.num_before) == ([1, 4, 6], 8)
+
+
+def test_it_saves_and_reloads(tmp_path):
+    small = condense(decided())
+    train(small, epochs=1)
+    small.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(outputs(again), outputs(small))
+    train(again, epochs=1)
+
+
+def test_selectors_without_an_expert_keep_their_loss_of_weight():
+    model = build_multitask_model(3, 1, experts=DenseExperts(5, [2]), gate=gate_of(2))
+    gate = model.get_layer("mmoe").gate
+    z, w = (numpy(weight) for weight in gate.weights)
+    # The codes 3 and 7, of which the second has no expert.
+    z[0, :, 0] = np.where([[0, 1, 1], [1, 1, 1]], 1.0, -1.0)
+    gate.set_weights([z, w])
+    small = condense(model)
+    assert small.get_layer("mmoe").experts.num_experts == 1
+    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+
+
+def gate_of(num_nonzeros):
+    return DSelectKGate(num_nonzeros)
+
+
+def test_what_has_not_decided_is_refused_unless_forced():
+    model = build_multitask_model(3, 3, experts=DenseExperts(8, [2]), gate=gate_of(2))
+    with pytest.raises(ValueError, match="6 selectors have not decided") as refused:
+        condense(model)
+    assert "mmoe (0, 0) by 0.4" in str(refused.value)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        small = condense(model, force=True, probe=X)
+    (said,) = [str(each.message) for each in caught if each.category is UserWarning]
+    change = np.abs(outputs(small) - outputs(model)).max()
+    assert f"outputs for the probe by up to {change:.3g}" in said
+    assert small.get_layer("mmoe").experts.num_experts <= 6
+
+
+def test_a_tolerance_lets_the_nearly_decided_pass():
+    model = decided()
+    gate = model.get_layer("mmoe").gate
+    gate.assign_expert_weights(WEIGHTS, slack=0.02)
+    with pytest.raises(ValueError, match="raise `tolerance`"):
+        condense(model)
+    small = condense(model, tolerance=0.01)
+    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (lambda: keras.Sequential([layers.Dense(2)]), "Only a model that is built"),
+        (
+            lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)]),
+            "no experts with a gate to condense",
+        ),
+        (
+            lambda: build_multitask_model(3, 2, gate=SoftmaxGate()),
+            "SoftmaxGate does not choose among experts",
+        ),
+        (
+            lambda: build_multitask_model(3, 2, gate=gate_of(1), per_example=True),
+            "Only a static gate",
+        ),
+    ],
+)
+def test_what_cannot_be_condensed_is_refused(model, text):
+    with pytest.raises(ValueError, match=text):
+        condense(model())
+
+
+def test_experts_in_use_by_any_layer_are_kept():
+    inputs = keras.Input((3,))
+    x = inputs
+    for number in range(2):
+        bank = DenseExperts(4, [3])
+        x = MMoE(bank, TopKGate(1), 2, stacked=True, name=f"level_{number}")(x)
+        x = layers.Flatten()(x)
+    model = keras.Model(inputs, x)
+    for number, kept in itertools.product(range(2), ([1, 2],)):
+        logits = np.zeros((2, 4), "float32")
+        logits[[0, 1], kept] = 1.0
+        model.get_layer(f"level_{number}").gate.set_weights([logits])
+    small = condense(model)
+    np.testing.assert_allclose(numpy(small(X)), numpy(model(X)), atol=1e-6)
+    assert small.get_layer("level_1").experts.num_experts == 2

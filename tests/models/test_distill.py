@@ -1,0 +1,281 @@
+"""A trained model teaches one with another gate."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+from keras import layers
+
+from dselectk_keras import (
+    AttentiveGate,
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    MMoE,
+    MoE,
+    MultitaskModel,
+    RandomGate,
+    ReinforceGate,
+    RoutedModel,
+    SmearExperts,
+    SoftmaxGate,
+    SwitchGate,
+    Task,
+    TopKGate,
+    build_multitask_model,
+    distill,
+)
+
+N, DIM, BATCH = 4, 5, 6
+X = numbers((BATCH, DIM))
+EAGERLY = keras.backend.backend() == "tensorflow"
+
+GATES = {
+    "softmax": SoftmaxGate,
+    "softmax with bias": lambda: SoftmaxGate(use_bias=True),
+    "top-k with bias": lambda: TopKGate(2, use_bias=True),
+    "DSelect-k": lambda: DSelectKGate(2, entropy_reg=0.01),
+    "switch": SwitchGate,
+    "random": lambda: RandomGate(2, seed=1),
+}
+
+
+def spread(model):
+    """Give all weights values that differ, as after some training."""
+    for i, variable in enumerate(model.weights):
+        draws = numbers(variable.shape, seed=i)
+        variable.assign(np.abs(draws) if "variance" in variable.name else draws)
+    return model
+
+
+def attentive_teacher():
+    """A network before, a routing network, experts with a state, and one after."""
+    inputs = keras.Input((DIM,))
+    features = layers.Dense(DIM, "tanh", name="features")(inputs)
+    stack = [layers.Dense(3, "tanh"), layers.BatchNormalization(), layers.Dense(2)]
+    moe = MoE(
+        Experts(keras.Sequential(stack), N, hidden_layer=0),
+        AttentiveGate(3),
+        per_example=True,
+        routing=layers.Dense(4, "tanh"),
+        name="moe",
+    )
+    head = layers.Dense(1, name="head")
+    return spread(keras.Model(inputs, head(moe(features))))
+
+
+def plain_teacher(gate, per_example=True):
+    inputs = keras.Input((DIM,))
+    moe = MoE(DenseExperts(N, [3, 2], "tanh"), gate, per_example, name="moe")
+    return spread(keras.Model(inputs, layers.Dense(1, name="head")(moe(inputs))))
+
+
+def values(layer):
+    return [numpy(weight) for weight in layer.weights]
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "make", [SoftmaxGate, lambda: TopKGate(2), lambda: DSelectKGate(2)]
+)
+def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
+    teacher = attentive_teacher()
+    before, outputs = values(teacher), numpy(teacher(X))
+    student = distill(teacher, make())
+    old, new = teacher.get_layer("moe"), student.get_layer("moe")
+    assert isinstance(new.gate, type(make()))
+    assert_same(values(new.experts), values(old.experts))
+    assert_same(values(new.routing), values(old.routing))
+    for name in ("features", "head"):
+        assert_same(values(student.get_layer(name)), values(teacher.get_layer(name)))
+    assert not {id(w) for w in teacher.weights} & {id(w) for w in student.weights}
+    # The gate is what differs.
+    seen = student.get_layer("features")(X)
+    mixed = np.einsum(
+        "bn,bnh->bh", numpy(new.expert_weights(seen)), numpy(old.experts(seen))
+    )
+    expected = numpy(teacher.get_layer("head")(mixed))
+    np.testing.assert_allclose(numpy(student(X)), expected, rtol=1e-4, atol=1e-5)
+    # Training leaves the experts, with their state, and the teacher alone.
+    student.compile("sgd", "mse", run_eagerly=EAGERLY)
+    trained = values(student.get_layer("head"))
+    kept, gate = values(new.experts), values(new.gate)
+    student.fit(X, outputs, epochs=2, verbose=0)
+    assert_same(values(new.experts), kept)
+    assert any((a != b).any() for a, b in zip(values(new.gate), gate, strict=True))
+    after = values(student.get_layer("head"))
+    assert all((a != b).any() for a, b in zip(after, trained, strict=True))
+    assert_same(values(teacher), before)
+    np.testing.assert_array_equal(numpy(teacher(X)), outputs)
+
+
+@pytest.mark.parametrize("new", GATES)
+@pytest.mark.parametrize("old", ["softmax", "DSelect-k"])
+@pytest.mark.parametrize("per_example", [False, True], ids=["static", "x"])
+def test_any_gate_takes_the_place_of_any(old, new, per_example):
+    teacher = plain_teacher(GATES[old](), per_example)
+    student = distill(teacher, GATES[new]())
+    moe = student.get_layer("moe")
+    assert type(moe.gate) is type(GATES[new]())
+    assert_same(values(moe.experts), values(teacher.get_layer("moe").experts))
+    assert np.isfinite(numpy(student(X))).all()
+    assert moe.expert_weights(X if per_example else None).shape[-1] == N
+    if old == new:
+        np.testing.assert_array_equal(numpy(student(X)), numpy(teacher(X)))
+
+
+def test_variables_of_one_name_and_shape_are_copied():
+    teacher = plain_teacher(SoftmaxGate(use_bias=True))
+    student = distill(teacher, TopKGate(2, use_bias=True))
+    source, gate = (m.get_layer("moe").gate for m in (teacher, student))
+    assert_same(values(gate), values(source))
+    # Others start anew: here there are no biases to copy.
+    student = distill(plain_teacher(SoftmaxGate()), TopKGate(2, use_bias=True))
+    kernel, bias = values(student.get_layer("moe").gate)
+    assert_same([kernel], values(plain_teacher(SoftmaxGate()).get_layer("moe").gate))
+    assert np.abs(bias).max() <= 0.05
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
+    teacher = plain_teacher(AttentiveGate(3))
+    student = distill(teacher, SoftmaxGate(), freeze_experts=freeze)
+    bank = student.get_layer("moe").experts
+    assert len(bank.trainable_variables) == (0 if freeze else 4)
+    assert teacher.get_layer("moe").experts.trainable
+    student.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    again = loaded.get_layer("moe").experts
+    assert len(again.trainable_variables) == len(bank.trainable_variables)
+    np.testing.assert_array_equal(numpy(loaded(X)), numpy(student(X)))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "per_example"), [("mmoe", True), ("mmoe", False), ("omoe", True)]
+)
+def test_a_multitask_model_stays_one(architecture, per_example):
+    teacher = build_multitask_model(
+        DIM,
+        [Task("a", tower=(3,)), Task("b", "binary")],
+        architecture,
+        experts=DenseExperts(N, [3, 2], "tanh"),
+        gate=SoftmaxGate(),
+        per_example=per_example,
+    )
+    spread(teacher)
+    student = distill(teacher, TopKGate(2))
+    assert type(student) is MultitaskModel
+    assert [task.name for task in student.tasks] == ["a", "b"]
+    # OMoE stays OMoE: one gate for all the tasks.
+    gates = [m.get_layer("mmoe").gate.num_gates for m in (teacher, student)]
+    assert gates[0] == gates[1] == (2 if architecture == "mmoe" else 1)
+    student.compile("sgd", run_eagerly=EAGERLY)
+    before = {layer.name: values(layer) for layer in student.layers}
+    mmoe = student.get_layer("mmoe")
+    frozen = values(mmoe.experts)
+    y = {"a": numbers((BATCH,)), "b": np.array([0, 1, 0, 1, 1, 0], "float32")}
+    log = student.fit(X, y, verbose=0).history
+    assert np.isfinite(log["loss"]).all()
+    assert_same(values(mmoe.experts), frozen)
+    for number in range(2):
+        tower = student.get_layer(f"towers_{number}")
+        pairs = zip(values(tower), before[tower.name], strict=True)
+        assert any((a != b).any() for a, b in pairs)
+    assert_same(values(teacher.get_layer("towers_0")), before["towers_0"])
+
+
+def test_an_attentive_mmoe_teaches_one_with_a_gate_for_each_task():
+    inputs = keras.Input((DIM,))
+    bank = DenseExperts(N, [3, 2], "tanh")
+    mmoe = MMoE(
+        bank,
+        AttentiveGate(3),
+        ["a", "b"],
+        per_example=True,
+        routing=layers.Dense(4),
+        name="mmoe",
+    )
+    teacher = spread(keras.Model(inputs, mmoe(inputs)))
+    student = distill(teacher, DSelectKGate(2))
+    new = student.get_layer("mmoe")
+    assert new.gate.num_gates == 2
+    assert_same(values(new.routing), values(mmoe.routing))
+    assert_same(values(new.experts), values(bank))
+    assert sorted(student(X)) == ["a", "b"]
+
+
+def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
+    inputs = keras.Input((DIM,))
+    smear = SmearExperts(
+        DenseExperts(N, [3, 2], "tanh"), SoftmaxGate(), per_layer=True, name="smear"
+    )
+    moe = MoE(DenseExperts(N, [2]), ReinforceGate(), per_example=True, name="moe")
+    teacher = RoutedModel(inputs, moe(smear(inputs)), consistency=0.5)
+    spread(teacher)
+    student = distill(teacher, SoftmaxGate())
+    assert type(student) is RoutedModel
+    assert student.consistency == 0.5
+    assert student.get_layer("smear").gate.num_gates == 2
+    assert {type(layer.gate) for layer in student.layers[1:]} == {SoftmaxGate}
+    smears = (model.get_layer("smear")(X) for model in (teacher, student))
+    np.testing.assert_allclose(*map(numpy, smears), rtol=1e-5)
+    # What one layer was taught by reward the other starts from.
+    weights = student.get_layer("moe").expert_weights(X[:, :2])
+    best = teacher.get_layer("moe").expert_weights(X[:, :2])
+    np.testing.assert_array_equal(
+        numpy(weights).argmax(axis=1), numpy(best).argmax(axis=1)
+    )
+
+
+def test_a_sequential_model_may_be_distilled():
+    moe = MoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True, name="moe")
+    teacher = keras.Sequential([keras.Input((DIM,)), layers.Dense(DIM), moe])
+    student = distill(spread(teacher), TopKGate(N))
+    assert type(student) is keras.Sequential
+    np.testing.assert_allclose(numpy(student(X)), numpy(teacher(X)), rtol=1e-5)
+
+
+# What cannot be distilled.
+
+
+def test_a_gate_that_is_built_or_none_is_refused():
+    teacher = plain_teacher(SoftmaxGate())
+    for gate in (teacher.get_layer("moe").gate, SoftmaxGate, "softmax"):
+        with pytest.raises(ValueError, match="`gate` must be a gate that is not built"):
+            distill(teacher, gate)
+
+
+def test_a_model_without_a_gate_is_refused():
+    inputs = keras.Input((DIM,))
+    model = keras.Model(inputs, layers.Dense(1, name="only")(inputs))
+    with pytest.raises(ValueError, match=r"no layer with experts and a gate.*only"):
+        distill(model, SoftmaxGate())
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.moe = MoE(DenseExperts(N, [2]), SoftmaxGate())
+
+    def call(self, inputs):
+        return self.moe(inputs)
+
+
+def test_a_model_that_is_not_functional_is_refused():
+    subclassed = Subclassed()
+    subclassed(X)
+    unbuilt = keras.Sequential([MoE(DenseExperts(N, [2]), SoftmaxGate())])
+    for model in (subclassed, unbuilt, DenseExperts(N, [2])):
+        with pytest.raises(ValueError, match="must be a trained functional"):
+            distill(model, TopKGate(2))
+
+
+def test_an_attentive_student_needs_experts_with_hidden_outputs():
+    inputs = keras.Input((DIM,))
+    moe = MoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
+    with pytest.raises(ValueError, match="a bank without hidden outputs"):
+        distill(keras.Model(inputs, moe(inputs)), AttentiveGate(2))

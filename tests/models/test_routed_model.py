@@ -1,0 +1,327 @@
+"""A model whose routers learn from its loss, and agree with themselves."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import differentiated, numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    MoE,
+    RandomGate,
+    ReinforceGate,
+    RoutedModel,
+    SmearExperts,
+    SoftmaxGate,
+)
+from dselectk_keras.models.routed_model import symmetric_divergence
+
+BATCH, DIM = 6, 4
+X, Y = numbers((BATCH, DIM)), numbers((BATCH, 2), seed=1)
+EAGERLY = keras.backend.backend() == "tensorflow"
+
+
+def make(layer, outputs=2, activation=None, **settings):
+    inputs = keras.Input((DIM,))
+    head = layers.Dense(outputs, activation) if outputs else layers.Identity()
+    return RoutedModel(inputs, head(layer(inputs)), **settings)
+
+
+def reinforced(per_example=True, **settings):
+    gate = ReinforceGate(**{"seed": 0, **settings})
+    return MoE(DenseExperts(3, [5], "tanh"), gate, per_example=per_example)
+
+
+def rewind(gate):
+    """Let the gate draw what it drew first."""
+    gate.generator.state.assign([0, 0])
+
+
+def step_loss(model):
+    return model.compute_loss(X, Y, model(X, training=True), training=True)
+
+
+def losses_of_a_step(model, y, sample_weight=None):
+    """The loss of a training step, and a function of what it should be."""
+    (gate,) = [e for e in model._flatten_layers() if isinstance(e, ReinforceGate)]
+    rewind(gate)
+    predictions = model(X, training=True)
+    found = model.compute_loss(X, y, predictions, sample_weight, training=True)
+    assert gate.policy_loss(np.zeros(BATCH)) == 0.0
+
+    def expected(each, weight=None):
+        """The mean of the losses, and the policy loss of the same draw."""
+        rewind(gate)
+        gate.route(X, training=True)
+        each = np.array(each, "float32")
+        if gate.num_gates is not None:
+            each = np.stack([each] * gate.num_gates, axis=1)
+        return numpy(gate.policy_loss(each, weight))
+
+    return numpy(found), keras.tree.map_structure(numpy, predictions), expected
+
+
+# Rewards.
+
+
+@pytest.mark.parametrize(
+    ("loss", "activation", "labels"),
+    [
+        ("mse", None, Y),
+        (keras.losses.Huber(delta=0.3), None, Y),
+        ("sparse_categorical_crossentropy", "softmax", np.array([0, 1, 1, 0, 1, 0])),
+        (
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            None,
+            np.array([0, 1, 1, 0, 1, 0]),
+        ),
+    ],
+)
+def test_the_reward_is_minus_the_loss_of_each_example(loss, activation, labels):
+    model = make(reinforced(entropy_weight=0.0), activation=activation)
+    model.compile("sgd", loss)
+    found, predictions, policy = losses_of_a_step(model, labels)
+    function = keras.losses.get(loss)
+    each = [
+        numpy(ops.mean(function(labels[[i]], predictions[[i]]))) for i in range(BATCH)
+    ]
+    np.testing.assert_allclose(found, np.mean(each) + policy(each), rtol=1e-4)
+
+
+def test_the_gate_learns_from_its_reward():
+    moe = reinforced(entropy_weight=0.0, baseline_weight=0.0)
+    model = make(moe)
+    model.compile("sgd", "mse")
+    gate = moe.gate
+
+    def gradients(compute):
+        rewind(gate)
+        variables = gate.trainable_variables
+        return value_and_gradients(compute, variables, [gate.generator.state])[1]
+
+    found = gradients(lambda: [step_loss(model)])
+
+    def by_hand():
+        errors = model(X, training=True) - ops.convert_to_tensor(Y)
+        return [gate.policy_loss(ops.mean(errors**2, axis=1))]
+
+    expected = gradients(by_hand)
+    assert found[0].any()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)
+
+
+def test_sample_weights_weigh_the_rewards():
+    model = make(reinforced(policy_weight=1.0))
+    model.compile("sgd", "mse")
+    weight = np.array([1, 0, 2, 0, 1, 1], "float32")
+    spoiled = np.where(weight[:, None] > 0, Y, 100.0)
+    losses = [losses_of_a_step(model, y, weight)[0] for y in (Y, spoiled)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    found, predictions, policy = losses_of_a_step(model, Y, weight)
+    each = ((predictions - Y) ** 2).mean(axis=1)
+    plain = numpy(keras.losses.MeanSquaredError()(Y, predictions, weight))
+    np.testing.assert_allclose(found, plain + policy(each, weight), rtol=1e-4)
+
+
+def test_several_gates_get_the_same_reward():
+    inputs = keras.Input((DIM,))
+    gate = ReinforceGate(policy_weight=1.0, num_gates=2, seed=0)
+    mixed = MoE(DenseExperts(3, [5]), gate, per_example=True)(inputs)
+    model = RoutedModel(inputs, layers.Dense(2)(layers.Flatten()(mixed)))
+    model.compile("sgd", "mse")
+    found, predictions, policy = losses_of_a_step(model, Y)
+    each = ((predictions - Y) ** 2).mean(axis=1)
+    np.testing.assert_allclose(found, each.mean() + policy(each), rtol=1e-4)
+
+
+def test_labels_without_an_axis_fit_outputs_of_width_one():
+    model = make(reinforced(), outputs=1)
+    model.compile("sgd", "mse")
+    losses = [losses_of_a_step(model, y)[0] for y in (Y[:, 0], Y[:, :1])]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+
+
+def test_losses_of_several_outputs_are_summed():
+    inputs = keras.Input((DIM,))
+    moe = reinforced(policy_weight=1.0)
+    mixed = moe(inputs)
+    outputs = {"a": layers.Dense(1)(mixed), "b": layers.Dense(2)(mixed)}
+    model = RoutedModel(inputs, outputs)
+    model.compile("sgd", {"a": "mae", "b": "mse"})
+    y = {"a": Y[:, :1], "b": Y}
+    found, outputs, policy = losses_of_a_step(model, y)
+    each = np.abs(outputs["a"] - y["a"])[:, 0]
+    each = each + ((outputs["b"] - y["b"]) ** 2).mean(axis=1)
+    np.testing.assert_allclose(found, each.mean() + policy(each), rtol=1e-4)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_learns_which_expert_is_right(per_example):
+    bank = DenseExperts(3, [1], None, use_bias=False)
+    gate = ReinforceGate(
+        policy_weight=1.0,
+        entropy_weight=0.01,
+        baseline_weight=1.0,
+        use_bias=True,
+        seed=0,
+    )
+    inputs = keras.Input((2,))
+    moe = MoE(bank, gate, per_example=per_example)
+    model = RoutedModel(inputs, moe(inputs))
+    bank.set_weights([np.array([[[-1.0], [1.0]], [[1.0], [2.0]], [[1.0], [0.0]]])])
+    bank.trainable = False
+    x = numbers((64, 2))
+    y = x @ np.array([[1.0], [2.0]], "float32")
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    start = numpy(bank.weights[0])
+    log = model.fit(x, y, batch_size=8, epochs=10, verbose=0)
+    assert np.isfinite(log.history["loss"]).all()
+    weights = numpy(moe.expert_weights(x if per_example else None)).reshape(-1, 3)
+    assert weights[:, 1].mean() > 0.9
+    np.testing.assert_array_equal(numpy(bank.weights[0]), start)
+    # At inference there is no draw, and nothing is left of the last step.
+    assert model.evaluate(x, y, verbose=0) < 0.2
+    assert model.predict(x[:3], verbose=0).shape == (3, 1)
+    assert gate.policy_loss(np.zeros(8)) == 0.0
+
+
+def test_evaluation_reports_the_loss_alone():
+    model = make(reinforced())
+    model.compile("sgd", "mse")
+    model(X, training=True)
+    report = model.evaluate(X, Y, verbose=0)
+    expected = ((model.predict(X, verbose=0) - Y) ** 2).mean()
+    np.testing.assert_allclose(report, expected, rtol=1e-5)
+
+
+def test_a_saved_model_gives_the_same_and_trains_on(tmp_path):
+    model = make(reinforced(), consistency=0.5, outputs_are="values")
+    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    model.fit(X, Y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is RoutedModel
+    assert (loaded.consistency, loaded.outputs_are) == (0.5, "values")
+    np.testing.assert_array_equal(
+        loaded.predict(X, verbose=0), model.predict(X, verbose=0)
+    )
+    assert np.isfinite(loaded.fit(X, Y, verbose=0).history["loss"]).all()
+
+
+# Consistency.
+
+
+def test_divergence_of_probabilities_by_hand():
+    a, b = [[0.5, 0.5], [0.25, 0.75]], [[0.25, 0.75], [0.25, 0.75]]
+    there = 0.5 * np.log(2) + 0.5 * np.log(2 / 3)
+    back = 0.25 * np.log(1 / 2) + 0.75 * np.log(3 / 2)
+    found = float(symmetric_divergence(a, b, "probabilities"))
+    # Half the sum of both, and the mean over two examples.
+    np.testing.assert_allclose(found, (there + back) / 2 / 2, rtol=1e-5)
+    found = float(symmetric_divergence(np.log(a) + 3, np.log(b), "logits"))
+    np.testing.assert_allclose(found, (there + back) / 2 / 2, rtol=1e-5)
+    found = float(symmetric_divergence(a, b, "values"))
+    np.testing.assert_allclose(found, 0.5 * 2 * 0.25**2 / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "logits", "values"])
+def test_divergence_is_symmetric_and_zero_where_both_agree(kind):
+    a, b = (np.exp(numbers((5, 3), seed=i)) for i in range(2))
+    if kind == "probabilities":
+        a, b = (v / v.sum(axis=1, keepdims=True) for v in (a, b))
+    assert float(symmetric_divergence(a, a, kind)) == 0.0
+    there, back = (
+        float(symmetric_divergence(*pair, kind)) for pair in ((a, b), (b, a))
+    )
+    assert there > 0
+    np.testing.assert_allclose(there, back, rtol=1e-6)
+
+
+def test_divergence_from_certainty_is_finite_in_half_precision():
+    a, b = (ops.cast(v, "float16") for v in ([[1.0, 0.0]], [[0.0, 1.0]]))
+    for kind in ("probabilities", "logits", "values"):
+        found = symmetric_divergence(a, b, kind)
+        assert keras.backend.standardize_dtype(found.dtype) == "float32"
+        assert np.isfinite(numpy(found))
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "logits", "values"])
+def test_adamix_draws_two_predictions_together(kind):
+    activation = "softmax" if kind == "probabilities" else None
+    bank = DenseExperts(30, [4, DIM], ["swish", None])
+    adamix = SmearExperts(bank, RandomGate(seed=0), per_example=False, per_layer=True)
+    model = make(adamix, activation=activation, consistency=2.0, outputs_are=kind)
+    model.compile("sgd", "mse")
+    rewind(adamix.gate)
+    first, second = (numpy(model(X, training=True)) for _ in range(2))
+    assert (first != second).any()
+    rewind(adamix.gate)
+    expected = ((first - Y) ** 2).mean()
+    expected += 2 * float(symmetric_divergence(first, second, kind))
+    np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-4)
+    # Not at inference.
+    report = model.evaluate(X, Y, verbose=0)
+    expected = ((model.predict(X, verbose=0) - Y) ** 2).mean()
+    np.testing.assert_allclose(report, expected, rtol=1e-5)
+
+
+def test_the_consistency_of_a_model_that_draws_nothing_is_zero():
+    plain = MoE(DenseExperts(3, [5]), SoftmaxGate(), per_example=True)
+    model = make(plain, consistency=5.0, outputs_are="values")
+    model.compile("sgd", "mse")
+    expected = ((numpy(model(X)) - Y) ** 2).mean()
+    np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-5)
+
+
+def test_both_predictions_get_a_gradient():
+    adamix = SmearExperts(
+        DenseExperts(2, [DIM], None), RandomGate(seed=0), per_example=False
+    )
+    model = make(adamix, consistency=1.0, outputs_are="values")
+    model.compile("sgd", "mse")
+    kernel = adamix.experts.trainable_variables[0]
+
+    # Where the two runs take one expert each, both get a gradient.
+    step = differentiated(
+        lambda: [step_loss(model)], [kernel], model.non_trainable_variables
+    )
+    reached = []
+    for _ in range(8):
+        _, (by_kernel,) = step()
+        reached.append(by_kernel.any(axis=(1, 2)).sum())
+    assert max(reached) == 2
+
+
+def test_penalties_are_counted_once():
+    gate = DSelectKGate(2, entropy_reg=0.5)
+    model = make(MoE(DenseExperts(4, [5]), gate), consistency=1.0, outputs_are="values")
+    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    penalty = numpy(gate.report()["penalties"]["entropy"])
+    expected = ((numpy(model(X)) - Y) ** 2).mean() + penalty
+    np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-5)
+    log = model.fit(X, Y, batch_size=BATCH, verbose=0)
+    np.testing.assert_allclose(log.history["loss"][0], expected, rtol=1e-5)
+
+
+def test_rewards_and_consistency_leave_nothing_behind():
+    model = make(reinforced(), consistency=1.0, outputs_are="values")
+    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    log = model.fit(X, Y, batch_size=3, epochs=2, verbose=0)
+    assert np.isfinite(log.history["loss"]).all()
+    gate = model.layers[1].gate
+    assert gate.policy_loss(np.zeros(3)) == 0.0
+    model.evaluate(X, Y, verbose=0)
+
+
+# Arguments that cannot be right.
+
+
+def test_unknown_outputs_and_negative_weights_are_refused():
+    moe = MoE(DenseExperts(3, [5]), SoftmaxGate())
+    with pytest.raises(ValueError, match=r'"logits" or "values".*Received: \'classes'):
+        make(moe, outputs_are="classes")
+    with pytest.raises(ValueError, match="must not be negative"):
+        make(moe, consistency=-1)
