@@ -6,6 +6,7 @@ writes the model, the gate history, the metrics and the pictures into the folder
 """
 
 import argparse
+import json
 import os
 import sys
 from typing import Any
@@ -25,7 +26,21 @@ def main(arguments=None):
     add("--num-tasks", type=int, help="tasks of synthetic_moe: 16, 32, 64 or 128")
     add("--num-train", type=int, help="training examples to generate")
     add("--architecture", choices=ARCHITECTURES, default="mmoe", help="architecture")
+    add(
+        "--architecture-options",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="its options, such as '{\"levels\": 3}'",
+    )
     add("--gate", choices=gates.GATES, default="dselect_k", help="gate")
+    add(
+        "--gate-options",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="its arguments, such as '{\"temperature\": 0.5}'",
+    )
     add("--num-nonzeros", type=int, default=4, help="experts of a sparse gate")
     add("--gamma", type=float, default=1.0, help="width of DSelect-k's smooth step")
     add(

@@ -7,7 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # Blocks fenced as ```py are other people's code, and not run.
-PAGES = ["README.md", "docs/quickstart.md", "docs/migration.md"]
+PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/choosing.md",
+    "docs/migration.md",
+]
 
 
 def blocks(page):

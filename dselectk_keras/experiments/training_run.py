@@ -1,6 +1,7 @@
 """Train one architecture with one gate on one data set."""
 
 import dataclasses
+import inspect
 import json
 import pathlib
 import platform
@@ -14,8 +15,10 @@ from dselectk_keras import datasets, gates
 from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.experiments.batches import Batches
 from dselectk_keras.experts import DenseExperts
+from dselectk_keras.layers import CGC
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
+from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
 from dselectk_keras.schedules import Ramp
 
@@ -30,12 +33,15 @@ class TrainingRun:
         data: Name of a data set (see `datasets.load`).
         data_options: Arguments of the data set, beside the seed.
         architecture: Name of an architecture (see `build_multitask_model`).
+        architecture_options: Its options.
         gate: Name of a gate (see `gates.get`).
+        gate_options: Its arguments, beside the three that follow.
         num_nonzeros: How many experts a sparse gate may choose.
         gamma: Width of DSelect-k's smooth step.
         entropy: DSelect-k's entropy weight: where its exponential ramp over the run
             begins and ends.
-        per_example: Whether the gates look at the features.
+        per_example: Whether the gates look at the features. Gates of which there is
+            no static kind do anyway; `"tag"` looks at the signs of the first features.
         num_experts: The number of experts; `None` is the data's own, or 8.
         units: Widths of an expert's layers; `None` is the data's own, or 64.
         epochs: How many passes over the training data.
@@ -47,7 +53,9 @@ class TrainingRun:
     data: str = "synthetic_moe"
     data_options: dict = dataclasses.field(default_factory=dict)
     architecture: str = "mmoe"
+    architecture_options: dict = dataclasses.field(default_factory=dict)
     gate: str = "dselect_k"
+    gate_options: dict = dataclasses.field(default_factory=dict)
     num_nonzeros: int = 4
     gamma: float = 1.0
     entropy: tuple[float, float] = (1e-5, 1e-2)
@@ -64,11 +72,17 @@ class TrainingRun:
         check_name("data set", self.data, datasets.NAMES)
         check_name("architecture", self.architecture, ARCHITECTURES)
         check_name("gate", self.gate, gates.GATES)
+        read_options(self.architecture, self.architecture_options)
 
     @property
     def has_gate(self):
         """Whether the architecture has a gate at all."""
-        return self.architecture not in {"single_task", "shared_bottom"}
+        return has_gate(self.architecture)
+
+    @property
+    def gates_see_examples(self):
+        """Whether the gates are per-example."""
+        return self.per_example or gates.GATES[self.gate].per_example_only
 
     @property
     def label(self):
@@ -97,7 +111,8 @@ class TrainingRun:
         model.compile(keras.optimizers.Adam(self.learning_rate))
         steps = self._num_steps(data)
         recorder = GateRecorder(
-            every=max(1, steps // 200), probe=_probe(data) if self.per_example else None
+            every=max(1, steps // 200),
+            probe=data.validation.x[:512] if self.gates_see_examples else None,
         )
         began = time.perf_counter()
         log = model.fit(
@@ -127,9 +142,15 @@ class TrainingRun:
         }
         model.save(out / MODEL)
         if self.has_gate:
-            results["gates"] = summarize_gates(recorder.history["mmoe"], data.groups)
+            # The last layer with gates: in stacked ones the towers' own.
+            layer = list(recorder.history.tasks)[-1]
+            results["gates"] = summarize_gates(
+                recorder.history[layer],
+                data.groups,
+                shared=not isinstance(model.get_layer(layer), CGC),
+            )
             recorder.history.save(out / HISTORY)
-            self._draw(recorder.history, data, out)
+            self._draw(recorder.history, layer, data, out)
         (out / RESULT).write_text(json.dumps(results, indent=1) + "\n")
         return results
 
@@ -150,17 +171,23 @@ class TrainingRun:
         )
         width = 4 * num_experts if self.architecture == "shared_bottom" else 4
         units = self.units or ((width,) if synthetic else (64,))
+        if self.has_gate and gates.GATES[self.gate].sees_hidden and len(units) == 1:
+            units = (2 * units[0], *units)
         tasks = [
             Task(name, kind, tower="sum" if synthetic and self.has_gate else ())
             for name, kind in zip(data.task_names, data.task_kinds, strict=True)
         ]
+        num_features = int(data.train.x.shape[1])
         return build_multitask_model(
-            int(data.train.x.shape[1]),
+            _with_tags(num_features, num_experts)
+            if self.gate == "tag"
+            else num_features,
             tasks,
             self.architecture,
             experts=DenseExperts(num_experts, units),
             gate=self._gate(self._num_steps(data)) if self.has_gate else None,
-            per_example=self.per_example,
+            per_example=self.gates_see_examples,
+            **self.architecture_options,
         )
 
     def _num_steps(self, data):
@@ -168,32 +195,35 @@ class TrainingRun:
 
     def _gate(self, steps):
         settings = {}
-        if self.gate in {"top_k", "dselect_k"}:
+        arguments = inspect.signature(gates.GATES[self.gate].__init__).parameters
+        if "num_nonzeros" in arguments:
             settings["num_nonzeros"] = self.num_nonzeros
         if self.gate == "dselect_k":
             settings["gamma"] = self.gamma
             settings["entropy_reg"] = Ramp(*self.entropy, end=steps)
-        return gates.get(self.gate, **settings)
+        return gates.get(self.gate, **{**settings, **self.gate_options})
 
-    def _draw(self, history, data, out):
-        record = history["mmoe"]
-        weights = record["weights"]
+    def _draw(self, history, layer, data, out):
+        weights, tasks = history[layer]["weights"], history.tasks[layer]
         shown = min(4, weights.shape[1])
         figures = {
             "gate_weights.png": plot_gate_weights(
                 history.steps,
                 weights[:, :shown],
-                task_names=history.tasks["mmoe"][:shown],
+                task_names=tasks[:shown],
             ),
             "expert_heatmap.png": plot_expert_heatmap(
                 weights[-1],
-                task_names=history.tasks["mmoe"],
+                task_names=tasks,
                 groups=data.groups if weights.shape[1] > 1 else None,
                 title=self.label,
             ),
         }
+        from matplotlib import pyplot as plt
+
         for name, figure in figures.items():
             figure.savefig(out / name, dpi=200, bbox_inches="tight")
+            plt.close(figure)
 
 
 class _EpochProgress(keras.callbacks.Callback):
@@ -238,24 +268,24 @@ def prepare_folder(out, overwrite=False):
     return out
 
 
-def summarize_gates(record, groups=None):
+def summarize_gates(record, groups=None, shared=True):
     """What the gates of a run ended with.
 
     Args:
         record: The arrays of a layer from a `GateHistory`.
         groups: The group of each task, if the tasks have groups.
+        shared: Whether all tasks choose among the same experts.
 
     Returns:
         A dict of numbers.
     """
     weights = record["weights"][-1]
-    summary = {
-        "experts_per_task": float(record["active"][-1].mean()),
-        "experts_used": int(active_experts(weights.sum(axis=0))),
-    }
+    summary = {"experts_per_task": float(record["active"][-1].mean())}
+    if shared:
+        summary["experts_used"] = int(active_experts(weights.sum(axis=0)))
     if "binary" in record:
         summary["binary_selectors"] = float(record["binary"][-1].mean())
-    if groups is not None and len(weights) == len(groups):
+    if shared and groups is not None and len(weights) == len(groups):
         related, unrelated = jaccard_index(weights, groups)
         summary["jaccard_related"] = float(related)
         summary["jaccard_unrelated"] = float(unrelated)
@@ -288,5 +318,11 @@ def check_name(what, name, known):
         )
 
 
-def _probe(data):
-    return data.validation.x[:512]
+def _with_tags(num_features, num_experts):
+    """Inputs with a tag for each example: the signs of the first features."""
+    features = keras.Input((num_features,), name="features")
+    num_bits = min(num_features, (num_experts - 1).bit_length())
+    bits = keras.ops.cast(features[:, :num_bits] > 0, "int32")
+    code = keras.ops.sum(bits * 2 ** np.arange(num_bits), axis=1, keepdims=True)
+    tags = keras.ops.mod(code, num_experts)
+    return keras.Model(features, [features, tags], name="tagged")
