@@ -28,6 +28,12 @@ architectures. [Choosing a gate](choosing.md) says which to take when.
 # What is made of several pieces: name, how, paper, test.
 RECIPES = [
     (
+        "Experts evaluated only for the examples that chose them",
+        "`dispatch` of `MoE` and `MMoE`",
+        "Shazeer et al. (ICLR 2017), Section 3",
+        "tests/layers/test_dispatch.py",
+    ),
+    (
         "Experts dropped in training",
         "`expert_dropout` of every gate",
         "Muqeeth et al., SMEAR, Section 4",

@@ -1,6 +1,6 @@
 """Layers like another that draw numbers of their own."""
 
-from dselectk_keras.experts.experts import _reseed
+from dselectk_keras.experts.experts import reseed
 
 
 def fresh_copy(layer, seed_offset, **changes):
@@ -14,6 +14,6 @@ def fresh_copy(layer, seed_offset, **changes):
     Returns:
         A layer that is not built.
     """
-    config = _reseed({**layer.get_config(), **changes}, seed_offset)
+    config = reseed({**layer.get_config(), **changes}, seed_offset)
     config.pop("name")
     return type(layer).from_config(config)

@@ -37,6 +37,11 @@ class ExpertBank(keras.Layer, abc.ABC):
         """Whether the experts have a hidden output beside their output."""
         return False
 
+    @property
+    def can_dispatch(self) -> bool:
+        """Whether the experts can be evaluated for some examples each."""
+        return False
+
     def parameters(self) -> list[Any]:
         """The experts' trainable parameters, stacked: tensors `(n, ...)`."""
         raise ValueError(

@@ -283,19 +283,28 @@ def _copy(template, i):
     """A fresh copy of a layer, with its fixed seeds moved so that it is another."""
     if not isinstance(template, keras.Layer):
         return template
-    config = _reseed(template.get_config(), 1_000_003 * i)
+    config = reseed(template.get_config(), 1_000_003 * i)
     config["name"] = f"expert_{i}"
     return type(template).from_config(config)
 
 
-def _reseed(config, offset) -> Any:
+def reseed(config, offset) -> Any:
+    """A config in which every fixed seed is moved, so that it draws other numbers.
+
+    Args:
+        config: A config, or any part of one.
+        offset: Added to every fixed seed.
+
+    Returns:
+        The same with other seeds.
+    """
     if isinstance(config, dict):
         return {
             key: value + offset
             if key == "seed" and isinstance(value, int)
-            else _reseed(value, offset)
+            else reseed(value, offset)
             for key, value in config.items()
         }
     if isinstance(config, (list, tuple)):
-        return type(config)(_reseed(value, offset) for value in config)
+        return type(config)(reseed(value, offset) for value in config)
     return config

@@ -111,22 +111,47 @@ class StackedExperts(ExpertBank):
         selected = check_selection(select, self.num_experts)
         if return_hidden:
             check_hidden(self)
-        x = hidden = inputs
         if not self.shared_input:
             check_own_inputs(inputs, len(selected))
+        x, hidden = self._evaluate(inputs, selected, self.shared_input, training)
+        return (x, hidden) if return_hidden else x
+
+    @property
+    def can_dispatch(self):
+        """Whether the experts can be evaluated for some examples each."""
+        return self.shared_input and not self.dropout
+
+    def call_slots(self, inputs):
+        """Evaluate each expert for its own examples.
+
+        Args:
+            inputs: Tensor `(n * slots, ...)`, the examples of each expert in turn.
+
+        Returns:
+            A tensor `(n * slots, ...)`.
+        """
+        size = (1, self.num_experts, -1, *inputs.shape[1:])
+        everyone = list(range(self.num_experts))
+        outputs, _ = self._evaluate(ops.reshape(inputs, size), everyone, False, False)
+        return ops.reshape(outputs, (-1, *outputs.shape[3:]))
+
+    def _evaluate(self, inputs, selected, shared_input, training):
+        """The outputs of the experts, and of the layer before the last."""
+        x = hidden = inputs
         for layer, activation in enumerate(self.activation):
             hidden = x
-            kernel = self.kernel(layer, selected)
-            shared = layer == 0 and self.shared_input
+            # The caller's dtype policy may be another than that of the bank.
+            kernel = ops.cast(self.kernel(layer, selected), x.dtype)
+            shared = layer == 0 and shared_input
             x = _shared_product(x, kernel) if shared else _own_product(x, kernel)
             if self.use_bias:
-                bias = self.pick(self._biases[layer], selected)
+                bias = ops.cast(self.pick(self._biases[layer], selected), x.dtype)
                 middle = [1] * (len(x.shape) - 3)
                 x = x + ops.reshape(bias, (len(selected), *middle, -1))
             x = activation(x)
             if self._dropout is not None and layer < len(self.units) - 1:
                 x = self._dropout(x, training=training)
-        return (x, hidden) if return_hidden else x
+        return x, hidden
 
     @property
     def has_hidden(self):

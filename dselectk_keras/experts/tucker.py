@@ -1,9 +1,11 @@
 """A bank of dense experts whose kernels are a factorized tensor."""
 
 import math
+import random
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from dselectk_keras.experts.stacked import StackedExperts
@@ -147,5 +149,9 @@ def _half(sizes):
 
 def _directions(shape, dtype=None):
     """Rows drawn from the unit sphere."""
-    rows = keras.initializers.RandomNormal(0.0, 1.0)(shape, dtype="float32")
-    return ops.cast(ops.normalize(rows, axis=-1), dtype)
+    # By NumPy: JAX would compile each step of it for each new shape. Keras' own
+    # initializers take their seeds from the same generator.
+    draws = np.random.default_rng(random.randint(0, 2**31 - 1))
+    rows = draws.normal(size=shape)
+    rows /= np.linalg.norm(rows, axis=-1, keepdims=True)
+    return ops.convert_to_tensor(rows, dtype)

@@ -123,6 +123,11 @@ class DSelectKGate(Gate):
         """The bits of an expert's code, $m$."""
         return binary_codes(self.num_experts).shape[1]
 
+    @property
+    def max_experts(self):
+        """The number of selectors: more experts have weights until they are binary."""
+        return self.num_nonzeros
+
     def build_logits(self):
         """Create the logits of the bits, and of the selectors' weights."""
         width = float(self._gamma())

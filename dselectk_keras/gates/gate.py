@@ -55,6 +55,8 @@ class Gate(keras.Layer, abc.ABC):
     draws = False
     # Whether the gate itself calls `drop_experts`, on its logits.
     drops_logits = False
+    # Whether weights are exactly zero from the first step on.
+    sparse_at_once = False
     # Whether there is no static gate of the kind.
     per_example_only = False
     # Whether the gate looks at the experts' hidden outputs beside the inputs.
@@ -176,6 +178,11 @@ class Gate(keras.Layer, abc.ABC):
             "none can be left out. `DSelectKGate`, `SoftmaxSelectorGate` and "
             "`TopKGate` do."
         )
+
+    @property
+    def max_experts(self) -> int | None:
+        """How many weights of one gate are not zero at most, if that is known."""
+        return None
 
     # The layer.
 

@@ -51,6 +51,7 @@ class HashGate(Gate):
         Section 4.
     """
 
+    sparse_at_once = True
     per_example_only = True
     routing_ranks = (1, 2)
 
@@ -61,6 +62,11 @@ class HashGate(Gate):
                 f"`salt` must be a non-negative integer. Received: salt={salt!r}."
             )
         self.salt = salt
+
+    @property
+    def max_experts(self):
+        """The number of experts that have a weight."""
+        return 1
 
     def build_logits(self):
         """Check that there is something to hash."""

@@ -58,6 +58,7 @@ class ReinforceGate(Gate):
     """
 
     draws = True
+    sparse_at_once = True
     drops_logits = True
 
     def __init__(
@@ -80,6 +81,11 @@ class ReinforceGate(Gate):
         self.use_bias = use_bias
         self.normalize = normalize
         self._memory = _Memory()
+
+    @property
+    def max_experts(self):
+        """The number of experts that have a weight."""
+        return 1
 
     def build_logits(self):
         """Create the logits and the baseline."""

@@ -58,6 +58,7 @@ class STGumbelGate(Gate):
     """
 
     draws = True
+    sparse_at_once = True
     drops_logits = True
 
     def __init__(
@@ -78,6 +79,11 @@ class STGumbelGate(Gate):
     def temperature(self):
         """The temperature of the relaxation: a number or a schedule."""
         return self._temperature.value
+
+    @property
+    def max_experts(self):
+        """The number of experts that have a weight."""
+        return 1
 
     def build_logits(self):
         """Create the logits."""

@@ -50,6 +50,7 @@ class SwitchGate(Gate):
         Simple and Efficient Sparsity" (JMLR 2022), Equations 1 and 2.
     """
 
+    sparse_at_once = True
     drops_logits = True
 
     def __init__(
@@ -59,6 +60,11 @@ class SwitchGate(Gate):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
         self.normalize = normalize
+
+    @property
+    def max_experts(self):
+        """The number of experts that have a weight."""
+        return 1
 
     def build_logits(self):
         """Create the logits."""

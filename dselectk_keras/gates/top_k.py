@@ -58,6 +58,7 @@ class TopKGate(Gate):
         Equations 3 to 5.
     """
 
+    sparse_at_once = True
     drops_logits = True
 
     def __init__(
@@ -87,6 +88,11 @@ class TopKGate(Gate):
         if noise and self.generator is None:
             self.generator = keras.random.SeedGenerator(self.seed)
         self.track_schedule(self.load_reg)
+
+    @property
+    def max_experts(self):
+        """The number of experts that have a weight."""
+        return self.num_nonzeros
 
     def build_logits(self):
         """Create the logits, and those of the noise."""

@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
+from dselectk_keras.layers._tasks import task_names
 from dselectk_keras.layers.moe import MoE
-from dselectk_keras.utils import check_count, with_name
+from dselectk_keras.utils import with_name
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -25,6 +26,8 @@ class MMoE(keras.Layer):
         tasks: The number of tasks, or a list of their names.
         per_example: Whether the weights depend on the inputs.
         routing: A Keras layer between the inputs and per-example gates.
+        dispatch: Whether experts are evaluated only for the examples that chose them
+            (see `MoE`).
         stacked: Whether to give one tensor with an axis for the tasks.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -54,24 +57,22 @@ class MMoE(keras.Layer):
         tasks,
         per_example=False,
         routing=None,
+        dispatch="auto",
         stacked=False,
         **kwargs,
     ):
         super().__init__(**with_name(kwargs, "mmoe"))
-        if isinstance(tasks, (list, tuple)):
-            if not tasks or len(set(tasks)) < len(tasks):
-                raise ValueError(
-                    "`tasks` must be a number, or one name or more, each once. "
-                    f"Received: tasks={list(tasks)}."
-                )
-            self.task_names = list(tasks)
-        else:
-            check_count("tasks", tasks)
-            self.task_names = [f"task_{i}" for i in range(tasks)]
+        self.task_names = task_names(tasks)
         self.tasks = tasks
         self.stacked = stacked
         self.moe = MoE(
-            experts, gate, per_example, routing, name="moe", dtype=self.dtype_policy
+            experts,
+            gate,
+            per_example,
+            routing,
+            dispatch,
+            name="moe",
+            dtype=self.dtype_policy,
         )
         gate = self.moe.gate
         if gate.num_gates is None and not gate.built:
@@ -153,5 +154,6 @@ class MMoE(keras.Layer):
             "tasks": self.tasks,
             "per_example": self.per_example,
             "routing": config["routing"],
+            "dispatch": config["dispatch"],
             "stacked": self.stacked,
         }

@@ -111,7 +111,7 @@ def tensor_factorization(features, tasks, experts, *_, ranks=None):
     )(features)
 
 
-def omoe(features, tasks, experts, gate, per_example):
+def omoe(features, tasks, experts, gate, per_example, *, dispatch="auto"):
     """Experts that one gate mixes for all tasks.
 
     Reference:
@@ -119,10 +119,10 @@ def omoe(features, tasks, experts, gate, per_example):
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 5.
     """
     gate.num_gates = 1
-    return mmoe(features, tasks, experts, gate, per_example)
+    return mmoe(features, tasks, experts, gate, per_example, dispatch=dispatch)
 
 
-def mmoe(features, tasks, experts, gate, per_example):
+def mmoe(features, tasks, experts, gate, per_example, *, dispatch="auto"):
     """Experts that a gate of each task's own mixes.
 
     Reference:
@@ -130,7 +130,15 @@ def mmoe(features, tasks, experts, gate, per_example):
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 6.
     """
     names = [task.name for task in tasks]
-    layer = MMoE(experts, gate, names, per_example, stacked=True, name="mmoe")
+    layer = MMoE(
+        experts,
+        gate,
+        names,
+        per_example,
+        dispatch=dispatch,
+        stacked=True,
+        name="mmoe",
+    )
     return layer(features)
 
 

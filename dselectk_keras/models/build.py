@@ -64,7 +64,8 @@ def build_multitask_model(
             `"l2_constrained"`, which is to be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
             `TuckerExperts`); `num_task_experts=1` for `"cgc"` and `"ple"`;
-            `levels=2` for `"ple"`.
+            `levels=2` for `"ple"`; `dispatch="auto"` for `"omoe"` and `"mmoe"` (see
+            `MoE`).
 
     Returns:
         A `MultitaskModel` with a dict of outputs `(batch, 1)`, or `(batch,

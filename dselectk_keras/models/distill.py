@@ -54,26 +54,41 @@ def distill(model, gate, freeze_experts=True):
             f"Received layers: {', '.join(layer.name for layer in model.layers)}."
         )
     for layer in config["layers"]:
-        name = layer["config"]["name"]
-        if name in names:
-            new = keras.saving.serialize_keras_object(gate)
-            if gate.num_gates is None:
-                new["config"]["num_gates"] = model.get_layer(name).gate.num_gates
-            layer["config"]["gate"] = new
+        if layer["config"]["name"] in names:
+            teacher = model.get_layer(layer["config"]["name"])
+            _put_gate(layer["config"], gate, teacher.gate.num_gates)
             # If the gate does not fit, with the layer's own error, unwrapped.
-            type(model.get_layer(name))(**layer["config"])
+            type(teacher)(**layer["config"])
     student = type(model).from_config(config)
     for layer in model.layers:
         copy = student.get_layer(layer.name)
-        if layer.name not in names:
+        if layer.name in names:
+            _copy_parts(layer, copy)
+            for part in ("experts", "task_experts"):
+                if getattr(copy, part, None) is not None:
+                    getattr(copy, part).trainable = not freeze_experts
+        else:
             copy.set_weights(layer.get_weights())
-            continue
-        copy.experts.set_weights(layer.experts.get_weights())
-        copy.experts.trainable = not freeze_experts
-        if copy.routing is not None:
-            copy.routing.set_weights(layer.routing.get_weights())
-        _copy_alike(layer.gate, copy.gate)
     return student
+
+
+def _put_gate(config, gate, num_gates):
+    """Put a gate into the config of a layer, which may have a shared gate besides."""
+    config["gate"] = keras.saving.serialize_keras_object(gate)
+    if gate.num_gates is None:
+        config["gate"]["config"]["num_gates"] = num_gates
+    if config.get("shared_gate") is not None:
+        config["shared_gate"] = keras.saving.serialize_keras_object(gate)
+
+
+def _copy_parts(layer, copy):
+    """Copy all but the gates, and of those what is alike."""
+    for part in ("experts", "task_experts", "routing"):
+        if getattr(copy, part, None) is not None:
+            getattr(copy, part).set_weights(getattr(layer, part).get_weights())
+    for part in ("gate", "shared_gate"):
+        if getattr(copy, part, None) is not None:
+            _copy_alike(getattr(layer, part), getattr(copy, part))
 
 
 def _has_gate(layer):

@@ -84,6 +84,11 @@ class MultitaskModel(keras.Model):
     ):
         """The weighted sum of the tasks' losses, and the penalties of the layers."""
         if not self._own_losses:
+            if reinforce_gates(self):
+                raise ValueError(
+                    "A `ReinforceGate` learns from the tasks' own losses. Received: a "
+                    "loss given to `compile`. Leave it out, or take `RoutedModel`."
+                )
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if self._compile_metrics is not None:
             raise ValueError(

@@ -9,6 +9,7 @@ from dselectk_keras.ops.keep_top_k import keep_top_k
 from dselectk_keras.ops.mix import mix
 from dselectk_keras.ops.relaxed_bernoulli import relaxed_bernoulli
 from dselectk_keras.ops.selector_product import selector_product
+from dselectk_keras.ops.slot_table import SlotTable, slot_table
 from dselectk_keras.ops.smooth_step import smooth_step
 from dselectk_keras.ops.softmax import softmax
 from dselectk_keras.ops.squared_distances import squared_distances
@@ -16,6 +17,7 @@ from dselectk_keras.ops.tempered_softmax import tempered_softmax
 from dselectk_keras.ops.top_k_probability import top_k_probability
 
 __all__ = [
+    "SlotTable",
     "binary_codes",
     "coefficient_of_variation",
     "entropy",
@@ -25,6 +27,7 @@ __all__ = [
     "mix",
     "relaxed_bernoulli",
     "selector_product",
+    "slot_table",
     "smooth_step",
     "softmax",
     "squared_distances",

@@ -279,3 +279,21 @@ def test_an_attentive_student_needs_experts_with_hidden_outputs():
     moe = MoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
     with pytest.raises(ValueError, match="a bank without hidden outputs"):
         distill(keras.Model(inputs, moe(inputs)), AttentiveGate(2))
+
+
+def test_experts_of_the_tasks_own_are_copied():
+    teacher = build_multitask_model(
+        3, 2, "ple", experts=DenseExperts(2, [4]), gate=SoftmaxGate(), per_example=True
+    )
+    student = distill(teacher, TopKGate(1))
+    for level in range(2):
+        source, copy = (m.get_layer(f"cgc_{level}") for m in (teacher, student))
+        for part in ("experts", "task_experts"):
+            old, new = (getattr(layer, part).get_weights() for layer in (source, copy))
+            for a, b in zip(old, new, strict=True):
+                np.testing.assert_array_equal(a, b)
+            assert not getattr(copy, part).trainable_variables
+        assert isinstance(copy.gate, TopKGate)
+        assert copy.gate.num_gates == 2
+    assert isinstance(student.get_layer("cgc_0").shared_gate, TopKGate)
+    assert np.isfinite(numpy(student(np.ones((4, 3), "float32"))["task_0"])).all()

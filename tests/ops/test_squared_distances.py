@@ -15,9 +15,9 @@ def test_values_follow_the_formula(shape):
 
 
 def test_zero_on_the_diagonal_and_nowhere_below():
-    # Twice the same rows: rounding must not leave a negative distance.
-    x = np.concatenate([numbers((20, 7), scale=30.0)] * 2)
-    found = numpy(squared_distances(x))
+    # Each row twice, but for a little: there rounding goes below zero.
+    x = numbers((20, 7), scale=30.0)
+    found = numpy(squared_distances(np.concatenate([x, x + numbers(x.shape) / 1e4])))
     np.testing.assert_array_equal(np.diag(found), 0)
     np.testing.assert_array_equal(found, found.T)
     assert (found >= 0).all()
@@ -25,12 +25,10 @@ def test_zero_on_the_diagonal_and_nowhere_below():
 
 
 def test_a_common_offset_loses_few_digits():
-    x = np.array([[1000.0], [1000.5], [1001.0]], "float32")
-    np.testing.assert_allclose(
-        numpy(squared_distances(x)),
-        [[0, 0.25, 1], [0.25, 0, 0.25], [1, 0.25, 0]],
-        atol=1e-6,
-    )
+    x = numbers((5, 3)) + np.float32(1000)
+    exact = x.astype("float64")
+    expected = ((exact[:, None] - exact[None]) ** 2).sum(axis=-1)
+    np.testing.assert_allclose(numpy(squared_distances(x)), expected, rtol=1e-3)
 
 
 def test_half_precision_is_computed_in_full():

@@ -1,0 +1,108 @@
+"""Experts evaluated only for the examples that chose them."""
+
+import math
+
+import keras
+from keras import ops
+
+from dselectk_keras.ops import mix, slot_table
+
+# Slots of an expert, as a multiple of an even share. If an expert is chosen more often
+# the whole batch is computed densely, so that nothing is ever dropped. (Torch needs no
+# sizes beforehand, and gives each expert as many slots as the most chosen one needs.)
+SLACK = 1.5
+# Choosing and gathering cost more than they save where fewer experts are left out, or
+# where the experts are narrow.
+MIN_RATIO = 4
+MIN_KERNEL = 16_384
+
+
+def pays(experts, gate, num_features):
+    """Whether dispatch is likely to be faster than evaluating all experts.
+
+    Args:
+        experts: A bank.
+        gate: A gate that is built.
+        num_features: The width of what the experts see.
+
+    Returns:
+        A boolean.
+    """
+    return (
+        gate.sparse_at_once
+        and experts.can_dispatch
+        and experts.num_experts >= MIN_RATIO * num_chosen(experts, gate)
+        and num_features * experts.units[0] >= MIN_KERNEL
+    )
+
+
+def num_chosen(experts, gate):
+    """How many experts an example may choose, over all gates.
+
+    Args:
+        experts: A bank.
+        gate: A gate.
+
+    Returns:
+        An integer.
+    """
+    return min(experts.num_experts, gate.max_experts * (gate.num_gates or 1))
+
+
+def dispatch(experts, inputs, weights, chosen, capacity=None):
+    """The mixtures of the experts, each evaluated for the examples that chose it.
+
+    Args:
+        experts: A bank of stacked experts.
+        inputs: Tensor `(batch, ...)`.
+        weights: Weights with exact zeros, `(batch, n)` or `(batch, g, n)`.
+        chosen: How many experts an example may choose.
+        capacity: Slots of an expert as a multiple of an even share; what finds none is
+            dropped. `None` drops nothing.
+
+    Returns:
+        A tensor `(batch, ...)` or `(batch, g, ...)`, and the number of choices that
+        were dropped.
+    """
+    inputs = ops.cast(inputs, experts.compute_dtype)
+    by_gate = weights if len(weights.shape) == 3 else ops.expand_dims(weights, 1)
+    used = ops.any(by_gate != 0, axis=1)
+    table = slot_table(used, chosen, _num_slots(used, chosen, capacity))
+
+    def sparse():
+        seen = ops.take(inputs, table.examples, axis=0)
+        outputs = experts.call_slots(seen)
+        # What has no slot reads another one, with a weight of zero.
+        last = ops.shape(outputs)[0] - 1
+        found = ops.take(outputs, ops.minimum(table.places, last), axis=0)
+        at = ops.repeat(ops.expand_dims(table.experts, 1), by_gate.shape[1], axis=1)
+        shares = ops.take_along_axis(by_gate, at, axis=2)
+        shares = shares * ops.cast(ops.expand_dims(table.filled, 1), shares.dtype)
+        return mix(found, shares if len(weights.shape) == 3 else shares[:, 0], True)
+
+    def dense():
+        return mix(experts.call(inputs), weights, True)
+
+    if capacity is None:
+        return ops.cond(table.fits, sparse, dense), None
+    kept = ops.sum(ops.cast(table.filled, "int32"))
+    return sparse(), ops.sum(ops.cast(used, "int32")) - kept
+
+
+def is_symbolic(tensor):
+    """Whether Keras is only asking for shapes, with a tensor that has no values."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return not isinstance(tensor.shape[0], int)
+    return backend == "torch" and tensor.device.type == "meta"
+
+
+def _num_slots(used, chosen, capacity):
+    """Slots of an expert: a multiple of an even share, no more than examples."""
+    if capacity is None and keras.backend.backend() == "torch":
+        return max(1, int(ops.max(ops.sum(ops.cast(used, "int32"), axis=0))))
+    batch, n, factor = ops.shape(used)[0], used.shape[1], capacity or SLACK
+    if isinstance(batch, int):
+        return max(1, min(batch, math.ceil(factor * batch * chosen / n)))
+    share = ops.ceil(ops.cast(batch, "float32") * (factor * chosen / n))
+    return ops.maximum(1, ops.minimum(batch, ops.cast(share, "int32")))

@@ -1,0 +1,185 @@
+"""Evaluating only the chosen experts gives what evaluating all gives."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    HashGate,
+    MMoE,
+    MoE,
+    SoftmaxGate,
+    SwitchGate,
+    TopKGate,
+)
+
+BATCH, DIM = 24, 3
+X = numbers((BATCH, DIM))
+GATES = {
+    "top-k": lambda: TopKGate(2, kernel_initializer="glorot_uniform"),
+    "noisy top-k": lambda: TopKGate(1, noise=True, seed=0),
+    "switch": lambda: SwitchGate(kernel_initializer="glorot_uniform"),
+    "hash": HashGate,
+}
+
+
+def pair(make, tasks=None, units=(5, 4), num_experts=16, dispatch=True):
+    """A layer that evaluates all experts and one that does not, with equal weights."""
+    layers = []
+    for choice in (False, dispatch):
+        bank = DenseExperts(num_experts, units)
+        settings = {"per_example": True, "dispatch": choice}
+        layers.append(
+            MoE(bank, make(), **settings)
+            if tasks is None
+            else MMoE(bank, make(), tasks, stacked=True, **settings)
+        )
+        layers[-1].build(X.shape)
+    for part in ("experts", "gate"):
+        source, target = (getattr(layer, part) for layer in layers)
+        target.set_weights(source.get_weights())
+    return layers
+
+
+@pytest.mark.parametrize("tasks", [None, 3], ids=["one", "three"])
+@pytest.mark.parametrize("make", GATES.values(), ids=GATES)
+def test_outputs_are_the_same(make, tasks):
+    dense, sparse = pair(make, tasks)
+    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+    one = sparse(X[:1])
+    np.testing.assert_allclose(numpy(one), numpy(dense(X[:1])), atol=1e-5)
+
+
+def test_outputs_equal_a_float64_oracle():
+    _, sparse = pair(GATES["top-k"], tasks=3)
+    weights = numpy(sparse.expert_weights(X)).astype("float64")
+    k0, b0, k1, b1 = (w.astype("float64") for w in sparse.experts.get_weights())
+    hidden = np.maximum(np.einsum("bd,ndh->bnh", X.astype("float64"), k0) + b0, 0)
+    outputs = np.maximum(np.einsum("bnh,nhu->bnu", hidden, k1) + b1, 0)
+    wanted = np.einsum("btn,bnu->btu", weights, outputs)
+    np.testing.assert_allclose(numpy(sparse(X)), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["top-k", "switch"])
+def test_gradients_are_the_same(name):
+    upstream = ops.convert_to_tensor(numbers((BATCH, 3, 4), seed=1))
+    found = []
+    for layer in pair(GATES[name], tasks=3):
+
+        def loss(layer=layer):
+            return [ops.sum(layer(X, training=True) * upstream)]
+
+        _, gradients = value_and_gradients(loss, layer.trainable_variables)
+        found.append(gradients)
+    for dense, sparse in zip(*found, strict=True):
+        np.testing.assert_allclose(sparse, dense, atol=1e-4)
+        assert np.abs(dense).max() > 0
+
+
+def test_nothing_is_dropped_when_all_choose_the_same_experts():
+    dense, sparse = pair(GATES["top-k"], num_experts=8)
+    x = np.repeat(X[:1], BATCH, axis=0)
+    assert (numpy(dense.expert_weights(x)) > 0).any(axis=0).sum() == 2
+    np.testing.assert_allclose(numpy(sparse(x)), numpy(dense(x)), atol=1e-5)
+
+
+def test_dselect_k_is_exact_before_and_after_it_has_decided():
+    dense, sparse = pair(lambda: DSelectKGate(2))
+    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+    for layer in (dense, sparse):
+        layer.gate.assign_expert_weights([0.25, 0, 0, 0.75] + 12 * [0])
+    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+
+
+def test_sequences_are_dispatched_whole():
+    routing = keras.layers.GlobalAveragePooling1D()
+    x = numbers((6, 4, DIM))
+    outputs = []
+    for dispatch in (False, True):
+        layer = MoE(DenseExperts(8, [5]), TopKGate(1), True, routing, dispatch)
+        outputs.append(layer)
+        layer.build(x.shape)
+    outputs[1].set_weights(outputs[0].get_weights())
+    dense, sparse = (numpy(layer(x)) for layer in outputs)
+    np.testing.assert_allclose(sparse, dense, atol=1e-5)
+
+
+def test_a_capacity_drops_and_counts():
+    dense, sparse = pair(GATES["switch"], num_experts=8, dispatch=1.0)
+    x = np.repeat(X[:1], BATCH, axis=0)
+    # An even share of 24 examples is 3, and all want the same expert.
+    outputs = numpy(sparse(x))
+    np.testing.assert_allclose(outputs[:3], numpy(dense(x))[:3], atol=1e-5)
+    np.testing.assert_array_equal(outputs[3:], 0)
+    assert int(sparse.num_dropped) == BATCH - 3
+
+
+def test_auto_dispatches_where_it_pays():
+    def dispatches(bank, gate, features=64):
+        layer = MoE(bank, gate, per_example=True)
+        layer.build((None, features))
+        return layer._dispatches
+
+    assert dispatches(DenseExperts(32, [256]), TopKGate(2))
+    assert not dispatches(DenseExperts(32, [8]), TopKGate(2))
+    assert not dispatches(DenseExperts(4, [256]), TopKGate(2))
+    assert not dispatches(DenseExperts(32, [256]), SoftmaxGate())
+    assert not dispatches(DenseExperts(32, [256]), DSelectKGate(2))
+    assert not dispatches(DenseExperts(32, [256, 9], dropout=0.5), TopKGate(2))
+    assert not dispatches(Experts(keras.layers.Dense(256), 32), TopKGate(2))
+
+
+def test_models_with_dispatch_train_and_reload(tmp_path):
+    inputs = keras.Input((DIM,))
+    layer = MMoE(DenseExperts(8, [4]), TopKGate(1), 2, True, dispatch=True)
+    model = keras.Model(inputs, keras.layers.Concatenate()(layer(inputs)))
+    model.compile("sgd", "mse")
+    log = model.fit(X, numbers((BATCH, 8), seed=1), batch_size=10, verbose=0)
+    assert np.isfinite(log.history["loss"]).all()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.layers[1].moe.dispatch is True
+    np.testing.assert_array_equal(numpy(again(X)), numpy(model(X)))
+
+
+def test_half_precision_is_kept():
+    for bank, gate in [("float16", "float16"), ("mixed_float16", "float32")]:
+        outputs = [
+            MoE(
+                DenseExperts(8, [4], dtype=bank), TopKGate(1, dtype=gate), True, None, d
+            )(X)
+            for d in (False, True)
+        ]
+        found = {keras.backend.standardize_dtype(each.dtype) for each in outputs}
+        assert found == {gate}
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"dispatch": 0.5}, "a capacity of 1 or more. Received: dispatch=0.5"),
+        ({"dispatch": "always"}, "a capacity of 1 or more"),
+        ({"dispatch": True, "per_example": False}, "needs a per-example gate"),
+        (
+            {"dispatch": True, "experts": DenseExperts(2, [3, 3], dropout=0.5)},
+            "without dropout",
+        ),
+        (
+            {"dispatch": True, "gate": SoftmaxGate()},
+            "SoftmaxGate has weights on all experts",
+        ),
+    ],
+)
+def test_what_cannot_be_dispatched_is_refused(settings, text):
+    defaults = {
+        "experts": DenseExperts(2, [3]),
+        "gate": TopKGate(1),
+        "per_example": True,
+    }
+    with pytest.raises(ValueError, match=text):
+        MoE(**{**defaults, **settings}).build((None, DIM))
