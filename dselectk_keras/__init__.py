@@ -40,6 +40,7 @@ from dselectk_keras.models import (
     build_multitask_model,
     condense,
     distill,
+    per_task,
 )
 from dselectk_keras.regularizers import (
     EntropyRegularizer,
@@ -100,6 +101,7 @@ __all__ = [
     "gates",
     "metrics",
     "ops",
+    "per_task",
     "plots",
     "regularizers",
     "single_expert",

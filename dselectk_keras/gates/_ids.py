@@ -72,11 +72,11 @@ def _is_concrete(tensor):
     if backend == "tensorflow":
         return hasattr(tensor, "numpy")
     if backend == "jax":
-        from jax.core import Tracer
+        from jax.core import Tracer  # pyright: ignore[reportMissingImports]
 
         return not isinstance(tensor, Tracer)
     if backend == "torch":
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         return tensor.device.type != "meta" and not torch.compiler.is_compiling()
     return False

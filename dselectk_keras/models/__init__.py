@@ -5,6 +5,7 @@ from dselectk_keras.models.build import build_multitask_model
 from dselectk_keras.models.condense import condense
 from dselectk_keras.models.distill import distill
 from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.per_task import per_task
 from dselectk_keras.models.routed_model import RoutedModel
 from dselectk_keras.models.task import Task
 
@@ -16,4 +17,5 @@ __all__ = [
     "build_multitask_model",
     "condense",
     "distill",
+    "per_task",
 ]

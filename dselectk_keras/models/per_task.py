@@ -1,0 +1,85 @@
+"""The part of a model that serves one task."""
+
+import keras
+
+from dselectk_keras.gates.selected import SelectedGate
+from dselectk_keras.layers import MMoE
+from dselectk_keras.models.condense import condense
+from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.task_layers import NameTasks
+
+
+def per_task(model, name, tolerance=0.0):
+    """The sub-model that serves one task alone: its experts, its gate, its tower.
+
+    Where 128 tasks share 32 experts and each uses four, a task alone is served by four.
+
+    Args:
+        model: A `MultitaskModel` with one `MMoE` layer, as `build_multitask_model`
+            makes for `"mmoe"` and `"omoe"`, whose static gates have decided (see
+            `condense`), or a condensed one.
+        name: The name of the task.
+        tolerance: See `condense`.
+
+    Returns:
+        A `MultitaskModel` with that task only, not compiled.
+
+    Example:
+        >>> model = build_multitask_model(5, ["a", "b"], gate=TopKGate(2))
+        >>> small = per_task(model, "b")
+        >>> small.get_layer("mmoe").experts.num_experts
+        2
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2.
+    """
+    tasks = {task.name: task for task in getattr(model, "tasks", ())}
+    if name not in tasks:
+        raise ValueError(
+            f"The model has no task of the name {name!r}. "
+            f"Its tasks: {', '.join(tasks) or 'none'}."
+        )
+    model = condense(model, tolerance)
+    shared = [layer for layer in model.layers if isinstance(layer, MMoE)]
+    if len(shared) != 1:
+        raise ValueError(
+            "Only a model with one `MMoE` layer can be taken apart. Received: one with "
+            f"{len(shared)}."
+        )
+    (layer,) = shared
+    mixtures = _own_mixture(layer, name)(layer.input)
+    if len(mixtures.shape) > 3:
+        mixtures = keras.layers.Reshape((1, -1), name="flatten_mixtures")(mixtures)
+    number, group = next(
+        (number, group)
+        for number, group in enumerate(model.task_groups)
+        if name in [task.name for task in group.tasks]
+    )
+    place = [task.name for task in group.tasks].index(name)
+    if tasks[name].tower != "sum":
+        towers, _ = model.get_layer(f"towers_{number}").sliced([place])
+        mixtures = towers(mixtures)
+    predictions = model.get_layer(f"predict_{number}")(mixtures)
+    outputs = NameTasks([name], name="names_0", dtype="float32")(predictions)
+    return MultitaskModel(
+        model.input, outputs, tasks=[tasks[name]], name=f"{model.name}_{name}"
+    )
+
+
+def _own_mixture(layer, name):
+    """The layer with the experts and the gate of one task."""
+    gate = layer.gate
+    row = layer.task_names.index(name) if gate.num_gates > 1 else 0
+    chosen = gate.choices[row]
+    used = sorted({*chosen} - {-1}) or [0]
+    bank, _ = layer.experts.sliced(used)
+    own = SelectedGate(
+        [[used.index(i) if i >= 0 else i for i in chosen]],
+        kept=[gate.kept[i] for i in used],
+        num_before=gate.num_before,
+        num_gates=1,
+        dtype=gate.dtype_policy,
+    )
+    own.build((None, len(used)))
+    own.set_weights([gate.get_weights()[0][row : row + 1]])
+    return MMoE(bank, own, [name], stacked=True, name=layer.name)

@@ -1,0 +1,71 @@
+"""One task alone is served by its own experts, and gives what it gave."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    SoftmaxGate,
+    Task,
+    build_multitask_model,
+    condense,
+    per_task,
+)
+
+X = numbers((5, 3))
+TASKS = [Task("a", tower=(4,)), Task("b", "binary"), Task("c", tower=(4,))]
+WEIGHTS = np.zeros((3, 8), "float32")
+WEIGHTS[0, [1, 4]] = 0.25, 0.75
+WEIGHTS[1, 4] = 1.0
+WEIGHTS[2, [6, 1]] = 0.5, 0.5
+
+
+def decided(tasks=TASKS, architecture="mmoe"):
+    model = build_multitask_model(
+        3, tasks, architecture, experts=DenseExperts(8, [5]), gate=DSelectKGate(2)
+    )
+    gate = model.get_layer("mmoe").gate
+    gate.assign_expert_weights(WEIGHTS[: gate.num_gates])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "num_experts"), [("a", 2), ("b", 1), ("c", 2)], ids=["a", "b", "c"]
+)
+def test_a_task_alone_gives_what_it_gave(name, num_experts):
+    model = decided()
+    small = per_task(model, name)
+    assert [task.name for task in small.tasks] == [name]
+    assert small.get_layer("mmoe").experts.num_experts == num_experts
+    np.testing.assert_allclose(numpy(small(X)[name]), numpy(model(X)[name]), atol=1e-6)
+
+
+def test_towers_that_sum_and_one_gate_for_all():
+    tasks = [Task("a", tower="sum"), Task("b", tower="sum")]
+    for architecture in ("mmoe", "omoe"):
+        model = decided(tasks, architecture)
+        small = per_task(condense(model), "b")
+        np.testing.assert_allclose(
+            numpy(small(X)["b"]), numpy(model(X)["b"]), atol=1e-6
+        )
+
+
+def test_it_trains_saves_and_reloads(tmp_path):
+    small = per_task(decided(), "b")
+    small.compile("sgd", run_eagerly=keras.backend.backend() == "tensorflow")
+    log = small.fit(X, np.ones((5, 1)), verbose=0).history
+    assert "b_loss" in log
+    small.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(again(X)["b"]), numpy(small(X)["b"]))
+
+
+def test_what_cannot_be_taken_apart_is_refused():
+    with pytest.raises(ValueError, match="no task of the name 'd'"):
+        per_task(decided(), "d")
+    soft = build_multitask_model(3, 2, gate=SoftmaxGate())
+    with pytest.raises(ValueError, match="SoftmaxGate does not choose among experts"):
+        per_task(soft, "task_0")
