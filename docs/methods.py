@@ -28,6 +28,18 @@ architectures. [Choosing a gate](choosing.md) says which to take when.
 # What is made of several pieces: name, how, paper, test.
 RECIPES = [
     (
+        "Schedules: constant, ramps, piecewise",
+        "a number, `Ramp`, or Keras' `PiecewiseConstantDecay`",
+        "Hazimeh et al., DSelect-k, Section 3",
+        "tests/test_schedules.py",
+    ),
+    (
+        "Layer-normalized router",
+        "`normalize=True` of gates with logits",
+        "Muqeeth et al., SMEAR, and its release",
+        "tests/gates/test_logits.py",
+    ),
+    (
         "Experts evaluated only for the examples that chose them",
         "`dispatch` of `MoE` and `MMoE`",
         "Shazeer et al. (ICLR 2017), Section 3",
@@ -111,7 +123,7 @@ def tables():
     yield "Models", rows_of(models, skip={"Task"})
     yield "Regularizers", rows_of(regularizers)
     yield "Schedules", [row(schedules.Ramp)]
-    yield "Metrics", rows_of(metrics)
+    yield "Metrics", rows_of(metrics, skip={"JaccardIndex"})
     yield (
         "Made of several pieces",
         [(name, how, paper, link(test)) for name, how, paper, test in RECIPES],
@@ -146,7 +158,7 @@ def reference(thing):
     found = re.search(
         r"^Reference:\n((?: +.*\n?|\n)+)", inspect.getdoc(thing), re.MULTILINE
     )
-    return one_line(found[1]).rstrip(".") if found else ""
+    return without_period(one_line(found[1])) if found else ""
 
 
 def test_of(thing):
@@ -160,6 +172,11 @@ def link(path):
     if not (ROOT / path).exists():
         raise FileNotFoundError(f"{path} is named in the table of methods.")
     return f"`{path.removeprefix('tests/')}`"
+
+
+def without_period(text):
+    """Text without its last period, unless it ends in "et al."."""
+    return text if text.endswith("et al.") else text.rstrip(".")
 
 
 def one_line(text):

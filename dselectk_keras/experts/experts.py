@@ -277,6 +277,36 @@ class Experts(ExpertBank):
                 "Only experts of one form can be merged. Received trainable shapes: "
                 f"{'; '.join(map(str, shapes))}. Take copies of one layer."
             )
+        forms = [(type(expert), _form(expert.get_config())) for expert in self.experts]
+        if any(other != forms[0] for other in forms):
+            raise ValueError(
+                "Only experts of one form can be merged. Received: experts whose "
+                "configs differ, such as in an activation. Take copies of one layer."
+            )
+
+
+# What the configs of two copies of a layer may differ in: names, seeds, and what refers
+# to names.
+OF_A_COPY = {
+    "name",
+    "seed",
+    "shared_object_id",
+    "build_config",
+    "inbound_nodes",
+    "input_layers",
+    "output_layers",
+}
+
+
+def _form(config) -> Any:
+    """A config without what may differ between copies."""
+    if isinstance(config, dict):
+        return {
+            key: _form(value) for key, value in config.items() if key not in OF_A_COPY
+        }
+    if isinstance(config, (list, tuple)):
+        return [_form(value) for value in config]
+    return config
 
 
 def _copy(template, i):

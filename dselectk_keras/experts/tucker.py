@@ -126,10 +126,17 @@ class TuckerExperts(StackedExperts):
 
 def _by_layer(ranks, num_layers):
     """The ranks of each layer; `None` for those that follow from its dimensions."""
-    if ranks is None or isinstance(ranks[0], int):
-        ranks = [ranks] * num_layers
-    if len(ranks) != num_layers or any(
-        each is not None and len(each) != 3 for each in ranks
+    listed = isinstance(ranks, (list, tuple))
+    if ranks is None or (listed and all(isinstance(rank, int) for rank in ranks)):
+        ranks, listed = [ranks] * num_layers, True
+    if (
+        not listed
+        or len(ranks) != num_layers
+        or any(
+            each is not None
+            and not (isinstance(each, (list, tuple)) and len(each) == 3)
+            for each in ranks
+        )
     ):
         raise ValueError(
             "`ranks` must be three numbers, (inputs, units, experts), or a list with "

@@ -20,7 +20,8 @@ def require_ids(gate, kind):
         raise ValueError(
             f"{type(gate).__name__} looks at one {kind} for each example, of shape "
             f"(batch,) or (batch, 1). Received: {gate.routing_dim} columns. Pass the "
-            f"column of the {kind}s alone."
+            f"column of the {kind}s alone: a layer is called on (inputs, {kind}s), and "
+            "`build_multitask_model` takes a model with two outputs as `inputs`."
         )
 
 

@@ -43,7 +43,7 @@ class Gate(keras.Layer, abc.ABC):
         inputs: The experts, as a list of `n` tensors `(batch, ...)` or one tensor
             `(batch, n, ...)`; or a tuple of the experts and the routing inputs, a
             tensor `(batch, features)`. Several gates may look at one each:
-            `(batch, num_gates, features)`.
+            `(batch, num_gates, features)`, which is not a sequence.
         training: Whether to add the penalties to the loss, and to draw, where a
             gate draws anything.
 
@@ -82,11 +82,19 @@ class Gate(keras.Layer, abc.ABC):
             )
         self.num_gates = num_gates
         self.weights_regularizer = ScheduledRegularizer.get(weights_regularizer)
+        if not getattr(self.weights_regularizer, "of_weights", True):
+            raise ValueError(
+                f"{type(self.weights_regularizer).__name__} is not a regularizer of a "
+                "gate's weights. `ImportanceRegularizer`, `LoadRegularizer`, "
+                "`EntropyRegularizer` and `SampleSimilarityRegularizer` are."
+            )
         self.expert_dropout = expert_dropout
         self.seed = seed
         self.num_experts: Any = None
         self.routing_dim: Any = None
         self._schedules = []
+        # A model that runs a step twice turns this off for the second time.
+        self.counts_calls = True
         random = self.draws or expert_dropout
         self.generator = keras.random.SeedGenerator(seed) if random else None
         self.track_schedule(self.weights_regularizer)
@@ -216,6 +224,11 @@ class Gate(keras.Layer, abc.ABC):
                 "another regularizer."
             )
         self.build_logits()
+        if regularizer is not None and not self.weights:
+            raise ValueError(
+                f"{type(self).__name__} has nothing to learn, so that a regularizer "
+                "does nothing. Received: a weights_regularizer. Leave it out."
+            )
         self.built = True
 
     def call(self, inputs, training=None):
@@ -248,7 +261,7 @@ class Gate(keras.Layer, abc.ABC):
             A float32 tensor `([batch,] [num_gates,] n)`.
         """
         routing_inputs = self._routing(routing_inputs)
-        if training:
+        if training and self.counts_calls:
             for schedule in self._schedules:
                 schedule.advance()
         weights, parts = self.compute_weights(routing_inputs, bool(training))
@@ -336,8 +349,9 @@ class Gate(keras.Layer, abc.ABC):
             raise ValueError(
                 "Routing inputs must be one tensor of shape (batch, features) "
                 f"with features known. Received: {_text(shape)}. Flatten or "
-                "pool them first. (A tuple means experts and routing inputs; "
-                "pass experts alone as a list.)"
+                "pool them first; `MoE` and `MMoE` take a layer for that, "
+                "routing=keras.layers.GlobalAveragePooling1D(). (A tuple means "
+                "experts and routing inputs; pass experts alone as a list.)"
             )
         if len(shape) == 3 and shape[1] != self.num_gates:
             raise ValueError(
@@ -385,6 +399,8 @@ class Gate(keras.Layer, abc.ABC):
         penalties = self.compute_penalties(weights, parts)
         regularizer = self.weights_regularizer
         if regularizer is not None:
+            # Where the weights are drawn, what they are drawn from.
+            weights = parts.get("probabilities", weights)
             batch = weights if self.per_example else ops.expand_dims(weights, 0)
             penalties["weights"] = regularizer.value(
                 (batch, self.inputs_of(routing_inputs))

@@ -7,7 +7,8 @@ from keras import ops
 
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
-from dselectk_keras.ops import gumbel_noise
+from dselectk_keras.ops import gumbel_noise, softmax
+from dselectk_keras.utils import check_count
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -73,6 +74,8 @@ class ReinforceGate(Gate):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if baseline_units is not None:
+            check_count("baseline_units", baseline_units)
         self.policy_weight = policy_weight
         self.entropy_weight = entropy_weight
         self.baseline_weight = baseline_weight
@@ -121,12 +124,12 @@ class ReinforceGate(Gate):
         logits = self.drop_experts(self._logits(routing_inputs), training)
         if not training:
             self.forget()
-            return self._one_hot(logits), {}
+            return self._one_hot(logits), {"probabilities": softmax(logits)}
         noise = gumbel_noise(ops.shape(logits), self.generator)
         chosen = self._one_hot(logits + noise)
         # The loss is not known before the model's: `policy_loss` takes these up.
         self._memory.drawn = (logits, chosen, routing_inputs)
-        return chosen, {}
+        return chosen, {"probabilities": softmax(logits)}
 
     def policy_loss(self, losses, sample_weight=None):
         """What the last training call adds to the loss, now that it is known.

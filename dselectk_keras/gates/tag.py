@@ -50,11 +50,17 @@ class TagGate(Gate):
         ("tag routing").
     """
 
+    sparse_at_once = True
     per_example_only = True
     routing_ranks = (1, 2)
 
     def __init__(self, experts_of_tags=None, **kwargs):
         super().__init__(**kwargs)
+        if experts_of_tags is not None and not hasattr(experts_of_tags, "__len__"):
+            raise ValueError(
+                "`experts_of_tags` must be a list with an entry for each tag. "
+                f"Received: {experts_of_tags!r}."
+            )
         for experts in [] if experts_of_tags is None else experts_of_tags:
             several = isinstance(experts, (list, tuple))
             listed = experts if several else [experts]
@@ -73,7 +79,21 @@ class TagGate(Gate):
                 "`experts_of_tags` must have one tag or more. Received: an empty list. "
                 "Leave it out to give each tag an expert of its own."
             )
-        self.experts_of_tags = experts_of_tags
+        # Plain numbers, which can be saved.
+        self.experts_of_tags = (
+            None
+            if experts_of_tags is None
+            else [
+                [int(i) for i in each] if hasattr(each, "__len__") else int(each)
+                for each in list(experts_of_tags)
+            ]
+        )
+
+    @property
+    def max_experts(self):
+        """The experts of the tag that has most."""
+        tags = self.experts_of_tags or [0]
+        return max(len(each) if isinstance(each, list) else 1 for each in tags)
 
     def build_logits(self):
         """Make the table of the tags' weights, which are constants."""

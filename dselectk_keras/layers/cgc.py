@@ -29,7 +29,8 @@ class CGC(RoutedExperts):
     every task has its own: with experts of `shared_input=False` the inputs have an
     axis for the tasks, and one entry more for the shared experts. A `shared_gate`
     gives that entry, a mixture of all experts. Layers chained in this way are
-    progressive layered extraction (PLE). Without task experts the layer is `MMoE`.
+    progressive layered extraction (PLE). Without task experts the layer is `MMoE`, with
+    its outputs stacked.
 
     Args:
         experts: The bank of the $n$ shared experts, or a list of Keras layers. The

@@ -87,8 +87,8 @@ class MoE(RoutedExperts):
         inputs, _ = self._split(input_shape)
         if self.dispatch not in ("auto", False) and self.gate.max_experts is None:
             raise ValueError(
-                f"{type(self.gate).__name__} has weights on all experts, so that none "
-                "can be left out. Take a gate such as `TopKGate`, or dispatch=False."
+                f"{type(self.gate).__name__} does not bound how many experts an "
+                "example uses. Take a gate such as `TopKGate`, or dispatch=False."
             )
         self._dispatches = (
             self.per_example and pays(self.experts, self.gate, inputs[-1])

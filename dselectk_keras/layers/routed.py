@@ -48,6 +48,12 @@ class RoutedExperts(keras.Layer, abc.ABC):
                 "`routing` makes what a per-example gate looks at, and this one is "
                 f"static. Received: routing={routing!r}. Set per_example=True."
             )
+        if gate.per_example_only and not (per_example or gate.sees_hidden):
+            raise ValueError(
+                f"{type(gate).__name__} is per-example: there is no static one. "
+                "Received: per_example=False. Set per_example=True, and call the layer "
+                "on (inputs, routing_inputs) where the gate looks at an id or a tag."
+            )
         if gate.sees_hidden and not (per_example and experts.has_hidden):
             raise ValueError(
                 f"{type(gate).__name__} compares the inputs with the experts' hidden "

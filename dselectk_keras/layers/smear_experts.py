@@ -30,7 +30,7 @@ class SmearExperts(RoutedExperts):
         gate: A gate that is not built yet: the router $R$.
         per_example: Whether the weights depend on the inputs.
         routing: A Keras layer between the inputs and the gate; `None` is the mean
-            over the axes between the batch and the features.
+            over the axes between the batch and the features, padding included.
         per_layer: Whether each layer of the experts is merged by a gate of its own.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 

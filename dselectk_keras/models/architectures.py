@@ -21,6 +21,7 @@ from dselectk_keras.layers import (
     SmearExperts,
 )
 from dselectk_keras.models.task_layers import RepeatTasks
+from dselectk_keras.utils import check_count
 
 # Fixed seeds of the levels of one model must not meet.
 LEVEL_SEEDS = 2_000_003
@@ -111,18 +112,26 @@ def tensor_factorization(features, tasks, experts, *_, ranks=None):
     )(features)
 
 
-def omoe(features, tasks, experts, gate, per_example, *, dispatch="auto"):
+def omoe(features, tasks, experts, gate, per_example, *, routing=None, dispatch="auto"):
     """Experts that one gate mixes for all tasks.
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 5.
     """
-    gate.num_gates = 1
-    return mmoe(features, tasks, experts, gate, per_example, dispatch=dispatch)
+    set_num_gates(gate, 1)
+    return mmoe(
+        features,
+        tasks,
+        experts,
+        gate,
+        per_example,
+        routing=routing,
+        dispatch=dispatch,
+    )
 
 
-def mmoe(features, tasks, experts, gate, per_example, *, dispatch="auto"):
+def mmoe(features, tasks, experts, gate, per_example, *, routing=None, dispatch="auto"):
     """Experts that a gate of each task's own mixes.
 
     Reference:
@@ -135,7 +144,8 @@ def mmoe(features, tasks, experts, gate, per_example, *, dispatch="auto"):
         gate,
         names,
         per_example,
-        dispatch=dispatch,
+        routing,
+        dispatch,
         stacked=True,
         name="mmoe",
     )
@@ -165,8 +175,7 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
         Tang et al., "Progressive Layered Extraction (PLE): A Novel Multi-Task Learning
         (MTL) Model for Personalized Recommendations" (RecSys 2020), Section 4.2.
     """
-    if levels < 1:
-        raise ValueError(f"`levels` must be 1 or more. Received: levels={levels}.")
+    check_count("levels", levels)
     names = [task.name for task in tasks]
     x, routing = features if isinstance(features, tuple) else (features, None)
     for level in range(levels):
@@ -193,11 +202,13 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
 def smear(features, tasks, experts, gate, per_example):
     """One expert for each task, merged from the parameters of all by the task's gate.
 
+    With `per_example=True` each example has merged experts of its own, as in the paper.
+
     Reference:
         Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 3, with
         a router for each task.
     """
-    gate.num_gates = len(tasks)
+    set_num_gates(gate, len(tasks))
     return SmearExperts(experts, gate, per_example, name="smear")(features)
 
 
@@ -251,6 +262,24 @@ def read_options(architecture, options):
             f"Its options: {', '.join(known) or 'none'}."
         )
     return {**known, **options}
+
+
+def set_num_gates(gate, num_gates):
+    """Say how many gates a gate is to hold, unless it is known otherwise.
+
+    Args:
+        gate: A gate.
+        num_gates: The number that the architecture needs.
+    """
+    if gate.num_gates is None and not gate.built:
+        gate.num_gates = num_gates
+    if gate.num_gates != num_gates:
+        raise ValueError(
+            f"The architecture needs a gate with num_gates={num_gates}. Received: one "
+            f"with num_gates={gate.num_gates}"
+            f"{', built already' if gate.built else ''}. Pass a new gate with "
+            "num_gates=None."
+        )
 
 
 def check_dense(experts, architecture):

@@ -51,7 +51,8 @@ def build_multitask_model(
             outputs gives features, and what per-example gates look at.
         tasks: A list of `Task`; a list of names, or a number, makes regressions.
         architecture: One of the names in `ARCHITECTURES`.
-        experts: The bank of experts; `None` is 8 dense experts of 64 units. It is
+        experts: The bank of experts; `None` is 8 dense experts of 64 units, with a
+            hidden layer of as many if the gate is attentive. It is
             resized to one expert for `"shared_bottom"`, and to one a task for
             architectures without a gate.
         gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`;
@@ -64,8 +65,8 @@ def build_multitask_model(
             `"l2_constrained"`, which is to be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
             `TuckerExperts`); `num_task_experts=1` for `"cgc"` and `"ple"`;
-            `levels=2` for `"ple"`; `dispatch="auto"` for `"omoe"` and `"mmoe"` (see
-            `MoE`).
+            `levels=2` for `"ple"`; `routing=None` and `dispatch="auto"` for `"omoe"`
+            and `"mmoe"` (see `MoE`).
 
     Returns:
         A `MultitaskModel` with a dict of outputs `(batch, 1)`, or `(batch,
@@ -93,8 +94,9 @@ def build_multitask_model(
         )
     options = read_options(architecture, options)
     tasks = _as_tasks(tasks)
-    experts = DenseExperts(8, [64]) if experts is None else experts
     gate = SoftmaxGate() if gate is None else gate
+    if experts is None:
+        experts = DenseExperts(8, [64, 64] if _sees_hidden(gate) else [64])
     if not isinstance(experts, ExpertBank) or not isinstance(gate, Gate):
         raise ValueError(
             "`experts` must be a bank such as `DenseExperts(8, [64])`, and `gate` a "
@@ -153,6 +155,10 @@ def _towers(mixtures, tasks, architecture, options):
         name = NameTasks(names, name=f"names_{number}", dtype="float32")
         outputs.update(name(predict(x)))
     return {task.name: outputs[task.name] for task in tasks}
+
+
+def _sees_hidden(gate):
+    return getattr(gate, "sees_hidden", False)
 
 
 def _as_tasks(tasks):

@@ -10,7 +10,9 @@ def distill(model, gate, freeze_experts=True):
 
     Everything is copied: features, experts, towers, and the network `routing` that
     makes what a gate looks at. Variables of the new gate that have the name and the
-    shape of variables of the old one start from them; the others start anew. Frozen
+    shape of variables of the old one start from them; the others start anew. An
+    attentive gate has none in common with the others: what it has learned is carried
+    over if there is a network `routing`. Frozen
     experts are what makes it a distillation: an attentive gate, which evaluates all
     experts to choose among them, has taught them; a gate that does not need to takes
     its place and is trained with `fit`.
@@ -74,6 +76,13 @@ def distill(model, gate, freeze_experts=True):
 
 def _put_gate(config, gate, num_gates):
     """Put a gate into the config of a layer, which may have a shared gate besides."""
+    if gate.per_example_only and not config["per_example"]:
+        raise ValueError(
+            f"{type(gate).__name__} is per-example, and the gate of "
+            f"{config['name']!r} is static. Take a gate that can be static."
+        )
+    if "dispatch" in config:
+        config["dispatch"] = "auto"
     config["gate"] = keras.saving.serialize_keras_object(gate)
     if gate.num_gates is None:
         config["gate"]["config"]["num_gates"] = num_gates
@@ -98,8 +107,10 @@ def _has_gate(layer):
 def _copy_alike(source, target):
     """Copy the variables that both gates have, by name and shape."""
     found = {(w.name, tuple(w.shape)): w for w in source.weights}
+    ratios = {getattr(gate, "learning_rate_ratio", 1.0) for gate in (source, target)}
     for variable in target.weights:
         twin = found.get((variable.name, tuple(variable.shape)))
-        if twin is not None:
+        # A variable that holds logits over a ratio is another with another ratio.
+        if twin is not None and len(ratios) == 1:
             # Through NumPy: on JAX the two would share what a step gives away.
             variable.assign(keras.ops.convert_to_numpy(twin))

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates import ReinforceGate
+from dselectk_keras.gates import Gate, ReinforceGate
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -80,8 +80,13 @@ class RoutedModel(keras.Model):
                     pair = (ops.repeat(v[:, None], gate.num_gates, 1) for v in pair)
                 loss = loss + gate.policy_loss(*pair)
         if training and self.consistency:
-            # After the first run's penalties have been read.
+            # After the first run's penalties have been read, and not counted again.
+            counting = [g for g in self._flatten_layers() if isinstance(g, Gate)]
+            for gate in counting:
+                gate.counts_calls = False
             again = self(x, training=True)
+            for gate in counting:
+                gate.counts_calls = True
             for gate in gates:
                 gate.forget()
             pairs = zip(
@@ -107,6 +112,13 @@ class RoutedModel(keras.Model):
         else:
             losses = [self.loss] * len(keras.tree.flatten(y_pred))
         labels, predictions = map(keras.tree.flatten, (y, y_pred))
+        weights = getattr(self._compile_loss, "_user_loss_weights", None)
+        if len(losses) != len(predictions) or weights is not None:
+            raise ValueError(
+                "The reward of a `ReinforceGate` is the sum of the losses of all "
+                "outputs. Received: a model with `loss_weights`, or with outputs that "
+                "have no loss. `MultitaskModel` knows both."
+            )
         return sum(
             _losses_of_output(*each)
             for each in zip(losses, labels, predictions, strict=True)

@@ -38,10 +38,17 @@ class ParameterDistanceRegularizer(ScheduledRegularizer):
         in a Neural Network Parser" (ACL 2015).
     """
 
+    of_weights = False
+
     weight_name = "strength"
 
     def __init__(self, strength):
         super().__init__(strength)
+        if not callable(self.scheduled.value) and self.scheduled.value < 0:
+            raise ValueError(
+                "`strength` must not be negative: it draws networks together. "
+                f"Received: strength={strength}."
+            )
 
     def term(self, inputs):
         """The sum over all pairs of networks."""

@@ -36,6 +36,8 @@ class ReachabilityRegularizer(ScheduledRegularizer):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix B.2.
     """
 
+    of_weights = False
+
     def __init__(self, weight=1.0):
         super().__init__(weight)
 

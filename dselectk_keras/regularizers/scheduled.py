@@ -21,6 +21,8 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     """
 
     weight_name = "weight"
+    # Whether `inputs` are a gate's weights over the experts, or may be.
+    of_weights = True
     # Whether `inputs` is a pair, the weights and the routing inputs.
     sees_inputs = False
 

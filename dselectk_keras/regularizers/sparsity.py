@@ -35,6 +35,8 @@ class SparsityRegularizer(ScheduledRegularizer):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix D.
     """
 
+    of_weights = False
+
     def __init__(self, weight):
         super().__init__(weight)
 

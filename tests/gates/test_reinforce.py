@@ -6,7 +6,7 @@ import pytest
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
-from dselectk_keras import ReinforceGate
+from dselectk_keras import ImportanceRegularizer, ReinforceGate
 
 N, BATCH, DIM = 3, 8, 16
 X = numbers((BATCH, DIM))
@@ -311,3 +311,19 @@ def test_the_config_rebuilds_the_gate():
     )
     rebuilt = ReinforceGate.from_config(gate.get_config())
     assert rebuilt.get_config() == gate.get_config()
+
+
+def test_a_regularizer_reaches_the_logits():
+    gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
+    gate.build(((None, 3), (None, 2)))
+    x = numbers((8, 2))
+
+    def loss():
+        gate.route(x, training=True)
+        return [sum(gate.losses)]
+
+    state = [variable for variable in gate.variables if not variable.trainable]
+    _, found = value_and_gradients(loss, gate.trainable_variables, state)
+    gate.forget()
+    moved = dict(zip([v.name for v in gate.trainable_variables], found, strict=True))
+    assert np.abs(moved["gate_kernel"]).max() > 1e-4

@@ -3,7 +3,12 @@ import numpy as np
 import pytest
 from helpers import numbers, numpy
 
-from dselectk_keras import TagGate
+from dselectk_keras import (
+    ImportanceRegularizer,
+    SoftmaxGate,
+    SparsityRegularizer,
+    TagGate,
+)
 
 N = 4
 
@@ -160,3 +165,21 @@ def test_several_columns_are_refused():
 def test_features_are_no_tags():
     with pytest.raises(ValueError, match=r"A tag must be an integer.*dtype float32"):
         built().expert_weights(numbers((3,)))
+
+
+def test_tags_may_come_as_an_array():
+    gate = TagGate(np.array([1, 0]))
+    assert gate.get_config()["experts_of_tags"] == [1, 0]
+    with pytest.raises(ValueError, match="a list with an entry for each tag"):
+        TagGate(3)
+
+
+def test_a_regularizer_of_nothing_is_refused():
+    gate = TagGate(weights_regularizer=ImportanceRegularizer(0.1))
+    with pytest.raises(ValueError, match="TagGate has nothing to learn"):
+        gate.build(((None, 3), (None, 1)))
+
+
+def test_regularizers_of_something_else_are_refused():
+    with pytest.raises(ValueError, match="SparsityRegularizer is not a regularizer"):
+        SoftmaxGate(weights_regularizer=SparsityRegularizer(0.1))

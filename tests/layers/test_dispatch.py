@@ -171,7 +171,7 @@ def test_half_precision_is_kept():
         ),
         (
             {"dispatch": True, "gate": SoftmaxGate()},
-            "SoftmaxGate has weights on all experts",
+            "SoftmaxGate does not bound how many experts",
         ),
     ],
 )

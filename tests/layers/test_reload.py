@@ -12,6 +12,7 @@ from helpers import numbers
 
 from dselectk_keras import (
     CGC,
+    AttentiveGate,
     CrossStitch,
     DenseExperts,
     DSelectKGate,
@@ -20,7 +21,11 @@ from dselectk_keras import (
     L2Constrained,
     MMoE,
     Ramp,
+    ReinforceGate,
+    RoutedModel,
+    SmearExperts,
     SoftmaxGate,
+    SoftMoE,
     TopKGate,
     TuckerExperts,
 )
@@ -72,7 +77,22 @@ def every_combination():
     outputs["levels"] = levels(below((x, v)))
     apart = L2Constrained(TuckerExperts(2, [3, 2], (2, 2, 1)), Ramp(0.1, 1.0, end=9))
     outputs["stitched"] = CrossStitch(name="stitched")(apart(x))
-    return keras.Model({"x": x, "v": v}, outputs)
+    for gate in (AttentiveGate(4), ReinforceGate(seed=1)):
+        name = type(gate).__name__
+        outputs[name] = MMoE(
+            BANKS["dense"](),
+            gate,
+            ["a", "b"],
+            per_example=True,
+            routing=keras.layers.Dense(4, "tanh"),
+            stacked=True,
+            name=name,
+        )((x, v))
+    router = SoftmaxGate(normalize=True, num_gates=2, expert_dropout=0.1, seed=1)
+    outputs["smear"] = SmearExperts(BANKS["dense"](), router, name="smear")((x, v))
+    tokens = keras.layers.RepeatVector(2)(v)
+    outputs["soft"] = SoftMoE(BANKS["dense"](), num_slots=2, name="soft")(tokens)
+    return RoutedModel({"x": x, "v": v}, outputs)
 
 
 @pytest.fixture(scope="module")

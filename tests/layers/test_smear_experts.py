@@ -379,3 +379,9 @@ def test_settings_that_do_not_fit_are_refused():
         SmearExperts(Experts(layers.Dense(2), 2), SoftmaxGate(), per_layer=True)
     with pytest.raises(ValueError, match=r"2 layers need as many gates.*num_gates=3"):
         SmearExperts(adapters(), SoftmaxGate(num_gates=3), per_layer=True)
+
+
+def test_experts_of_other_forms_with_the_same_shapes_are_refused():
+    experts = [keras.layers.Dense(3, activation) for activation in ("relu", "tanh")]
+    with pytest.raises(ValueError, match="configs differ, such as in an activation"):
+        SmearExperts(experts, SoftmaxGate()).build((None, 4))

@@ -7,9 +7,13 @@ from helpers import numbers, numpy
 from keras import layers
 
 from dselectk_keras import (
+    AttentiveGate,
     DenseExperts,
     DSelectKGate,
     Experts,
+    HashGate,
+    SoftmaxGate,
+    TagGate,
     Task,
     build_multitask_model,
 )
@@ -418,3 +422,37 @@ def test_what_cannot_be_built_is_refused(arguments, text):
 def test_only_dense_experts_are_scaled():
     with pytest.raises(ValueError, match="scales the widths of `DenseExperts`"):
         make(experts=Experts(layers.Dense(2), 2), num_params=100)
+
+
+@pytest.mark.parametrize("architecture", ["omoe", "smear"])
+def test_a_gate_in_use_keeps_its_number_of_gates(architecture):
+    gate = SoftmaxGate()
+    make("mmoe", gate=gate, tasks=3)
+    with pytest.raises(ValueError, match="num_gates=3, built already"):
+        make(architecture, gate=gate)
+    assert gate.num_gates == 3
+    with pytest.raises(ValueError, match="Received: one with num_gates=5"):
+        make(architecture, gate=SoftmaxGate(num_gates=5))
+
+
+def test_an_attentive_gate_gets_experts_with_a_hidden_layer():
+    model = build_multitask_model(3, 2, gate=AttentiveGate(4), per_example=True)
+    assert model.get_layer("mmoe").experts.units == [64, 64]
+
+
+def test_a_gate_that_must_see_examples_says_so():
+    with pytest.raises(ValueError, match="HashGate is per-example"):
+        make(gate=HashGate())
+    with pytest.raises(ValueError, match="a model with two outputs"):
+        make(gate=TagGate(), per_example=True)
+
+
+def test_an_encoder_may_give_what_gates_look_at():
+    inputs = keras.Input((3,))
+    tags = keras.ops.cast(inputs[:, :1] > 0, "int32")
+    model = make(
+        inputs=keras.Model(inputs, [inputs, tags]), gate=TagGate(), per_example=True
+    )
+    weights = numpy(model.get_layer("mmoe").gate.expert_weights((X[:, 0] > 0) * 1))
+    np.testing.assert_array_equal(weights.argmax(axis=-1)[:, 0], X[:, 0] > 0)
+    assert np.isfinite(numpy(model(X)["a"])).all()

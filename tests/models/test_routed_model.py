@@ -10,6 +10,7 @@ from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
     MoE,
+    Ramp,
     RandomGate,
     ReinforceGate,
     RoutedModel,
@@ -325,3 +326,23 @@ def test_unknown_outputs_and_negative_weights_are_refused():
         make(moe, outputs_are="classes")
     with pytest.raises(ValueError, match="must not be negative"):
         make(moe, consistency=-1)
+
+
+def test_the_second_run_counts_no_calls():
+    inputs = keras.Input((3,))
+    gate = DSelectKGate(2, entropy_reg=Ramp(0.1, 1.0, end=9))
+    outputs = keras.layers.Softmax()(MoE(DenseExperts(4, [2]), gate)(inputs))
+    model = RoutedModel(inputs, outputs, consistency=1.0)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.fit(numbers((6, 3)), np.zeros(6), batch_size=2, verbose=0)
+    assert int(gate.entropy_reg.num_calls) == 3
+
+
+def test_rewards_that_are_not_the_loss_are_refused():
+    inputs = keras.Input((3,))
+    moe = MoE(DenseExperts(4, [2]), ReinforceGate(), per_example=True)
+    model = RoutedModel(inputs, {"a": moe(inputs), "b": inputs})
+    model.compile("sgd", {"a": "mse", "b": "mse"}, loss_weights={"a": 1.0, "b": 0.0})
+    labels = {"a": np.zeros((6, 2)), "b": np.zeros((6, 3))}
+    with pytest.raises(ValueError, match="with `loss_weights`, or with outputs"):
+        model.fit(numbers((6, 3)), labels, verbose=0)
