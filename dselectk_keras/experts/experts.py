@@ -236,12 +236,13 @@ class Experts(ExpertBank):
             An unbuilt bank. It is not frozen, even if this one is.
         """
         kept = {"hidden_layer": self.hidden_layer, "shared_input": self.shared_input}
-        bank = Experts(
-            self.experts[0], num_experts, dtype=self.dtype_policy, **{**kept, **changes}
-        )
+        template = self.experts[0]
         if not self.trainable:
-            bank.trainable = True
-        return bank
+            config = _changed(template.get_config(), "trainable", lambda _: True)
+            template = type(template).from_config(config)
+        return Experts(
+            template, num_experts, dtype=self.dtype_policy, **{**kept, **changes}
+        )
 
     def _with_hidden_of(self, expert):
         """A function that gives an expert's output and its hidden one."""
@@ -328,13 +329,22 @@ def reseed(config, offset) -> Any:
     Returns:
         The same with other seeds.
     """
+    return _changed(
+        config,
+        "seed",
+        lambda seed: seed + offset if isinstance(seed, int) else seed,
+    )
+
+
+def _changed(config, name, change) -> Any:
+    """A config in which every entry of a name is changed, however deep."""
     if isinstance(config, dict):
         return {
-            key: value + offset
-            if key == "seed" and isinstance(value, int)
-            else reseed(value, offset)
+            key: change(value)
+            if key == name and not isinstance(value, (dict, list, tuple))
+            else _changed(value, name, change)
             for key, value in config.items()
         }
     if isinstance(config, (list, tuple)):
-        return type(config)(reseed(value, offset) for value in config)
+        return type(config)(_changed(value, name, change) for value in config)
     return config

@@ -354,3 +354,12 @@ def test_a_bank_of_another_kind_says_what_can_be_merged():
 def test_a_bank_that_cannot_be_is_refused(arguments, text):
     with pytest.raises(ValueError, match=text):
         Experts(*arguments)
+
+
+def test_a_resized_bank_is_not_frozen():
+    bank = Experts(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), 2)
+    bank.trainable = False
+    fresh = bank.resized(3)
+    fresh.build((None, 3))
+    assert len(fresh.trainable_variables) == 6
+    assert not bank.trainable_variables
