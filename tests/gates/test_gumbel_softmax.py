@@ -50,7 +50,8 @@ def test_cold_draws_open_with_the_probability_psi():
     z = np.tile([-2.0, -0.5, 0.5, 2.0], (5000, 1))
     gate = built(np.zeros((5000, N)), z, num_gates=5000, temperature=1e-16)
     found = numpy(gate.route(training=True))
-    assert set(np.unique(found)) == {0.0, 0.25}
+    # A quarter, to the rounding of a softmax.
+    assert np.unique(found.round(6)).tolist() == [0.0, 0.25]
     np.testing.assert_allclose((found > 0).mean(axis=0), sigmoid(z[0]), atol=0.03)
 
 
