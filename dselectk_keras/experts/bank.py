@@ -74,7 +74,7 @@ class ExpertBank(keras.Layer, abc.ABC):
         Returns:
             A tensor `(batch, ...)`, or `(batch, g, ...)`.
         """
-        raise NotImplementedError
+        return self.check_mergeable()
 
     def sliced(self, indices) -> Any:
         """A new bank with some of these experts, and where its weights come from.
