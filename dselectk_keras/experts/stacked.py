@@ -130,10 +130,17 @@ class StackedExperts(ExpertBank):
         Returns:
             A tensor `(n * slots, ...)`.
         """
-        size = (1, self.num_experts, -1, *inputs.shape[1:])
-        everyone = list(range(self.num_experts))
-        outputs, _ = self._evaluate(ops.reshape(inputs, size), everyone, False, False)
-        return ops.reshape(outputs, (-1, *outputs.shape[3:]))
+        middle = inputs.shape[1:-1]
+        # A batched product of matrices: einsum with a batch axis in front of the
+        # experts takes 1.5 times as long (JAX, 64 experts of 512, two CPU cores).
+        x = ops.reshape(inputs, (self.num_experts, -1, inputs.shape[-1]))
+        for layer, activation in enumerate(self.activation):
+            x = ops.matmul(x, ops.cast(self.kernel(layer), x.dtype))
+            if self.use_bias:
+                bias = ops.convert_to_tensor(self._biases[layer])
+                x = x + ops.cast(ops.expand_dims(bias, 1), x.dtype)
+            x = activation(x)
+        return ops.reshape(x, (-1, *middle, x.shape[-1]))
 
     def _evaluate(self, inputs, selected, shared_input, training):
         """The outputs of the experts, and of the layer before the last."""

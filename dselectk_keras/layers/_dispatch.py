@@ -7,10 +7,11 @@ from keras import ops
 
 from dselectk_keras.ops import mix, slot_table
 
-# Slots of an expert, as a multiple of an even share. If an expert is chosen more often
-# the whole batch is computed densely, so that nothing is ever dropped. (Torch needs no
-# sizes beforehand, and gives each expert as many slots as the most chosen one needs.)
-SLACK = 1.5
+# Slots of an expert, as a multiple of an even share: the first number that suffices for
+# the batch at hand. If an expert is chosen more often than all allow, the batch is
+# computed densely, so that nothing is ever dropped. (Torch needs no sizes beforehand,
+# and gives each expert as many slots as the most chosen one needs.)
+SLACKS = (1.25, 1.5, 4)
 # Choosing and gathering cost more than they save where fewer experts are left out, or
 # where the experts are narrow.
 MIN_RATIO = 4
@@ -67,9 +68,9 @@ def dispatch(experts, inputs, weights, chosen, capacity=None):
     inputs = ops.cast(inputs, experts.compute_dtype)
     by_gate = weights if len(weights.shape) == 3 else ops.expand_dims(weights, 1)
     used = ops.any(by_gate != 0, axis=1)
-    table = slot_table(used, chosen, _num_slots(used, chosen, capacity))
 
-    def sparse():
+    def sparse(num_slots):
+        table = slot_table(used, chosen, num_slots)
         seen = ops.take(inputs, table.examples, axis=0)
         outputs = experts.call_slots(seen)
         # What has no slot reads another one, with a weight of zero.
@@ -78,15 +79,45 @@ def dispatch(experts, inputs, weights, chosen, capacity=None):
         at = ops.repeat(ops.expand_dims(table.experts, 1), by_gate.shape[1], axis=1)
         shares = ops.take_along_axis(by_gate, at, axis=2)
         shares = shares * ops.cast(ops.expand_dims(table.filled, 1), shares.dtype)
-        return mix(found, shares if len(weights.shape) == 3 else shares[:, 0], True)
+        mixed = mix(found, shares if len(weights.shape) == 3 else shares[:, 0], True)
+        return mixed, ops.sum(ops.cast(table.filled, "int32"))
+
+    counts = ops.cast(used, "int32")
+    if capacity is not None:
+        mixed, kept = sparse(_num_slots(used, chosen, capacity))
+        return mixed, ops.sum(counts) - kept
+
+    most = ops.max(ops.sum(counts, axis=0))
+    if keras.backend.backend() == "torch":
+        sizes = [max(1, int(most))]
+    else:
+        sizes = [_num_slots(used, chosen, slack) for slack in SLACKS]
+    few = ops.max(ops.sum(counts, axis=1)) <= chosen
 
     def dense():
         return mix(experts.call(inputs), weights, True)
 
-    if capacity is None:
-        return ops.cond(table.fits, sparse, dense), None
-    kept = ops.sum(ops.cast(table.filled, "int32"))
-    return sparse(), ops.sum(ops.cast(used, "int32")) - kept
+    def smallest(sizes):
+        if not sizes:
+            return dense()
+        fits, others = ops.logical_and(few, most <= sizes[0]), sizes[1:]
+        rare = len(sizes) < len(SLACKS)
+        return ops.cond(
+            fits,
+            lambda: sparse(sizes[0])[0],
+            _remade(lambda: smallest(others)) if rare else lambda: smallest(others),
+        )
+
+    return smallest(sizes), None
+
+
+def _remade(branch):
+    """A branch that keeps nothing for its gradient, where it would cost the others.
+
+    On JAX every branch gives what any of them keeps: for the dense one that is the
+    output of all experts, filled with zeros in vain.
+    """
+    return keras.remat(branch) if keras.backend.backend() == "jax" else branch
 
 
 def is_symbolic(tensor):
@@ -97,11 +128,9 @@ def is_symbolic(tensor):
     return backend == "torch" and tensor.device.type == "meta"
 
 
-def _num_slots(used, chosen, capacity):
+def _num_slots(used, chosen, factor):
     """Slots of an expert: a multiple of an even share, no more than examples."""
-    if capacity is None and keras.backend.backend() == "torch":
-        return max(1, int(ops.max(ops.sum(ops.cast(used, "int32"), axis=0))))
-    batch, n, factor = ops.shape(used)[0], used.shape[1], capacity or SLACK
+    batch, n = ops.shape(used)[0], used.shape[1]
     if isinstance(batch, int):
         return max(1, min(batch, math.ceil(factor * batch * chosen / n)))
     share = ops.ceil(ops.cast(batch, "float32") * (factor * chosen / n))
