@@ -1,4 +1,4 @@
-"""What the synthetic data sets share: random streams, checks, ReLU experts."""
+"""What data sets share: random streams, splits, checks, ReLU experts."""
 
 import operator
 
@@ -23,14 +23,32 @@ def generator(seed, *path):
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 
-def inputs(seed, stream, num_samples):
+def inputs(seed, stream, num_samples, dim=INPUT_DIM):
     """Standard normal inputs; more samples of a stream extend the fewer."""
-    return generator(seed, 0, stream).standard_normal((num_samples, INPUT_DIM))
+    return generator(seed, 0, stream).standard_normal((num_samples, dim))
 
 
-def calibration_inputs(seed):
+def calibration_inputs(seed, dim=INPUT_DIM):
     """Inputs of no split, to measure a problem on."""
-    return inputs(seed, _CALIBRATION_STREAM, _CALIBRATION_SAMPLES)
+    return inputs(seed, _CALIBRATION_STREAM, _CALIBRATION_SAMPLES, dim)
+
+
+def partition(rng, num_samples, **sizes):
+    """Indices of disjoint random parts, in the order of the sizes.
+
+    A size of `None`, of which there may be one, takes what the others leave.
+    """
+    asked = sum(check_count(*item) for item in sizes.items() if item[1] is not None)
+    rest = num_samples - asked
+    if rest < (None in sizes.values()):
+        raise ValueError(
+            f"There are {num_samples:,} examples to split. Received: "
+            f"{', '.join(f'{name}={size}' for name, size in sizes.items())}. "
+            "Ask for fewer."
+        )
+    counts = [rest if size is None else size for size in sizes.values()]
+    order = rng.permutation(num_samples)
+    return np.split(order, np.cumsum(counts))[: len(counts)]
 
 
 def relu_experts(rng, num_experts):
@@ -48,6 +66,21 @@ def apply_relu_experts(x, kernels, biases):
     return np.maximum(hidden + biases, 0.0)
 
 
+def held_out(seed, num_train_examples, num_test_examples, sizes):
+    """Indices of the three splits, where validation is held out of a training part.
+
+    The sizes are the arguments `num_train`, `num_validation` and `num_test`.
+    """
+    rng = generator(check_count("seed", seed, minimum=0), 0)
+    num_train, num_validation, num_test = sizes
+    return (
+        *partition(
+            rng, num_train_examples, num_train=num_train, num_validation=num_validation
+        ),
+        *partition(rng, num_test_examples, num_test=num_test),
+    )
+
+
 def check_count(name, value, minimum=1):
     """The value as an int, or an error that names the argument."""
     try:
@@ -61,6 +94,29 @@ def check_count(name, value, minimum=1):
             f"{name}={max(minimum, 1)}."
         )
     return count
+
+
+def check_sizes(**sizes):
+    """The sizes of the splits as a list of ints, in the order given."""
+    return [check_count(name, size) for name, size in sizes.items()]
+
+
+def check_choice(name, value, choices):
+    """Refuse a value that is none of the choices."""
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(map(repr, choices))}. "
+            f"Received: {name}={value!r}."
+        )
+
+
+def check_some(name, values, choices):
+    """Refuse values that are not some of the choices, each once."""
+    if not values or len(set(values)) != len(values) or set(values) - set(choices):
+        raise ValueError(
+            f"`{name}` must hold some of {', '.join(map(repr, choices))}, none of them "
+            f"twice. Received: {name}={values!r}."
+        )
 
 
 def check_number(name, value, *, positive=False):

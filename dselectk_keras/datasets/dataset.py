@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dselectk_keras.datasets._optional import import_extra
+from dselectk_keras.datasets._sampling import SPLITS, check_choice, check_count
 from dselectk_keras.datasets.split import Split
 
 _TASK_KINDS = ("regression", "binary", "multiclass")
@@ -23,6 +25,8 @@ class Dataset:
             `None` where no grouping is known. Defaults to `None`.
         info: ground truth and other facts, by name; for example the true
             expert weights of synthetic data. Defaults to an empty dict.
+        num_classes: the number of classes of each multiclass task, and `None`
+            for the others. `None` is none at all. Defaults to `None`.
 
     Example:
         >>> import numpy as np
@@ -39,6 +43,7 @@ class Dataset:
     task_kinds: tuple[str, ...]
     groups: tuple[int, ...] | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
+    num_classes: tuple[int | None, ...] | None = None
 
     def __post_init__(self):
         """Refuse a data set that contradicts itself."""
@@ -62,13 +67,55 @@ class Dataset:
                 f"Received: groups={self.groups!r}. "
                 "Give one number per task name, or None if no grouping is known."
             )
-        for name in ("train", "validation", "test"):
+        if self.num_classes is None:
+            object.__setattr__(self, "num_classes", (None,) * self.num_tasks)
+        if [kind == "multiclass" for kind in self.task_kinds] != [
+            number is not None for number in self.num_classes
+        ]:
+            raise ValueError(
+                "`num_classes` must hold a number for each multiclass task, and None "
+                f"for the others. Received: num_classes={self.num_classes!r} and "
+                f"task_kinds={self.task_kinds!r}. Give one entry per task name, in the "
+                "same order."
+            )
+        for name in SPLITS:
             self._check_split(name, getattr(self, name))
 
     @property
     def num_tasks(self) -> int:
         """The number of tasks."""
         return len(self.task_names)
+
+    def as_tf_data(self, split="train", batch_size=256, shuffle=False, seed=0):
+        """The batches of a split as a `tf.data.Dataset`, for any backend.
+
+        Args:
+            split: `"train"`, `"validation"` or `"test"`. Defaults to `"train"`.
+            batch_size: examples in a batch; the last may have fewer.
+                Defaults to `256`.
+            shuffle: whether every pass has another order. Defaults to `False`.
+            seed: of the orders. Defaults to `0`.
+
+        Returns:
+            A `tf.data.Dataset` of pairs of inputs and labels, in the form they have
+            in the split.
+        """
+        check_choice("split", split, SPLITS)
+        check_count("batch_size", batch_size)
+        tf = import_extra("tensorflow", "tensorflow", "`as_tf_data`")
+        part = getattr(self, split)
+        with tf.device("CPU"):
+            tensors = tf.nest.map_structure(tf.convert_to_tensor, tuple(part))
+        indices = tf.data.Dataset.range(part.num_samples)
+        if shuffle:
+            indices = indices.shuffle(part.num_samples, seed=seed)
+
+        def gather(chosen):
+            return tf.nest.map_structure(lambda t: tf.gather(t, chosen), tensors)
+
+        # Indices are cheap to shuffle, the examples stay where they are.
+        batches = indices.batch(batch_size)
+        return batches.map(gather, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def _check_split(self, name, split):
         if not isinstance(split, Split):

@@ -69,11 +69,9 @@ def expert_recovery(
             f"num_true_experts={num_true_experts}, num_experts={num_experts}. "
             "Lower the first or raise the second."
         )
-    sizes = [
-        _sampling.check_count("num_train", num_train),
-        _sampling.check_count("num_validation", num_validation),
-        _sampling.check_count("num_test", num_test),
-    ]
+    sizes = _sampling.check_sizes(
+        num_train=num_train, num_validation=num_validation, num_test=num_test
+    )
     seed = _sampling.check_count("seed", seed, minimum=0)
     logit_scale = _sampling.check_number("logit_scale", logit_scale, positive=True)
 

@@ -1,10 +1,34 @@
 """Data sets by name."""
 
+from dselectk_keras.datasets.census_income import census_income
+from dselectk_keras.datasets.cifar100 import cifar100
+from dselectk_keras.datasets.correlated_tasks import correlated_tasks
+from dselectk_keras.datasets.domainnet import domainnet
 from dselectk_keras.datasets.expert_recovery import expert_recovery
+from dselectk_keras.datasets.fashion_mnist import fashion_mnist
+from dselectk_keras.datasets.fmnist_mnist import fmnist_mnist
+from dselectk_keras.datasets.glue import glue
+from dselectk_keras.datasets.mnist import mnist
+from dselectk_keras.datasets.movielens import movielens
+from dselectk_keras.datasets.multi_fashion import multi_fashion
+from dselectk_keras.datasets.multi_mnist import multi_mnist
+from dselectk_keras.datasets.recommender_sim import recommender_sim
 from dselectk_keras.datasets.synthetic_moe import synthetic_moe
 
 _DATASETS = {
+    "census_income": census_income,
+    "cifar100": cifar100,
+    "correlated_tasks": correlated_tasks,
+    "domainnet": domainnet,
     "expert_recovery": expert_recovery,
+    "fashion_mnist": fashion_mnist,
+    "fmnist_mnist": fmnist_mnist,
+    "glue": glue,
+    "mnist": mnist,
+    "movielens": movielens,
+    "multi_fashion": multi_fashion,
+    "multi_mnist": multi_mnist,
+    "recommender_sim": recommender_sim,
     "synthetic_moe": synthetic_moe,
 }
 
@@ -15,8 +39,10 @@ def load(name, **options):
     """The data set of that name.
 
     Args:
-        name: `"expert_recovery"` or `"synthetic_moe"`.
-        **options: the arguments of the function of that name.
+        name: one of `NAMES`, which are the names of the functions.
+        **options: the arguments of the function of that name. All take the sizes of
+            the splits, `num_train`, `num_validation` and `num_test`, and a `seed`;
+            those that read files also take `data_dir`.
 
     Returns:
         A `Dataset`.

@@ -78,11 +78,9 @@ def synthetic_moe(
             f"num_tasks={num_tasks!r}. Take the next larger problem and keep the "
             "first columns of its labels."
         )
-    sizes = [
-        _sampling.check_count("num_train", num_train),
-        _sampling.check_count("num_validation", num_validation),
-        _sampling.check_count("num_test", num_test),
-    ]
+    sizes = _sampling.check_sizes(
+        num_train=num_train, num_validation=num_validation, num_test=num_test
+    )
     seed = _sampling.check_count("seed", seed, minimum=0)
     noise = _sampling.check_number("noise", noise)
 

@@ -1,5 +1,7 @@
 """Data sets are found by their name."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,15 @@ def test_load_calls_the_function_of_that_name_with_the_options():
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(
         ValueError,
-        match=r"Received: name='mnist2'. Known names: expert_recovery, synthetic_moe",
+        match=r"Received: name='mnist2'. Known names: census_income, .*synthetic_moe",
     ):
         datasets.load("mnist2")
+
+
+@pytest.mark.parametrize("name", datasets.NAMES)
+def test_all_data_sets_have_one_signature(name):
+    arguments = inspect.signature(getattr(datasets, name)).parameters
+    assert {"num_train", "num_validation", "num_test", "seed"} <= set(arguments)
+    assert arguments["seed"].default == 0
+    if "data_dir" in arguments:
+        assert arguments["data_dir"].default is None

@@ -1,0 +1,78 @@
+"""Small colour photographs of a hundred kinds of things, in twenty groups."""
+
+import tarfile
+
+import numpy as np
+
+from dselectk_keras.datasets import _files, _images
+from dselectk_keras.datasets._files import File
+
+_ARCHIVE = "cifar-100-binary.tar.gz"
+FILES = {
+    _ARCHIVE: File(
+        168_513_733,
+        "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        f"https://www.cs.toronto.edu/~kriz/{_ARCHIVE}",
+    )
+}
+
+
+def cifar100(
+    num_train=None, num_validation=5_000, num_test=None, seed=0, data_dir=None
+):
+    """CIFAR-100: 60,000 photographs, 32 x 32 pixels, in 100 classes of 20 groups.
+
+    Both labels of an image are a task each.
+
+    Ours: the validation split is held out of the 50,000 training images at random;
+    pixels are scaled to [0, 1].
+
+    Args:
+        num_train: number of training images; `None` is all that validation leaves.
+            Defaults to `None`.
+        num_validation: number of validation images. Defaults to `5_000`.
+        num_test: number of test images; `None` is all 10,000. Defaults to `None`.
+        seed: non-negative integer; decides which images are in which split.
+            Defaults to `0`.
+        data_dir: folder that holds the official archive, or a folder `cifar100` with
+            it; `None` downloads it. Defaults to `None`.
+
+    Returns:
+        A `Dataset` of two tasks, `coarse` (20 classes) and `fine` (100 classes), with
+        float32 images (samples, 32, 32, 3) and int32 labels (samples, 2). Its `info`
+        holds `class_names` by task.
+
+    Example:
+        >>> data = cifar100(data_dir="data")  # doctest: +SKIP
+        >>> data.num_classes  # doctest: +SKIP
+        (20, 100)
+
+    Reference:
+        Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009
+        (https://www.cs.toronto.edu/~kriz/cifar.html).
+    """
+    path = _files.official("cifar100", FILES, data_dir)[_ARCHIVE]
+    with tarfile.open(path) as archive:
+        train, test, coarse, fine = (
+            archive.extractfile(f"cifar-100-binary/{name}").read()
+            for name in (
+                "train.bin",
+                "test.bin",
+                "coarse_label_names.txt",
+                "fine_label_names.txt",
+            )
+        )
+    return _images.image_dataset(
+        _examples(train),
+        _examples(test),
+        (num_train, num_validation, num_test),
+        seed,
+        {"coarse": coarse.decode().split(), "fine": fine.decode().split()},
+    )
+
+
+def _examples(content):
+    """Images and labels of records: coarse label, fine label, 3 x 32 x 32 pixels."""
+    records = np.frombuffer(content, "uint8").reshape(-1, 2 + 3 * 32 * 32)
+    images = records[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return images, records[:, :2]

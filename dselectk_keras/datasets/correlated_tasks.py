@@ -1,0 +1,117 @@
+"""Two regression tasks whose relatedness is a number."""
+
+import numpy as np
+
+from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.datasets.split import Split
+
+INPUT_DIM = 100
+
+
+def correlated_tasks(
+    p=0.5,
+    c=1.0,
+    m=5,
+    alphas=None,
+    betas=None,
+    num_train=10_000,
+    num_validation=2_000,
+    num_test=2_000,
+    seed=0,
+    noise=0.1,
+):
+    r"""Two tasks with weights at an angle whose cosine is `p`.
+
+    $$y_k = w_k^\top x + \sum_{i=1}^m \sin(\alpha_i w_k^\top x + \beta_i) + \epsilon_k,
+    \qquad w_1 = c\,u_1, \quad w_2 = c\,\bigl(p\,u_1 + \sqrt{1 - p^2}\,u_2\bigr)$$
+
+    with orthogonal unit vectors $u_1$ and $u_2$. With `p=1` the tasks are the same but
+    for the noise, with `p=0` their linear parts have nothing in common.
+
+    From the paper: the equations; 100 standard normal inputs; noise N(0, 0.01), read
+    as a variance. The paper leaves $c$, $m$, $\alpha$ and $\beta$ open. Ours: their
+    defaults; $u_1$ and $u_2$ in random directions; the sizes of the splits; the seed.
+
+    Args:
+        p: cosine of the angle between the tasks' weights, from -1 to 1.
+            Defaults to `0.5`.
+        c: length of the weights. Defaults to `1.0`.
+        m: number of sines. Defaults to `5`.
+        alphas: frequencies of the sines; `None` is 1, 2, ..., m. Defaults to `None`.
+        betas: phases of the sines; `None` is 0, 1, 4, ..., (m - 1)**2.
+            Defaults to `None`.
+        num_train: number of training samples. Defaults to `10_000`.
+        num_validation: number of validation samples. Defaults to `2_000`.
+        num_test: number of test samples. Defaults to `2_000`.
+        seed: non-negative integer; the same seed gives the same data.
+            Defaults to `0`.
+        noise: standard deviation of the noise on the labels. Defaults to `0.1`.
+
+    Returns:
+        A `Dataset` with float32 inputs (samples, 100) and labels (samples, 2). Its
+        `info` holds `w1` and `w2` (100,), `alphas` and `betas` (m,), and
+        `label_correlation`: Pearson's, of the labels without noise, over 10,000
+        further inputs.
+
+    Example:
+        >>> data = correlated_tasks(p=1.0, num_train=100)
+        >>> round(data.info["label_correlation"], 3)
+        1.0
+
+    Reference:
+        Ma et al., Modeling Task Relationships in Multi-task Learning with
+        Multi-gate Mixture-of-Experts, KDD 2018, Section 3.2
+        (https://doi.org/10.1145/3219819.3220007).
+    """
+    if not (isinstance(p, int | float | np.number) and -1 <= p <= 1):
+        raise ValueError(
+            f"`p` must be a number from -1 to 1, a cosine. Received: p={p!r}."
+        )
+    c = _sampling.check_number("c", c, positive=True)
+    m = _sampling.check_count("m", m, minimum=0)
+    alphas = _sequence("alphas", 1 + np.arange(m) if alphas is None else alphas, m)
+    betas = _sequence("betas", np.arange(m) ** 2 if betas is None else betas, m)
+    sizes = _sampling.check_sizes(
+        num_train=num_train, num_validation=num_validation, num_test=num_test
+    )
+    seed = _sampling.check_count("seed", seed, minimum=0)
+    noise = _sampling.check_number("noise", noise)
+
+    directions = _sampling.generator(seed, 1).standard_normal((INPUT_DIM, 2))
+    u = np.linalg.qr(directions)[0]
+    w = c * u @ np.array([[1, p], [0, np.sqrt(1 - p**2)]])
+
+    def labels(x):
+        linear = x @ w
+        return linear + np.sin(linear[..., None] * alphas + betas).sum(axis=-1)
+
+    def split(stream, size):
+        x = _sampling.inputs(seed, stream, size, INPUT_DIM)
+        errors = _sampling.generator(seed, 2, stream).standard_normal((size, 2))
+        y = labels(x) + noise * errors
+        return Split(x.astype("float32"), y.astype("float32"))
+
+    clean = labels(_sampling.calibration_inputs(seed, INPUT_DIM))
+    return Dataset(
+        *(split(stream, size) for stream, size in enumerate(sizes)),
+        task_names=("task_0", "task_1"),
+        task_kinds=("regression", "regression"),
+        info={
+            "w1": w[:, 0].astype("float32"),
+            "w2": w[:, 1].astype("float32"),
+            "alphas": alphas,
+            "betas": betas,
+            "label_correlation": float(np.corrcoef(clean.T)[0, 1]),
+        },
+    )
+
+
+def _sequence(name, values, m):
+    array = np.asarray(values, "float64")
+    if array.shape != (m,) or not np.isfinite(array).all():
+        raise ValueError(
+            f"`{name}` must hold a finite number for each of the m={m} sines. "
+            f"Received: {name}={values!r}. Change `m` with it."
+        )
+    return array

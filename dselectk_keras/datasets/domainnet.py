@@ -1,0 +1,150 @@
+"""Pictures of the same things in six styles."""
+
+import numpy as np
+
+from dselectk_keras.datasets import _files, _sampling
+from dselectk_keras.datasets._optional import import_extra
+from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.datasets.split import Split
+
+SOURCE = "http://ai.bu.edu/M3SDA/ (the cleaned version)"
+NUM_CLASSES = 345
+NUM_IMAGES = {
+    # domain: training images, test images
+    "clipart": (33_525, 14_604),
+    "infograph": (36_023, 15_582),
+    "painting": (50_416, 21_850),
+    "quickdraw": (120_750, 51_750),
+    "real": (120_906, 52_041),
+    "sketch": (48_212, 20_916),
+}
+DOMAINS = tuple(NUM_IMAGES)
+
+
+def domainnet(
+    domains=DOMAINS,
+    image_size=None,
+    num_train=None,
+    num_validation=10_000,
+    num_test=None,
+    seed=0,
+    data_dir=None,
+):
+    """DomainNet: 586,575 pictures of 345 kinds of things, in six domains.
+
+    One classification task; an input says the domain, which gates can look at.
+
+    From the paper: the six domains as one problem. Ours: the official lists of training
+    and test images; the validation split is held out of the training images at random;
+    images are squeezed to a square, and pixels scaled to [0, 1].
+
+    The images fill many gigabytes: without an `image_size` the data set holds their
+    paths, to be read batch by batch (the page on data sets shows how).
+
+    Args:
+        domains: some of `"clipart"`, `"infograph"`, `"painting"`, `"quickdraw"`,
+            `"real"`, `"sketch"`. Defaults to all of them.
+        image_size: height and width to read the images at, for which TensorFlow is
+            needed; `None` gives paths. Defaults to `None`.
+        num_train: number of training images, of all domains together, chosen at random;
+            `None` is all that validation leaves. Defaults to `None`.
+        num_validation: number of validation images. Defaults to `10_000`.
+        num_test: number of test images; `None` is all. Defaults to `None`.
+        seed: non-negative integer; decides which images are in which split.
+            Defaults to `0`.
+        data_dir: folder that holds, or whose folder `domainnet` holds, the lists, such
+            as `sketch_train.txt`, and the folders of images, such as `sketch`. They
+            have to be downloaded and extracted by hand.
+
+    Returns:
+        A `Dataset` of one task, `class`. Inputs are a dict of `path` (samples,), an
+        array of `str`, or `image` (samples, size, size, 3), float32, and of `domain`
+        (samples,), int32; labels are int32 (samples, 1). Its `info` holds `domains`,
+        the names by number, and `class_names` by task.
+
+    Example:
+        >>> data = domainnet(["sketch"], data_dir="data")  # doctest: +SKIP
+        >>> data.num_classes  # doctest: +SKIP
+        (345,)
+
+    Reference:
+        Muqeeth et al., Soft Merging of Experts with Adaptive Routing, 2023
+        (https://arxiv.org/abs/2306.03745); Peng et al., Moment Matching for
+        Multi-Source Domain Adaptation, 2019 (https://arxiv.org/abs/1812.01754).
+    """
+    _sampling.check_some("domains", domains, DOMAINS)
+    if image_size is not None:
+        _sampling.check_count("image_size", image_size)
+    train, test = (
+        [
+            (number, *image)
+            for number, domain in enumerate(domains)
+            for image in _listed(domain, part, data_dir)
+        ]
+        for part in ("train", "test")
+    )
+    sizes = (num_train, num_validation, num_test)
+    parts = _sampling.held_out(seed, len(train), len(test), sizes)
+    splits = [
+        _split([images[i] for i in part], image_size)
+        for images, part in zip((train, train, test), parts, strict=True)
+    ]
+    folders = {label: path.parent.name for _, path, label in train + test}
+    return Dataset(
+        *splits,
+        task_names=("class",),
+        task_kinds=("multiclass",),
+        num_classes=(NUM_CLASSES,),
+        info={
+            "domains": tuple(domains),
+            "class_names": {
+                "class": tuple(folders.get(i, "") for i in range(NUM_CLASSES))
+            },
+        },
+    )
+
+
+def _listed(domain, part, data_dir):
+    """Paths and labels of a list of images."""
+    if data_dir is None:
+        raise ValueError(
+            "`domainnet` needs `data_dir`, a folder with its lists and images. "
+            f"Received: data_dir=None. Get them from {SOURCE}."
+        )
+    name = f"{domain}_{part}.txt"
+    expected = f"{NUM_IMAGES[domain][part == 'test']:,} lines of path and label"
+    path = _files.located("domainnet", name, data_dir, expected, SOURCE)
+    lines = path.read_text().splitlines()
+    images = [
+        (path.parent / name, int(label))
+        for name, _, label in (line.rpartition(" ") for line in lines)
+        if label.isdigit() and int(label) < NUM_CLASSES
+    ]
+    if len(images) != len(lines) or len(lines) != NUM_IMAGES[domain][part == "test"]:
+        received = f"{len(lines):,} lines, {len(images):,} of which are complete"
+        raise _files.damaged(path, expected, received, SOURCE)
+    return images
+
+
+def _split(images, image_size):
+    numbers, paths, labels = zip(*images, strict=True)
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"The data set 'domainnet' lists an image that is not there: {path}. "
+                f"Get the images from {SOURCE}, and extract them beside their lists."
+            )
+    x = {"domain": np.array(numbers, "int32")}
+    if image_size is None:
+        x["path"] = np.array([str(path) for path in paths], object)
+    else:
+        x["image"] = np.stack([_read_image(path, image_size) for path in paths])
+    return Split(x, np.array(labels, "int32")[:, None])
+
+
+def _read_image(path, size):
+    tf = import_extra("tensorflow", "tensorflow", "Reading images")
+    image = tf.io.decode_image(
+        path.read_bytes(), channels=3, dtype="float32", expand_animations=False
+    )
+    return tf.image.resize(image, (size, size), antialias=True).numpy()

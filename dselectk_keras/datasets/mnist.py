@@ -1,0 +1,66 @@
+"""Handwritten digits."""
+
+from dselectk_keras.datasets import _images
+from dselectk_keras.datasets._files import File
+
+_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+FILES = {
+    "train-images-idx3-ubyte.gz": File(
+        9_912_422,
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        _URL + "train-images-idx3-ubyte.gz",
+    ),
+    "train-labels-idx1-ubyte.gz": File(
+        28_881,
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        _URL + "train-labels-idx1-ubyte.gz",
+    ),
+    "t10k-images-idx3-ubyte.gz": File(
+        1_648_877,
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        _URL + "t10k-images-idx3-ubyte.gz",
+    ),
+    "t10k-labels-idx1-ubyte.gz": File(
+        4_542,
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        _URL + "t10k-labels-idx1-ubyte.gz",
+    ),
+}
+CLASS_NAMES = tuple("0123456789")
+
+
+def mnist(num_train=None, num_validation=10_000, num_test=None, seed=0, data_dir=None):
+    """MNIST: 70,000 handwritten digits, 28 x 28 pixels, ten classes.
+
+    Ours: the validation split is held out of the 60,000 training images at random;
+    pixels are scaled to [0, 1].
+
+    Args:
+        num_train: number of training images; `None` is all that validation leaves.
+            Defaults to `None`.
+        num_validation: number of validation images. Defaults to `10_000`.
+        num_test: number of test images; `None` is all 10,000. Defaults to `None`.
+        seed: non-negative integer; decides which images are in which split.
+            Defaults to `0`.
+        data_dir: folder that holds the official files, or a folder `mnist` with them;
+            `None` downloads them. Defaults to `None`.
+
+    Returns:
+        A `Dataset` of one task, `digit`, with float32 images (samples, 28, 28, 1) and
+        int32 labels (samples, 1). Its `info` holds `class_names` by task.
+
+    Example:
+        >>> data = mnist(data_dir="data")  # doctest: +SKIP
+        >>> data.train.x.shape  # doctest: +SKIP
+        (50000, 28, 28, 1)
+
+    Reference:
+        LeCun et al., Gradient-Based Learning Applied to Document Recognition,
+        Proceedings of the IEEE, 1998 (http://yann.lecun.com/exdb/mnist/).
+    """
+    return _images.idx_dataset(
+        _images.read_idx_dataset("mnist", FILES, data_dir),
+        (num_train, num_validation, num_test),
+        seed,
+        {"digit": CLASS_NAMES},
+    )

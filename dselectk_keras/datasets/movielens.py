@@ -1,0 +1,203 @@
+"""Films, and who watched and rated them."""
+
+import pathlib
+import zipfile
+from typing import NamedTuple
+
+import numpy as np
+
+from dselectk_keras.datasets import _files, _sampling
+from dselectk_keras.datasets._files import File
+from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.datasets.split import Split
+
+_URL = "https://files.grouplens.org/datasets/movielens/"
+
+
+class Version(NamedTuple):
+    """The archive of a version, and how its table of ratings looks."""
+
+    archive: str
+    file: File
+    table: str
+    separator: bytes
+    header_lines: int
+    num_ratings: int
+
+
+VERSIONS = {
+    "100k": Version(
+        "ml-100k.zip",
+        File(
+            4_924_029,
+            "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
+            _URL + "ml-100k.zip",
+        ),
+        "ml-100k/u.data",
+        b"\t",
+        0,
+        100_000,
+    ),
+    "latest-small": Version(
+        "ml-latest-small.zip",
+        File(
+            978_202,
+            "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",
+            _URL + "ml-latest-small.zip",
+        ),
+        "ml-latest-small/ratings.csv",
+        b",",
+        1,
+        100_836,
+    ),
+    "1m": Version(
+        "ml-1m.zip",
+        File(
+            5_917_549,
+            "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
+            _URL + "ml-1m.zip",
+        ),
+        "ml-1m/ratings.dat",
+        b"::",
+        0,
+        1_000_209,
+    ),
+}
+
+
+def movielens(
+    version="1m",
+    num_train=None,
+    num_validation=None,
+    num_test=None,
+    seed=0,
+    data_dir=None,
+):
+    """MovieLens: does a user watch a film, and with how many stars?
+
+    Two tasks about a pair of a user and a film: `watched`, which is 1 for the pairs
+    that were rated and 0 for sampled others, and `rating`, from 0.5 or 1 to 5 stars. A
+    film that was not watched has no rating: the label is NaN, which `MultitaskModel`
+    leaves out of the loss.
+
+    From the paper: the tasks; MovieLens 1M; 1.6 million examples for training and
+    200,000 each for validation and test, which is as many sampled pairs as ratings,
+    split 8:1:1. Ours: negatives are drawn uniformly from all pairs that were not
+    rated, none of them twice; a missing rating is NaN; the seed. All pairs differ,
+    so that none is in two splits.
+
+    Args:
+        version: `"100k"`, `"latest-small"` (of 2018) or `"1m"`. Defaults to `"1m"`.
+        num_train: number of training pairs; `None` is all that the others leave.
+            Defaults to `None`.
+        num_validation: number of validation pairs; `None` is a tenth of all.
+            Defaults to `None`.
+        num_test: number of test pairs; `None` is a tenth of all. Defaults to `None`.
+        seed: non-negative integer; decides the negatives and the splits.
+            Defaults to `0`.
+        data_dir: folder that holds the official archive or what it extracts to, or a
+            folder `movielens` with them; `None` downloads it. Defaults to `None`.
+
+    Returns:
+        A `Dataset` with int32 inputs (samples, 2), the numbers of user and film from 0
+        on, and float32 labels (samples, 2). Its `info` holds `columns`, the
+        `vocabulary_sizes` of the two columns, which embeddings need, and the ids that
+        the numbers stand for, `user_ids` and `movie_ids`.
+
+    Example:
+        >>> data = movielens("latest-small", data_dir="data")  # doctest: +SKIP
+        >>> data.info["vocabulary_sizes"]  # doctest: +SKIP
+        (610, 9724)
+
+    Reference:
+        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
+        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
+        Section 4 (https://arxiv.org/abs/2106.03760); Harper and Konstan, The
+        MovieLens Datasets: History and Context, 2015
+        (https://grouplens.org/datasets/movielens/).
+    """
+    _sampling.check_choice("version", version, VERSIONS)
+    seed = _sampling.check_count("seed", seed, minimum=0)
+    table = _read(VERSIONS[version], data_dir)
+    user_ids, users = np.unique(table[:, 0].astype("int64"), return_inverse=True)
+    movie_ids, movies = np.unique(table[:, 1].astype("int64"), return_inverse=True)
+    num_users, num_movies = len(user_ids), len(movie_ids)
+
+    rated = users * num_movies + movies
+    order = np.argsort(rated)  # What comes out does not depend on the table's order.
+    negatives = _negatives(
+        _sampling.generator(seed, 0), rated[order], num_users * num_movies
+    )
+    pairs = np.concatenate([rated[order], negatives])
+    x = np.stack(np.divmod(pairs, num_movies), axis=1).astype("int32")
+    y = np.full((len(pairs), 2), np.nan, "float32")
+    y[:, 0] = np.arange(len(pairs)) < len(rated)
+    y[: len(rated), 1] = table[order, 2]
+
+    parts = _sampling.partition(
+        _sampling.generator(seed, 1),
+        len(pairs),
+        num_train=num_train,
+        num_validation=len(pairs) // 10 if num_validation is None else num_validation,
+        num_test=len(pairs) // 10 if num_test is None else num_test,
+    )
+    return Dataset(
+        *(Split(x[part], y[part]) for part in parts),
+        task_names=("watched", "rating"),
+        task_kinds=("binary", "regression"),
+        info={
+            "columns": ("user", "movie"),
+            "vocabulary_sizes": (num_users, num_movies),
+            "user_ids": user_ids,
+            "movie_ids": movie_ids,
+        },
+    )
+
+
+def _read(version, data_dir):
+    """Users, films and ratings, from the archive or from what it extracts to."""
+    path = _extracted(version.table, version.archive, data_dir)
+    if path is None:
+        files = {version.archive: version.file}
+        path = _files.official("movielens", files, data_dir)[version.archive]
+        with zipfile.ZipFile(path) as archive:
+            content = archive.read(version.table)
+    else:
+        content = path.read_bytes()
+    lines = content.replace(version.separator, b"\t").splitlines()
+    lines = lines[version.header_lines :]
+    expected = f"{version.num_ratings:,} lines of user, film, rating and time"
+    if len(lines) != version.num_ratings:
+        received = f"{len(lines):,} lines"
+        raise _files.damaged(path, expected, received, version.file.url)
+    try:
+        return np.loadtxt(lines, delimiter="\t", usecols=(0, 1, 2), encoding="utf-8")
+    except ValueError as error:
+        raise _files.damaged(path, expected, error, version.file.url) from error
+
+
+def _extracted(table, archive, data_dir):
+    """The extracted table, where it is there and the archive is not."""
+    if data_dir is None:
+        return None
+    for folder in (pathlib.Path(data_dir) / "movielens", pathlib.Path(data_dir)):
+        if not (folder / archive).is_file() and (folder / table).is_file():
+            return folder / table
+    return None
+
+
+def _negatives(rng, rated, num_pairs):
+    """As many pairs as are rated, none of them rated and none twice."""
+    if 2 * len(rated) > num_pairs:
+        raise ValueError(
+            f"There are {num_pairs - len(rated):,} pairs without a rating, fewer than "
+            f"the {len(rated):,} ratings."
+        )
+    found = np.empty(0, "int64")
+    while len(found) < len(rated):
+        drawn = rng.integers(num_pairs, size=2 * (len(rated) - len(found)))
+        new = drawn[~np.isin(drawn, rated)]
+        found = np.concatenate([found, new])
+        _, first = np.unique(found, return_index=True)
+        found = found[np.sort(first)]
+    return found[: len(rated)]

@@ -1,0 +1,80 @@
+"""A simulated recommender with tasks of engagement and satisfaction."""
+
+from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets._recommender import (
+    GROUPS,
+    KINDS,
+    RATES,
+    TASKS,
+    Recommender,
+)
+from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.datasets.recommender_stream import SHARDS
+
+
+def recommender_sim(num_train=90_000, num_validation=10_000, num_test=10_000, seed=0):
+    r"""Eight tasks about what users do with recommendations, and how they like them.
+
+    A task $t$ has a utility for a user $u$, an item $v$ and a situation $s$:
+
+    $$U_t = \beta_t + \frac{1}{\sigma_t} \Bigl(\sum_j a_{tj}\,(P_j^\top u)(Q_j^\top v)
+    + c_t^\top s - \mu_t\Bigr) + \epsilon, \qquad \epsilon \sim \text{Logistic}$$
+
+    A binary label is whether the utility is positive, a regression label the utility
+    over its standard deviation. Of 12 interests $j$ each group of tasks has four of
+    its own, and four matter to both. The weights $a$ and $c$ of a task are sums of a
+    part of all tasks, a part of its group and a part of its own, so that tasks are
+    related, those of a group more than others. Labels are positive at very different
+    rates:
+
+    `click` 30%, `save` 10%, `share` 2%, `comment` 0.5%, `engagement_time`
+    (regression); `satisfied` 60%, `like` 5%, `rating` (regression).
+
+    From the paper: the ranking model of a recommender has eight tasks, six of them
+    binary and two regressions, in the groups engagement and satisfaction; nine
+    examples train for each that evaluates. The paper's data are private. Ours:
+    everything else; 20 standard normal inputs (8 of the user, 8 of the item, 4 of the
+    situation); P, Q and the parts of a and c normal; $\mu$, $\sigma$ and $\beta$ such
+    that what can be predicted of a utility has the standard deviation 2, and labels
+    the rates above (measured on 10,000 further inputs).
+
+    `RecommenderStream` gives the same data without an end.
+
+    Args:
+        num_train: number of training samples. Defaults to `90_000`.
+        num_validation: number of validation samples. Defaults to `10_000`.
+        num_test: number of test samples. Defaults to `10_000`.
+        seed: non-negative integer; the same seed gives the same data.
+            Defaults to `0`.
+
+    Returns:
+        A `Dataset` with float32 inputs (samples, 20) and labels (samples, 8), and the
+        groups 0 (engagement) and 1 (satisfaction). Its `info` holds `rates`, the share
+        of positive labels by binary task.
+
+    Example:
+        >>> data = recommender_sim(num_train=100)
+        >>> data.task_names[:3], data.info["rates"]["share"]
+        (('click', 'save', 'share'), 0.02)
+
+    Reference:
+        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
+        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
+        Section 4.3 (https://arxiv.org/abs/2106.03760).
+    """
+    sizes = _sampling.check_sizes(
+        num_train=num_train, num_validation=num_validation, num_test=num_test
+    )
+    recommender = Recommender(_sampling.check_count("seed", seed, minimum=0))
+    # The training split is the beginning of the first shard.
+    paths = ((SHARDS, 0), (0, 1), (0, 2))
+    return Dataset(
+        *(
+            next(recommender.draws(size, *path))
+            for size, path in zip(sizes, paths, strict=True)
+        ),
+        task_names=tuple(TASKS),
+        task_kinds=KINDS,
+        groups=GROUPS,
+        info={"rates": {name: r for name, r in zip(TASKS, RATES, strict=True) if r}},
+    )

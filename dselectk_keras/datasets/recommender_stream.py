@@ -1,0 +1,61 @@
+"""An endless log of a simulated recommender."""
+
+import dataclasses
+
+from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets._optional import import_extra
+from dselectk_keras.datasets._recommender import INPUT_DIM, TASKS, Recommender
+
+SHARDS = 3  # The first number of the random streams of all shards.
+
+
+@dataclasses.dataclass(frozen=True)
+class RecommenderStream:
+    """The log of `recommender_sim` without an end, in shards.
+
+    A shard is the same batches whenever it is begun anew, and no two shards share an
+    example: give each worker one of its own. The training split of `recommender_sim`
+    is the beginning of shard 0.
+
+    Args:
+        batch_size: examples in a batch. Defaults to `256`.
+        shard: non-negative integer, the number of the shard. Defaults to `0`.
+        seed: non-negative integer; decides what users want, as in `recommender_sim`.
+            Defaults to `0`.
+
+    Example:
+        >>> stream = RecommenderStream(batch_size=32, shard=1)
+        >>> x, y = next(iter(stream))
+        >>> x.shape, y.shape
+        ((32, 20), (32, 8))
+    """
+
+    batch_size: int = 256
+    shard: int = 0
+    seed: int = 0
+
+    def __post_init__(self):
+        """Refuse what cannot be a stream."""
+        _sampling.check_count("batch_size", self.batch_size)
+        _sampling.check_count("shard", self.shard, minimum=0)
+        _sampling.check_count("seed", self.seed, minimum=0)
+
+    def __iter__(self):
+        """The batches of the shard from its beginning, each a `Split`."""
+        return Recommender(self.seed).draws(self.batch_size, SHARDS, self.shard)
+
+    def as_tf_data(self):
+        """The batches as an endless `tf.data.Dataset`, for `fit(steps_per_epoch=...)`.
+
+        Returns:
+            A `tf.data.Dataset` of pairs of inputs and labels.
+        """
+        tf = import_extra("tensorflow", "tensorflow", "`as_tf_data`")
+        signature = tuple(
+            tf.TensorSpec((self.batch_size, width), "float32")
+            for width in (INPUT_DIM, len(TASKS))
+        )
+        batches = tf.data.Dataset.from_generator(
+            lambda: map(tuple, self), output_signature=signature
+        )
+        return batches.prefetch(tf.data.AUTOTUNE)

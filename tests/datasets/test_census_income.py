@@ -1,0 +1,176 @@
+"""Census-Income is encoded by what its training file holds."""
+
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import census_income
+
+pytest.importorskip("pandas")
+
+TRAIN, TEST, NOMINAL = (
+    "census-income.data.gz",
+    "census-income.test.gz",
+    "train_nominal.csv.xz",
+)
+COLLEGE, SCHOOL = "Bachelors degree(BA AB BS)", "High school graduate"
+
+
+@pytest.fixture
+def files(tmp_path, module, monkeypatch):
+    """A folder with the three files; people differ in what their number says."""
+    columns, numeric = (
+        getattr(module("census_income"), n) for n in ("COLUMNS", "NUMERIC")
+    )
+
+    def person(number, first_class, space):
+        row = dict.fromkeys(columns, "Not in universe")
+        row |= dict.fromkeys(numeric, "0")
+        row |= {
+            "age": number,
+            "class of worker": first_class if number == 0 else "NA",
+            "sex": f"Female{space}" if number % 3 else "Male",
+            "year": 94 + number % 2,
+            "education": COLLEGE if number % 4 == 0 else SCHOOL,
+            "marital stat": "Never married" if number % 5 == 0 else "Widowed",
+            "instance weight": 1000 + number,
+            "income": "50000+." if number % 7 == 0 else "- 50000.",
+        }
+        return {name: str(value) for name, value in row.items()}
+
+    def lines(people, names, separator):
+        return "".join(separator.join(row[n] for n in names) + "\n" for row in people)
+
+    train = [person(number, "Private", " ") for number in range(100)]
+    test = [person(number, "Never seen", "") for number in range(61)]
+    nominal = [n for n in columns if n not in (*numeric, "instance weight")]
+    contents = {
+        TRAIN: gzip.compress(lines(train, columns, ", ").encode()),
+        TEST: gzip.compress(lines(test, columns, ", ").encode()),
+        NOMINAL: lzma.compress(
+            f"{','.join(nominal)}\n{lines(train, nominal, ',')}".encode()
+        ),
+    }
+    for name, size in {TRAIN: 100, TEST: 61, NOMINAL: 100}.items():
+        (tmp_path / name).write_bytes(contents[name])
+        monkeypatch.setitem(module("census_income").NUM_ROWS, name, size)
+    return tmp_path
+
+
+def column(data, split, name):
+    return getattr(data, split).x[:, data.info["columns"].index(name)]
+
+
+def ages(data, split):
+    """The people of a split; ages are standardized."""
+    return np.round(column(data, split, "age") * np.arange(100).std(ddof=1) + 49.5)
+
+
+def test_inputs_are_numbers_and_one_hot_values(files):
+    data = census_income(data_dir=files)
+    sizes = {"train": 100, "validation": 31, "test": 30}
+    for split, size in sizes.items():
+        x, y = getattr(data, split)
+        assert x.shape == (size, len(data.info["columns"]))
+        assert y.shape == (size, 2)
+        assert x.dtype == y.dtype == np.float32
+        people = ages(data, split).astype(int)
+        np.testing.assert_array_equal(column(data, split, "sex=Male"), people % 3 == 0)
+        np.testing.assert_array_equal(column(data, split, "sex=Female"), people % 3 > 0)
+        np.testing.assert_array_equal(column(data, split, "year=95"), people % 2)
+        np.testing.assert_array_equal(
+            column(data, split, "class of worker=NA"), people != 0
+        )
+    people = np.concatenate([ages(data, split) for split in ("validation", "test")])
+    assert sorted(people) == list(range(61))
+    np.testing.assert_allclose(column(data, "train", "age").std(ddof=1), 1, rtol=1e-5)
+    assert (column(data, "train", "capital gains") == 0).all()
+
+
+def test_a_value_that_training_has_not_is_all_zeros(files):
+    data = census_income(data_dir=files)
+    assert "class of worker=Never seen" not in data.info["columns"]
+    for split in ("validation", "test"):
+        x = getattr(data, split).x[ages(data, split) == 0]
+        names = [n.startswith("class of worker=") for n in data.info["columns"]]
+        assert (x[:, names] == 0).all()
+
+
+def test_labels_and_weights_are_no_inputs(files):
+    for group in (1, 2):
+        columns = census_income(group, data_dir=files).info["columns"]
+        for name in ("education", "marital stat", "income", "instance weight"):
+            assert not any(c == name or c.startswith(f"{name}=") for c in columns)
+
+
+@pytest.mark.parametrize(("group", "every"), [(1, 7), (2, 4)])
+def test_both_groups_of_tasks(files, group, every):
+    data = census_income(group, data_dir=files)
+    assert data.task_names == (("income", "education")[group - 1], "never_married")
+    for split in ("train", "validation", "test"):
+        people, y = ages(data, split), getattr(data, split).y
+        np.testing.assert_array_equal(y[:, 0], people % every == 0)
+        np.testing.assert_array_equal(y[:, 1], people % 5 == 0)
+
+
+def test_the_nominal_variant_trains_on_its_own_file(files):
+    (files / TRAIN).unlink()
+    data = census_income(features="nominal", data_dir=files)
+    assert data.info["features"] == "nominal"
+    assert all("=" in name for name in data.info["columns"])
+    # 33 nominal columns, of which education and marital status are no inputs.
+    assert len({name.partition("=")[0] for name in data.info["columns"]}) == 31
+    np.testing.assert_array_equal(data.train.x.sum(axis=1), 31)
+    assert data.validation.num_samples == 31
+    np.testing.assert_allclose(data.train.y.mean(axis=0), [0.15, 0.2])
+    with pytest.raises(
+        FileNotFoundError, match=r"needs the file census-income.data.gz"
+    ):
+        census_income(data_dir=files)
+
+
+def test_the_seed_decides_the_halves_of_the_test_file(files):
+    first, again, other = (census_income(seed=s, data_dir=files) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first.test.x, again.test.x)
+    assert not np.array_equal(ages(first, "test"), ages(other, "test"))
+
+
+def test_sizes_can_be_asked_for(files):
+    data = census_income(num_train=9, num_validation=8, num_test=7, data_dir=files)
+    sizes = [split.num_samples for split in (data.train, data.validation, data.test)]
+    assert sizes == [9, 8, 7]
+
+
+def test_without_a_folder_the_error_says_where_to_get_the_files():
+    with pytest.raises(ValueError, match=r"`census_income` needs `data_dir`.*uci.edu"):
+        census_income()
+
+
+DAMAGES = {
+    "truncated": lambda content: content[:-20],
+    "overwritten": lambda content: content[:50] + bytes(50) + content[100:],
+    "another": lambda content: b"no archive",
+    "rows": lambda content: gzip.compress(gzip.decompress(content)[:-300]),
+    "values": lambda content: gzip.compress(
+        gzip.decompress(content).replace(b"3,", b"three,")
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_an_error(files, damage):
+    path = files / TRAIN
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    with pytest.raises(
+        ValueError, match=r"census-income.data.gz must be the official one \(100 rows\)"
+    ):
+        census_income(data_dir=files)
+
+
+@pytest.mark.parametrize("options", [{"group": 3}, {"features": "numeric"}])
+def test_unknown_choices_are_refused(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=rf"`{name}` must be one of"):
+        census_income(**options)

@@ -1,0 +1,96 @@
+"""Two tasks are as related as their weights."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import correlated_tasks
+
+SMALL = {"num_train": 400, "num_validation": 30, "num_test": 20}
+
+
+def test_shapes_types_and_names():
+    data = correlated_tasks(**SMALL)
+    for name, size in {"train": 400, "validation": 30, "test": 20}.items():
+        x, y = getattr(data, name)
+        assert x.shape == (size, 100)
+        assert y.shape == (size, 2)
+        assert x.dtype == y.dtype == np.float32
+    assert data.task_kinds == ("regression", "regression")
+
+
+@pytest.mark.parametrize("p", [-1, -0.5, 0, 0.3, 1])
+def test_p_is_the_cosine_of_the_weights_and_c_their_length(p):
+    info = correlated_tasks(p=p, c=2.5, **SMALL).info
+    for w in (info["w1"], info["w2"]):
+        np.testing.assert_allclose(np.linalg.norm(w), 2.5, rtol=1e-5)
+    np.testing.assert_allclose(info["w1"] @ info["w2"] / 2.5**2, p, atol=1e-6)
+
+
+def test_labels_are_the_equation_in_the_docstring():
+    options = {"p": 0.4, "m": 2, "alphas": (1.5, 3.0), "betas": (0.2, -1.0)}
+    data = correlated_tasks(**options, noise=0, **SMALL)
+    x, y = data.train
+    for task, w in enumerate((data.info["w1"], data.info["w2"])):
+        linear = x @ w
+        expected = linear + np.sin(1.5 * linear + 0.2) + np.sin(3.0 * linear - 1.0)
+        np.testing.assert_allclose(y[:, task], expected, atol=1e-4)
+
+
+def test_default_sines_are_those_of_the_docstring():
+    info = correlated_tasks(m=4, **SMALL).info
+    np.testing.assert_array_equal(info["alphas"], [1, 2, 3, 4])
+    np.testing.assert_array_equal(info["betas"], [0, 1, 4, 9])
+
+
+def test_without_sines_the_labels_correlate_as_the_weights():
+    data = correlated_tasks(p=0.6, m=0, **SMALL)
+    np.testing.assert_allclose(data.info["label_correlation"], 0.6, atol=0.02)
+
+
+def test_labels_correlate_the_more_the_larger_p():
+    found = [correlated_tasks(p=p, **SMALL) for p in (0, 0.25, 0.5, 0.75, 1)]
+    correlations = [data.info["label_correlation"] for data in found]
+    assert (np.diff(correlations) > 0.05).all()
+    np.testing.assert_allclose(correlations[0], 0, atol=0.05)
+    np.testing.assert_allclose(correlations[-1], 1, rtol=1e-6)
+    for data in found:
+        measured = np.corrcoef(data.train.y.T)[0, 1]
+        np.testing.assert_allclose(measured, data.info["label_correlation"], atol=0.15)
+
+
+def test_noise_is_the_difference_to_the_noiseless_labels():
+    options = {"num_train": 5_000, "num_validation": 1, "num_test": 1}
+    clean, noisy = (correlated_tasks(noise=n, **options).train for n in (0.0, 0.25))
+    errors = noisy.y - clean.y
+    np.testing.assert_array_equal(clean.x, noisy.x)
+    np.testing.assert_allclose(errors.std(axis=0), 0.25, rtol=0.05)
+    np.testing.assert_allclose(np.corrcoef(errors.T)[0, 1], 0, atol=0.05)
+
+
+def test_the_seed_decides_everything():
+    first, again, other = (correlated_tasks(seed=seed, **SMALL) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.train.y, again.train.y)
+    assert not np.array_equal(first.train.x, other.train.x)
+    assert not np.array_equal(first.info["w1"], other.info["w1"])
+
+
+def test_splits_share_no_inputs():
+    data = correlated_tasks(**SMALL)
+    train = {tuple(row) for row in data.train.x}
+    assert not train & {tuple(row) for row in data.validation.x}
+    assert not train & {tuple(row) for row in data.test.x}
+
+
+@pytest.mark.parametrize("p", [-1.1, 2, "high", None, float("nan")])
+def test_p_is_a_cosine(p):
+    with pytest.raises(ValueError, match=r"`p` must be a number from -1 to 1"):
+        correlated_tasks(p=p)
+
+
+@pytest.mark.parametrize("name", ["alphas", "betas"])
+@pytest.mark.parametrize("values", [(1,), (1, 2, 3), (1, float("inf"))])
+def test_every_sine_has_a_frequency_and_a_phase(name, values):
+    with pytest.raises(
+        ValueError, match=rf"`{name}` must hold a finite number for eac"
+    ):
+        correlated_tasks(m=2, **{name: values})

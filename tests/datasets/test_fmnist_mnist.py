@@ -1,0 +1,36 @@
+"""Clothing and digits are told apart by their classes."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import fmnist_mnist
+
+
+def test_twelve_classes_of_two_sources(idx_dir):
+    data = fmnist_mnist(num_validation=40, data_dir=idx_dir)
+    assert data.num_classes == (12,)
+    sizes = {"train": 200, "validation": 40, "test": 60}
+    for name, size in sizes.items():
+        x, y = getattr(data, name)
+        assert x.shape == (size, 28, 28, 1)
+        source = np.round(x[:, 0, 0, 0] * 255)
+        original = (np.round(x[:, 27, 27, 0] * 255) - 1) % 10
+        np.testing.assert_array_equal(source, np.where(y[:, 0] < 6, 2, 1))
+        np.testing.assert_array_equal(original, y[:, 0] % 6)
+    names = data.info["class_names"]["class"]
+    assert names[:2] == ("T-shirt/top", "Trouser")
+    assert names[6:] == tuple("012345")
+
+
+def test_classes_can_be_chosen(idx_dir):
+    data = fmnist_mnist((9,), (3, 1), num_validation=10, data_dir=idx_dir)
+    assert data.info["class_names"]["class"] == ("Ankle boot", "3", "1")
+    x, y = data.test
+    original = (np.round(x[:, 27, 27, 0] * 255) - 1) % 10
+    np.testing.assert_array_equal(original, np.array([9, 3, 1])[y[:, 0]])
+
+
+@pytest.mark.parametrize("digits", [(), (1, 1), (10,)])
+def test_unknown_classes_are_refused(idx_dir, digits):
+    with pytest.raises(ValueError, match=r"`digits` must hold some of 0, 1, .*twice"):
+        fmnist_mnist(digits=digits, data_dir=idx_dir)

@@ -1,0 +1,172 @@
+"""MovieLens gives watched and sampled pairs, and the ratings of the watched."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import movielens
+
+NUM_RATINGS = 300
+VERSIONS = pytest.mark.parametrize("version", ["100k", "latest-small", "1m"])
+FORMATS = {
+    "100k": ("", "\t"),
+    "latest-small": ("userId,movieId,rating,timestamp\r\n", ","),
+    "1m": ("", "::"),
+}
+
+
+def make_ratings():
+    """Users 10, 20, ..., 300; films 7, 14, ..., 280; a rating by both numbers."""
+    rng = np.random.default_rng(0)
+    pairs = rng.permutation(30 * 40)[:NUM_RATINGS]
+    users, movies = 10 * (1 + pairs // 40), 7 * (1 + pairs % 40)
+    return list(zip(users, movies, rate(users, movies), strict=True))
+
+
+def rate(user, movie):
+    return 1 + (user // 10 + movie // 7) % 5
+
+
+def table(version, ratings):
+    header, separator = FORMATS[version]
+    lines = (separator.join(map(str, (*row, 964982703))) for row in ratings)
+    return (header + "\n".join(lines) + "\n").encode()
+
+
+@pytest.fixture
+def make(tmp_path, official, module, monkeypatch):
+    """Write the archive of a version, and read it."""
+    versions = module("movielens").VERSIONS
+
+    def write(version, content=None):
+        expected = versions[version]
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr(expected.table, content or table(version, make_ratings()))
+        files = {}
+        official(files, "movielens", expected.archive, archive.getvalue())
+        changed = expected._replace(
+            file=files[expected.archive], num_ratings=NUM_RATINGS
+        )
+        monkeypatch.setitem(versions, version, changed)
+
+    def load(version="1m", content=None, **options):
+        write(version, content)
+        return movielens(version, data_dir=tmp_path, **options)
+
+    return load
+
+
+def pairs(data, split):
+    """User and film ids of a split."""
+    x = getattr(data, split).x
+    return data.info["user_ids"][x[:, 0]], data.info["movie_ids"][x[:, 1]]
+
+
+@VERSIONS
+def test_ratings_and_as_many_negatives(make, version):
+    data = make(version)
+    assert data.task_names == ("watched", "rating")
+    assert data.task_kinds == ("binary", "regression")
+    assert data.info["columns"] == ("user", "movie")
+    assert data.info["vocabulary_sizes"] == (30, 40)
+    rated, found, negatives = {row[:2] for row in make_ratings()}, set(), set()
+    for split, size in {"train": 480, "validation": 60, "test": 60}.items():
+        x, y = getattr(data, split)
+        assert x.shape == y.shape == (size, 2)
+        assert (x.dtype, y.dtype) == (np.int32, np.float32)
+        users, movies = pairs(data, split)
+        watched = y[:, 0] == 1
+        np.testing.assert_array_equal(y[watched, 1], rate(users, movies)[watched])
+        assert np.isnan(y[~watched, 1]).all()
+        ids = list(zip(users, movies, strict=True))
+        found |= {pair for pair, is_rated in zip(ids, watched, strict=True) if is_rated}
+        negatives |= {
+            pair for pair, is_rated in zip(ids, watched, strict=True) if not is_rated
+        }
+    assert found == rated
+    assert len(negatives) == NUM_RATINGS
+    assert not negatives & rated
+
+
+def test_half_stars_are_kept(make):
+    ratings = [(u, m, rating - 0.5) for u, m, rating in make_ratings()]
+    data = make("latest-small", table("latest-small", ratings))
+    assert set(data.train.y[data.train.y[:, 0] == 1, 1]) == {0.5, 1.5, 2.5, 3.5, 4.5}
+
+
+def test_no_pair_is_in_two_splits(make):
+    data = make()
+    rows = [
+        tuple(row)
+        for split in (data.train, data.validation, data.test)
+        for row in split.x.tolist()
+    ]
+    assert len(set(rows)) == len(rows) == 2 * NUM_RATINGS
+
+
+def test_the_seed_decides_negatives_and_splits(make):
+    first, again, other = (make(seed=seed).train for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.x, again.x)
+    np.testing.assert_array_equal(first.y, again.y)
+    assert not np.array_equal(first.x, other.x)
+
+
+def test_the_order_of_the_file_does_not_matter(make):
+    one, other = make(), make(content=table("1m", make_ratings()[::-1]))
+    np.testing.assert_array_equal(one.test.x, other.test.x)
+    np.testing.assert_array_equal(one.test.y, other.test.y)
+
+
+def test_sizes_can_be_asked_for(make):
+    data = make(num_train=100, num_test=7)
+    sizes = [split.num_samples for split in (data.train, data.validation, data.test)]
+    assert sizes == [100, 60, 7]
+
+
+@pytest.mark.parametrize("folder", ["", "movielens"])
+def test_what_the_archive_extracts_to_will_do(make, tmp_path, folder):
+    expected = make("latest-small").train
+    archive = tmp_path / "movielens" / "ml-latest-small.zip"
+    (tmp_path / folder).mkdir(exist_ok=True)
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(tmp_path / folder)
+    archive.unlink()
+    found = movielens("latest-small", data_dir=tmp_path).train
+    np.testing.assert_array_equal(found.x, expected.x)
+    path = tmp_path / folder / "ml-latest-small" / "ratings.csv"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(
+        ValueError, match=r"ratings.csv must be .*\(300 lines.*29. lines"
+    ):
+        movielens("latest-small", data_dir=tmp_path)
+
+
+def test_a_line_that_is_none_is_an_error(make):
+    content = table("1m", make_ratings()).replace(b"::5::", b"::five::")
+    with pytest.raises(ValueError, match=r"ml-1m.zip must be .*\(300 lines.*five"):
+        make(content=content)
+
+
+def test_more_ratings_than_other_pairs_leave_no_negatives(make):
+    everything = [(u, m, 3) for u in range(15) for m in range(20)]
+    with pytest.raises(
+        ValueError, match=r"0 pairs without a rating, fewer than the 300"
+    ):
+        make(content=table("1m", everything))
+
+
+def test_an_unknown_version_is_refused():
+    with pytest.raises(
+        ValueError, match=r"`version` must be one of '100k', 'latest-sma"
+    ):
+        movielens("25m")
+
+
+def test_a_missing_archive_is_an_error_that_says_where_to_get_it(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"ml-100k.zip \(4,924,029 bytes, SHA-256 50d2.*groupl"
+    ):
+        movielens("100k", data_dir=tmp_path)

@@ -1,0 +1,99 @@
+"""Multi-MNIST and Multi-Fashion overlay two images that differ."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras import datasets
+from dselectk_keras.datasets import _images
+
+SMALL = {
+    "num_train": 3_000,
+    "num_validation": 300,
+    "num_test": 300,
+    "num_held_out": 40,
+}
+NAMES = pytest.mark.parametrize("name", ["multi_mnist", "multi_fashion"])
+
+
+@pytest.fixture
+def load(idx_dir):
+    return lambda name, **options: datasets.load(
+        name, data_dir=idx_dir, **{**SMALL, **options}
+    )
+
+
+def numbers(split):
+    """Which images of the files are in the two corners."""
+    x = split.x[..., 0]
+    return np.round(np.stack([x[:, 27, 27], x[:, 35, 35]]) * 255).astype(int) - 1
+
+
+def test_overlay_shifts_to_opposite_corners_and_shows_the_brighter():
+    first = np.full((1, 28, 28), 3, "uint8")
+    second = np.full((1, 28, 28), 7, "uint8")
+    first[0, 10, 10] = 9
+    (image,) = _images.overlay(first, second)
+    assert image.shape == (36, 36)
+    assert (image[:8, :28] == 3).all()
+    assert (image[:28, :8] == 3).all()
+    assert (image[8:, 28:] == 7).all()
+    assert (image[:8, 28:] == 0).all()
+    assert image[10, 10] == 9
+    assert (np.delete(image[8:28, 8:28].ravel(), 2 * 20 + 2) == 7).all()
+
+
+@NAMES
+def test_shapes_types_and_labels(load, name):
+    data = load(name)
+    for split in ("train", "validation", "test"):
+        x, y = getattr(data, split)
+        assert x.shape == (SMALL[f"num_{split}"], 36, 36, 1)
+        assert (x.dtype, y.dtype) == (np.float32, np.int32)
+        np.testing.assert_array_equal(y.T, numbers(getattr(data, split)) % 10)
+        first = {"multi_mnist": 1, "multi_fashion": 2}[name]
+        np.testing.assert_allclose(x[:, 0, 0, 0] * 255, first, rtol=1e-6)
+        np.testing.assert_allclose(x[:, 8, 8, 0] * 255, first, rtol=1e-6)
+    assert data.task_names == ("top_left", "bottom_right")
+    assert data.num_classes == (10, 10)
+
+
+@NAMES
+def test_no_image_is_overlaid_with_itself(load, name):
+    data = load(name)
+    for split in (data.train, data.validation, data.test):
+        first, second = numbers(split)
+        assert (first != second).all()
+
+
+def test_every_other_image_is_as_likely(load):
+    # Images drawn with the first would be missing, or twice as frequent.
+    first, second = numbers(load("multi_mnist", num_train=40_000).train)
+    assert len(set(zip(first, second, strict=True))) > 0.7 * 160 * 159
+    counts = np.bincount(second, minlength=200)
+    assert counts[counts > 0].min() > 180
+    assert counts.max() < 330
+
+
+def test_no_image_is_in_two_splits(load):
+    data = load("multi_mnist")
+    train, validation, test = (
+        set(numbers(split).ravel())
+        for split in (data.train, data.validation, data.test)
+    )
+    assert not train & validation
+    assert len(train) == 160
+    assert len(validation) == 40
+    assert max(train | validation) < 200 <= min(test)
+
+
+def test_the_seed_decides_everything(load):
+    first, again, other = (load("multi_mnist", seed=seed).train for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.x, again.x)
+    np.testing.assert_array_equal(first.y, again.y)
+    assert not np.array_equal(first.y, other.y)
+
+
+@pytest.mark.parametrize("name", ["num_train", "num_validation", "num_test"])
+def test_splits_hold_at_least_one_pair(load, name):
+    with pytest.raises(ValueError, match=rf"`{name}` must be an integer of at least 1"):
+        load("multi_mnist", **{name: 0})

@@ -1,0 +1,112 @@
+"""The simulated recommender has the rates it says, and a log without an end."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import RecommenderStream, recommender_sim
+from dselectk_keras.datasets._recommender import Recommender
+
+SMALL = {"num_train": 400, "num_validation": 30, "num_test": 20}
+
+
+@pytest.fixture(scope="module")
+def large():
+    return recommender_sim(num_train=100_000, num_validation=30, num_test=20)
+
+
+def test_shapes_types_and_names():
+    data = recommender_sim(**SMALL)
+    for name, size in {"train": 400, "validation": 30, "test": 20}.items():
+        x, y = getattr(data, name)
+        assert x.shape == (size, 20)
+        assert y.shape == (size, 8)
+        assert x.dtype == y.dtype == np.float32
+    assert data.task_kinds.count("binary") == 6
+    assert data.groups == (0,) * 5 + (1,) * 3
+
+
+def test_labels_are_positive_at_the_rates_of_the_docstring(large):
+    rates = {"click": 0.3, "save": 0.1, "share": 0.02, "comment": 0.005}
+    rates |= {"satisfied": 0.6, "like": 0.05}
+    assert large.info["rates"] == rates
+    for name, kind, labels in zip(
+        large.task_names, large.task_kinds, large.train.y.T, strict=True
+    ):
+        if kind == "binary":
+            assert set(np.unique(labels)) == {0.0, 1.0}
+            np.testing.assert_allclose(labels.mean(), rates.pop(name), rtol=0.12)
+        else:
+            np.testing.assert_allclose(labels.mean(), 0, atol=0.05)
+            np.testing.assert_allclose(labels.std(), 1, rtol=0.03)
+    assert not rates
+
+
+def test_regression_labels_are_what_can_be_predicted_and_noise(large):
+    predictable = Recommender(seed=0).utilities(large.train.x)
+    for task in (4, 7):
+        found = np.corrcoef(predictable[:, task], large.train.y[:, task])[0, 1]
+        np.testing.assert_allclose(found, np.sqrt(4 / (4 + np.pi**2 / 3)), atol=0.01)
+
+
+def test_tasks_of_a_group_are_more_alike_than_others():
+    alike = np.zeros((8, 8))
+    for seed in range(5):
+        recommender = Recommender(seed)
+        x = np.random.default_rng(seed).standard_normal((2_000, 20))
+        alike += np.corrcoef(recommender.utilities(x).T)
+    groups = np.repeat([0, 1], [5, 3])
+    same = groups[:, None] == groups
+    assert alike[same & ~np.eye(8, dtype=bool)].mean() > 1.5 * alike[~same].mean() > 0
+
+
+def test_the_seed_decides_everything():
+    first, again, other = (recommender_sim(seed=seed, **SMALL) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.train.y, again.train.y)
+    assert not np.array_equal(first.train.x, other.train.x)
+
+
+def test_the_training_split_is_the_beginning_of_shard_0():
+    data = recommender_sim(**SMALL)
+    batches = itertools.islice(RecommenderStream(batch_size=100), 4)
+    x, y = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    np.testing.assert_array_equal(x, data.train.x)
+    np.testing.assert_array_equal(y, data.train.y)
+
+
+def test_splits_and_shards_share_no_example():
+    data = recommender_sim(**SMALL)
+    shards = [next(iter(RecommenderStream(400, shard))) for shard in (0, 1, 2)]
+    rows = [
+        tuple(row)
+        for part in (*shards, data.validation, data.test)
+        for row in part.x.tolist()
+    ]
+    assert len(set(rows)) == len(rows)
+
+
+def test_a_shard_begins_anew_and_goes_on():
+    stream = RecommenderStream(batch_size=16, shard=2, seed=5)
+    first = list(itertools.islice(stream, 3))
+    for ours, theirs in zip(first, stream, strict=False):
+        np.testing.assert_array_equal(ours.x, theirs.x)
+        np.testing.assert_array_equal(ours.y, theirs.y)
+    assert not np.array_equal(first[0].x, first[1].x)
+
+
+def test_tf_data_of_a_stream():
+    pytest.importorskip("tensorflow")
+    stream = RecommenderStream(batch_size=16, shard=1)
+    data = stream.as_tf_data()
+    assert [tuple(spec.shape) for spec in data.element_spec] == [(16, 20), (16, 8)]
+    for (x, y), ours in zip(data.take(3), stream, strict=False):
+        np.testing.assert_array_equal(x, ours.x)
+        np.testing.assert_array_equal(y, ours.y)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"shard": -1}, {"seed": 0.5}])
+def test_a_stream_has_a_batch_size_a_shard_and_a_seed(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=rf"`{name}` must be an integer of at least"):
+        RecommenderStream(**options)

@@ -1,0 +1,35 @@
+"""Splits are disjoint, and take what is asked for."""
+
+import numpy as np
+import pytest
+
+from dselectk_keras.datasets import _sampling
+
+
+def partition(num_samples=10, seed=0, **sizes):
+    return _sampling.partition(np.random.default_rng(seed), num_samples, **sizes)
+
+
+def test_parts_are_disjoint_and_none_takes_the_rest():
+    first, rest, last = partition(a=2, b=None, c=3)
+    assert (len(first), len(rest), len(last)) == (2, 5, 3)
+    assert sorted([*first, *rest, *last]) == list(range(10))
+
+
+def test_what_nobody_asks_for_is_left_out():
+    (only,) = partition(a=4)
+    assert len(set(only)) == 4
+
+
+@pytest.mark.parametrize("sizes", [{"a": 11}, {"a": 5, "b": 6}, {"a": 10, "b": None}])
+def test_more_than_there_is_cannot_be_had(sizes):
+    with pytest.raises(
+        ValueError, match=r"There are 10 examples to split. .*a=.*fewer"
+    ):
+        partition(**sizes)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True])
+def test_sizes_are_positive_integers(size):
+    with pytest.raises(ValueError, match=r"`a` must be an integer of at least 1"):
+        partition(a=size)
