@@ -52,6 +52,7 @@ from dselectk_keras.regularizers import (
     SparsityRegularizer,
 )
 from dselectk_keras.schedules import Ramp
+from dselectk_keras.training import Replicas, replicate
 
 __version__ = "0.1.0"
 
@@ -81,6 +82,7 @@ __all__ = [
     "RandomGate",
     "ReachabilityRegularizer",
     "ReinforceGate",
+    "Replicas",
     "RoutedModel",
     "STGumbelGate",
     "SampleSimilarityRegularizer",
@@ -104,5 +106,6 @@ __all__ = [
     "per_task",
     "plots",
     "regularizers",
+    "replicate",
     "single_expert",
 ]

@@ -25,6 +25,7 @@ FLOORS = (
     "ops",
     "plots",
     "regularizers",
+    "training",
 )
 # Shapes print differently on each backend, and as tuples in the docstrings.
 SHAPE = re.compile(r"(?:TensorShape|torch\.Size)\(\[([^\]]*)\]\)")

@@ -13,7 +13,6 @@ import numpy as np
 import dselectk_keras
 from dselectk_keras import datasets, gates
 from dselectk_keras.callbacks import GateRecorder
-from dselectk_keras.experiments.batches import Batches
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.layers import CGC
 from dselectk_keras.metrics import active_experts, jaccard_index
@@ -21,6 +20,7 @@ from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
 from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
 from dselectk_keras.schedules import Ramp
+from dselectk_keras.training import Batches
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
 
@@ -119,6 +119,7 @@ class TrainingRun:
             Batches(data.train, self.batch_size, self.seed),
             validation_data=tuple(data.validation),
             epochs=self.epochs,
+            shuffle=False,
             callbacks=[
                 *([recorder] if self.has_gate else []),
                 *([_EpochProgress(self.epochs)] if progress else []),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras.datasets import Split
-from dselectk_keras.experiments.batches import Batches
+from dselectk_keras.training.batches import Batches
 
 SPLIT = Split(np.arange(10.0)[:, None], np.arange(10.0)[:, None] * 2)
 

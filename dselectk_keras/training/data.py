@@ -1,0 +1,63 @@
+"""What all copies train on."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from dselectk_keras.utils import check_count
+
+PROBE = 512  # Examples on which to look at per-example gates.
+
+
+class Data:
+    """Training and validation data, as tuples of NumPy arrays.
+
+    Args:
+        train: Inputs, labels and, if there are any, sample weights.
+        validation: The same, or `None`.
+        batch_size: Examples in a batch.
+    """
+
+    def __init__(self, train, validation, batch_size):
+        check_count("batch_size", batch_size)
+        self.train: Any = _as_arrays("data", train)
+        self.validation: Any = None
+        if validation is not None:
+            self.validation = _as_arrays("validation_data", validation)
+        self.batch_size = batch_size
+
+    @property
+    def probe(self):
+        """Some inputs on which to look at gates."""
+        inputs, *_ = self.train if self.validation is None else self.validation
+        return keras.tree.map_structure(lambda array: array[:PROBE], inputs)
+
+    @property
+    def first_batch(self):
+        """A batch, for its shapes."""
+        return keras.tree.map_structure(
+            lambda array: array[: self.batch_size], self.train
+        )
+
+    @property
+    def num_bytes(self):
+        """The size of all arrays."""
+        arrays = keras.tree.flatten((self.train, self.validation))
+        return sum(array.nbytes for array in arrays if array is not None)
+
+
+def _as_arrays(name, values):
+    if not isinstance(values, (tuple, list)) or not 2 <= len(values) <= 3:
+        raise ValueError(
+            f"`{name}` must be a tuple of inputs and labels, with or without sample "
+            f"weights, such as `dataset.train`. Received: {type(values).__name__}."
+        )
+    arrays = keras.tree.map_structure(np.asarray, tuple(values))
+    lengths = {len(array) if array.ndim else 0 for array in keras.tree.flatten(arrays)}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            f"The arrays of `{name}` must have the same number of examples, one or "
+            f"more. Received lengths: {sorted(lengths)}."
+        )
+    return arrays

@@ -1,0 +1,72 @@
+"""`fit` itself: several steps a call, and nothing that waits for the host in a step."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers
+
+from dselectk_keras import (
+    CondenseWhenBinary,
+    DenseExperts,
+    DSelectKGate,
+    GateRecorder,
+    Ramp,
+    TopKGate,
+    build_multitask_model,
+)
+
+BACKEND = keras.backend.backend()
+# Nine steps of four examples.
+X, Y = numbers((36, 3)), numbers((36, 2), seed=1)
+
+
+def fit(gate, callbacks, steps_per_execution=1, epochs=2):
+    keras.utils.set_random_seed(0)
+    experts = DenseExperts(4, [2])
+    model = build_multitask_model(3, ["a", "b"], experts=experts, gate=gate)
+    model.compile(keras.optimizers.SGD(0.1), steps_per_execution=steps_per_execution)
+    settings = {"batch_size": 4, "shuffle": False, "verbose": 0}
+    log = model.fit(X, Y, epochs=epochs, callbacks=callbacks, **settings)
+    return log.history
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras runs torch step by step.")
+def test_several_steps_a_call_work_with_every_callback():
+    seen = []
+    for steps in (1, 4):
+        recorder = GateRecorder(every=3)
+        gate = DSelectKGate(2, entropy_reg=Ramp(1e-3, 1.0, end=18))
+        history = fit(gate, [recorder], steps)
+        condense = CondenseWhenBinary(verbose=0)
+        condensed = fit(TopKGate(2), [GateRecorder(every=3), condense], steps)
+        weights = recorder.history["mmoe"]["weights"]
+        kept = [report.kept for report in condense.reports]
+        seen.append((history["loss"], weights[-1], condensed["loss"], condense.epoch))
+        assert len(kept) == 1
+        # Records fall on the first call that is due, by the steps that were made.
+        expected = range(0, 19, 3) if steps == 1 else [0, 4, 8, 13, 17, 18]
+        assert recorder.history.steps.tolist() == list(expected)
+    for one, several in zip(*seen, strict=True):
+        np.testing.assert_allclose(one, several, rtol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX lets its reads be counted.")
+def test_the_number_of_steps_does_not_change_how_often_the_host_reads(monkeypatch):
+    array = type(keras.ops.ones(1))
+    read = array._value
+    reads = []
+
+    def counted(self):
+        reads.append(self)
+        return read.fget(self)
+
+    monkeypatch.setattr(array, "_value", property(counted))
+    counts = []
+    for size in (36, 8):
+        monkeypatch.setitem(globals(), "X", X[:size])
+        monkeypatch.setitem(globals(), "Y", Y[:size])
+        reads.clear()
+        gate = DSelectKGate(2, entropy_reg=Ramp(1e-3, 1.0, end=18), expert_dropout=0.1)
+        fit(gate, [GateRecorder(every=1, unit="epochs")])
+        counts.append(len(reads))
+    assert counts[0] == counts[1] > 0
