@@ -19,17 +19,19 @@ class ExpertBank(keras.Layer, abc.ABC):
         select: Numbers of the experts to evaluate, in the order wanted; `None` is
             all of them. What is left out costs nothing.
         return_hidden: Whether to give the hidden outputs as well.
+        apart: Whether a list of n tensors `(batch, ...)` will do, where the experts
+            are computed one by one.
 
     Returns:
-        A tensor `(batch, n, ...)`; or two, the second with the hidden outputs,
-        which attentive gates look at.
+        A tensor `(batch, n, ...)`, or such a list; or two tensors, the second with
+        the hidden outputs, which attentive gates look at.
     """
 
     num_experts: int
     shared_input: bool
 
     @abc.abstractmethod
-    def call(self, inputs, select=None, return_hidden=False) -> Any:
+    def call(self, inputs, select=None, return_hidden=False, apart=False) -> Any:
         """Evaluate the experts."""
 
     @property

@@ -94,8 +94,8 @@ class Experts(ExpertBank):
         ]
         self.built = True
 
-    def call(self, inputs, select=None, return_hidden=False):
-        """Evaluate the experts one by one and stack what they give."""
+    def call(self, inputs, select=None, return_hidden=False, apart=False):
+        """Evaluate the experts one by one."""
         selected = check_selection(select, self.num_experts)
         each = [inputs] * len(selected)
         if not self.shared_input:
@@ -108,9 +108,8 @@ class Experts(ExpertBank):
             ]
             outputs, hidden = zip(*pairs, strict=True)
             return self._stack(outputs), self._stack(hidden)
-        return self._stack(
-            [self.experts[i](x) for i, x in zip(selected, each, strict=True)]
-        )
+        outputs = [self.experts[i](x) for i, x in zip(selected, each, strict=True)]
+        return outputs if apart else self._stack(outputs)
 
     def _stack(self, outputs):
         shapes = {tuple(output.shape) for output in outputs}

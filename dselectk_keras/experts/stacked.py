@@ -15,6 +15,10 @@ from dselectk_keras.experts.bank import (
 )
 from dselectk_keras.utils import check_count
 
+# From this width on a matrix product for each expert, stacked, is faster than one for
+# all (see `docs/performance.md` for the numbers).
+WIDE = 256
+
 
 class StackedExperts(ExpertBank):
     """Dense experts with a kernel `(n, fan_in, units)` for each layer.
@@ -106,15 +110,19 @@ class StackedExperts(ExpertBank):
             fan_in = units
         self.built = True
 
-    def call(self, inputs, select=None, return_hidden=False, training=None):
-        """Evaluate the experts, all in one product a layer."""
+    def call(
+        self, inputs, select=None, return_hidden=False, apart=False, training=None
+    ):
+        """Evaluate the experts, narrow ones in one product a layer."""
         selected = check_selection(select, self.num_experts)
         if return_hidden:
             check_hidden(self)
         if not self.shared_input:
             check_own_inputs(inputs, len(selected))
         x, hidden = self._evaluate(inputs, selected, self.shared_input, training)
-        return (x, hidden) if return_hidden else x
+        if return_hidden:
+            return _stacked(x), _stacked(hidden)
+        return x if apart else _stacked(x)
 
     @property
     def can_dispatch(self):
@@ -145,20 +153,47 @@ class StackedExperts(ExpertBank):
     def _evaluate(self, inputs, selected, shared_input, training):
         """The outputs of the experts, and of the layer before the last."""
         x = hidden = inputs
-        for layer, activation in enumerate(self.activation):
+        for layer, units in enumerate(self.units):
             hidden = x
-            # The caller's dtype policy may be another than that of the bank.
-            kernel = ops.cast(self.kernel(layer, selected), x.dtype)
             shared = layer == 0 and shared_input
-            x = _shared_product(x, kernel) if shared else _own_product(x, kernel)
+            # The caller's dtype policy may be another than that of the bank.
+            kernel = ops.cast(self.kernel(layer, selected), inputs.dtype)
+            bias = 0.0
             if self.use_bias:
-                bias = ops.cast(self.pick(self._biases[layer], selected), x.dtype)
-                middle = [1] * (len(x.shape) - 3)
-                x = x + ops.reshape(bias, (len(selected), *middle, -1))
-            x = activation(x)
-            if self._dropout is not None and layer < len(self.units) - 1:
-                x = self._dropout(x, training=training)
+                bias = self.pick(self._biases[layer], selected)
+                bias = ops.cast(bias, inputs.dtype)
+            if units >= WIDE or isinstance(x, list):
+                x = self._one_by_one(layer, x, kernel, bias, shared, training)
+            else:
+                x = self._at_once(layer, x, kernel, bias, shared, training)
         return x, hidden
+
+    def _one_by_one(self, layer, x, kernel, bias, shared, training):
+        """A layer as a product for each expert; gives a list of tensors."""
+        n = kernel.shape[0]
+        if not isinstance(x, list):
+            x = n * [x] if shared else _unstacked(x, 1)
+        biases = _unstacked(bias, 0) if self.use_bias else n * [bias]
+        return [
+            self._finish(layer, ops.matmul(one, matrix) + offset, training)
+            for one, matrix, offset in zip(
+                x, _unstacked(kernel, 0), biases, strict=True
+            )
+        ]
+
+    def _at_once(self, layer, x, kernel, bias, shared, training):
+        """A layer as one product for all experts; gives a tensor."""
+        x = _shared_product(x, kernel) if shared else _own_product(x, kernel)
+        if self.use_bias:
+            middle = [1] * (len(x.shape) - 3)
+            bias = ops.reshape(bias, (kernel.shape[0], *middle, -1))
+        return self._finish(layer, x + bias, training)
+
+    def _finish(self, layer, x, training):
+        x = self.activation[layer](x)
+        if self._dropout is not None and layer < len(self.units) - 1:
+            x = self._dropout(x, training=training)
+        return x
 
     @property
     def has_hidden(self):
@@ -252,5 +287,18 @@ def _shared_product(x, kernel):
 
 def _own_product(x, kernel):
     """`(b, n, ..., d)` by `(n, d, h)` to `(b, n, ..., h)`."""
-    middle = "xyzuvw"[: len(x.shape) - 3]
-    return ops.einsum(f"bn{middle}d,ndh->bn{middle}h", x, kernel)
+    n, d, h = kernel.shape
+    # Not einsum, which takes up to 1.7 times as long.
+    x = ops.moveaxis(x, 1, 0)
+    product = ops.matmul(ops.reshape(x, (n, -1, d)), kernel)
+    product = ops.reshape(product, (n, -1, *list(ops.shape(x)[2:-1]), h))
+    return ops.moveaxis(product, 0, 1)
+
+
+def _stacked(x):
+    return ops.stack(x, axis=1) if isinstance(x, list) else x
+
+
+def _unstacked(x, axis):
+    # Not `unstack`, which on JAX has a gradient that adds up n whole tensors.
+    return [ops.squeeze(each, axis) for each in ops.split(x, x.shape[axis], axis)]

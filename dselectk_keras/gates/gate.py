@@ -239,11 +239,11 @@ class Gate(keras.Layer, abc.ABC):
         experts, routing_inputs = split_pair(inputs)
         if isinstance(experts, list):
             _check_same_shape([expert.shape for expert in experts])
-            experts = ops.stack(experts, axis=1)
-        if experts.shape[1] != self.num_experts:
+        count = len(experts) if isinstance(experts, list) else experts.shape[1]
+        if count != self.num_experts:
             raise ValueError(
                 f"This gate was built for {self.num_experts} experts. Received: "
-                f"{experts.shape[1]}. Make a new gate for another number of experts."
+                f"{count}. Make a new gate for another number of experts."
             )
         return mix(experts, self.route(routing_inputs, training), self.per_example)
 

@@ -108,7 +108,8 @@ class MoE(RoutedExperts):
         """Evaluate the experts and mix them."""
         inputs, routing = self._split(inputs)
         if not self.per_example:
-            return self.gate(self.experts(inputs, training=training), training=training)
+            experts = self.experts(inputs, apart=True, training=training)
+            return self.gate(experts, training=training)
         routing = self.routed(routing)
         if self._dispatches and not is_symbolic(inputs):
             weights = self.gate.route(routing, training)
@@ -128,7 +129,7 @@ class MoE(RoutedExperts):
             )
             routing = (routing, hidden)
         else:
-            experts = self.experts(inputs, training=training)
+            experts = self.experts(inputs, apart=True, training=training)
         return self.gate((experts, routing), training=training)
 
     @property

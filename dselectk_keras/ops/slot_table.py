@@ -39,8 +39,8 @@ def slot_table(used, num_chosen, num_slots):
     Example:
         >>> used = np.array([[True, False], [True, True], [False, True]])
         >>> table = slot_table(used, num_chosen=2, num_slots=2)
-        >>> np.asarray(table.examples).tolist(), bool(np.all(table.filled == used))
-        ([0, 1, 1, 2], True)
+        >>> np.asarray(table.examples).tolist()
+        [0, 1, 1, 2]
     """
     used = ops.convert_to_tensor(used)
     batch, n = ops.shape(used)[0], used.shape[1]
