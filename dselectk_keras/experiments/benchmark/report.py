@@ -1,0 +1,98 @@
+"""The benchmark's results as a page."""
+
+import json
+import pathlib
+
+FORM_COLUMNS = (
+    ("predict, ms", "predict_ms", "{:.3g}"),
+    ("times list", "predict_times_list", "{:.2f}"),
+    ("times bank", "predict_times_bank", "{:.2f}"),
+    ("of floor", "predict_over_floor", "{:.1f}"),
+    ("fit, ms", "fit_ms", "{:.3g}"),
+    ("times list", "fit_times_list", "{:.2f}"),
+    ("times bank", "fit_times_bank", "{:.2f}"),
+    ("of floor", "fit_over_floor", "{:.1f}"),
+    ("first calls, s", "first_seconds", "{:.1f}"),
+    ("peak, MB", "peak_mb", "{:.0f}"),
+)
+REPLICATE_COLUMNS = (
+    ("plain run, s", "plain_seconds", "{:.2f}"),
+    ("fitted again, s", "again_seconds", "{:.2f}"),
+    ("a copy, s", "copy_seconds", "{:.3f}"),
+    ("copy / plain", "copy_of_plain", "{:.3f}"),
+    ("copy / again", "copy_of_again", "{:.3f}"),
+)
+HEAD = """<!-- Written by scripts/benchmark.py from the JSON files beside it. -->
+
+*list*: a plain list of Keras layers with a gate layer for each task, summed one by
+one. *bank*: `build_multitask_model`, every expert evaluated. *condensed*: static gates
+have decided, and what no task uses is gone. *one task*: `per_task`. *dispatched*: each
+example sees only the experts that it chose. *Times* tells how many times as fast a form
+is as the other: the median of ratios of turns that followed one another. *Of floor* is
+the time as a multiple of what the counted products would take at the speed of one large
+matrix product in the same run. First calls are building, the first batch predicted and
+the first step fitted. Peak is by how much a fresh process grew at its highest in its
+first steps, compilation included.
+"""
+
+
+def write_page(folder):
+    """Write `benchmark.md` from the results in a folder.
+
+    Args:
+        folder: A path with `benchmark_*.json`.
+
+    Returns:
+        The path of the page.
+    """
+    folder = pathlib.Path(folder)
+    parts = [HEAD]
+    for path in sorted(folder.glob("benchmark_*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        parts.append(_section(result))
+    page = folder / "benchmark.md"
+    page.write_text("\n".join(parts), encoding="utf-8")
+    return page
+
+
+def _section(result):
+    about = result["about"]
+    lines = [
+        f"## {about['backend']} {about['backend_version']} on {about['device']}",
+        "",
+        f"Keras {about['keras']}, {about['date']}; `{about['command']}`.",
+    ]
+    for name, workload in result["workloads"].items():
+        lines += [
+            "",
+            f"### {name} ({about['backend']}): {workload['title']}",
+            "",
+            f"A large matrix product runs at {workload['matrix_gflops']:.0f} GFLOP/s.",
+            "",
+            *_table("form", FORM_COLUMNS, workload["forms"]),
+        ]
+    if result["replicate"]:
+        lines += [
+            "",
+            f"### Many runs in one program ({about['backend']})",
+            "",
+            *_table("shape", REPLICATE_COLUMNS, result["replicate"]),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(corner, columns, rows):
+    """A table with a row for each item of a dict of dicts."""
+    heads = [corner, *(head for head, _, _ in columns)]
+    lines = [_row(heads), _row(["---"] + ["---:"] * len(columns))]
+    for name, values in rows.items():
+        cells = (
+            layout.format(values[key]) if values.get(key) is not None else "-"
+            for _, key, layout in columns
+        )
+        lines.append(_row([name, *cells]))
+    return lines
+
+
+def _row(cells):
+    return f"| {' | '.join(cells)} |"

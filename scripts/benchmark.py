@@ -1,0 +1,122 @@
+"""Time the same work in all forms, on every backend that is installed.
+
+    python scripts/benchmark.py
+
+takes about half an hour on two cores and writes into docs/results. With --quick it only
+sees that all forms compute the same.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def main(arguments=None):
+    """Run each part in a process of its own; write what came out."""
+    options = parse(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if options.part:
+        return run_here(options)
+    os.environ["KERAS_BACKEND"] = options.backends[0]
+    from dselectk_keras.experiments.benchmark import WORKLOADS, parts, write_page
+
+    workloads = options.workloads or list(WORKLOADS)
+    unknown = set(workloads) - set(WORKLOADS)
+    if unknown:
+        sys.exit(f"There is no workload {unknown}. Known: {', '.join(WORKLOADS)}.")
+    out = pathlib.Path(options.out)
+    for backend in options.backends:
+        todo = parts(backend, workloads, options.quick)
+        found = []
+        for number, part in enumerate(todo, start=1):
+            print(f"{backend}, {number} of {len(todo)}: {' '.join(part)}", flush=True)
+            found.append((part, run_apart(backend, part)))
+        if not options.quick:
+            path = write(out, backend, found)
+            print(f"Written to {path}.")
+    if not options.quick:
+        print(f"Written to {write_page(out)}.")
+    return 0
+
+
+def run_apart(backend, part):
+    """What a part gives, run by another process with the backend."""
+    command = [sys.executable, __file__, "--part", *part]
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(part)} failed on {backend}.")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_here(options):
+    """Run a part in this process; its result is the last line of the output."""
+    from dselectk_keras.experiments.benchmark import gather, run_part
+
+    if options.part == ["gather"]:
+        found = {tuple(part): result for part, result in json.load(sys.stdin)}
+        print(json.dumps(gather(found, "python scripts/benchmark.py")))
+        return 0
+
+    def progress(text):
+        if sys.stderr.isatty():
+            print(f"\r  {text:60s}", end="", file=sys.stderr, flush=True)
+
+    result = run_part(*options.part, progress=progress)
+    progress("")
+    print(json.dumps(result))
+    return 0
+
+
+def write(out, backend, found):
+    """Keep the results of a backend in a file that names its device."""
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(
+        [sys.executable, __file__, "--part", "gather"],
+        env=environment,
+        input=json.dumps(found),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    result = json.loads(done.stdout.splitlines()[-1])
+    device = "cpu" if "CPU" in result["about"]["device"] else result["about"]["device"]
+    device = re.sub(r"\W+", "-", device.lower())
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"benchmark_{device}_{backend}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def parse(arguments):
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n", maxsplit=1)[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "--backends",
+        nargs="+",
+        choices=BACKENDS,
+        default=[name for name in BACKENDS if importlib.util.find_spec(name)],
+        help="backends to measure",
+    )
+    add("--workloads", nargs="+", metavar="NAME", help="such as W4; all if left out")
+    add("--quick", action="store_true", help="only see that all forms agree")
+    add("--out", default="docs/results", help="folder to write into")
+    add("--part", nargs="+", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
