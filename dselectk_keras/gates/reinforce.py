@@ -5,14 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.ops import gumbel_noise, softmax
 from dselectk_keras.utils import check_count
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class ReinforceGate(Gate):
+class ReinforceGate(LogitGate):
     r"""One expert, drawn from the gate's distribution and learned by its reward.
 
     $$
@@ -73,16 +72,13 @@ class ReinforceGate(Gate):
         normalize=False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         if baseline_units is not None:
             check_count("baseline_units", baseline_units)
         self.policy_weight = policy_weight
         self.entropy_weight = entropy_weight
         self.baseline_weight = baseline_weight
         self.baseline_units = baseline_units
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.use_bias = use_bias
-        self.normalize = normalize
         self._memory = _Memory()
 
     @property
@@ -92,14 +88,7 @@ class ReinforceGate(Gate):
 
     def build_logits(self):
         """Create the logits and the baseline."""
-        self._logits = Logits(
-            self,
-            "gate",
-            (*self.gate_shape, self.num_experts),
-            self.kernel_initializer or "random_uniform",
-            self.use_bias,
-            self.normalize,
-        )
+        super().build_logits()
 
         def variable(name, shape, initializer="zeros"):
             return self.add_weight(
@@ -188,9 +177,6 @@ class ReinforceGate(Gate):
             "entropy_weight": self.entropy_weight,
             "baseline_weight": self.baseline_weight,
             "baseline_units": self.baseline_units,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "use_bias": self.use_bias,
-            "normalize": self.normalize,
         }
 
     def _one_hot(self, logits):

@@ -4,13 +4,12 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.ops import softmax
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class SoftmaxGate(Gate):
+class SoftmaxGate(LogitGate):
     r"""Dense weights: a softmax over all experts.
 
     $$
@@ -51,32 +50,9 @@ class SoftmaxGate(Gate):
     def __init__(
         self, kernel_initializer=None, use_bias=False, normalize=False, **kwargs
     ):
-        super().__init__(**kwargs)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.use_bias = use_bias
-        self.normalize = normalize
-
-    def build_logits(self):
-        """Create the logits."""
-        self._logits = Logits(
-            self,
-            "gate",
-            (*self.gate_shape, self.num_experts),
-            self.kernel_initializer or "random_uniform",
-            self.use_bias,
-            self.normalize,
-        )
+        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
 
     def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
         """The softmax of the logits."""
         logits = self._logits(routing_inputs)
         return softmax(self.drop_experts(logits, training)), {}
-
-    def get_config(self):
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "use_bias": self.use_bias,
-            "normalize": self.normalize,
-        }

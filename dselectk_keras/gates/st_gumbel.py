@@ -6,13 +6,12 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates._temperature import track_temperature
-from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.ops import gumbel_noise, tempered_softmax
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class STGumbelGate(Gate):
+class STGumbelGate(LogitGate):
     r"""One expert, drawn by Gumbel noise, with the gradient of its relaxation.
 
     $$
@@ -69,11 +68,8 @@ class STGumbelGate(Gate):
         normalize=False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         self._temperature = track_temperature(self, temperature)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.use_bias = use_bias
-        self.normalize = normalize
 
     @property
     def temperature(self):
@@ -84,17 +80,6 @@ class STGumbelGate(Gate):
     def max_experts(self):
         """The number of experts that have a weight."""
         return 1
-
-    def build_logits(self):
-        """Create the logits."""
-        self._logits = Logits(
-            self,
-            "gate",
-            (*self.gate_shape, self.num_experts),
-            self.kernel_initializer or "random_uniform",
-            self.use_bias,
-            self.normalize,
-        )
 
     def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
         """A one for the chosen expert, in training with a gradient."""
@@ -114,7 +99,4 @@ class STGumbelGate(Gate):
         return {
             **super().get_config(),
             "temperature": self._temperature.serialize(),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "use_bias": self.use_bias,
-            "normalize": self.normalize,
         }

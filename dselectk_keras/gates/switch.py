@@ -5,13 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.ops import softmax
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class SwitchGate(Gate):
+class SwitchGate(LogitGate):
     r"""One expert, scaled by the probability that the gate gives it.
 
     $$
@@ -56,38 +55,15 @@ class SwitchGate(Gate):
     def __init__(
         self, kernel_initializer=None, use_bias=False, normalize=False, **kwargs
     ):
-        super().__init__(**kwargs)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.use_bias = use_bias
-        self.normalize = normalize
+        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
 
     @property
     def max_experts(self):
         """The number of experts that have a weight."""
         return 1
 
-    def build_logits(self):
-        """Create the logits."""
-        self._logits = Logits(
-            self,
-            "gate",
-            (*self.gate_shape, self.num_experts),
-            self.kernel_initializer or "random_uniform",
-            self.use_bias,
-            self.normalize,
-        )
-
     def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
         """The largest probability, and zeros."""
         logits = self.drop_experts(self._logits(routing_inputs), training)
         chosen = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
         return ops.cast(chosen, "float32") * softmax(logits), {}
-
-    def get_config(self):
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "use_bias": self.use_bias,
-            "normalize": self.normalize,
-        }

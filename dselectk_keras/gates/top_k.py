@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
@@ -15,7 +15,7 @@ from dselectk_keras.utils import check_count
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class TopKGate(Gate):
+class TopKGate(LogitGate):
     r"""Sparse weights: a softmax over the k largest logits.
 
     $$
@@ -71,7 +71,7 @@ class TopKGate(Gate):
         normalize=False,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         check_count("num_nonzeros", num_nonzeros)
         if load_reg is not None and not noise:
             raise ValueError(
@@ -82,9 +82,6 @@ class TopKGate(Gate):
         self.num_nonzeros = num_nonzeros
         self.noise = noise
         self.load_reg = LoadRegularizer.get(load_reg)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.use_bias = use_bias
-        self.normalize = normalize
         if noise and self.generator is None:
             self.generator = keras.random.SeedGenerator(self.seed)
         self.track_schedule(self.load_reg)
@@ -101,12 +98,9 @@ class TopKGate(Gate):
                 f"`num_nonzeros` must not exceed the {self.num_experts} experts. "
                 f"Received: num_nonzeros={self.num_nonzeros}."
             )
-        shape = (*self.gate_shape, self.num_experts)
-        initializer = self.kernel_initializer or "random_uniform"
-        self._logits = Logits(
-            self, "gate", shape, initializer, self.use_bias, self.normalize
-        )
+        super().build_logits()
         if self.noise:
+            shape = (*self.gate_shape, self.num_experts)
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
 
     def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
@@ -153,7 +147,4 @@ class TopKGate(Gate):
             "num_nonzeros": self.num_nonzeros,
             "noise": self.noise,
             "load_reg": keras.regularizers.serialize(self.load_reg),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "use_bias": self.use_bias,
-            "normalize": self.normalize,
         }
