@@ -23,6 +23,13 @@ def main(arguments=None):
     parser = make_parser(__doc__)
     add = parser.add_argument
     add("--data", choices=datasets.NAMES, default="synthetic_moe", help="data set")
+    add(
+        "--data-options",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help='its arguments, such as \'{"data_dir": "data"}\'',
+    )
     add("--num-tasks", type=int, help="tasks of synthetic_moe: 16, 32, 64 or 128")
     add("--num-train", type=int, help="training examples to generate")
     add("--architecture", choices=ARCHITECTURES, default="mmoe", help="architecture")
@@ -67,7 +74,7 @@ def main(arguments=None):
     options["entropy"] = tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress = not options.pop("quiet")
-    data_options = {
+    data_options = options.pop("data_options") | {
         name: value
         for name in ("num_tasks", "num_train")
         if (value := options.pop(name)) is not None

@@ -23,6 +23,7 @@ from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
+EMBEDDING = 16  # The width of an id's embedding.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,14 +176,13 @@ class TrainingRun:
         if self.has_gate and gates.GATES[self.gate].sees_hidden and len(units) == 1:
             units = (2 * units[0], *units)
         tasks = [
-            Task(name, kind, tower="sum" if synthetic and self.has_gate else ())
-            for name, kind in zip(data.task_names, data.task_kinds, strict=True)
+            Task(name, kind, count, "sum" if synthetic and self.has_gate else ())
+            for name, kind, count in zip(
+                data.task_names, data.task_kinds, data.num_classes, strict=True
+            )
         ]
-        num_features = int(data.train.x.shape[1])
         return build_multitask_model(
-            _with_tags(num_features, num_experts)
-            if self.gate == "tag"
-            else num_features,
+            _encoder(data, num_experts if self.gate == "tag" else None),
             tasks,
             self.architecture,
             experts=DenseExperts(num_experts, units),
@@ -319,11 +319,34 @@ def check_name(what, name, known):
         )
 
 
-def _with_tags(num_features, num_experts):
-    """Inputs with a tag for each example: the signs of the first features."""
-    features = keras.Input((num_features,), name="features")
-    num_bits = min(num_features, (num_experts - 1).bit_length())
+def _encoder(data, num_tags=None):
+    """A model from the data's inputs to features: embeddings of ids, flat images."""
+    x = data.train.x
+    if not isinstance(x, np.ndarray):
+        raise ValueError(
+            "A training run takes inputs in one array. Received: "
+            f"{', '.join(x)}. Build a model with an encoder of your own: see "
+            "`build_multitask_model`."
+        )
+    inputs = keras.Input(x.shape[1:], dtype=str(x.dtype), name="features")
+    features = inputs
+    sizes = data.info.get("vocabulary_sizes")
+    if sizes is not None:
+        embedded = [
+            keras.layers.Embedding(size, EMBEDDING)(inputs[:, column])
+            for column, size in enumerate(sizes)
+        ]
+        features = keras.layers.Concatenate()(embedded)
+    elif x.ndim > 2:
+        features = keras.layers.Flatten()(inputs)
+    if num_tags is None:
+        return inputs if features is inputs else keras.Model(inputs, features)
+    return keras.Model(inputs, [features, _tags(features, num_tags)], name="tagged")
+
+
+def _tags(features, num_experts):
+    """A tag for each example: the signs of the first features."""
+    num_bits = min(features.shape[-1], (num_experts - 1).bit_length())
     bits = keras.ops.cast(features[:, :num_bits] > 0, "int32")
     code = keras.ops.sum(bits * 2 ** np.arange(num_bits), axis=1, keepdims=True)
-    tags = keras.ops.mod(code, num_experts)
-    return keras.Model(features, [features, tags], name="tagged")
+    return keras.ops.mod(code, num_experts)

@@ -6,8 +6,10 @@ import json
 import keras
 import numpy as np
 import pytest
+from helpers import numpy
 
 from dselectk_keras import GateHistory, datasets
+from dselectk_keras.datasets import Dataset, Split
 from dselectk_keras.experiments import TrainingRun
 
 SIZES = {"num_train": 64, "num_validation": 16, "num_test": 16}
@@ -127,3 +129,41 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
 def test_unknown_names_are_refused_before_any_work(setting, text):
     with pytest.raises(ValueError, match=text):
         TrainingRun(**setting)
+
+
+def data_of(x, info=None, num_classes=None):
+    """A data set of two tasks on these inputs."""
+    kinds = ("multiclass",) * 2 if num_classes else ("binary",) * 2
+    part = Split(x, np.zeros((len(x), 2), "int32"))
+    return Dataset(
+        *(part, part, part),
+        task_names=("a", "b"),
+        task_kinds=kinds,
+        num_classes=(num_classes,) * 2 if num_classes else None,
+        info=info or {},
+    )
+
+
+def test_images_are_flattened_and_classes_told_apart():
+    data = data_of(np.zeros((4, 5, 6), "float32"), num_classes=3)
+    model = TrainingRun(data="mnist").build(data)
+    assert model.get_layer("mmoe").experts.weights[0].shape[1] == 30
+    assert model(data.test.x)["b"].shape == (4, 3)
+
+
+def test_ids_are_embedded():
+    ids = np.array([[0, 6], [2, 1]], "int32")
+    model = TrainingRun(data="movielens").build(
+        data_of(ids, {"vocabulary_sizes": (3, 7)})
+    )
+    first, second = numpy(model(ids)["a"]), numpy(model(ids[::-1])["a"])
+    np.testing.assert_allclose(first, second[::-1], atol=1e-6)
+    assert not np.allclose(first[0], first[1])
+
+
+def test_inputs_by_name_need_a_model_of_ones_own():
+    data = data_of(np.zeros((4, 2), "float32"))
+    parts = [Split({"text": data.train.x}, data.train.y)] * 3
+    data = Dataset(*parts, task_names=("a", "b"), task_kinds=("binary",) * 2)
+    with pytest.raises(ValueError, match=r"inputs in one array. Received: text"):
+        TrainingRun().build(data)
