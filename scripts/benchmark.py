@@ -32,14 +32,16 @@ def main(arguments=None):
     if unknown:
         sys.exit(f"There is no workload {unknown}. Known: {', '.join(WORKLOADS)}.")
     out = pathlib.Path(options.out)
+    given = sys.argv[1:] if arguments is None else arguments
+    command = " ".join(["python scripts/benchmark.py", *given])
     for backend in options.backends:
-        todo = parts(backend, workloads, options.quick)
+        todo = parts(backend, workloads, options.quick, not options.no_memory)
         found = []
         for number, part in enumerate(todo, start=1):
             print(f"{backend}, {number} of {len(todo)}: {' '.join(part)}", flush=True)
             found.append((part, run_apart(backend, part)))
         if not options.quick:
-            path = write(out, backend, found)
+            path = write(out, backend, found, command)
             print(f"Written to {path}.")
     if not options.quick:
         print(f"Written to {write_page(out)}.")
@@ -63,8 +65,9 @@ def run_here(options):
     from dselectk_keras.experiments.benchmark import gather, run_part
 
     if options.part == ["gather"]:
-        found = {tuple(part): result for part, result in json.load(sys.stdin)}
-        print(json.dumps(gather(found, "python scripts/benchmark.py")))
+        kept = json.load(sys.stdin)
+        found = {tuple(part): result for part, result in kept["found"]}
+        print(json.dumps(gather(found, kept["command"])))
         return 0
 
     def progress(text):
@@ -77,13 +80,13 @@ def run_here(options):
     return 0
 
 
-def write(out, backend, found):
+def write(out, backend, found, command):
     """Keep the results of a backend in a file that names its device."""
     environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run(
         [sys.executable, __file__, "--part", "gather"],
         env=environment,
-        input=json.dumps(found),
+        input=json.dumps({"found": found, "command": command}),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -113,6 +116,7 @@ def parse(arguments):
     )
     add("--workloads", nargs="+", metavar="NAME", help="such as W4; all if left out")
     add("--quick", action="store_true", help="only see that all forms agree")
+    add("--no-memory", action="store_true", help="leave out the peaks of memory")
     add("--out", default="docs/results", help="folder to write into")
     add("--part", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

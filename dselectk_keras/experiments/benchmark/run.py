@@ -16,13 +16,14 @@ from dselectk_keras.experiments.benchmark.workload import WORKLOADS
 ROUNDS = 5
 
 
-def parts(backend, workloads, quick=False):
+def parts(backend, workloads, quick=False, memory=True):
     """What is run for a backend: one process each.
 
     Args:
         backend: Name of the backend.
         workloads: Names of workloads.
         quick: Whether only to see that all forms compute the same.
+        memory: Whether to measure the peaks of memory.
 
     Returns:
         A list of tuples of strings.
@@ -32,7 +33,8 @@ def parts(backend, workloads, quick=False):
     found = []
     for name in workloads:
         found.append(("workload", name))
-        found += [("memory", name, form) for form in forms_of(WORKLOADS[name])]
+        forms = forms_of(WORKLOADS[name]) if memory else []
+        found += [("memory", name, form) for form in forms]
     if backend == "jax" and set(workloads) == set(WORKLOADS):
         found += [("replicate", name) for name in SHAPES]
     return found
