@@ -43,7 +43,7 @@ def mix(experts, weights, per_example=False):
         weights = ops.expand_dims(weights, -2)
     num_gates, n = weights.shape[-2:]
     trailing = first.shape[1:]
-    if _sums_are_faster(trailing, num_gates, n, apart):
+    if _sums_are_faster(first, num_gates, n, apart):
         columns = experts if apart else _unstacked(experts, 1)
         ones = [1] * len(trailing)
         mixtures = []
@@ -61,11 +61,13 @@ def mix(experts, weights, per_example=False):
     return mixed[:, 0] if one_gate else mixed
 
 
-def _sums_are_faster(trailing, num_gates, n, apart):
-    backend = keras.backend.backend()
+def _sums_are_faster(first, num_gates, n, apart):
+    backend, trailing = keras.backend.backend(), first.shape[1:]
     return (
-        None not in trailing
+        _known(trailing)
         and math.prod(trailing) >= _WIDE
+        # In half precision a product adds up more exactly.
+        and keras.backend.standardize_dtype(first.dtype) in {"float32", "float64"}
         and num_gates <= _FEW_GATES
         and n <= _FEW_EXPERTS
         # JAX sees through a stack that is taken apart again.
@@ -76,7 +78,7 @@ def _sums_are_faster(trailing, num_gates, n, apart):
 def _product(experts, weights, per_example):
     """One product of `(b, n, ...)` and `([b,] g, n)` to `(b, g, ...)`."""
     n, *trailing = experts.shape[1:]
-    static = None not in trailing
+    static = _known(trailing)
     size = math.prod(trailing) if static else -1
     batch = -1 if static else ops.shape(experts)[0]
     flat = ops.reshape(experts, (batch, n, size))
@@ -90,6 +92,11 @@ def _product(experts, weights, per_example):
         mixed = ops.matmul(weights, flat)
     tail = trailing if static else list(ops.shape(experts)[2:])
     return ops.reshape(mixed, (batch, num_gates, *tail))
+
+
+def _known(sizes):
+    # JAX has symbols for what it does not know, others have None.
+    return all(isinstance(size, int) for size in sizes)
 
 
 def _unstacked(x, axis):

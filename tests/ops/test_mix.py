@@ -70,3 +70,29 @@ def test_the_mixture_has_the_dtype_of_the_experts(dtype):
     experts = ops.ones((BATCH, N, 2), dtype)
     mixed = mix(experts, ops.ones((N,), "float32"))
     assert keras.backend.standardize_dtype(mixed.dtype) == dtype
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize("num_gates", [None, 2])
+@pytest.mark.parametrize("apart", [False, True], ids=["stacked", "apart"])
+def test_wide_experts_are_mixed_like_narrow_ones(apart, num_gates, per_example):
+    experts = numbers((3, 4, 300))
+    shape = (*([3] * per_example), *([num_gates] if num_gates else []), 4)
+    weights = numbers(shape, seed=1)
+    upstream = numbers((3, *([num_gates] if num_gates else []), 300), seed=2)
+    equation = f"{'b' * per_example}{'g' if num_gates else ''}n,bnh->"
+    equation += f"b{'g' if num_gates else ''}h"
+
+    def mixed(weights):
+        given = [experts[:, i] for i in range(4)] if apart else experts
+        return mix(given, weights, per_example)
+
+    wanted = np.einsum(equation, weights, experts)
+    np.testing.assert_allclose(numpy(mixed(weights)), wanted, atol=1e-5)
+    found = gradient(lambda w: mixed(w) * ops.convert_to_tensor(upstream), weights)
+    ends = {"b": 3, "g": num_gates, "n": 4}
+    result = np.einsum(
+        f"{equation.split('>')[1]},bnh->{equation.split(',')[0]}", upstream, experts
+    )
+    assert found.shape == tuple(ends[letter] for letter in equation.split(",")[0])
+    np.testing.assert_allclose(found, result, atol=1e-4)

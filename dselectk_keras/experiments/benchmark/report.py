@@ -26,7 +26,7 @@ HEAD = """<!-- Written by scripts/benchmark.py from the JSON files beside it. --
 
 # Benchmark
 
-What to take from it, and why it is so, is said in [speed and memory](../performance.md).
+What to take from it stands in [speed and memory](../performance.md).
 
 *list*: a plain list of Keras layers with a gate layer for each task, summed one by
 one. *bank*: `build_multitask_model`, every expert evaluated. *condensed*: static gates
