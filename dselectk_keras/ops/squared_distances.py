@@ -29,4 +29,6 @@ def squared_distances(x):
     x = x - ops.mean(x, axis=0, keepdims=True)
     products = ops.matmul(x, ops.transpose(x))
     squares = ops.diagonal(products)
-    return ops.relu(squares[:, None] + squares[None, :] - 2.0 * products)
+    # Not twice the products: some processors round them unlike on the two sides.
+    doubled = products + ops.transpose(products)
+    return ops.relu(squares[:, None] + squares[None, :] - doubled)
