@@ -13,6 +13,7 @@ from dselectk_keras.experts.bank import (
     check_own_inputs,
     check_selection,
 )
+from dselectk_keras.ops._unstacked import unstacked
 from dselectk_keras.utils import check_count
 
 # From this width on a matrix product for each expert, stacked, is faster than one for
@@ -172,13 +173,11 @@ class StackedExperts(ExpertBank):
         """A layer as a product for each expert; gives a list of tensors."""
         n = kernel.shape[0]
         if not isinstance(x, list):
-            x = n * [x] if shared else _unstacked(x, 1)
-        biases = _unstacked(bias, 0) if self.use_bias else n * [bias]
+            x = n * [x] if shared else unstacked(x, 1)
+        biases = unstacked(bias, 0) if self.use_bias else n * [bias]
         return [
             self._finish(layer, ops.matmul(one, matrix) + offset, training)
-            for one, matrix, offset in zip(
-                x, _unstacked(kernel, 0), biases, strict=True
-            )
+            for one, matrix, offset in zip(x, unstacked(kernel, 0), biases, strict=True)
         ]
 
     def _at_once(self, layer, x, kernel, bias, shared, training):
@@ -297,8 +296,3 @@ def _own_product(x, kernel):
 
 def _stacked(x):
     return ops.stack(x, axis=1) if isinstance(x, list) else x
-
-
-def _unstacked(x, axis):
-    # Not `unstack`, which on JAX has a gradient that adds up n whole tensors.
-    return [ops.squeeze(each, axis) for each in ops.split(x, x.shape[axis], axis)]

@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from dselectk_keras.ops._unstacked import unstacked
+
 # Of wide experts and few gates, a sum of one weighed expert after the other takes 0.2
 # to 0.9 of the time of a matrix product, for which they have to be stacked. With more
 # gates the product wins, and on torch it does anyway (`docs/performance.md`).
@@ -44,10 +46,10 @@ def mix(experts, weights, per_example=False):
     num_gates, n = weights.shape[-2:]
     trailing = first.shape[1:]
     if _sums_are_faster(first, num_gates, n, apart):
-        columns = experts if apart else _unstacked(experts, 1)
+        columns = experts if apart else unstacked(experts, 1)
         ones = [1] * len(trailing)
         mixtures = []
-        for gate in _unstacked(weights, -2):
+        for gate in unstacked(weights, -2):
             shares = ops.split(gate, n, axis=-1)
             mixtures.append(
                 sum(
@@ -97,8 +99,3 @@ def _product(experts, weights, per_example):
 def _known(sizes):
     # JAX has symbols for what it does not know, others have None.
     return all(isinstance(size, int) for size in sizes)
-
-
-def _unstacked(x, axis):
-    # Not `unstack`, which on JAX has a gradient that adds up n whole tensors.
-    return [ops.squeeze(each, axis) for each in ops.split(x, x.shape[axis], axis)]
