@@ -40,9 +40,9 @@ def main(arguments=None):
         for number, part in enumerate(todo, start=1):
             print(f"{backend}, {number} of {len(todo)}: {' '.join(part)}", flush=True)
             found.append((part, run_apart(backend, part)))
-        if not options.quick:
-            path = write(out, backend, found, command)
-            print(f"Written to {path}.")
+            if not options.quick:  # A run that is cut short keeps what it has.
+                path = write(out, backend, found, command)
+                print(f"Written to {path}.")
     if not options.quick:
         print(f"Written to {write_page(out)}.")
     return 0
@@ -81,7 +81,12 @@ def run_here(options):
 
 
 def write(out, backend, found, command):
-    """Keep the results of a backend in a file that names its device."""
+    """Keep the results of a backend in a file that names its device.
+
+    What this run does not measure stays as it was.
+    """
+    from dselectk_keras.experiments.benchmark import merge
+
     environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run(
         [sys.executable, __file__, "--part", "gather"],
@@ -96,6 +101,9 @@ def write(out, backend, found, command):
     device = re.sub(r"\W+", "-", device.lower())
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"benchmark_{device}_{backend}.json"
+    if path.exists():
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        result = merge(kept, result)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return path
 

@@ -4,15 +4,14 @@ import dataclasses
 import inspect
 import json
 import pathlib
-import platform
 import time
 
 import keras
 import numpy as np
 
-import dselectk_keras
 from dselectk_keras import datasets, gates
 from dselectk_keras.callbacks import GateRecorder
+from dselectk_keras.experiments.environment import environment
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.layers import CGC
 from dselectk_keras.metrics import active_experts, jaccard_index
@@ -140,7 +139,7 @@ class TrainingRun:
                 for name in ("loss", "task_loss", "val_task_loss")
             },
             "seconds": round(seconds, 2),
-            "versions": versions(),
+            "versions": environment(),
         }
         model.save(out / MODEL)
         if self.has_gate:
@@ -291,18 +290,6 @@ def summarize_gates(record, groups=None, shared=True):
         summary["jaccard_related"] = float(related)
         summary["jaccard_unrelated"] = float(unrelated)
     return summary
-
-
-def versions():
-    """What the run was run with."""
-    return {
-        "dselectk_keras": dselectk_keras.__version__,
-        "keras": keras.__version__,
-        "backend": keras.backend.backend(),
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-    }
 
 
 def check_name(what, name, known):

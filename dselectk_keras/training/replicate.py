@@ -1,6 +1,7 @@
 """Many runs of one architecture."""
 
 import numbers
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -23,7 +24,7 @@ def replicate(  # noqa: PLR0913, all but two go by name
     data,
     *,
     validation_data=None,
-    seeds=range(8),
+    seeds: Iterable[int] = range(8),
     settings=None,
     epochs=1,
     batch_size=32,

@@ -6,7 +6,13 @@ import json
 import keras
 import pytest
 
-from dselectk_keras.experiments.benchmark import WORKLOADS, gather, parts, write_page
+from dselectk_keras.experiments.benchmark import (
+    WORKLOADS,
+    gather,
+    merge,
+    parts,
+    write_page,
+)
 from dselectk_keras.experiments.benchmark.flops import forward_flops, training_flops
 from dselectk_keras.experiments.benchmark.forms import forms_of, new_model
 from dselectk_keras.experiments.benchmark.measure import check_forms, measure
@@ -95,6 +101,15 @@ def test_the_page_shows_what_was_measured(tmp_path, result):
     times = result["workloads"]["tiny"]["forms"]["dispatched"]["fit_times_bank"]
     assert f"| {times:.2f} |" in row
     assert row.endswith("| 2 |")
+
+
+def test_what_is_not_measured_again_stays(result):
+    new = {"about": {"date": "later"}, "replicate": {}}
+    new["workloads"] = {"tiny": {"about": 1, "forms": {"bank": {"fit_ms": 7.0}}}}
+    merged = merge(result, new)
+    assert merged["workloads"]["tiny"]["forms"]["bank"]["fit_ms"] == 7
+    assert merged["workloads"]["tiny"]["forms"]["bank"]["peak_mb"] == 2
+    assert merge(result, {**new, "workloads": {}})["workloads"] == result["workloads"]
 
 
 def test_every_form_is_measured_in_a_process_of_its_own():

@@ -64,13 +64,14 @@ def _section(result):
     lines = [
         f"## {about['backend']} {about['backend_version']} on {about['device']}",
         "",
-        f"Keras {about['keras']}, {about['date']}; `{about['command']}`.",
+        f"Keras {about['keras']}, Python {about['python']}.",
     ]
     for name, workload in result["workloads"].items():
         lines += [
             "",
             f"### {name} ({about['backend']}): {workload['title']}",
             "",
+            f"`{workload['about']['command']}`, {workload['about']['date']}.",
             f"A large matrix product runs at {workload['matrix_gflops']:.0f} GFLOP/s.",
             "",
             *_table("form", FORM_COLUMNS, workload["forms"]),

@@ -1,10 +1,5 @@
 """One part of the benchmark, in a process of its own."""
 
-import datetime as dt
-import importlib.metadata
-import os
-import platform
-
 import keras
 
 from dselectk_keras.experiments.benchmark.forms import forms_of
@@ -12,6 +7,7 @@ from dselectk_keras.experiments.benchmark.measure import check_forms, measure
 from dselectk_keras.experiments.benchmark.memory import peak_memory, program_memory
 from dselectk_keras.experiments.benchmark.replicated import SHAPES, measure_replicate
 from dselectk_keras.experiments.benchmark.workload import WORKLOADS
+from dselectk_keras.experiments.environment import environment
 
 ROUNDS = 5
 
@@ -93,44 +89,34 @@ def gather(found, command):
                 own[f"{name}_seconds"]
                 for name in ("build", "first_predict", "first_fit")
             )
+    around = {**environment(), "command": command}
+    for workload in workloads.values():
+        workload["about"] = around
     replicate = {part[1]: v for part, v in found.items() if part[0] == "replicate"}
     return {
-        "about": {**about(), "command": command},
+        "about": around,
         "workloads": workloads,
         "replicate": replicate,
     }
 
 
-def about():
-    """What it was run with, and on."""
-    backend = keras.backend.backend()
-    return {
-        "backend": backend,
-        "backend_version": importlib.metadata.version(backend),
-        "keras": keras.__version__,
-        "python": platform.python_version(),
-        "device": device(),
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
-    }
+def merge(kept, new):
+    """What was kept, with what has been measured anew in its place.
 
+    Args:
+        kept: A dict that `gather` gave earlier.
+        new: A dict that it gave now, maybe of fewer workloads or without memory.
 
-def device():
-    """What computes: the name of an accelerator, or the number of cores."""
-    backend = keras.backend.backend()
-    if backend == "jax":
-        import jax  # pyright: ignore[reportMissingImports]
-
-        first = jax.devices()[0]
-        if first.platform != "cpu":
-            return first.device_kind
-    if backend == "torch":
-        import torch  # pyright: ignore[reportMissingImports]
-
-        if torch.cuda.is_available():
-            return torch.cuda.get_device_name()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        for gpu in tf.config.list_physical_devices("GPU"):
-            return tf.config.experimental.get_device_details(gpu)["device_name"]
-    return f"{os.cpu_count()} CPU cores ({platform.machine()})"
+    Returns:
+        A dict.
+    """
+    merged = {**kept, **new, "replicate": kept["replicate"] | new["replicate"]}
+    merged["workloads"] = dict(kept["workloads"])
+    for name, workload in new["workloads"].items():
+        earlier = kept["workloads"].get(name, {"forms": {}})
+        forms = {
+            form: earlier["forms"].get(form, {}) | numbers
+            for form, numbers in workload["forms"].items()
+        }
+        merged["workloads"][name] = {**earlier, **workload, "forms": forms}
+    return merged

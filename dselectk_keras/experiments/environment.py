@@ -1,0 +1,48 @@
+"""What runs ran with, and on."""
+
+import datetime as dt
+import importlib.metadata
+import os
+import platform
+
+import keras
+import numpy as np
+
+import dselectk_keras
+
+
+def environment():
+    """The versions, the machine and the day, to be kept with a result."""
+    backend = keras.backend.backend()
+    return {
+        "dselectk_keras": dselectk_keras.__version__,
+        "keras": keras.__version__,
+        "backend": backend,
+        "backend_version": importlib.metadata.version(backend),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "device": device(),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+    }
+
+
+def device():
+    """What computes: the name of an accelerator, or the number of cores."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax  # pyright: ignore[reportMissingImports]
+
+        first = jax.devices()[0]
+        if first.platform != "cpu":
+            return first.device_kind
+    if backend == "torch":
+        import torch  # pyright: ignore[reportMissingImports]
+
+        if torch.cuda.is_available():
+            return torch.cuda.get_device_name()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        for gpu in tf.config.list_physical_devices("GPU"):
+            return tf.config.experimental.get_device_details(gpu)["device_name"]
+    return f"{os.cpu_count()} CPU cores ({platform.machine()})"

@@ -1,0 +1,87 @@
+"""What an experiment has shown: claims, tables and pictures."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+VERDICTS = {
+    "yes": "Reproduced.",
+    "partly": "Partly reproduced.",
+    "no": "Not reproduced.",
+    "open": "Nothing to judge.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What a paper says, and whether it is so here.
+
+    Args:
+        says: The paper's claim, in our words.
+        ours: What came out here, with the numbers.
+        holds: Whether it does; `None` if it cannot be judged from these runs.
+    """
+
+    says: str
+    ours: str
+    holds: bool | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table, with the paper's numbers beside ours.
+
+    Args:
+        title: What it shows.
+        columns: Names of the columns.
+        rows: A list of rows: strings, numbers, or `None` where there is nothing.
+        note: A remark to stand below it.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A figure that is drawn from the results.
+
+    Args:
+        name: What its file is called, behind the experiment's name.
+        caption: What it shows; pages use it as the text for who cannot see it.
+        draw: A function without arguments that gives a matplotlib figure.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """All that an experiment has to show.
+
+    Args:
+        claims: A list of `Claim`.
+        tables: A list of `Table`.
+        pictures: A list of `Picture`.
+        notes: Paragraphs of Markdown: where this departs from the paper, and what was
+            tried.
+    """
+
+    claims: list[Claim] = dataclasses.field(default_factory=list)
+    tables: list[Table] = dataclasses.field(default_factory=list)
+    pictures: list[Picture] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def verdict(self):
+        """A key of `VERDICTS`: whether the claims hold."""
+        judged = [claim.holds for claim in self.claims if claim.holds is not None]
+        if not judged:
+            return "open"
+        if all(judged):
+            return "yes"
+        return "partly" if any(judged) else "no"

@@ -1,0 +1,172 @@
+"""Run what an experiment still lacks."""
+
+import sys
+import time
+
+from dselectk_keras.experiments.environment import environment
+from dselectk_keras.experiments.experiment import Job
+from dselectk_keras.experiments.results import Results, Run
+from dselectk_keras.experiments.search import (
+    SAMPLERS,
+    best_settings,
+    next_settings,
+    random_settings,
+)
+
+TRIAL_SEED = 1_000_000  # Trials have the seeds from here on, which nothing reports.
+
+
+def reproduce(
+    experiment,
+    *,
+    preset="cpu",
+    folder=None,
+    together=1,
+    fresh=False,
+    command="",
+    progress=True,
+):
+    """Tune the arms of an experiment and run its seeds, but for what is done already.
+
+    Each run is written as it ends, so that one that is cut short goes on where it was.
+
+    Args:
+        experiment: An `Experiment`.
+        preset: The name under which the results are kept.
+        folder: Where they are kept; `None` is nowhere.
+        together: How many seeds, or trials, of an arm are trained in one program where
+            the experiment can. A run that is cut short loses these.
+        fresh: Whether to begin anew.
+        command: The command that asked for it, to be kept.
+        progress: Whether to say what is being done, and for how long yet.
+
+    Returns:
+        A `Results`.
+
+    Example:
+        >>> from dselectk_keras.experiments import EXPERIMENTS, reproduce
+        >>> experiment = EXPERIMENTS["dselectk-fig4"].presets()["smoke"]
+        >>> reproduce(experiment, progress=False).runs[0].arm
+        'smooth-step'
+    """
+    if experiment.sampler not in SAMPLERS:
+        raise ValueError(
+            f"`sampler` must be one of {SAMPLERS}. Received: {experiment.sampler!r}."
+        )
+    results = Results(experiment, preset, folder, fresh)
+    clock = _Clock(results, progress)
+    around = {**environment(), "command": command}
+    for arm in experiment.arms:
+        for tuning in (True, False):
+            while jobs := _jobs(experiment, results, arm, tuning)[:together]:
+                clock.begin(arm, jobs, tuning)
+                began = time.perf_counter()
+                found = experiment.run(arm, jobs)
+                seconds = (time.perf_counter() - began) / len(jobs)
+                for job, numbers in zip(jobs, found, strict=True):
+                    run = Run(arm, job.seed, job.settings, numbers, seconds, tuning)
+                    results.add(run, around)
+    clock.end()
+    return results
+
+
+def _jobs(experiment, results, arm, tuning):
+    """What is still to be run of an arm: trials, or seeds with the best settings."""
+    trials = results.of(arm, tuning=True)
+    space = experiment.space(arm)
+    if not tuning:
+        settings, _ = best_settings(trials)
+        done = {run.seed for run in results.of(arm)}
+        seeds = [seed for seed in range(experiment.seeds) if seed not in done]
+        return [Job(seed, settings) for seed in seeds]
+    if not space or len(trials) >= experiment.trials:
+        return []
+    if experiment.sampler == "gp":
+        return [Job(TRIAL_SEED, next_settings(space, trials))]
+    grid = random_settings(space, experiment.trials)
+    return [Job(TRIAL_SEED, settings) for settings in grid[len(trials) :]]
+
+
+class _Clock:
+    """Says what is being run, and guesses how long the rest will take."""
+
+    def __init__(self, results, show):
+        self._results = results
+        self._show = show
+        self._began = time.perf_counter()
+        self._done_before = len(results.runs)
+
+    def begin(self, arm, jobs, tuning):
+        """Say what comes now."""
+        if not self._show:
+            return
+        what = "trial" if tuning else "seed"
+        first = len(self._results.of(arm, tuning=True)) if tuning else jobs[0].seed
+        last = first + len(jobs) - 1
+        numbers = f"{what} {first}" + (f" to {last}" if last > first else "")
+        done, left = len(self._results.runs), self._left()
+        total = done + sum(left.values())
+        self._say(f"[{done + 1}/{total}] {arm}, {numbers}{self._estimate(left)}")
+
+    def end(self):
+        """Say how long it took."""
+        if self._show:
+            ran = len(self._results.runs) - self._done_before
+            seconds = time.perf_counter() - self._began
+            self._say(f"{ran} runs in {in_words(seconds)}.", last=True)
+
+    def _left(self):
+        """How many runs each arm lacks."""
+        experiment = self._results.experiment
+        left = {}
+        for arm in experiment.arms:
+            done = {run.seed for run in self._results.of(arm)}
+            left[arm] = sum(seed not in done for seed in range(experiment.seeds))
+            if space := experiment.space(arm):
+                trials = min(experiment.trials, _size(space, experiment.sampler))
+                done = len(self._results.of(arm, tuning=True))
+                left[arm] += max(0, trials - done)
+        return left
+
+    def _estimate(self, left):
+        runs = self._results.runs
+        if not runs:
+            return ""
+        overall = sum(run.seconds for run in runs) / len(runs)
+        seconds = 0.0
+        for arm, count in left.items():
+            own = [run.seconds for run in runs if run.arm == arm]
+            seconds += count * (sum(own) / len(own) if own else overall)
+        return f" · about {in_words(seconds)} left"
+
+    def _say(self, text, last=False):
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{text:79s}" + "\n" * last)
+        else:
+            sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+def _size(space, sampler):
+    """How many settings a sampler can draw at most."""
+    if sampler == "gp":
+        return sys.maxsize
+    size = 1
+    for values in space.values():
+        size *= len(values)
+    return size
+
+
+def in_words(seconds):
+    """A time to be read: seconds, minutes or hours.
+
+    Args:
+        seconds: The time.
+
+    Returns:
+        A string.
+    """
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

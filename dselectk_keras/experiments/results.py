@@ -1,0 +1,189 @@
+"""The runs of an experiment, kept in a file."""
+
+import dataclasses
+import json
+import math
+import pathlib
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    Args:
+        arm: Name of its arm.
+        seed: Its seed.
+        settings: A dict of what was tuned.
+        numbers: A dict of what came out.
+        seconds: How long it took.
+        tuning: Whether it was a trial, and is not reported.
+        environment: Which of the environments it ran in.
+    """
+
+    arm: str
+    seed: int
+    settings: dict
+    numbers: dict
+    seconds: float
+    tuning: bool = False
+    environment: int = 0
+
+
+class Results:
+    """The runs of one experiment at one preset, each written as soon as it is done.
+
+    Args:
+        experiment: An `Experiment`.
+        preset: The name of its preset.
+        folder: Where the file is, or will be; `None` is nowhere.
+        fresh: Whether runs that are there already are thrown away.
+    """
+
+    def __init__(self, experiment, preset, folder=None, fresh=False):
+        self.experiment = experiment
+        self.preset = preset
+        name = f"{experiment.source}_{preset}.json"
+        self.path = pathlib.Path(folder) / name if folder else None
+        self.runs = []
+        self.environments = []
+        if self.path and self.path.exists() and not fresh:
+            self._read(self.path)
+
+    def add(self, run, environment):
+        """Keep a run, in the file as well.
+
+        Args:
+            run: A `Run`; its `environment` is set here.
+            environment: A dict of what it ran with, and on.
+        """
+        if environment not in self.environments:
+            self.environments.append(environment)
+        number = self.environments.index(environment)
+        numbers = _plain(run.numbers)
+        self.runs.append(dataclasses.replace(run, environment=number, numbers=numbers))
+        if self.path:
+            self._write(self.path)
+
+    def of(self, arm, tuning=False):
+        """The runs of an arm, by seed.
+
+        Args:
+            arm: Name of the arm.
+            tuning: Whether the trials, and not what is reported.
+
+        Returns:
+            A list of `Run`.
+        """
+        runs = [run for run in self.runs if run.arm == arm and run.tuning == tuning]
+        return runs if tuning else sorted(runs, key=lambda run: run.seed)
+
+    def values(self, arm, number):
+        """A number of each reported run of an arm.
+
+        Args:
+            arm: Name of the arm.
+            number: Name of the number.
+
+        Returns:
+            An array, a row for each run, with NaN for what is missing.
+        """
+        found = [run.numbers.get(number) for run in self.of(arm)]
+        return np.array(found, dtype="float64")
+
+    def mean(self, arm, number):
+        """The mean of a number over the reported runs of an arm that have it."""
+        values = self.values(arm, number)
+        values = values[~np.isnan(values)]
+        return float(values.mean()) if len(values) else math.nan
+
+    def error(self, arm, number):
+        """The standard error of that mean: NaN for a single run."""
+        values = self.values(arm, number)
+        values = values[~np.isnan(values)]
+        if len(values) < 2:
+            return math.nan
+        return float(values.std(ddof=1) / math.sqrt(len(values)))
+
+    def text(self, arm, number, digits=3, scale=1.0):
+        """The mean and its standard error, to be read.
+
+        Args:
+            arm: Name of the arm.
+            number: Name of the number.
+            digits: How many significant digits the mean gets.
+            scale: What both are multiplied by.
+
+        Returns:
+            A string, such as `"0.0153 ± 0.0002"`.
+        """
+        mean, error = (
+            scale * value for value in (self.mean(arm, number), self.error(arm, number))
+        )
+        return mean_and_error(mean, error, digits)
+
+    def _read(self, path):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        mine = self.experiment.config
+        if kept["config"] != mine:
+            differs = sorted(
+                name
+                for name in mine | kept["config"]
+                if mine.get(name) != kept["config"].get(name)
+            )
+            raise ValueError(
+                f"{path} holds runs of another config: {', '.join(differs)} "
+                "differ. Throw them away with --fresh, or write elsewhere with --out."
+            )
+        self.environments = kept["environments"]
+        self.runs = [Run(**run) for run in kept["runs"]]
+
+    def _write(self, path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        head = {
+            "experiment": self.experiment.source,
+            "preset": self.preset,
+            "config": self.experiment.config,
+            "environments": self.environments,
+        }
+        lines = [json.dumps(dataclasses.asdict(run)) for run in self.runs]
+        text = json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n  '
+        text += ",\n  ".join(lines) + "\n ]\n}\n"
+        # A file that is cut while it is written does not replace the one before.
+        part = path.with_suffix(".part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+
+
+def mean_and_error(mean, error, digits=3):
+    """A mean and its standard error, with decimals that fit together.
+
+    Args:
+        mean: The mean.
+        error: Its standard error; NaN is none.
+        digits: How many significant digits the mean gets.
+
+    Returns:
+        A string; empty where there is no mean.
+    """
+    if math.isnan(mean):
+        return ""
+    size = math.floor(math.log10(abs(mean))) if mean else 0
+    decimals = max(0, digits - 1 - size)
+    text = f"{mean:.{decimals}f}"
+    return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"
+
+
+def _plain(value):
+    """Arrays and NumPy's numbers as what JSON knows; what is not finite as null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        # Seven digits are what a float32 has.
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value

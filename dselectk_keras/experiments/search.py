@@ -1,0 +1,125 @@
+"""How the settings of an arm are drawn, and which of them is taken."""
+
+import importlib.util
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+SAMPLERS = ("random", "gp")
+
+
+def random_settings(space, count, seed=0):
+    """Points of a grid, drawn without repetition.
+
+    More trials begin with the same points as fewer do, so that a search can go on.
+
+    Args:
+        space: A dict from names to the values to try.
+        count: How many; no more than the grid has.
+        seed: Of the draw.
+
+    Returns:
+        A list of dicts.
+    """
+    grid = list(itertools.product(*space.values()))
+    order = np.random.default_rng(seed).permutation(len(grid))
+    return [dict(zip(space, grid[i], strict=True)) for i in order[:count]]
+
+
+def next_settings(space, runs, seed=0):
+    """What a Gaussian process would try next, in the box around a grid of numbers.
+
+    Values of more than one order of magnitude are searched on a logarithmic scale, and
+    whole numbers stay whole. Runs that are not admissible count as the worst seen.
+
+    Args:
+        space: A dict from names to the values to try.
+        runs: The runs so far, with `settings` and `numbers`.
+        seed: Of the draw.
+
+    Returns:
+        A dict.
+    """
+    optuna = _import_optuna()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    box: dict[str, Any] = {
+        name: _distribution(optuna, values) for name, values in space.items()
+    }
+    sampler = optuna.samplers.GPSampler(seed=seed + len(runs), n_startup_trials=4)
+    study = optuna.create_study(sampler=sampler)
+    objectives = [_objective(run) for run in runs]
+    worst = max((value for value in objectives if math.isfinite(value)), default=0.0)
+    for run, value in zip(runs, objectives, strict=True):
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=run.settings,
+                distributions=box,
+                value=value if math.isfinite(value) else worst,
+            )
+        )
+    return study.ask(fixed_distributions=box).params
+
+
+def best_settings(runs):
+    """The settings with the lowest mean objective among those that are admissible.
+
+    Settings of which any run broke the rules are disregarded, unless all did.
+
+    Args:
+        runs: Trials.
+
+    Returns:
+        A pair: a dict, and whether it is admissible.
+    """
+    if not runs:
+        return {}, True
+    groups = {}
+    for run in runs:
+        groups.setdefault(tuple(run.settings.items()), []).append(run)
+    means = {key: np.mean([_objective(run) for run in g]) for key, g in groups.items()}
+    best = min(means, key=lambda key: means[key])
+    if np.isfinite(means[best]):
+        return dict(best), True
+    raw = {
+        key: np.mean([_number(run.numbers.get("objective")) for run in group])
+        for key, group in groups.items()
+    }
+    return dict(min(raw, key=lambda key: raw[key])), False
+
+
+def _objective(run):
+    """What is to be low: infinite for what the rules disregard."""
+    if not run.numbers.get("admissible", True):
+        return math.inf
+    return _number(run.numbers.get("objective"))
+
+
+def _number(value):
+    return math.inf if value is None else float(value)
+
+
+def _distribution(optuna, values):
+    low, high = min(values), max(values)
+    if not all(isinstance(value, (int, float)) for value in values):
+        return optuna.distributions.CategoricalDistribution(values)
+    kind = (
+        optuna.distributions.IntDistribution
+        if all(isinstance(value, int) for value in values)
+        else optuna.distributions.FloatDistribution
+    )
+    return kind(low, high, log=low > 0 and high / low > 10)
+
+
+def _import_optuna():
+    needed = ("optuna", "scipy", "torch")
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        raise ImportError(
+            f"Tuning by a Gaussian process needs {', '.join(needed)}. Not installed: "
+            f'{", ".join(missing)}. Run pip install "dselectk-keras[tune]", or take '
+            'sampler="random".'
+        )
+    import optuna
+
+    return optuna

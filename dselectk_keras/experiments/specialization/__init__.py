@@ -1,0 +1,3 @@
+"""Figures and tables of the paper on improving expert specialization."""
+
+EXPERIMENTS = ()

@@ -1,0 +1,110 @@
+"""Lines with names, and their uncertainty."""
+
+import numpy as np
+
+from dselectk_keras.plots import _style
+from dselectk_keras.plots._spread import spread
+
+
+def plot_curves(
+    curves,
+    *,
+    x_label="",
+    y_label="",
+    errors=None,
+    log=(),
+    markers=False,
+    title=None,
+    ax=None,
+):
+    """A line for each name, named at its end, with a band for its standard error.
+
+    Args:
+        curves: dict from a name to a pair of arrays, x and y, of one length.
+        x_label: what x is. Defaults to `""`.
+        y_label: what y is. Defaults to `""`.
+        errors: dict from names to arrays, by how much y is uncertain at each x.
+            Defaults to `None`: nothing is drawn.
+        log: which axes are logarithmic: some of `"x"` and `"y"`. Defaults to `()`.
+        markers: whether the points are marked. Defaults to `False`.
+        title: title of the axes. Defaults to `None`.
+        ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
+
+    Returns:
+        The matplotlib figure. It is not shown and not saved.
+
+    Example:
+        >>> figure = plot_curves({"a": ([0, 1], [0.5, 1.0]), "b": ([0, 1], [0.5, 0.0])})
+    """
+    if not curves:
+        raise ValueError("`curves` must hold at least one line. Received: none.")
+    plt = _style.import_pyplot()
+    figure = ax.figure if ax is not None else None
+    if figure is None:
+        figure, ax = plt.subplots(
+            figsize=(_style.PAGE_WIDTH * 0.72, 2.9), layout="constrained"
+        )
+    for axis in log:
+        ax.set(**{f"{axis}scale": "log"})
+    ends = []
+    for number, (name, curve) in enumerate(curves.items()):
+        x, y = (np.asarray(values, dtype=float) for values in curve)
+        if x.shape != y.shape or x.ndim != 1:
+            raise ValueError(
+                f"Each curve must be a pair of arrays of one length. Received shapes "
+                f"{x.shape} and {y.shape} for {name!r}."
+            )
+        color = _style.COLORS[number % len(_style.COLORS)]
+        line = _style.LINE_STYLES[number % len(_style.LINE_STYLES)]
+        ax.plot(
+            x,
+            y,
+            color=color,
+            linestyle=line,
+            linewidth=1.4,
+            marker="o" if markers or len(x) == 1 else None,
+            markersize=3,
+        )
+        if errors is not None and name in errors:
+            error = np.nan_to_num(np.asarray(errors[name], dtype=float))
+            ax.fill_between(x, y - error, y + error, color=color, alpha=0.18, lw=0)
+        known = np.flatnonzero(np.isfinite(y))
+        if len(known):
+            ends.append((x[known[-1]], y[known[-1]], name, color))
+    _style.tidy(ax)
+    ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.set_xlabel(x_label, fontsize=_style.FONT)
+    ax.set_ylabel(y_label, fontsize=_style.FONT)
+    if title is not None:
+        ax.set_title(title, fontsize=_style.FONT, loc="left")
+    _name(ax, ends)
+    return figure
+
+
+def _name(ax, ends):
+    """The names at the ends of the lines, moved apart, in their colours."""
+    ax.figure.canvas.draw()  # The axes get their range and their place.
+    to_axes = ax.transData + ax.transAxes.inverted()
+    places = [to_axes.transform((x, y)) for x, y, _, _ in ends]
+    height = ax.get_window_extent().height / ax.figure.dpi * 72
+    heights = spread([y for _, y in places], gap=1.25 * _style.SMALL_FONT / height)
+    for (x, y, name, color), place in zip(ends, heights, strict=True):
+        ax.annotate(
+            name,
+            xy=(x, y),
+            xytext=(1.05, place),
+            textcoords="axes fraction",
+            fontsize=_style.SMALL_FONT,
+            color=_style.TEXT,
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": color,
+                "linewidth": 0.8,
+                "shrinkA": 2,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
+        )

@@ -1,0 +1,62 @@
+"""Every experiment runs at the smoke preset, and has something to show."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+from matplotlib import pyplot as plt
+
+from dselectk_keras.experiments import EXPERIMENTS, Results, pages, reproduce
+from dselectk_keras.experiments.report import VERDICTS
+
+EVERY = pytest.mark.parametrize("name", EXPERIMENTS)
+
+
+@EVERY
+def test_smoke_runs_and_reports(name, tmp_path):
+    experiment = EXPERIMENTS[name].presets()["smoke"]
+    results = reproduce(experiment, preset="smoke", folder=tmp_path, progress=False)
+    assert {run.arm for run in results.runs} == set(experiment.arms)
+    for arm in experiment.arms:
+        assert len(results.of(arm)) == experiment.seeds
+    # What is read again is what was written, and shows the same.
+    again = Results(experiment, "smoke", tmp_path)
+    assert again.runs == results.runs
+    report = experiment.report(again)
+    assert report.claims
+    assert report.tables or report.pictures
+    text = pages.page(again, report)
+    assert VERDICTS[report.verdict] in text
+    assert "nan" not in text.lower().replace("domainnet", "")
+    for picture in report.pictures:
+        figure = picture.draw()
+        assert figure.axes
+        plt.close(figure)
+
+
+@EVERY
+def test_presets_are_whole(name):
+    kind = EXPERIMENTS[name]
+    presets = kind.presets()
+    assert list(presets) == ["smoke", "cpu", "paper"]
+    for experiment in presets.values():
+        assert experiment.data_dir is None
+        assert json.loads(json.dumps(experiment.config)) == experiment.config
+        # A search may not ask for more than its grid has.
+        for arm in experiment.arms:
+            if (space := experiment.space(arm)) and experiment.sampler == "random":
+                size = math.prod(len(values) for values in space.values())
+                assert 0 < experiment.trials <= size
+    assert not presets["cpu"].stand_in
+    assert not presets["paper"].stand_in
+    assert dataclasses.fields(kind)
+
+
+@EVERY
+def test_words_are_there(name):
+    kind = EXPERIMENTS[name]
+    assert name.startswith(("dselectk-", "mmoe-", "specialization-", "smear-"))
+    assert kind.where
+    assert kind.title
+    assert kind.about
