@@ -28,7 +28,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .SECONDARY:
-.PHONY: help demo test test-backends benchmark-check check notebooks notebooks-check docs clean
+.PHONY: help demo test test-backends reproduce benchmark-check check notebooks notebooks-check docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -42,6 +42,9 @@ test: $(VENV)/.test ## all tests, on TensorFlow
 test-backends: $(VENV)/.test $(VENV)/.backends ## all tests, on JAX and on torch
 	KERAS_BACKEND=jax $(PYTEST)
 	KERAS_BACKEND=torch $(PYTEST)
+
+reproduce: $(VENV)/.test ## run every experiment of the papers, in small, into build/smoke
+	$(BIN)/python scripts/reproduce.py --preset smoke
 
 benchmark-check: $(VENV)/.test $(VENV)/.backends ## see that all forms agree
 	$(BIN)/python scripts/benchmark.py --quick

@@ -19,7 +19,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         "TF_NUM_INTRAOP_THREADS",
     ):
         os.environ.setdefault(name, "1")
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    os.environ.setdefault(
+        "XLA_FLAGS",
+        # Tests compile far longer than they compute.
+        "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true",
+    )
 
 
 @pytest.fixture(autouse=True)

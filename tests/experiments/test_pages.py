@@ -1,0 +1,106 @@
+"""Pages show the paper beside ours, and are what the committed results say."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from dselectk_keras.experiments import (
+    EXPERIMENTS,
+    Claim,
+    Picture,
+    Report,
+    Results,
+    Run,
+    Table,
+    pages,
+)
+from dselectk_keras.experiments.report import VERDICTS
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = [
+    (name, path)
+    for name, kind in EXPERIMENTS.items()
+    for path in [ROOT / f"docs/results/{kind.presets()['cpu'].source}_cpu.json"]
+    if path.exists()
+]
+
+
+@pytest.mark.parametrize(
+    ("holds", "verdict"),
+    [
+        ([True, True], "yes"),
+        ([True, False], "partly"),
+        ([False, None], "no"),
+        ([None], "open"),
+        ([], "open"),
+    ],
+)
+def test_the_verdict_is_that_of_the_claims(holds, verdict):
+    assert Report([Claim("a", "b", held) for held in holds]).verdict == verdict
+
+
+def test_a_table_in_markdown():
+    rows = [["a|b", 0.12345], [None, 7]]
+    wanted = "| x | y |\n| --- | --- |\n| a\\|b | 0.123 |\n|  | 7 |"
+    assert pages.table(["x", "y"], rows) == wanted
+
+
+@pytest.fixture
+def results():
+    results = Results(EXPERIMENTS["dselectk-fig4"](), "cpu")
+    around = {"command": "python scripts/reproduce.py", "date": "2026-01-02"}
+    around |= dict.fromkeys(("device", "keras", "backend", "numpy", "python"), "x")
+    around |= {"backend_version": "1.2"}
+    for arm in results.experiment.arms:
+        numbers = {"x": [0.0, 1.0], "y": [0.0, 0.5], "exact": 0.5}
+        results.add(Run(arm, 0, {}, numbers, 60.0), around)
+    return results
+
+
+def test_a_page_has_everything(results, tmp_path):
+    report = Report(
+        [Claim("The sky is blue.", "It is green.", holds=False)],
+        [Table("Colours", ["what", "paper", "ours"], [["sky", "blue", "green"]])],
+        [Picture("sky", "A sky.", lambda: None)],
+        ["It rained."],
+    )
+    text = pages.page(results, report)
+    for wanted in (
+        "# DSelect-k, Figure 4: the smooth step",
+        "**Not reproduced.**",
+        "| The sky is blue. | It is green. | no |",
+        "| sky | blue | green |",
+        "![A sky.](images/dselectk-fig4-sky.png)",
+        "It rained.",
+        "2 runs, seeds 0 to 0, after 0 trials of settings; 2 min in all",
+        "`python scripts/reproduce.py` on 2026-01-02",
+        "| gamma | `1.0` |",
+    ):
+        assert wanted in text
+    path = pages.write_page(results, tmp_path)
+    assert path == tmp_path / "dselectk-fig4.md"
+    assert (tmp_path / "images/dselectk-fig4-functions.png").stat().st_size > 1000
+
+
+def test_the_index_links_to_every_page(results):
+    text = pages.index([results])
+    assert "[Figure 4](dselectk-fig4.md)" in text
+    assert "`python scripts/reproduce.py dselectk-fig4`" in text
+    assert text.rstrip().endswith("dselectk-fig4\n```")
+
+
+@pytest.mark.parametrize(("name", "path"), COMMITTED)
+def test_committed_pages_are_what_the_results_say(name, path):
+    experiment = EXPERIMENTS[name].presets()["cpu"]
+    results = Results(experiment, "cpu", path.parent)
+    report = experiment.report(results)
+    page = ROOT / f"docs/reproduction/{name}.md"
+    remedy = f"Run python scripts/reproduce.py {name} --pages-only."
+    assert page.read_text(encoding="utf-8") == pages.page(results, report), remedy
+    for picture in report.pictures:
+        assert (page.parent / pages.image(experiment, picture)).exists(), remedy
+    for run in results.runs:
+        assert run.seed < experiment.seeds or run.tuning or len(results.of(run.arm))
+    assert VERDICTS[report.verdict] in (page.parent / "index.md").read_text()
+    assert dataclasses.asdict(experiment)["data_dir"] is None

@@ -1,0 +1,137 @@
+"""Arms are tuned and run seed by seed, and nothing is run twice."""
+
+import dataclasses
+
+import pytest
+
+from dselectk_keras.experiments import Experiment, Report, Results, Run, reproduce
+from dselectk_keras.experiments.reproduce import TRIAL_SEED, in_words
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting(Experiment):
+    """An experiment that counts what it is asked for, and may stop half-way."""
+
+    name = "mmoe-counting"
+    title = "counting"
+    where = "Figure 0"
+    about = "Nothing."
+
+    size: int = 3
+    calls: list = dataclasses.field(default_factory=list)
+    fail_at: int = -1
+
+    @classmethod
+    def presets(cls):
+        return {"smoke": cls()}
+
+    @property
+    def arms(self):
+        return {"tuned": 1.0, "plain": 2.0}
+
+    @property
+    def config(self):
+        return {"size": self.size}
+
+    def space(self, arm):
+        return {"rate": (0.1, 0.2, 0.4)} if arm == "tuned" else {}
+
+    def run(self, arm, jobs):
+        if len(self.calls) == self.fail_at:
+            raise KeyboardInterrupt
+        self.calls.append((arm, tuple(job.seed for job in jobs)))
+        return [
+            {
+                "objective": abs(job.settings.get("rate", 0) - 0.2),
+                "value": self.arms[arm] + job.seed,
+            }
+            for job in jobs
+        ]
+
+    def report(self, results):
+        return Report()
+
+
+def test_settings_are_tuned_on_seeds_that_are_not_reported():
+    results = reproduce(Counting(seeds=2, trials=3), progress=False)
+    trials, reported = results.of("tuned", tuning=True), results.of("tuned")
+    assert [run.seed for run in trials] == [TRIAL_SEED] * 3
+    assert [run.seed for run in reported] == [0, 1]
+    assert {run.settings["rate"] for run in trials} == {0.1, 0.2, 0.4}
+    assert {run.settings["rate"] for run in reported} == {0.2}
+    assert results.of("plain", tuning=True) == []
+    assert results.of("plain")[0].settings == {}
+
+
+def test_a_run_that_is_cut_short_goes_on_where_it_was(tmp_path):
+    cut = Counting(seeds=2, trials=3, fail_at=4)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(cut, folder=tmp_path, progress=False)
+    again = Counting(seeds=2, trials=3)
+    results = reproduce(again, folder=tmp_path, progress=False)
+    assert again.calls == [("tuned", (1,)), ("plain", (0,)), ("plain", (1,))]
+    assert len(results.runs) == 7
+    done = Counting(seeds=2, trials=3)
+    reproduce(done, folder=tmp_path, progress=False)
+    assert done.calls == []
+
+
+def test_more_seeds_are_added_to_those_that_are_there(tmp_path):
+    reproduce(Counting(seeds=1), folder=tmp_path, progress=False)
+    more = Counting(seeds=3)
+    reproduce(more, folder=tmp_path, progress=False)
+    assert more.calls == [(a, (s,)) for a in ("tuned", "plain") for s in (1, 2)]
+
+
+def test_fresh_begins_anew(tmp_path):
+    reproduce(Counting(), folder=tmp_path, progress=False)
+    fresh = Counting()
+    results = reproduce(fresh, folder=tmp_path, progress=False, fresh=True)
+    assert len(fresh.calls) == len(results.runs) == 2
+
+
+def test_seeds_are_trained_together_if_asked():
+    experiment = Counting(seeds=3, trials=3)
+    reproduce(experiment, together=2, progress=False)
+    assert experiment.calls[:2] == [("tuned", (TRIAL_SEED,) * 2), ("tuned", (10**6,))]
+    assert experiment.calls[2:4] == [("tuned", (0, 1)), ("tuned", (2,))]
+
+
+def test_another_config_is_refused(tmp_path):
+    reproduce(Counting(), folder=tmp_path, progress=False)
+    with pytest.raises(ValueError, match=r"another config: size differ.*--fresh"):
+        reproduce(Counting(size=4), folder=tmp_path, progress=False)
+
+
+def test_an_unknown_sampler_is_refused_before_any_work():
+    experiment = Counting(sampler="luck")
+    with pytest.raises(ValueError, match=r"`sampler` must be one of .* 'luck'"):
+        reproduce(experiment, progress=False)
+    assert experiment.calls == []
+
+
+def test_progress_says_what_is_run_and_how_long_the_rest_takes(capsys):
+    reproduce(Counting(seeds=2, trials=1))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "[1/5] tuned, trial 0"
+    assert lines[1].startswith("[2/5] tuned, seed 0 · about 0 s left")
+    assert lines[-1] == "5 runs in 0 s."
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3, "3 s"), (119, "119 s"), (600, "10 min"), (9000, "2 h")]
+)
+def test_times_are_in_words(seconds, text):
+    assert in_words(seconds) == text
+
+
+def test_a_mean_and_its_error():
+    results = Results(Counting(), "smoke")
+    for seed, value in enumerate((1.0, 3.0, None)):
+        results.add(Run("plain", seed, {}, {"value": value}, 0.0), {})
+    assert results.mean("plain", "value") == 2
+    # The standard deviation is sqrt(2), and there are two of them.
+    assert results.error("plain", "value") == pytest.approx(1.0)
+    assert results.text("plain", "value") == "2.00 ± 1.00"
+    assert results.text("plain", "value", digits=2, scale=10) == "20 ± 10"
+    assert results.text("plain", "nothing") == ""

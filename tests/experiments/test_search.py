@@ -1,0 +1,89 @@
+"""Settings are drawn from the grid, and the rules are kept in taking one."""
+
+import math
+
+import pytest
+
+from dselectk_keras.experiments import Run
+from dselectk_keras.experiments.search import (
+    best_settings,
+    next_settings,
+    random_settings,
+)
+
+SPACE = {"rate": (0.001, 0.01, 0.1), "units": (1, 2)}
+
+
+def trial(settings, objective, admissible=True):
+    numbers = {"objective": objective, "admissible": admissible}
+    return Run("arm", 0, settings, numbers, 0.0, tuning=True)
+
+
+def test_all_points_of_the_grid_are_drawn_once():
+    drawn = random_settings(SPACE, 6)
+    assert len({tuple(point.items()) for point in drawn}) == 6
+
+
+def test_a_longer_search_begins_like_a_shorter_one():
+    assert random_settings(SPACE, 4)[:2] == random_settings(SPACE, 2)
+    assert random_settings(SPACE, 6, seed=1) != random_settings(SPACE, 6)
+
+
+def test_the_lowest_objective_is_taken():
+    runs = [trial({"rate": 0.1}, 2.0), trial({"rate": 0.2}, 1.0)]
+    assert best_settings(runs) == ({"rate": 0.2}, True)
+
+
+def test_what_is_not_admissible_is_disregarded():
+    runs = [trial({"rate": 0.1}, 2.0), trial({"rate": 0.2}, 1.0, admissible=False)]
+    assert best_settings(runs) == ({"rate": 0.1}, True)
+
+
+def test_settings_with_one_bad_run_are_disregarded():
+    runs = [
+        trial({"rate": 0.1}, 1.0),
+        trial({"rate": 0.1}, 1.0, admissible=False),
+        trial({"rate": 0.2}, 5.0),
+    ]
+    assert best_settings(runs) == ({"rate": 0.2}, True)
+
+
+def test_where_all_break_the_rules_the_best_is_taken_and_marked():
+    runs = [trial({"rate": r}, o, admissible=False) for r, o in ((0.1, 2.0), (0.2, 1))]
+    assert best_settings(runs) == ({"rate": 0.2}, False)
+
+
+def test_a_failed_run_is_never_the_best():
+    runs = [trial({"rate": 0.1}, None), trial({"rate": 0.2}, 1.0)]
+    assert best_settings(runs) == ({"rate": 0.2}, True)
+
+
+def test_nothing_tried_is_nothing_set():
+    assert best_settings([]) == ({}, True)
+
+
+def test_the_gaussian_process_stays_in_the_box_and_finds_its_way():
+    space, runs = {"rate": (1e-4, 1e-1), "units": (1, 8)}, []
+    for _ in range(14):
+        settings = next_settings(space, runs)
+        assert 1e-4 <= settings["rate"] <= 1e-1
+        assert settings["units"] in range(1, 9)
+        objective = (math.log10(settings["rate"]) + 2) ** 2 + settings["units"] / 10
+        runs.append(trial(settings, objective))
+    best, _ = best_settings(runs)
+    assert abs(math.log10(best["rate"]) + 2) < 0.35
+    assert best["units"] <= 2
+
+
+def test_the_gaussian_process_avoids_what_is_not_admissible():
+    runs = [
+        trial({"rate": 10**-e}, 1.0 + e, admissible=e < 2.5)
+        for e in (1.0, 1.5, 2.0, 3, 3.5)
+    ]
+    assert next_settings({"rate": (1e-4, 1e-1)}, runs)["rate"] > 1e-3
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"Not installed: optuna, scipy, torch"):
+        next_settings(SPACE, [])

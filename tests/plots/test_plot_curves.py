@@ -1,0 +1,61 @@
+"""Curves are drawn as given, named, and refused if they cannot be."""
+
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.text import Text
+
+from dselectk_keras.plots import plot_curves
+
+CURVES = {"up": ([1, 2, 3], [0.0, 0.5, 1.0]), "down": ([1, 2], [1.0, np.nan])}
+
+
+@pytest.fixture
+def axes():
+    figure = plot_curves(
+        CURVES, x_label="steps", y_label="loss", errors={"up": [0.1, 0.1, 0.2]}
+    )
+    yield figure.axes[0]
+    plt.close(figure)
+
+
+def test_every_curve_is_drawn_and_named(axes):
+    up, down = axes.lines
+    np.testing.assert_array_equal(up.get_xydata(), [[1, 0], [2, 0.5], [3, 1]])
+    assert np.isnan(down.get_ydata()[1])
+    assert [text.get_text() for text in axes.texts] == ["up", "down"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("steps", "loss")
+    assert up.get_color() != down.get_color()
+
+
+def test_errors_are_bands(axes):
+    (band,) = axes.collections
+    (path,) = band.get_paths()
+    assert path.vertices[:, 1].max() == pytest.approx(1.2)
+    assert path.vertices[:, 1].min() == pytest.approx(-0.1)
+
+
+def test_names_do_not_overlap():
+    figure = plot_curves({str(i): ([0, 1], [0, 1]) for i in range(6)})
+    figure.canvas.draw()
+    boxes = [Text.get_window_extent(text) for text in figure.axes[0].texts]
+    heights = sorted((box.y0, box.y1) for box in boxes)
+    assert all(a[1] <= b[0] + 1 for a, b in itertools.pairwise(heights))
+    plt.close(figure)
+
+
+def test_axes_may_be_logarithmic_and_given():
+    figure, ax = plt.subplots()
+    assert plot_curves(CURVES, log="x", title="a", ax=ax) is figure
+    assert ax.get_xscale() == "log"
+    assert ax.get_title(loc="left") == "a"
+    plt.close(figure)
+
+
+def test_curves_that_cannot_be_drawn_are_refused():
+    with pytest.raises(ValueError, match="at least one line"):
+        plot_curves({})
+    with pytest.raises(ValueError, match=r"one length\. Received shapes \(2,\) and"):
+        plot_curves({"a": ([1, 2], [1, 2, 3])})
