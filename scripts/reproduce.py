@@ -57,13 +57,22 @@ def main(arguments=None):
             )
         if results.runs:
             print(f"Written to {pages.write_page(results, site)}.")
-    every = [
-        Results(kind.presets()[options.preset], options.preset, root)
-        for kind in EXPERIMENTS.values()
-    ]
+    write_index(site, root, options.preset)
+    return 0
+
+
+def write_index(site, root, preset):
+    """List all experiments that have been run, with their verdicts."""
+    from dselectk_keras.experiments import EXPERIMENTS, Results, pages
+
+    every = []
+    for kind in EXPERIMENTS.values():
+        try:
+            every.append(Results(kind.presets()[preset], preset, root))
+        except ValueError as error:
+            print(f"Left out of the index: {error}")
     index = pages.index([results for results in every if results.runs])
     (site / "index.md").write_text(index, encoding="utf-8")
-    return 0
 
 
 def parse(arguments):

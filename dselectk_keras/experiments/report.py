@@ -79,9 +79,7 @@ class Report:
     @property
     def verdict(self):
         """A key of `VERDICTS`: whether the claims hold."""
-        judged = [claim.holds for claim in self.claims if claim.holds is not None]
-        if not judged:
-            return "open"
-        if all(judged):
-            return "yes"
-        return "partly" if any(judged) else "no"
+        held = [claim.holds for claim in self.claims]
+        if True in held:
+            return "yes" if all(held) else "partly"
+        return "no" if False in held else "open"

@@ -31,6 +31,7 @@ COMMITTED = [
     [
         ([True, True], "yes"),
         ([True, False], "partly"),
+        ([True, None], "partly"),
         ([False, None], "no"),
         ([None], "open"),
         ([], "open"),
