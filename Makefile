@@ -5,6 +5,7 @@ VENV ?= .venv
 WORKERS ?= 2
 
 BIN := $(VENV)/bin
+SITE := docs/_build/html
 NOTEBOOKS := $(wildcard notebooks/*.py)
 
 # Say less about devices that are not there, and say things in order.
@@ -28,7 +29,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .SECONDARY:
-.PHONY: help demo test test-backends reproduce benchmark-check check notebooks notebooks-check docs clean
+.PHONY: help demo test test-backends reproduce benchmark-check check notebooks notebooks-check docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -62,7 +63,10 @@ notebooks-check: $(VENV)/.docs ## run the notebooks, leaving the tree as it is
 	$(call run-notebooks,build/notebooks)
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
+
+docs-check: docs $(VENV)/.test $(VENV)/.browser ## build the site and read it in a browser
+	DOCS_SITE=$(SITE) KERAS_BACKEND=tensorflow $(BIN)/python -m pytest tests/docs
 
 clean: ## remove what the targets made, the environment included
 	rm -rf $(VENV) build dist docs/_build docs/notebooks
@@ -71,6 +75,18 @@ clean: ## remove what the targets made, the environment included
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+
+# Chromium is not from PyPI: Debian's is taken where there is none.
+$(VENV)/.browser: | $(BIN)/python
+	@if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
+	    if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
+	        echo "Install chromium and chromedriver (Debian: chromium-driver)." >&2; \
+	        exit 1; \
+	    fi; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+	        --no-install-recommends chromium chromium-driver fonts-dejavu-core; \
+	fi
+	touch $@
 
 $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt \

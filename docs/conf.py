@@ -8,6 +8,8 @@ from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
+from sphinx.search.en import SearchEnglish
+
 import dselectk_keras
 
 HERE = Path(__file__).parent
@@ -22,12 +24,16 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    # MathJax comes with the site: equations need no network, and no CDN.
+    "sphinx-mathjax-offline",
 ]
 exclude_patterns = ["_build", "jupyter_execute"]
 
 html_theme = "furo"
 html_title = f"{project} {version}"
 html_show_copyright = False
+html_search_language = "en+zh"
+pygments_dark_style = "github-dark"
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -84,9 +90,31 @@ def class_signature(_app, what, _name, obj, _options, _signature, returns):
     return str(inspect.Signature(parameters)), returns
 
 
+class EnglishAndChinese(SearchEnglish):
+    """Searches for English words, and for Chinese characters one by one."""
+
+    lang = "en+zh"
+    js_splitter_code = r"""
+var splitQuery = (query) =>
+  query.match(/\p{Script=Han}|((?!\p{Script=Han})[\p{Letter}\p{Number}_])+/gu) || [];
+"""
+
+    def split(self, text):
+        """The words to be found."""
+        return re.findall(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+", text)
+
+
+def page_language(_app, page, _template, context, _doctree):
+    """Tell browsers which pages are in Chinese, for their fonts and translations."""
+    if page.endswith(".zh"):
+        context["language"] = "zh-CN"
+
+
 def setup(app):
     """Copy the notebooks and connect the hooks."""
     copy_notebooks()
+    app.add_search_language(EnglishAndChinese)
+    app.connect("html-page-context", page_language)
     # Before Napoleon, which reads the sections.
     app.connect("autodoc-process-docstring", markdown_math, priority=400)
     app.connect("autodoc-process-signature", class_signature)

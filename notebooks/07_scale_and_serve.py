@@ -201,9 +201,10 @@ with tempfile.TemporaryDirectory() as folder:
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
+        tf.get_logger().setLevel("ERROR")  # Where the files are does not matter here.
         small.export(f"{folder}/served", verbose=False)
-        served = tf.saved_model.load(f"{folder}/served").serve(x)
-        gap = np.abs(served["task_0"].numpy() - same).max()
+        served = tf.saved_model.load(f"{folder}/served")
+        gap = np.abs(served.serve(x)["task_0"].numpy() - same).max()
         print(f"served, largest difference: {gap:.1e}")
 
 # %% [markdown]

@@ -66,12 +66,14 @@ def write_index(site, root, preset):
     from dselectk_keras.experiments import EXPERIMENTS, Results, pages
 
     every = []
-    for kind in EXPERIMENTS.values():
+    for name, kind in EXPERIMENTS.items():
+        if not (site / f"{name}.md").exists():
+            continue
         try:
             every.append(Results(kind.presets()[preset], preset, root))
         except ValueError as error:
             print(f"Left out of the index: {error}")
-    index = pages.index([results for results in every if results.runs])
+    index = pages.index(every)
     (site / "index.md").write_text(index, encoding="utf-8")
 
 

@@ -1,36 +1,68 @@
-"""The Python of the pages that a newcomer copies from runs as it stands."""
+"""The Python of the README and of the site's pages runs as it stands."""
 
+import ast
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Blocks fenced as ```py are other people's code, and not run.
-PAGES = [
-    "README.md",
-    "docs/quickstart.md",
-    "docs/choosing.md",
-    "docs/migration.md",
-]
 
 
 def blocks(page):
-    """The Python blocks of a page, each at its own lines of an empty file."""
+    """The Python blocks of a page, each at its own lines of an empty file.
+
+    Blocks fenced as ```py are other people's code, and left out.
+    """
     text = (ROOT / page).read_text(encoding="utf-8")
     for match in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         yield "\n" * text.count("\n", 0, match.start(1)) + match[1]
 
 
-@pytest.mark.parametrize("page", PAGES)
+def pages():
+    """The pages with Python, by their paths in the repository."""
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    paths = sorted(path.relative_to(ROOT).as_posix() for path in found)
+    return [path for path in paths if any(blocks(path))]
+
+
+def domainnet(folder, monkeypatch):
+    """Lists in the form of DomainNet's, of one image many times, for a page to read."""
+    tf = pytest.importorskip("tensorflow")
+    module = importlib.import_module("dselectk_keras.datasets.domainnet")
+    (folder / "thing").mkdir(parents=True)
+    image = tf.io.encode_png(tf.zeros((4, 4, 3), "uint8")).numpy()
+    (folder / "thing" / "image.png").write_bytes(image)
+    for domain in module.NUM_IMAGES:
+        monkeypatch.setitem(module.NUM_IMAGES, domain, (2_000, 4))
+        for part, size in {"train": 2_000, "test": 4}.items():
+            listed = "thing/image.png 0\n" * size
+            (folder / f"{domain}_{part}.txt").write_text(listed)
+
+
+@pytest.mark.parametrize("page", pages())
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
-    found = list(blocks(page))
-    assert found
+    if page == "docs/datasets.md":
+        domainnet(tmp_path / "data" / "domainnet", monkeypatch)
     namespace = {"__name__": "__main__"}
-    for block in found:
+    for block in blocks(page):
         exec(compile(block, ROOT / page, "exec"), namespace)
+
+
+def test_pages_with_python_are_found():
+    named = ("README", *(f"docs/{name}" for name in ("concepts", "quickstart.zh")))
+    assert {f"{name}.md" for name in named} <= set(pages())
+
+
+def test_both_quickstarts_have_the_same_code():
+    english, chinese = (
+        [ast.dump(ast.parse(block)) for block in blocks(page)]
+        for page in ("docs/quickstart.md", "docs/quickstart.zh.md")
+    )
+    assert english == chinese  # But for the comments, which are no part of it.
 
 
 def test_first_model_is_short_and_ends_in_a_picture(tmp_path, monkeypatch):

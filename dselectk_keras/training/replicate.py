@@ -169,5 +169,5 @@ def _sign(monitor, mode, patience):
             f"monitor={monitor!r}."
         )
     if mode is None:
-        mode = "max" if str(monitor).endswith(HIGHER_IS_BETTER) else "min"
+        mode = "max" if str(monitor).lower().endswith(HIGHER_IS_BETTER) else "min"
     return 1 if mode == "min" else -1

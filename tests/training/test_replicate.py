@@ -211,10 +211,11 @@ def test_copies_that_fail_or_stop_leave_the_others_alone():
         assert again.summary["status"].tolist() == summary["status"].tolist()
 
 
-def test_the_best_weights_are_kept_where_higher_is_better():
+@pytest.mark.parametrize("name", ["accuracy", "own_AUC"])
+def test_the_best_weights_are_kept_where_higher_is_better(name):
     def build(seed):
         model = plain(seed, rate=0.2)
-        accuracy = keras.metrics.BinaryAccuracy(name="accuracy")
+        accuracy = keras.metrics.BinaryAccuracy(name=name)
         model.compile(keras.optimizers.SGD(0.2), "mse", metrics=[accuracy])
         return model
 
@@ -225,13 +226,13 @@ def test_the_best_weights_are_kept_where_higher_is_better():
         validation_data=data,
         seeds=[1],
         epochs=4,
-        monitor="val_accuracy",
+        monitor=f"val_{name}",
         verbose=0,
     )
-    table = runs.table["val_accuracy"]
+    table = runs.table[f"val_{name}"]
     assert runs.summary["best_epoch"][0] == table.argmax()
     values = runs.model().evaluate(*data, verbose=0, return_dict=True)
-    assert values["accuracy"] == pytest.approx(table.max())
+    assert values[name] == pytest.approx(table.max())
 
 
 @pytest.mark.skipif(not ON_JAX, reason="Only JAX has programs to share.")

@@ -1,5 +1,12 @@
 """Figures and tables of the paper on DSelect-k."""
 
+from dselectk_keras.experiments.dselectk.fig2_7_8 import Fig278
+from dselectk_keras.experiments.dselectk.fig3 import Fig3
 from dselectk_keras.experiments.dselectk.fig4 import Fig4
+from dselectk_keras.experiments.dselectk.fig5 import Fig5
+from dselectk_keras.experiments.dselectk.fig6 import Fig6
+from dselectk_keras.experiments.dselectk.table1_5 import Table1And5
+from dselectk_keras.experiments.dselectk.table2 import Table2
+from dselectk_keras.experiments.dselectk.table4 import Table4
 
-EXPERIMENTS = (Fig4,)
+EXPERIMENTS = (Fig278, Fig3, Fig4, Fig5, Fig6, Table1And5, Table2, Table4)

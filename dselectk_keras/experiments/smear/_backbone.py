@@ -1,0 +1,207 @@
+"""A frozen residual network of 18 layers, cut where adapters go in."""
+
+import importlib
+import itertools
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from dselectk_keras.training import Batches
+
+STACKS = 4
+BLOCKS = 2  # In each stack: with the stem and the classifier, 18 layers.
+
+
+class Backbone(NamedTuple):
+    """A network in parts, each of which ends where an adapter goes in.
+
+    Args:
+        features: A model from images to what the first adapter sees.
+        blocks: A model from each adapter to the next, and from the last to the features
+            that a classifier sees.
+    """
+
+    features: keras.Model
+    blocks: list[keras.Model]
+
+
+def resnet18(image_shape, width):
+    """A network of the shape of ResNet18, for small images, with random weights.
+
+    The stem has one convolution of stride 1 and no pooling, as is usual for images of
+    about 32 x 32 pixels. Layers have the names that KerasHub gives them.
+
+    Args:
+        image_shape: Height, width and channels.
+        width: Channels of the first stack; each of the others has twice as many as the
+            one before. ResNet18 has 64.
+
+    Returns:
+        A Keras model from images to features `(batch, height, width, channels)`.
+    """
+    images = keras.Input(image_shape)
+    x = _convolved(images, width, 3, 1, "conv1")
+    x = keras.layers.ReLU(name="conv1_relu")(x)
+    for stack in range(STACKS):
+        for block in range(BLOCKS):
+            stride = 2 if stack and not block else 1
+            x = _residual(x, width * 2**stack, stride, _name(stack, block))
+    return keras.Model(images, x)
+
+
+def pretrain(model, images, labels, epochs, seed=0):
+    """Train a backbone to classify images.
+
+    Args:
+        model: A model from images to features.
+        images: Array of images.
+        labels: Their classes, `(samples, 1)`.
+        epochs: How many passes over the images.
+        seed: Of the order.
+    """
+    x = keras.layers.GlobalAveragePooling2D()(model.outputs[0])
+    x = keras.layers.Dense(int(labels.max()) + 1, "softmax")(x)
+    classifier = keras.Model(model.inputs, x)
+    optimizer = keras.optimizers.Adam(3e-3)
+    classifier.compile(optimizer, "sparse_categorical_crossentropy")
+    # Not by `replicate`: on a processor, JAX takes 6 to 50 times as long for the
+    # gradient of a convolution's kernel where an epoch is one program.
+    data = Batches((images, labels), batch_size=64, seed=seed)
+    classifier.fit(data, epochs=epochs, shuffle=False, verbose=0)
+
+
+def from_keras_hub(preset, image_shape, load_weights=True):
+    """A residual network of KerasHub, such as ResNet18 trained on ImageNet.
+
+    Args:
+        preset: Name of the preset, such as `"resnet_18_imagenet"`.
+        image_shape: Height, width and three channels of what `as_photographs` gives.
+        load_weights: Whether to have the pretrained weights, or random ones.
+
+    Returns:
+        A Keras model from images to features.
+    """
+    try:
+        keras_hub = importlib.import_module("keras_hub")
+    except ImportError as error:
+        raise ImportError(
+            "Pretrained backbones need keras_hub, which could not be imported. "
+            "Install it with: pip install keras-hub"
+        ) from error
+    return keras_hub.models.Backbone.from_preset(
+        preset, load_weights=load_weights, image_shape=tuple(image_shape)
+    )
+
+
+def as_photographs(images):
+    """Small images as networks trained on ImageNet can see them.
+
+    Args:
+        images: Array `(samples, height, width, channels)` of numbers in [0, 1], of one
+            channel or three.
+
+    Returns:
+        A float32 array with three channels, twice as high and as wide, standardized
+        by the means and standard deviations of ImageNet.
+    """
+    means = np.array([0.485, 0.456, 0.406], "float32")
+    deviations = np.array([0.229, 0.224, 0.225], "float32")
+    large = images.repeat(2, axis=1).repeat(2, axis=2)
+    return ((large - means) / deviations).astype("float32")
+
+
+def cut(model, num_adapters):
+    """Take a residual network apart where adapters go in.
+
+    An adapter belongs between the sum that ends a residual block and the activation
+    after it, as in the release of SMEAR.
+
+    Args:
+        model: A model with the layers' names of `resnet18`, or of KerasHub.
+        num_adapters: How many of the last blocks get an adapter.
+
+    Returns:
+        A `Backbone` that shares the model's layers.
+    """
+    names = {layer.name for layer in model.layers}
+    sums = [
+        f"{_name(stack, block)}_add"
+        for stack, block in itertools.product(range(STACKS), range(BLOCKS))
+    ]
+    if missing := [name for name in sums if name not in names]:
+        raise ValueError(
+            f"A backbone must have {STACKS} stacks of {BLOCKS} residual blocks, as "
+            f"ResNet18 has. Received: {model.name!r}, without {missing[0]!r}."
+        )
+    if not 0 < num_adapters <= len(sums):
+        raise ValueError(
+            f"There may be 1 to {len(sums)} adapters. "
+            f"Received: num_adapters={num_adapters}."
+        )
+    points = [model.get_layer(name).output for name in sums[-num_adapters:]]
+    ends = [*points[1:], model.outputs[0]]
+    blocks = [
+        keras.Model(a, b, name=f"frozen_{i}")
+        for i, (a, b) in enumerate(zip(points, ends, strict=True))
+    ]
+    return Backbone(keras.Model(model.inputs[0], points[0], name="features"), blocks)
+
+
+def copies(blocks):
+    """New models with the weights of these, which nothing trains.
+
+    Args:
+        blocks: A list of Keras models.
+
+    Returns:
+        A list of Keras models.
+    """
+    found = []
+    for block in blocks:
+        copy = keras.models.clone_model(block)
+        copy.set_weights(block.get_weights())
+        copy.trainable = False
+        found.append(copy)
+    return found
+
+
+def convolution_flops(models):
+    """Operations of the convolutions for one image, two for each product and sum.
+
+    Args:
+        models: A list of Keras models.
+
+    Returns:
+        A number.
+    """
+    total = 0
+    for model in models:
+        for layer in model.layers:
+            if isinstance(layer, keras.layers.Conv2D):
+                _, height, width, filters = layer.output.shape
+                *kernel, channels = layer.kernel.shape[:3]
+                total += 2 * height * width * filters * channels * kernel[0] * kernel[1]
+    return total
+
+
+def _name(stack, block):
+    return f"stack{stack}_block{block}"
+
+
+def _residual(x, filters, stride, name):
+    shortcut: Any = x
+    if stride > 1 or x.shape[-1] != filters:
+        shortcut = _convolved(x, filters, 1, stride, f"{name}_0")
+    x = _convolved(x, filters, 3, stride, f"{name}_1")
+    x = keras.layers.ReLU(name=f"{name}_1_relu")(x)
+    x = _convolved(x, filters, 3, 1, f"{name}_2")
+    x = keras.layers.Add(name=f"{name}_add")([shortcut, x])
+    return keras.layers.ReLU(name=f"{name}_out")(x)
+
+
+def _convolved(x, filters, size, stride, name):
+    x = keras.layers.Conv2D(
+        filters, size, stride, "same", use_bias=False, name=f"{name}_conv"
+    )(x)
+    return keras.layers.BatchNormalization(momentum=0.9, name=f"{name}_bn")(x)

@@ -1,0 +1,69 @@
+"""Single runs of several methods, side by side."""
+
+import numpy as np
+
+from dselectk_keras.plots import _style
+
+
+def plot_runs(values, *, label="", highlight=None, title=None, ax=None):
+    """A row for each method: a dot for each run, a line at their mean.
+
+    The grey bar around the mean reaches as far as its standard error. Runs that failed,
+    NaN, are left out.
+
+    Args:
+        values: dict from the name of a method to an array (runs,).
+        label: what the values are. Defaults to `""`.
+        highlight: name of the method to colour. Defaults to `None`: none.
+        title: title of the axes. Defaults to `None`.
+        ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
+
+    Returns:
+        The matplotlib figure. It is not shown and not saved.
+
+    Example:
+        >>> figure = plot_runs({"a": [0.91, 0.93], "b": [0.92, 0.94]}, highlight="b")
+    """
+    if not values:
+        raise ValueError("`values` must hold at least one method. Received: none.")
+    if highlight is not None and highlight not in values:
+        raise ValueError(
+            f"`highlight` must be one of {', '.join(map(repr, values))}. "
+            f"Received: {highlight!r}."
+        )
+    plt = _style.import_pyplot()
+    figure = ax.figure if ax is not None else None
+    if figure is None:
+        height = 0.9 + 0.26 * len(values)
+        figure, ax = plt.subplots(
+            figsize=(_style.PAGE_WIDTH * 0.8, height), layout="constrained"
+        )
+    for row, (name, given) in enumerate(values.items()):
+        runs = np.asarray(given, dtype=float)
+        runs = runs[np.isfinite(runs)]
+        color = _style.COLORS[0 if name == highlight else -1]
+        if len(runs) > 1:
+            error = runs.std(ddof=1) / np.sqrt(len(runs))
+            ax.barh(row, 2 * error, 0.6, left=runs.mean() - error, color="#E3E3E3")
+        if len(runs):
+            ax.vlines(runs.mean(), row - 0.3, row + 0.3, color=color, linewidth=1.6)
+        ax.plot(
+            runs,
+            np.full(len(runs), row),
+            "o",
+            color=color,
+            markersize=4,
+            markeredgewidth=0,
+            alpha=0.55,
+        )
+    _style.tidy(ax)
+    ax.set_yticks(range(len(values)), list(values))
+    ax.set_ylim(len(values) - 0.4, -0.6)
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", color="#EBEBEB", linewidth=0.5)
+    ax.set_axisbelow(True)
+    ax.set_xlabel(label, fontsize=_style.FONT)
+    if title is not None:
+        ax.set_title(title, fontsize=_style.FONT, loc="left")
+    return figure

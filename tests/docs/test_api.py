@@ -1,0 +1,40 @@
+"""The API page has everything public."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+FLOORS = (
+    "",
+    "callbacks",
+    "datasets",
+    "experiments",
+    "experts",
+    "gates",
+    "layers",
+    "metrics",
+    "models",
+    "ops",
+    "plots",
+    "regularizers",
+    "training",
+)
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_every_public_class_and_function_has_an_entry(floor):
+    entries = re.findall(r"auto(?:class|function):: (\S+)", PAGE.read_text())
+    documented = {entry.rpartition(".")[2] for entry in entries}
+    module = importlib.import_module(f"dselectk_keras.{floor}".rstrip("."))
+    public = {
+        name
+        for name in module.__all__
+        if inspect.isclass(getattr(module, name))
+        or inspect.isfunction(getattr(module, name))
+    }
+    assert public
+    assert not public - documented, "Add them to docs/api.md."

@@ -1,0 +1,166 @@
+"""The built site as a reader has it: in a browser, without a network.
+
+`make docs-check` builds the site, says where it is in DOCS_SITE, and runs these tests.
+"""
+
+import functools
+import http.server
+import os
+import pathlib
+import shutil
+import threading
+
+import pytest
+
+SITE = os.environ.get("DOCS_SITE")
+NEEDED = ("chromium", "chromedriver")
+
+pytestmark = pytest.mark.skipif(
+    not SITE, reason="DOCS_SITE does not name a built site; `make docs-check` does"
+)
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format, *args):  # noqa: A002
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The address of the site, served to this machine alone."""
+    handler = functools.partial(Quiet, directory=SITE)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A browser without a window, for which nothing but this machine exists."""
+    from selenium import webdriver
+
+    programs = {name: shutil.which(name) for name in NEEDED}
+    assert all(programs.values()), f"Not installed: {programs}. See `make docs-check`."
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs["chromium"]
+    for argument in (
+        "headless",
+        "no-sandbox",  # Chromium's own does not work for root.
+        "disable-dev-shm-usage",
+        "disable-gpu",
+        "disable-background-networking",
+        "disable-component-update",
+        "disable-sync",
+        "no-first-run",
+        "window-size=1300,1600",
+        "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    ):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=programs["chromedriver"])
+    driver = webdriver.Chrome(options=options, service=service)
+    driver.implicitly_wait(20)
+    yield driver
+    driver.quit()
+
+
+def pages(folder="."):
+    """The addresses of the pages in a folder and below, those of code left out."""
+    root = pathlib.Path(SITE or ".")
+    found = (path.relative_to(root) for path in (root / folder).rglob("*.html"))
+    return sorted(str(path) for path in found if path.parts[0] != "_modules")
+
+
+def click(browser, selector, text):
+    """Click on the first link of a part of the page that says that."""
+    part = browser.find_element("css selector", selector)
+    link = part.find_element("link text", text)
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)
+    link.click()
+
+
+def broken_images(browser):
+    """The addresses of pictures that do not show."""
+    return browser.execute_script(
+        "return [...document.images].filter(i => !i.naturalWidth).map(i => i.src)"
+    )
+
+
+def searched(browser, site, query):
+    """Where the results of a search lead."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    browser.get(f"{site}/search.html?q={query}")
+    summary = browser.find_element("css selector", ".search-summary")
+    WebDriverWait(browser, 20).until(lambda _: summary.text)  # The search has ended.
+    links = browser.find_elements("css selector", "#search-results li a")
+    return [link.get_attribute("href").removeprefix(f"{site}/") for link in links]
+
+
+def figures():
+    """The addresses of the pages of figures and tables."""
+    return [page for page in pages("reproduction") if not page.endswith("index.html")]
+
+
+@pytest.mark.parametrize("page", figures())
+def test_a_reader_of_a_paper_finds_its_figure_in_two_clicks(browser, site, page):
+    browser.get(f"{site}/index.html")
+    click(browser, ".sidebar-tree", "Reproduction")
+    name = page.rsplit("/", maxsplit=1)[-1]
+    link = browser.find_element("css selector", f"article td a[href='{name}']")
+    place = link.text
+    browser.execute_script("arguments[0].click()", link)
+    assert browser.current_url == f"{site}/{page}"
+    assert f", {place}:" in browser.find_element("css selector", "h1").text
+    assert not broken_images(browser)
+
+
+@pytest.mark.parametrize("page", figures())
+def test_a_figure_has_a_picture(browser, site, page):
+    browser.get(f"{site}/{page}")
+    title = browser.find_element("css selector", "h1").text
+    assert "Figure" not in title or browser.find_elements("css selector", "article img")
+
+
+def test_equations_are_typeset(browser, site):
+    for page in ("concepts", "api", "fidelity", "choosing"):
+        browser.get(f"{site}/{page}.html")
+        browser.execute_async_script(
+            "const done = arguments[0]; MathJax.startup.promise.then(() => done())"
+        )
+        equations = browser.find_elements("css selector", ".math")
+        assert equations
+        for equation in equations:
+            assert equation.find_elements("css selector", "mjx-container")
+        assert not browser.execute_script(
+            "return document.querySelectorAll('mjx-merror').length"
+        )
+
+
+def test_search_finds_english_and_chinese(browser, site):
+    found = searched(browser, site, "DSelectKGate")
+    assert any(link.startswith("api.html") for link in found)
+    assert any(link.startswith("quickstart.html") for link in found)
+    found = searched(browser, site, "选择器")
+    assert any(link.startswith("quickstart.zh.html") for link in found)
+
+
+def test_the_chinese_page_says_what_it_is(browser, site):
+    browser.get(f"{site}/quickstart.html")
+    assert browser.find_element("css selector", "html").get_attribute("lang") == "en"
+    click(browser, "article", "中文")
+    assert browser.find_element("css selector", "html").get_attribute("lang") == "zh-CN"
+
+
+def test_no_page_has_a_broken_picture_or_complains(browser, site):
+    browser.get_log("browser")
+    trouble = {}
+    for page in pages():
+        browser.get(f"{site}/{page}")
+        said = [entry["message"] for entry in browser.get_log("browser")]
+        if found := said + broken_images(browser):
+            trouble[page] = found
+    assert not trouble
