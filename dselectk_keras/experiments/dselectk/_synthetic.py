@@ -56,7 +56,7 @@ class SyntheticExperiment(Experiment, abc.ABC):
                 stages=(1, 1),
             ),
             "cpu": cls(seeds=5, trials=6),
-            "paper": cls(seeds=100, trials=24),
+            "paper": cls(seeds=100, trials=6),
         }
 
     @property
