@@ -46,6 +46,7 @@ class Copy:
         self.weights: Any = None
         self.status = "running"
         self.recorder: Any = None
+        self.reader: Any = None
 
     def __str__(self):
         return f"copy {self.number} (seed {self.seed})"

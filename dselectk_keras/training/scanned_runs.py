@@ -45,8 +45,8 @@ class ScannedRuns:
             key = settings, _fingerprint(model)
             if key not in known:
                 epoch = TracedEpoch(model, data)
-                known[key] = self._group(model, epoch), epoch.numbers
-            group, numbers = known[key]
+                known[key] = self._group(epoch), epoch.numbers, epoch.reader
+            group, numbers, copy.reader = known[key]
             other = by_settings.setdefault(settings, (group, copy))
             if other[0] is not group:
                 raise _different_steps(copy, group, *other)
@@ -54,13 +54,13 @@ class ScannedRuns:
             if copy.recorder is None:
                 _let_go(model)
 
-    def _group(self, model, epoch):
+    def _group(self, epoch):
         """The group of an epoch, a new one if none has its form."""
         form = epoch.form
         for group in self.groups:
             if group.form == form:
                 return group
-        self.groups.append(Group(model, epoch))
+        self.groups.append(Group(epoch))
         return self.groups[-1]
 
     def plan(self, vectorize, memory_limit):
@@ -163,9 +163,9 @@ class ScannedRuns:
             lanes.state = state
             found = jax.device_get(found)
             for lane, copy in list(lanes.running.items()):
+                own = jax.tree.map(lambda a, lane=lane: a[lane], found)
                 ended = copy.end_epoch(
-                    group.results(jax.tree.map(lambda a, lane=lane: a[lane], found)),
-                    functools.partial(lanes.weights, lane),
+                    _logs(own, copy.reader), functools.partial(lanes.weights, lane)
                 )
                 if copy.recorder is not None:
                     lanes.load(lane, copy.recorder.model)
@@ -173,6 +173,21 @@ class ScannedRuns:
                 if ended:
                     del lanes.running[lane]
                 progress.end_epoch(copy)
+
+
+def _logs(found, reader):
+    """What a copy reports of an epoch, from what the program gave.
+
+    Args:
+        found: A pair, of the training and of the validation.
+        reader: The reader of its epoch, or `None`.
+    """
+    results = found if reader is None else map(reader, found)
+    return {
+        prefix + name: float(value)
+        for prefix, values in zip(("", "val_"), results, strict=True)
+        for name, value in values.items()
+    }
 
 
 def _let_go(model):

@@ -1,8 +1,10 @@
 """An epoch that JAX has traced: many steps, and the validation, in one program."""
 
+import functools
 import itertools
 from typing import Any
 
+import keras
 import numpy as np
 
 from dselectk_keras.training.traced_step import TracedStep
@@ -15,12 +17,18 @@ class TracedEpoch:
     Two models whose epochs have the same `form` differ in their `numbers` only (see
     `TracedStep`).
 
+    Its metrics are read in the program, too, so that what a model weighs them with is
+    among the numbers. Some can be read by NumPy only: the epoch then gives variables,
+    and has a `reader` of them. It is `None` otherwise.
+
     Args:
         model: A compiled Keras model that is built.
         data: A `Data`.
     """
 
     def __init__(self, model, data):
+        import jax  # pyright: ignore[reportMissingImports]
+
         model.reset_metrics()
         trainable, others, optimizer, metrics = state_of(model)
         self.batch_size = data.batch_size
@@ -32,6 +40,14 @@ class TracedEpoch:
             model.test_step, (trainable, others, metrics), data.validation
         )
         self._steps = [*self._train.values(), *self._test.values()]
+        read = functools.partial(read_metrics, model)
+        self.reader: Any = None
+        try:
+            self._results = TracedStep(read, metrics)
+        except jax.errors.JAXTypeError:
+            self.reader = read
+        else:
+            self._steps.append(self._results)
         self.numbers = [number for step in self._steps for number in step.numbers]
 
     @property
@@ -50,8 +66,8 @@ class TracedEpoch:
             validation: The validation data, or `None`.
 
         Returns:
-            The new state; and the metrics' variables after training, and after the
-            validation.
+            The new state; and what the metrics say after training, and after the
+            validation: dicts, or what the `reader` makes them of.
         """
         rest = iter(numbers)
         numbers = {
@@ -71,7 +87,11 @@ class TracedEpoch:
                 every,
                 validation,
             )
-        return (trainable, others, optimizer), (metrics, validated)
+        found = metrics, validated
+        if self.reader is None:
+            read = functools.partial(self._results, numbers[self._results])
+            found = tuple(read(values) if values else {} for values in found)
+        return (trainable, others, optimizer), found
 
     def _trace(self, step, state, arrays):
         """The step, traced for whole batches and for a smaller last one, by size."""
@@ -125,6 +145,23 @@ def state_of(model):
             model.metrics_variables,
         )
     )
+
+
+def read_metrics(model, values):
+    """What a model's metrics say, by name.
+
+    Args:
+        model: A Keras model.
+        values: The values of their variables; none, if there is nothing to say.
+
+    Returns:
+        A dict.
+    """
+    if not values:
+        return {}
+    mapping = zip(model.metrics_variables, values, strict=True)
+    with keras.StatelessScope(state_mapping=list(mapping)):
+        return model.get_metrics_result()
 
 
 def num_samples(arrays):

@@ -57,7 +57,7 @@ class TracedStep:
             types = [str(atom.aval) for atom in equation.invars]
             line = f"{equation.primitive} {types} {inputs} {outputs} {equation.params}"
             lines.append(re.sub("0x[0-9a-f]+", "", line))
-        return [*lines, str(self._outputs)]
+        return [*lines, f"{self._outputs} {self._structure}"]
 
     def _inline(self, program, inputs):
         """Take over the equations of a program; the places of its outputs."""

@@ -28,6 +28,7 @@ SETTINGS = {
     "entropy": [0.001, 0.1, 0.01],
     "gamma": [1.0, 0.5, 2.0],
     "dropout": 0.1,
+    "weight": [1.0, 0.25, 3.0],
 }
 
 
@@ -52,7 +53,7 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-def gated(seed, learning_rate, entropy, gamma, dropout):
+def gated(seed, learning_rate, entropy, gamma, dropout, weight):
     """Drawn noise and dropout, a gate that decides, schedules and named tasks."""
     inputs = keras.Input((3,))
     noisy = TopKGate(2, noise=True)
@@ -60,7 +61,7 @@ def gated(seed, learning_rate, entropy, gamma, dropout):
     mixed = layers.Dropout(dropout)(mixed)
     model = build_multitask_model(
         keras.Model(inputs, mixed),
-        [Task("a"), Task("b", "binary")],
+        [Task("a"), Task("b", "binary", weight=weight)],
         experts=DenseExperts(3, [2]),
         gate=DSelectKGate(2, gamma=gamma, entropy_reg=Ramp(entropy, 0.2, end=9)),
     )
@@ -151,11 +152,11 @@ def test_copies_side_by_side_take_turns_and_equal_the_run_alone(alone):
 def test_the_tables_are_tidy(runs):
     table, summary = runs.table, runs.summary
     own = ["copy", "seed", *SETTINGS]
-    assert table.columns[:7].tolist() == [*own, "epoch"]
+    assert table.columns[:8].tolist() == [*own, "epoch"]
     assert table["epoch"].tolist() == [0, 1, 2] * 3
     assert table["gamma"].tolist() == [1.0] * 3 + [0.5] * 3 + [2.0] * 3
     assert {"loss", "val_loss", "a_loss", "val_b_binary_accuracy"} < {*table.columns}
-    assert summary.columns[6:9].tolist() == ["status", "epochs", "best_epoch"]
+    assert summary.columns[7:10].tolist() == ["status", "epochs", "best_epoch"]
     assert summary["status"].tolist() == ["finished"] * 3
     assert summary["best_epoch"].tolist() == [2] * 3
     last = table.query("epoch == 2")["val_loss"].tolist()
@@ -233,6 +234,32 @@ def test_the_best_weights_are_kept_where_higher_is_better(name):
     assert runs.summary["best_epoch"][0] == table.argmax()
     values = runs.model().evaluate(*data, verbose=0, return_dict=True)
     assert values[name] == pytest.approx(table.max())
+
+
+class Scaled(keras.metrics.MeanMetricWrapper):
+    """The mean error times a number."""
+
+    def __init__(self, scale):
+        super().__init__(keras.losses.mean_absolute_error, "scaled")
+        self.scale = scale
+
+    def result(self):
+        return self.scale * super().result()
+
+
+def test_numbers_of_a_metric_are_each_copys_own():
+    def build(seed, scale):
+        model = plain(seed)
+        model.compile(
+            keras.optimizers.SGD(0.0), "mse", metrics=["mae", Scaled(scale)]
+        )
+        return model
+
+    table = train(build, seeds=[1, 1], settings={"scale": [1.0, 2.0]}).table
+    for name in ("scaled", "val_scaled"):
+        np.testing.assert_allclose(
+            table[name], [1.0, 2.0] * table[name.replace("scaled", "mae")], rtol=1e-5
+        )
 
 
 @pytest.mark.skipif(not ON_JAX, reason="Only JAX has programs to share.")
