@@ -4,6 +4,23 @@ import keras
 import numpy as np
 from keras import ops
 
+# Where what is public is; the first is the package itself.
+FLOORS = (
+    "",
+    "callbacks",
+    "datasets",
+    "experiments",
+    "experts",
+    "gates",
+    "layers",
+    "metrics",
+    "models",
+    "ops",
+    "plots",
+    "regularizers",
+    "training",
+)
+
 
 def numpy(tensor):
     """A tensor as a NumPy array of its own, cut off from its gradients."""

@@ -9,24 +9,11 @@ import re
 import keras
 import numpy as np
 import pytest
+from helpers import FLOORS
 
 import dselectk_keras
 from dselectk_keras.experts import ExpertBank
 
-FLOORS = (
-    "callbacks",
-    "datasets",
-    "experiments",
-    "experts",
-    "gates",
-    "layers",
-    "metrics",
-    "models",
-    "ops",
-    "plots",
-    "regularizers",
-    "training",
-)
 # Shapes print differently on each backend, and as tuples in the docstrings.
 SHAPE = re.compile(r"(?:TensorShape|torch\.Size)\(\[([^\]]*)\]\)")
 ENTRY = re.compile(r"(\*{0,2}\w+): (.*)")
@@ -35,7 +22,7 @@ ENTRY = re.compile(r"(\*{0,2}\w+): (.*)")
 def public_objects():
     """Public classes and functions by name, each with its public namespace."""
     found = {}
-    for floor in ("", *FLOORS):
+    for floor in FLOORS:
         module = importlib.import_module(f"dselectk_keras.{floor}".rstrip("."))
         for name in module.__all__:
             value = getattr(module, name)

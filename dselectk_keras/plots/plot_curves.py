@@ -3,7 +3,7 @@
 import numpy as np
 
 from dselectk_keras.plots import _style
-from dselectk_keras.plots._spread import spread
+from dselectk_keras.plots._label_ends import label_ends
 
 
 def plot_curves(
@@ -78,33 +78,6 @@ def plot_curves(
     ax.set_ylabel(y_label, fontsize=_style.FONT)
     if title is not None:
         ax.set_title(title, fontsize=_style.FONT, loc="left")
-    _name(ax, ends)
+    figure.canvas.draw()
+    label_ends(ax, ends)
     return figure
-
-
-def _name(ax, ends):
-    """The names at the ends of the lines, moved apart, in their colours."""
-    ax.figure.canvas.draw()  # The axes get their range and their place.
-    to_axes = ax.transData + ax.transAxes.inverted()
-    places = [to_axes.transform((x, y)) for x, y, _, _ in ends]
-    height = ax.get_window_extent().height / ax.figure.dpi * 72
-    heights = spread([y for _, y in places], gap=1.25 * _style.SMALL_FONT / height)
-    for (x, y, name, color), place in zip(ends, heights, strict=True):
-        ax.annotate(
-            name,
-            xy=(x, y),
-            xytext=(1.05, place),
-            textcoords="axes fraction",
-            fontsize=_style.SMALL_FONT,
-            color=_style.TEXT,
-            va="center",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": color,
-                "linewidth": 0.8,
-                "shrinkA": 2,
-                "shrinkB": 0,
-                "relpos": (0, 0.5),
-            },
-        )

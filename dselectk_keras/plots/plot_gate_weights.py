@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 
 from dselectk_keras.plots import _style
-from dselectk_keras.plots._spread import spread
+from dselectk_keras.plots._label_ends import label_ends
 
 _MAX_PANELS = 8
 
@@ -97,9 +97,11 @@ def plot_gate_weights(
         _draw(panel, steps, weights[:, i], highlights[i], styles)
         if panel_titles[i] is not None:
             panel.set_title(panel_titles[i], fontsize=_style.FONT, loc="left")
-    # Labels are placed when all panels have given the shared axis its range.
+    # All panels have given the shared axis its range.
+    figure.canvas.draw()
     for i, panel in enumerate(axes[:num_panels]):
-        _label(panel, steps, weights[:, i], highlights[i], styles, expert_names)
+        ends = _ends(steps, weights[:, i], highlights[i], styles, expert_names)
+        label_ends(panel, ends, x=1.07)
     if num_panels == 1:
         axes[0].set_xlabel("training step", fontsize=_style.FONT)
         axes[0].set_ylabel("expert weight", fontsize=_style.FONT)
@@ -203,38 +205,11 @@ def _draw(ax, steps, weights, highlighted, styles):
     ax.margins(x=0, y=0.04)
 
 
-def _label(ax, steps, weights, highlighted, styles, expert_names):
-    """Names at the ends of the lines, moved apart, tied to their line."""
+def _ends(steps, weights, highlighted, styles, expert_names):
+    """Where the lines end, and what they are called."""
     ends = [(weights[-1, e], expert_names[e], styles[e]["color"]) for e in highlighted]
     others = [e for e in range(weights.shape[1]) if e not in highlighted]
     if others:
         text = f"{len(others)} other{'s' if len(others) > 1 else ''}"
         ends.append((np.median(weights[-1, others]), text, _style.GREY))
-    ends = [end for end in ends if np.isfinite(end[0])]
-
-    low, high = ax.get_ylim()
-    height = ax.get_position().height * ax.figure.get_figheight()
-    places = spread(
-        [(value - low) / (high - low) for value, _, _ in ends],
-        gap=1.25 * _style.SMALL_FONT / 72 / height,
-    )
-    for (value, text, color), place in zip(ends, places, strict=True):
-        ax.annotate(
-            text,
-            xy=(steps[-1], value),
-            xytext=(1.07, place),
-            textcoords="axes fraction",
-            fontsize=_style.SMALL_FONT,
-            color=_style.TEXT,
-            va="center",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": color,
-                "linewidth": 0.8,
-                "patchA": None,
-                "shrinkA": 2,
-                "shrinkB": 0,
-                "relpos": (0, 0.5),
-            },
-        )
+    return [(steps[-1], *end) for end in ends if np.isfinite(end[0])]

@@ -6,23 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from helpers import FLOORS
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-FLOORS = (
-    "",
-    "callbacks",
-    "datasets",
-    "experiments",
-    "experts",
-    "gates",
-    "layers",
-    "metrics",
-    "models",
-    "ops",
-    "plots",
-    "regularizers",
-    "training",
-)
 
 
 @pytest.mark.parametrize("floor", FLOORS)

@@ -250,9 +250,7 @@ class Scaled(keras.metrics.MeanMetricWrapper):
 def test_numbers_of_a_metric_are_each_copys_own():
     def build(seed, scale):
         model = plain(seed)
-        model.compile(
-            keras.optimizers.SGD(0.0), "mse", metrics=["mae", Scaled(scale)]
-        )
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae", Scaled(scale)])
         return model
 
     table = train(build, seeds=[1, 1], settings={"scale": [1.0, 2.0]}).table

@@ -7,12 +7,33 @@ import numpy as np
 
 from dselectk_keras import datasets
 from dselectk_keras.datasets import Split
+from dselectk_keras.experiments.area_under_curve import area_under_curve
 from dselectk_keras.experiments.dselectk._gates import look_at, new_gate
 from dselectk_keras.experiments.experiment import Experiment
 from dselectk_keras.experiments.stand_in import stand_in
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.training import Batches
+
+# The sizes of a run that takes seconds, and of one on two cores.
+SMOKE = {
+    "stand_in": True,
+    "embedding": 2,
+    "units": 4,
+    "tower": 4,
+    "epochs": 1,
+    "batch_size": 32,
+}
+CPU = {
+    "version": "latest-small",
+    "num_train": 40_000,
+    "num_evaluated": 5_000,
+    "embedding": 8,
+    "units": 64,
+    "tower": 32,
+    "epochs": 3,
+    "batch_size": 256,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,24 +177,6 @@ def task_numbers(watched, rating, labels, alpha):
         "watched_accuracy": float(np.mean((watched > 0.5) == truth)),
         "rating_mse": error,
     }
-
-
-def area_under_curve(truth, scores):
-    """The share of pairs of a true and a false example that scores put in order.
-
-    Args:
-        truth: Boolean array `(samples,)`.
-        scores: Array `(samples,)`; equal ones count one half.
-
-    Returns:
-        A number: NaN where all examples are alike.
-    """
-    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    true, false = truth.sum(), (~truth).sum()
-    if not true or not false:
-        return float("nan")
-    return float((ranks[truth].sum() - true * (true + 1) / 2) / (true * false))
 
 
 def _pairs_of_noise():

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.datasets import recommender_sim
+from dselectk_keras.experiments.area_under_curve import area_under_curve
 from dselectk_keras.experiments.experiment import Experiment
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.train_jobs import train_jobs
@@ -200,7 +201,7 @@ class Fig3(Experiment):
         for name, kind, labels in zip(
             data.task_names, data.task_kinds, data.test.y.T, strict=True
         ):
-            measure = auc if kind == "binary" else rmse
+            measure = area_under_curve if kind == "binary" else rmse
             found[name] = measure(labels, np.asarray(predicted[name])[:, 0])
         return found
 
@@ -281,25 +282,6 @@ class Fig3(Experiment):
                 ax=ax,
             )
         return figure
-
-
-def auc(labels, scores):
-    """The area under the ROC curve: how often a positive is above a negative.
-
-    Args:
-        labels: Array of zeros and ones.
-        scores: Array of numbers, one for each label.
-
-    Returns:
-        A number; NaN without positives or negatives. Ties count half.
-    """
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # The mean of tied ranks.
-    positive = labels > 0
-    p, n = positive.sum(), (~positive).sum()
-    if not p or not n:
-        return float("nan")
-    return float((ranks[positive].sum() - p * (p + 1) / 2) / (p * n))
 
 
 def rmse(labels, predictions):

@@ -6,9 +6,14 @@ import keras
 import numpy as np
 
 from dselectk_keras.callbacks import GateRecorder
-from dselectk_keras.experiments.dselectk._compare import all_lower, is_lower
+from dselectk_keras.experiments.compare import all_lower, is_lower
 from dselectk_keras.experiments.dselectk._gates import METHODS
-from dselectk_keras.experiments.dselectk._movielens import MovieLensExperiment, measure
+from dselectk_keras.experiments.dselectk._movielens import (
+    CPU,
+    SMOKE,
+    MovieLensExperiment,
+    measure,
+)
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.metrics import active_experts
 from dselectk_keras.plots import plot_gate_weights
@@ -49,24 +54,12 @@ class Fig6(MovieLensExperiment):
         """See `Experiment`."""
         return {
             "smoke": cls(
-                stand_in=True,
-                embedding=2,
-                units=4,
-                tower=4,
-                epochs=1,
-                batch_size=32,
+                **SMOKE,
                 points=3,
             ),
             "cpu": cls(
                 seeds=5,
-                version="latest-small",
-                num_train=40_000,
-                num_evaluated=5_000,
-                embedding=8,
-                units=64,
-                tower=32,
-                epochs=3,
-                batch_size=256,
+                **CPU,
             ),
             "paper": cls(seeds=100),
         }

@@ -4,13 +4,18 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments.dselectk._compare import all_lower, count, is_lower
+from dselectk_keras.experiments.compare import all_lower, count, is_lower
 from dselectk_keras.experiments.dselectk._gates import (
     METHODS,
     is_admissible,
     search_space,
 )
-from dselectk_keras.experiments.dselectk._movielens import MovieLensExperiment, measure
+from dselectk_keras.experiments.dselectk._movielens import (
+    CPU,
+    SMOKE,
+    MovieLensExperiment,
+    measure,
+)
 from dselectk_keras.experiments.experiment import Job
 from dselectk_keras.experiments.report import Claim, Report, Table
 from dselectk_keras.experiments.train_jobs import train_jobs
@@ -72,26 +77,14 @@ class Table1And5(MovieLensExperiment):
         return {
             "smoke": cls(
                 trials=1,
-                stand_in=True,
                 methods=("DSelect-k, per-example", "shared bottom"),
                 alphas=(0.5,),
-                embedding=2,
-                units=4,
-                tower=4,
-                epochs=1,
-                batch_size=32,
+                **SMOKE,
             ),
             "cpu": cls(
                 seeds=5,
                 trials=4,
-                version="latest-small",
-                num_train=40_000,
-                num_evaluated=5_000,
-                embedding=8,
-                units=64,
-                tower=32,
-                epochs=3,
-                batch_size=256,
+                **CPU,
             ),
             "paper": cls(
                 seeds=100,

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments.dselectk._compare import all_lower, count, is_lower
+from dselectk_keras.experiments.compare import all_lower, count, is_lower
 from dselectk_keras.experiments.dselectk._gates import (
     METHODS,
     Method,

@@ -9,6 +9,7 @@ from typing import ClassVar
 import keras
 
 from dselectk_keras import datasets
+from dselectk_keras.experiments.area_under_curve import area_under_curve
 from dselectk_keras.experiments.experiment import Experiment
 from dselectk_keras.experiments.mmoe._census_report import (
     AUXILIARY,
@@ -19,7 +20,7 @@ from dselectk_keras.experiments.mmoe._census_report import (
     Published,
     census_report,
 )
-from dselectk_keras.experiments.mmoe._shared import area_under_curve, only_tasks
+from dselectk_keras.experiments.mmoe._tasks import only_tasks
 from dselectk_keras.experiments.stand_in import stand_in
 from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import DenseExperts
@@ -200,6 +201,23 @@ class Census(Experiment, abc.ABC):
             "num_params": model.count_params(),
             **found,
         }
+
+
+def about(question):
+    """What a table is about.
+
+    Args:
+        question: What the main task asks of a person.
+
+    Returns:
+        A string.
+    """
+    return (
+        f"UCI Census-Income: the main task is {question}, the auxiliary one whether "
+        "they have never married. Seven methods are tuned over the same budget for "
+        "the main task's area under the ROC curve (AUC) on validation data, and then "
+        "trained many times from random weights."
+    )
 
 
 @functools.lru_cache(maxsize=1)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dselectk_keras.experiments.mmoe._shared import difference, judged, signed
+from dselectk_keras.experiments.compare import difference, judged, signed
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.search import best_settings
 from dselectk_keras.plots import plot_runs

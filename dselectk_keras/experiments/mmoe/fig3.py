@@ -3,8 +3,8 @@
 import dataclasses
 import itertools
 
+from dselectk_keras.experiments.compare import judged
 from dselectk_keras.experiments.mmoe import _synthetic
-from dselectk_keras.experiments.mmoe._shared import judged
 from dselectk_keras.experiments.mmoe._synthetic import all_hold, gaps, median
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.results import mean_and_error

@@ -3,8 +3,8 @@
 import dataclasses
 import itertools
 
+from dselectk_keras.experiments.compare import judged, signed
 from dselectk_keras.experiments.mmoe import _synthetic
-from dselectk_keras.experiments.mmoe._shared import judged, signed
 from dselectk_keras.experiments.mmoe._synthetic import MODELS, all_hold, gaps, median
 from dselectk_keras.experiments.mmoe._three_models import ThreeModels, arm_of
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from dselectk_keras.experiments.mmoe._shared import judged
+from dselectk_keras.experiments.compare import judged
 from dselectk_keras.experiments.mmoe._synthetic import MODELS, TICKS, all_hold, median
 from dselectk_keras.experiments.mmoe._three_models import ThreeModels, arm_of
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table

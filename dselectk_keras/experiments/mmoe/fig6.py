@@ -8,14 +8,10 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
+from dselectk_keras.experiments.area_under_curve import area_under_curve
+from dselectk_keras.experiments.compare import difference, judged, signed
 from dselectk_keras.experiments.experiment import Experiment
-from dselectk_keras.experiments.mmoe._shared import (
-    area_under_curve,
-    difference,
-    judged,
-    only_tasks,
-    signed,
-)
+from dselectk_keras.experiments.mmoe._tasks import only_tasks
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import DenseExperts

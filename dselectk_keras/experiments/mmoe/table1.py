@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from dselectk_keras.experiments.mmoe._census import Census
+from dselectk_keras.experiments.mmoe._census import Census, about
 from dselectk_keras.experiments.mmoe._census_report import Published
 
 
@@ -17,12 +17,7 @@ class Table1(Census):
     name = "mmoe-table1"
     title = "income, with marital status beside it, in census data"
     where = "Table 1"
-    about = (
-        "UCI Census-Income: the main task is whether a person earns above 50,000 "
-        "dollars, the auxiliary one whether they have never married. Seven methods "
-        "are tuned over the same budget for the main task's area under the ROC curve "
-        "(AUC) on validation data, and then trained many times from random weights."
-    )
+    about = about("whether a person earns above 50,000 dollars")
 
     group = 1
     main = "income"

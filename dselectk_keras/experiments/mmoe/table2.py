@@ -4,9 +4,9 @@ import dataclasses
 import math
 from typing import ClassVar
 
-from dselectk_keras.experiments.mmoe._census import Census
+from dselectk_keras.experiments.compare import judged, signed
+from dselectk_keras.experiments.mmoe._census import Census, about
 from dselectk_keras.experiments.mmoe._census_report import Published, doubt, gain
-from dselectk_keras.experiments.mmoe._shared import judged, signed
 from dselectk_keras.experiments.mmoe.table1 import Table1
 from dselectk_keras.experiments.report import Claim
 from dselectk_keras.experiments.results import Results
@@ -25,12 +25,7 @@ class Table2(Census):
     name = "mmoe-table2"
     title = "education, with marital status beside it, in census data"
     where = "Table 2"
-    about = (
-        "UCI Census-Income: the main task is whether a person's education is at least "
-        "college, the auxiliary one whether they have never married. Seven methods "
-        "are tuned over the same budget for the main task's area under the ROC curve "
-        "(AUC) on validation data, and then trained many times from random weights."
-    )
+    about = about("whether a person's education is at least college")
 
     group = 2
     main = "education"

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from dselectk_keras.experiments.mmoe._shared import difference, judged, signed
+from dselectk_keras.experiments.compare import difference, judged, signed
 from dselectk_keras.experiments.reproduce import TRIAL_SEED
 from dselectk_keras.experiments.specialization import _mixture
 from dselectk_keras.experiments.specialization._images import (

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments.mmoe._shared import difference, judged, signed
+from dselectk_keras.experiments.compare import difference, judged, signed
 from dselectk_keras.experiments.report import Claim, Picture, Report
 from dselectk_keras.experiments.specialization import _ways
 from dselectk_keras.experiments.specialization._images import NAMES
@@ -115,7 +115,7 @@ def _sorted_usage(results, data, way):
     return -np.sort(-numbers_of(results, data, way, "usage"), axis=1)
 
 
-def _panels(ways, height):
+def _panels(ways, height, x_label, y_label):
     """Axes for all ways: a row for each gate, a column for each penalty."""
     plt = _style.import_pyplot()
     figure, axes = plt.subplots(
@@ -131,6 +131,10 @@ def _panels(ways, height):
         ax.set_title(way, fontsize=_style.FONT, loc="left")
     for ax in axes.flat[len(ways) :]:
         ax.set_visible(False)
+    for ax in axes[-1]:
+        ax.set_xlabel(x_label, fontsize=_style.FONT)
+    for ax in axes[:, 0]:
+        ax.set_ylabel(y_label, fontsize=_style.FONT)
     return figure, axes
 
 
@@ -145,7 +149,7 @@ def draw_usage(results, data, ways):
     Returns:
         A matplotlib figure.
     """
-    figure, axes = _panels(ways, 4.2)
+    figure, axes = _panels(ways, 4.2, "expert, by use", "mean weight")
     for ax, way in zip(axes.flat, ways, strict=False):
         runs = _sorted_usage(results, data, way)
         count = runs.shape[1]
@@ -163,10 +167,6 @@ def draw_usage(results, data, ways):
         ax.axhline(1 / count, color=_style.COLORS[1], linewidth=0.9, linestyle="--")
         ax.set_xticks(places)
         _style.tidy(ax)
-    for ax in axes[-1]:
-        ax.set_xlabel("expert, by use", fontsize=_style.FONT)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("mean weight", fontsize=_style.FONT)
     return figure
 
 
@@ -181,7 +181,7 @@ def draw_certainty(results, data, ways):
     Returns:
         A matplotlib figure.
     """
-    figure, axes = _panels(ways, 3.8)
+    figure, axes = _panels(ways, 3.8, "largest weight", "images")
     for ax, way in zip(axes.flat, ways, strict=False):
         counts = numbers_of(results, data, way, "sure").sum(axis=0)
         places = (np.arange(len(counts)) + 0.5) / len(counts)
@@ -197,10 +197,6 @@ def draw_certainty(results, data, ways):
         )
         ax.set_xlim(0, 1)
         _style.tidy(ax)
-    for ax in axes[-1]:
-        ax.set_xlabel("largest weight", fontsize=_style.FONT)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("images", fontsize=_style.FONT)
     return figure
 
 
@@ -215,11 +211,7 @@ def draw_tables(results, data, ways):
     Returns:
         A matplotlib figure.
     """
-    figure, axes = _panels(ways, 6.0)
+    figure, axes = _panels(ways, 6.0, "expert", "class")
     for ax, way in zip(axes.flat, ways, strict=False):
         draw_table(ax, numbers_of(results, data, way, "table")[0])
-    for ax in axes[-1]:
-        ax.set_xlabel("expert", fontsize=_style.FONT)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("class", fontsize=_style.FONT)
     return figure

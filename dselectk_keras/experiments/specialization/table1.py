@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.experiments.mmoe._shared import difference, judged, signed
+from dselectk_keras.experiments.compare import difference, judged, signed
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.specialization import _mixture
 from dselectk_keras.experiments.specialization._images import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dselectk_keras.experiments.mmoe._shared import difference, judged, signed
+from dselectk_keras.experiments.compare import difference, judged, signed
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.specialization._images import (
     NUMBERS,

@@ -5,27 +5,10 @@ import pytest
 
 from dselectk_keras.datasets import recommender_sim
 from dselectk_keras.experiments import Results, Run
-from dselectk_keras.experiments.dselectk.fig3 import Fig3, auc, by_first_use, rmse
+from dselectk_keras.experiments.dselectk.fig3 import Fig3, by_first_use, rmse
 
 DATA = recommender_sim(num_train=1, num_validation=1, num_test=1)
 BINARY = [kind == "binary" for kind in DATA.task_kinds]
-
-
-@pytest.mark.parametrize(
-    ("labels", "scores", "expected"),
-    [
-        ([0, 0, 1, 1], [0.1, 0.2, 0.3, 0.4], 1.0),
-        ([0, 0, 1, 1], [0.1, 0.3, 0.2, 0.4], 0.75),
-        ([0, 1, 0, 1], [0.5, 0.5, 0.5, 0.5], 0.5),
-        ([0, 1, 1], [0.2, 0.2, 0.1], 0.25),
-    ],
-)
-def test_the_auc_counts_pairs(labels, scores, expected):
-    assert auc(np.array(labels), np.array(scores)) == pytest.approx(expected)
-
-
-def test_without_positives_there_is_no_auc():
-    assert np.isnan(auc(np.zeros(3), np.arange(3)))
 
 
 def test_the_error_by_hand():

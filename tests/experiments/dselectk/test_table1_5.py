@@ -7,17 +7,8 @@ import numpy as np
 import pytest
 
 from dselectk_keras.experiments import Job, Results, Run
-from dselectk_keras.experiments.dselectk._compare import (
-    all_lower,
-    count,
-    difference,
-    is_lower,
-)
 from dselectk_keras.experiments.dselectk._gates import METHODS, is_admissible
-from dselectk_keras.experiments.dselectk._movielens import (
-    area_under_curve,
-    task_numbers,
-)
+from dselectk_keras.experiments.dselectk._movielens import task_numbers
 from dselectk_keras.experiments.dselectk.table1_5 import Table1And5, named
 
 
@@ -55,25 +46,6 @@ def test_certain_mistakes_stay_finite():
 
 
 @pytest.mark.parametrize(
-    ("truth", "scores", "area"),
-    [
-        ([True, False], [0.9, 0.1], 1.0),
-        ([True, False], [0.1, 0.9], 0.0),
-        ([True, False], [0.4, 0.4], 0.5),
-        # Of the six pairs 0.8 wins three, and 0.3 wins one and ties with one.
-        ([True, True, False, False, False], [0.8, 0.3, 0.7, 0.3, 0.1], 4.5 / 6),
-    ],
-)
-def test_area_under_curve(truth, scores, area):
-    found = area_under_curve(np.array(truth), np.array(scores))
-    assert found == pytest.approx(area)
-
-
-def test_area_needs_both_kinds():
-    assert math.isnan(area_under_curve(np.array([True]), np.array([0.5])))
-
-
-@pytest.mark.parametrize(
     ("method", "numbers", "counts"),
     [
         ("DSelect-k, static", {"binary": 1.0, "experts": 2.0}, True),
@@ -88,33 +60,6 @@ def test_area_needs_both_kinds():
 )
 def test_rules_of_the_paper(method, numbers, counts):
     assert is_admissible(numbers, METHODS[method], num_nonzeros=2) is counts
-
-
-def test_differences_are_taken_seed_by_seed():
-    results = made_up({"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 4.5]})
-    mean, error = difference(results, "a", "b", "loss")
-    assert mean == pytest.approx((-0.5 - 0.5 - 1.5) / 3)
-    assert error == pytest.approx(np.std([-0.5, -0.5, -1.5], ddof=1) / 3**0.5)
-    # Two and a half standard errors.
-    assert is_lower(results, "a", "b", "loss") == 1
-    assert is_lower(results, "b", "a", "loss") == -1
-
-
-def test_what_is_within_the_error_is_not_told_apart():
-    results = made_up({"a": [1.0, 2.0], "b": [1.1, 1.9], "c": [1.0]})
-    assert is_lower(results, "a", "b", "loss") == 0
-    assert is_lower(results, "a", "c", "loss") is None
-    assert is_lower(results, "a", "nothing", "loss") is None
-
-
-def test_a_claim_needs_all_comparisons():
-    assert all_lower([1, 1]) is True
-    assert all_lower([1, 0]) is False
-    assert all_lower([1, None]) is None
-    assert all_lower([]) is None
-    assert "in 2 of 4 comparisons, higher for sure in 1, within 2" in count(
-        [1, 1, 0, -1]
-    )
 
 
 def losses(dselect, others):

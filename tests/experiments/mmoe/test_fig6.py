@@ -31,7 +31,7 @@ def judgements(apart, more_focus):
     """Of results with these distances and differences in focus, by arm."""
     results = Results(FIGURE, "smoke")
     for row, arm in enumerate(FIGURE.arms):
-        for seed, shift in enumerate((-0.01, 0.0, 0.01)):
+        for seed, shift in enumerate(np.roll((-0.01, 0.0, 0.01), row)):
             numbers = gate_numbers(np.full((2, 2, 3), 1 / 3))
             numbers["distance"] = apart[row] + shift
             numbers["more_focus"] = more_focus[row] + shift

@@ -48,10 +48,10 @@ def test_each_stage_keeps_what_was_learned():
 def report_of(errors, information=(1.0, 2.0)):
     experiment = Table1(seeds=3)
     results = Results(experiment, "test")
-    for arm, error in errors.items():
-        for seed in range(3):
+    for row, (arm, error) in enumerate(errors.items()):
+        for seed, shift in enumerate(np.roll((0.0, 0.001, 0.002), row)):
             own = {
-                "error": error + 0.001 * seed,
+                "error": error + shift,
                 "mutual_information": information[0],
                 "sample_entropy": 0.5,
                 "utilization_entropy": 1.5,

@@ -1,4 +1,4 @@
-"""Whether one arm is better than another, seed by seed."""
+"""How far apart the arms of an experiment are, and whether that may be chance."""
 
 import math
 
@@ -7,14 +7,14 @@ import numpy as np
 SURE = 2.0  # By how many standard errors two means must differ to be told apart.
 
 
-def difference(results, arm, other, number):
+def difference(results, number, arm, other):
     """How far apart two arms are, seed by seed.
 
     Args:
         results: A `Results`.
+        number: Name of the number.
         arm: Name of an arm.
         other: Name of the arm that is taken off.
-        number: Name of the number.
 
     Returns:
         The mean of the differences over the seeds that both have, and its standard
@@ -33,6 +33,35 @@ def difference(results, arm, other, number):
     return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
 
 
+def judged(gap, error):
+    """Whether a difference is above zero.
+
+    Args:
+        gap: The difference.
+        error: Its standard error; NaN is unknown.
+
+    Returns:
+        A boolean; `None` where the difference is within `SURE` standard errors, and so
+        may be chance.
+    """
+    return bool(gap > 0) if abs(gap) > SURE * error else None
+
+
+def signed(gap, error, decimals=4):
+    """A difference and its standard error, to be read.
+
+    Args:
+        gap: The difference.
+        error: Its standard error; NaN is unknown.
+        decimals: How many decimals both get.
+
+    Returns:
+        A string, such as `"+0.0040 ± 0.0012"`.
+    """
+    text = f"{gap:+.{decimals}f}"
+    return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"
+
+
 def is_lower(results, arm, other, number):
     """Whether a number is lower in one arm than in another.
 
@@ -46,7 +75,7 @@ def is_lower(results, arm, other, number):
         1 if it is, by more than `SURE` standard errors; -1 if it is higher by as much;
         0 if neither can be told; `None` with fewer than two seeds.
     """
-    mean, error = difference(results, arm, other, number)
+    mean, error = difference(results, number, arm, other)
     if math.isnan(error):
         return None
     return int(mean < -SURE * error) - int(mean > SURE * error)
