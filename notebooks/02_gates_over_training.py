@@ -195,8 +195,10 @@ def table(runs):
 table(known)
 
 # %% [markdown]
-# DSelect-k finds all four true experts from every start. Top-k does from about half of
-# them; most of the others find three, and a few are stuck with one.
+# DSelect-k finds all four true experts from every start of these three problems; over
+# more problems it does from most starts, not from all of them (the page on Figures 2, 7
+# and 8 has the shares). Top-k does from about half of them; most of the others find
+# three, and a few are stuck with one.
 #
 # The paper's figures show a Top-k gate that has found one of the four, and a DSelect-k
 # gate that has found them all. The second comes out here too. Top-k does better here
