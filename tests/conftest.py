@@ -25,6 +25,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
         "--xla_llvm_disable_expensive_passes=true",
     )
+    # And what one test has compiled another need not.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", ".pytest_cache/jax")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 @pytest.fixture(autouse=True)
