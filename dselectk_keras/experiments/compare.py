@@ -26,10 +26,22 @@ def difference(results, number, arm, other):
     )
     pairs = [(value, theirs.get(seed)) for seed, value in mine.items()]
     values = [a - b for a, b in pairs if a is not None and b is not None]
-    if not values:
+    return mean_of(values)
+
+
+def mean_of(values):
+    """A mean and its standard error.
+
+    Args:
+        values: A list of numbers, or an array.
+
+    Returns:
+        Two numbers: NaN where there are too few.
+    """
+    if not len(values):
         return math.nan, math.nan
     if len(values) == 1:
-        return values[0], math.nan
+        return float(values[0]), math.nan
     return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
 
 

@@ -8,7 +8,7 @@ VERDICTS = {
     "yes": "Reproduced.",
     "partly": "Partly reproduced.",
     "no": "Not reproduced.",
-    "open": "Nothing to judge.",
+    "open": "Undecided.",
 }
 
 

@@ -12,6 +12,10 @@ from dselectk_keras.experiments import EXPERIMENTS, Results, pages, reproduce
 from dselectk_keras.experiments.report import VERDICTS
 
 EVERY = pytest.mark.parametrize("name", EXPERIMENTS)
+# Some look at the same runs.
+SHARED = {}
+for _name, _kind in EXPERIMENTS.items():
+    SHARED.setdefault(_kind.presets()["smoke"].source, []).append(_name)
 # JAX takes minutes to compile them all; TensorFlow and torch run every one.
 ON_JAX = {
     "dselectk-fig2-7-8",
@@ -22,22 +26,26 @@ ON_JAX = {
 }
 
 
-@EVERY
-def test_smoke_runs_and_reports(name, tmp_path):
-    if keras.backend.backend() == "jax" and name not in ON_JAX:
+@pytest.mark.parametrize("source", SHARED)
+def test_smoke_runs_and_reports(source, tmp_path):
+    if keras.backend.backend() == "jax" and source not in ON_JAX:
         pytest.skip("JAX runs one of each kind.")
-    experiment = EXPERIMENTS[name].presets()["smoke"]
-    results = reproduce(experiment, preset="smoke", folder=tmp_path, progress=False)
-    assert {run.arm for run in results.runs} == set(experiment.arms)
-    for arm in experiment.arms:
-        assert len(results.of(arm)) == experiment.seeds
-    # What is read again is what was written, and shows the same.
-    again = Results(experiment, "smoke", tmp_path)
-    assert again.runs == results.runs
-    report = experiment.report(again)
+    for name in SHARED[source]:
+        experiment = EXPERIMENTS[name].presets()["smoke"]
+        results = reproduce(experiment, preset="smoke", folder=tmp_path, progress=False)
+        assert {run.arm for run in results.runs} == set(experiment.arms)
+        for arm in experiment.arms:
+            assert len(results.of(arm)) == experiment.seeds
+        # What is read again is what was written, and shows the same.
+        again = Results(experiment, "smoke", tmp_path)
+        assert again.runs == results.runs
+        check_report(again, experiment.report(again))
+
+
+def check_report(results, report):
     assert report.claims
     assert report.tables or report.pictures
-    text = pages.page(again, report)
+    text = pages.page(results, report)
     assert VERDICTS[report.verdict] in text
     assert "nan" not in text.lower().replace("domainnet", "")
     for picture in report.pictures:

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from dselectk_keras.experiments.compare import mean_of
 from dselectk_keras.experiments.dselectk._recovery import K
 from dselectk_keras.experiments.report import Table
 from dselectk_keras.experiments.results import mean_and_error
@@ -56,9 +57,7 @@ class Cell:
 
     def text(self):
         """The mean and its standard error, to be read."""
-        found = self.found
-        error = found.std(ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.nan
-        return mean_and_error(self.mean, float(error), 2)
+        return mean_and_error(*mean_of(self.found), 2)
 
 
 def grid_table(cells):

@@ -8,6 +8,7 @@ import numpy as np
 
 from dselectk_keras.datasets import recommender_sim
 from dselectk_keras.experiments.area_under_curve import area_under_curve
+from dselectk_keras.experiments.compare import SURE, judged, mean_of
 from dselectk_keras.experiments.experiment import Experiment
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.train_jobs import train_jobs
@@ -73,7 +74,7 @@ class Fig3(Experiment):
         )
         return {
             "smoke": smoke,
-            "cpu": cls(seeds=5, trials=12),
+            "cpu": cls(seeds=15, trials=12),
             "paper": cls(
                 seeds=100,
                 trials=50,
@@ -131,15 +132,18 @@ class Fig3(Experiment):
             arm: {kind: results.text(arm, kind, 2) for kind in pairs}
             for arm in self.arms
         }
-        related, unrelated = (results.mean(DSELECT_K, kind) for kind in pairs)
+        related, unrelated = (results.values(DSELECT_K, kind) for kind in pairs)
         means = gains.mean(axis=0)
         best = int(np.argmax(means))
+        judgements = [judged(*mean_of(column)) for column in gains.T]
+        better, worse = judgements.count(True), judgements.count(False)
         claims = [
             Claim(
                 "DSelect-k is better than Top-k on most of the tasks.",
-                f"On {(means > 0).sum()} of the {len(means)} tasks, by "
-                f"{means.mean():+.2%} on average.",
-                bool((means > 0).sum() > len(means) / 2),
+                f"The mean is better on {(means > 0).sum()} of the {len(means)} tasks, "
+                f"by {means.mean():+.2%} on average. For sure, by {SURE:.0f} standard "
+                f"errors, it is better on {better} and worse on {worse}.",
+                most(better, worse, len(means)),
             ),
             Claim(
                 "The largest improvement of a task over Top-k exceeds 22% (as the "
@@ -152,7 +156,7 @@ class Fig3(Experiment):
                 "two groups.",
                 f"Jaccard index {jaccard[DSELECT_K]['related']} within the groups, "
                 f"{jaccard[DSELECT_K]['unrelated']} across.",
-                related > unrelated,
+                judged(*mean_of(related - unrelated)),
             ),
         ]
         return Report(
@@ -336,9 +340,24 @@ def _gains(results, data):
     return np.nan_to_num(np.array(rows))
 
 
+def most(better, worse, count):
+    """Whether it is better on most.
+
+    Args:
+        better: On how many it is, for sure.
+        worse: On how many it is worse, for sure.
+        count: How many there are.
+
+    Returns:
+        A boolean; `None` where those that are not sure decide.
+    """
+    if better > count / 2:
+        return True
+    return False if worse >= count / 2 else None
+
+
 def _percent(values):
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    mean, error = 100 * values.mean(), 100 * error
+    mean, error = (100 * value for value in mean_of(values))
     return f"{mean:+.2f}%" + ("" if np.isnan(error) else f" ± {error:.2f}%")
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+from dselectk_keras.experiments.compare import difference
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.results import mean_and_error
 from dselectk_keras.experiments.smear._comparison import REFERENCE, DomainComparison
@@ -53,7 +54,10 @@ class Table3Small(DomainComparison):
             rivals = [arm for arm in rivals if arm in self.arms]
             if not rivals:
                 return Claim(says, "Not run with these.", None)
-            gaps = {arm: gap(results, "SMEAR", arm) for arm in rivals}
+            gaps = {
+                arm: [100 * x for x in difference(results, "accuracy", "SMEAR", arm)]
+                for arm in rivals
+            }
             text = "; ".join(
                 f"{arm} {mean(arm):.1f} % ({mean_and_error(*gaps[arm], digits=2)})"
                 for arm in rivals
@@ -241,28 +245,6 @@ NOTES = [
         "styles. It has not been run."
     ),
 ]
-
-
-def gap(results, arm, other):
-    """By how many points an arm is more accurate than another, seed by seed.
-
-    Args:
-        results: A `Results`.
-        arm: Name of an arm.
-        other: Name of another.
-
-    Returns:
-        The mean of the difference, and its standard error.
-    """
-    one, two = (results.values(name, "accuracy") for name in (arm, other))
-    count = min(len(one), len(two))
-    differences = 100 * (one[:count] - two[:count])
-    if count < 2:
-        return float(differences.mean()), math.nan
-    return (
-        float(differences.mean()),
-        float(differences.std(ddof=1) / math.sqrt(count)),
-    )
 
 
 def _color(arm):

@@ -1,9 +1,7 @@
 """The comparison of routers: claims, rows, and the names in the picture."""
 
 import dataclasses
-import math
 
-import numpy as np
 import pytest
 
 from dselectk_keras.experiments.results import Results, Run
@@ -65,19 +63,6 @@ def test_what_was_not_run_is_not_judged():
     fewer.runs, fewer.environments = results.runs, results.environments
     assert holds(fewer)[0] is None
     assert holds(fewer)[1] is True
-
-
-def test_gap_is_of_pairs():
-    results = results_of({**dict.fromkeys(ARMS, LOW), "tag": TAG, "SMEAR": HIGH})
-    mean, error = table3_small.gap(results, "SMEAR", "tag")
-    np.testing.assert_allclose([mean, error], [0.5, 0.5], atol=1e-9)
-
-
-def test_gap_of_one_seed():
-    results = results_of({arm: [0.5] for arm in ARMS})
-    mean, error = table3_small.gap(results, "SMEAR", "tag")
-    assert mean == 0
-    assert math.isnan(error)
 
 
 def test_rows():
