@@ -40,6 +40,7 @@ def main(arguments=None):
     changes = {"data_dir": options.data_dir}
     if options.seeds is not None:
         changes["seeds"] = options.seeds
+    begun = set()  # Some experiments share their runs: those begin anew only once.
     for number, name in enumerate(names, start=1):
         experiment = EXPERIMENTS[name].presets()[options.preset]
         experiment = dataclasses.replace(experiment, **changes)
@@ -52,9 +53,10 @@ def main(arguments=None):
                 preset=options.preset,
                 folder=root,
                 together=options.together,
-                fresh=options.fresh,
+                fresh=options.fresh and experiment.source not in begun,
                 command=command,
             )
+            begun.add(experiment.source)
         if results.runs:
             print(f"Written to {pages.write_page(results, site)}.")
     write_index(site, root, options.preset)

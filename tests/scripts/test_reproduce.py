@@ -6,6 +6,8 @@ import pathlib
 
 import pytest
 
+from dselectk_keras import experiments
+
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 
 
@@ -42,6 +44,21 @@ def test_pages_can_be_written_again_without_a_run(main, tmp_path):
     page.unlink()
     main(["dselectk-fig4", *where, "--pages-only"])
     assert page.read_text() == before
+
+
+def test_runs_that_two_names_share_begin_anew_once(main, tmp_path, monkeypatch):
+    begun = {}
+
+    def note(experiment, *, preset, folder, fresh, **_):
+        begun[experiment.name] = fresh
+        return experiments.Results(experiment, preset, folder)
+
+    monkeypatch.setattr(experiments, "reproduce", note)
+    where = ["--out", str(tmp_path), "--pages", str(tmp_path)]
+    main(
+        ["mmoe-fig4", "mmoe-fig5", "mmoe-fig3", "--preset", "smoke", "--fresh", *where]
+    )
+    assert begun == {"mmoe-fig4": True, "mmoe-fig5": False, "mmoe-fig3": True}
 
 
 def test_names_are_listed(main, capsys):
