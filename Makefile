@@ -57,10 +57,10 @@ check: $(VENV)/.test ## lint, format, floors and types
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
-	$(call run-notebooks,notebooks)
+	$(call run-notebooks,notebooks,1)
 
 notebooks-check: $(VENV)/.docs ## run the notebooks, leaving the tree as it is
-	$(call run-notebooks,build/notebooks)
+	$(call run-notebooks,build/notebooks,$(WORKERS))
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
@@ -102,13 +102,12 @@ NBCONVERT := $(BIN)/jupyter-nbconvert --to notebook --inplace --execute \
     --ExecutePreprocessor.record_timing=False \
     --ExecutePreprocessor.extra_arguments=--IPKernelApp.capture_fd_output=False
 
-# $(call run-notebooks,folder): every notebooks/*.py becomes a notebook with output.
+# $(call run-notebooks,folder,workers): every notebooks/*.py becomes a notebook with output.
 define run-notebooks
 @mkdir -p $(1)
-@set -e; for script in $(NOTEBOOKS); do \
-    echo "running $$script"; \
-    notebook="$(1)/$$(basename "$$script" .py).ipynb"; \
-    $(BIN)/jupytext --quiet --update --to ipynb --output "$$notebook" "$$script"; \
-    $(NBCONVERT) "$$notebook"; \
-done
+@printf '%s\n' $(NOTEBOOKS) | xargs -P $(2) -I {} sh -ec '\
+    echo "running {}"; \
+    notebook="$(1)/$$(basename {} .py).ipynb"; \
+    $(BIN)/jupytext --quiet --update --to ipynb --output "$$notebook" {}; \
+    $(NBCONVERT) "$$notebook"'
 endef
