@@ -204,14 +204,19 @@ class Fig5(SyntheticExperiment):
 
     def _draw(self, results):
         plt = import_pyplot()
-        figure, axes = plt.subplots(1, 3, figsize=(12, 3.2), layout="constrained")
+        figure, axes = plt.subplot_mosaic(
+            [["mse", "related"], ["mse", "unrelated"]],
+            figsize=(8, 5),
+            layout="constrained",
+        )
         panels = {
             "mse": "test MSE",
             "related": "Jaccard index, related tasks",
             "unrelated": "Jaccard index, unrelated tasks",
         }
         shown = [method for method in self.methods if METHODS[method].everywhere]
-        for ax, (number, label) in zip(axes, panels.items(), strict=True):
+        for number, label in panels.items():
+            ax = axes[number]
             counts = [n for n in self.tasks if number != "unrelated" or n > GROUP]
             curves, bands = {}, {}
             for method in shown:
