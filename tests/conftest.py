@@ -1,6 +1,7 @@
 """Every test starts from the same backend, seed and drawing surface."""
 
 import os
+import pathlib
 
 import pytest
 
@@ -25,8 +26,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
         "--xla_llvm_disable_expensive_passes=true",
     )
-    # And what one test has compiled another need not.
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", ".pytest_cache/jax")
+    # And what one test has compiled another need not. No two workers share a folder,
+    # lest one reads what the other has half written.
+    cache = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "jax"
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache / worker))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
