@@ -57,7 +57,9 @@ def main(arguments=None):
                 command=command,
             )
             begun.add(experiment.source)
-        if results.runs:
+        if not results.complete:
+            print(f"{name} has not been run to its end: no page.")
+        else:
             print(f"Written to {pages.write_page(results, site)}.")
     write_index(site, root, options.preset)
     return 0
@@ -72,9 +74,12 @@ def write_index(site, root, preset):
         if not (site / f"{name}.md").exists():
             continue
         try:
-            every.append(Results(kind.presets()[preset], preset, root))
+            results = Results(kind.presets()[preset], preset, root)
         except ValueError as error:
             print(f"Left out of the index: {error}")
+            continue
+        if results.complete:
+            every.append(results)
     index = pages.index(every)
     (site / "index.md").write_text(index, encoding="utf-8")
 

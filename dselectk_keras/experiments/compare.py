@@ -100,11 +100,12 @@ def all_lower(signs):
         signs: A list of what `is_lower` gives.
 
     Returns:
-        `True` if all are lower for sure, `None` if some cannot be judged.
+        `True` if all are lower for sure, `False` if one is higher for sure; `None` if
+        neither can be told.
     """
-    if not signs or None in signs:
-        return None
-    return all(sign == 1 for sign in signs)
+    if -1 in signs:
+        return False
+    return True if signs and all(sign == 1 for sign in signs) else None
 
 
 def count(signs):

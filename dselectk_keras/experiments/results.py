@@ -66,6 +66,11 @@ class Results:
         if self.path:
             self._write(self.path)
 
+    @property
+    def complete(self):
+        """Whether there is something to report of every arm."""
+        return all(self.of(arm) for arm in self.experiment.arms)
+
     def of(self, arm, tuning=False):
         """The runs of an arm, by seed.
 

@@ -46,6 +46,19 @@ def test_pages_can_be_written_again_without_a_run(main, tmp_path):
     assert page.read_text() == before
 
 
+def test_what_has_not_been_run_to_its_end_gets_no_page(main, tmp_path, capsys):
+    where = ["--out", str(tmp_path / "r"), "--pages", str(tmp_path / "p")]
+    main(["dselectk-fig4", *where])
+    results = experiments.Results(
+        experiments.EXPERIMENTS["dselectk-fig4"].presets()["cpu"], "cpu", tmp_path / "r"
+    )
+    results.runs.pop()
+    results._write(results.path)
+    main(["dselectk-fig4", "--pages-only", *where])
+    assert "dselectk-fig4 has not been run to its end" in capsys.readouterr().out
+    assert "fig4" not in (tmp_path / "p/index.md").read_text()
+
+
 def test_runs_that_two_names_share_begin_anew_once(main, tmp_path, monkeypatch):
     begun = {}
 
