@@ -10,7 +10,8 @@ from dselectk_keras.ops import mix, slot_table
 # Slots of an expert, as a multiple of an even share: the first number that suffices for
 # the batch at hand. If an expert is chosen more often than all allow, the batch is
 # computed densely, so that nothing is ever dropped. (Torch needs no sizes beforehand,
-# and gives each expert as many slots as the most chosen one needs.)
+# and gives each expert as many slots as the most chosen one needs.) In training the
+# last number costs more than it saves: all branches of a program prepare for gradients.
 SLACKS = (1.25, 1.5, 4)
 # Choosing and gathering cost more than they save where fewer experts are left out, or
 # where the experts are narrow.
@@ -50,7 +51,7 @@ def num_chosen(experts, gate):
     return min(experts.num_experts, gate.max_experts * (gate.num_gates or 1))
 
 
-def dispatch(experts, inputs, weights, chosen, capacity=None):
+def dispatch(experts, inputs, weights, chosen, capacity=None, training=None):
     """The mixtures of the experts, each evaluated for the examples that chose it.
 
     Args:
@@ -60,6 +61,7 @@ def dispatch(experts, inputs, weights, chosen, capacity=None):
         chosen: How many experts an example may choose.
         capacity: Slots of an expert as a multiple of an even share; what finds none is
             dropped. `None` drops nothing.
+        training: Whether gradients will be asked for.
 
     Returns:
         A tensor `(batch, ...)` or `(batch, g, ...)`, and the number of choices that
@@ -91,21 +93,19 @@ def dispatch(experts, inputs, weights, chosen, capacity=None):
     if keras.backend.backend() == "torch":
         sizes = [max(1, int(most))]
     else:
-        sizes = [_num_slots(used, chosen, slack) for slack in SLACKS]
+        slacks = SLACKS[:-1] if training else SLACKS
+        sizes = [_num_slots(used, chosen, slack) for slack in slacks]
     few = ops.max(ops.sum(counts, axis=1)) <= chosen
 
     def dense():
         return mix(experts.call(inputs), weights, True)
 
     def smallest(sizes):
-        if not sizes:
-            return dense()
         fits, others = ops.logical_and(few, most <= sizes[0]), sizes[1:]
-        rare = len(sizes) < len(SLACKS)
         return ops.cond(
             fits,
             lambda: sparse(sizes[0])[0],
-            _remade(lambda: smallest(others)) if rare else lambda: smallest(others),
+            (lambda: smallest(others)) if others else _remade(dense),
         )
 
     return smallest(sizes), None

@@ -119,6 +119,7 @@ class MoE(RoutedExperts):
                 weights,
                 num_chosen(self.experts, self.gate),
                 self._capacity,
+                training,
             )
             if dropped is not None:
                 self.num_dropped.assign_add(dropped)
