@@ -4,6 +4,7 @@ import abc
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from dselectk_keras.gates.selection import Selection
@@ -192,6 +193,11 @@ class Gate(keras.Layer, abc.ABC):
         """How many weights of one gate are not zero at most, if that is known."""
         return None
 
+    @property
+    def used_experts(self) -> np.ndarray | None:
+        """Booleans `([num_gates,] n)`: the experts in use, where they are settled."""
+        return None
+
     # The layer.
 
     @property
@@ -245,7 +251,8 @@ class Gate(keras.Layer, abc.ABC):
                 f"This gate was built for {self.num_experts} experts. Received: "
                 f"{count}. Make a new gate for another number of experts."
             )
-        return mix(experts, self.route(routing_inputs, training), self.per_example)
+        weights = self.route(routing_inputs, training)
+        return mix(experts, weights, self.per_example, self.used_experts)
 
     def route(self, routing_inputs=None, training=None):
         """The weights for one step: what a layer needs that mixes in its own way.

@@ -80,11 +80,15 @@ class SelectedGate(Gate):
 
     def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
         """The shares, each on its expert."""
-        choices = np.asarray(self.choices)
-        places = (choices[..., None] == np.arange(self.num_experts)).astype("float32")
         shares = softmax(ops.convert_to_tensor(self._shares))
+        places = self._places().astype("float32")
         placed = ops.multiply(ops.expand_dims(shares, -1), places)
         return ops.sum(placed, axis=-2), {}
+
+    @property
+    def used_experts(self):
+        """The experts that are chosen (see `Gate`)."""
+        return self._places().any(axis=-2)
 
     def compute_diagnostics(self, parts):
         """All selectors have decided; those without an expert reach none.
@@ -111,6 +115,10 @@ class SelectedGate(Gate):
         return Selection(
             choices, np.zeros(choices.shape), self._shares, lambda logits: logits
         )
+
+    def _places(self):
+        """Whether a choice is an expert, booleans `([num_gates,] k, n)`."""
+        return np.asarray(self.choices)[..., None] == np.arange(self.num_experts)
 
     def get_config(self):
         """The arguments of `__init__`."""

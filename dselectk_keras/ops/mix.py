@@ -3,17 +3,19 @@
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
 from dselectk_keras.ops._unstacked import unstacked
 
 # Of wide experts and few gates, a sum of one weighed expert after the other takes 0.2
 # to 0.9 of the time of a matrix product, for which they have to be stacked. With more
-# gates the product wins, and on torch it does anyway (`docs/performance.md`).
+# gates the product wins, and so it does on torch with a weight for each example
+# (`docs/performance.md`).
 _WIDE, _FEW_GATES, _FEW_EXPERTS = 256, 8, 128
 
 
-def mix(experts, weights, per_example=False):
+def mix(experts, weights, per_example=False, used=None):
     r"""Mix expert outputs with gate weights, in one expression for all gates.
 
     $$
@@ -26,6 +28,8 @@ def mix(experts, weights, per_example=False):
         weights: The weights of one gate, `(n,)`, or of several, `(g, n)`; with
             `per_example`, `(batch, n)` or `(batch, g, n)`.
         per_example: Whether `weights` have a batch axis.
+        used: Which experts a gate uses, if that is known beforehand: booleans `(n,)`
+            or `(g, n)`. The weights of others are 0, and need not be looked at.
 
     Returns:
         A tensor `(batch, ...)` for one gate, `(batch, g, ...)` for several, of
@@ -45,16 +49,19 @@ def mix(experts, weights, per_example=False):
         weights = ops.expand_dims(weights, -2)
     num_gates, n = weights.shape[-2:]
     trailing = first.shape[1:]
-    if _sums_are_faster(first, num_gates, n, apart):
+    if _sums_are_faster(first, num_gates, n, apart, per_example):
         columns = experts if apart else unstacked(experts, 1)
+        used = np.ones((num_gates, n)) if used is None else np.reshape(used, (-1, n))
         ones = [1] * len(trailing)
         mixtures = []
-        for gate in unstacked(weights, -2):
+        for gate, own in zip(unstacked(weights, -2), used, strict=True):
             shares = ops.split(gate, n, axis=-1)
+            # A gate that uses none has a mixture as well: of zeros.
+            chosen = np.flatnonzero(own) if np.any(own) else [0]
             mixtures.append(
                 sum(
-                    column * ops.reshape(share, (-1, *ones))
-                    for column, share in zip(columns, shares, strict=True)
+                    ops.multiply(columns[i], ops.reshape(shares[i], (-1, *ones)))
+                    for i in chosen
                 )
             )
         return mixtures[0] if one_gate else ops.stack(mixtures, axis=1)
@@ -63,7 +70,7 @@ def mix(experts, weights, per_example=False):
     return mixed[:, 0] if one_gate else mixed
 
 
-def _sums_are_faster(first, num_gates, n, apart):
+def _sums_are_faster(first, num_gates, n, apart, per_example):
     backend, trailing = keras.backend.backend(), first.shape[1:]
     return (
         _known(trailing)
@@ -73,7 +80,8 @@ def _sums_are_faster(first, num_gates, n, apart):
         and num_gates <= _FEW_GATES
         and n <= _FEW_EXPERTS
         # JAX sees through a stack that is taken apart again.
-        and (backend == "jax" or (apart and backend == "tensorflow"))
+        and (backend == "jax" or apart)
+        and not (backend == "torch" and per_example)
     )
 
 

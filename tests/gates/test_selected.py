@@ -28,6 +28,16 @@ def test_a_choice_without_an_expert_loses_its_share():
     np.testing.assert_array_equal(numpy(report["binary"]), [1, 1])
 
 
+def test_it_knows_what_it_uses():
+    gate = SelectedGate([[2, 0], [1, -1]], num_gates=2)
+    gate.build((None, 3))
+    np.testing.assert_array_equal(
+        gate.used_experts, [[True, False, True], [False, True, False]]
+    )
+    mixed = gate([ops.full((1, 300), value) for value in (1.0, 5.0, 3.0)])
+    np.testing.assert_allclose(numpy(mixed)[0, :, 0], [2.0, 2.5], rtol=1e-6)
+
+
 def test_the_shares_train():
     gate = SelectedGate([2, 0])
     gate.build((None, 3))

@@ -98,6 +98,21 @@ def test_wide_experts_are_mixed_like_narrow_ones(apart, num_gates, per_example):
     np.testing.assert_allclose(found, result, atol=1e-4)
 
 
+@pytest.mark.parametrize("num_gates", [None, 2])
+@pytest.mark.parametrize("width", [3, 300], ids=["narrow", "wide"])
+@pytest.mark.parametrize("apart", [False, True], ids=["stacked", "apart"])
+def test_experts_known_to_be_unused_change_nothing(apart, width, num_gates):
+    experts = numbers((3, 4, width))
+    given = [experts[:, i] for i in range(4)] if apart else experts
+    used = np.array([[True, False, True, False], [False] * 4])[: num_gates or 1]
+    weights = used * numbers(used.shape, seed=1)
+    if num_gates is None:
+        used, weights = used[0], weights[0]
+    np.testing.assert_allclose(
+        numpy(mix(given, weights, used=used)), numpy(mix(given, weights)), atol=1e-6
+    )
+
+
 def test_compiled_mixtures_of_sums_equal_the_formula():
     # JAX 0.10.2 makes one wrong sum of the two (see `pyproject.toml`).
     x = numbers((256, 4, 4))
