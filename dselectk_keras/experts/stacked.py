@@ -158,7 +158,7 @@ class StackedExperts(ExpertBank):
             else:
                 x = self._finish(layer, ops.matmul(x, kernel) + bias)
         x = ops.stack(x) if apart else x
-        return ops.reshape(x, (-1, *middle, x.shape[-1]))
+        return ops.reshape(x, (-1, *middle, self.units[-1]))
 
     def _evaluate(self, inputs, selected, shared_input, training):
         """The outputs of the experts, and of the layer before the last."""
