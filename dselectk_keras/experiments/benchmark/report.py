@@ -7,10 +7,12 @@ FORM_COLUMNS = (
     ("predict, ms", "predict_ms", "{:.3g}"),
     ("times list", "predict_times_list", "{:.2f}"),
     ("times bank", "predict_times_bank", "{:.2f}"),
+    ("ideal", "forward_ideal", "{:.1f}"),
     ("of floor", "predict_over_floor", "{:.1f}"),
     ("fit, ms", "fit_ms", "{:.3g}"),
     ("times list", "fit_times_list", "{:.2f}"),
     ("times bank", "fit_times_bank", "{:.2f}"),
+    ("ideal", "training_ideal", "{:.1f}"),
     ("of floor", "fit_over_floor", "{:.1f}"),
     ("first calls, s", "first_seconds", "{:.1f}"),
     ("peak, MB", "peak_mb", "{:.0f}"),
@@ -32,8 +34,9 @@ What to take from it stands in [speed and memory](../performance.md).
 one. *bank*: `build_multitask_model`, every expert evaluated. *condensed*: static gates
 have decided, and what no task uses is gone. *one task*: `per_task`. *dispatched*: each
 example sees only the experts that it chose. *Times* tells how many times as fast a form
-is as the other: the median of ratios of turns that followed one another. *Of floor* is
-the time as a multiple of what the counted products would take at the speed of one large
+is as the other: the median of ratios of turns that followed one another. *Ideal* is how
+many times fewer operations than the bank it has, towers included. *Of floor* is the
+time as a multiple of what the counted products would take at the speed of one large
 matrix product in the same run. First calls are building, the first batch predicted and
 the first step fitted. Peak is by how much a fresh process grew at its highest in its
 first steps, compilation included.
@@ -61,20 +64,18 @@ def write_page(folder):
 
 def _section(result):
     about = result["about"]
-    lines = [
-        f"## {about['backend']} {about['backend_version']} on {about['device']}",
-        "",
-        f"Keras {about['keras']}, Python {about['python']}.",
-    ]
+    lines = [f"## {about['backend']} on {about['device']}"]
     for name, workload in result["workloads"].items():
+        own = workload["about"]
+        versions = f"{own['backend']} {own['backend_version']}, Keras {own['keras']}"
         lines += [
             "",
             f"### {name} ({about['backend']}): {workload['title']}",
             "",
-            f"`{workload['about']['command']}`, {workload['about']['date']}.",
+            f"`{own['command']}`, {own['date']}, {versions}, Python {own['python']}.",
             f"A large matrix product runs at {workload['matrix_gflops']:.0f} GFLOP/s.",
             "",
-            *_table("form", FORM_COLUMNS, workload["forms"]),
+            *_table("form", FORM_COLUMNS, _with_ideal(workload["forms"])),
         ]
     if result["replicate"]:
         lines += [
@@ -84,6 +85,16 @@ def _section(result):
             *_table("shape", REPLICATE_COLUMNS, result["replicate"]),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _with_ideal(forms):
+    """The numbers of the forms, and how many operations fewer than the bank's."""
+    counts = {"forward_ideal": "forward_flops", "training_ideal": "training_flops"}
+    return {
+        form: numbers
+        | {name: forms["bank"][key] / numbers[key] for name, key in counts.items()}
+        for form, numbers in forms.items()
+    }
 
 
 def _table(corner, columns, rows):
