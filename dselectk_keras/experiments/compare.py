@@ -38,11 +38,23 @@ def mean_of(values):
     Returns:
         Two numbers: NaN where there are too few.
     """
-    if not len(values):
-        return math.nan, math.nan
-    if len(values) == 1:
-        return float(values[0]), math.nan
-    return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5)
+    mean = float(np.mean(values)) if len(values) else math.nan
+    return mean, float(standard_error(values))
+
+
+def standard_error(values):
+    """The standard error of the mean over the first axis.
+
+    Args:
+        values: An array, or a list.
+
+    Returns:
+        An array without that axis: NaN where it is shorter than two.
+    """
+    values = np.asarray(values)
+    if len(values) < 2:
+        return np.full(values.shape[1:], math.nan)
+    return values.std(axis=0, ddof=1) / math.sqrt(len(values))
 
 
 def judged(gap, error):
@@ -74,51 +86,34 @@ def signed(gap, error, decimals=4):
     return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"
 
 
-def is_lower(results, arm, other, number):
-    """Whether a number is lower in one arm than in another.
+def all_hold(judgements):
+    """Whether all of several judgements hold.
 
     Args:
-        results: A `Results`.
-        arm: Name of an arm.
-        other: Name of the arm it is compared with.
-        number: Name of the number.
+        judgements: Booleans, or `None` for what cannot be judged.
 
     Returns:
-        1 if it is, by more than `SURE` standard errors; -1 if it is higher by as much;
-        0 if neither can be told; `None` with fewer than two seeds.
+        `False` if any does not hold, else `None` if any cannot be judged or there is
+        none.
     """
-    mean, error = difference(results, number, arm, other)
-    if math.isnan(error):
-        return None
-    return int(mean < -SURE * error) - int(mean > SURE * error)
-
-
-def all_lower(signs):
-    """Whether a claim of lower numbers holds.
-
-    Args:
-        signs: A list of what `is_lower` gives.
-
-    Returns:
-        `True` if all are lower for sure, `False` if one is higher for sure; `None` if
-        neither can be told.
-    """
-    if -1 in signs:
+    judgements = list(judgements)
+    if False in judgements:
         return False
-    return True if signs and all(sign == 1 for sign in signs) else None
+    return None if None in judgements or not judgements else True
 
 
-def count(signs):
+def count_lower(judgements):
     """How many comparisons came out how, to be read.
 
     Args:
-        signs: A list of what `is_lower` gives.
+        judgements: A list of what `judged` says to each being lower.
 
     Returns:
         A string.
     """
-    lower, higher = signs.count(1), signs.count(-1)
+    lower, higher = judgements.count(True), judgements.count(False)
+    total = len(judgements)
     return (
-        f"Lower for sure in {lower} of {len(signs)} comparisons, higher for sure in "
-        f"{higher}, within {SURE:.0f} standard errors in {len(signs) - lower - higher}."
+        f"Lower for sure in {lower} of {total} comparisons, higher for sure in "
+        f"{higher}, within {SURE:.0f} standard errors in {total - lower - higher}."
     )

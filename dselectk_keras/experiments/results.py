@@ -7,6 +7,8 @@ import pathlib
 
 import numpy as np
 
+from dselectk_keras.experiments.compare import standard_error
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -106,10 +108,7 @@ class Results:
     def error(self, arm, number):
         """The standard error of that mean: NaN for a single run."""
         values = self.values(arm, number)
-        values = values[~np.isnan(values)]
-        if len(values) < 2:
-            return math.nan
-        return float(values.std(ddof=1) / math.sqrt(len(values)))
+        return float(standard_error(values[~np.isnan(values)]))
 
     def text(self, arm, number, digits=3, scale=1.0):
         """The mean and its standard error, to be read.

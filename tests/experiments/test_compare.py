@@ -7,12 +7,13 @@ import pytest
 
 from dselectk_keras.experiments import EXPERIMENTS, Results, Run
 from dselectk_keras.experiments.compare import (
-    all_lower,
-    count,
+    all_hold,
+    count_lower,
     difference,
-    is_lower,
     judged,
+    mean_of,
     signed,
+    standard_error,
 )
 
 
@@ -43,24 +44,39 @@ def test_differences_are_taken_seed_by_seed():
     mean, error = difference(results, "loss", "a", "b")
     assert mean == pytest.approx((-0.5 - 0.5 - 1.5) / 3)
     assert error == pytest.approx(np.std([-0.5, -0.5, -1.5], ddof=1) / 3**0.5)
-    # Two and a half standard errors.
-    assert is_lower(results, "a", "b", "loss") == 1
-    assert is_lower(results, "b", "a", "loss") == -1
 
 
 def test_what_is_within_the_error_is_not_told_apart():
+    results = made_up({"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 4.5], "c": [1.0]})
+    # Two and a half standard errors.
+    assert judged(*difference(results, "loss", "b", "a")) is True
+    assert judged(*difference(results, "loss", "a", "b")) is False
     results = made_up({"a": [1.0, 2.0], "b": [1.1, 1.9], "c": [1.0]})
-    assert is_lower(results, "a", "b", "loss") == 0
-    assert is_lower(results, "a", "c", "loss") is None
-    assert is_lower(results, "a", "nothing", "loss") is None
+    for other in ("b", "c", "nothing"):
+        assert judged(*difference(results, "loss", other, "a")) is None
 
 
-def test_a_claim_needs_all_comparisons():
-    assert all_lower([1, 1]) is True
-    assert all_lower([1, 0, -1]) is False
-    assert all_lower([1, 0]) is None
-    assert all_lower([1, None]) is None
-    assert all_lower([]) is None
-    assert "in 2 of 4 comparisons, higher for sure in 1, within 2" in count(
-        [1, 1, 0, -1]
-    )
+def test_errors_are_over_the_first_axis():
+    np.testing.assert_allclose(standard_error([[1.0, 0.0], [3.0, 0.0]]), [1.0, 0.0])
+    assert np.isnan(standard_error([[1.0, 2.0]])).all()
+    assert mean_of([1.0, 3.0]) == (2.0, 1.0)
+    assert mean_of([2.0])[0] == 2.0
+    assert np.isnan(mean_of([])).all()
+
+
+@pytest.mark.parametrize(
+    ("judgements", "expected"),
+    [
+        ([True, True], True),
+        ([True, None], None),
+        ([None, False, True], False),
+        ([], None),
+    ],
+)
+def test_a_claim_needs_all_comparisons(judgements, expected):
+    assert all_hold(judgements) is expected
+
+
+def test_comparisons_are_counted():
+    text = count_lower([True, True, None, False])
+    assert "in 2 of 4 comparisons, higher for sure in 1, within 2" in text

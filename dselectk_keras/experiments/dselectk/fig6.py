@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.callbacks import GateRecorder
-from dselectk_keras.experiments.compare import all_lower, is_lower
+from dselectk_keras.experiments.compare import difference, judged
 from dselectk_keras.experiments.dselectk._gates import METHODS
 from dselectk_keras.experiments.dselectk._movielens import (
     CPU,
@@ -99,14 +99,13 @@ class Fig6(MovieLensExperiment):
 
     def report(self, results):
         """See `Experiment`."""
-        signs = [is_lower(results, "DSelect-k", "Top-k", "jump")]
         jumps = {arm: results.text(arm, "jump") for arm in self.arms}
         smooth = Claim(
             "Top-k's weights jump when its choice changes; those of DSelect-k change "
             "smoothly.",
             f"The largest change of a weight in one step: {jumps['DSelect-k']} with "
             f"DSelect-k, {jumps['Top-k']} with Top-k.",
-            all_lower(signs),
+            judged(*difference(results, "jump", "Top-k", "DSelect-k")),
         )
         experts = results.values("DSelect-k", "experts")
         sparse = Claim(

@@ -4,7 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments.compare import all_lower, count, is_lower
+from dselectk_keras.experiments.compare import (
+    all_hold,
+    count_lower,
+    difference,
+    judged,
+)
 from dselectk_keras.experiments.dselectk._gates import (
     METHODS,
     is_admissible,
@@ -164,17 +169,17 @@ class Table1And5(MovieLensExperiment):
 
     def _claim(self, results, pairs, says):
         """That the first of each pair has the lower loss, for each weight."""
-        signs, texts = [], []
+        lower, texts = [], []
         for alpha in self.alphas:
             for mine, other in pairs:
                 loss = named("loss", alpha)
-                signs.append(is_lower(results, mine, other, loss))
+                lower.append(judged(*difference(results, loss, other, mine)))
                 losses = [results.text(arm, loss, digits=4) for arm in (mine, other)]
                 texts.append(
                     f"alpha {alpha}: {losses[0]} against {losses[1]} ({other})"
                 )
-        ours = f"{'; '.join(texts)}. {count(signs)}"
-        return Claim(says, ours, all_lower(signs))
+        ours = f"{'; '.join(texts)}. {count_lower(lower)}"
+        return Claim(says, ours, all_hold(lower))
 
     def _keeps_to_rules(self, results):
         kept = self._kept(results, [f"DSelect-k, {kind}" for kind in GATING])

@@ -8,7 +8,12 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments.compare import all_lower, count, is_lower
+from dselectk_keras.experiments.compare import (
+    all_hold,
+    count_lower,
+    difference,
+    judged,
+)
 from dselectk_keras.experiments.dselectk._gates import (
     METHODS,
     Method,
@@ -245,7 +250,9 @@ class Table2(Experiment):
                 pairs.append((mine, other))
         if not pairs:
             return None
-        signs = [is_lower(results, mine, other, "error") for mine, other in pairs]
+        lower = [
+            judged(*difference(results, "error", other, mine)) for mine, other in pairs
+        ]
         texts = [
             f"{mine}: {results.text(mine, 'error', scale=100)} % against "
             f"{results.text(other, 'error', scale=100)} %"
@@ -253,8 +260,8 @@ class Table2(Experiment):
         ]
         return Claim(
             f"DSelect-k is more accurate than {title}, on both data sets.",
-            f"Images taken for another class: {'; '.join(texts)}. {count(signs)}",
-            all_lower(signs),
+            f"Images taken for another class: {'; '.join(texts)}. {count_lower(lower)}",
+            all_hold(lower),
         )
 
     def _is_binary(self, results):

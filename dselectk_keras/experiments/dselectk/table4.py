@@ -1,10 +1,10 @@
 """Table 4: when S(Z) becomes binary, and what training costs."""
 
 import dataclasses
-import math
 
 import numpy as np
 
+from dselectk_keras.experiments.compare import standard_error
 from dselectk_keras.experiments.dselectk._synthetic import (
     SyntheticExperiment,
     name_arm,
@@ -148,7 +148,7 @@ class Table4(SyntheticExperiment):
                 share = np.array([run.numbers["share"] for run in runs])
                 name = f"{count} tasks"
                 curves[name] = runs[0].numbers["steps"], share.mean(axis=0)
-                bands[name] = _error(share)
+                bands[name] = standard_error(share)
             plot_curves(
                 curves,
                 x_label="step",
@@ -202,12 +202,5 @@ def flops(num_experts, num_pairs):
     return 2 * experts + 3 * mixtures
 
 
-def _error(values):
-    """The standard error over the first axis: NaN for a single run."""
-    if len(values) < 2:
-        return np.full(values.shape[1:], math.nan)
-    return values.std(axis=0, ddof=1) / math.sqrt(len(values))
-
-
 def _text(values):
-    return mean_and_error(float(values.mean()), float(_error(values)))
+    return mean_and_error(float(values.mean()), float(standard_error(values)))

@@ -283,18 +283,3 @@ def write_losses(ax):
     ticks = [tick for tick in TICKS if low <= tick <= high]
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
-
-
-def all_hold(judgements):
-    """Whether all of several judgements hold.
-
-    Args:
-        judgements: Booleans, or `None` for what cannot be judged.
-
-    Returns:
-        `False` if any does not hold, else `None` if any cannot be judged.
-    """
-    judgements = list(judgements)
-    if False in judgements:
-        return False
-    return None if None in judgements else True

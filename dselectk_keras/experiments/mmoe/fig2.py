@@ -1,11 +1,11 @@
 """Figure 2: how the labels of two tasks correlate."""
 
 import dataclasses
-import math
 
 import numpy as np
 
 from dselectk_keras.datasets import correlated_tasks
+from dselectk_keras.experiments.compare import standard_error
 from dselectk_keras.experiments.experiment import Experiment
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.plots import plot_curves
@@ -68,7 +68,7 @@ class Fig2(Experiment):
             values = results.values(arm, "correlation")
             means[arm] = values.mean(axis=0)
             if len(values) > 1:
-                errors[arm] = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+                errors[arm] = standard_error(values)
         both, linear = means["linear and sines"], means["linear"]
         off = np.abs(linear - p).max()
         claims = [

@@ -3,9 +3,9 @@
 import dataclasses
 import itertools
 
-from dselectk_keras.experiments.compare import judged
+from dselectk_keras.experiments.compare import all_hold, judged
 from dselectk_keras.experiments.mmoe import _synthetic
-from dselectk_keras.experiments.mmoe._synthetic import all_hold, gaps, median
+from dselectk_keras.experiments.mmoe._synthetic import gaps, median
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.results import mean_and_error
 from dselectk_keras.plots import plot_curves

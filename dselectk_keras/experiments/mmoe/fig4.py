@@ -3,9 +3,9 @@
 import dataclasses
 import itertools
 
-from dselectk_keras.experiments.compare import judged, signed
+from dselectk_keras.experiments.compare import all_hold, judged, signed
 from dselectk_keras.experiments.mmoe import _synthetic
-from dselectk_keras.experiments.mmoe._synthetic import MODELS, all_hold, gaps, median
+from dselectk_keras.experiments.mmoe._synthetic import MODELS, gaps, median
 from dselectk_keras.experiments.mmoe._three_models import ThreeModels, arm_of
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.results import mean_and_error

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from dselectk_keras.experiments.compare import judged
-from dselectk_keras.experiments.mmoe._synthetic import MODELS, TICKS, all_hold, median
+from dselectk_keras.experiments.compare import all_hold, judged
+from dselectk_keras.experiments.mmoe._synthetic import MODELS, TICKS, median
 from dselectk_keras.experiments.mmoe._three_models import ThreeModels, arm_of
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.results import mean_and_error

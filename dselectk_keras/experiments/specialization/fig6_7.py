@@ -4,7 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments.compare import difference, judged, signed
+from dselectk_keras.experiments.compare import (
+    difference,
+    judged,
+    signed,
+    standard_error,
+)
 from dselectk_keras.experiments.report import Claim, Picture, Report
 from dselectk_keras.experiments.specialization import _ways
 from dselectk_keras.experiments.specialization._images import NAMES
@@ -153,13 +158,12 @@ def draw_usage(results, data, ways):
     for ax, way in zip(axes.flat, ways, strict=False):
         runs = _sorted_usage(results, data, way)
         count = runs.shape[1]
-        spread = runs.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(count)
         places = np.arange(1, count + 1)
         ax.bar(places, runs.mean(axis=0), 0.75, color=_style.COLORS[0])
         ax.errorbar(
             places,
             runs.mean(axis=0),
-            spread / np.sqrt(len(runs)),
+            standard_error(runs),
             fmt="none",
             ecolor=_style.TEXT,
             elinewidth=0.8,

@@ -68,16 +68,3 @@ def test_only_several_learning_rates_are_tuned():
     assert FIG3().space("p = 0.5") == {}
     several = FIG3(learning_rates=(0.1, 0.2))
     assert several.space("p = 0.5") == {"learning_rate": (0.1, 0.2)}
-
-
-@pytest.mark.parametrize(
-    ("judgements", "expected"),
-    [
-        ([True, True], True),
-        ([True, None], None),
-        ([None, False, True], False),
-        ([], True),
-    ],
-)
-def test_judgements_together(judgements, expected):
-    assert _synthetic.all_hold(judgements) is expected
