@@ -1,5 +1,6 @@
 """Small things that several floors need."""
 
+import os
 from typing import Any
 
 import keras
@@ -16,6 +17,12 @@ def check_count(name, value):
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {name}={value!r}."
         )
+
+
+def num_cores():
+    """How many cores this process may use, which may be fewer than there are."""
+    allowed = getattr(os, "sched_getaffinity", None)  # Not on every system.
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def revive(value) -> Any:

@@ -1,10 +1,12 @@
 """Small helpers of several floors."""
 
+import os
+
 import keras
 import numpy as np
 import pytest
 
-from dselectk_keras.utils import check_count, revive, with_name
+from dselectk_keras.utils import check_count, num_cores, revive, with_name
 
 
 @pytest.mark.parametrize("value", [1, 7, np.int64(3)])
@@ -16,6 +18,17 @@ def test_a_count_may_be_any_positive_integer(value):
 def test_anything_else_is_refused_by_name(value):
     with pytest.raises(ValueError, match=f"`size` must be .* size={value!r}"):
         check_count("size", value)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Not on every system.")
+def test_only_cores_that_may_be_used_are_counted():
+    allowed = os.sched_getaffinity(0)
+    assert num_cores() == len(allowed)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert num_cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_revive_rebuilds_configs_and_leaves_the_rest():

@@ -2,13 +2,13 @@
 
 import datetime as dt
 import importlib.metadata
-import os
 import platform
 
 import keras
 import numpy as np
 
 import dselectk_keras
+from dselectk_keras.utils import num_cores
 
 
 def environment():
@@ -45,4 +45,4 @@ def device():
 
         for gpu in tf.config.list_physical_devices("GPU"):
             return tf.config.experimental.get_device_details(gpu)["device_name"]
-    return f"{os.cpu_count()} CPU cores ({platform.machine()})"
+    return f"{num_cores()} CPU cores ({platform.machine()})"

@@ -5,7 +5,6 @@ import concurrent.futures
 import functools
 import itertools
 import json
-import os
 import re
 
 import numpy as np
@@ -20,6 +19,7 @@ from dselectk_keras.training.traced_epoch import (
     spec,
     state_of,
 )
+from dselectk_keras.utils import num_cores
 
 COMPILER = 100e6  # What compiling leaves in a host's memory, about.
 
@@ -86,7 +86,7 @@ class ScannedRuns:
             lanes = min(lanes, count)
             while True:
                 group.compile(self.data, lanes)
-                workers = min(os.cpu_count() or 1, -(-count // lanes)) if on_host else 1
+                workers = min(num_cores(), -(-count // lanes)) if on_host else 1
                 needed = self._estimate(group, workers, on_host)
                 while limit is not None and needed > limit and workers > 1:
                     workers -= 1
