@@ -65,7 +65,7 @@ def write_page(folder):
 def _section(result):
     about = result["about"]
     lines = [f"## {about['backend']} on {about['device']}"]
-    for name, workload in result["workloads"].items():
+    for name, workload in sorted(result["workloads"].items()):
         own = workload["about"]
         versions = f"{own['backend']} {own['backend_version']}, Keras {own['keras']}"
         lines += [

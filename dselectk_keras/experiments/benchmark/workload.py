@@ -137,6 +137,8 @@ _MANY_EXPERTS = Workload(
 WORKLOADS = {
     "W1-static-128": _MOVIELENS,
     "W1-static-4096": dataclasses.replace(_MOVIELENS, batch_size=4096),
+    # Without towers, which cannot be condensed.
+    "W1-bare-4096": dataclasses.replace(_MOVIELENS, batch_size=4096, tower=()),
     "W1-per-example-128": dataclasses.replace(_MOVIELENS, per_example=True),
     "W1-per-example-4096": dataclasses.replace(
         _MOVIELENS, per_example=True, batch_size=4096
