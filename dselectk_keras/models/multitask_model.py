@@ -63,13 +63,22 @@ class MultitaskModel(keras.Model):
         """Train; see `keras.Model.fit`. The progress bar leaves many tasks out."""
         if y is not None and self._own_losses:
             self._check(y, "labels")
+        if kwargs.get("class_weight") is None:  # Keras refuses it, for a dict.
+            y = self._side_by_side(y)
+        held_out = kwargs.get("validation_data")
+        if isinstance(held_out, (tuple, list)) and len(held_out) > 1:
+            inputs, labels, *rest = held_out
+            kwargs["validation_data"] = (inputs, self._side_by_side(labels), *rest)
         callbacks = self._with_short_bar(callbacks, verbose)
         return super().fit(x, y, *args, callbacks=callbacks, verbose=verbose, **kwargs)
 
-    def evaluate(self, *args, callbacks=None, verbose: Any = "auto", **kwargs):
+    def evaluate(
+        self, x=None, y=None, *args, callbacks=None, verbose: Any = "auto", **kwargs
+    ):
         """Evaluate; see `keras.Model.evaluate`."""
         callbacks = self._with_short_bar(callbacks, verbose)
-        return super().evaluate(*args, callbacks=callbacks, verbose=verbose, **kwargs)
+        settings = {"callbacks": callbacks, "verbose": verbose, **kwargs}
+        return super().evaluate(x, self._side_by_side(y), *args, **settings)
 
     def train_step(self, *args):
         """Train on a batch, without taking the tasks apart."""
@@ -149,6 +158,27 @@ class MultitaskModel(keras.Model):
         if isinstance(callbacks, keras.callbacks.Callback):
             callbacks = [callbacks]
         return [*(callbacks or []), _ShortProgbar()]
+
+    def _side_by_side(self, labels):
+        """A dict of columns as one array, which is fed and batched at once.
+
+        An array for each of 128 tasks takes as long to feed as the step itself.
+        """
+        if not self._own_losses or not isinstance(labels, dict):
+            return labels
+        if set(labels) != {task.name for task in self.tasks}:
+            return labels
+        columns = [labels[task.name] for task in self.tasks]
+        if not all(
+            isinstance(c, np.ndarray) or hasattr(c, "to_numpy") for c in columns
+        ):
+            return labels
+        columns = [np.asarray(column) for column in columns]
+        shape, *others = {column.shape for column in columns}
+        alike = not others and len({column.dtype for column in columns}) == 1
+        if not alike or len(shape) not in {1, 2} or shape[1:] not in {(), (1,)}:
+            return labels
+        return np.stack([column.reshape(-1) for column in columns], axis=1)
 
     def _step(self, step, *args):
         self._in_step = self._own_losses

@@ -488,3 +488,40 @@ def test_gates_taught_by_reward_learn_the_right_expert_of_each_task(tmp_path):
     np.testing.assert_array_equal(
         loaded.predict(x, verbose=0)["b"], model.predict(x, verbose=0)["b"]
     )
+
+
+def fed(y, **settings):
+    """The kinds of labels that reach the loss, and the weights after an epoch."""
+    keras.utils.set_random_seed(0)
+    model, kinds = make(), []
+    given = model.compute_loss
+
+    def spy(x=None, y=None, *args, **kwargs):
+        kinds.append(type(y))
+        return given(x, y, *args, **kwargs)
+
+    model.compute_loss = spy
+    model.fit(X, y, batch_size=3, shuffle=False, verbose=0, **settings)
+    return kinds, model.get_weights()
+
+
+@pytest.mark.parametrize("column", ["flat", "upright", "pandas"])
+def test_labels_by_name_are_fed_as_one_array(column):
+    shaped = {
+        "flat": lambda y: y,
+        "upright": lambda y: y[:, None],
+        "pandas": lambda y: pytest.importorskip("pandas").Series(y),
+    }[column]
+    y = {name: shaped(MISSING[name].astype("float32")) for name in reversed(MISSING)}
+    kinds, weights = fed(y, validation_data=(X, y))
+    assert dict not in kinds
+    mixed = {**y, "color": MISSING["color"].astype("int32")}
+    kinds, wanted = fed(mixed)
+    assert set(kinds) == {dict}
+    for found, want in zip(weights, wanted, strict=True):
+        np.testing.assert_allclose(found, want, atol=1e-6)
+
+
+def test_class_weights_are_refused_as_keras_does():
+    with pytest.raises(ValueError, match="class_weight"):
+        make().fit(X, Y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
