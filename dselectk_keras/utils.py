@@ -19,6 +19,19 @@ def check_count(name, value):
         )
 
 
+def check_choice(name, value, choices):
+    """Refuse a setting that is not one of a few.
+
+    Args:
+        name: The setting's name, for the error.
+        value: Its value.
+        choices: The values that it may have.
+    """
+    if value not in choices:
+        known = " or ".join(repr(choice) for choice in choices)
+        raise ValueError(f"`{name}` must be {known}. Received: {name}={value!r}.")
+
+
 def num_cores():
     """How many cores this process may use, which may be fewer than there are."""
     allowed = getattr(os, "sched_getaffinity", None)  # Not on every system.

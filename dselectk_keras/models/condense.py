@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.gates.selected import SelectedGate
-from dselectk_keras.layers import MMoE, MoE
+from dselectk_keras.layers import MoE
 
 
 class Condensed(NamedTuple):
@@ -120,7 +120,7 @@ def _condensable(model):
             "Only a model that is built can be condensed. Received: one that is not. "
             "Call it on a batch, or train it, first."
         )
-    layers = [layer for layer in model.layers if isinstance(layer, (MMoE, MoE))]
+    layers = [layer for layer in model.layers if isinstance(layer, MoE)]
     if not layers:
         names = ", ".join(layer.name for layer in model.layers)
         raise ValueError(
@@ -176,7 +176,7 @@ def _condense(model, plans):
             dtype=gate.dtype_policy,
         )
         settled.build((None, len(kept)))
-        settled.weights[0].assign(selection.logits)
+        settled.set_weights([selection.logits, ops.convert_to_numpy(gate.step)])
         sources[id(settled.weights[0])] = (variable, selection.pick)
         if len(kept) < num_experts:
             experts, origins = bank.sliced(kept)

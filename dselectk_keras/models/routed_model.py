@@ -5,7 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates import Gate, ReinforceGate
+from dselectk_keras.gates import Gate
+from dselectk_keras.gates.reinforce import ReinforceGate
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -80,13 +81,14 @@ class RoutedModel(keras.Model):
                     pair = (ops.repeat(v[:, None], gate.num_gates, 1) for v in pair)
                 loss = loss + gate.policy_loss(*pair)
         if training and self.consistency:
-            # After the first run's penalties have been read, and not counted again.
-            counting = [g for g in self._flatten_layers() if isinstance(g, Gate)]
-            for gate in counting:
-                gate.counts_calls = False
+            # After the first run's penalties have been read. Both runs are one step.
+            steps = [g.step for g in self._flatten_layers() if isinstance(g, Gate)]
+            values = [ops.convert_to_tensor(step) + 0 for step in steps]
+            for step, value in zip(steps, values, strict=True):
+                step.assign(value - 1)
             again = self(x, training=True)
-            for gate in counting:
-                gate.counts_calls = True
+            for step, value in zip(steps, values, strict=True):
+                step.assign(value)
             for gate in gates:
                 gate.forget()
             pairs = zip(

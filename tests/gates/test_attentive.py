@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
@@ -16,6 +17,16 @@ from dselectk_keras import (
     SampleSimilarityRegularizer,
 )
 
+CASES = [
+    Case(
+        "attentive",
+        lambda **kwargs: AttentiveGate(units=2, **kwargs),
+        looks=("hidden",),
+        dense=True,
+    ),
+]
+
+
 N, BATCH, DIM, HIDDEN, UNITS = 3, 4, 5, 6, 2
 X = numbers((BATCH, DIM))
 H = numbers((BATCH, N, HIDDEN), seed=1)
@@ -25,7 +36,7 @@ EAGERLY = keras.backend.backend() == "tensorflow"
 
 def built(num_gates=None, hidden=(HIDDEN,), **settings):
     gate = AttentiveGate(UNITS, num_gates=num_gates, **settings)
-    gate.build(((None, N), ((None, DIM), (None, N, *hidden))))
+    gate.build((None, N), (None, DIM), (None, N, *hidden))
     return gate
 
 
@@ -41,7 +52,7 @@ def attention(x, hidden, query, key):
 
 def test_weights_by_hand():
     gate = AttentiveGate(4)
-    gate.build(((None, 2), ((None, 1), (None, 2, 1))))
+    gate.build((None, 2), (None, 1), (None, 2, 1))
     gate.set_weights([np.ones((1, 4)), np.ones((1, 1, 4))])
     # Q K' = 4 x h, over sqrt(4): the logits are 0 and 2 x log 3 / 2.
     hidden = np.array([[[0.0], [np.log(3.0) / 2]]] * 2, "float32")
@@ -132,7 +143,7 @@ def test_the_hidden_layer_of_copies_may_be_a_convolution():
         [layers.Conv1D(3, 2, name="seen"), layers.Flatten(), layers.Dense(2)]
     )
     bank = Experts(template, N, hidden_layer="seen")
-    moe = MoE(bank, AttentiveGate(UNITS), True, routing=layers.Flatten())
+    moe = MoE(bank, AttentiveGate(UNITS), True, routing_network=layers.Flatten())
     x = numbers((BATCH, 5, 1))
     assert moe(x).shape == (BATCH, 2)
     # Four places of three channels.
@@ -163,7 +174,7 @@ def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
     regularizer = SampleSimilarityRegularizer(1.0, 1.0)
     gate = built(weights_regularizer=regularizer)
     gate((EXPERTS, (X, H)), training=True)
-    expected = regularizer.value((numpy(gate.expert_weights((X, H))), X))
+    expected = regularizer((numpy(gate.expert_weights((X, H))), X))
     np.testing.assert_allclose(numpy(gate.losses[0]), numpy(expected), rtol=1e-5)
 
 
@@ -179,7 +190,7 @@ def multitask(with_routing):
         AttentiveGate(UNITS),
         ["a", "b"],
         per_example=True,
-        routing=routing(),
+        routing_network=routing(),
         stacked=True,
     )
     one = MoE(
@@ -190,7 +201,7 @@ def multitask(with_routing):
         ),
         AttentiveGate(UNITS, expert_dropout=0.2, seed=1),
         per_example=True,
-        routing=routing(),
+        routing_network=routing(),
     )
     outputs = [layers.Flatten()(tasks(inputs)), one(inputs)]
     return keras.Model(inputs, layers.Concatenate()(outputs))

@@ -1,11 +1,55 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
-from dselectk_keras import DSelectKGate, EntropyRegularizer, Ramp
+from dselectk_keras import DSelectKGate, EntropyRegularizer, ImportanceRegularizer, Ramp
 from dselectk_keras.ops import binary_codes
+
+CASES = [
+    Case(
+        "DSelect-k",
+        lambda **kwargs: DSelectKGate(2, **kwargs),
+        penalties=("reachability",),
+        sums_to_one=False,
+        dense=True,
+    ),
+    Case(
+        "DSelect-k that assigns",
+        lambda **kwargs: DSelectKGate(
+            2, unreachable="assign", reduction="mean", **kwargs
+        ),
+        dense=True,
+    ),
+    Case(
+        "DSelect-k with entropy",
+        lambda **kwargs: DSelectKGate(
+            3,
+            entropy_reg=0.01,
+            weights_regularizer=ImportanceRegularizer(0.1),
+            **kwargs,
+        ),
+        penalties=("entropy", "reachability", "weights"),
+        sums_to_one=False,
+        dense=True,
+    ),
+    Case(
+        "DSelect-k with schedules",
+        lambda **kwargs: DSelectKGate(
+            2,
+            gamma=Ramp(1.0, 0.1, end=9),
+            entropy_reg=EntropyRegularizer(Ramp(1e-3, 1e-1, end=9), target="bits"),
+            unreachable=Ramp(0.5, 1.0, end=9, kind="linear"),
+            **kwargs,
+        ),
+        penalties=("entropy", "reachability"),
+        sums_to_one=False,
+        dense=True,
+    ),
+]
+
 
 BATCH, DIM = 4, 3
 
@@ -13,7 +57,7 @@ BATCH, DIM = 4, 3
 def built(num_experts, num_nonzeros=2, *, per_example=False, **settings):
     gate = DSelectKGate(num_nonzeros, **settings)
     experts = (None, num_experts)
-    gate.build((experts, (None, DIM)) if per_example else experts)
+    gate.build(experts, (None, DIM) if per_example else None)
     return gate
 
 
@@ -91,7 +135,7 @@ def test_weights_start_in_the_release_s_ranges():
 def test_one_initializer_gives_every_variable_numbers_of_its_own():
     shared = keras.initializers.RandomNormal()
     gates = [built(4, w_initializer=shared) for _ in range(2)]
-    first, second = (numpy(gate.weights[1]) for gate in gates)
+    first, second = (numpy(gate.trainable_weights[1]) for gate in gates)
     assert not np.allclose(first, second)
 
 
@@ -235,7 +279,7 @@ def test_mean_reduction_divides_the_penalties_by_the_batch(target):
     for reduction in ("sum", "mean"):
         regularizer = EntropyRegularizer(0.1, target=target)
         gate = built(5, per_example=True, entropy_reg=regularizer, reduction=reduction)
-        gate.set_weights([numbers(w.shape, scale=0.3) for w in gate.weights])
+        gate.set_weights([numbers(w.shape, scale=0.3) for w in gate.trainable_weights])
         train_call(gate, x)
         losses[reduction] = np.array([numpy(loss) for loss in gate.losses])
     assert len(losses["sum"]) == 2
@@ -402,7 +446,7 @@ def test_assigned_weights_meet_the_present_gamma():
     gate = built(4, gamma=Ramp(4.0, 0.5, end=1))
     train_call(gate)
     gate.assign_expert_weights([0, 0.25, 0, 0.75])
-    assert np.abs(numpy(gate.weights[0])).max() == 0.25
+    assert np.abs(numpy(gate.trainable_weights[0])).max() == 0.25
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,20 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
 from dselectk_keras import ImportanceRegularizer, ReinforceGate
+
+CASES = [
+    Case(
+        "REINFORCE",
+        lambda **kwargs: ReinforceGate(use_bias=True, **kwargs),
+        training_only=("gate", "baseline"),
+    ),
+]
+
 
 N, BATCH, DIM = 3, 8, 16
 X = numbers((BATCH, DIM))
@@ -17,7 +27,7 @@ LOSSES = np.abs(numbers((BATCH,), seed=2, scale=2.0))
 
 def built(*, per_example=True, dim=DIM, **settings):
     gate = ReinforceGate(**{"seed": 0, **settings})
-    gate.build(((None, N), (None, dim)) if per_example else (None, N))
+    gate.build((None, N), (None, dim) if per_example else None)
     for i, weight in enumerate(gate.weights):
         weight.assign(numbers(weight.shape, seed=i, scale=0.5))
     return gate
@@ -29,7 +39,7 @@ def softmax(logits):
 
 
 def by_name(gate):
-    return {w.name.removeprefix("baseline_"): numpy(w) for w in gate.weights}
+    return {w.name.removeprefix("baseline_"): numpy(w) for w in gate.trainable_weights}
 
 
 def trained_on(gate, losses=LOSSES, x=X, sample_weight=None):
@@ -83,7 +93,7 @@ def test_loss_and_gradients_by_hand():
 
 def test_a_good_draw_becomes_likelier_and_a_bad_one_less():
     gate = built(entropy_weight=0.0, use_bias=True)
-    gate.set_weights([0 * numpy(w) for w in gate.weights])
+    gate.set_weights([0 * numpy(w) for w in gate.trainable_weights])
     for losses, sign in ((-np.ones(1), 1), (np.ones(1), -1)):
         _, chosen, found = trained_on(gate, losses, X[:1])
         # Descent moves the logits against the gradient.
@@ -181,10 +191,10 @@ def test_draws_follow_the_softmax(kind):
         gate = built(per_example=False, num_gates=count)
         gate.trainable_variables[0].assign(np.tile(LOGITS, (count, 1)))
         inputs = []
-    drawn = gate.route(*inputs, training=True)
+    drawn = gate.weigh_experts(*inputs, training=True)
     # Three standard deviations are below 0.025.
     np.testing.assert_allclose(numpy(drawn).mean(axis=0), np.exp(LOGITS), atol=0.025)
-    again = numpy(gate.route(*inputs, training=True))
+    again = numpy(gate.weigh_experts(*inputs, training=True))
     assert (again != numpy(drawn)).any()
 
 
@@ -194,7 +204,7 @@ def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
     x = np.ones((200, 1), "float32")
 
     def compute():
-        drawn = gate.route(x, training=True)
+        drawn = gate.weigh_experts(x, training=True)
         return [gate.policy_loss(np.ones(200, "float32")), drawn]
 
     (loss, drawn), gradients = value_and_gradients(
@@ -315,11 +325,11 @@ def test_the_config_rebuilds_the_gate():
 
 def test_a_regularizer_reaches_the_logits():
     gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
-    gate.build(((None, 3), (None, 2)))
+    gate.build((None, 3), (None, 2))
     x = numbers((8, 2))
 
     def loss():
-        gate.route(x, training=True)
+        gate.weigh_experts(x, training=True)
         return [sum(gate.losses)]
 
     state = [variable for variable in gate.variables if not variable.trainable]

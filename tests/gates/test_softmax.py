@@ -1,8 +1,21 @@
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy
 
-from dselectk_keras import SoftmaxGate
+from dselectk_keras import ImportanceRegularizer, SoftmaxGate
+
+CASES = [
+    Case("softmax", SoftmaxGate, dense=True),
+    Case(
+        "softmax with bias",
+        lambda **kwargs: SoftmaxGate(
+            use_bias=True, weights_regularizer=ImportanceRegularizer(0.1), **kwargs
+        ),
+        penalties=("weights",),
+        dense=True,
+    ),
+]
 
 
 def softmax(logits):
@@ -22,7 +35,7 @@ def test_a_static_gate_is_the_softmax_of_its_logits():
 @pytest.mark.parametrize("use_bias", [False, True])
 def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias):
     gate = SoftmaxGate(use_bias=use_bias)
-    gate.build(((None, 3), (None, 4)))
+    gate.build((None, 3), (None, 4))
     gate.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(gate.weights)])
     kernel, *bias = map(numpy, gate.weights)
     x = numbers((5, 4))
@@ -34,7 +47,7 @@ def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias):
 
 def test_several_gates_have_a_softmax_each():
     gate = SoftmaxGate(num_gates=2)
-    gate.build(((None, 3), (None, 4)))
+    gate.build((None, 3), (None, 4))
     kernel, x = numbers((4, 6)), numbers((5, 4))
     gate.set_weights([kernel])
     np.testing.assert_allclose(

@@ -155,7 +155,7 @@ def test_penalties_of_both_gates_are_added_once_in_training():
     np.testing.assert_allclose(
         [numpy(loss) for loss in layer.losses], [numpy(loss) for loss in expected]
     )
-    assert int(layer.gate.entropy_reg.num_calls) == 1
+    assert int(layer.gate.step) == 1
 
 
 def test_expert_weights_are_those_of_the_gates():
@@ -241,7 +241,7 @@ def test_the_config_rebuilds_the_layer():
         ["a", "b"],
         per_example=True,
         shared=True,
-        routing=layers.Dense(3),
+        routing_network=layers.Dense(3),
         name="mine",
     )
     rebuilt = CGC.from_config(layer.get_config())

@@ -167,7 +167,7 @@ def test_works_inside_a_subclassed_model():
     model.compile("sgd", "mse")
     log = model.fit(X, np.ones((2, 1)), epochs=2, verbose=0)
     assert np.isfinite(log.history["loss"]).all()
-    assert int(model.moe.gate.entropy_reg.num_calls) == 2
+    assert int(model.moe.gate.step) == 2
 
 
 def test_half_precision_mixes_in_half_and_weighs_in_full():
@@ -192,7 +192,7 @@ def test_an_unknown_gate_is_refused():
 
 def test_a_routing_layer_for_a_static_gate_is_refused():
     with pytest.raises(ValueError, match=r"this one is static.*Set per_example=True"):
-        MoE(DenseExperts(4, [2]), SoftmaxGate(), routing=layers.Dense(2))
+        MoE(DenseExperts(4, [2]), SoftmaxGate(), routing_network=layers.Dense(2))
 
 
 def test_routing_inputs_where_they_do_not_belong_are_refused():

@@ -326,7 +326,7 @@ CASES = {
     "copies": lambda: SmearExperts(
         Experts(keras.Sequential([layers.Dense(2, "tanh"), layers.Dense(DIM)]), 2),
         SoftmaxGate(),
-        routing=layers.GlobalMaxPooling1D(),
+        routing_network=layers.GlobalMaxPooling1D(),
     ),
     "convolutions": lambda: SmearExperts(
         Experts(layers.Conv1D(DIM, 2, padding="same"), 2), SoftmaxGate()

@@ -57,7 +57,7 @@ def attentive_teacher():
         Experts(keras.Sequential(stack), N, hidden_layer=0),
         AttentiveGate(3),
         per_example=True,
-        routing=layers.Dense(4, "tanh"),
+        routing_network=layers.Dense(4, "tanh"),
         name="moe",
     )
     head = layers.Dense(1, name="head")
@@ -196,7 +196,7 @@ def test_an_attentive_mmoe_teaches_one_with_a_gate_for_each_task():
         AttentiveGate(3),
         ["a", "b"],
         per_example=True,
-        routing=layers.Dense(4),
+        routing_network=layers.Dense(4),
         name="mmoe",
     )
     teacher = spread(keras.Model(inputs, mmoe(inputs)))

@@ -60,7 +60,7 @@ def test_several_gates_are_summed():
 
 def test_gradient_of_the_weights_equals_finite_differences():
     p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
-    found = gradient(lambda v: regularizer.value((v, X)), p)
+    found = gradient(lambda v: regularizer((v, X)), p)
     expected = np.empty_like(p)
     for place in np.ndindex(N, M):
         step = np.zeros_like(p, "float64")
@@ -72,7 +72,7 @@ def test_gradient_of_the_weights_equals_finite_differences():
 
 def test_the_inputs_are_constants():
     p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
-    by_p, by_x = gradient(lambda v, x: regularizer.value((v, x)), p, X)
+    by_p, by_x = gradient(lambda v, x: regularizer((v, x)), p, X)
     assert by_p.any()
     assert not by_x.any()
 
@@ -83,7 +83,7 @@ def test_descent_sends_near_examples_to_one_expert_and_far_ones_apart():
     logits[0, 0] = 0.1
     regularizer = SampleSimilarityRegularizer(1.0, 1.0)
     for _ in range(3):
-        step = gradient(lambda v: regularizer.value((ops.softmax(v), x)), logits)
+        step = gradient(lambda v: regularizer((ops.softmax(v), x)), logits)
         logits = logits - 20 * step
     assert logits.argmax(axis=1).tolist() == [0, 0, 1, 1]
 
@@ -97,9 +97,7 @@ def test_one_expert_has_no_others():
 def test_a_batch_of_one_has_no_pairs():
     p, regularizer = probabilities(1, M), SampleSimilarityRegularizer(1.0, 1.0)
     assert float(regularizer((p, X[:1]))) == 0.0
-    np.testing.assert_array_equal(
-        gradient(lambda v: regularizer.value((v, X[:1])), p), 0.0
-    )
+    np.testing.assert_array_equal(gradient(lambda v: regularizer((v, X[:1])), p), 0.0)
 
 
 def test_half_precision_is_computed_in_full():

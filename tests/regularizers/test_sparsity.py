@@ -29,4 +29,4 @@ def test_config_round_trip(weight):
     config = keras.saving.serialize_keras_object(regularizer)
     again = keras.saving.deserialize_keras_object(config)
     assert again.get_config() == regularizer.get_config()
-    assert type(again.scheduled.value) is type(weight)
+    assert type(again.weight) is type(weight)
