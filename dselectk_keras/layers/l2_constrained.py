@@ -6,6 +6,7 @@ import keras
 
 from dselectk_keras.experts import ExpertBank
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
+from dselectk_keras.schedules import check_schedule
 from dselectk_keras.utils import revive, with_name
 
 
@@ -57,6 +58,7 @@ class L2Constrained(keras.Layer):
                 f"`DenseExperts(num_tasks, [64])`. Received: {experts!r}."
             )
         if not isinstance(strength, ParameterDistanceRegularizer):
+            strength = check_schedule(strength, "strength")
             strength = ParameterDistanceRegularizer(strength)
         self.experts = experts
         self.strength = strength
