@@ -7,6 +7,7 @@ import warnings
 import keras
 import numpy as np
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers import MMoE
@@ -150,8 +151,7 @@ class GateRecorder(keras.callbacks.Callback):
 
 def _gated_layers(model):
     """Layers with gates: the layer, the gate and the names of the tasks."""
-    # Keras has no public way to see the layers inside layers.
-    layers = list(model._flatten_layers())  # noqa: SLF001
+    layers = all_layers(model)
     owned, found = set(), []
     for layer in layers:
         is_routed = isinstance(layer, (MMoE, RoutedExperts))

@@ -5,6 +5,7 @@ import abc
 import keras
 from keras import ops
 
+from dselectk_keras._keras import replace_sublayers
 from dselectk_keras.experts import ExpertBank, Experts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import split_pair
@@ -105,14 +106,7 @@ class RoutedExperts(keras.Layer, abc.ABC):
             experts: A bank.
             gate: A gate.
         """
-        # A layer that is built refuses changes of its parts, as a rule with reason.
-        tracker = self._tracker
-        tracker.unlock()
-        for name, part in (("experts", experts), ("gate", gate)):
-            if part is not getattr(self, name):
-                tracker.untrack(getattr(self, name))
-                setattr(self, name, part)
-        tracker.lock()
+        replace_sublayers(self, experts=experts, gate=gate)
 
     def expert_weights(self, inputs=None):
         """The weights over the experts, as at inference.
