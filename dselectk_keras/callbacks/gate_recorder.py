@@ -6,6 +6,7 @@ import warnings
 import keras
 import numpy as np
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
@@ -143,8 +144,7 @@ class GateRecorder(keras.callbacks.Callback):
 
 def _gates(model):
     """The gates of a model: the name of each, the gate, and the names of its tasks."""
-    # Keras has no public way to see the layers inside layers.
-    layers = list(model._flatten_layers())  # noqa: SLF001
+    layers = all_layers(model)
     owners = {}
     for layer in layers:
         if isinstance(layer, GatedExperts):

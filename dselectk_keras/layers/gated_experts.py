@@ -6,6 +6,7 @@ import inspect
 import keras
 from keras import ops
 
+from dselectk_keras._keras import replace_sublayers
 from dselectk_keras.experts import ExpertBank, Experts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
@@ -168,14 +169,7 @@ class GatedExperts(keras.Layer, abc.ABC):
             experts: A bank.
             gate: A gate.
         """
-        # Keras locks a built layer; unlock its tracker to swap sub-layers.
-        tracker = self._tracker
-        tracker.unlock()
-        for name, part in (("experts", experts), ("gate", gate)):
-            if part is not getattr(self, name):
-                tracker.untrack(getattr(self, name))
-                setattr(self, name, part)
-        tracker.lock()
+        replace_sublayers(self, experts=experts, gate=gate)
 
     def get_config(self):
         """The arguments of `__init__`."""

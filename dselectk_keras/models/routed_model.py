@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras._keras import all_layers, loss_weights
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.reinforce import ReinforceGate
 
@@ -82,7 +83,7 @@ class RoutedModel(keras.Model):
                 loss = loss + gate.policy_loss(*pair)
         if training and self.consistency:
             # After the first run's penalties have been read. Both runs are one step.
-            steps = [g.step for g in self._flatten_layers() if isinstance(g, Gate)]
+            steps = [g.step for g in all_layers(self) if isinstance(g, Gate)]
             values = [ops.convert_to_tensor(step) + 0 for step in steps]
             for step, value in zip(steps, values, strict=True):
                 step.assign(value - 1)
@@ -114,7 +115,7 @@ class RoutedModel(keras.Model):
         else:
             losses = [self.loss] * len(keras.tree.flatten(y_pred))
         labels, predictions = map(keras.tree.flatten, (y, y_pred))
-        weights = getattr(self._compile_loss, "_user_loss_weights", None)
+        weights = loss_weights(self)
         if len(losses) != len(predictions) or weights is not None:
             raise ValueError(
                 "The reward of a `ReinforceGate` is the sum of the losses of all "
@@ -153,11 +154,7 @@ def reinforce_gates(model):
     Returns:
         A list of `ReinforceGate`.
     """
-    return [
-        layer
-        for layer in model._flatten_layers()  # noqa: SLF001
-        if isinstance(layer, ReinforceGate)
-    ]
+    return [layer for layer in all_layers(model) if isinstance(layer, ReinforceGate)]
 
 
 def symmetric_divergence(a, b, kind):

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from dselectk_keras._keras import all_layers, create_variables
 from dselectk_keras.callbacks import GateRecorder
 
 
@@ -73,7 +74,7 @@ class Copy:
                 "`replicate` reads weights before `fit` would replace them by their "
                 "averages. Received: an optimizer with use_ema=True. Leave it out."
             )
-        model._symbolic_build(data_batch=batch)  # noqa: SLF001
+        create_variables(model, batch)
         return model
 
     def record(self, model, probe):
@@ -182,7 +183,6 @@ def weights_of(model):
 
 def _parts(model):
     """What models of one architecture have in common, as texts."""
-    layers = model._flatten_layers()  # noqa: SLF001
 
     def like(variable):
         return f"{tuple(variable.shape)} of {variable.dtype}"
@@ -191,7 +191,7 @@ def _parts(model):
     return [
         *(f"a variable {v.name!r} {like(v)}" for v in weights_of(model)),
         *(f"an optimizer's variable {like(v)}" for v in model.optimizer.variables),
-        *(f"a layer {type(layer).__name__}" for layer in layers),
+        *(f"a layer {type(layer).__name__}" for layer in all_layers(model)),
     ]
 
 

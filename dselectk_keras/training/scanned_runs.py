@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 
+from dselectk_keras._keras import all_layers, free_variables
 from dselectk_keras.training.copies import checked_models, different
 from dselectk_keras.training.group import Group, Member
 from dselectk_keras.training.lanes import Lanes
@@ -52,7 +53,7 @@ class ScannedRuns:
                 raise _different_steps(copy, group, *other)
             group.members.append(Member(copy, tuple(state), numbers))
             if copy.recorder is None:
-                _let_go(model)
+                free_variables(model)
 
     def _group(self, epoch):
         """The group of an epoch, a new one if none has its form."""
@@ -190,18 +191,11 @@ def _logs(found, reader):
     }
 
 
-def _let_go(model):
-    """Free what a model holds; Python itself may take long to notice."""
-    model._purge_model_variables(  # noqa: SLF001
-        trainable_variables=True, non_trainable_variables=True, optimizer_variables=True
-    )
-
-
 def _fingerprint(model):
     """Equal for models with the same numbers, as far as configs and constants tell."""
     constants = [
         value.tobytes()
-        for layer in model._flatten_layers()  # noqa: SLF001
+        for layer in all_layers(model)
         for value in vars(layer).values()
         if isinstance(value, np.ndarray)
     ]
