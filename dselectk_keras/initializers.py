@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 
-def clone(initializer, seed_offset=0):
+def clone_initializer(initializer, seed_offset=0):
     """A copy of an initializer that draws numbers of its own.
 
     One initializer object gives the same numbers at every use.
@@ -25,7 +25,7 @@ def clone(initializer, seed_offset=0):
     return type(initializer).from_config(config)
 
 
-def per_expert(initializer):
+def stacked_initializer(initializer):
     """An initializer of stacked kernels that draws each expert's by itself.
 
     A fan computed over the whole stack would be wrong by the number of experts,
@@ -42,7 +42,10 @@ def per_expert(initializer):
     def initialize(shape, dtype=None):
         num_experts, *shape = shape
         return ops.stack(
-            [clone(initializer, i)(shape, dtype=dtype) for i in range(num_experts)]
+            [
+                clone_initializer(initializer, i)(shape, dtype=dtype)
+                for i in range(num_experts)
+            ]
         )
 
     return initialize

@@ -25,7 +25,7 @@ def num_cores():
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def revive(value) -> Any:
+def deserialize_if_config(value) -> Any:
     """The object that a serialized config stands for; anything else as it is."""
     if isinstance(value, dict) and "class_name" in value:
         return keras.saving.deserialize_keras_object(value)
@@ -48,3 +48,46 @@ def with_name(kwargs, prefix):
         return kwargs
     number = keras.backend.get_uid(prefix)
     return {**kwargs, "name": prefix if number == 1 else f"{prefix}_{number - 1}"}
+
+
+def copy_layer(layer, seed_offset, **changes):
+    """An unbuilt copy of a layer that draws other random numbers.
+
+    Args:
+        layer: A Keras layer.
+        seed_offset: Added to every fixed seed in the layer's config.
+        **changes: Config entries to replace.
+
+    Returns:
+        A new layer. Keras names it, unless `changes` has a name.
+    """
+
+    def shift(seed):
+        return seed + seed_offset if isinstance(seed, int) else seed
+
+    config = replace_in_config(layer.get_config(), "seed", shift)
+    config.pop("name")
+    return type(layer).from_config({**config, **changes})
+
+
+def replace_in_config(config, key, change) -> Any:
+    """A config in which every entry under a key is changed, at any depth.
+
+    Args:
+        config: A config, or any part of one.
+        key: The entries to change. Entries that hold a container are searched instead.
+        change: A function of the old value that returns the new one.
+
+    Returns:
+        A changed copy.
+    """
+    if isinstance(config, dict):
+        return {
+            name: change(value)
+            if name == key and not isinstance(value, (dict, list, tuple))
+            else replace_in_config(value, key, change)
+            for name, value in config.items()
+        }
+    if isinstance(config, (list, tuple)):
+        return type(config)(replace_in_config(value, key, change) for value in config)
+    return config

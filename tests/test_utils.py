@@ -6,7 +6,12 @@ import keras
 import numpy as np
 import pytest
 
-from dselectk_keras.utils import check_count, num_cores, revive, with_name
+from dselectk_keras.utils import (
+    check_count,
+    deserialize_if_config,
+    num_cores,
+    with_name,
+)
 
 
 @pytest.mark.parametrize("value", [1, 7, np.int64(3)])
@@ -30,11 +35,11 @@ def test_only_cores_that_may_be_used_are_counted(monkeypatch):
 
 def test_revive_rebuilds_configs_and_leaves_the_rest():
     layer = keras.layers.Dense(3)
-    revived = revive(keras.saving.serialize_keras_object(layer))
+    revived = deserialize_if_config(keras.saving.serialize_keras_object(layer))
     assert isinstance(revived, keras.layers.Dense)
     assert revived.units == 3
-    assert revive(layer) is layer
-    assert revive({"end": 2}) == {"end": 2}
+    assert deserialize_if_config(layer) is layer
+    assert deserialize_if_config({"end": 2}) == {"end": 2}
 
 
 def test_names_are_counted_as_keras_counts_them():

@@ -19,7 +19,7 @@ class ExpertBank(keras.Layer, abc.ABC):
         select: Numbers of the experts to evaluate, in the order wanted; `None` is
             all of them. What is left out costs nothing.
         return_hidden: Whether to give the hidden outputs as well.
-        apart: Whether a list of n tensors `(batch, ...)` will do, where the experts
+        as_list: Whether a list of n tensors `(batch, ...)` will do, where the experts
             are computed one by one.
 
     Returns:
@@ -31,7 +31,7 @@ class ExpertBank(keras.Layer, abc.ABC):
     shared_input: bool
 
     @abc.abstractmethod
-    def call(self, inputs, select=None, return_hidden=False, apart=False) -> Any:
+    def call(self, inputs, select=None, return_hidden=False, as_list=False) -> Any:
         """Evaluate the experts."""
 
     @property

@@ -7,7 +7,7 @@ from keras import ops
 
 from dselectk_keras.experts.bank import built_like, check_selection
 from dselectk_keras.experts.stacked import StackedExperts
-from dselectk_keras.initializers import clone, per_expert
+from dselectk_keras.initializers import clone_initializer, stacked_initializer
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -76,7 +76,9 @@ class DenseExperts(StackedExperts):
             self.add_weight(
                 name=f"kernel_{layer}",
                 shape=(self.num_experts, fan_in, self.units[layer]),
-                initializer=per_expert(clone(self.kernel_initializer, 1000 * layer)),
+                initializer=stacked_initializer(
+                    clone_initializer(self.kernel_initializer, 1000 * layer)
+                ),
             )
         )
 

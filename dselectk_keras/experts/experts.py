@@ -12,7 +12,12 @@ from dselectk_keras.experts.bank import (
     check_own_inputs,
     check_selection,
 )
-from dselectk_keras.utils import check_count, revive
+from dselectk_keras.utils import (
+    check_count,
+    copy_layer,
+    deserialize_if_config,
+    replace_in_config,
+)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -60,7 +65,7 @@ class Experts(ExpertBank):
     ):
         super().__init__(**kwargs)
         if isinstance(template, (list, tuple)):
-            experts = [revive(layer) for layer in template]
+            experts = [deserialize_if_config(layer) for layer in template]
             if num_experts not in {None, len(experts)} or not experts:
                 raise ValueError(
                     "A list of layers is the bank: leave `num_experts` out. Received: "
@@ -68,7 +73,7 @@ class Experts(ExpertBank):
                 )
         else:
             check_count("num_experts", num_experts)
-            template = revive(template)
+            template = deserialize_if_config(template)
             experts = [_copy(template, i) for i in range(num_experts)]
         if not all(isinstance(expert, keras.Layer) for expert in experts):
             raise ValueError(
@@ -94,7 +99,7 @@ class Experts(ExpertBank):
         ]
         self.built = True
 
-    def call(self, inputs, select=None, return_hidden=False, apart=False):
+    def call(self, inputs, select=None, return_hidden=False, as_list=False):
         """Evaluate the experts one by one."""
         selected = check_selection(select, self.num_experts)
         each = [inputs] * len(selected)
@@ -109,7 +114,7 @@ class Experts(ExpertBank):
             outputs, hidden = zip(*pairs, strict=True)
             return self._stack(outputs), self._stack(hidden)
         outputs = [self.experts[i](x) for i, x in zip(selected, each, strict=True)]
-        return outputs if apart else self._stack(outputs)
+        return outputs if as_list else self._stack(outputs)
 
     def _stack(self, outputs):
         shapes = {tuple(output.shape) for output in outputs}
@@ -237,7 +242,9 @@ class Experts(ExpertBank):
         kept = {"hidden_layer": self.hidden_layer, "shared_input": self.shared_input}
         template = self.experts[0]
         if not self.trainable:
-            config = _changed(template.get_config(), "trainable", lambda _: True)
+            config = replace_in_config(
+                template.get_config(), "trainable", lambda _: True
+            )
             template = type(template).from_config(config)
         return Experts(
             template, num_experts, dtype=self.dtype_policy, **{**kept, **changes}
@@ -313,37 +320,4 @@ def _copy(template, i):
     """A fresh copy of a layer, with its fixed seeds moved so that it is another."""
     if not isinstance(template, keras.Layer):
         return template
-    config = reseed(template.get_config(), 1_000_003 * i)
-    config["name"] = f"expert_{i}"
-    return type(template).from_config(config)
-
-
-def reseed(config, offset) -> Any:
-    """A config in which every fixed seed is moved, so that it draws other numbers.
-
-    Args:
-        config: A config, or any part of one.
-        offset: Added to every fixed seed.
-
-    Returns:
-        The same with other seeds.
-    """
-    return _changed(
-        config,
-        "seed",
-        lambda seed: seed + offset if isinstance(seed, int) else seed,
-    )
-
-
-def _changed(config, name, change) -> Any:
-    """A config in which every entry of a name is changed, however deep."""
-    if isinstance(config, dict):
-        return {
-            key: change(value)
-            if key == name and not isinstance(value, (dict, list, tuple))
-            else _changed(value, name, change)
-            for key, value in config.items()
-        }
-    if isinstance(config, (list, tuple)):
-        return type(config)(_changed(value, name, change) for value in config)
-    return config
+    return copy_layer(template, 1_000_003 * i, name=f"expert_{i}")

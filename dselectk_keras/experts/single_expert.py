@@ -1,7 +1,7 @@
 """The single expert that a bank is compared with."""
 
-from dselectk_keras.experts._widths import closest_widths, num_dense_params
 from dselectk_keras.experts.dense import DenseExperts
+from dselectk_keras.experts.widths import closest_widths, num_dense_params
 
 
 def single_expert(bank, match="compute", input_dim=None):

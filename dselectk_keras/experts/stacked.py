@@ -112,7 +112,7 @@ class StackedExperts(ExpertBank):
         self.built = True
 
     def call(
-        self, inputs, select=None, return_hidden=False, apart=False, training=None
+        self, inputs, select=None, return_hidden=False, as_list=False, training=None
     ):
         """Evaluate the experts, narrow ones in one product a layer."""
         selected = check_selection(select, self.num_experts)
@@ -123,7 +123,7 @@ class StackedExperts(ExpertBank):
         x, hidden = self._evaluate(inputs, selected, self.shared_input, training)
         if return_hidden:
             return _stacked(x), _stacked(hidden)
-        return x if apart else _stacked(x)
+        return x if as_list else _stacked(x)
 
     @property
     def can_dispatch(self):
@@ -144,8 +144,8 @@ class StackedExperts(ExpertBank):
         # experts takes 1.5 times as long (JAX, 64 experts of 512, two CPU cores).
         # TensorFlow's batched product takes 1.3 to 2 times as long as one by one.
         x = ops.reshape(inputs, (self.num_experts, -1, inputs.shape[-1]))
-        apart = keras.backend.backend() == "tensorflow" and min(self.units) >= WIDE
-        if apart:
+        one_by_one = keras.backend.backend() == "tensorflow" and min(self.units) >= WIDE
+        if one_by_one:
             x = unstacked(x, 0)
         for layer in range(len(self.units)):
             kernel = ops.cast(self.kernel(layer), inputs.dtype)
@@ -153,11 +153,11 @@ class StackedExperts(ExpertBank):
             if self.use_bias:
                 bias = ops.convert_to_tensor(self._biases[layer])
                 bias = ops.cast(ops.expand_dims(bias, 1), inputs.dtype)
-            if apart:
+            if one_by_one:
                 x = self._one_by_one(layer, x, kernel, bias, shared=False)
             else:
                 x = self._finish(layer, ops.matmul(x, kernel) + bias)
-        x = ops.stack(x) if apart else x
+        x = ops.stack(x) if one_by_one else x
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
     def _evaluate(self, inputs, selected, shared_input, training):

@@ -108,7 +108,7 @@ class MoE(RoutedExperts):
         """Evaluate the experts and mix them."""
         inputs, routing = self._split(inputs)
         if not self.per_example:
-            experts = self.experts(inputs, apart=True, training=training)
+            experts = self.experts(inputs, as_list=True, training=training)
             return self.gate(experts, training=training)
         routing = self.routed(routing)
         if self._dispatches and not is_symbolic(inputs):
@@ -130,7 +130,7 @@ class MoE(RoutedExperts):
             )
             routing = (routing, hidden)
         else:
-            experts = self.experts(inputs, apart=True, training=training)
+            experts = self.experts(inputs, as_list=True, training=training)
         return self.gate((experts, routing), training=training)
 
     @property

@@ -8,7 +8,7 @@ from keras import ops
 from dselectk_keras.experts import ExpertBank, Experts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import split_pair
-from dselectk_keras.utils import revive, with_name
+from dselectk_keras.utils import deserialize_if_config, with_name
 
 
 class RoutedExperts(keras.Layer, abc.ABC):
@@ -29,9 +29,13 @@ class RoutedExperts(keras.Layer, abc.ABC):
 
     def __init__(self, experts, gate, per_example=False, routing=None, **kwargs):
         super().__init__(**with_name(kwargs, self.default_name))
-        experts, gate, routing = revive(experts), revive(gate), revive(routing)
+        experts, gate, routing = (
+            deserialize_if_config(experts),
+            deserialize_if_config(gate),
+            deserialize_if_config(routing),
+        )
         if isinstance(experts, (list, tuple)):
-            experts = Experts([revive(expert) for expert in experts])
+            experts = Experts([deserialize_if_config(expert) for expert in experts])
         if not isinstance(experts, ExpertBank):
             raise ValueError(
                 "`experts` must be a bank, such as `DenseExperts(8, [64])` or "

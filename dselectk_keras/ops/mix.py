@@ -41,16 +41,16 @@ def mix(experts, weights, per_example=False, used=None):
     """
     if not isinstance(experts, list) or not hasattr(experts[0], "shape"):
         experts = ops.convert_to_tensor(experts)
-    apart = isinstance(experts, list)
-    first = experts[0] if apart else experts[:, 0]
+    is_list = isinstance(experts, list)
+    first = experts[0] if is_list else experts[:, 0]
     weights = ops.cast(weights, first.dtype)
     one_gate = len(weights.shape) == 1 + per_example
     if one_gate:
         weights = ops.expand_dims(weights, -2)
     num_gates, n = weights.shape[-2:]
     trailing = first.shape[1:]
-    if _sums_are_faster(first, num_gates, n, apart, per_example):
-        columns = experts if apart else unstacked(experts, 1)
+    if _sums_are_faster(first, num_gates, n, is_list, per_example):
+        columns = experts if is_list else unstacked(experts, 1)
         used = np.ones((num_gates, n)) if used is None else np.reshape(used, (-1, n))
         ones = [1] * len(trailing)
         mixtures = []
@@ -65,12 +65,12 @@ def mix(experts, weights, per_example=False, used=None):
                 )
             )
         return mixtures[0] if one_gate else ops.stack(mixtures, axis=1)
-    stacked = ops.stack(experts, axis=1) if apart else experts
+    stacked = ops.stack(experts, axis=1) if is_list else experts
     mixed = _product(stacked, weights, per_example)
     return mixed[:, 0] if one_gate else mixed
 
 
-def _sums_are_faster(first, num_gates, n, apart, per_example):
+def _sums_are_faster(first, num_gates, n, is_list, per_example):
     backend, trailing = keras.backend.backend(), first.shape[1:]
     return (
         _known(trailing)
@@ -80,7 +80,7 @@ def _sums_are_faster(first, num_gates, n, apart, per_example):
         and num_gates <= _FEW_GATES
         and n <= _FEW_EXPERTS
         # JAX sees through a stack that is taken apart again.
-        and (backend == "jax" or apart)
+        and (backend == "jax" or is_list)
         and not (backend == "torch" and per_example)
     )
 
