@@ -1,5 +1,6 @@
 """Small things that several floors need."""
 
+import importlib
 import os
 from typing import Any
 
@@ -17,6 +18,28 @@ def check_count(name, value):
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {name}={value!r}."
         )
+
+
+def optional_import(*modules: str, extra: str, purpose: str) -> Any:
+    """Import modules that an extra of this package installs.
+
+    Args:
+        *modules: Names of modules, all of which must be importable.
+        extra: The extra that installs them.
+        purpose: What needs them, for the error.
+
+    Returns:
+        The first of the modules.
+    """
+    try:
+        first, *_ = (importlib.import_module(module) for module in modules)
+    except ImportError as error:
+        packages = " and ".join(module.partition(".")[0] for module in modules)
+        raise ImportError(
+            f"{purpose} needs {packages}. Received: {error}. "
+            f'Run: pip install "dselectk-keras[{extra}]".'
+        ) from error
+    return first
 
 
 def num_cores():

@@ -1,6 +1,7 @@
 """Small helpers of several floors."""
 
 import os
+import sys
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ from dselectk_keras.utils import (
     check_count,
     deserialize_if_config,
     num_cores,
+    optional_import,
     with_name,
 )
 
@@ -23,6 +25,15 @@ def test_a_count_may_be_any_positive_integer(value):
 def test_anything_else_is_refused_by_name(value):
     with pytest.raises(ValueError, match=f"`size` must be .* size={value!r}"):
         check_count("size", value)
+
+
+def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):
+    assert optional_import("os.path", "math", extra="e", purpose="p") is os.path
+    monkeypatch.setitem(sys.modules, "pandas.core", None)
+    with pytest.raises(
+        ImportError, match=r'^A table needs math and pandas. .*"dselectk-keras\[data\]"'
+    ):
+        optional_import("math", "pandas.core", extra="data", purpose="A table")
 
 
 def test_only_cores_that_may_be_used_are_counted(monkeypatch):

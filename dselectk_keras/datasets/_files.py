@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from typing import NamedTuple
 
-from dselectk_keras.datasets._optional import import_extra
+from dselectk_keras.utils import optional_import
 
 
 class File(NamedTuple):
@@ -80,7 +80,9 @@ def _check(path, file):
 
 def _download(dataset, files):
     """Paths of the files in the download folder of TensorFlow Datasets."""
-    tfds = import_extra("tensorflow_datasets", "data", f"Downloading {dataset!r}")
+    tfds = optional_import(
+        "tensorflow_datasets", extra="data", purpose=f"Downloading {dataset!r}"
+    )
     tfds.disable_progress_bar()
     root = os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
     folder = pathlib.Path(root).expanduser() / "downloads"

@@ -6,9 +6,9 @@ import zlib
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets._optional import import_extra
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import optional_import
 
 SOURCE = "https://archive.ics.uci.edu/dataset/117/census+income+kdd"
 NUM_ROWS = {
@@ -188,7 +188,7 @@ def _read(name, data_dir):
             "TensorFlow Datasets does not have. Received: data_dir=None. Get the files "
             f"from {SOURCE}."
         )
-    pandas = import_extra("pandas", "data", "`census_income`")
+    pandas = optional_import("pandas", extra="data", purpose="`census_income`")
     expected, source = f"{NUM_ROWS[name]:,} rows", SOURCE
     form: dict = {"header": None, "names": COLUMNS}
     if name == "train_nominal.csv.xz":
@@ -225,7 +225,7 @@ def _encoder(name, column):
 
 def _inputs(table, encoders):
     """Standardized numbers and one-hot values, side by side."""
-    pandas = import_extra("pandas", "data", "`census_income`")
+    pandas = optional_import("pandas", extra="data", purpose="`census_income`")
     width = sum(len(columns) for *_, columns in encoders)
     x = np.zeros((len(table), width), "float32")
     start = 0

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dselectk_keras.datasets._optional import import_extra
 from dselectk_keras.datasets._sampling import SPLITS, check_choice, check_count
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import optional_import
 
 _TASK_KINDS = ("regression", "binary", "multiclass")
 
@@ -102,7 +102,7 @@ class Dataset:
         """
         check_choice("split", split, SPLITS)
         check_count("batch_size", batch_size)
-        tf = import_extra("tensorflow", "tensorflow", "`as_tf_data`")
+        tf = optional_import("tensorflow", extra="tensorflow", purpose="`as_tf_data`")
         part = getattr(self, split)
         with tf.device("CPU"):
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tuple(part))

@@ -3,9 +3,9 @@
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets._optional import import_extra
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import optional_import
 
 SOURCE = "http://ai.bu.edu/M3SDA/ (the cleaned version)"
 NUM_CLASSES = 345
@@ -143,7 +143,7 @@ def _split(images, image_size):
 
 
 def _read_image(path, size):
-    tf = import_extra("tensorflow", "tensorflow", "Reading images")
+    tf = optional_import("tensorflow", extra="tensorflow", purpose="Reading images")
     image = tf.io.decode_image(
         path.read_bytes(), channels=3, dtype="float32", expand_animations=False
     )

@@ -3,8 +3,8 @@
 import dataclasses
 
 from dselectk_keras.datasets import _sampling
-from dselectk_keras.datasets._optional import import_extra
 from dselectk_keras.datasets._recommender import INPUT_DIM, TASKS, Recommender
+from dselectk_keras.utils import optional_import
 
 SHARDS = 3  # The first number of the random streams of all shards.
 
@@ -50,7 +50,7 @@ class RecommenderStream:
         Returns:
             A `tf.data.Dataset` of pairs of inputs and labels.
         """
-        tf = import_extra("tensorflow", "tensorflow", "`as_tf_data`")
+        tf = optional_import("tensorflow", extra="tensorflow", purpose="`as_tf_data`")
         signature = tuple(
             tf.TensorSpec((self.batch_size, width), "float32")
             for width in (INPUT_DIM, len(TASKS))

@@ -1,5 +1,7 @@
 """What the pictures share: colours, sizes, names and the import of matplotlib."""
 
+from dselectk_keras.utils import optional_import
+
 # Okabe and Ito's colours, told apart by colour-blind readers; without the yellow,
 # which is lost on white paper. The darkest come first.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -15,14 +17,7 @@ SMALL_FONT = 7
 
 def import_pyplot():
     """`matplotlib.pyplot`, or an error that says how to get it."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "Plots need matplotlib, which could not be imported. "
-            'Install it with: pip install "dselectk-keras[plots]"'
-        ) from error
-    return plt
+    return optional_import("matplotlib.pyplot", extra="plots", purpose="Plotting")
 
 
 def names(argument, given, count, default):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from dselectk_keras.training.copies import weights_of
+from dselectk_keras.utils import optional_import
 
 
 class Replicas:
@@ -122,10 +123,5 @@ def _who(copy):
 
 
 def _frame(rows):
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError(
-            'The tables need pandas: pip install "dselectk-keras[data]".'
-        ) from error
-    return pd.DataFrame(list(rows))
+    pandas = optional_import("pandas", extra="data", purpose="A table of `Replicas`")
+    return pandas.DataFrame(list(rows))
