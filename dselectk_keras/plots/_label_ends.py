@@ -1,6 +1,6 @@
 """The names of lines, at their ends."""
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 from dselectk_keras.plots._spread import spread
 
 
@@ -17,15 +17,15 @@ def label_ends(ax, ends, x=1.05):
     to_axes = ax.transData + ax.transAxes.inverted()
     heights = [to_axes.transform((x, y))[1] for x, y, _, _ in ends]
     points = ax.get_window_extent().height / ax.figure.dpi * 72
-    places = spread(heights, gap=1.25 * _style.SMALL_FONT / points)
+    places = spread(heights, gap=1.25 * style.SMALL_FONT / points)
     for (*end, name, color), place in zip(ends, places, strict=True):
         ax.annotate(
             name,
             xy=end,
             xytext=(x, place),
             textcoords="axes fraction",
-            fontsize=_style.SMALL_FONT,
-            color=_style.TEXT,
+            fontsize=style.SMALL_FONT,
+            color=style.TEXT,
             va="center",
             annotation_clip=False,
             arrowprops={

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 from dselectk_keras.plots._label_ends import label_ends
 
 
@@ -38,11 +38,11 @@ def plot_curves(
     """
     if not curves:
         raise ValueError("`curves` must hold at least one line. Received: none.")
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure = ax.figure if ax is not None else None
     if figure is None:
         figure, ax = plt.subplots(
-            figsize=(_style.PAGE_WIDTH * 0.72, 2.9), layout="constrained"
+            figsize=(style.PAGE_WIDTH * 0.72, 2.9), layout="constrained"
         )
     for axis in log:
         ax.set(**{f"{axis}scale": "log"})
@@ -54,8 +54,8 @@ def plot_curves(
                 f"Each curve must be a pair of arrays of one length. Received shapes "
                 f"{x.shape} and {y.shape} for {name!r}."
             )
-        color = _style.COLORS[number % len(_style.COLORS)]
-        line = _style.LINE_STYLES[number % len(_style.LINE_STYLES)]
+        color = style.COLORS[number % len(style.COLORS)]
+        line = style.LINE_STYLES[number % len(style.LINE_STYLES)]
         ax.plot(
             x,
             y,
@@ -71,13 +71,13 @@ def plot_curves(
         known = np.flatnonzero(np.isfinite(y))
         if len(known):
             ends.append((x[known[-1]], y[known[-1]], name, color))
-    _style.tidy(ax)
+    style.tidy_axes(ax)
     ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
-    ax.set_xlabel(x_label, fontsize=_style.FONT)
-    ax.set_ylabel(y_label, fontsize=_style.FONT)
+    ax.set_xlabel(x_label, fontsize=style.FONT)
+    ax.set_ylabel(y_label, fontsize=style.FONT)
     if title is not None:
-        ax.set_title(title, fontsize=_style.FONT, loc="left")
+        ax.set_title(title, fontsize=style.FONT, loc="left")
     figure.canvas.draw()
     label_ends(ax, ends)
     return figure

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 _MAX_NAMED = 32  # more names than that do not fit along one side
 
@@ -56,16 +56,16 @@ def plot_expert_heatmap(
             "`weights` must be numbers. Received NaN among them. "
             "Look at the training run they come from: it has diverged."
         )
-    tasks = _style.names("task_names", task_names, num_tasks, "task")
-    experts = _style.names("expert_names", expert_names, num_experts, "expert")
+    tasks = style.check_names("task_names", task_names, num_tasks, "task")
+    experts = style.check_names("expert_names", expert_names, num_experts, "expert")
     order, bounds, group_labels = _group_rows(groups, num_tasks)
     used = np.ma.masked_array(weights, ~(weights > tolerance))[order]
 
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     if ax is None:
         height = min(max(0.15 * num_tasks, 1.2), 4.2) + 0.7
         figure, ax = plt.subplots(
-            figsize=(_style.COLUMN_WIDTH, height), layout="constrained"
+            figsize=(style.COLUMN_WIDTH, height), layout="constrained"
         )
     else:
         figure = ax.figure
@@ -83,28 +83,28 @@ def plot_expert_heatmap(
     ax.invert_yaxis()
     ax.hlines(bounds[1:-1], 0, num_experts, color="black", linewidth=0.9)
 
-    ax.set_xlabel("expert", fontsize=_style.FONT)
+    ax.set_xlabel("expert", fontsize=style.FONT)
     _ticks(ax.xaxis, experts, named=expert_names is not None, rotation=90)
     if groups is not None and num_tasks > _MAX_NAMED:
         centers = (bounds[1:] + bounds[:-1]) / 2
         ax.set_yticks(centers, group_labels)
-        ax.set_ylabel("task group", fontsize=_style.FONT)
+        ax.set_ylabel("task group", fontsize=style.FONT)
     else:
-        ax.set_ylabel("task", fontsize=_style.FONT)
+        ax.set_ylabel("task", fontsize=style.FONT)
         _ticks(ax.yaxis, [tasks[i] for i in order], named=task_names is not None)
-    ax.tick_params(labelsize=_style.SMALL_FONT, length=0)
+    ax.tick_params(labelsize=style.SMALL_FONT, length=0)
     for spine in ax.spines.values():
-        spine.set(color=_style.TEXT, linewidth=0.6)
+        spine.set(color=style.TEXT, linewidth=0.6)
 
     bar = figure.colorbar(mesh, ax=ax, fraction=0.05, pad=0.03, aspect=25)
-    bar.set_label("expert weight", fontsize=_style.FONT)
-    bar.ax.tick_params(labelsize=_style.SMALL_FONT, length=2)
+    bar.set_label("expert weight", fontsize=style.FONT)
+    bar.ax.tick_params(labelsize=style.SMALL_FONT, length=2)
     bar.outline.set_linewidth(0.6)
     if used.mask.any():
         from matplotlib.patches import Rectangle
 
         patch = Rectangle(
-            (0, 0), 1, 1, facecolor="white", edgecolor=_style.GREY, hatch="/////"
+            (0, 0), 1, 1, facecolor="white", edgecolor=style.GREY, hatch="/////"
         )
         ax.legend(
             [patch],
@@ -113,13 +113,13 @@ def plot_expert_heatmap(
             bbox_to_anchor=(1, 1),
             borderaxespad=0.2,
             frameon=False,
-            fontsize=_style.SMALL_FONT,
+            fontsize=style.SMALL_FONT,
             handlelength=1.2,
         )
     if title is not None:
         # A row above the legend, so that a long title does not run into it.
         pad = 16 if used.mask.any() else 5
-        ax.set_title(title, fontsize=_style.FONT + 1, loc="left", pad=pad)
+        ax.set_title(title, fontsize=style.FONT + 1, loc="left", pad=pad)
     return figure
 
 

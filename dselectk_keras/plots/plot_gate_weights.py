@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 from dselectk_keras.plots._label_ends import label_ends
 
 _MAX_PANELS = 8
@@ -61,11 +61,13 @@ def plot_gate_weights(
             "`ax` holds one panel. Received weights of "
             f"{num_panels} tasks. Choose one with task=0, or leave `ax` out."
         )
-    expert_names = _style.names("expert_names", expert_names, num_experts, "expert")
+    expert_names = style.check_names(
+        "expert_names", expert_names, num_experts, "expert"
+    )
     highlights = [_highlighted(weights[:, i], highlight) for i in range(num_panels)]
     styles = _line_styles(highlights)
 
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     if ax is None:
         columns = min(num_panels, 2)
         rows = math.ceil(num_panels / columns)
@@ -73,7 +75,7 @@ def plot_gate_weights(
             rows,
             columns,
             figsize=(
-                _style.COLUMN_WIDTH if columns == 1 else _style.PAGE_WIDTH,
+                style.COLUMN_WIDTH if columns == 1 else style.PAGE_WIDTH,
                 0.3 + (2.1 if rows == 1 else 1.7 * rows),
             ),
             sharex=True,
@@ -87,27 +89,27 @@ def plot_gate_weights(
             # The panel above the gap is now the lowest of its column.
             axes[num_panels - 2].tick_params(labelbottom=True)
         if title is not None:
-            figure.suptitle(title, fontsize=_style.FONT + 1)
+            figure.suptitle(title, fontsize=style.FONT + 1)
     else:
         figure, axes = ax.figure, [ax]
         if title is not None:
-            ax.set_title(title, fontsize=_style.FONT + 1)
+            ax.set_title(title, fontsize=style.FONT + 1)
 
     for i, panel in enumerate(axes[:num_panels]):
         _draw(panel, steps, weights[:, i], highlights[i], styles)
         if panel_titles[i] is not None:
-            panel.set_title(panel_titles[i], fontsize=_style.FONT, loc="left")
+            panel.set_title(panel_titles[i], fontsize=style.FONT, loc="left")
     # All panels have given the shared axis its range.
     figure.canvas.draw()
     for i, panel in enumerate(axes[:num_panels]):
         ends = _ends(steps, weights[:, i], highlights[i], styles, expert_names)
         label_ends(panel, ends, x=1.07)
     if num_panels == 1:
-        axes[0].set_xlabel("training step", fontsize=_style.FONT)
-        axes[0].set_ylabel("expert weight", fontsize=_style.FONT)
+        axes[0].set_xlabel("training step", fontsize=style.FONT)
+        axes[0].set_ylabel("expert weight", fontsize=style.FONT)
     else:
-        figure.supxlabel("training step", fontsize=_style.FONT)
-        figure.supylabel("expert weight", fontsize=_style.FONT)
+        figure.supxlabel("training step", fontsize=style.FONT)
+        figure.supylabel("expert weight", fontsize=style.FONT)
     return figure
 
 
@@ -135,7 +137,7 @@ def _panels(steps, weights, task, task_names):
         return steps, weights[:, None], [None]
 
     num_tasks = weights.shape[1]
-    titles = _style.names("task_names", task_names, num_tasks, "task")
+    titles = style.check_names("task_names", task_names, num_tasks, "task")
     if task is not None:
         if task not in range(num_tasks):
             raise ValueError(
@@ -164,7 +166,7 @@ def _highlighted(weights, highlight):
             )
         return sorted({int(expert) for expert in highlight})
     final = np.nan_to_num(weights[-1])
-    largest = np.argsort(-final, kind="stable")[: len(_style.COLORS)]
+    largest = np.argsort(-final, kind="stable")[: len(style.COLORS)]
     return sorted(int(e) for e in largest if final[e] >= 0.5 / num_experts)
 
 
@@ -179,13 +181,13 @@ def _line_styles(highlights):
         taken = {
             colors.get(e) for panel in highlights if expert in panel for e in panel
         }
-        color = min(range(len(_style.COLORS)), key=lambda c: (c in taken, uses[c], c))
-        line = (color + uses[color]) % len(_style.LINE_STYLES)
+        color = min(range(len(style.COLORS)), key=lambda c: (c in taken, uses[c], c))
+        line = (color + uses[color]) % len(style.LINE_STYLES)
         colors[expert] = color
         uses[color] += 1
         styles[expert] = {
-            "color": _style.COLORS[color],
-            "linestyle": _style.LINE_STYLES[line],
+            "color": style.COLORS[color],
+            "linestyle": style.LINE_STYLES[line],
         }
     return styles
 
@@ -193,13 +195,13 @@ def _line_styles(highlights):
 def _draw(ax, steps, weights, highlighted, styles):
     for expert in range(weights.shape[1]):
         if expert in highlighted:
-            style = {**styles[expert], "linewidth": 1.4, "zorder": 3}
+            line = {**styles[expert], "linewidth": 1.4, "zorder": 3}
         else:
-            style = {"color": _style.GREY, "linewidth": 0.6, "zorder": 2}
+            line = {"color": style.GREY, "linewidth": 0.6, "zorder": 2}
         # A single record has no line to show.
         marker = "o" if len(steps) == 1 else None
-        ax.plot(steps, weights[:, expert], marker=marker, markersize=3, **style)
-    _style.tidy(ax)
+        ax.plot(steps, weights[:, expert], marker=marker, markersize=3, **line)
+    style.tidy_axes(ax)
     ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
     ax.margins(x=0, y=0.04)
@@ -211,5 +213,5 @@ def _ends(steps, weights, highlighted, styles, expert_names):
     others = [e for e in range(weights.shape[1]) if e not in highlighted]
     if others:
         text = f"{len(others)} other{'s' if len(others) > 1 else ''}"
-        ends.append((np.median(weights[-1, others]), text, _style.GREY))
+        ends.append((np.median(weights[-1, others]), text, style.GREY))
     return [(steps[-1], *end) for end in ends if np.isfinite(end[0])]

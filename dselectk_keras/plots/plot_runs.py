@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 
 def plot_runs(values, *, label="", highlight=None, title=None, ax=None):
@@ -31,17 +31,17 @@ def plot_runs(values, *, label="", highlight=None, title=None, ax=None):
             f"`highlight` must be one of {', '.join(map(repr, values))}. "
             f"Received: {highlight!r}."
         )
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure = ax.figure if ax is not None else None
     if figure is None:
         height = 0.9 + 0.26 * len(values)
         figure, ax = plt.subplots(
-            figsize=(_style.PAGE_WIDTH * 0.8, height), layout="constrained"
+            figsize=(style.PAGE_WIDTH * 0.8, height), layout="constrained"
         )
     for row, (name, given) in enumerate(values.items()):
         runs = np.asarray(given, dtype=float)
         runs = runs[np.isfinite(runs)]
-        color = _style.COLORS[0 if name == highlight else -1]
+        color = style.COLORS[0 if name == highlight else -1]
         if len(runs) > 1:
             error = runs.std(ddof=1) / np.sqrt(len(runs))
             ax.barh(row, 2 * error, 0.6, left=runs.mean() - error, color="#E3E3E3")
@@ -56,14 +56,14 @@ def plot_runs(values, *, label="", highlight=None, title=None, ax=None):
             markeredgewidth=0,
             alpha=0.55,
         )
-    _style.tidy(ax)
+    style.tidy_axes(ax)
     ax.set_yticks(range(len(values)), list(values))
     ax.set_ylim(len(values) - 0.4, -0.6)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
-    ax.set_xlabel(label, fontsize=_style.FONT)
+    ax.set_xlabel(label, fontsize=style.FONT)
     if title is not None:
-        ax.set_title(title, fontsize=_style.FONT, loc="left")
+        ax.set_title(title, fontsize=style.FONT, loc="left")
     return figure

@@ -20,7 +20,7 @@ def import_pyplot():
     return optional_import("matplotlib.pyplot", extra="plots", purpose="Plotting")
 
 
-def names(argument, given, count, default):
+def check_names(argument, given, count, default):
     """The names given, or default names; an error if they do not fit."""
     if given is None:
         return [f"{default} {i}" for i in range(count)]
@@ -33,7 +33,7 @@ def names(argument, given, count, default):
     return [str(name) for name in given]
 
 
-def tidy(ax):
+def tidy_axes(ax):
     """Small text, thin lines, no box."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set(color=TEXT, linewidth=0.6)
