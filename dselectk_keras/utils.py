@@ -6,6 +6,14 @@ from typing import Any
 
 import keras
 
+# A tensor of any backend, or what Keras makes one of. Keras has no type for it.
+Tensor = Any
+# What `keras.initializers.get` and `keras.activations.get` know: a name, a config, an
+# object, or a function.
+Initializer = Any
+Activation = Any
+Shape = tuple[Any, ...]
+
 
 def check_count(name, value):
     """Refuse a setting that is not a positive integer.
