@@ -1,4 +1,7 @@
-"""Lines with names, and their uncertainty."""
+"""Lines with labels and error bands."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -7,26 +10,26 @@ from dselectk_keras.plots._label_ends import label_ends
 
 
 def plot_curves(
-    curves,
+    curves: Mapping[str, tuple[Any, Any]],
     *,
-    x_label="",
-    y_label="",
-    errors=None,
-    log=(),
-    markers=False,
-    title=None,
-    ax=None,
-):
-    """A line for each name, named at its end, with a band for its standard error.
+    x_label: str = "",
+    y_label: str = "",
+    errors: Mapping[str, Any] | None = None,
+    log: Sequence[str] = (),
+    markers: bool = False,
+    title: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """A line per name, labelled at its end, with a band for its standard error.
 
     Args:
-        curves: dict from a name to a pair of arrays, x and y, of one length.
-        x_label: what x is. Defaults to `""`.
-        y_label: what y is. Defaults to `""`.
-        errors: dict from names to arrays, by how much y is uncertain at each x.
-            Defaults to `None`: nothing is drawn.
-        log: which axes are logarithmic: some of `"x"` and `"y"`. Defaults to `()`.
-        markers: whether the points are marked. Defaults to `False`.
+        curves: dict from names to pairs of arrays, x and y, of the same length.
+        x_label: label of the x axis. Defaults to `""`.
+        y_label: label of the y axis. Defaults to `""`.
+        errors: dict from names to arrays, the standard error of y at each x.
+            Defaults to `None`: no bands.
+        log: the logarithmic axes, some of `"x"` and `"y"`. Defaults to `()`.
+        markers: whether to mark the points. Defaults to `False`.
         title: title of the axes. Defaults to `None`.
         ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
 
@@ -51,8 +54,8 @@ def plot_curves(
         x, y = (np.asarray(values, dtype=float) for values in curve)
         if x.shape != y.shape or x.ndim != 1:
             raise ValueError(
-                f"Each curve must be a pair of arrays of one length. Received shapes "
-                f"{x.shape} and {y.shape} for {name!r}."
+                "Each curve must be a pair of arrays of the same length. Received "
+                f"shapes {x.shape} and {y.shape} for {name!r}."
             )
         color = style.COLORS[number % len(style.COLORS)]
         line = style.LINE_STYLES[number % len(style.LINE_STYLES)]

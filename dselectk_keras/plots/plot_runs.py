@@ -1,19 +1,29 @@
 """Single runs of several methods, side by side."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from dselectk_keras.plots import style
 
 
-def plot_runs(values, *, label="", highlight=None, title=None, ax=None):
-    """A row for each method: a dot for each run, a line at their mean.
+def plot_runs(
+    values: Mapping[str, Any],
+    *,
+    label: str = "",
+    highlight: str | None = None,
+    title: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """A row per method, with a dot per run and a line at their mean.
 
-    The grey bar around the mean reaches as far as its standard error. Runs that failed,
-    NaN, are left out.
+    The grey bar is the standard error of the mean. Failed runs, which are NaN, are
+    omitted.
 
     Args:
-        values: dict from the name of a method to an array (runs,).
-        label: what the values are. Defaults to `""`.
+        values: dict from names of methods to arrays (runs,).
+        label: label of the values. Defaults to `""`.
         highlight: name of the method to colour. Defaults to `None`: none.
         title: title of the axes. Defaults to `None`.
         ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
