@@ -1,7 +1,9 @@
-"""Small things that several floors need."""
+"""Small helpers that several modules need."""
 
 import importlib
+import operator
 import os
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -15,17 +17,25 @@ Activation = Any
 Shape = tuple[Any, ...]
 
 
-def check_count(name, value):
-    """Refuse a setting that is not a positive integer.
+def check_count(name: str, value: Any, minimum: int = 1) -> int:
+    """Raise an error for a setting that is not an integer or is too small.
 
     Args:
         name: The setting's name, for the error.
         value: Its value.
+        minimum: The smallest integer that is allowed.
+
+    Returns:
+        The value as an `int`.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}."
-        )
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool) or count < minimum:
+        kind = "a positive integer" if minimum == 1 else f"an integer >= {minimum}"
+        raise ValueError(f"`{name}` must be {kind}. Received: {name}={value!r}.")
+    return count
 
 
 def optional_import(*modules: str, extra: str, purpose: str) -> Any:
@@ -50,23 +60,23 @@ def optional_import(*modules: str, extra: str, purpose: str) -> Any:
     return first
 
 
-def num_cores():
-    """How many cores this process may use, which may be fewer than there are."""
+def num_cores() -> int:
+    """The number of cores that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # Not on every system.
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def deserialize_if_config(value) -> Any:
-    """The object that a serialized config stands for; anything else as it is."""
+def deserialize_if_config(value: Any) -> Any:
+    """Deserialize a serialized Keras object; return anything else unchanged."""
     if isinstance(value, dict) and "class_name" in value:
         return keras.saving.deserialize_keras_object(value)
     return value
 
 
-def with_name(kwargs, prefix):
-    """Layer arguments with a name as Keras makes them, from a prefix of ours.
+def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Add a numbered default name to the arguments of a layer.
 
-    Keras' own would be `mm_o_e` for `MMoE`.
+    Keras' own default for `MMoE` would be `mm_o_e`.
 
     Args:
         kwargs: Arguments of `keras.Layer`, with or without a name.
@@ -81,7 +91,7 @@ def with_name(kwargs, prefix):
     return {**kwargs, "name": prefix if number == 1 else f"{prefix}_{number - 1}"}
 
 
-def copy_layer(layer, seed_offset, **changes):
+def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
     """An unbuilt copy of a layer that draws other random numbers.
 
     Args:
@@ -101,7 +111,7 @@ def copy_layer(layer, seed_offset, **changes):
     return type(layer).from_config({**config, **changes})
 
 
-def replace_in_config(config, key, change) -> Any:
+def replace_in_config(config: Any, key: str, change: Callable[[Any], Any]) -> Any:
     """A config in which every entry under a key is changed, at any depth.
 
     Args:
