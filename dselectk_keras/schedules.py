@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.utils import check_count, revive
+from dselectk_keras.utils import check_count, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -111,7 +111,7 @@ def check_schedule(value, name, positive=False):
     Returns:
         A number or a callable.
     """
-    value = revive(value)
+    value = deserialize_if_config(value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number and not callable(value):
         raise ValueError(

@@ -1,6 +1,5 @@
 """Record the gates of a model while it trains."""
 
-import importlib.util
 import warnings
 
 import keras
@@ -10,6 +9,7 @@ from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
+from dselectk_keras.utils import optional_import
 
 
 class GateRecorder(keras.callbacks.Callback):
@@ -254,15 +254,9 @@ def _summarize(reports, gate):
 
 
 def _summary_writer(log_dir):
-    modules = ("tensorflow", "tensorboard")
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f"`log_dir` needs {' and '.join(modules)} on any backend: "
-            f"pip install {' '.join(missing)}."
-        )
-    import tensorflow as tf
-
+    tf = optional_import(
+        "tensorflow", "tensorboard", extra="tensorboard", purpose="`log_dir`"
+    )
     return tf.summary.create_file_writer(str(log_dir))
 
 

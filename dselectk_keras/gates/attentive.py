@@ -9,7 +9,7 @@ from keras import ops
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
-from dselectk_keras.initializers import clone, per_expert
+from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import check_count
 
@@ -91,7 +91,7 @@ class AttentiveGate(Gate):
         self._key = self.add_weight(
             name="key_kernel",
             shape=(gates, self.hidden_dim, self.units),
-            initializer=per_expert(clone(initializer, 1)),
+            initializer=stacked_initializer(clone_initializer(initializer, 1)),
             dtype="float32",
             autocast=False,
         )

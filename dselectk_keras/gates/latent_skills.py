@@ -6,7 +6,7 @@ from keras import ops
 from dselectk_keras.gates._ids import look_up, require_ids
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.registry import GATES
-from dselectk_keras.initializers import clone
+from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import relaxed_bernoulli
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import check_count
@@ -93,7 +93,7 @@ class LatentSkillsGate(Gate):
                 f"{'' if self.per_example else 'no '}routing inputs."
             )
         tasks = (self.num_tasks,) if self.per_example else ()
-        initializer = clone(
+        initializer = clone_initializer(
             self.logits_initializer or keras.initializers.RandomUniform(-1e-3, 1e-3)
         )
         # An optimizer moves this variable, and z `learning_rate_ratio` times as far.

@@ -5,12 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.experts._fresh import fresh_copy
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers._tasks import task_names
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
-from dselectk_keras.utils import check_count, revive
+from dselectk_keras.utils import check_count, copy_layer, deserialize_if_config
 
 # Fixed seeds of shared experts and of the tasks' own must not meet.
 TASK_SEEDS = 500_009
@@ -86,7 +85,10 @@ class CGC(GatedExperts):
         routing_network=None,
         **kwargs,
     ):
-        gate, shared_gate = revive(gate), revive(shared_gate)
+        gate, shared_gate = (
+            deserialize_if_config(gate),
+            deserialize_if_config(shared_gate),
+        )
         for each in (gate, shared_gate):
             if isinstance(each, Gate) and takes_hidden(each):
                 raise ValueError(
@@ -115,7 +117,7 @@ class CGC(GatedExperts):
         self.task_experts: Any = None
         if num_task_experts:
             task_experts = self.experts.resized(num_tasks * num_task_experts)
-            self.task_experts = fresh_copy(task_experts, TASK_SEEDS)
+            self.task_experts = copy_layer(task_experts, TASK_SEEDS)
 
     @property
     def stacked_inputs(self):

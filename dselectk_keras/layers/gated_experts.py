@@ -10,7 +10,7 @@ from dselectk_keras._keras import replace_sublayers
 from dselectk_keras.experts import ExpertBank, Experts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
-from dselectk_keras.utils import revive, with_name
+from dselectk_keras.utils import deserialize_if_config, with_name
 
 
 class GatedExperts(keras.Layer, abc.ABC):
@@ -33,9 +33,9 @@ class GatedExperts(keras.Layer, abc.ABC):
         self, experts, gate, per_example=False, routing_network=None, **kwargs
     ):
         super().__init__(**with_name(kwargs, self.default_name))
-        experts, gate = revive(experts), revive(gate)
+        experts, gate = deserialize_if_config(experts), deserialize_if_config(gate)
         if isinstance(experts, (list, tuple)):
-            experts = Experts([revive(expert) for expert in experts])
+            experts = Experts([deserialize_if_config(expert) for expert in experts])
         if not isinstance(experts, ExpertBank):
             raise ValueError(
                 "`experts` must be a bank, such as `DenseExperts(8, [64])` or "
@@ -70,7 +70,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         self.experts = experts
         self.gate = gate
         self.per_example = per_example
-        self.routing_network = revive(routing_network)
+        self.routing_network = deserialize_if_config(routing_network)
 
     def __call__(self, inputs, routing_inputs=None, **kwargs):
         """Evaluate the experts and combine them; see the class."""

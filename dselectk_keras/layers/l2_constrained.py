@@ -7,7 +7,7 @@ import keras
 from dselectk_keras.experts import ExpertBank
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.schedules import check_schedule
-from dselectk_keras.utils import revive, with_name
+from dselectk_keras.utils import deserialize_if_config, with_name
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -51,7 +51,10 @@ class L2Constrained(keras.Layer):
     def __init__(self, experts, strength, **kwargs):
         # The bank keeps to its own policy; its parameters are compared in float32.
         super().__init__(**{"dtype": "float32", **with_name(kwargs, "l2_constrained")})
-        experts, strength = revive(experts), revive(strength)
+        experts, strength = (
+            deserialize_if_config(experts),
+            deserialize_if_config(strength),
+        )
         if not isinstance(experts, ExpertBank):
             raise ValueError(
                 "`experts` must be a bank with one expert for each task, such as "

@@ -6,7 +6,7 @@ from keras import ops
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers._tasks import task_names
 from dselectk_keras.layers.moe import MoE
-from dselectk_keras.utils import revive
+from dselectk_keras.utils import deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -66,7 +66,7 @@ class MMoE(MoE):
         **kwargs,
     ):
         self.task_names = task_names(tasks)
-        gate = revive(gate)
+        gate = deserialize_if_config(gate)
         if isinstance(gate, Gate) and gate.num_gates != 1:
             gate = gate.with_num_gates(len(self.task_names))
         super().__init__(

@@ -119,7 +119,7 @@ class MoE(GatedExperts):
                 inputs, training=training, return_hidden=True
             )
         else:
-            experts = self.experts(inputs, apart=True, training=training)
+            experts = self.experts(inputs, as_list=True, training=training)
         return self.gate(experts, **seen, training=training)
 
     def _dispatched(self, inputs, seen, training):

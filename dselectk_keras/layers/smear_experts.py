@@ -5,7 +5,7 @@ from keras import ops
 
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
-from dselectk_keras.utils import revive
+from dselectk_keras.utils import deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -68,9 +68,9 @@ class SmearExperts(GatedExperts):
         per_layer=False,
         **kwargs,
     ):
-        gate = revive(gate)
+        gate = deserialize_if_config(gate)
         if per_layer and isinstance(gate, Gate):
-            experts = revive(experts)
+            experts = deserialize_if_config(experts)
             num_layers = len(getattr(experts, "units", ()))
             if not num_layers:
                 raise ValueError(

@@ -11,8 +11,7 @@ import inspect
 import keras
 
 from dselectk_keras.experts import DenseExperts, TuckerExperts
-from dselectk_keras.experts._fresh import fresh_copy
-from dselectk_keras.initializers import clone
+from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.layers import (
     CGC,
     CrossStitch,
@@ -22,7 +21,7 @@ from dselectk_keras.layers import (
 )
 from dselectk_keras.models.task_layers import RepeatTasks
 from dselectk_keras.registry import Registry
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, copy_layer
 
 ARCHITECTURES = Registry("architecture")
 
@@ -87,7 +86,9 @@ def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
             len(tasks),
             units=[units],
             activation=[experts.activation[layer]],
-            kernel_initializer=clone(experts.kernel_initializer, 1000 * layer),
+            kernel_initializer=clone_initializer(
+                experts.kernel_initializer, 1000 * layer
+            ),
             shared_input=layer == 0,
         )(x)
         if experts.dropout and layer < len(experts.units) - 1:
@@ -213,9 +214,9 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
         bank, level_gate = experts, gate
         if level:
             bank = experts.resized(experts.num_experts, shared_input=False)
-            bank = fresh_copy(bank, offset)
-            level_gate = fresh_copy(gate, offset, num_gates=None)
-        shared_gate = None if last else fresh_copy(gate, offset + 1, num_gates=None)
+            bank = copy_layer(bank, offset)
+            level_gate = copy_layer(gate, offset, num_gates=None)
+        shared_gate = None if last else copy_layer(gate, offset + 1, num_gates=None)
         layer = CGC(
             bank,
             level_gate,

@@ -3,7 +3,7 @@
 import keras
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.experts._widths import closest_widths
+from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
 from dselectk_keras.layers.gated_experts import takes_hidden

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import revive
+from dselectk_keras.utils import deserialize_if_config
 
 
 class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
@@ -30,7 +30,7 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     @classmethod
     def get(cls, identifier):
         """A regularizer from itself, its config, a number, a schedule or `None`."""
-        identifier = revive(identifier)
+        identifier = deserialize_if_config(identifier)
         if identifier is None or isinstance(identifier, ScheduledRegularizer):
             return identifier
         if cls is ScheduledRegularizer:

@@ -362,7 +362,7 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
 
 def test_experts_that_cannot_be_merged_are_refused_when_built():
     unlike = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
-    with pytest.raises(ValueError, match="Only experts of one form can be merged"):
+    with pytest.raises(ValueError, match="Only experts with the same structure"):
         SmearExperts(unlike, SoftmaxGate())(X)
     for state in (layers.BatchNormalization(), layers.Dropout(0.5)):
         bank = Experts(keras.Sequential([layers.Dense(2), state]), 2)

@@ -8,7 +8,7 @@ from dselectk_keras.experiments.compare import mean_of
 from dselectk_keras.experiments.dselectk._recovery import K
 from dselectk_keras.experiments.report import Table
 from dselectk_keras.experiments.results import mean_and_error
-from dselectk_keras.plots import _style, plot_curves
+from dselectk_keras.plots import plot_curves, style
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,7 +97,7 @@ def draw_grid(cells):
     Returns:
         A matplotlib figure.
     """
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     rows, trainings = _rows(cells), _trainings(cells)
     units = list(dict.fromkeys(cell.unit for cell in cells))
     columns = [(unit, *training) for unit in units for training in trainings]
@@ -106,15 +106,15 @@ def draw_grid(cells):
         place = rows.index((cell.gate, cell.setting)), columns.index(cell.training)
         means[place] = cell.mean
     figure, ax = plt.subplots(
-        figsize=(_style.PAGE_WIDTH * 1.25, 0.9 + 0.24 * len(rows)),
+        figsize=(style.PAGE_WIDTH * 1.25, 0.9 + 0.24 * len(rows)),
         layout="constrained",
     )
     mesh = ax.pcolormesh(means, cmap="YlGnBu", vmin=0, vmax=K, edgecolors="white")
     for (i, j), mean in np.ndenumerate(means):
-        color = "white" if mean > 0.6 * K else _style.TEXT
+        color = "white" if mean > 0.6 * K else style.TEXT
         ax.text(j + 0.5, i + 0.5, f"{mean:.1f}", ha="center", va="center", color=color)
     for text in ax.texts:
-        text.set_fontsize(_style.SMALL_FONT - 1)
+        text.set_fontsize(style.SMALL_FONT - 1)
     ax.invert_yaxis()
     gates = [gate for gate, _ in rows]
     for i in range(1, len(rows)):
@@ -133,14 +133,14 @@ def draw_grid(cells):
             f"logistic unit {unit}",
             ha="center",
             va="bottom",
-            fontsize=_style.FONT,
+            fontsize=style.FONT,
         )
-    ax.set_xlabel("optimizer, learning rate, batch size", fontsize=_style.FONT)
-    ax.tick_params(labelsize=_style.SMALL_FONT, length=0)
+    ax.set_xlabel("optimizer, learning rate, batch size", fontsize=style.FONT)
+    ax.tick_params(labelsize=style.SMALL_FONT, length=0)
     ax.spines[:].set_visible(False)
     bar = figure.colorbar(mesh, ax=ax, fraction=0.03, pad=0.01)
-    bar.set_label("true experts found, of 4", fontsize=_style.FONT)
-    bar.ax.tick_params(labelsize=_style.SMALL_FONT, length=2)
+    bar.set_label("true experts found, of 4", fontsize=style.FONT)
+    bar.ax.tick_params(labelsize=style.SMALL_FONT, length=2)
     bar.outline.set_visible(False)
     return figure
 
@@ -154,12 +154,12 @@ def draw_shares(cells):
     Returns:
         A matplotlib figure.
     """
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     units = list(dict.fromkeys(cell.unit for cell in cells))
     figure, axes = plt.subplots(
         1,
         len(units),
-        figsize=(_style.PAGE_WIDTH, 2.4),
+        figsize=(style.PAGE_WIDTH, 2.4),
         sharey=True,
         squeeze=False,
         layout="constrained",

@@ -75,7 +75,7 @@ class SumExperts(ExpertBank):
         self._units.build(input_shape)
         self.built = True
 
-    def call(self, inputs, select=None, return_hidden=False, apart=False):
+    def call(self, inputs, select=None, return_hidden=False, as_list=False):
         """See `ExpertBank`."""
         return ops.sum(self._units(inputs, select=select), axis=-1, keepdims=True)
 

@@ -23,7 +23,7 @@ from dselectk_keras.experiments.dselectk._recovery_grid import (
 )
 from dselectk_keras.experiments.experiment import Experiment
 from dselectk_keras.experiments.report import Picture, Report
-from dselectk_keras.plots import _style, plot_gate_weights
+from dselectk_keras.plots import plot_gate_weights, style
 
 DEFAULTS = {
     TOP_K: {"start": 0.05},
@@ -266,11 +266,11 @@ def _thin(found, seed):
 
 
 def _draw_weights(results):
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure, axes = plt.subplots(
         len(FOLLOWED),
         1,
-        figsize=(_style.PAGE_WIDTH * 0.8, 1.7 * len(FOLLOWED)),
+        figsize=(style.PAGE_WIDTH * 0.8, 1.7 * len(FOLLOWED)),
         sharex=True,
         sharey=True,
         layout="constrained",

@@ -16,7 +16,7 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.metrics import jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.plots import _style, plot_expert_heatmap
+from dselectk_keras.plots import plot_expert_heatmap, style
 from dselectk_keras.schedules import Ramp
 
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
@@ -272,9 +272,9 @@ class Fig3(Experiment):
         return Table("Sharing", columns, rows)
 
     def _draw_heatmaps(self, results, data):
-        plt = _style.import_pyplot()
+        plt = style.import_pyplot()
         figure, axes = plt.subplots(
-            1, 2, figsize=(_style.PAGE_WIDTH, 2.7), layout="constrained"
+            1, 2, figsize=(style.PAGE_WIDTH, 2.7), layout="constrained"
         )
         for ax, arm in zip(axes, self.arms, strict=True):
             weights = np.array(results.of(arm)[0].numbers["weights"])
@@ -362,28 +362,28 @@ def _percent(values):
 
 
 def _draw_gains(gains, data):
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure, ax = plt.subplots(
-        figsize=(_style.PAGE_WIDTH * 0.8, 2.8), layout="constrained"
+        figsize=(style.PAGE_WIDTH * 0.8, 2.8), layout="constrained"
     )
     places = np.arange(gains.shape[1])[::-1]
-    colors = [_style.COLORS[group] for group in data.groups]
+    colors = [style.COLORS[group] for group in data.groups]
     ax.barh(places, 100 * gains.mean(axis=0), color=colors, height=0.6, alpha=0.85)
     for place, values in zip(places, gains.T, strict=True):
         ax.plot(
             100 * values,
             np.full(len(values), place),
             "o",
-            color=_style.TEXT,
+            color=style.TEXT,
             markersize=2.5,
         )
-    ax.axvline(0, color=_style.TEXT, linewidth=0.8)
+    ax.axvline(0, color=style.TEXT, linewidth=0.8)
     ax.set_yticks(places, data.task_names)
-    _style.tidy(ax)
+    style.tidy_axes(ax)
     ax.grid(axis="x", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
-    ax.set_xlabel("DSelect-k better than Top-k by, in %", fontsize=_style.FONT)
+    ax.set_xlabel("DSelect-k better than Top-k by, in %", fontsize=style.FONT)
     for group, name in enumerate(GROUPS):
-        ax.bar(0, 0, color=_style.COLORS[group], alpha=0.85, label=name)
-    ax.legend(fontsize=_style.SMALL_FONT, frameon=False)
+        ax.bar(0, 0, color=style.COLORS[group], alpha=0.85, label=name)
+    ax.legend(fontsize=style.SMALL_FONT, frameon=False)
     return figure

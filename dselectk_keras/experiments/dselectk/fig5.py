@@ -10,7 +10,13 @@ from dselectk_keras.experiments.dselectk._synthetic import (
 from dselectk_keras.experiments.dselectk._synthetic_methods import METHODS, WEAK, K
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.plots import plot_curves
-from dselectk_keras.plots._style import COLORS, FONT, SMALL_FONT, import_pyplot, tidy
+from dselectk_keras.plots.style import (
+    COLORS,
+    FONT,
+    SMALL_FONT,
+    import_pyplot,
+    tidy_axes,
+)
 
 BAR = 0.6  # What DSelect-k's error may be of Top-k's.
 GROUP = 16  # Related tasks; with no more there are none that are unrelated.
@@ -250,7 +256,7 @@ class Fig5(SyntheticExperiment):
                 facecolors=[color if r["admissible"] else "none" for r in runs],
                 label=method,
             )
-        tidy(ax)
+        tidy_axes(ax)
         ax.set_yscale("log")
         ax.set_xlabel("experts a task", fontsize=FONT)
         ax.set_ylabel("validation MSE", fontsize=FONT)

@@ -13,7 +13,7 @@ from dselectk_keras.experiments.dselectk._synthetic_methods import UNITS, K
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.results import mean_and_error
 from dselectk_keras.plots import plot_curves
-from dselectk_keras.plots._style import import_pyplot
+from dselectk_keras.plots.style import import_pyplot
 
 FEATURES = 10  # Of an example.
 METHODS = ("DSelect-k, one stage", "DSelect-k")

@@ -10,7 +10,7 @@ from dselectk_keras.experiments.mmoe._three_models import ThreeModels, arm_of
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.results import mean_and_error
 from dselectk_keras.experiments.search import best_settings
-from dselectk_keras.plots import _style, plot_curves
+from dselectk_keras.plots import plot_curves, style
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,11 +166,11 @@ def _losses(results, ordered):
 
 def _draw(experiment, results):
     """A panel for each model, a line for each correlation."""
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure, axes = plt.subplots(
         1,
         len(MODELS),
-        figsize=(_style.PAGE_WIDTH, 2.5),
+        figsize=(style.PAGE_WIDTH, 2.5),
         sharey=True,
         layout="constrained",
     )
@@ -181,5 +181,5 @@ def _draw(experiment, results):
             lines, errors=errors, x_label="training steps", log="y", title=model, ax=ax
         )
     _synthetic.write_losses(axes[0])
-    axes[0].set_ylabel("loss on held-out examples", fontsize=_style.FONT)
+    axes[0].set_ylabel("loss on held-out examples", fontsize=style.FONT)
     return figure

@@ -10,7 +10,7 @@ from dselectk_keras.experiments.mmoe._synthetic import MODELS, TICKS, median
 from dselectk_keras.experiments.mmoe._three_models import ThreeModels, arm_of
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.results import mean_and_error
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 COMPARABLE = 1.5  # The lowest losses differ by no more than this factor.
 
@@ -157,11 +157,11 @@ def draw(losses):
     Returns:
         A matplotlib figure.
     """
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure, axes = plt.subplots(
         len(MODELS),
         len(losses),
-        figsize=(_style.PAGE_WIDTH, 3.6),
+        figsize=(style.PAGE_WIDTH, 3.6),
         sharex=True,
         sharey=True,
         layout="constrained",
@@ -171,17 +171,17 @@ def draw(losses):
     # A run that is stuck lies far off: its distance is shown by factors.
     bins = np.geomspace(every.min(), every.max(), 41)
     for column, (p, found) in zip(axes.T, losses.items(), strict=True):
-        column[0].set_title(f"p = {p:g}", fontsize=_style.FONT, loc="left")
-        column[-1].set_xlabel("loss at the end", fontsize=_style.FONT)
+        column[0].set_title(f"p = {p:g}", fontsize=style.FONT, loc="left")
+        column[-1].set_xlabel("loss at the end", fontsize=style.FONT)
         for number, (ax, values) in enumerate(zip(column, found.values(), strict=True)):
-            ax.hist(values, bins=bins, color=_style.COLORS[number])
-            ax.axvline(np.median(values), color=_style.TEXT, lw=0.8, ls=(0, (3, 2)))
-            _style.tidy(ax)
+            ax.hist(values, bins=bins, color=style.COLORS[number])
+            ax.axvline(np.median(values), color=style.TEXT, lw=0.8, ls=(0, (3, 2)))
+            style.tidy_axes(ax)
     axes[0, 0].set_xscale("log")
     ticks = [tick for tick in TICKS if bins[0] <= tick <= bins[-1]]
     for ax in axes[-1]:
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
     for ax, model in zip(axes[:, 0], MODELS, strict=True):
-        ax.set_ylabel(f"{model}\nruns", fontsize=_style.FONT)
+        ax.set_ylabel(f"{model}\nruns", fontsize=style.FONT)
     return figure

@@ -16,7 +16,7 @@ from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 TASKS = ("engagement", "satisfaction")
 PAPERS = "click and like"
@@ -266,13 +266,13 @@ def draw_gates(runs):
     Returns:
         The matplotlib figure.
     """
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     columns = min(5, len(runs))
     rows = math.ceil(len(runs) / columns)
     figure, axes = plt.subplots(
         rows,
         columns,
-        figsize=(_style.PAGE_WIDTH * max(columns, 2) / 5, 0.6 + 1.35 * rows),
+        figsize=(style.PAGE_WIDTH * max(columns, 2) / 5, 0.6 + 1.35 * rows),
         sharex=True,
         sharey=True,
         squeeze=False,
@@ -280,21 +280,21 @@ def draw_gates(runs):
     )
     for seed, (ax, run) in enumerate(zip(axes.flat, runs, strict=False)):
         order = np.argsort(run["engagement_mean"])[::-1]
-        for shift, task, color in zip((-0.2, 0.2), TASKS, _style.COLORS, strict=False):
+        for shift, task, color in zip((-0.2, 0.2), TASKS, style.COLORS, strict=False):
             mean, low, high = (
                 np.asarray(run[f"{task}_{what}"])[order]
                 for what in ("mean", "low", "high")
             )
             x = np.arange(len(mean)) + shift
             ax.bar(x, mean, 0.4, color=color, label=task)
-            ax.vlines(x, low, high, color=_style.TEXT, linewidth=0.6)
-        _style.tidy(ax)
+            ax.vlines(x, low, high, color=style.TEXT, linewidth=0.6)
+        style.tidy_axes(ax)
         ax.set_xticks([])
-        ax.set_title(f"seed {seed}", fontsize=_style.SMALL_FONT, loc="left")
+        ax.set_title(f"seed {seed}", fontsize=style.SMALL_FONT, loc="left")
     for ax in axes.flat[len(runs) :]:
         ax.set_visible(False)
-    figure.supxlabel("experts", fontsize=_style.FONT)
-    figure.supylabel("weight in the gate", fontsize=_style.FONT)
+    figure.supxlabel("experts", fontsize=style.FONT)
+    figure.supylabel("weight in the gate", fontsize=style.FONT)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(
         handles,
@@ -302,6 +302,6 @@ def draw_gates(runs):
         loc="outside upper right",
         ncols=2,
         frameon=False,
-        fontsize=_style.SMALL_FONT,
+        fontsize=style.SMALL_FONT,
     )
     return figure

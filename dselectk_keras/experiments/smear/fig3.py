@@ -9,7 +9,7 @@ import numpy as np
 from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.experiments.smear._comparison import DomainComparison
 from dselectk_keras.experiments.smear._domains import DOMAINS, PAIRS
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 # Distributions that differ by less are called the same.
 SAME = 0.05
@@ -101,13 +101,13 @@ class Fig3(DomainComparison):
 
     def _picture(self, results, drawn):
         def draw():
-            plt = _style.import_pyplot()
+            plt = style.import_pyplot()
             routing = {arm: routing_of(results, arm)[0] for arm in drawn}
             layers = len(routing[drawn[0]])
             figure, axes = plt.subplots(
                 len(drawn),
                 layers,
-                figsize=(_style.PAGE_WIDTH, 0.5 + 2.05 * len(drawn)),
+                figsize=(style.PAGE_WIDTH, 0.5 + 2.05 * len(drawn)),
                 sharex=True,
                 sharey=True,
                 layout="constrained",
@@ -120,18 +120,18 @@ class Fig3(DomainComparison):
                 ):
                     mesh = ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
                     ax.set_title(
-                        f"{arm}, layer {number + 1}", fontsize=_style.FONT, loc="left"
+                        f"{arm}, layer {number + 1}", fontsize=style.FONT, loc="left"
                     )
                     ax.set_yticks(range(len(DOMAINS)), DOMAINS)
                     ax.set_xticks(range(weights.shape[1]))
                     ax.hlines([1.5, 3.5], -0.5, weights.shape[1] - 0.5, color="white")
-                    ax.tick_params(labelsize=_style.SMALL_FONT, length=0)
+                    ax.tick_params(labelsize=style.SMALL_FONT, length=0)
                     ax.spines[:].set_visible(False)
             for ax in axes[-1]:
-                ax.set_xlabel("expert", fontsize=_style.FONT)
+                ax.set_xlabel("expert", fontsize=style.FONT)
             bar = figure.colorbar(mesh, ax=axes, fraction=0.03, pad=0.02, aspect=30)
-            bar.set_label("mean weight", fontsize=_style.FONT)
-            bar.ax.tick_params(labelsize=_style.SMALL_FONT, length=2)
+            bar.set_label("mean weight", fontsize=style.FONT)
+            bar.ax.tick_params(labelsize=style.SMALL_FONT, length=2)
             bar.outline.set_linewidth(0)
             return figure
 

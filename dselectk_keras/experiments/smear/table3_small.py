@@ -9,7 +9,7 @@ from dselectk_keras.experiments.results import mean_and_error
 from dselectk_keras.experiments.smear._comparison import REFERENCE, DomainComparison
 from dselectk_keras.experiments.smear._domains import DOMAINS
 from dselectk_keras.experiments.smear._routers import ROUTED_BY, SINGLE
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 # What learns to choose experts, by an estimate of the gradient or by a smooth gate.
 LEARNED = ("top-1", "top-2", "switch", "ST-Gumbel", "REINFORCE", "DSelect-k")
@@ -158,10 +158,10 @@ class Table3Small(DomainComparison):
 
     def _picture(self, results):
         def draw():
-            plt = _style.import_pyplot()
+            plt = style.import_pyplot()
             arms = sorted(self.arms, key=lambda arm: results.mean(arm, "accuracy"))
             figure, ax = plt.subplots(
-                figsize=(_style.PAGE_WIDTH * 0.8, 0.9 + 0.19 * len(arms)),
+                figsize=(style.PAGE_WIDTH * 0.8, 0.9 + 0.19 * len(arms)),
                 layout="constrained",
             )
             of_one = results.mean(REFERENCE, "adapter_flops")
@@ -182,24 +182,24 @@ class Table3Small(DomainComparison):
                     xycoords=("axes fraction", "data"),
                     ha="right",
                     va="center",
-                    fontsize=_style.SMALL_FONT,
-                    color=_style.TEXT,
+                    fontsize=style.SMALL_FONT,
+                    color=style.TEXT,
                 )
             ax.annotate(
                 "cost",
                 (1.06, len(arms) - 0.2),
                 xycoords=("axes fraction", "data"),
                 ha="right",
-                fontsize=_style.SMALL_FONT,
-                color=_style.TEXT,
+                fontsize=style.SMALL_FONT,
+                color=style.TEXT,
             )
             ax.set_yticks(range(len(arms)), arms)
             for label, arm in zip(ax.get_yticklabels(), arms, strict=True):
                 label.set_color(_color(arm))
-            ax.set_xlabel("accuracy (%)", fontsize=_style.FONT)
+            ax.set_xlabel("accuracy (%)", fontsize=style.FONT)
             ax.grid(axis="x", color="#EEEEEE", linewidth=0.6)
             ax.set_axisbelow(True)
-            _style.tidy(ax)
+            style.tidy_axes(ax)
             ax.tick_params(axis="y", length=0)
             return figure
 
@@ -250,7 +250,7 @@ NOTES = [
 def _color(arm):
     """Of the router in the picture."""
     if arm == "SMEAR":
-        return _style.COLORS[1]
+        return style.COLORS[1]
     if ROUTED_BY.get(arm) == "domain":
-        return _style.COLORS[2]
-    return _style.COLORS[6 if arm in SINGLE else 0]
+        return style.COLORS[2]
+    return style.COLORS[6 if arm in SINGLE else 0]

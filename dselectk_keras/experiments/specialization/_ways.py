@@ -14,7 +14,7 @@ from dselectk_keras.experiments.specialization._images import (
     measured,
     num_classes,
 )
-from dselectk_keras.plots import _style, plot_runs
+from dselectk_keras.plots import plot_runs, style
 
 IMPORTANCE = (0.2, 0.4, 0.6, 0.8, 1.0)
 BETA_D = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
@@ -212,11 +212,11 @@ def draw_runs(results, data, ways, titles):
     Returns:
         A matplotlib figure.
     """
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure, axes = plt.subplots(
         2,
         -(-len(titles) // 2),
-        figsize=(_style.PAGE_WIDTH, 4.6),
+        figsize=(style.PAGE_WIDTH, 4.6),
         sharey=True,
         layout="constrained",
     )

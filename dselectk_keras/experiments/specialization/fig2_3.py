@@ -14,7 +14,7 @@ from dselectk_keras.experiments.specialization._images import (
     own_numbers,
 )
 from dselectk_keras.experiments.specialization._tables import USED, draw_table
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 CLOTHES = 6  # The first classes of the mixed data are clothes, the others digits.
 
@@ -147,12 +147,12 @@ class Fig2And3(Images):
         Returns:
             A matplotlib figure.
         """
-        plt = _style.import_pyplot()
+        plt = style.import_pyplot()
         columns = max(len(results.of(arm)) for arm in self.arms)
         figure, axes = plt.subplots(
             len(self.arms),
             columns,
-            figsize=(_style.PAGE_WIDTH, 2.0 * len(self.arms) + 0.4),
+            figsize=(style.PAGE_WIDTH, 2.0 * len(self.arms) + 0.4),
             layout="constrained",
             squeeze=False,
         )
@@ -160,11 +160,11 @@ class Fig2And3(Images):
             for ax, run in zip(row, results.of(arm), strict=False):
                 draw_table(ax, run.numbers["table"])
                 if self.arms[arm][0] == "fmnist_mnist":
-                    ax.axhline(CLOTHES, color=_style.TEXT, linewidth=0.8)
-                ax.set_title(f"seed {run.seed}", fontsize=_style.SMALL_FONT)
-            row[0].set_ylabel(f"{arm}\nclass", fontsize=_style.FONT)
+                    ax.axhline(CLOTHES, color=style.TEXT, linewidth=0.8)
+                ax.set_title(f"seed {run.seed}", fontsize=style.SMALL_FONT)
+            row[0].set_ylabel(f"{arm}\nclass", fontsize=style.FONT)
         for ax in axes[-1]:
-            ax.set_xlabel("expert", fontsize=_style.FONT)
+            ax.set_xlabel("expert", fontsize=style.FONT)
         return figure
 
 

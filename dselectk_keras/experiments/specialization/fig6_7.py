@@ -15,7 +15,7 @@ from dselectk_keras.experiments.specialization import _ways
 from dselectk_keras.experiments.specialization._images import NAMES
 from dselectk_keras.experiments.specialization._tables import draw_table
 from dselectk_keras.experiments.specialization._ways import Ways
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,24 +122,24 @@ def _sorted_usage(results, data, way):
 
 def _panels(ways, height, x_label, y_label):
     """Axes for all ways: a row for each gate, a column for each penalty."""
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure, axes = plt.subplots(
         -(-len(ways) // 3),
         3,
-        figsize=(_style.PAGE_WIDTH, height),
+        figsize=(style.PAGE_WIDTH, height),
         sharex=True,
         sharey=True,
         layout="constrained",
         squeeze=False,
     )
     for ax, way in zip(axes.flat, ways, strict=False):
-        ax.set_title(way, fontsize=_style.FONT, loc="left")
+        ax.set_title(way, fontsize=style.FONT, loc="left")
     for ax in axes.flat[len(ways) :]:
         ax.set_visible(False)
     for ax in axes[-1]:
-        ax.set_xlabel(x_label, fontsize=_style.FONT)
+        ax.set_xlabel(x_label, fontsize=style.FONT)
     for ax in axes[:, 0]:
-        ax.set_ylabel(y_label, fontsize=_style.FONT)
+        ax.set_ylabel(y_label, fontsize=style.FONT)
     return figure, axes
 
 
@@ -159,18 +159,18 @@ def draw_usage(results, data, ways):
         runs = _sorted_usage(results, data, way)
         count = runs.shape[1]
         places = np.arange(1, count + 1)
-        ax.bar(places, runs.mean(axis=0), 0.75, color=_style.COLORS[0])
+        ax.bar(places, runs.mean(axis=0), 0.75, color=style.COLORS[0])
         ax.errorbar(
             places,
             runs.mean(axis=0),
             standard_error(runs),
             fmt="none",
-            ecolor=_style.TEXT,
+            ecolor=style.TEXT,
             elinewidth=0.8,
         )
-        ax.axhline(1 / count, color=_style.COLORS[1], linewidth=0.9, linestyle="--")
+        ax.axhline(1 / count, color=style.COLORS[1], linewidth=0.9, linestyle="--")
         ax.set_xticks(places)
-        _style.tidy(ax)
+        style.tidy_axes(ax)
     return figure
 
 
@@ -190,17 +190,17 @@ def draw_certainty(results, data, ways):
         counts = numbers_of(results, data, way, "sure").sum(axis=0)
         places = (np.arange(len(counts)) + 0.5) / len(counts)
         shares = counts / counts.sum()
-        ax.bar(places, shares, 0.9 / len(counts), color=_style.COLORS[0])
+        ax.bar(places, shares, 0.9 / len(counts), color=style.COLORS[0])
         last = f"{shares[-1]:.0%} above {places[-1] - 0.5 / len(counts):g}"
         ax.annotate(
             last,
             (0.05, 0.85),
             xycoords="axes fraction",
-            fontsize=_style.SMALL_FONT,
-            color=_style.TEXT,
+            fontsize=style.SMALL_FONT,
+            color=style.TEXT,
         )
         ax.set_xlim(0, 1)
-        _style.tidy(ax)
+        style.tidy_axes(ax)
     return figure
 
 

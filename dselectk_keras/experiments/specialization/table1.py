@@ -19,7 +19,7 @@ from dselectk_keras.experiments.specialization._images import (
     own_numbers,
 )
 from dselectk_keras.experiments.specialization._tables import draw_table
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 ORIGINAL = "trained as a whole"
 EQUITABLE, INEQUITABLE = "equitable", "inequitable"
@@ -164,16 +164,16 @@ class Table1(Images):
         Returns:
             A matplotlib figure.
         """
-        plt = _style.import_pyplot()
+        plt = style.import_pyplot()
         figure, axes = plt.subplots(
-            1, 3, figsize=(_style.PAGE_WIDTH, 2.6), layout="constrained"
+            1, 3, figsize=(style.PAGE_WIDTH, 2.6), layout="constrained"
         )
         for ax, arm in zip(axes, self.arms, strict=True):
             name = "table" if self.arms[arm] is None else "gate_table"
             draw_table(ax, results.of(arm)[0].numbers[name])
-            ax.set_title(arm, fontsize=_style.FONT, loc="left")
-            ax.set_xlabel("expert", fontsize=_style.FONT)
-        axes[0].set_ylabel("digit", fontsize=_style.FONT)
+            ax.set_title(arm, fontsize=style.FONT, loc="left")
+            ax.set_xlabel("expert", fontsize=style.FONT)
+        axes[0].set_ylabel("digit", fontsize=style.FONT)
         return figure
 
 

@@ -15,7 +15,7 @@ from dselectk_keras.experiments.specialization._images import (
     measured,
     own_numbers,
 )
-from dselectk_keras.plots import _style, plot_curves
+from dselectk_keras.plots import plot_curves, style
 
 SHOWN = ("original", "original, importance", "original, L_s", "attentive")
 
@@ -136,9 +136,9 @@ class Table7(Images):
         Returns:
             A matplotlib figure.
         """
-        plt = _style.import_pyplot()
+        plt = style.import_pyplot()
         figure, axes = plt.subplots(
-            2, 2, figsize=(_style.PAGE_WIDTH, 5.0), layout="constrained"
+            2, 2, figsize=(style.PAGE_WIDTH, 5.0), layout="constrained"
         )
         for ax, (number, title) in zip(axes.flat, NUMBERS.items(), strict=True):
             found = {
@@ -160,7 +160,7 @@ class Table7(Images):
             ax.set_xticks(self.num_experts)
             if number == "utilization_entropy":
                 most = np.log2(self.num_experts)
-                ax.plot(self.num_experts, most, ":", color=_style.TEXT, linewidth=0.9)
+                ax.plot(self.num_experts, most, ":", color=style.TEXT, linewidth=0.9)
         return figure
 
 
