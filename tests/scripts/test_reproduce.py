@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from dselectk_keras import experiments
+from papers import EXPERIMENTS
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 
@@ -50,7 +51,7 @@ def test_what_has_not_been_run_to_its_end_gets_no_page(main, tmp_path, capsys):
     where = ["--out", str(tmp_path / "r"), "--pages", str(tmp_path / "p")]
     main(["dselectk-fig4", *where])
     results = experiments.Results(
-        experiments.EXPERIMENTS["dselectk-fig4"].presets()["cpu"], "cpu", tmp_path / "r"
+        EXPERIMENTS["dselectk-fig4"].presets()["cpu"], "cpu", tmp_path / "r"
     )
     results.runs.pop()
     results._write(results.path)
