@@ -21,6 +21,7 @@ from dselectk_keras.experiments.search import (
     next_settings,
     random_settings,
 )
+from dselectk_keras.experiments.set_fields import set_fields
 from dselectk_keras.experiments.stand_in import stand_in
 from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experiments.training_run import TrainingRun
@@ -48,6 +49,7 @@ __all__ = [
     "next_settings",
     "random_settings",
     "reproduce",
+    "set_fields",
     "stand_in",
     "standard_error",
     "train_jobs",

@@ -44,10 +44,9 @@ class Experiment(abc.ABC):
         stand_in: Whether noise of the same shapes replaces real data, which only
             shows that the experiment runs.
         data_dir: The folder with the files of real data; see `datasets.load`.
-        gates: Gates to compare beside the experiment's own, if it `takes_gates`: a
-            dict from their names to functions of `num_nonzeros`, the number of experts
-            that a sparse gate may choose, and `num_steps`, the training steps of a run.
-            Each returns a new gate.
+        gates: Gates to compare beside the experiment's own: a dict from their names to
+            functions that return a new gate. A function is given the number of experts
+            that a sparse gate may choose, and the number of training steps of a run.
 
     Example:
         >>> import dataclasses
@@ -80,7 +79,6 @@ class Experiment(abc.ABC):
     paper: ClassVar[str] = ""  # Where it is from, such as "MMoE (Ma et al., KDD 2018)".
     where: ClassVar[str] = ""  # The place in the paper, such as "Figure 5".
     about: ClassVar[str] = ""  # What is trained and measured, in Markdown.
-    takes_gates: ClassVar[bool] = False  # Whether it compares gates.
 
     seeds: int = 1
     trials: int = 0
@@ -90,11 +88,16 @@ class Experiment(abc.ABC):
     gates: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        """Refuse gates where none are compared."""
-        if self.gates and not self.takes_gates:
+        """Refuse gates for which there are no arms."""
+        if not self.gates:
+            return
+        known = dataclasses.replace(self, gates={}).arms
+        added = [arm for arm in self.arms if arm not in known]
+        if lost := [name for name in self.gates if not any(name in a for a in added)]:
             raise ValueError(
-                f"{self.name} does not compare gates, so that it takes none of yours. "
-                f"Received: gates={list(self.gates)}."
+                f"{self.name} has no arms for the gates {', '.join(lost)}: either it "
+                "does not compare gates, or its own arms have these names. It compares "
+                f"{', '.join(known)}."
             )
 
     @classmethod

@@ -1,5 +1,6 @@
 """The gates that the paper compares, and what it counts of them."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -15,12 +16,13 @@ class Method(NamedTuple):
     """A way to share experts.
 
     Args:
-        gate: `"dselect_k"`, `"top_k"`, `"gumbel_softmax"`, `"softmax"`, or `None` for
-            one network that all tasks share.
+        gate: `"dselect_k"`, `"top_k"`, `"gumbel_softmax"`, `"softmax"`, a function as
+            in the `gates` of an `Experiment`, or `None` for one network that all tasks
+            share.
         per_example: Whether the gates look at the examples.
     """
 
-    gate: str | None
+    gate: str | Callable | None
     per_example: bool = False
 
 
@@ -37,11 +39,30 @@ METHODS = {
 }
 
 
-def new_gate(name, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
+def own_methods(gates, num_nonzeros):
+    """The methods of gates that are compared beside the paper's.
+
+    Args:
+        gates: The `gates` of an `Experiment`.
+        num_nonzeros: How many experts a sparse gate may choose, k.
+
+    Returns:
+        A dict from names to `Method`: with static gates, where there are such, and
+        with per-example gates.
+    """
+    methods = {}
+    for name, make in gates.items():
+        if not make(num_nonzeros, 1).per_example_only:
+            methods[f"{name}, static"] = Method(make)
+        methods[f"{name}, per-example"] = Method(make, per_example=True)
+    return methods
+
+
+def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
     """A gate that is not built.
 
     Args:
-        name: As in `Method`.
+        gate: As in `Method`.
         num_nonzeros: How many experts a sparse gate may choose, k.
         steps: How many steps the run has.
         entropy: Where the exponential ramp of DSelect-k's entropy weight ends; it
@@ -52,14 +73,23 @@ def new_gate(name, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
     Returns:
         A `Gate`, or `None`.
     """
-    if name == "dselect_k":
-        ramp = Ramp(entropy / 1000, entropy, end=0.8, num_steps=steps)
-        return DSelectKGate(num_nonzeros, gamma, ramp, reduction="mean")
-    if name == "top_k":
-        return TopKGate(num_nonzeros)
-    if name == "gumbel_softmax":
-        return GumbelSoftmaxGate(sparsity_reg=sparsity)
-    return SoftmaxGate() if name == "softmax" else None
+    if gate is None:
+        return None
+    if callable(gate):
+        return gate(num_nonzeros, steps)
+    ramp = Ramp(entropy / 1000, entropy, end=0.8, num_steps=steps)
+    known = {
+        "dselect_k": lambda: DSelectKGate(num_nonzeros, gamma, ramp, reduction="mean"),
+        "top_k": lambda: TopKGate(num_nonzeros),
+        "gumbel_softmax": lambda: GumbelSoftmaxGate(sparsity_reg=sparsity),
+        "softmax": SoftmaxGate,
+    }
+    if gate not in known:
+        raise ValueError(
+            f"There is no gate {gate!r} here. Known: {', '.join(known)}. Pass a gate "
+            'of your own to the experiment: `gates={"mine": make}`.'
+        )
+    return known[gate]()
 
 
 def search_space(experiment, method):

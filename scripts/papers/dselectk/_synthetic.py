@@ -15,6 +15,7 @@ from dselectk_keras.schedules import Ramp
 from papers.dselectk._synthetic_methods import (
     METHODS,
     K,
+    Method,
     SumExperts,
 )
 
@@ -65,19 +66,28 @@ class SyntheticExperiment(Experiment, abc.ABC):
     def arms(self):
         return {
             name_arm(name, count): (name, count)
-            for name in self.methods
-            for count in (self.tasks if METHODS[name].everywhere else [self.most])
+            for name, method in self.compared.items()
+            for count in (self.tasks if method.everywhere else [self.most])
         }
+
+    @property
+    def compared(self):
+        """The methods that are compared, by name."""
+        own = {
+            name: Method(lambda steps, _, make=make: make(K, steps))
+            for name, make in self.gates.items()
+        }
+        return {name: METHODS[name] for name in self.methods} | own
 
     def space(self, arm):
         method, _ = self.arms[arm]
-        return METHODS[method].settings
+        return self.compared[method].settings
 
     def run(self, arm, jobs):
-        method, num_tasks = self.arms[arm]
-        data = self._data(num_tasks)
-        trained = self._train(METHODS[method], data, jobs)
-        zero = METHODS[method].zero
+        name, num_tasks = self.arms[arm]
+        method, data = self.compared[name], self._data(num_tasks)
+        trained = self._train(method, data, jobs)
+        zero = method.zero
         found = []
         for model, weights, binary in trained:
             seen = {

@@ -95,13 +95,24 @@ class Fig3(Experiment):
 
     @property
     def arms(self):
-        return {TOP_K: self._top_k, DSELECT_K: self._dselect_k}
+        own = {
+            name: functools.partial(make, self.num_nonzeros, self.num_steps)
+            for name, make in self.gates.items()
+        }
+        return {TOP_K: self._top_k, DSELECT_K: self._dselect_k} | own
+
+    @property
+    def num_steps(self):
+        """The training steps of a run."""
+        return self.epochs * -(-self.num_train // self.batch_size)
 
     def space(self, arm):
         rates = {"learning_rate": (0.002, 0.005, 0.01, 0.02, 0.05)}
         if arm == TOP_K:
             return rates | {"scale": (0.01, 0.05, 0.2, 0.5, 1.0)}
-        return rates | {"gamma": (1.0, 2.0, 5.0), "entropy": (1e-2, 1e-1, 1.0)}
+        if arm == DSELECT_K:
+            rates |= {"gamma": (1.0, 2.0, 5.0), "entropy": (1e-2, 1e-1, 1.0)}
+        return rates
 
     def run(self, arm, jobs):
         data = _data(self.num_train, self.num_test)
@@ -190,9 +201,14 @@ class Fig3(Experiment):
         return TopKGate(self.num_nonzeros, kernel_initializer=start)
 
     def _dselect_k(self, gamma, entropy):
-        steps = self.epochs * -(-self.num_train // self.batch_size)
-        ramp = Ramp(1e-5, entropy, end=0.8, num_steps=steps)
+        ramp = Ramp(1e-5, entropy, end=0.8, num_steps=self.num_steps)
         return DSelectKGate(self.num_nonzeros, gamma=gamma, entropy_reg=ramp)
+
+    def _is_admissible(self, gate, weights):
+        """Whether a gate has decided; whether one of your own chooses few enough."""
+        if isinstance(gate, (TopKGate, DSelectKGate)):
+            return bool((gate.selection().distance == 0).all())
+        return bool(((weights > 0).sum(axis=1) <= self.num_nonzeros).all())
 
     def _judge(self, model, data, loss):
         """What a trained model has come to."""
@@ -200,7 +216,7 @@ class Fig3(Experiment):
         weights = keras.ops.convert_to_numpy(gate.expert_weights())
         found = {
             "objective": float(loss),
-            "admissible": bool((gate.selection().distance == 0).all()),
+            "admissible": self._is_admissible(gate, weights),
             "weights": np.round(weights, 4),
             "experts": float((weights > 0).sum(axis=1).mean()),
             **jaccard_index(weights, data.groups)._asdict(),
@@ -278,7 +294,7 @@ class Fig3(Experiment):
     def _draw_heatmaps(self, results, data):
         plt = _style.import_pyplot()
         figure, axes = plt.subplots(
-            1, 2, figsize=(_style.PAGE_WIDTH, 2.7), layout="constrained"
+            1, len(self.arms), figsize=(_style.PAGE_WIDTH, 2.7), layout="constrained"
         )
         for ax, arm in zip(axes, self.arms, strict=True):
             weights = np.array(results.of(arm)[0].numbers["weights"])

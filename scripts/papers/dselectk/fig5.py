@@ -1,6 +1,7 @@
 """Figure 5: error and shared experts against the number of tasks."""
 
 import dataclasses
+import itertools
 import math
 
 from dselectk_keras.experiments import Claim, Picture, Report, Table
@@ -11,7 +12,7 @@ from papers.dselectk._synthetic import (
     SyntheticExperiment,
     name_arm,
 )
-from papers.dselectk._synthetic_methods import METHODS, WEAK, K
+from papers.dselectk._synthetic_methods import WEAK, K
 
 BAR = 0.6  # What DSelect-k's error may be of Top-k's.
 GROUP = 16  # Related tasks; with no more there are none that are unrelated.
@@ -190,7 +191,7 @@ class Fig5(SyntheticExperiment):
                 run.numbers.get("binary"),
                 "yes" if run.numbers["admissible"] else "no",
             ]
-            for method in self.methods
+            for method in self.compared
             for run in results.of(self._arm(method), tuning=True)
         ]
         columns = [
@@ -215,7 +216,7 @@ class Fig5(SyntheticExperiment):
             "related": "Jaccard index, related tasks",
             "unrelated": "Jaccard index, unrelated tasks",
         }
-        shown = [method for method in self.methods if METHODS[method].everywhere]
+        shown = [name for name, each in self.compared.items() if each.everywhere]
         for number, label in panels.items():
             ax = axes[number]
             counts = [n for n in self.tasks if number != "unrelated" or n > GROUP]
@@ -241,7 +242,7 @@ class Fig5(SyntheticExperiment):
     def _draw_tried(self, results):
         plt = import_pyplot()
         figure, ax = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
-        for method, color in zip(self.methods, COLORS, strict=False):
+        for method, color in zip(self.compared, itertools.cycle(COLORS), strict=False):
             runs = [r.numbers for r in results.of(self._arm(method), tuning=True)]
             ax.scatter(
                 [run["experts"] for run in runs],

@@ -18,7 +18,7 @@ from dselectk_keras.metrics import active_experts
 from dselectk_keras.plots import plot_gate_weights
 from dselectk_keras.training import Batches
 from papers import citations
-from papers.dselectk._gates import METHODS
+from papers.dselectk._gates import METHODS, Method
 from papers.dselectk._movielens import (
     CPU,
     SMOKE,
@@ -73,7 +73,8 @@ class Fig6(MovieLensExperiment):
 
     @property
     def arms(self):
-        return {name: METHODS[f"{name}, static"] for name in ("DSelect-k", "Top-k")}
+        arms = {name: METHODS[f"{name}, static"] for name in ("DSelect-k", "Top-k")}
+        return arms | {name: Method(make) for name, make in self.gates.items()}
 
     def run(self, arm, jobs):
         data = self.data()

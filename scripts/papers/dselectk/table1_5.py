@@ -19,6 +19,7 @@ from papers import citations
 from papers.dselectk._gates import (
     METHODS,
     is_admissible,
+    own_methods,
     search_space,
 )
 from papers.dselectk._movielens import (
@@ -107,7 +108,8 @@ class Table1And5(MovieLensExperiment):
 
     @property
     def arms(self):
-        return {name: METHODS[name] for name in self.methods}
+        own = own_methods(self.gates, self.num_nonzeros)
+        return {name: METHODS[name] for name in self.methods} | own
 
     def space(self, arm):
         return search_space(self, self.arms[arm])
@@ -205,7 +207,7 @@ class Table1And5(MovieLensExperiment):
             columns += [f"loss, alpha {alpha}", "experts"]
         columns.append("runs within the rules")
         rows = []
-        for method in self.methods:
+        for method in self.arms:
             row = [method]
             for alpha in self.alphas:
                 row += [results.text(method, named("loss", alpha), digits=4)]
@@ -224,7 +226,7 @@ class Table1And5(MovieLensExperiment):
             [method, str(alpha)]
             + [results.text(method, named(name, alpha), 4) for name in METRICS]
             for alpha in self.alphas
-            for method in self.methods
+            for method in self.arms
         ]
         columns = ["gate", "alpha", *METRICS.values()]
         return Table("Table 5: each task by itself", columns, rows, NO_NUMBERS)

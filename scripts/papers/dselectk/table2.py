@@ -30,6 +30,7 @@ from papers.dselectk._gates import (
     is_admissible,
     look_at,
     new_gate,
+    own_methods,
     search_space,
 )
 
@@ -150,10 +151,11 @@ class Table2(Experiment):
     def arms(self):
         arms = {}
         for dataset in self.datasets:
-            for name in self.methods:
-                method = METHODS[name]
-                counts = self.num_nonzeros if method.gate in SPARSE else (None,)
-                for k in counts:
+            methods = {name: METHODS[name] for name in self.methods}
+            methods |= own_methods(self.gates, self.num_nonzeros[0])
+            for name, method in methods.items():
+                sparse = method.gate in SPARSE or callable(method.gate)
+                for k in self.num_nonzeros if sparse else (None,):
                     arms[arm_name(dataset, name, k)] = Arm(dataset, method, k)
         return arms
 

@@ -97,7 +97,7 @@ class DomainComparison(Experiment):
 
     @property
     def arms(self):
-        return {router: router for router in self.routers}
+        return {router: router for router in (*self.routers, *self.gates)}
 
     @property
     def num_experts(self):
@@ -108,7 +108,8 @@ class DomainComparison(Experiment):
     def shared(self):
         """What all routers share."""
         steps = -(-len(_domains.DOMAINS) * self.num_train // self.batch_size)
-        return Adapters(self.num_experts, self.units, steps * self.epochs)
+        steps *= self.epochs
+        return Adapters(self.num_experts, self.units, steps, gates=self.gates)
 
     def run(self, arm, jobs):
         ready = self._prepared

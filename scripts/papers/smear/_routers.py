@@ -1,6 +1,7 @@
 """The routers of the paper's tables, each as a layer between frozen blocks."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -61,12 +62,14 @@ class Adapters:
         units: Width of an adapter.
         num_steps: Training steps, for what changes over training.
         dispatch: Whether routers that choose evaluate only what they chose.
+        gates: Gates of further routers, as in an `Experiment`.
     """
 
     num_experts: int
     units: int
     num_steps: int
     dispatch: bool = False
+    gates: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
 
     def bank(self, features):
         """The experts: adapters from and to so many features."""
@@ -103,6 +106,8 @@ class Adapters:
             "AdaMix": RandomGate,
             "ensemble": partial(SoftmaxGate, **learned),
         }
+        if router in self.gates:
+            return self.gates[router](1, self.num_steps)
         return gates[router]()
 
     def layer(self, router, features, number):
@@ -158,6 +163,8 @@ class Adapters:
             bank = single_expert(self.bank(features), SINGLE[router], features)
             return 4 * positions * features * bank.units[0]
         passes = {"top-2": 2, "ensemble": n}.get(router, 1)
+        if router in self.gates:
+            passes = self.gate(router, 0).max_experts or n
         total = passes * 4 * positions * features * units
         if router == "SMEAR":
             # What does not depend on the image is merged once for all.
