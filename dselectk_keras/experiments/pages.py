@@ -62,7 +62,8 @@ def page(results, report):
     ]
     if report.claims:
         rows = [[c.says, c.ours, HOLDS[c.holds]] for c in report.claims]
-        parts.append(table(["the paper says", "here", "holds"], rows))
+        says = "the paper says" if experiment.paper else "claim"
+        parts.append(table([says, "here", "holds"], rows))
     for picture in report.pictures:
         parts.append(f"![{picture.caption}]({image(experiment, picture)})")
         parts.append(f"*{picture.caption}*")
