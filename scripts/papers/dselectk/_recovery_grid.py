@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 
 from dselectk_keras.experiments import Table, format_mean, mean_and_error
-from dselectk_keras.plots import _style, plot_curves
+from dselectk_keras.plots import plot_curves
+from papers import drawing
 from papers.dselectk._recovery import K
 
 
@@ -95,7 +96,6 @@ def draw_grid(cells):
     Returns:
         A matplotlib figure.
     """
-    plt = _style.import_pyplot()
     rows, trainings = _rows(cells), _trainings(cells)
     units = list(dict.fromkeys(cell.unit for cell in cells))
     columns = [(unit, *training) for unit in units for training in trainings]
@@ -103,16 +103,13 @@ def draw_grid(cells):
     for cell in cells:
         place = rows.index((cell.gate, cell.setting)), columns.index(cell.training)
         means[place] = cell.mean
-    figure, ax = plt.subplots(
-        figsize=(_style.PAGE_WIDTH * 1.25, 0.9 + 0.24 * len(rows)),
-        layout="constrained",
-    )
+    figure, [[ax]] = drawing.panels(1, 1, 0.9 + 0.24 * len(rows), width=1.25)
     mesh = ax.pcolormesh(means, cmap="YlGnBu", vmin=0, vmax=K, edgecolors="white")
     for (i, j), mean in np.ndenumerate(means):
-        color = "white" if mean > 0.6 * K else _style.TEXT
+        color = "white" if mean > 0.6 * K else drawing.TEXT
         ax.text(j + 0.5, i + 0.5, f"{mean:.1f}", ha="center", va="center", color=color)
     for text in ax.texts:
-        text.set_fontsize(_style.SMALL_FONT - 1)
+        text.set_fontsize(drawing.SMALL_FONT - 1)
     ax.invert_yaxis()
     gates = [gate for gate, _ in rows]
     for i in range(1, len(rows)):
@@ -131,15 +128,12 @@ def draw_grid(cells):
             f"logistic unit {unit}",
             ha="center",
             va="bottom",
-            fontsize=_style.FONT,
+            fontsize=drawing.FONT,
         )
-    ax.set_xlabel("optimizer, learning rate, batch size", fontsize=_style.FONT)
-    ax.tick_params(labelsize=_style.SMALL_FONT, length=0)
+    drawing.label(ax, x="optimizer, learning rate, batch size")
+    ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
     ax.spines[:].set_visible(False)
-    bar = figure.colorbar(mesh, ax=ax, fraction=0.03, pad=0.01)
-    bar.set_label("true experts found, of 4", fontsize=_style.FONT)
-    bar.ax.tick_params(labelsize=_style.SMALL_FONT, length=2)
-    bar.outline.set_visible(False)
+    drawing.color_bar(figure, mesh, ax, "true experts found, of 4", pad=0.01)
     return figure
 
 
@@ -152,16 +146,8 @@ def draw_shares(cells):
     Returns:
         A matplotlib figure.
     """
-    plt = _style.import_pyplot()
     units = list(dict.fromkeys(cell.unit for cell in cells))
-    figure, axes = plt.subplots(
-        1,
-        len(units),
-        figsize=(_style.PAGE_WIDTH, 2.4),
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
+    figure, axes = drawing.panels(1, len(units), 2.4, sharey=True)
     for ax, unit in zip(axes[0], units, strict=True):
         curves = {}
         for gate in dict.fromkeys(cell.gate for cell in cells):

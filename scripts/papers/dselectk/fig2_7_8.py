@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from dselectk_keras.experiments import Experiment, Picture, Report
-from dselectk_keras.plots import _style, plot_gate_weights
-from papers import citations
+from dselectk_keras.plots import plot_gate_weights
+from papers import citations, drawing
 from papers.dselectk._recovery import (
     DSELECT_K,
     NOISY,
@@ -263,16 +263,10 @@ def _thin(found, seed):
 
 
 def _draw_weights(results):
-    plt = _style.import_pyplot()
-    figure, axes = plt.subplots(
-        len(FOLLOWED),
-        1,
-        figsize=(_style.PAGE_WIDTH * 0.8, 1.7 * len(FOLLOWED)),
-        sharex=True,
-        sharey=True,
-        layout="constrained",
+    figure, axes = drawing.panels(
+        len(FOLLOWED), 1, 1.7 * len(FOLLOWED), width=0.8, sharex=True, sharey=True
     )
-    for ax, arm in zip(axes, FOLLOWED, strict=True):
+    for ax, arm in zip(axes.flat, FOLLOWED, strict=True):
         numbers = results.of(arm)[0].numbers
         plot_gate_weights(
             numbers["steps"],

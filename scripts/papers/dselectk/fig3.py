@@ -23,9 +23,9 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.metrics import jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.plots import _style, plot_expert_heatmap
+from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.schedules import Ramp
-from papers import citations
+from papers import citations, drawing
 
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 GROUPS = ("engagement", "satisfaction")
@@ -292,11 +292,8 @@ class Fig3(Experiment):
         return Table("Sharing", columns, rows)
 
     def _draw_heatmaps(self, results, data):
-        plt = _style.import_pyplot()
-        figure, axes = plt.subplots(
-            1, len(self.arms), figsize=(_style.PAGE_WIDTH, 2.7), layout="constrained"
-        )
-        for ax, arm in zip(axes, self.arms, strict=True):
+        figure, axes = drawing.panels(1, len(self.arms), 2.7)
+        for ax, arm in zip(axes.flat, self.arms, strict=True):
             weights = np.array(results.of(arm)[0].numbers["weights"])
             plot_expert_heatmap(
                 by_first_use(weights),
@@ -382,28 +379,25 @@ def _percent(values):
 
 
 def _draw_gains(gains, data):
-    plt = _style.import_pyplot()
-    figure, ax = plt.subplots(
-        figsize=(_style.PAGE_WIDTH * 0.8, 2.8), layout="constrained"
-    )
+    figure, [[ax]] = drawing.panels(1, 1, 2.8, width=0.8)
     places = np.arange(gains.shape[1])[::-1]
-    colors = [_style.COLORS[group] for group in data.groups]
+    colors = [drawing.COLORS[group] for group in data.groups]
     ax.barh(places, 100 * gains.mean(axis=0), color=colors, height=0.6, alpha=0.85)
     for place, values in zip(places, gains.T, strict=True):
         ax.plot(
             100 * values,
             np.full(len(values), place),
             "o",
-            color=_style.TEXT,
+            color=drawing.TEXT,
             markersize=2.5,
         )
-    ax.axvline(0, color=_style.TEXT, linewidth=0.8)
+    ax.axvline(0, color=drawing.TEXT, linewidth=0.8)
     ax.set_yticks(places, data.task_names)
-    _style.tidy(ax)
+    drawing.tidy(ax)
     ax.grid(axis="x", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
-    ax.set_xlabel("DSelect-k better than Top-k by, in %", fontsize=_style.FONT)
+    drawing.label(ax, x="DSelect-k better than Top-k by, in %")
     for group, name in enumerate(GROUPS):
-        ax.bar(0, 0, color=_style.COLORS[group], alpha=0.85, label=name)
-    ax.legend(fontsize=_style.SMALL_FONT, frameon=False)
+        ax.bar(0, 0, color=drawing.COLORS[group], alpha=0.85, label=name)
+    ax.legend(fontsize=drawing.SMALL_FONT, frameon=False)
     return figure

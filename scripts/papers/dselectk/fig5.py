@@ -6,8 +6,7 @@ import math
 
 from dselectk_keras.experiments import Claim, Picture, Report, Table
 from dselectk_keras.plots import plot_curves
-from dselectk_keras.plots._style import COLORS, FONT, SMALL_FONT, import_pyplot, tidy
-from papers import citations
+from papers import citations, drawing
 from papers.dselectk._synthetic import (
     SyntheticExperiment,
     name_arm,
@@ -205,8 +204,7 @@ class Fig5(SyntheticExperiment):
         return Table(f"Every setting tried for {self.most} tasks", columns, rows)
 
     def _draw(self, results):
-        plt = import_pyplot()
-        figure, axes = plt.subplot_mosaic(
+        figure, axes = drawing.import_pyplot().subplot_mosaic(
             [["mse", "related"], ["mse", "unrelated"]],
             figsize=(8, 5),
             layout="constrained",
@@ -236,13 +234,14 @@ class Fig5(SyntheticExperiment):
             )
             ax.set_xticks(counts, [str(count) for count in counts])
             ax.xaxis.minorticks_off()
-            ax.tick_params(which="minor", labelsize=SMALL_FONT)
+            ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
         return figure
 
     def _draw_tried(self, results):
-        plt = import_pyplot()
-        figure, ax = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
-        for method, color in zip(self.compared, itertools.cycle(COLORS), strict=False):
+        figure, [[ax]] = drawing.panels(1, 1, 3.2, width=0.78)
+        for method, color in zip(
+            self.compared, itertools.cycle(drawing.COLORS), strict=False
+        ):
             runs = [r.numbers for r in results.of(self._arm(method), tuning=True)]
             ax.scatter(
                 [run["experts"] for run in runs],
@@ -252,15 +251,14 @@ class Fig5(SyntheticExperiment):
                 facecolors=[color if r["admissible"] else "none" for r in runs],
                 label=method,
             )
-        tidy(ax)
+        drawing.tidy(ax)
         ax.set_yscale("log")
-        ax.set_xlabel("experts a task", fontsize=FONT)
-        ax.set_ylabel("validation MSE", fontsize=FONT)
-        ax.tick_params(which="minor", labelsize=SMALL_FONT)
+        drawing.label(ax, x="experts a task", y="validation MSE")
+        ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
         ax.legend(
             loc="center left",
             bbox_to_anchor=(1.02, 0.5),
-            fontsize=SMALL_FONT,
+            fontsize=drawing.SMALL_FONT,
             frameon=False,
         )
         return figure

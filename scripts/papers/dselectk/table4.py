@@ -13,8 +13,7 @@ from dselectk_keras.experiments import (
     standard_error,
 )
 from dselectk_keras.plots import plot_curves
-from dselectk_keras.plots._style import import_pyplot
-from papers import citations
+from papers import citations, drawing
 from papers.dselectk._synthetic import (
     SyntheticExperiment,
     name_arm,
@@ -145,9 +144,8 @@ class Table4(SyntheticExperiment):
         return Table("Steps and cost", columns, rows, note)
 
     def _draw(self, results):
-        plt = import_pyplot()
-        figure, axes = plt.subplots(1, 2, figsize=(9.5, 3), layout="constrained")
-        for ax, method in zip(axes, METHODS, strict=True):
+        figure, axes = drawing.panels(1, 2, 3, width=1.38)
+        for ax, method in zip(axes.flat, METHODS, strict=True):
             curves, bands = {}, {}
             for count in self.tasks:
                 runs = results.of(name_arm(method, count))

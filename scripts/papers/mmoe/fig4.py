@@ -14,8 +14,8 @@ from dselectk_keras.experiments import (
     format_mean,
     is_positive,
 )
-from dselectk_keras.plots import _style, plot_curves
-from papers import citations
+from dselectk_keras.plots import plot_curves
+from papers import citations, drawing
 from papers.mmoe import _synthetic
 from papers.mmoe._synthetic import MODELS, gaps, median
 from papers.mmoe._three_models import ThreeModels, arm_of
@@ -174,20 +174,13 @@ def _losses(results, ordered):
 
 def _draw(experiment, results):
     """A panel for each model, a line for each correlation."""
-    plt = _style.import_pyplot()
-    figure, axes = plt.subplots(
-        1,
-        len(MODELS),
-        figsize=(_style.PAGE_WIDTH, 2.5),
-        sharey=True,
-        layout="constrained",
-    )
-    for ax, model in zip(axes, MODELS, strict=True):
+    figure, axes = drawing.panels(1, len(MODELS), 2.5, sharey=True)
+    for ax, model in zip(axes.flat, MODELS, strict=True):
         arms = {f"p = {p:g}": arm_of(model, p) for p in experiment.correlations}
         lines, errors = _synthetic.curves(experiment, results, arms)
         plot_curves(
             lines, errors=errors, x_label="training steps", log="y", title=model, ax=ax
         )
-    _synthetic.write_losses(axes[0])
-    axes[0].set_ylabel("loss on held-out examples", fontsize=_style.FONT)
+    _synthetic.write_losses(axes[0, 0])
+    drawing.label(axes[0, 0], y="loss on held-out examples")
     return figure

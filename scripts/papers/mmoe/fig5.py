@@ -14,8 +14,7 @@ from dselectk_keras.experiments import (
     format_mean,
     is_positive,
 )
-from dselectk_keras.plots import _style
-from papers import citations
+from papers import citations, drawing
 from papers.mmoe._synthetic import MODELS, TICKS, median
 from papers.mmoe._three_models import ThreeModels, arm_of
 
@@ -164,31 +163,24 @@ def draw(losses):
     Returns:
         A matplotlib figure.
     """
-    plt = _style.import_pyplot()
-    figure, axes = plt.subplots(
-        len(MODELS),
-        len(losses),
-        figsize=(_style.PAGE_WIDTH, 3.6),
-        sharex=True,
-        sharey=True,
-        layout="constrained",
-        squeeze=False,
+    figure, axes = drawing.panels(
+        len(MODELS), len(losses), 3.6, sharex=True, sharey=True
     )
     every = np.concatenate([v for found in losses.values() for v in found.values()])
     # A run that is stuck lies far off: its distance is shown by factors.
     bins = np.geomspace(every.min(), every.max(), 41)
     for column, (p, found) in zip(axes.T, losses.items(), strict=True):
-        column[0].set_title(f"p = {p:g}", fontsize=_style.FONT, loc="left")
-        column[-1].set_xlabel("loss at the end", fontsize=_style.FONT)
+        drawing.label(column[0], title=f"p = {p:g}")
+        drawing.label(column[-1], x="loss at the end")
         for number, (ax, values) in enumerate(zip(column, found.values(), strict=True)):
-            ax.hist(values, bins=bins, color=_style.COLORS[number])
-            ax.axvline(np.median(values), color=_style.TEXT, lw=0.8, ls=(0, (3, 2)))
-            _style.tidy(ax)
+            ax.hist(values, bins=bins, color=drawing.COLORS[number])
+            ax.axvline(np.median(values), color=drawing.TEXT, lw=0.8, ls=(0, (3, 2)))
+            drawing.tidy(ax)
     axes[0, 0].set_xscale("log")
     ticks = [tick for tick in TICKS if bins[0] <= tick <= bins[-1]]
     for ax in axes[-1]:
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
     for ax, model in zip(axes[:, 0], MODELS, strict=True):
-        ax.set_ylabel(f"{model}\nruns", fontsize=_style.FONT)
+        drawing.label(ax, y=f"{model}\nruns")
     return figure

@@ -22,8 +22,7 @@ from dselectk_keras.experiments import (
 )
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.plots import _style
-from papers import citations
+from papers import citations, drawing
 from papers.mmoe._tasks import only_tasks
 
 TASKS = ("engagement", "satisfaction")
@@ -271,35 +270,33 @@ def draw_gates(runs):
     Returns:
         The matplotlib figure.
     """
-    plt = _style.import_pyplot()
     columns = min(5, len(runs))
     rows = math.ceil(len(runs) / columns)
-    figure, axes = plt.subplots(
+    figure, axes = drawing.panels(
         rows,
         columns,
-        figsize=(_style.PAGE_WIDTH * max(columns, 2) / 5, 0.6 + 1.35 * rows),
+        0.6 + 1.35 * rows,
+        width=max(columns, 2) / 5,
         sharex=True,
         sharey=True,
-        squeeze=False,
-        layout="constrained",
     )
     for seed, (ax, run) in enumerate(zip(axes.flat, runs, strict=False)):
         order = np.argsort(run["engagement_mean"])[::-1]
-        for shift, task, color in zip((-0.2, 0.2), TASKS, _style.COLORS, strict=False):
+        for shift, task, color in zip((-0.2, 0.2), TASKS, drawing.COLORS, strict=False):
             mean, low, high = (
                 np.asarray(run[f"{task}_{what}"])[order]
                 for what in ("mean", "low", "high")
             )
             x = np.arange(len(mean)) + shift
             ax.bar(x, mean, 0.4, color=color, label=task)
-            ax.vlines(x, low, high, color=_style.TEXT, linewidth=0.6)
-        _style.tidy(ax)
+            ax.vlines(x, low, high, color=drawing.TEXT, linewidth=0.6)
+        drawing.tidy(ax)
         ax.set_xticks([])
-        ax.set_title(f"seed {seed}", fontsize=_style.SMALL_FONT, loc="left")
+        ax.set_title(f"seed {seed}", fontsize=drawing.SMALL_FONT, loc="left")
     for ax in axes.flat[len(runs) :]:
         ax.set_visible(False)
-    figure.supxlabel("experts", fontsize=_style.FONT)
-    figure.supylabel("weight in the gate", fontsize=_style.FONT)
+    figure.supxlabel("experts", fontsize=drawing.FONT)
+    figure.supylabel("weight in the gate", fontsize=drawing.FONT)
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(
         handles,
@@ -307,6 +304,6 @@ def draw_gates(runs):
         loc="outside upper right",
         ncols=2,
         frameon=False,
-        fontsize=_style.SMALL_FONT,
+        fontsize=drawing.SMALL_FONT,
     )
     return figure

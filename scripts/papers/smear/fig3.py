@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.experiments import Claim, Picture, Report, Table
-from dselectk_keras.plots import _style
-from papers import citations
+from papers import citations, drawing
 from papers.smear._comparison import DomainComparison
 from papers.smear._domains import DOMAINS, PAIRS
 
@@ -102,17 +101,10 @@ class Fig3(DomainComparison):
 
     def _picture(self, results, drawn):
         def draw():
-            plt = _style.import_pyplot()
             routing = {arm: routing_of(results, arm)[0] for arm in drawn}
             layers = len(routing[drawn[0]])
-            figure, axes = plt.subplots(
-                len(drawn),
-                layers,
-                figsize=(_style.PAGE_WIDTH, 0.5 + 2.05 * len(drawn)),
-                sharex=True,
-                sharey=True,
-                layout="constrained",
-                squeeze=False,
+            figure, axes = drawing.panels(
+                len(drawn), layers, 0.5 + 2.05 * len(drawn), sharex=True, sharey=True
             )
             mesh: Any = None
             for row, arm in zip(axes, drawn, strict=True):
@@ -120,20 +112,15 @@ class Fig3(DomainComparison):
                     zip(row, routing[arm], strict=True)
                 ):
                     mesh = ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
-                    ax.set_title(
-                        f"{arm}, layer {number + 1}", fontsize=_style.FONT, loc="left"
-                    )
+                    drawing.label(ax, title=f"{arm}, layer {number + 1}")
                     ax.set_yticks(range(len(DOMAINS)), DOMAINS)
                     ax.set_xticks(range(weights.shape[1]))
                     ax.hlines([1.5, 3.5], -0.5, weights.shape[1] - 0.5, color="white")
-                    ax.tick_params(labelsize=_style.SMALL_FONT, length=0)
+                    ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
                     ax.spines[:].set_visible(False)
             for ax in axes[-1]:
-                ax.set_xlabel("expert", fontsize=_style.FONT)
-            bar = figure.colorbar(mesh, ax=axes, fraction=0.03, pad=0.02, aspect=30)
-            bar.set_label("mean weight", fontsize=_style.FONT)
-            bar.ax.tick_params(labelsize=_style.SMALL_FONT, length=2)
-            bar.outline.set_linewidth(0)
+                drawing.label(ax, x="expert")
+            drawing.color_bar(figure, mesh, axes, "mean weight", pad=0.02, aspect=30)
             return figure
 
         return Picture(

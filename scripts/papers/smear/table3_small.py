@@ -11,8 +11,7 @@ from dselectk_keras.experiments import (
     difference,
     format_mean,
 )
-from dselectk_keras.plots import _style
-from papers import citations
+from papers import citations, drawing
 from papers.smear._comparison import REFERENCE, DomainComparison
 from papers.smear._domains import DOMAINS
 from papers.smear._routers import ROUTED_BY, SINGLE
@@ -164,12 +163,8 @@ class Table3Small(DomainComparison):
 
     def _picture(self, results):
         def draw():
-            plt = _style.import_pyplot()
             arms = sorted(self.arms, key=lambda arm: results.mean(arm, "accuracy"))
-            figure, ax = plt.subplots(
-                figsize=(_style.PAGE_WIDTH * 0.8, 0.9 + 0.19 * len(arms)),
-                layout="constrained",
-            )
+            figure, [[ax]] = drawing.panels(1, 1, 0.9 + 0.19 * len(arms), width=0.8)
             of_one = results.mean(REFERENCE, "adapter_flops")
             for row, arm in enumerate(arms):
                 error = 100 * results.error(arm, "accuracy")
@@ -188,24 +183,24 @@ class Table3Small(DomainComparison):
                     xycoords=("axes fraction", "data"),
                     ha="right",
                     va="center",
-                    fontsize=_style.SMALL_FONT,
-                    color=_style.TEXT,
+                    fontsize=drawing.SMALL_FONT,
+                    color=drawing.TEXT,
                 )
             ax.annotate(
                 "cost",
                 (1.06, len(arms) - 0.2),
                 xycoords=("axes fraction", "data"),
                 ha="right",
-                fontsize=_style.SMALL_FONT,
-                color=_style.TEXT,
+                fontsize=drawing.SMALL_FONT,
+                color=drawing.TEXT,
             )
             ax.set_yticks(range(len(arms)), arms)
             for label, arm in zip(ax.get_yticklabels(), arms, strict=True):
                 label.set_color(_color(arm))
-            ax.set_xlabel("accuracy (%)", fontsize=_style.FONT)
+            drawing.label(ax, x="accuracy (%)")
             ax.grid(axis="x", color="#EEEEEE", linewidth=0.6)
             ax.set_axisbelow(True)
-            _style.tidy(ax)
+            drawing.tidy(ax)
             ax.tick_params(axis="y", length=0)
             return figure
 
@@ -256,7 +251,7 @@ NOTES = [
 def _color(arm):
     """Of the router in the picture."""
     if arm == "SMEAR":
-        return _style.COLORS[1]
+        return drawing.COLORS[1]
     if ROUTED_BY.get(arm) == "domain":
-        return _style.COLORS[2]
-    return _style.COLORS[6 if arm in SINGLE else 0]
+        return drawing.COLORS[2]
+    return drawing.COLORS[6 if arm in SINGLE else 0]

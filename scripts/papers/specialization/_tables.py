@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dselectk_keras.plots import _style
+from papers import drawing
 
 USED = 0.01  # An expert is used if it is chosen for this share of the images.
 
@@ -17,13 +17,12 @@ def draw_table(ax, table, class_names=None):
         table: An array (classes, experts) of counts.
         class_names: A name for each class. Defaults to `None`: numbers.
     """
-    plt = _style.import_pyplot()
     table = in_order(np.asarray(table, dtype=float))
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     count, width = shares.shape
     ax.pcolormesh(
         shares,
-        cmap=plt.get_cmap("Blues"),
+        cmap="Blues",
         vmin=0,
         vmax=1,
         edgecolors="white",
@@ -33,9 +32,9 @@ def draw_table(ax, table, class_names=None):
     ax.set_xticks(np.arange(width) + 0.5, np.arange(1, width + 1))
     names = range(count) if class_names is None else class_names
     ax.set_yticks(np.arange(count) + 0.5, names)
-    ax.tick_params(labelsize=_style.SMALL_FONT, length=0)
+    ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
     for spine in ax.spines.values():
-        spine.set(color=_style.GREY, linewidth=0.6)
+        spine.set(color=drawing.GREY, linewidth=0.6)
 
 
 def in_order(table):

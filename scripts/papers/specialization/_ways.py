@@ -4,7 +4,8 @@ import dataclasses
 from typing import Any
 
 from dselectk_keras.experiments import difference, format_gap, is_positive
-from dselectk_keras.plots import _style, plot_runs
+from dselectk_keras.plots import plot_runs
+from papers import drawing
 from papers.specialization import _mixture
 from papers.specialization._images import (
     SHAPE,
@@ -206,14 +207,7 @@ def draw_runs(results, data, ways, titles):
     Returns:
         A matplotlib figure.
     """
-    plt = _style.import_pyplot()
-    figure, axes = plt.subplots(
-        2,
-        -(-len(titles) // 2),
-        figsize=(_style.PAGE_WIDTH, 4.6),
-        sharey=True,
-        layout="constrained",
-    )
+    figure, axes = drawing.panels(2, -(-len(titles) // 2), 4.6, sharey=True)
     for ax, (number, title) in zip(axes.flat, titles.items(), strict=True):
         values = {}
         for way in ways:

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 
 from dselectk_keras.experiments import Claim, Picture, Report, Table
-from dselectk_keras.plots import _style
-from papers import citations
+from papers import citations, drawing
 from papers.specialization._images import (
     NAMES,
     NUMBERS,
@@ -145,24 +144,19 @@ class Fig2And3(Images):
         Returns:
             A matplotlib figure.
         """
-        plt = _style.import_pyplot()
         columns = max(len(results.of(arm)) for arm in self.arms)
-        figure, axes = plt.subplots(
-            len(self.arms),
-            columns,
-            figsize=(_style.PAGE_WIDTH, 2.0 * len(self.arms) + 0.4),
-            layout="constrained",
-            squeeze=False,
+        figure, axes = drawing.panels(
+            len(self.arms), columns, 2.0 * len(self.arms) + 0.4
         )
         for row, arm in zip(axes, self.arms, strict=True):
             for ax, run in zip(row, results.of(arm), strict=False):
                 draw_table(ax, run.numbers["table"])
                 if self.arms[arm][0] == "fmnist_mnist":
-                    ax.axhline(CLOTHES, color=_style.TEXT, linewidth=0.8)
-                ax.set_title(f"seed {run.seed}", fontsize=_style.SMALL_FONT)
-            row[0].set_ylabel(f"{arm}\nclass", fontsize=_style.FONT)
+                    ax.axhline(CLOTHES, color=drawing.TEXT, linewidth=0.8)
+                ax.set_title(f"seed {run.seed}", fontsize=drawing.SMALL_FONT)
+            drawing.label(row[0], y=f"{arm}\nclass")
         for ax in axes[-1]:
-            ax.set_xlabel("expert", fontsize=_style.FONT)
+            drawing.label(ax, x="expert")
         return figure
 
 

@@ -13,8 +13,7 @@ from dselectk_keras.experiments import (
     is_positive,
     standard_error,
 )
-from dselectk_keras.plots import _style
-from papers import citations
+from papers import citations, drawing
 from papers.specialization import _ways
 from papers.specialization._images import NAMES
 from papers.specialization._tables import draw_table
@@ -125,24 +124,17 @@ def _sorted_usage(results, data, way):
 
 def _panels(ways, height, x_label, y_label):
     """Axes for all ways: a row for each gate, a column for each penalty."""
-    plt = _style.import_pyplot()
-    figure, axes = plt.subplots(
-        -(-len(ways) // 3),
-        3,
-        figsize=(_style.PAGE_WIDTH, height),
-        sharex=True,
-        sharey=True,
-        layout="constrained",
-        squeeze=False,
+    figure, axes = drawing.panels(
+        -(-len(ways) // 3), 3, height, sharex=True, sharey=True
     )
     for ax, way in zip(axes.flat, ways, strict=False):
-        ax.set_title(way, fontsize=_style.FONT, loc="left")
+        drawing.label(ax, title=way)
     for ax in axes.flat[len(ways) :]:
         ax.set_visible(False)
     for ax in axes[-1]:
-        ax.set_xlabel(x_label, fontsize=_style.FONT)
+        drawing.label(ax, x=x_label)
     for ax in axes[:, 0]:
-        ax.set_ylabel(y_label, fontsize=_style.FONT)
+        drawing.label(ax, y=y_label)
     return figure, axes
 
 
@@ -162,18 +154,18 @@ def draw_usage(results, data, ways):
         runs = _sorted_usage(results, data, way)
         count = runs.shape[1]
         places = np.arange(1, count + 1)
-        ax.bar(places, runs.mean(axis=0), 0.75, color=_style.COLORS[0])
+        ax.bar(places, runs.mean(axis=0), 0.75, color=drawing.COLORS[0])
         ax.errorbar(
             places,
             runs.mean(axis=0),
             standard_error(runs),
             fmt="none",
-            ecolor=_style.TEXT,
+            ecolor=drawing.TEXT,
             elinewidth=0.8,
         )
-        ax.axhline(1 / count, color=_style.COLORS[1], linewidth=0.9, linestyle="--")
+        ax.axhline(1 / count, color=drawing.COLORS[1], linewidth=0.9, linestyle="--")
         ax.set_xticks(places)
-        _style.tidy(ax)
+        drawing.tidy(ax)
     return figure
 
 
@@ -193,17 +185,17 @@ def draw_certainty(results, data, ways):
         counts = numbers_of(results, data, way, "sure").sum(axis=0)
         places = (np.arange(len(counts)) + 0.5) / len(counts)
         shares = counts / counts.sum()
-        ax.bar(places, shares, 0.9 / len(counts), color=_style.COLORS[0])
+        ax.bar(places, shares, 0.9 / len(counts), color=drawing.COLORS[0])
         last = f"{shares[-1]:.0%} above {places[-1] - 0.5 / len(counts):g}"
         ax.annotate(
             last,
             (0.05, 0.85),
             xycoords="axes fraction",
-            fontsize=_style.SMALL_FONT,
-            color=_style.TEXT,
+            fontsize=drawing.SMALL_FONT,
+            color=drawing.TEXT,
         )
         ax.set_xlim(0, 1)
-        _style.tidy(ax)
+        drawing.tidy(ax)
     return figure
 
 

@@ -15,8 +15,7 @@ from dselectk_keras.experiments import (
     format_gap,
     is_positive,
 )
-from dselectk_keras.plots import _style
-from papers import citations
+from papers import citations, drawing
 from papers.specialization import _mixture
 from papers.specialization._images import (
     NUMBERS,
@@ -169,16 +168,12 @@ class Table1(Images):
         Returns:
             A matplotlib figure.
         """
-        plt = _style.import_pyplot()
-        figure, axes = plt.subplots(
-            1, 3, figsize=(_style.PAGE_WIDTH, 2.6), layout="constrained"
-        )
-        for ax, arm in zip(axes, self.arms, strict=True):
+        figure, axes = drawing.panels(1, 3, 2.6)
+        for ax, arm in zip(axes.flat, self.arms, strict=True):
             name = "table" if self.arms[arm] is None else "gate_table"
             draw_table(ax, results.of(arm)[0].numbers[name])
-            ax.set_title(arm, fontsize=_style.FONT, loc="left")
-            ax.set_xlabel("expert", fontsize=_style.FONT)
-        axes[0].set_ylabel("digit", fontsize=_style.FONT)
+            drawing.label(ax, title=arm, x="expert")
+        drawing.label(axes[0, 0], y="digit")
         return figure
 
 

@@ -15,8 +15,8 @@ from dselectk_keras.experiments import (
     format_gap,
     is_positive,
 )
-from dselectk_keras.plots import _style, plot_curves
-from papers import citations
+from dselectk_keras.plots import plot_curves
+from papers import citations, drawing
 from papers.specialization._images import (
     NUMBERS,
     WAYS,
@@ -141,10 +141,7 @@ class Table7(Images):
         Returns:
             A matplotlib figure.
         """
-        plt = _style.import_pyplot()
-        figure, axes = plt.subplots(
-            2, 2, figsize=(_style.PAGE_WIDTH, 5.0), layout="constrained"
-        )
+        figure, axes = drawing.panels(2, 2, 5.0)
         for ax, (number, title) in zip(axes.flat, NUMBERS.items(), strict=True):
             found = {
                 way: [results.mean(arm_of(way, n), number) for n in self.num_experts]
@@ -165,7 +162,7 @@ class Table7(Images):
             ax.set_xticks(self.num_experts)
             if number == "utilization_entropy":
                 most = np.log2(self.num_experts)
-                ax.plot(self.num_experts, most, ":", color=_style.TEXT, linewidth=0.9)
+                ax.plot(self.num_experts, most, ":", color=drawing.TEXT, linewidth=0.9)
         return figure
 
 
