@@ -8,11 +8,7 @@ import numpy as np
 from keras import ops
 
 from benchmarks.flops import forward_flops, training_flops
-from benchmarks.forms import (
-    equal_weights,
-    forms_of,
-    new_model,
-)
+from benchmarks.forms import equal_weights, forms_of, new_model
 
 # A turn of a form takes at least about this long, and has at most so many steps.
 TURN_SECONDS, MOST_STEPS = 0.3, 256

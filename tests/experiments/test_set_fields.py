@@ -50,7 +50,7 @@ def test_a_text_is_read_by_the_type_of_the_field(text, value):
     ["size=1.5", "size=True", "rate=fast", "on=1", "most=x", "widths=3", "pair=('b',)"],
 )
 def test_a_text_that_does_not_fit_is_refused(text):
-    name, _, value = text.partition("=")
+    name = text.partition("=")[0]
     with pytest.raises(ValueError, match=rf"{name}: must be of the type .*Received: "):
         set_fields(Config(), [text])
 
@@ -58,5 +58,5 @@ def test_a_text_that_does_not_fit_is_refused(text):
 def test_several_fields_are_set_and_unknown_ones_named():
     assert set_fields(Config(), ["size=2", "on=True"]) == Config(size=2, on=True)
     assert set_fields(Config(), []) == Config()
-    with pytest.raises(ValueError, match=r"Config has no field 'sise'. It has: size, r"):
+    with pytest.raises(ValueError, match=r"Config has no field 'sise'. It has: size"):
         set_fields(Config(), ["sise=2"])

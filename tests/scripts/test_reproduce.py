@@ -139,7 +139,7 @@ def test_gates_of_a_module_are_compared(main, tmp_path, monkeypatch):
     assert kept["config"]["gates"] == ["mine"]
     assert {run["arm"] for run in kept["runs"]} == {"DSelect-k", "Top-k", "mine"}
     assert "| mine |" in (base / "reproduction/dselectk-fig6.md").read_text()
-    with pytest.raises(SystemExit, match="own_gate.py has no experiments: name"):
+    with pytest.raises(SystemExit, match=r"own_gate.py has no experiments: name"):
         main(["--module", "own_gate.py"])
     with pytest.raises(SystemExit, match=r"mmoe-fig2 has no arms for the gates mine"):
         main(["mmoe-fig2", "--module", "own_gate.py"])
@@ -165,5 +165,5 @@ def test_a_preset_that_an_experiment_lacks_ends_with_its_own(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_coins.py").write_text(OWN_EXPERIMENT)
-    with pytest.raises(SystemExit, match="no preset 'smoke'. Known: cpu"):
+    with pytest.raises(SystemExit, match=r"no preset 'smoke'. Known: cpu"):
         main(["--module", "own_coins.py", "--preset", "smoke"])

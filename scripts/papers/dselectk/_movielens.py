@@ -69,11 +69,7 @@ class MovieLensExperiment(Experiment):
     batch_size: int = 128
 
     def data(self):
-        """The data: the same for all runs, with ratings whose mean is taken off.
-
-        Returns:
-            A `Dataset`.
-        """
+        """The data: the same for all runs, with ratings whose mean is taken off."""
         if self.stand_in:
             data = _pairs_of_noise()
         else:

@@ -57,14 +57,7 @@ def claims(cells, usual, jumps):
 
 
 def summary(cells):
-    """The best, the median and the worst setting of each gate.
-
-    Args:
-        cells: A list of `Cell`.
-
-    Returns:
-        A `Table`.
-    """
+    """The best, the median and the worst setting of each gate."""
     rows = []
     for unit in _units(cells):
         for gate in GATES:

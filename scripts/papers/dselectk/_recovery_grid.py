@@ -60,14 +60,7 @@ class Cell:
 
 
 def grid_table(cells):
-    """The whole grid: a row for each gate, setting and unit.
-
-    Args:
-        cells: A list of `Cell`.
-
-    Returns:
-        A `Table`.
-    """
+    """The whole grid: a row for each gate, setting and unit."""
     trainings = _trainings(cells)
     by_place = {(c.gate, c.setting, *c.training): c for c in cells}
     rows = []
@@ -88,14 +81,7 @@ def grid_table(cells):
 
 
 def draw_grid(cells):
-    """The grid as a heat map: how many true experts are found.
-
-    Args:
-        cells: A list of `Cell`.
-
-    Returns:
-        A matplotlib figure.
-    """
+    """The grid as a heat map: how many true experts are found."""
     rows, trainings = _rows(cells), _trainings(cells)
     units = list(dict.fromkeys(cell.unit for cell in cells))
     columns = [(unit, *training) for unit in units for training in trainings]
@@ -138,14 +124,7 @@ def draw_grid(cells):
 
 
 def draw_shares(cells):
-    """How often the four are recovered, over the settings from best to worst.
-
-    Args:
-        cells: A list of `Cell`.
-
-    Returns:
-        A matplotlib figure.
-    """
+    """How often the four are recovered, over the settings from best to worst."""
     units = list(dict.fromkeys(cell.unit for cell in cells))
     figure, axes = drawing.panels(1, len(units), 2.4, sharey=True)
     for ax, unit in zip(axes[0], units, strict=True):

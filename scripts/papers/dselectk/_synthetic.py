@@ -12,12 +12,7 @@ from dselectk_keras.experiments import Experiment, Job, train_jobs
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.schedules import Ramp
-from papers.dselectk._synthetic_methods import (
-    METHODS,
-    K,
-    Method,
-    SumExperts,
-)
+from papers.dselectk._synthetic_methods import METHODS, K, Method, SumExperts
 
 POINTS = 50  # Of the curve that is kept of each run.
 
@@ -227,28 +222,12 @@ class SyntheticExperiment(Experiment, abc.ABC):
 
 
 def name_arm(method, num_tasks):
-    """The name of an arm.
-
-    Args:
-        method: A name in `METHODS`.
-        num_tasks: The number of tasks.
-
-    Returns:
-        A string.
-    """
+    """The name of an arm."""
     return f"{method}, {num_tasks} tasks"
 
 
 def error(model, split):
-    """The mean squared error, over examples and tasks.
-
-    Args:
-        model: A trained model.
-        split: A `Split`.
-
-    Returns:
-        A number.
-    """
+    """The mean squared error, over examples and tasks."""
     found = model(ops.convert_to_tensor(split.x))
     found = [ops.convert_to_numpy(found[task.name])[:, 0] for task in model.tasks]
     return float(np.square(np.stack(found, axis=1) - split.y).mean())

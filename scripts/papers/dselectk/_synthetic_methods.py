@@ -7,12 +7,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.gates import (
-    DSelectKGate,
-    RandomGate,
-    SoftmaxSelectorGate,
-    TopKGate,
-)
+from dselectk_keras.gates import DSelectKGate, RandomGate, SoftmaxSelectorGate, TopKGate
 from dselectk_keras.schedules import Ramp
 
 K = 4  # The experts that made the labels of a task, and as many may a gate use.

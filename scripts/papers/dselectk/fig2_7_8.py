@@ -10,20 +10,9 @@ import numpy as np
 from dselectk_keras.experiments import Experiment, Picture, Report
 from dselectk_keras.plots import plot_gate_weights
 from papers import citations, drawing
-from papers.dselectk._recovery import (
-    DSELECT_K,
-    NOISY,
-    TOP_K,
-    K,
-    Problems,
-)
+from papers.dselectk._recovery import DSELECT_K, NOISY, TOP_K, K, Problems
 from papers.dselectk._recovery_claims import NOTES, claims, summary
-from papers.dselectk._recovery_grid import (
-    Cell,
-    draw_grid,
-    draw_shares,
-    grid_table,
-)
+from papers.dselectk._recovery_grid import Cell, draw_grid, draw_shares, grid_table
 
 DEFAULTS = {
     TOP_K: {"start": 0.05},

@@ -7,18 +7,11 @@ import keras
 import numpy as np
 
 from dselectk_keras.datasets import recommender_sim
-from dselectk_keras.experiments import (
-    Claim,
-    Experiment,
-    Picture,
-    Report,
-    Table,
-    area_under_curve,
-    is_positive,
-    mean_and_error,
-    train_jobs,
-)
-from dselectk_keras.experiments.compare import SURE
+from dselectk_keras.experiments.area_under_curve import area_under_curve
+from dselectk_keras.experiments.compare import SURE, is_positive, mean_and_error
+from dselectk_keras.experiments.experiment import Experiment
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.metrics import jaccard_index

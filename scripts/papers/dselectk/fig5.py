@@ -7,10 +7,7 @@ import math
 from dselectk_keras.experiments import Claim, Picture, Report, Table
 from dselectk_keras.plots import plot_curves
 from papers import citations, drawing
-from papers.dselectk._synthetic import (
-    SyntheticExperiment,
-    name_arm,
-)
+from papers.dselectk._synthetic import SyntheticExperiment, name_arm
 from papers.dselectk._synthetic_methods import WEAK, K
 
 BAR = 0.6  # What DSelect-k's error may be of Top-k's.

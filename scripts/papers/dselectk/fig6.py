@@ -6,25 +6,14 @@ import keras
 import numpy as np
 
 from dselectk_keras.callbacks import GateRecorder
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
-    Table,
-    difference,
-    is_positive,
-)
+from dselectk_keras.experiments.compare import difference, is_positive
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.metrics import active_experts
 from dselectk_keras.plots import plot_gate_weights
 from dselectk_keras.training import Batches
 from papers import citations
 from papers.dselectk._gates import METHODS, Method
-from papers.dselectk._movielens import (
-    CPU,
-    SMOKE,
-    MovieLensExperiment,
-    measure,
-)
+from papers.dselectk._movielens import CPU, SMOKE, MovieLensExperiment, measure
 
 TASKS = ("watched", "rating")
 

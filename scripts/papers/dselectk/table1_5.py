@@ -4,30 +4,18 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments import (
-    Claim,
-    Job,
-    Report,
-    Table,
+from dselectk_keras.experiments.compare import (
     all_hold,
     count_lower,
     difference,
     is_positive,
-    train_jobs,
 )
+from dselectk_keras.experiments.experiment import Job
+from dselectk_keras.experiments.report import Claim, Report, Table
+from dselectk_keras.experiments.train_jobs import train_jobs
 from papers import citations
-from papers.dselectk._gates import (
-    METHODS,
-    is_admissible,
-    own_methods,
-    search_space,
-)
-from papers.dselectk._movielens import (
-    CPU,
-    SMOKE,
-    MovieLensExperiment,
-    measure,
-)
+from papers.dselectk._gates import METHODS, is_admissible, own_methods, search_space
+from papers.dselectk._movielens import CPU, SMOKE, MovieLensExperiment, measure
 
 GATING = ("static", "per-example")
 DENSE = ("softmax, per-example", "shared bottom")

@@ -8,18 +8,16 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments import (
-    Claim,
-    Experiment,
-    Report,
-    Table,
+from dselectk_keras.experiments.compare import (
     all_hold,
     count_lower,
     difference,
     is_positive,
-    stand_in,
-    train_jobs,
 )
+from dselectk_keras.experiments.experiment import Experiment
+from dselectk_keras.experiments.report import Claim, Report, Table
+from dselectk_keras.experiments.stand_in import stand_in
+from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.training import Batches

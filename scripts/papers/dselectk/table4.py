@@ -4,20 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
-    Table,
-    format_mean,
-    standard_error,
-)
+from dselectk_keras.experiments.compare import standard_error
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.results import format_mean
 from dselectk_keras.plots import plot_curves
 from papers import citations, drawing
-from papers.dselectk._synthetic import (
-    SyntheticExperiment,
-    name_arm,
-)
+from papers.dselectk._synthetic import SyntheticExperiment, name_arm
 from papers.dselectk._synthetic_methods import UNITS, K
 
 FEATURES = 10  # Of an example.

@@ -9,12 +9,10 @@ from typing import ClassVar
 import keras
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments import (
-    Experiment,
-    area_under_curve,
-    stand_in,
-    train_jobs,
-)
+from dselectk_keras.experiments.area_under_curve import area_under_curve
+from dselectk_keras.experiments.experiment import Experiment
+from dselectk_keras.experiments.stand_in import stand_in
+from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
 from papers.mmoe._census_report import (

@@ -4,16 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
-    Table,
-    best_settings,
-    difference,
-    format_gap,
-    is_positive,
-)
+from dselectk_keras.experiments.compare import difference, format_gap, is_positive
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.search import best_settings
 from dselectk_keras.plots import plot_runs
 
 AUXILIARY = "never_married"

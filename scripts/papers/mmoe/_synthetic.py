@@ -52,15 +52,7 @@ class Synthetic(Experiment):
         return {"learning_rate": self.learning_rates} if several else {}
 
     def data(self, p, seed):
-        """The data set that a seed trains on.
-
-        Args:
-            p: The cosine between the weight vectors.
-            seed: The seed.
-
-        Returns:
-            A `Dataset`.
-        """
+        """The data set that a seed trains on."""
         return correlated_tasks(
             p,
             c=self.c,
@@ -100,15 +92,7 @@ class Synthetic(Experiment):
         return found
 
     def steps(self, results, arm):
-        """The training steps at which the loss was measured.
-
-        Args:
-            results: A `Results`.
-            arm: Name of an arm.
-
-        Returns:
-            An array.
-        """
+        """The training steps at which the loss was measured."""
         count = len(results.of(arm)[0].numbers["curve"])
         return (1 + np.arange(count)) * math.ceil(self.num_train / self.batch_size)
 
@@ -229,14 +213,7 @@ def curves(experiment, results, arms):
 
 
 def remarks(experiment):
-    """What the paper leaves open, and how it is here.
-
-    Args:
-        experiment: A `Synthetic`.
-
-    Returns:
-        A list of paragraphs.
-    """
+    """What the paper leaves open, and how it is here."""
     sharing = (
         "Each run has a data set of its own"
         if experiment.starts == 1
@@ -272,11 +249,7 @@ def remarks(experiment):
 
 
 def write_losses(ax):
-    """Plain numbers on a logarithmic axis of losses.
-
-    Args:
-        ax: Matplotlib axes.
-    """
+    """Plain numbers on a logarithmic axis of losses."""
     low, high = ax.get_ylim()
     ticks = [tick for tick in TICKS if low <= tick <= high]
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])

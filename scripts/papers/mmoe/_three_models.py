@@ -57,10 +57,5 @@ class ThreeModels(Synthetic):
 
 
 def arm_of(model, p):
-    """The name of an arm.
-
-    Args:
-        model: One of `MODELS`.
-        p: The cosine between the weight vectors.
-    """
+    """The name of an arm."""
     return f"{model}, p = {p:g}"

@@ -5,14 +5,9 @@ import dataclasses
 import numpy as np
 
 from dselectk_keras.datasets import correlated_tasks
-from dselectk_keras.experiments import (
-    Claim,
-    Experiment,
-    Picture,
-    Report,
-    Table,
-    standard_error,
-)
+from dselectk_keras.experiments.compare import standard_error
+from dselectk_keras.experiments.experiment import Experiment
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.plots import plot_curves
 from papers import citations
 

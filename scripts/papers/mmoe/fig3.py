@@ -3,15 +3,9 @@
 import dataclasses
 import itertools
 
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
-    Table,
-    all_hold,
-    format_mean,
-    is_positive,
-)
+from dselectk_keras.experiments.compare import all_hold, is_positive
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.results import format_mean
 from dselectk_keras.plots import plot_curves
 from papers import citations
 from papers.mmoe import _synthetic

@@ -3,17 +3,10 @@
 import dataclasses
 import itertools
 
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
-    Table,
-    all_hold,
-    best_settings,
-    format_gap,
-    format_mean,
-    is_positive,
-)
+from dselectk_keras.experiments.compare import all_hold, format_gap, is_positive
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.results import format_mean
+from dselectk_keras.experiments.search import best_settings
 from dselectk_keras.plots import plot_curves
 from papers import citations, drawing
 from papers.mmoe import _synthetic

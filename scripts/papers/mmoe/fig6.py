@@ -8,18 +8,11 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments import (
-    Claim,
-    Experiment,
-    Picture,
-    Report,
-    Table,
-    area_under_curve,
-    difference,
-    format_gap,
-    is_positive,
-    train_jobs,
-)
+from dselectk_keras.experiments.area_under_curve import area_under_curve
+from dselectk_keras.experiments.compare import difference, format_gap, is_positive
+from dselectk_keras.experiments.experiment import Experiment
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
 from papers import citations, drawing

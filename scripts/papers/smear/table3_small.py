@@ -3,14 +3,9 @@
 import dataclasses
 import math
 
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
-    Table,
-    difference,
-    format_mean,
-)
+from dselectk_keras.experiments.compare import difference
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.results import format_mean
 from papers import citations, drawing
 from papers.smear._comparison import REFERENCE, DomainComparison
 from papers.smear._domains import DOMAINS

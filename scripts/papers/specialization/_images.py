@@ -86,14 +86,7 @@ class Images(Experiment, abc.ABC):
     learning_rate: float = 1e-3
 
     def data(self, name):
-        """A data set, with pixels of mean 0 and variance 1.
-
-        Args:
-            name: One of `NAMES`.
-
-        Returns:
-            A `Dataset`.
-        """
+        """A data set, with pixels of mean 0 and variance 1."""
         if self.stand_in:
             return _standardized(stand_in(SHAPE, {"class": CLASSES[name]}))
         sizes = self.num_train, self.num_validation, self.num_test

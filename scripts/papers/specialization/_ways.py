@@ -124,12 +124,7 @@ class Ways(Images):
 
 
 def arm_of(data, way):
-    """The name of an arm.
-
-    Args:
-        data: Name of a data set.
-        way: Name of a way to train.
-    """
+    """The name of an arm."""
     return f"{data}: {way}"
 
 
@@ -164,11 +159,7 @@ def gap(results, data, way, number):
 
 
 def compared(results, data, way, number):
-    """A way beside the original mixture, to be read; the arguments are those of `gap`.
-
-    Returns:
-        A sentence.
-    """
+    """A way beside the original mixture, to be read; the arguments are `gap`'s."""
     ours, original = (
         results.text(arm_of(data, each), number) for each in (way, "original")
     )

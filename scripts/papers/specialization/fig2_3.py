@@ -136,14 +136,7 @@ class Fig2And3(Images):
         )
 
     def draw(self, results):
-        """The tables of all runs: a row for each data set, a column for each seed.
-
-        Args:
-            results: A `Results`.
-
-        Returns:
-            A matplotlib figure.
-        """
+        """The tables of all runs: a row for each data set, a column for each seed."""
         columns = max(len(results.of(arm)) for arm in self.arms)
         figure, axes = drawing.panels(
             len(self.arms), columns, 2.0 * len(self.arms) + 0.4

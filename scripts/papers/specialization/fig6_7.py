@@ -4,15 +4,13 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
+from dselectk_keras.experiments.compare import (
     difference,
     format_gap,
     is_positive,
     standard_error,
 )
+from dselectk_keras.experiments.report import Claim, Picture, Report
 from papers import citations, drawing
 from papers.specialization import _ways
 from papers.specialization._images import NAMES
@@ -139,16 +137,7 @@ def _panels(ways, height, x_label, y_label):
 
 
 def draw_usage(results, data, ways):
-    """Bars of the experts' mean weights.
-
-    Args:
-        results: A `Results`.
-        data: Name of a data set.
-        ways: Names of ways.
-
-    Returns:
-        A matplotlib figure.
-    """
+    """Bars of the experts' mean weights."""
     figure, axes = _panels(ways, 4.2, "expert, by use", "mean weight")
     for ax, way in zip(axes.flat, ways, strict=False):
         runs = _sorted_usage(results, data, way)
@@ -170,16 +159,7 @@ def draw_usage(results, data, ways):
 
 
 def draw_certainty(results, data, ways):
-    """Histograms of the largest weights.
-
-    Args:
-        results: A `Results`.
-        data: Name of a data set.
-        ways: Names of ways.
-
-    Returns:
-        A matplotlib figure.
-    """
+    """Histograms of the largest weights."""
     figure, axes = _panels(ways, 3.8, "largest weight", "images")
     for ax, way in zip(axes.flat, ways, strict=False):
         counts = numbers_of(results, data, way, "sure").sum(axis=0)
@@ -200,16 +180,7 @@ def draw_certainty(results, data, ways):
 
 
 def draw_tables(results, data, ways):
-    """Expert selection tables of the runs of seed 0.
-
-    Args:
-        results: A `Results`.
-        data: Name of a data set.
-        ways: Names of ways.
-
-    Returns:
-        A matplotlib figure.
-    """
+    """Expert selection tables of the runs of seed 0."""
     figure, axes = _panels(ways, 6.0, "expert", "class")
     for ax, way in zip(axes.flat, ways, strict=False):
         draw_table(ax, numbers_of(results, data, way, "table")[0])

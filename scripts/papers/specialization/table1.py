@@ -6,15 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
-    Table,
-    difference,
-    format_gap,
-    is_positive,
-)
+from dselectk_keras.experiments.compare import difference, format_gap, is_positive
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from papers import citations, drawing
 from papers.specialization import _mixture
 from papers.specialization._images import (
@@ -160,14 +153,7 @@ class Table1(Images):
         return Report(claims, [table], [picture], NOTES)
 
     def draw(self, results):
-        """The selection tables of the gates: seed 0 of the whole, then the splits.
-
-        Args:
-            results: A `Results`.
-
-        Returns:
-            A matplotlib figure.
-        """
+        """The selection tables of the gates: seed 0 of the whole, then the splits."""
         figure, axes = drawing.panels(1, 3, 2.6)
         for ax, arm in zip(axes.flat, self.arms, strict=True):
             name = "table" if self.arms[arm] is None else "gate_table"

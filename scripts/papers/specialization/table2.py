@@ -140,13 +140,5 @@ class Table2(Ways):
         )
 
     def draw(self, results, data):
-        """The entropies of every run, by way.
-
-        Args:
-            results: A `Results`.
-            data: Name of a data set.
-
-        Returns:
-            A matplotlib figure.
-        """
+        """The entropies of every run, by way."""
         return _ways.draw_runs(results, data, self.shown, TITLES)

@@ -6,24 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from dselectk_keras.experiments import (
-    Claim,
-    Picture,
-    Report,
-    Table,
-    difference,
-    format_gap,
-    is_positive,
-)
+from dselectk_keras.experiments.compare import difference, format_gap, is_positive
+from dselectk_keras.experiments.report import Claim, Picture, Report, Table
 from dselectk_keras.plots import plot_curves
 from papers import citations, drawing
-from papers.specialization._images import (
-    NUMBERS,
-    WAYS,
-    Images,
-    measured,
-    own_numbers,
-)
+from papers.specialization._images import NUMBERS, WAYS, Images, measured, own_numbers
 
 SHOWN = ("original", "original, importance", "original, L_s", "attentive")
 
@@ -133,14 +120,7 @@ class Table7(Images):
         ]
 
     def draw(self, results):
-        """A panel for each number, a line for each way.
-
-        Args:
-            results: A `Results`.
-
-        Returns:
-            A matplotlib figure.
-        """
+        """A panel for each number, a line for each way."""
         figure, axes = drawing.panels(2, 2, 5.0)
         for ax, (number, title) in zip(axes.flat, NUMBERS.items(), strict=True):
             found = {

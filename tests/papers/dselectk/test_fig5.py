@@ -11,12 +11,7 @@ from dselectk_keras.experiments import Job, Results, Run
 from dselectk_keras.gates import DSelectKGate, SoftmaxSelectorGate, TopKGate
 from dselectk_keras.models import Task, build_multitask_model
 from papers.dselectk import _synthetic, _synthetic_methods
-from papers.dselectk._synthetic import (
-    error,
-    follow,
-    look,
-    name_arm,
-)
+from papers.dselectk._synthetic import error, follow, look, name_arm
 from papers.dselectk._synthetic_methods import (
     METHODS,
     SumExperts,

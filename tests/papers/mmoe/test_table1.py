@@ -8,11 +8,7 @@ import pytest
 from dselectk_keras.experiments import Results, Run
 from papers import EXPERIMENTS
 from papers.mmoe._census import ARCHITECTURES
-from papers.mmoe._census_report import (
-    SINGLE_AUXILIARY,
-    doubt,
-    luck_of_trials,
-)
+from papers.mmoe._census_report import SINGLE_AUXILIARY, doubt, luck_of_trials
 
 TABLE = EXPERIMENTS["mmoe-table1"].presets()["cpu"]
 SMALL = EXPERIMENTS["mmoe-table1"].presets()["smoke"]

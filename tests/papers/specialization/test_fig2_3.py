@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras.experiments import Results, Run
-from papers.specialization.fig2_3 import (
-    Fig2And3,
-    information_on_kinds,
-    used,
-)
+from papers.specialization.fig2_3 import Fig2And3, information_on_kinds, used
 
 # Six classes of clothes, six of digits, four experts.
 PARTED = np.repeat([[5, 5, 0, 0], [0, 0, 5, 5]], 6, axis=0)
