@@ -26,10 +26,10 @@ def difference(results, number, arm, other):
     )
     pairs = [(value, theirs.get(seed)) for seed, value in mine.items()]
     values = [a - b for a, b in pairs if a is not None and b is not None]
-    return mean_of(values)
+    return mean_and_error(values)
 
 
-def mean_of(values):
+def mean_and_error(values):
     """A mean and its standard error.
 
     Args:
@@ -57,7 +57,7 @@ def standard_error(values):
     return values.std(axis=0, ddof=1) / math.sqrt(len(values))
 
 
-def judged(gap, error):
+def is_positive(gap, error):
     """Whether a difference is above zero.
 
     Args:
@@ -71,7 +71,7 @@ def judged(gap, error):
     return bool(gap > 0) if abs(gap) > SURE * error else None
 
 
-def signed(gap, error, decimals=4):
+def format_gap(gap, error, decimals=4):
     """A difference and its standard error, to be read.
 
     Args:
@@ -106,7 +106,7 @@ def count_lower(judgements):
     """How many comparisons came out how, to be read.
 
     Args:
-        judgements: A list of what `judged` says to each being lower.
+        judgements: A list of what `is_positive` says to each being lower.
 
     Returns:
         A string.

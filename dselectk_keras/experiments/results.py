@@ -125,7 +125,7 @@ class Results:
         mean, error = (
             scale * value for value in (self.mean(arm, number), self.error(arm, number))
         )
-        return mean_and_error(mean, error, digits)
+        return format_mean(mean, error, digits)
 
     def _read(self, path):
         kept = json.loads(path.read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ class Results:
         part.replace(path)
 
 
-def mean_and_error(mean, error, digits=3):
+def format_mean(mean, error, digits=3):
     """A mean and its standard error, with decimals that fit together.
 
     Args:

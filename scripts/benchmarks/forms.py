@@ -1,0 +1,160 @@
+"""The forms in which a workload can be computed."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.models import build_multitask_model, condense, per_task
+
+
+def new_model(workload, form, seed=0):
+    """A compiled model of a workload.
+
+    Args:
+        workload: A `Workload`.
+        form: A name in `FORMS`.
+        seed: Of the weights.
+
+    Returns:
+        A Keras model.
+    """
+    keras.utils.set_random_seed(seed)
+    return FORMS[form](workload)
+
+
+def forms_of(workload):
+    """The names of the forms that make sense for a workload; the first is plain."""
+    names = ["list", "bank"]
+    if workload.per_example:
+        few = 4 * workload.num_used <= workload.num_experts
+        return [*names, *(["dispatched"] if few else [])]
+    if workload.num_used < workload.num_experts:
+        names += ["condensed", "one task"]
+    return names
+
+
+def equal_weights(plain, bank):
+    """Give a plain model the weights of a bank's, so that both compute the same.
+
+    Args:
+        plain: A model of the form `"list"`.
+        bank: A model of the form `"bank"`.
+    """
+    mmoe = bank.get_layer("mmoe")
+    for i, layers in enumerate(plain.expert_layers):
+        weights = [weight for layer in layers for weight in layer.weights]
+        own, _ = mmoe.experts.sliced([i])
+        for weight, value in zip(weights, own.weights, strict=True):
+            weight.assign(ops.reshape(ops.convert_to_tensor(value), weight.shape))
+    for t, gate in enumerate(plain.gates):
+        for weight, values in zip(gate.weights, mmoe.gate.weights, strict=True):
+            array = ops.convert_to_numpy(values)
+            if len(weight.shape) == len(array.shape):
+                array = np.split(array, len(plain.gates), axis=-1)[t]
+            else:
+                array = array[t]
+            weight.assign(array.reshape(weight.shape))
+    towers = [layer for layer in bank.layers if layer.name.startswith("towers_")]
+    for t, layers in enumerate(plain.tower_layers):
+        weights = [weight for layer in layers for weight in layer.weights]
+        values = [weight for bank in towers for weight in bank.weights]
+        for weight, value in zip(weights, values, strict=True):
+            weight.assign(ops.convert_to_tensor(value)[t])
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras.benchmark")
+class PlainMixture(keras.layers.Layer):
+    """A list of experts, weighed by a gate of one task and summed one by one."""
+
+    def __init__(self, gate, **kwargs):
+        super().__init__(**kwargs)
+        self.gate = gate
+
+    def build(self, experts_shape, routing_inputs_shape=None):
+        """Build the gate."""
+        self.gate.build((None, len(experts_shape)), routing_inputs_shape)
+
+    def call(self, experts, routing_inputs=None, training=None):
+        """Mix."""
+        weights = self.gate.weigh_experts(routing_inputs, training)
+        total = 0.0
+        for i, expert in enumerate(experts):
+            total = total + expert * weights[..., i : i + 1]
+        return total
+
+
+def _plain(workload):
+    """The way the original release goes: lists of layers, one gate layer a task."""
+    inputs = keras.Input(workload.input_shape, name="features")
+    experts = [workload.expert_layers() for _ in range(workload.num_experts)]
+    mixtures = [PlainMixture(workload.new_gate()) for _ in range(workload.num_tasks)]
+    towers, outputs = [], {}
+    evaluated = [_through(layers, inputs) for layers in experts]
+    routing_inputs = [inputs] if workload.per_example else []
+    for task, mixture in zip(workload.new_tasks(), mixtures, strict=True):
+        x = mixture(evaluated, *routing_inputs)
+        if task.tower == "sum":
+            towers.append([])
+            outputs[task.name] = ops.sum(x, axis=-1, keepdims=True)
+            continue
+        towers.append(
+            [
+                *(keras.layers.Dense(width, "relu") for width in task.tower),
+                keras.layers.Dense(task.num_outputs, task.output_activation),
+            ]
+        )
+        outputs[task.name] = _through(towers[-1], x)
+    model = keras.Model(inputs, outputs)
+    tasks = workload.new_tasks()
+    model.compile(
+        keras.optimizers.Adam(),
+        loss={task.name: task.loss_function for task in tasks},
+        metrics={task.name: list(task.metric_names) for task in tasks},
+    )
+    model.expert_layers, model.tower_layers = experts, towers
+    model.gates = [mixture.gate for mixture in mixtures]
+    return model
+
+
+def _through(layers, x):
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def _bank(workload, dispatch=False):
+    """All experts, gates and towers on axes of tensors."""
+    model = build_multitask_model(
+        workload.input_shape,
+        workload.new_tasks(),
+        experts=workload.new_bank(),
+        gate=workload.new_gate(workload.num_tasks),
+        per_example=workload.per_example,
+        dispatch=dispatch,
+    )
+    model.compile(keras.optimizers.Adam())
+    return model
+
+
+def _decided(workload):
+    """A bank whose static gates have chosen."""
+    model = _bank(workload)
+    gate = model.get_layer("mmoe").gate
+    gate.assign_expert_weights(workload.chosen_weights())
+    return model
+
+
+def _one_task(workload):
+    model = per_task(_decided(workload), "task_0")
+    model.compile(keras.optimizers.Adam())
+    return model
+
+
+FORMS = {
+    "list": _plain,
+    "bank": _bank,
+    "decided": _decided,
+    "condensed": lambda workload: condense(_decided(workload)),
+    "one task": _one_task,
+    "dispatched": lambda workload: _bank(workload, dispatch=True),
+}

@@ -1,0 +1,265 @@
+"""Gates that look for the experts that made the labels: one problem for each seed."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.callbacks import GateRecorder
+from dselectk_keras.datasets import expert_recovery
+from dselectk_keras.gates import DSelectKGate, TopKGate
+from dselectk_keras.schedules import Ramp
+from dselectk_keras.training import Batches, replicate
+
+TOP_K, NOISY, DSELECT_K = GATES = "Top-k", "noisy Top-k", "DSelect-k"
+K = 4  # The experts that made the labels, and as many may a gate use.
+USED = 0.01  # A smaller weight is none.
+
+
+class Problems:
+    """A problem of expert recovery for each seed, all trained in one model.
+
+    The experts are frozen: what they give is computed once, and is the model's input.
+
+    Args:
+        seeds: A list of seeds. Each decides experts, labels and where its gate starts.
+        num_train: Training examples of each.
+        num_test: Test examples of each.
+    """
+
+    def __init__(self, seeds, num_train, num_test):
+        self.seeds = seeds
+        each = [
+            expert_recovery(
+                num_train=num_train, num_validation=1, num_test=num_test, seed=seed
+            )
+            for seed in seeds
+        ]
+        self.train = _beside([_seen(data.train, data.info) for data in each])
+        self.test = _beside([_seen(data.test, data.info) for data in each])
+        self.true_experts = [data.info["true_experts"] for data in each]
+        self.units = [
+            np.stack([np.ravel(data.info[name]) for data in each])
+            for name in ("logistic_kernel", "logistic_bias")
+        ]
+
+    def top_k(self, optimizer, *, start=0.05, noise=False, learn_unit=False):
+        """A model with Top-k gates.
+
+        Args:
+            optimizer: A Keras optimizer.
+            start: The logits start uniform in plus and minus this.
+            noise: Whether they are noisy in training.
+            learn_unit: Whether the logistic units start at random and learn, instead
+                of being the true ones, frozen.
+
+        Returns:
+            A compiled model.
+        """
+        gate = TopKGate(K, noise=noise, num_gates=len(self.seeds))
+        limits = [start, 0.0] if noise else [start]
+        return self._model(gate, limits, optimizer, learn_unit)
+
+    def dselect_k(
+        self, optimizer, *, steps, gamma=1.0, entropy=0.1, start=0.01, learn_unit=False
+    ):
+        """A model with DSelect-k gates.
+
+        Args:
+            optimizer: A Keras optimizer.
+            steps: The length of the run.
+            gamma: Width of the smooth step.
+            entropy: What the weight of the entropy term grows to, from 1e-5.
+            start: The selectors' logits start uniform in plus and minus this many
+                widths of the smooth step.
+            learn_unit: See `top_k`.
+
+        Returns:
+            A compiled model.
+        """
+        gate = DSelectKGate(
+            K,
+            gamma=gamma,
+            entropy_reg=Ramp(1e-5, entropy, end=1.0, num_steps=steps),
+            num_gates=len(self.seeds),
+        )
+        return self._model(gate, [start * gamma, 0.05], optimizer, learn_unit)
+
+    def search(self, build, settings, *, epochs, batch_size):
+        """Train all problems once with each of some settings.
+
+        Args:
+            build: A function of the settings by name that gives a model.
+            settings: A list of dicts of numbers.
+            epochs: How many passes over the data.
+            batch_size: Examples in a step.
+
+        Returns:
+            A list with a dict for each problem: for each of the settings how many
+            true experts are `"found"`, how many `"others"` are used, and the `"loss"`
+            on test data.
+        """
+        runs = replicate(
+            lambda seed, **setting: build(**setting),  # noqa: ARG005
+            self.train,
+            seeds=[0] * len(settings),
+            settings={name: [s[name] for s in settings] for name in settings[0]},
+            epochs=epochs,
+            batch_size=batch_size,
+            verbose=0,
+        )
+        judged = [self._judge(runs.model(i)) for i in range(len(settings))]
+        return [
+            {name: [each[name][i] for each in judged] for name in judged[0]}
+            for i in range(len(self.seeds))
+        ]
+
+    def follow(self, model, *, epochs, batch_size):
+        """Train a model, and look at its gates after every step.
+
+        Args:
+            model: From `top_k` or `dselect_k`.
+            epochs: How many passes over the data.
+            batch_size: Examples in a step.
+
+        Returns:
+            A list with a dict for each problem: numbers as from `search`, the
+            `"steps"` and `"weights"` (records, experts), and the `"true_experts"`.
+        """
+        recorder = GateRecorder(every=1)
+        model.fit(
+            Batches(self.train, batch_size),
+            epochs=epochs,
+            shuffle=False,
+            callbacks=[recorder],
+            verbose=0,
+        )
+        (name,) = recorder.history.tasks
+        weights = recorder.history[name]["weights"]
+        judged = self._judge(model)
+        return [
+            {
+                **{name: values[i] for name, values in judged.items()},
+                "steps": recorder.history.steps,
+                "weights": weights[:, i],
+                "true_experts": list(true),
+            }
+            for i, true in enumerate(self.true_experts)
+        ]
+
+    def _model(self, gate, limits, optimizer, learn_unit):
+        """A model that starts in the same place whatever is trained beside it."""
+        layer = Recover(gate, name="recover")
+        inputs = keras.Input(self.train[0].shape[1:])
+        model = keras.Model(inputs, layer(inputs))
+        for i, (variable, limit) in enumerate(zip(gate.weights, limits, strict=True)):
+            variable.assign(self._draw(i, limit, variable.shape[1:]))
+        if learn_unit:
+            limit = np.sqrt(6 / (K + 1))  # Glorot's, of a layer from four to one.
+            layer.kernel.assign(self._draw(9, limit, layer.kernel.shape[1:]))
+        else:
+            layer.kernel.assign(self.units[0])
+            layer.bias.assign(self.units[1][:, 0])
+            layer.kernel.trainable = layer.bias.trainable = False
+        model.compile(optimizer, _summed)
+        return model
+
+    def _draw(self, number, limit, shape):
+        rngs = [np.random.default_rng((seed, number)) for seed in self.seeds]
+        return np.stack([rng.uniform(-limit, limit, tuple(shape)) for rng in rngs])
+
+    def _judge(self, model):
+        layer = model.get_layer("recover")
+        weights = ops.convert_to_numpy(layer.gate.expert_weights())
+        counts = [
+            recovered(row, true)
+            for row, true in zip(weights, self.true_experts, strict=True)
+        ]
+        x, y = self.test
+        kernel, bias = (ops.convert_to_numpy(v) for v in (layer.kernel, layer.bias))
+        # With NumPy: a program for each setting would take longer to compile.
+        logits = np.einsum("bngu,gn,gu->bg", x, weights, kernel, optimize=True) + bias
+        # The cross-entropy of logits, without overflow.
+        losses = (np.logaddexp(0.0, logits) - y * logits).mean(axis=0)
+        return {
+            "found": [found for found, _ in counts],
+            "others": [others for _, others in counts],
+            "loss": [float(f"{loss:.4g}") for loss in losses],
+        }
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class Recover(keras.layers.Layer):
+    """For each problem a gate over its experts, and a logistic unit on the mixture.
+
+    Args:
+        gate: A static gate with as many rows as there are problems.
+        **kwargs: The arguments of `keras.Layer`.
+    """
+
+    def __init__(self, gate, **kwargs):
+        super().__init__(**kwargs)
+        self.gate = gate
+
+    def build(self, shape):
+        """Create the variables, for inputs (batch, experts, problems, units)."""
+        self.gate.build(shape)
+        self.kernel = self.add_weight(shape=shape[2:], name="unit_kernel")
+        self.bias = self.add_weight(
+            shape=shape[2:3], initializer="zeros", name="unit_bias"
+        )
+
+    def call(self, experts, training=None):
+        """The logits of each problem's labels."""
+        weights = self.gate.weigh_experts(training=training)
+        mixtures = ops.einsum("bngu,gn->bgu", experts, weights)
+        return ops.sum(mixtures * self.kernel, axis=-1) + self.bias
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        gate = keras.saving.serialize_keras_object(self.gate)
+        return {**super().get_config(), "gate": gate}
+
+    @classmethod
+    def from_config(cls, config):
+        """The layer of a config."""
+        gate = keras.saving.deserialize_keras_object(config["gate"])
+        return cls(**{**config, "gate": gate})
+
+
+def recovered(weights, true_experts):
+    """How many true experts a gate has found, and how many others it uses.
+
+    An expert is found if it is among the `K` largest weights, and used if its weight
+    exceeds `USED`.
+
+    Args:
+        weights: Array (experts,).
+        true_experts: Numbers of the experts that made the labels.
+
+    Returns:
+        A pair of counts.
+    """
+    used = {int(expert) for expert in np.flatnonzero(weights > USED)}
+    largest = {int(expert) for expert in np.argsort(-weights, kind="stable")[:K]}
+    true = set(true_experts)
+    return len(used & largest & true), len(used - true)
+
+
+def _seen(split, info):
+    """What the frozen experts give, and the labels."""
+    hidden = np.einsum("bd,ndu->bnu", split.x, info["kernels"]) + info["biases"]
+    return np.maximum(hidden, 0.0).astype("float32"), split.y
+
+
+def _beside(pairs):
+    """Experts' outputs (batch, experts, problems, units), labels (batch, problems)."""
+    return (
+        np.stack([x for x, _ in pairs], axis=2),
+        np.concatenate([y for _, y in pairs], axis=1),
+    )
+
+
+def _summed(y, logits):
+    """The sum of the problems' losses, for each example."""
+    losses = ops.binary_crossentropy(y, logits, from_logits=True)
+    return ops.sum(losses, axis=-1)
