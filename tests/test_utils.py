@@ -6,7 +6,13 @@ import keras
 import numpy as np
 import pytest
 
-from dselectk_keras.utils import check_count, num_cores, revive, with_name
+from dselectk_keras.utils import (
+    check_count,
+    num_cores,
+    revive,
+    sum_over_replicas,
+    with_name,
+)
 
 
 @pytest.mark.parametrize("value", [1, 7, np.int64(3)])
@@ -18,6 +24,12 @@ def test_a_count_may_be_any_positive_integer(value):
 def test_anything_else_is_refused_by_name(value):
     with pytest.raises(ValueError, match=f"`size` must be .* size={value!r}"):
         check_count("size", value)
+
+
+def test_a_sum_over_one_replica_is_the_value():
+    # For several see tests/distribution.
+    values = keras.ops.array([1.0, 2.0])
+    assert sum_over_replicas(values) is values
 
 
 def test_only_cores_that_may_be_used_are_counted(monkeypatch):
