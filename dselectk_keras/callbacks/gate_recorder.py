@@ -66,7 +66,7 @@ class GateRecorder(keras.callbacks.Callback):
             )
         if self.log_dir is not None and self._writer is None:
             self._writer = _summary_writer(self.log_dir)
-        self._before = int(self.model.optimizer.iterations) - self._step
+        self._before = self._iterations() - self._step
         self._epoch_start = self._step
         if all(gate.built for _, gate, _ in self._layers) and not len(self.history):
             self._prepare()
@@ -84,7 +84,7 @@ class GateRecorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Record, if it is time."""
-        self._step = int(self.model.optimizer.iterations) - self._before
+        self._step = self._iterations() - self._before
         self._epoch_start = self._step
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
             self._record()
@@ -93,6 +93,10 @@ class GateRecorder(keras.callbacks.Callback):
         """Record how the gates end, unless that is done."""
         if not len(self.history) or self.history.steps[-1] != self._step:
             self._record()
+
+    def _iterations(self):
+        # Under `tf.distribute` a variable is no number.
+        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
     def _prepare(self):
         """Compute once what the per-example gates of the model look at."""
