@@ -79,6 +79,32 @@ def num_cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
+def sum_over_replicas(values: Any) -> Any:
+    """Sum tensors over the replicas of `tf.distribute`; elsewhere, give them as is.
+
+    A sum over a replica's part of the batch becomes the sum over the whole batch, and
+    a loss made of such sums is the same on all replicas. Divided by their number, as
+    Keras divides each replica's loss, it has the gradients of one process.
+
+    Replicas are threads that take turns here. Python state that they share, such as
+    what `add_loss` keeps in a layer, may be another replica's afterwards.
+
+    Args:
+        values: A tensor or a list of some, such as sums over the batch.
+
+    Returns:
+        The same, summed.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return values  # JAX sums over all devices where it sums over the batch.
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return values
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
 def deserialize_if_config(value: Any) -> Any:
     """Deserialize a serialized Keras object; return anything else unchanged."""
     if isinstance(value, dict) and "class_name" in value:

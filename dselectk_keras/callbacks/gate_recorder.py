@@ -95,6 +95,7 @@ class GateRecorder(keras.callbacks.Callback):
             self._record()
 
     def _iterations(self):
+        # Under `tf.distribute` a variable is no number.
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
     def _prepare(self):
