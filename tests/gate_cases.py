@@ -20,7 +20,8 @@ class Case:
         sums_to_one: Whether the weights always sum to one, with five experts as well.
         dense: Whether all weights are positive, but for rounding.
         learns: Whether the gate has anything to learn.
-        sparse_gradient: Whether only the logits that are kept get a gradient.
+        sparse_gradient: Whether only the logits that are kept get a gradient, but for
+            that of the penalties.
         sum_varies: Whether the weights sum to another number in each call.
         training_only: Prefixes of variables that no gradient reaches at inference.
     """
@@ -41,10 +42,11 @@ def all_cases():
     """The cases of all registered gates; a gate without cases is an error."""
     cases = []
     for name, cls in GATES.items():
-        module = f"gates.test_{cls.__module__.rpartition('.')[2]}"
-        own = getattr(importlib.import_module(module), "CASES", ())
+        module = f"test_{cls.__module__.rpartition('.')[2]}"
+        own = getattr(importlib.import_module(f"gates.{module}"), "CASES", ())
         if not own:
-            raise AssertionError(f"The gate {name!r} has no CASES in tests/{module}.")
+            message = f"The gate {name!r} has no CASES in tests/gates/{module}.py."
+            raise AssertionError(message)
         cases.extend(own)
     return cases
 

@@ -97,7 +97,7 @@ def test_a_schedule_follows_the_step():
 @pytest.mark.parametrize("step", [2**24 + 2, np.int32(2**24 + 2)])
 def test_a_schedule_gets_the_step_as_a_float(step):
     seen = []
-    value_at(seen.append, keras.Variable(step, dtype="int32"))
+    value_at(seen.append, keras.Variable(step, dtype="int32", trainable=False))
     assert keras.backend.standardize_dtype(seen[0].dtype) == "float32"
     assert float(seen[0]) == 2**24 + 2
 

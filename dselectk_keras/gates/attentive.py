@@ -100,6 +100,12 @@ class AttentiveGate(Gate):
         self, routing_inputs, training, step, hidden=None
     ) -> GateOutputs:
         """The softmax of the scaled products of query and keys."""
+        shape = () if hidden is None else tuple(ops.convert_to_tensor(hidden).shape)
+        if len(shape) < 3 or shape[1] != self.num_experts:
+            raise ValueError(
+                f"`hidden` must have the shape (batch, {self.num_experts}, ...), with "
+                f"one hidden output for each expert. Received: {shape or None}."
+            )
         hidden = ops.cast(ops.convert_to_tensor(hidden), "float32")
         hidden = ops.reshape(hidden, (-1, self.num_experts, self.hidden_dim))
         query = self._query(routing_inputs)

@@ -150,13 +150,13 @@ def test_a_batch_of_one():
 
 def test_there_is_nothing_to_train():
     gate = built()
-    assert gate.weights == []
-    assert gate.trainable_variables == []
+    assert gate.trainable_weights == []
+    assert gate.weights == [gate.step]
 
 
 def test_a_static_gate_is_refused():
     for shape in [(None, 8), [(None, 2)] * 3]:
-        with pytest.raises(ValueError, match=r"A hash needs ids\. Received: no rout"):
+        with pytest.raises(ValueError, match=r"HashGate is per-example.*: no rout"):
             HashGate().build(shape)
 
 

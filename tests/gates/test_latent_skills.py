@@ -187,7 +187,7 @@ def test_a_task_out_of_range_is_refused():
     ("settings", "message"),
     [
         ({"num_tasks": 0}, "`num_tasks` must be a positive integer"),
-        ({"temperature": 0}, "`temperature` must be positive and finite"),
+        ({"temperature": 0}, "`temperature` must be positive.*=0"),
         ({"learning_rate_ratio": 0}, "`learning_rate_ratio` must be positive"),
         ({"learning_rate_ratio": -10.0}, "`learning_rate_ratio` must be positive"),
     ],

@@ -91,9 +91,9 @@ def test_gates_normalize_inputs_and_kernel(make, num_gates):
     settings = {"num_nonzeros": 2} if make is TopKGate else {}
     gate = make(normalize=True, use_bias=True, num_gates=num_gates, **settings)
     gate.build((None, 3), (None, 4))
-    for i, weight in enumerate(gate.weights):
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
-    kernel, bias, *norms = gate.get_weights()
+    kernel, bias, *norms = map(numpy, gate.trainable_weights)
     x = numbers((6, 4), seed=9)
     wanted = normalized(kernel, norms, x) + bias
     wanted = wanted.reshape(6, *gate.gate_shape, 3)
@@ -113,7 +113,7 @@ def test_gates_normalize_inputs_and_kernel(make, num_gates):
 def test_the_gradient_reaches_the_normalizations():
     gate = SoftmaxGate(normalize=True, num_gates=2)
     gate.build((None, 3), (None, 4))
-    for i, weight in enumerate(gate.weights):
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
     x = ops.convert_to_tensor(numbers((6, 4), seed=9))
     upstream = ops.convert_to_tensor(numbers((6, 2, 3)))
@@ -147,9 +147,9 @@ def test_static_logits_are_not_normalized():
 def test_each_gate_may_have_inputs_of_its_own(use_bias, normalize):
     gates = SoftmaxGate(num_gates=3, use_bias=use_bias, normalize=normalize)
     gates.build((None, 2), (None, 3, 4))
-    for i, weight in enumerate(gates.weights):
+    for i, weight in enumerate(gates.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
-    kernel, *others = gates.get_weights()
+    kernel, *others = map(numpy, gates.trainable_weights)
     bias = others.pop(0) if use_bias else np.zeros(6)
     x = numbers((5, 3, 4), seed=9)
     found = numpy(gates._logits(x))

@@ -147,7 +147,7 @@ def test_half_precision_draws_the_same(policy):
 
 def test_there_is_nothing_to_train():
     for fixed in (False, True):
-        assert built(fixed=fixed).weights == []
+        assert built(fixed=fixed).trainable_weights == []
 
 
 def test_more_nonzeros_than_experts_are_refused():

@@ -28,7 +28,7 @@ LOSSES = np.abs(numbers((BATCH,), seed=2, scale=2.0))
 def built(*, per_example=True, dim=DIM, **settings):
     gate = ReinforceGate(**{"seed": 0, **settings})
     gate.build((None, N), (None, dim) if per_example else None)
-    for i, weight in enumerate(gate.weights):
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i, scale=0.5))
     return gate
 
@@ -71,11 +71,11 @@ def test_loss_and_gradients_by_hand():
     entropy = -(p * np.log(p)).sum(axis=1)
     huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
     log_p = np.log((p * chosen).sum(axis=1))
-    expected = (0.7 * log_p * error - 0.2 * entropy + 0.4 * huber).mean()
+    expected = (0.7 * log_p * error + 0.2 * entropy + 0.4 * huber).mean()
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     # The reward less the baseline is -error, and a constant for the policy.
     by_logits = 0.7 * error[:, None] * (chosen - p)
-    by_logits += 0.2 * p * (np.log(p) + entropy[:, None])
+    by_logits -= 0.2 * p * (np.log(p) + entropy[:, None])
     by_baseline = 0.4 * np.clip(error, -1, 1)[:, None]
     by_hidden = by_baseline @ w["kernel_1"].T
     for name, expected in {
@@ -102,8 +102,9 @@ def test_a_good_draw_becomes_likelier_and_a_bad_one_less():
         assert (step[chosen[0] == 0] < 0).all()
 
 
-def test_the_bonus_raises_the_entropy():
-    gate = built(policy_weight=0.0, entropy_weight=1.0)
+@pytest.mark.parametrize("weight", [1.0, -1.0])
+def test_the_entropy_term_lowers_the_entropy_and_a_negative_weight_raises_it(weight):
+    gate = built(policy_weight=0.0, entropy_weight=weight)
 
     def entropy():
         p = softmax(X @ by_name(gate)["gate_kernel"])
@@ -113,7 +114,7 @@ def test_the_bonus_raises_the_entropy():
     _, _, found = trained_on(gate)
     kernel = gate.trainable_variables[0]
     kernel.assign(numpy(kernel) - 0.1 * found["gate_kernel"])
-    assert entropy() > before + 0.01
+    assert weight * (before - entropy()) > 0.01
 
 
 def test_the_baseline_learns_from_its_own_term_only():
@@ -234,7 +235,7 @@ def test_several_gates_learn_each_from_its_own_losses(own_inputs):
         huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
         log_p = np.log((p * chosen[:, g]).sum(axis=1))
         entropy = -(p * np.log(p)).sum(axis=1)
-        total += (log_p * error - 5e-4 * entropy + 0.5 * huber).mean()
+        total += (log_p * error + 5e-4 * entropy + 0.5 * huber).mean()
     np.testing.assert_allclose(loss, total, rtol=1e-4)
 
 
@@ -259,7 +260,7 @@ def test_a_static_gate_is_rewarded_by_the_mean_loss(num_gates):
     log_p, entropy = np.log((p * chosen[0]).sum(-1)), -(p * np.log(p)).sum(-1)
     error = w["bias"] + (losses * weight).sum(axis=0) / weight.sum(axis=0)
     huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
-    expected = np.sum(log_p * error - 5e-4 * entropy + 0.01 * huber)
+    expected = np.sum(log_p * error + 5e-4 * entropy + 0.01 * huber)
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     assert all(gradient.any() for gradient in found.values())
 

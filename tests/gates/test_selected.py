@@ -130,7 +130,7 @@ def test_top_k_says_what_it_keeps():
 def test_softmax_selectors_say_what_they_have_selected():
     gate = SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
     gate.build((None, 5))
-    for i, weight in enumerate(gate.weights):
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
     selection = gate.selection()
     np.testing.assert_array_equal(selection.distance, 0)

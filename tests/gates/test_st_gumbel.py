@@ -112,11 +112,13 @@ def test_half_precision_draws_the_same(policy):
     np.testing.assert_array_equal(*outputs)
 
 
-@pytest.mark.parametrize("temperature", [0, -1.0, float("inf"), float("nan")])
-def test_temperatures_that_cannot_be_are_refused(temperature):
-    with pytest.raises(
-        ValueError, match=r"must be positive and finite.*Received: temp"
-    ):
+@pytest.mark.parametrize(
+    ("temperature", "wanted"),
+    [(0, "positive"), (-1.0, "positive"), (np.inf, "finite"), (np.nan, "finite")],
+)
+def test_temperatures_that_cannot_be_are_refused(temperature, wanted):
+    message = f"`temperature` must be {wanted}.*Received: temperature={temperature}"
+    with pytest.raises(ValueError, match=message):
         STGumbelGate(temperature=temperature)
 
 

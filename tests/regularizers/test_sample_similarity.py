@@ -58,6 +58,21 @@ def test_several_gates_are_summed():
     np.testing.assert_allclose(float(regularizer((p, X))), expected, rtol=1e-5)
 
 
+def test_a_gate_with_its_own_inputs_is_measured_by_them():
+    p, x = probabilities(N, 2, M), numbers((N, 2, DIM), seed=5)
+    found = SampleSimilarityRegularizer(0.7, 0.3)((p, x))
+    expected = sum(by_hand(p[:, g], x[:, g], 0.7, 0.3) for g in range(2))
+    np.testing.assert_allclose(float(found), expected, rtol=1e-5)
+
+
+def test_two_gates_that_look_at_other_things_by_hand():
+    # Both gates share expert 0; their examples are 1 apart, and 3.
+    p = [[[1.0, 0.0], [1.0, 0.0]]] * 2
+    x = [[[0.0], [0.0]], [[1.0], [3.0]]]
+    found = SampleSimilarityRegularizer(beta_s=1.0, beta_d=1.0)((p, np.array(x)))
+    assert float(found) == (1 + 9) / 2
+
+
 def test_gradient_of_the_weights_equals_finite_differences():
     p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
     found = gradient(lambda v: regularizer((v, X)), p)
