@@ -315,10 +315,9 @@ def test_penalties_come_in_order_and_in_training_only(case, look, num_gates):
 @every_case_and_look
 def test_the_report_has_the_penalties_of_the_next_step(case, look):
     gate = case.make()
-    if getattr(gate, "noise", False) or callable(getattr(gate, "gamma", None)):
-        return  # Its next step draws, or has another gamma.
-    if callable(getattr(gate, "temperature", None)):
-        return  # Its next step has another temperature.
+    scheduled = [getattr(gate, name, None) for name in ("gamma", "temperature")]
+    if getattr(gate, "noise", False) or any(map(callable, scheduled)):
+        return  # The weights of its next step are others.
     gate(experts_of(), **seen(look))
     for _ in range(2):
         wanted = gate.report(**seen(look))["penalties"].values()
@@ -396,6 +395,18 @@ def test_an_observer_sees_what_each_call_computes(case, look):
     keras.tree.assert_same_structure(report, wanted)
     for found, value in zip(*map(keras.tree.flatten, (report, wanted)), strict=True):
         np.testing.assert_array_equal(numpy(found), numpy(value))
+
+
+@every_case_and_look
+def test_an_observer_sees_the_penalties_that_training_adds(case, look):
+    gate, reports = case.make(), []
+    gate(experts_of(), **seen(look))
+    gate.observer = reports.append
+    for step in range(2):
+        gate(experts_of(), **seen(look), training=True)
+        penalties = reports[step]["penalties"].values()
+        found, wanted = ([numpy(x) for x in each] for each in (penalties, gate.losses))
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_power_of_two_has_nothing_to_reach():
