@@ -99,7 +99,7 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-def check_schedule(value, name, positive=False):
+def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
     """The number or schedule of an argument, or an error that says what to pass.
 
     Args:

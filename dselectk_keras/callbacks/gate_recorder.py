@@ -1,6 +1,7 @@
 """Record the gates of a model while it trains."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -51,7 +52,7 @@ class GateRecorder(keras.callbacks.Callback):
         self.log_dir = log_dir
         self.history = GateHistory()
         self._gates = None
-        self._observe = None
+        self._observe: Any = None
         self._writer = None
         self._warned = set()
         self._step = self._before = self._epoch_start = self._next = 0

@@ -64,7 +64,9 @@ class AttentiveGate(Gate):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.hidden_dim: Any = None
 
-    def build(self, experts_shape, routing_inputs_shape=None, hidden_shape=None):
+    def build(
+        self, experts_shape=None, routing_inputs_shape=None, hidden_shape: Any = None
+    ):
         """Create the variables for these shapes."""
         _, *shape = hidden_shape or [None]
         if len(shape) < 2 or None in shape:
@@ -77,9 +79,10 @@ class AttentiveGate(Gate):
         self.hidden_dim = math.prod(shape[1:])
         super().build(experts_shape, routing_inputs_shape)
 
-    def call(self, experts, routing_inputs=None, hidden=None, training=None):
+    def call(self, experts, routing_inputs=None, training=None, hidden=None):
         """Mix the experts."""
-        return super().call(experts, routing_inputs, training, hidden=hidden)
+        weights = self.weigh_experts(routing_inputs, training, hidden=hidden)
+        return self.mixture(experts, weights)
 
     def build_logits(self):
         """Create the kernels of queries and keys."""

@@ -1,5 +1,7 @@
 """The DSelect-k gate."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -94,7 +96,7 @@ class DSelectKGate(SelectorGate):
                 f"Received: {unreachable!r}."
             )
         self._assign = unreachable == "assign"
-        self._reachability = (
+        self._reachability: Any = (
             None if self._assign else ReachabilityRegularizer.get(unreachable)
         )
 

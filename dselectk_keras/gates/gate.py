@@ -282,8 +282,20 @@ class Gate(keras.Layer, abc.ABC):
         )
         self.built = True
 
-    def call(self, experts, routing_inputs=None, training=None, **context):
+    def call(self, experts, routing_inputs=None, training=None):
         """Mix the experts."""
+        return self.mixture(experts, self.weigh_experts(routing_inputs, training))
+
+    def mixture(self, experts, weights):
+        """The sum of the experts' outputs, weighed.
+
+        Args:
+            experts: The experts' outputs, as for a call.
+            weights: What `weigh_experts` returned.
+
+        Returns:
+            A tensor `(batch, ...)`, or `(batch, num_gates, ...)`.
+        """
         if isinstance(experts, list):
             _check_same_shape([expert.shape for expert in experts])
         count = len(experts) if isinstance(experts, list) else experts.shape[1]
@@ -292,7 +304,6 @@ class Gate(keras.Layer, abc.ABC):
                 f"This gate was built for {self.num_experts} experts. Received: "
                 f"{count}. Make a new gate for another number of experts."
             )
-        weights = self.weigh_experts(routing_inputs, training, **context)
         return mix(experts, weights, self.per_example, self.used_experts)
 
     def weigh_experts(self, routing_inputs=None, training=None, **context):
