@@ -147,7 +147,7 @@ class MultitaskModel(keras.Model):
             return super().compute_metrics(x, y, y_pred, sample_weight)
         return self._sums()
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict:
         """What an epoch reports: the sums, and each task by its name."""
         if not self._own_losses:
             return super().get_metrics_result()
@@ -164,14 +164,14 @@ class MultitaskModel(keras.Model):
         return self.get_metrics_result() if self._own_losses else logs
 
     @property
-    def metrics(self):
+    def metrics(self) -> list:
         """The metrics in use: the tasks' own, or those given to `compile`."""
         if self._own_losses:
             return super().metrics
         own = {id(group) for group in self.task_groups}
         return [metric for metric in super().metrics if id(metric) not in own]
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The functional model, and its tasks."""
         return {
             **super().get_config(),

@@ -121,7 +121,7 @@ class RoutedModel(keras.Model):
             loss = loss + self._aggregate_additional_loss(term)
         return loss
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The functional model, and the two arguments."""
         return {
             **super().get_config(),
