@@ -112,16 +112,17 @@ def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
         A number or a callable.
     """
     value = deserialize_if_config(value)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number and not callable(value):
+    if callable(value):
+        return value
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise ValueError(
             f"`{name}` must be a number, a "
             "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
             f"or a callable of the number of calls. Received: {name}={value!r}."
         )
-    if is_number and not math.isfinite(value):
+    if not math.isfinite(value):
         raise ValueError(f"`{name}` must be finite. Received: {name}={value}.")
-    if is_number and positive and value <= 0:
+    if positive and value <= 0:
         raise ValueError(
             f"`{name}` must be positive. Received: {name}={value}. To end near 0, "
             "pass a schedule such as `Ramp(1.0, 0.01, end=1000)`."

@@ -108,7 +108,7 @@ class GateRecorder(keras.callbacks.Callback):
                     f"The gates of {name!r} are per-example: give the recorder "
                     "a `probe`, a batch of inputs on which to look at them."
                 )
-        self._observe = _compiled(self.model, self._gates, self.probe)
+        self._observe: Any = _compiled(self.model, self._gates, self.probe)
 
     def _record(self):
         # On JAX asking for the model brings its variables up to date.

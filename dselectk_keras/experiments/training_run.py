@@ -5,6 +5,7 @@ import inspect
 import json
 import pathlib
 import time
+from typing import Any
 
 import keras
 import numpy as np
@@ -105,7 +106,7 @@ class TrainingRun:
         """
         out = prepare_folder(out, overwrite)
         keras.utils.set_random_seed(self.seed)
-        data = datasets.load(self.data, seed=self.seed, **self.data_options)
+        data: Any = datasets.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
         # From here on the folder does not hold a finished run.
         (out / RESULT).unlink(missing_ok=True)

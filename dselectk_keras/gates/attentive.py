@@ -68,7 +68,7 @@ class AttentiveGate(Gate):
         self, experts_shape=None, routing_inputs_shape=None, hidden_shape: Any = None
     ):
         """Create the variables for these shapes."""
-        _, *shape = hidden_shape or [None]
+        shape: Any = (hidden_shape or [None])[1:]
         if len(shape) < 2 or None in shape:
             raise ValueError(
                 "An attentive gate looks at the experts' hidden outputs, (batch, "

@@ -278,7 +278,6 @@ class Gate(keras.Layer, abc.ABC):
             dtype="int32",
             initializer="zeros",
             trainable=False,
-            aggregation="only_first_replica",
         )
         self.built = True
 

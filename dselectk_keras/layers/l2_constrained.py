@@ -78,7 +78,6 @@ class L2Constrained(keras.Layer):
             dtype="int32",
             initializer="zeros",
             trainable=False,
-            aggregation="only_first_replica",
         )
         self.built = True
 

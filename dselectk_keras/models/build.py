@@ -1,5 +1,7 @@
 """Multi-task architectures by name."""
 
+from typing import Any
+
 import keras
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
@@ -135,11 +137,12 @@ def _towers(mixtures, tasks, architecture, options):
         task = group.tasks[0]
         names = [member.name for member in group.tasks]
         x = TakeTasks(group.indices.tolist(), name=f"mixtures_{number}")(mixtures)
-        if task.tower != "sum":
+        hidden: Any = task.tower
+        if hidden != "sum":
             towers = DenseExperts(
                 len(names),
-                [*task.tower, task.num_outputs],
-                ["relu"] * len(task.tower) + [None],
+                [*hidden, task.num_outputs],
+                ["relu"] * len(hidden) + [None],
                 shared_input=False,
                 name=f"towers_{number}",
             )

@@ -1,13 +1,26 @@
 """A Keras model whose loss has what its routers learn from."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, loss_weights
+from dselectk_keras._keras import added_loss, all_layers, loss_weights
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.reinforce import ReinforceGate
+
+
+class LearnsFromLoss(Protocol):
+    """A gate that the model teaches by each example's loss, as `ReinforceGate` is."""
+
+    num_gates: int | None
+
+    def policy_loss(self, losses, sample_weight=None) -> Any:
+        """What the last training call adds to the loss, now that it is known."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what the last training call drew, which gets no reward then."""
+        ...
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -20,10 +33,11 @@ class RoutedModel(keras.Model):
     \mathrm{KL}(\hat y' \,\|\, \hat y)\bigr)
     $$
 
-    Each `ReinforceGate` in the model gets minus each example's loss as its reward.
-    With `consistency`, every step runs the model a second time, which draws its
-    routes anew, and the two predictions are drawn together: that is how AdaMix
-    trains, `SmearExperts(experts, RandomGate(), per_layer=True)`.
+    Each gate that learns from the loss, such as `ReinforceGate`, gets minus each
+    example's loss as its reward. With `consistency`, every step runs the model a
+    second time, which draws its routes anew, and the two predictions are drawn
+    together: that is how AdaMix trains, `SmearExperts(experts, RandomGate(),
+    per_layer=True)`.
 
     For models with tasks there is `MultitaskModel`, which rewards each task's gate
     by its own loss.
@@ -51,7 +65,13 @@ class RoutedModel(keras.Model):
         Wang et al., "AdaMix" (EMNLP 2022), Section 3.
     """
 
-    def __init__(self, *args, consistency=0.0, outputs_are="probabilities", **kwargs):
+    def __init__(
+        self,
+        *args,
+        consistency: float = 0.0,
+        outputs_are: str = "probabilities",
+        **kwargs,
+    ):
         super().__init__(*args, **kwargs)
         if outputs_are not in {"probabilities", "logits", "values"}:
             raise ValueError(
@@ -70,17 +90,16 @@ class RoutedModel(keras.Model):
     ):
         """The loss given to `compile`, and what the routers add to it."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
-        gates = reinforce_gates(self)
+        gates = gates_taught_by_loss(self)
+        added = []
         if gates:
             each: Any = self._example_losses(y, y_pred)
             weight = ops.ones_like(each)
             if sample_weight is not None and not keras.tree.is_nested(sample_weight):
                 weight = _mean_by_example(sample_weight)
-            for gate in gates:
-                pair = each, weight
-                if gate.num_gates is not None:
-                    pair = (ops.repeat(v[:, None], gate.num_gates, 1) for v in pair)
-                loss = loss + gate.policy_loss(*pair)
+            added += [
+                gate.policy_loss(*for_each_gate(gate, each, weight)) for gate in gates
+            ]
         if training and self.consistency:
             # After the first run's penalties have been read. Both runs are one step.
             steps = [g.step for g in all_layers(self) if isinstance(g, Gate)]
@@ -95,12 +114,16 @@ class RoutedModel(keras.Model):
             pairs = zip(
                 keras.tree.flatten(y_pred), keras.tree.flatten(again), strict=True
             )
-            loss = loss + self.consistency * sum(
-                symmetric_divergence(a, b, self.outputs_are) for a, b in pairs
-            )
+            added += [
+                self.consistency * symmetric_divergence(a, b, self.outputs_are)
+                for a, b in pairs
+            ]
+        # Keras divides each by the number of replicas, as it did with its own loss.
+        for term in map(ops.convert_to_tensor, added):
+            loss = loss + added_loss(self, term)
         return loss
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The functional model, and the two arguments."""
         return {
             **super().get_config(),
@@ -145,16 +168,31 @@ def _mean_by_example(values):
     return ops.mean(ops.reshape(values, (ops.shape(values)[0], -1)), axis=-1)
 
 
-def reinforce_gates(model):
+def gates_taught_by_loss(model: keras.Model) -> list[LearnsFromLoss]:
     """The gates of a model that learn from its loss.
 
     Args:
         model: A Keras model.
 
     Returns:
-        A list of `ReinforceGate`.
+        A list of those layers that have a `policy_loss`.
     """
-    return [layer for layer in all_layers(model) if isinstance(layer, ReinforceGate)]
+    return [layer for layer in all_layers(model) if hasattr(layer, "policy_loss")]
+
+
+def for_each_gate(gate: LearnsFromLoss, *values):
+    """Numbers of the examples, `(batch,)`, in the form that the gate's reward has.
+
+    Args:
+        gate: The gate.
+        *values: Tensors `(batch,)`.
+
+    Returns:
+        A list of them, `(batch, num_gates)` if the gate holds several.
+    """
+    if gate.num_gates is None:
+        return list(values)
+    return [ops.repeat(value[:, None], gate.num_gates, axis=1) for value in values]
 
 
 def symmetric_divergence(a, b, kind):

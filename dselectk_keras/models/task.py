@@ -48,7 +48,7 @@ class Task:
     metrics: tuple | None = None
     weight: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         """Refuse what cannot be a task."""
         if not isinstance(self.name, str) or self.name in {"", "task"}:
             raise ValueError(
@@ -94,12 +94,12 @@ class Task:
                     f"Received: {vague[0]!r} for the task {self.name!r}."
                 )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         """The task by name and kind."""
         return f"Task({self.name!r}, {self.kind!r})"
 
     @property
-    def num_outputs(self):
+    def num_outputs(self) -> int:
         """Width of the output."""
         return self.num_classes or 1
 
@@ -109,16 +109,16 @@ class Task:
         return keras.losses.get(self.loss or KINDS[self.kind][1])
 
     @property
-    def output_activation(self):
+    def output_activation(self) -> str | None:
         """The activation of the output layer."""
         return KINDS[self.kind][0]
 
     @property
-    def metric_names(self):
+    def metric_names(self) -> tuple:
         """The metrics of the task, those of its kind if it has none of its own."""
         return KINDS[self.kind][2] if self.metrics is None else self.metrics
 
-    def check_shape(self, values, what="labels"):
+    def check_shape(self, values, what: str = "labels") -> None:
         """Refuse labels, or sample weights, that do not fit the task.
 
         Args:
@@ -136,7 +136,7 @@ class Task:
         )
 
     @property
-    def group_key(self):
+    def group_key(self) -> str:
         """Equal for tasks that can be computed together."""
         return repr(
             (
@@ -148,7 +148,7 @@ class Task:
             )
         )
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`, serialized."""
         return {
             **{
@@ -160,7 +160,7 @@ class Task:
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> "Task":
         """The task of a config."""
         return cls(
             **{

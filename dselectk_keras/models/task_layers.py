@@ -1,5 +1,7 @@
 """Small layers between the experts and the named outputs of tasks."""
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
@@ -13,7 +15,7 @@ class RepeatTasks(keras.Layer):
         **kwargs: The arguments of `keras.Layer`.
     """
 
-    def __init__(self, num_tasks, **kwargs):
+    def __init__(self, num_tasks: int, **kwargs):
         super().__init__(**kwargs)
         self.num_tasks = num_tasks
 
@@ -21,7 +23,7 @@ class RepeatTasks(keras.Layer):
         """Repeat the only entry of axis 1."""
         return ops.repeat(inputs, self.num_tasks, axis=1)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "num_tasks": self.num_tasks}
 
@@ -35,7 +37,7 @@ class TakeTasks(keras.Layer):
         **kwargs: The arguments of `keras.Layer`.
     """
 
-    def __init__(self, indices, **kwargs):
+    def __init__(self, indices: Sequence[int], **kwargs):
         super().__init__(**kwargs)
         self.indices = list(indices)
 
@@ -45,7 +47,7 @@ class TakeTasks(keras.Layer):
             return inputs
         return ops.take(inputs, self.indices, axis=1)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "indices": self.indices}
 
@@ -60,7 +62,7 @@ class Predict(keras.Layer):
         **kwargs: The arguments of `keras.Layer`.
     """
 
-    def __init__(self, activation=None, reduce=False, **kwargs):
+    def __init__(self, activation=None, reduce: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.activation = keras.activations.get(activation)
         self.reduce = reduce
@@ -72,7 +74,7 @@ class Predict(keras.Layer):
             x = ops.sum(x, axis=-1, keepdims=True)
         return self.activation(x)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
@@ -90,7 +92,7 @@ class NameTasks(keras.Layer):
         **kwargs: The arguments of `keras.Layer`.
     """
 
-    def __init__(self, names, **kwargs):
+    def __init__(self, names: Sequence[str], **kwargs):
         super().__init__(**kwargs)
         self.names = list(names)
 
@@ -99,6 +101,6 @@ class NameTasks(keras.Layer):
         outputs = ops.unstack(inputs, len(self.names), axis=1)
         return dict(zip(self.names, outputs, strict=True))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "names": self.names}

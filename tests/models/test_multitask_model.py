@@ -353,6 +353,124 @@ def test_the_gradient_of_the_loss_is_that_of_the_mean_over_present_labels():
         np.testing.assert_allclose(found, gradient, rtol=1e-4, atol=1e-6)
 
 
+# Numbers that are not finite, and labels that are impossible.
+
+
+def trained_weights(x, y, sample_weight=None):
+    """The weights after two steps of a per-example model with penalties."""
+    keras.utils.set_random_seed(0)
+    gate = DSelectKGate(2, entropy_reg=0.1)
+    bank = DenseExperts(4, [4])
+    model = build_multitask_model(3, KINDS, experts=bank, gate=gate, per_example=True)
+    model.compile(keras.optimizers.SGD(0.1))
+    arguments = {"batch_size": BATCH, "epochs": 2, "verbose": 0}
+    model.fit(x, y, sample_weight=sample_weight, **arguments)
+    return [weight.copy() for weight in model.get_weights()]
+
+
+def without_rows(rows):
+    """Labels that are missing in some rows; and sample weights of 0 there."""
+    y = {name: values.copy() for name, values in Y.items()}
+    weights = {name: np.ones(BATCH, "float32") for name in Y}
+    for name in Y:
+        y[name][rows] = np.nan
+        weights[name][rows] = 0.0
+    return y, weights
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("how", ["missing", "zero weight"])
+def test_features_that_are_not_finite_are_0_in_an_example_without_labels(how, value):
+    rows = [1, 4]
+    missing, weights = without_rows(rows)
+    given = (missing, None) if how == "missing" else (Y, weights)
+    x, zeros = X.copy(), X.copy()
+    x[rows, 1] = value
+    zeros[rows, 1] = 0.0
+    found, expected = trained_weights(x, *given), trained_weights(zeros, *given)
+    for weight, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(weight, other, rtol=1e-5, atol=1e-7)
+    # Finite features of such an example still count in what looks at the batch.
+    pairs = zip(trained_weights(X, *given), expected, strict=True)
+    assert max(np.abs(a - b).max() for a, b in pairs) > 1e-4
+
+
+def test_features_that_are_not_finite_show_in_an_example_with_a_label():
+    model = make()
+    x, (y, _) = X.copy(), without_rows([1])
+    x[1, 1] = np.nan
+    y["amount"][1] = 1.0
+    log = model.fit(x, y, batch_size=BATCH, verbose=0).history
+    assert np.isnan([log["loss"][0], log["amount_loss"][0]]).all()
+    assert np.isfinite([log["click_loss"][0], log["color_loss"][0]]).all()
+
+
+def test_a_label_that_does_not_count_may_be_anything():
+    anything = {"amount": np.inf, "click": 5.0, "like": -np.inf, "color": 7.0}
+    _, weights = without_rows([2])
+    y = {name: values.copy() for name, values in Y.items()}
+    for name, value in anything.items():
+        y[name][2] = value
+    found, expected = trained_weights(X, y, weights), trained_weights(X, Y, weights)
+    for weight, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(weight, other, rtol=1e-6)
+
+
+IMPOSSIBLE = [
+    ("color", 7.0, r"numbers of classes, 0 to 2\. Received: 7 in row 4\. .* pass NaN"),
+    ("color", 1.5, r"'color' must be numbers of classes, 0 to 2\. Received: 1\.5"),
+    ("color", np.inf, "'color' must be .* Received: inf in row 4"),
+    ("click", 5.0, r"'click' must be between 0 and 1\. Received: 5 in row 4"),
+    ("click", -1.0, "'click' must be between 0 and 1"),
+    ("amount", np.inf, r"'amount' must be finite\. Received: inf in row 4"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "text"), IMPOSSIBLE)
+def test_impossible_labels_are_refused(model, monkeypatch, name, value, text):
+    monkeypatch.setattr("dselectk_keras.models.task_group.CHUNK", 3)
+    y = {**Y, name: Y[name].copy()}
+    y[name][4] = value
+    columns = np.stack([y[task.name] for task in KINDS], axis=1)
+    for labels in (y, columns, {**y, "like": Y["like"].astype("int64")}):
+        with pytest.raises(ValueError, match=text):
+            model.fit(X, labels, verbose=0)
+        with pytest.raises(ValueError, match=text):
+            model.evaluate(X, labels, verbose=0)
+    with pytest.raises(ValueError, match=text):
+        model.fit(X, Y, validation_data=(X, columns), verbose=0)
+
+
+@pytest.mark.parametrize(("name", "value", "text"), IMPOSSIBLE)
+def test_impossible_labels_in_a_step_make_the_loss_nan(name, value, text):
+    del text
+    model = make()
+    y = {**Y, name: Y[name].copy()}
+    y[name][4] = value
+    report = model.test_on_batch(X, y, return_dict=True)
+    assert not np.isfinite(report["loss"])
+    assert not np.isfinite(model.get_metrics_result()[f"{name}_loss"])
+    assert np.isfinite(model.get_metrics_result()["like_loss"])
+
+
+def test_labels_between_classes_are_possible_where_the_loss_takes_them():
+    ignoring = keras.losses.SparseCategoricalCrossentropy(ignore_class=255)
+    tasks = [
+        Task("soft", "binary"),
+        Task("signed", "binary", loss="hinge"),
+        Task("class", "multiclass", 3, loss=ignoring),
+        Task("shares", "multiclass", 3, loss="categorical_crossentropy", metrics="mse"),
+    ]
+    y = {
+        "soft": np.array([0.0, 0.3, 1.0, 0.1, 0.5, 0.0], "float32"),
+        "signed": np.array([-1, 1, -1, 1, 1, -1]),
+        "class": np.array([0, 1, 2, 255, -1, 0]),
+        "shares": np.full((BATCH, 3), 1 / 3, "float32"),
+    }
+    log = make(tasks).fit(X, y, verbose=0).history
+    assert np.isfinite([values[0] for values in log.values()]).all()
+
+
 # Gates that learn from the tasks' losses.
 
 
@@ -375,13 +493,14 @@ def policy_of_a_step(model, gate, y, sample_weight=None):
     outputs = model(X, training=True)
     total = numpy(model.compute_loss(X, y, outputs, sample_weight))
     found = [
-        group(y, group.predictions(outputs), sample_weight)
+        group(group.read(y, sample_weight), group.predictions(outputs))
         for group in model.task_groups
     ]
     losses, weights = (
-        np.concatenate([numpy(each[i]) for each in found], axis=1) for i in (1, 2)
+        np.concatenate([numpy(each[i]) for each in found], axis=1) for i in range(2)
     )
-    return total - sum(numpy(each[0]) for each in found), losses, weights
+    means = (losses * weights).sum(axis=0) / np.maximum((weights != 0).sum(axis=0), 1)
+    return total - means @ [task.weight for task in KINDS], losses, weights
 
 
 def policy_by_hand(gate, losses, weights, per_example):
@@ -491,16 +610,16 @@ def test_gates_taught_by_reward_learn_the_right_expert_of_each_task(tmp_path):
 
 
 def fed(y, **settings):
-    """The kinds of labels that reach the loss, and the weights after an epoch."""
+    """The kinds of labels that reach a step, and the weights after an epoch."""
     keras.utils.set_random_seed(0)
     model, kinds = make(), []
-    given = model.compute_loss
+    given = model._read
 
-    def spy(x=None, y=None, *args, **kwargs):
+    def spy(y, sample_weight):
         kinds.append(type(y))
-        return given(x, y, *args, **kwargs)
+        return given(y, sample_weight)
 
-    model.compute_loss = spy
+    model._read = spy
     model.fit(X, y, batch_size=3, shuffle=False, verbose=0, **settings)
     return kinds, model.get_weights()
 

@@ -138,6 +138,29 @@ def test_several_gates_get_the_same_reward():
     np.testing.assert_allclose(found, each.mean() + policy(each), rtol=1e-4)
 
 
+class Taught(layers.Layer):
+    """Not one of our gates, but taught by the loss all the same."""
+
+    num_gates = None
+
+    def call(self, inputs):
+        return inputs
+
+    def policy_loss(self, losses, sample_weight=None):
+        assert sample_weight.shape == losses.shape == (BATCH,)
+        return 2.0 * ops.mean(losses)
+
+    def forget(self):
+        """Nothing is kept."""
+
+
+def test_whatever_has_a_policy_loss_is_taught():
+    model = make(Taught())
+    model.compile("sgd", "mse")
+    expected = 3.0 * ((numpy(model(X)) - Y) ** 2).mean()
+    np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-5)
+
+
 def test_labels_without_an_axis_fit_outputs_of_width_one():
     model = make(reinforced(), outputs=1)
     model.compile("sgd", "mse")

@@ -1,0 +1,58 @@
+"""Two replicas of `tf.distribute` train as one process does with the whole batch."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import pytest
+
+SCRIPT = pathlib.Path(__file__).with_name("two_replicas.py")
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="Replicas are TensorFlow's."
+)
+
+
+@pytest.fixture(scope="module")
+def differences():
+    """The largest differences between one process and two replicas, by case."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[1]), *sys.path]),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    done = subprocess.run(
+        [sys.executable, SCRIPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_sums_over_replicas_have_the_values_and_gradients_of_the_batch(differences):
+    assert max(differences["sums"]) < 1e-6
+
+
+@pytest.mark.parametrize("case", ["penalties", "missing labels", "routed"])
+def test_weights_and_reports_are_those_of_one_process(differences, case):
+    found = differences[case]
+    assert {"weights", "loss"} <= set(found)
+    assert max(found.values()) < 1e-6
+
+
+def test_rewards_teach_as_in_one_process(differences):
+    # What is reported of them is the mean over the replicas.
+    found = differences["rewards"]
+    assert max(found["weights"], found["task_loss"]) < 1e-6
+
+
+def test_recorder_and_condensing_do_as_in_one_process(differences):
+    found = differences["callbacks"]
+    assert {"steps", "recorded", "kept"} <= set(found)
+    assert max(found.values()) < 1e-6

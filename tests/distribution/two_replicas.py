@@ -1,0 +1,198 @@
+"""Train the same models in one process and on two replicas, and print what differs.
+
+A script, since TensorFlow's devices have to be divided before anything uses them.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import sys
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+import keras
+import numpy as np
+import tensorflow as tf
+from helpers import numbers
+
+from dselectk_keras import (
+    CondenseWhenBinary,
+    DenseExperts,
+    DSelectKGate,
+    GateRecorder,
+    MoE,
+    Ramp,
+    ReinforceGate,
+    RoutedModel,
+    SoftmaxGate,
+    Task,
+    build_multitask_model,
+)
+from dselectk_keras.ops import coefficient_of_variation
+from dselectk_keras.utils import sum_over_replicas
+
+BATCH, STEPS, DIM = 8, 6, 3
+TASKS = (
+    Task("amount", tower=(4,)),
+    Task("click", "binary"),
+    Task("like", "binary", weight=3.0),
+    Task("color", "multiclass", num_classes=3, metrics=("AUC",), loss="mse"),
+)
+X = numbers((BATCH * STEPS, DIM))
+DRAWS = numbers((len(X), 4), seed=1)
+Y = {
+    "amount": DRAWS[:, 0],
+    "click": (DRAWS[:, 1] > 0).astype("float32"),
+    "like": (DRAWS[:, 2] > 0.5).astype("float32"),
+    "color": np.eye(3, dtype="float32")[np.digitize(DRAWS[:, 3], [-0.5, 0.5])],
+}
+# Most of the first half of each batch, which is the first replica's.
+GONE = (np.arange(len(X)) % BATCH < BATCH // 2) & (np.arange(len(X)) % 5 > 0)
+MISSING = {
+    **Y,
+    **{name: np.where(GONE, np.nan, Y[name]) for name in ("amount", "like")},
+}
+WEIGHTS = {name: np.abs(DRAWS[:, i]) for i, name in enumerate(Y)}
+
+
+class Decide(keras.callbacks.Callback):
+    """Decides for the gates at the end of the first epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            weights = np.zeros((2, 4))
+            weights[:, 2] = 1.0
+            self.model.get_layer("mmoe").gate.assign_expert_weights(weights)
+
+
+def tasks(tasks, gate):
+    model = build_multitask_model(DIM, tasks, experts=DenseExperts(4, [4]), gate=gate)
+    model.compile(keras.optimizers.SGD(0.1))
+    return model
+
+
+def routed():
+    inputs = keras.Input((DIM,))
+    # A single expert: nothing depends on what is drawn.
+    moe = MoE(DenseExperts(1, [4]), ReinforceGate(seed=0), per_example=True)
+    penalty = keras.regularizers.L2(0.01)
+    outputs = keras.layers.Dense(1, kernel_regularizer=penalty)(moe(inputs))
+    model = RoutedModel(inputs, outputs, consistency=0.5, outputs_are="values")
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+# What builds a model; its labels, sample weights and number of examples; callbacks.
+CASES = {
+    "penalties": (
+        lambda: tasks(TASKS[:1], DSelectKGate(2, entropy_reg=Ramp(0.01, 0.1, end=9))),
+        (Y["amount"], None, len(X)),
+        (),
+    ),
+    # The last batch has one example, so that one replica has none.
+    "missing labels": (
+        lambda: tasks(TASKS, SoftmaxGate()),
+        (MISSING, WEIGHTS, BATCH * (STEPS - 1) + 1),
+        (),
+    ),
+    "rewards": (
+        lambda: tasks(2, ReinforceGate(baseline_weight=1.0, seed=0)),
+        (DRAWS[:, :2] / 10, None, len(X)),
+        (),
+    ),
+    "routed": (routed, (DRAWS[:, :1], None, len(X)), ()),
+    "callbacks": (
+        lambda: tasks(2, DSelectKGate(1)),
+        (DRAWS[:, :2], None, len(X)),
+        (
+            functools.partial(GateRecorder, every=2),
+            Decide,
+            functools.partial(CondenseWhenBinary, verbose=0),
+        ),
+    ),
+}
+
+
+def train(scope, build, data, callbacks):
+    """A model and what is to be compared, as nested lists by name."""
+    keras.utils.set_random_seed(0)
+    with scope:
+        model = build()
+    y, weights, samples = data
+    x, y, weights = (
+        keras.tree.map_structure(lambda v: None if v is None else v[:samples], values)
+        for values in (X, y, weights)
+    )
+    callbacks = [make() for make in callbacks]
+    log = model.fit(
+        x,
+        y,
+        sample_weight=weights,
+        batch_size=BATCH,
+        epochs=2,
+        shuffle=False,
+        verbose=0,
+        callbacks=callbacks,
+    )
+    found = {"weights": model.get_weights(), **log.history}
+    for callback in callbacks:
+        if isinstance(callback, GateRecorder):
+            found["steps"] = callback.history.steps
+            found["recorded"] = callback.history["mmoe"]["weights"]
+        if isinstance(callback, CondenseWhenBinary):
+            found["kept"] = callback.reports[0].kept
+    return found
+
+
+def sums(strategy):
+    """A variation of sums over the batch, and its gradient."""
+    x = np.abs(numbers((6, 3)))
+
+    def compute(rows):
+        with tf.GradientTape() as tape:
+            tape.watch(rows)
+            total = sum_over_replicas(tf.reduce_sum(rows, axis=0))
+            value = coefficient_of_variation(total)
+            share = value / tf.distribute.get_strategy().num_replicas_in_sync
+        return value, tape.gradient(share, rows)
+
+    parts = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(
+            x[:2] if context.replica_id_in_sync_group == 0 else x[2:]
+        )
+    )
+    both = tf.function(lambda: strategy.run(compute, args=(parts,)))()
+    values, gradients = map(strategy.experimental_local_results, both)
+    value, gradient = compute(tf.constant(x))
+    return [
+        difference(found, expected)
+        for found, expected in (
+            (values[0], value),
+            (values[1], value),
+            (np.concatenate(gradients), gradient),
+        )
+    ]
+
+
+def difference(a, b):
+    if isinstance(a, list) and not np.isscalar(a[0]):
+        return max(map(difference, a, b)) if len(a) == len(b) else float("inf")
+    return float(np.abs(np.subtract(a, b)).max())
+
+
+def main():
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    half = tf.config.LogicalDeviceConfiguration()
+    tf.config.set_logical_device_configuration(cpu, [half, half])
+    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
+    found = {"sums": sums(strategy)}
+    for name, case in CASES.items():
+        alone = train(contextlib.nullcontext(), *case)
+        two = train(strategy.scope(), *case)
+        found[name] = {key: difference(alone[key], two[key]) for key in alone}
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
