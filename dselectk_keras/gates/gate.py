@@ -237,8 +237,19 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 f"num_gates={self.num_gates}{', built already' if self.built else ''}. "
                 "Pass a new gate with num_gates=None."
             )
+        return self.unbuilt_copy(num_gates=num_gates)
+
+    def unbuilt_copy(self, **changes) -> "Gate":
+        """A gate with the same settings, without weights yet.
+
+        Args:
+            **changes: Arguments that are to change.
+
+        Returns:
+            A gate that is not built.
+        """
         args, kwargs = self.init_arguments
-        return type(self)(*args, **{**kwargs, "num_gates": num_gates})
+        return type(self)(*args, **{**kwargs, **changes})
 
     # The layer.
 
