@@ -1,6 +1,10 @@
 """Sparse, differentiable gates for mixtures of experts, in Keras 3."""
 
-from dselectk_keras import datasets, gates, metrics, ops, plots, regularizers
+from dselectk_keras import datasets as datasets
+from dselectk_keras import gates, plots
+from dselectk_keras import metrics as metrics
+from dselectk_keras import ops as ops
+from dselectk_keras import regularizers as regularizers
 from dselectk_keras.callbacks import CondenseWhenBinary, GateHistory, GateRecorder
 from dselectk_keras.experts import (
     DenseExperts,
@@ -56,6 +60,8 @@ from dselectk_keras.training import Replicas, replicate
 
 __version__ = "0.1.0"
 
+# Without the modules that share a name with one of Keras: `import *` must not replace
+# `keras.ops`.
 __all__ = [
     "CGC",
     "AttentiveGate",
@@ -98,14 +104,10 @@ __all__ = [
     "TuckerExperts",
     "build_multitask_model",
     "condense",
-    "datasets",
     "distill",
     "gates",
-    "metrics",
-    "ops",
     "per_task",
     "plots",
-    "regularizers",
     "replicate",
     "single_expert",
 ]

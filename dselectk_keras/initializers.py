@@ -1,17 +1,22 @@
-"""Initializers drawn afresh for every variable and for every expert."""
+"""Initializers that draw new values for every variable and every expert."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
+from dselectk_keras.utils import Initializer, Tensor
 
-def clone(initializer, seed_offset=0):
-    """A copy of an initializer that draws numbers of its own.
 
-    One initializer object gives the same numbers at every use.
+def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
+    """A copy of an initializer that draws other values.
+
+    One initializer object gives the same values at every use.
 
     Args:
         initializer: An identifier that `keras.initializers.get` knows.
-        seed_offset: Added to the initializer's seed, if it has a fixed one.
+        seed_offset: Added to the initializer's seed, if it is fixed.
 
     Returns:
         A Keras initializer.
@@ -25,11 +30,11 @@ def clone(initializer, seed_offset=0):
     return type(initializer).from_config(config)
 
 
-def per_expert(initializer):
-    """An initializer of stacked kernels that draws each expert's by itself.
+def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
+    """An initializer of stacked kernels that draws each expert's kernel separately.
 
-    A fan computed over the whole stack would be wrong by the number of experts,
-    and a fixed seed used for each expert would make them all the same.
+    A fan computed over the whole stack would be too large by the number of experts,
+    and with the same fixed seed for each expert all experts would be equal.
 
     Args:
         initializer: An identifier that `keras.initializers.get` knows, for the
@@ -42,7 +47,10 @@ def per_expert(initializer):
     def initialize(shape, dtype=None):
         num_experts, *shape = shape
         return ops.stack(
-            [clone(initializer, i)(shape, dtype=dtype) for i in range(num_experts)]
+            [
+                clone_initializer(initializer, i)(shape, dtype=dtype)
+                for i in range(num_experts)
+            ]
         )
 
     return initialize

@@ -1,15 +1,17 @@
-"""Numbers that change over training: schedules, and the counters that drive them.
+"""Numbers that change over training.
 
 A schedule is any `keras.optimizers.schedules.LearningRateSchedule`: Keras' own
-decays, or `Ramp`, which moves between two values and stays there.
+decays, or `Ramp`, which moves between two values and stays there. It is a function of
+the step and has no state: the gate that uses it counts the steps.
 """
 
+import math
 from typing import Any
 
 import keras
 from keras import ops
 
-from dselectk_keras.utils import check_count, revive
+from dselectk_keras.utils import check_count, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -97,63 +99,78 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-class ScheduledValue:
-    """A number or schedule together with the counter of the calls that drive it.
-
-    The counter is an integer that lives outside the dtype policy: it neither
-    overflows nor stalls in half precision.
+def check_schedule(value, name, positive=False):
+    """The number or schedule of an argument, or an error that says what to pass.
 
     Args:
-        value: A number, a `LearningRateSchedule`, or a callable of the call count.
-        name: What the number is called in errors.
+        value: A number, a `LearningRateSchedule`, the config of one, or a callable of
+            the step.
+        name: The argument's name, for errors.
+        positive: Whether a number must be positive and finite.
+
+    Returns:
+        A number or a callable.
     """
-
-    def __init__(self, value, name):
-        value = revive(value)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number and not callable(value):
-            raise ValueError(
-                f"`{name}` must be a number, a "
-                "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
-                f"or a callable of the number of calls. Received: {name}={value!r}."
-            )
-        self.value = value
-        self.name = name
-        self.num_calls = keras.Variable(
-            0, dtype="int", trainable=False, name=f"{name}_calls"
+    value = deserialize_if_config(value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number and not callable(value):
+        raise ValueError(
+            f"`{name}` must be a number, a "
+            "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
+            f"or a callable of the number of calls. Received: {name}={value!r}."
         )
-
-    def advance(self):
-        """Count one call."""
-        self.num_calls.assign_add(1)
-
-    def __call__(self) -> Any:
-        """The number at the present count."""
-        if callable(self.value):
-            # The callable may be arithmetic on floats, as in the original release.
-            return self.value(ops.cast(self.num_calls, "float32"))
-        return self.value
-
-    def serialize(self):
-        """The number, or the config of the schedule.
-
-        A bare function cannot be found again when a model is loaded, so it is
-        refused here rather than lost.
-        """
-        value = self.value
-        if not callable(value):
-            return value
-        function = getattr(value, "__name__", type(value).__name__)
-        savable = hasattr(value, "get_config") or (
-            hasattr(value, "__name__")
-            and keras.saving.get_registered_name(value) != function
+    if is_number and not math.isfinite(value):
+        raise ValueError(f"`{name}` must be finite. Received: {name}={value}.")
+    if is_number and positive and value <= 0:
+        raise ValueError(
+            f"`{name}` must be positive. Received: {name}={value}. To end near 0, "
+            "pass a schedule such as `Ramp(1.0, 0.01, end=1000)`."
         )
-        if not savable:
-            raise ValueError(
-                f"`{self.name}` is a bare function ({function!r}), which cannot be "
-                "saved. Pass a number, a "
-                "`keras.optimizers.schedules.LearningRateSchedule` such as "
-                "`dselectk_keras.Ramp`, or register the function with "
-                "`keras.saving.register_keras_serializable`."
-            )
-        return keras.saving.serialize_keras_object(value)
+    return value
+
+
+def value_at(schedule, step) -> Any:
+    """The value of a number or a schedule at a step.
+
+    Args:
+        schedule: What `check_schedule` returned.
+        step: The step: a number, a tensor or a variable. The first is 1.
+
+    Returns:
+        A number or a scalar tensor.
+    """
+    if callable(schedule):
+        # The callable may be arithmetic on floats, as in the original release.
+        return schedule(ops.cast(step, "float32"))
+    return schedule
+
+
+def serialize_schedule(schedule, name):
+    """The number, or the config of the schedule.
+
+    A bare function cannot be found again when a model is loaded, so it is refused
+    here rather than lost.
+
+    Args:
+        schedule: What `check_schedule` returned.
+        name: The argument's name, for errors.
+
+    Returns:
+        What `check_schedule` takes, ready for JSON.
+    """
+    if not callable(schedule):
+        return schedule
+    function = getattr(schedule, "__name__", type(schedule).__name__)
+    savable = hasattr(schedule, "get_config") or (
+        hasattr(schedule, "__name__")
+        and keras.saving.get_registered_name(schedule) != function
+    )
+    if not savable:
+        raise ValueError(
+            f"`{name}` is a bare function ({function!r}), which cannot be "
+            "saved. Pass a number, a "
+            "`keras.optimizers.schedules.LearningRateSchedule` such as "
+            "`dselectk_keras.Ramp`, or register the function with "
+            "`keras.saving.register_keras_serializable`."
+        )
+    return keras.saving.serialize_keras_object(schedule)

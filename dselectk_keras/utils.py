@@ -1,41 +1,121 @@
-"""Small things that several floors need."""
+"""Small helpers that several modules need."""
 
+import importlib
+import operator
 import os
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
+# A tensor of any backend, or what Keras makes one of. Keras has no type for it.
+Tensor = Any
+# What `keras.initializers.get` and `keras.activations.get` know: a name, a config, an
+# object, or a function.
+Initializer = Any
+Activation = Any
+Shape = tuple[Any, ...]
 
-def check_count(name, value):
-    """Refuse a setting that is not a positive integer.
+
+def check_count(name: str, value: Any, minimum: int = 1) -> int:
+    """Raise an error for a setting that is not an integer or is too small.
 
     Args:
         name: The setting's name, for the error.
         value: Its value.
+        minimum: The smallest integer that is allowed.
+
+    Returns:
+        The value as an `int`.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}."
-        )
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool) or count < minimum:
+        kind = "a positive integer" if minimum == 1 else f"an integer >= {minimum}"
+        raise ValueError(f"`{name}` must be {kind}. Received: {name}={value!r}.")
+    return count
 
 
-def num_cores():
-    """How many cores this process may use, which may be fewer than there are."""
+def check_choice(name: str, value: Any, choices: tuple) -> None:
+    """Refuse a setting that is not one of a few.
+
+    Args:
+        name: The setting's name, for the error.
+        value: Its value.
+        choices: The values that it may have.
+    """
+    if value not in choices:
+        known = " or ".join(repr(choice) for choice in choices)
+        raise ValueError(f"`{name}` must be {known}. Received: {name}={value!r}.")
+
+
+def optional_import(*modules: str, extra: str, purpose: str) -> Any:
+    """Import modules that an extra of this package installs.
+
+    Args:
+        *modules: Names of modules, all of which must be importable.
+        extra: The extra that installs them.
+        purpose: What needs them, for the error.
+
+    Returns:
+        The first of the modules.
+    """
+    try:
+        first, *_ = (importlib.import_module(module) for module in modules)
+    except ImportError as error:
+        packages = " and ".join(module.partition(".")[0] for module in modules)
+        raise ImportError(
+            f"{purpose} needs {packages}. Received: {error}. "
+            f'Run: pip install "dselectk-keras[{extra}]".'
+        ) from error
+    return first
+
+
+def num_cores() -> int:
+    """The number of cores that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # Not on every system.
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def revive(value) -> Any:
-    """The object that a serialized config stands for; anything else as it is."""
+def sum_over_replicas(values: Any) -> Any:
+    """Sum tensors over the replicas of `tf.distribute`; elsewhere, give them as is.
+
+    A sum over a replica's part of the batch becomes the sum over the whole batch, and
+    a loss made of such sums is the same on all replicas. Divided by their number, as
+    Keras divides each replica's loss, it has the gradients of one process.
+
+    Replicas are threads that take turns here. Python state that they share, such as
+    what `add_loss` keeps in a layer, may be another replica's afterwards.
+
+    Args:
+        values: A tensor or a list of some, such as sums over the batch.
+
+    Returns:
+        The same, summed.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return values  # JAX sums over all devices where it sums over the batch.
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return values
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def deserialize_if_config(value: Any) -> Any:
+    """Deserialize a serialized Keras object; return anything else unchanged."""
     if isinstance(value, dict) and "class_name" in value:
         return keras.saving.deserialize_keras_object(value)
     return value
 
 
-def with_name(kwargs, prefix):
-    """Layer arguments with a name as Keras makes them, from a prefix of ours.
+def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Add a numbered default name to the arguments of a layer.
 
-    Keras' own would be `mm_o_e` for `MMoE`.
+    Keras' own default for `MMoE` would be `mm_o_e`.
 
     Args:
         kwargs: Arguments of `keras.Layer`, with or without a name.
@@ -48,3 +128,46 @@ def with_name(kwargs, prefix):
         return kwargs
     number = keras.backend.get_uid(prefix)
     return {**kwargs, "name": prefix if number == 1 else f"{prefix}_{number - 1}"}
+
+
+def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
+    """An unbuilt copy of a layer that draws other random numbers.
+
+    Args:
+        layer: A Keras layer.
+        seed_offset: Added to every fixed seed in the layer's config.
+        **changes: Config entries to replace.
+
+    Returns:
+        A new layer. Keras names it, unless `changes` has a name.
+    """
+
+    def shift(seed):
+        return seed + seed_offset if isinstance(seed, int) else seed
+
+    config = replace_in_config(layer.get_config(), "seed", shift)
+    config.pop("name")
+    return type(layer).from_config({**config, **changes})
+
+
+def replace_in_config(config: Any, key: str, change: Callable[[Any], Any]) -> Any:
+    """A config in which every entry under a key is changed, at any depth.
+
+    Args:
+        config: A config, or any part of one.
+        key: The entries to change. Entries that hold a container are searched instead.
+        change: A function of the old value that returns the new one.
+
+    Returns:
+        A changed copy.
+    """
+    if isinstance(config, dict):
+        return {
+            name: change(value)
+            if name == key and not isinstance(value, (dict, list, tuple))
+            else replace_in_config(value, key, change)
+            for name, value in config.items()
+        }
+    if isinstance(config, (list, tuple)):
+        return type(config)(replace_in_config(value, key, change) for value in config)
+    return config

@@ -13,14 +13,15 @@
 # ---
 
 # %% [markdown]
-# # A gate in a model of your own
+# # Add a gate to your own model
 #
-# Five minutes: take a small functional model, give it a bank of experts and a DSelect-k
-# gate, train it, look at the weights, save it and load it again.
+# In five minutes: take a small functional model, add a bank of experts and DSelect-k
+# gates, train it, plot the weights, save the model and load it again.
 #
 # ## Data
 #
-# Two tasks on the same ten inputs. They have one part in common, and one of their own.
+# Two regression tasks have the same ten inputs. Their labels are the sum of a shared
+# part and a part that only one task has.
 
 # %%
 import tempfile
@@ -44,11 +45,12 @@ labels = {
 # %% [markdown]
 # ## The model
 #
-# `DenseExperts` holds eight experts in one layer and gives `(batch, 8, 16)`. A gate
-# mixes them along the second axis. Each task has a gate and a head of its own.
+# `DenseExperts` holds eight experts in one layer. Its output has the shape `(batch, 8,
+# 16)`. A gate mixes the experts along the second axis. Each task has its own gate and
+# its own head.
 #
-# The gates keep two experts each. The entropy term makes them decide: its weight rises
-# over the run, so that all experts get their chance first.
+# Each gate ends on at most two experts. The entropy regularizer makes the gates
+# converge. Its weight increases during training, so that all experts are tried first.
 
 # %%
 EPOCHS, BATCH_SIZE = 20, 100
@@ -69,12 +71,12 @@ model = keras.Model(inputs, outputs)
 print(f"{model.count_params()} parameters")
 
 # %% [markdown]
-# A list of tensors of one shape would do in place of the bank, such as
+# You can also use a list of tensors with the same shape instead of the bank, such as
 # `[keras.layers.Dense(16)(inputs) for _ in range(8)]`.
 #
 # ## Training
 #
-# Nothing is special about it. `GateRecorder` looks at the gates every ten steps.
+# Compile and fit as usual. `GateRecorder` stores the gate weights every ten steps.
 
 # %%
 model.compile(keras.optimizers.Adam(0.01), loss=dict.fromkeys(labels, "mse"))
@@ -96,7 +98,7 @@ for name, value in zip(("sum", *labels), test, strict=True):
 # %% [markdown]
 # ## The weights
 #
-# Every gate can be asked for its weights. At most two are not zero.
+# `expert_weights` returns the weights of a gate. At most two of them are not zero.
 
 # %%
 np.set_printoptions(precision=3, suppress=True)
@@ -105,7 +107,8 @@ for task in labels:
     print(f"{task:6s}", keras.ops.convert_to_numpy(weights))
 
 # %% [markdown]
-# Over training: each gate begins with all eight experts at an eighth, and ends on two.
+# The figure shows the weights during training. Each gate starts with all eight experts
+# at about one eighth, and ends on two experts.
 
 # %%
 weights = np.concatenate(
@@ -117,8 +120,8 @@ plt.show()
 # %% [markdown]
 # ## Save and load
 #
-# The model is an ordinary Keras model. Where it is loaded, `import dselectk_keras` has
-# to come first, as at the top of this notebook.
+# The model is an ordinary Keras model. Import `dselectk_keras` before you load it, as
+# at the top of this notebook.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -130,11 +133,12 @@ before, after = (m.predict(x[:100], verbose=0) for m in (model, loaded))
 print({task: float(np.abs(before[task] - after[task]).max()) for task in labels})
 
 # %% [markdown]
-# ## Weights from the inputs
+# ## Per-example gates
 #
-# Called on a tuple, a gate is per-example: the second member is what it looks at. The
-# penalties of such a gate are summed over the batch, as in the original release, unless
-# it is told to take their mean.
+# Call a gate on a tuple of experts and routing inputs, and it is per-example: it
+# computes its weights from the routing inputs. By default the penalties of such a gate
+# are summed over the batch, as in the original release. `reduction="mean"` averages
+# them.
 
 # %%
 gate = DSelectKGate(num_nonzeros=2, reduction="mean")

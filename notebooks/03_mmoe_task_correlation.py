@@ -13,13 +13,13 @@
 # ---
 
 # %% [markdown]
-# # Task correlation: when sharing hurts, and what gates change
+# # Task correlation: when sharing hurts, and how gates help
 #
-# Two tasks on one network help each other if they are alike, and get in each other's
-# way if they are not. The [MMoE paper](https://doi.org/10.1145/3219819.3220007) shows
-# it on data whose relatedness is a number (Figures 2 to 5). This notebook draws these
-# figures in small, with two correlations, three models and three runs of each, and then
-# looks at what the gates have learned.
+# Two tasks that share a network help each other if they are related, and interfere if
+# they are not. The [MMoE paper](https://doi.org/10.1145/3219819.3220007) shows this on
+# synthetic data with a given task correlation (Figures 2 to 5). This notebook
+# reproduces these figures at a small scale, with two correlations, three models and
+# three runs of each. Then it looks at what the gates have learned.
 
 # %%
 import functools
@@ -45,13 +45,12 @@ STEPS = NUM_TRAIN // BATCH_SIZE * np.arange(1, EPOCHS + 1)
 # ## How related are two tasks?
 #
 # The labels of task $k$ are a function of $w_k^\top x$: a linear part, five sines, and
-# a little noise. The function is the same for both tasks; they differ in the direction
-# in which they look at $x$. The cosine $p$ of the angle between $w_1$ and $w_2$ says by
-# how much: at $p = 1$ the tasks are one and the same, at $p = 0$ they have nothing in
-# common.
+# a little noise. The function is the same for both tasks; only the direction $w_k$
+# differs. The cosine $p$ of the angle between $w_1$ and $w_2$ sets how related the
+# tasks are. At $p = 1$ they are identical. At $p = 0$ they have nothing in common.
 #
-# Of labels that are not linear one cannot choose the correlation itself. **Figure 2**
-# shows that it follows: it grows with $p$, and without the sines (`m=0`) it is $p$.
+# The correlation of non-linear labels cannot be set directly. **Figure 2** shows that
+# it follows $p$: it increases with $p$, and without the sines (`m=0`) it equals $p$.
 
 
 # %%
@@ -72,15 +71,15 @@ plots.plot_curves(
 plt.show()
 
 # %% [markdown]
-# The fast sines fall out of step at a small angle already, so that labels of quite
-# similar tasks are only loosely correlated.
+# The sines of high frequency lose their correlation even at a small angle. Labels of
+# rather similar tasks are therefore only weakly correlated.
 #
-# ## A shared bottom
+# ## Shared bottom
 #
-# The plainest way to share is one hidden layer for both tasks, and a small tower for
-# each. `replicate` trains a run for each seed and keeps what `fit` reports. What is
-# drawn is the mean squared error on 5,000 examples that are not trained on, averaged
-# over the tasks; 0.01 of it is noise.
+# The simplest way to share is one hidden layer for both tasks and a small tower for
+# each. `replicate` trains one run per seed and stores what `fit` reports. The figure
+# shows the mean squared error on 5,000 held-out examples, averaged over the tasks. Of
+# this error, 0.01 is noise.
 
 
 # %%
@@ -150,15 +149,16 @@ draw(trained["Shared-Bottom"], y_label="loss on held-out examples")
 plt.show()
 
 # %% [markdown]
-# **Figure 3**, in small: the same network, trained in the same way, does worse if its
-# tasks are less related. It has to find two directions where one would do, in a layer
-# at which both tasks pull.
+# **Figure 3**, at a small scale: the same network, trained in the same way, has a
+# larger error if the tasks are less related. It must learn two directions instead of
+# one, in a layer that both tasks change.
 #
 # ## Experts and gates
 #
-# Now the shared layer is cut into eight experts of 16 units, with about as many
-# parameters in all. A gate weighs the experts for each example. **OMoE** has one gate
-# for both tasks, **MMoE** has a gate for each. **Figure 4** compares the three.
+# Now the shared layer is split into eight experts of 16 units, with about the same
+# number of parameters in total. A gate weights the experts for each example. **OMoE**
+# has one gate for both tasks; **MMoE** has one gate per task. **Figure 4** compares the
+# three models.
 
 # %%
 for name in ("OMoE", "MMoE"):
@@ -171,15 +171,15 @@ axes[0].set_ylabel("loss on held-out examples", fontsize=8)
 plt.show()
 
 # %% [markdown]
-# Where the tasks are the same, one gate does about as well as two. Where they are not,
-# OMoE needs far longer to get off the ground: its only gate has to choose experts for
-# two tasks that want different ones. With a gate for each task the curves come closer.
-# That is the point of the paper: MMoE need not be told how related the tasks are.
+# If the tasks are identical, one gate does about as well as two. If they are not, OMoE
+# needs far longer before its loss falls: its only gate has to choose experts for two
+# tasks that need different ones. With one gate per task the curves are closer together.
+# This is the point of the paper: MMoE does not need to know how related the tasks are.
 #
 # ## Run by run
 #
-# Means hide how reliable a model is. **Figure 5** of the paper has histograms of the
-# final losses of 200 runs; here is a dot for each of ours, and their mean.
+# Mean values hide how reliable a model is. **Figure 5** of the paper has histograms of
+# the final losses of 200 runs. Here each of our runs is a dot, shown with the mean.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(8.4, 1.7), sharex=True, layout="constrained")
@@ -191,12 +191,12 @@ for ax, p in zip(axes, CORRELATIONS, strict=True):
 plt.show()
 
 # %% [markdown]
-# ## What do the gates look at?
+# ## What do the gates use?
 #
-# A gate is a softmax of $W x$. Its matrix says in which directions of $x$ it looks, and
-# the direction that matters for task $k$ is $w_k$. Here is the share of the matrix that
-# lies along each (the part that is the same for all experts changes nothing, and is
-# left out).
+# A gate is a softmax of $W x$. Its matrix shows which directions of $x$ the gate uses.
+# The direction that matters for task $k$ is $w_k$. The table shows the share of the
+# matrix along each direction. (The part of the matrix that is the same for all experts
+# has no effect, and is subtracted first.)
 
 
 # %%
@@ -219,11 +219,11 @@ for name in ("OMoE", "MMoE"):
             print(f"{name}, run {run}, {whose:15s}{row[0]:10.2f}{row[1]:10.2f}")
 
 # %% [markdown]
-# MMoE's gates have parted: each looks almost only along the direction of its own task.
-# (What it seems to see of the other task is the angle between the two: their directions
-# have $p^2$ = 0.25 in common.) A gate decides which expert answers for which values of
-# $w_k^\top x$, so that a task composes its function of simple pieces. OMoE's only gate
-# has to look both ways, and serves neither task fully.
+# The gates of MMoE have separated: each uses almost only the direction of its own task.
+# (The share along the other task's direction comes from the angle between the two: the
+# directions have $p^2$ = 0.25 in common.) A gate decides which expert is used for which
+# values of $w_k^\top x$, so a task builds its function from simple pieces. The only
+# gate of OMoE has to use both directions, and serves neither task fully.
 #
-# Three runs are few. With thirty of them, and a learning rate that is searched for each
-# model, `python scripts/reproduce.py mmoe-fig4` draws the whole figure.
+# Three runs are few. `python scripts/reproduce.py mmoe-fig4` draws the whole figure
+# with thirty runs, and searches the learning rate for each model.

@@ -13,14 +13,14 @@
 # ---
 
 # %% [markdown]
-# # Who shares what: tasks, and the experts they choose
+# # Task groups: which tasks share experts
 #
-# Which of many tasks belong together, and which had better be trained apart? A sparse
-# gate for each task answers as it learns: tasks that are alike choose the same experts.
-# The [DSelect-k paper](https://arxiv.org/abs/2106.03760) reads it off a heat map of the
-# weights (Figure 3) and off the Jaccard index of the tasks' experts (Figure 5). This
-# notebook does both, first where the truth is known, then on a recommender that is
-# simulated, and shows what to do with the answer.
+# Which tasks should be trained together, and which separately? Sparse gates with one
+# gate per task learn an answer: related tasks choose the same experts. The [DSelect-k
+# paper](https://arxiv.org/abs/2106.03760) reads it from a heat map of the weights
+# (Figure 3) and from the Jaccard index of the tasks' experts (Figure 5). This notebook
+# does both, first on data with known groups, then on a simulated recommender, and shows
+# how to use the answer.
 
 # %%
 import keras
@@ -41,11 +41,12 @@ from dselectk_keras import (
 )
 
 # %% [markdown]
-# ## Tasks with a secret
+# ## Tasks with hidden groups
 #
-# 32 regressions on the same ten inputs. Sixteen of them are mixtures of four experts,
-# the others of four other experts (`synthetic_moe`, after the paper's Appendix C.1).
-# We put the tasks in random order, and try to find out who belongs to whom.
+# There are 32 regression tasks on the same ten inputs. Sixteen of them are mixtures of
+# four experts; the other sixteen are mixtures of four other experts (`synthetic_moe`,
+# after the paper's Appendix C.1). We shuffle the tasks, and try to find the groups,
+# which are called `secret` in the code.
 
 # %%
 EPOCHS, BATCH_SIZE, NUM_TRAIN = 60, 250, 5_000
@@ -58,10 +59,10 @@ print(secret)
 
 
 # %% [markdown]
-# The model has eight experts of the kind that made the labels, and a DSelect-k gate
-# for each task, which ends on four of them at most. The entropy of the gates'
-# selectors is hardly weighted at first, and more and more towards the end. Where a gate
-# ends depends on its start, so we train three times.
+# The model has eight experts with the architecture of the experts that generated the
+# labels. Each task has a DSelect-k gate that ends on at most four of them. The entropy
+# weight is small at first and increases during training. The result depends on the
+# initial weights, so we train three models with different seeds.
 
 
 # %%
@@ -95,8 +96,8 @@ together = [train(order, num_experts=8, seed=seed) for seed in range(3)]
 weights = [weights_of(model) for model in together]
 
 # %% [markdown]
-# Each task's weights over the experts after the first start, tasks in our random order,
-# and how many experts a task uses on average over the starts:
+# The figure shows the weights of each task after the first run, with the tasks in our
+# shuffled order. Below it is the number of experts per task, averaged over the runs.
 
 # %%
 plots.plot_expert_heatmap(weights[0], title="32 tasks, as they came")
@@ -105,11 +106,11 @@ print(f"experts used by a task: {metrics.active_experts(weights).mean():.2f}")
 
 
 # %% [markdown]
-# ## Who shares with whom
+# ## Measure sharing
 #
-# The Jaccard index of two tasks is the number of experts that both use, over the
-# number that either uses: 1 if they choose the same, 0 if they share none. We take its
-# mean over the three starts.
+# The Jaccard index of two tasks is the number of experts that both use, divided by the
+# number of experts that at least one of them uses. It is 1 if the tasks use the same
+# experts, and 0 if they share none. We average it over the three runs.
 
 
 # %%
@@ -166,17 +167,17 @@ for each in weights:
     print(f"within the secret groups {index.related:.2f}, across {index.unrelated:.2f}")
 
 # %% [markdown]
-# Nobody told the model of groups, and still the gates have drawn the line: tasks of one
-# secret group choose among the same experts, and hardly any expert serves both. The
-# blocks in the right matrix are what one would put on a slide. (The threshold is a
-# choice: look at the matrix, and take a number between the two colours.)
+# The model was not given the groups, and still the gates have found them: tasks of one
+# hidden group use the same experts, and hardly any expert serves both groups. The
+# groups are the blocks in the right matrix. (The threshold is a choice: look at the
+# matrix, and take a number between the two colours.)
 #
-# ## What follows: train apart
+# ## Use the groups: train them separately
 #
-# Tasks that share no expert gain nothing from one model. Trained apart, each group has
-# a small model of its own, which can be changed without the other. To see that the
-# split matters, we also split the tasks at random, in groups of the same sizes. Each
-# group gets four experts.
+# Tasks that share no expert gain nothing from one model. If the groups are trained
+# separately, each has a small model that can be changed without the other. As a
+# control, we also split the tasks at random, into groups of the same sizes. Each group
+# gets four experts.
 
 
 # %%
@@ -206,17 +207,18 @@ for name, values in errors.items():
     print(f"{name:22s}test error {np.mean(values):.4f}")
 
 # %% [markdown]
-# Split by the gates, the tasks do nearly as well as together. Split at random, each
-# group has tasks of both kinds and four experts for them, where there would have to be
-# eight: the error is several times as large.
+# If the tasks are split by the gates, they do nearly as well as in one model. If they
+# are split at random, each group has tasks of both kinds and four experts, where eight
+# would be needed. The error is then several times as large.
 
 # %% [markdown]
 # ## A recommender
 #
-# Eight tasks about what users do with recommendations: five of engagement, such as
-# clicks and shares, three of satisfaction, such as likes and ratings
-# (`recommender_sim`; the paper's own data are private). Positive labels are from 60 %
-# to 0.5 % of the examples. Within a group, users' interests have more in common.
+# The next data set has eight tasks about what users do with recommendations
+# (`recommender_sim`; the paper's own data is private). Five are about engagement, such
+# as clicks and shares. Three are about satisfaction, such as likes and ratings. The
+# share of positive labels is between 0.5 % and 60 %, depending on the task. Within a
+# group, the interests of users have more in common.
 
 # %%
 shop = datasets.recommender_sim(num_train=20_000, num_test=10_000)
@@ -254,18 +256,17 @@ index = metrics.jaccard_index(shop_weights, shop.groups)
 print(f"within the groups {index.related:.2f}, across {index.unrelated:.2f}")
 
 # %% [markdown]
-# The line in the heat map parts engagement from satisfaction. Experts serve tasks on
-# one side of it more than across: the data have such an order, and one start finds it
-# in part. A task with an expert of its own shares nothing, and a few rare labels say
-# little: before drawing conclusions from a real heat map, look at several starts, as
-# above.
+# The line in the heat map separates engagement from satisfaction. Two tasks share
+# experts more often if they are on the same side of the line. The data has these
+# groups, and one run finds them in part. A task with an expert of its own shares
+# nothing, and tasks with few positive labels carry little information. Before you draw
+# conclusions from a real heat map, compare several seeds, as above.
 #
-# ## What follows: a smaller model
+# ## Use the sparsity: a smaller model
 #
-# Once every selector has decided, what a gate has chosen is a constant. `condense`
-# leaves out the experts that no task uses, and `per_task` takes out what serves one
-# task alone: its experts, its gate, its tower. Neither changes a prediction beyond
-# rounding.
+# Once every selector is binary, the choice of a gate is constant. `condense` removes
+# the experts that no task uses. `per_task` extracts the sub-model of one task: its
+# experts, its gate and its tower. Neither changes the predictions, except for rounding.
 
 # %%
 small = condense(recommender)

@@ -15,15 +15,15 @@
 # %% [markdown]
 # # Do the experts specialize?
 #
-# A mixture of experts may classify well and still divide the labour badly: one expert
-# does most of the work, or all experts do a little of everything.
-# [Krishnamurthy et al.](https://arxiv.org/abs/2302.14703) measure this, and look for
-# ways to train that make experts specialize. This notebook goes through their
-# measures and their ways on data that one can look at.
+# A mixture of experts may classify well although its experts divide the work badly: one
+# expert does most of it, or every expert does a little of everything. [Krishnamurthy et
+# al.](https://arxiv.org/abs/2302.14703) measure this, and propose training methods that
+# make experts specialize. This notebook applies their measures and methods to data in
+# the plane, which can be plotted.
 #
-# **The data.** Ten classes of points in the plane, in five families that lie apart. The
-# two classes of a family are the halves of a ring. There are five experts: a family for
-# each would be a good division of labour.
+# **The data.** There are ten classes of points in five families that are far apart. The
+# two classes of a family are the two halves of a ring. There are five experts, so one
+# expert per family would be a good division of the work.
 
 # %%
 import keras
@@ -64,10 +64,10 @@ plt.title("ten classes in five families", loc="left")
 plt.show()
 
 # %% [markdown]
-# ## MNIST instead
+# ## Use MNIST instead
 #
-# All that follows works on the digits, too. `datasets.load` downloads them, or reads
-# the official files in `data_dir`. (The pictures of the plane are left out then.)
+# Everything below also works on MNIST digits. `datasets.load` downloads them, or reads
+# the official files from `data_dir`. (The plots of the plane are then skipped.)
 
 # %%
 USE_MNIST = False
@@ -79,13 +79,13 @@ if USE_MNIST:
     train_y, test_y = digits.train.y[:, 0], digits.test.y[:, 0]
 
 # %% [markdown]
-# ## Ways to train
+# ## Training methods
 #
-# The original mixture has a softmax over all experts. Two penalties may be added to
-# its loss: `ImportanceRegularizer` evens out the experts' shares of the weights, and
-# `SampleSimilarityRegularizer` sends points that are near each other to the same
-# expert, and others to others. An attentive gate looks at what the experts make of a
-# point before it chooses among them.
+# The original mixture has a softmax over all experts. Two auxiliary losses can be
+# added: `ImportanceRegularizer` balances the load of the experts, and
+# `SampleSimilarityRegularizer` sends nearby points to the same expert and distant
+# points to different experts. An attentive gate uses the hidden outputs of the experts
+# before it chooses among them.
 
 
 # %%
@@ -132,8 +132,9 @@ for name, make_gate in WAYS.items():
         models[name].append(fit(mixture(make_gate())))
 
 # %% [markdown]
-# An attentive gate has to evaluate all experts before it chooses. `distill` gives its
-# trained experts, now frozen, to a student with an ordinary gate, which does not.
+# An attentive gate has to evaluate all experts before it chooses. `distill` gives the
+# trained experts, now frozen, to a student with an ordinary gate, which does not have
+# this overhead.
 
 # %%
 models["distilled"] = []
@@ -144,11 +145,12 @@ for seed, teacher in enumerate(models["attentive"]):
 # %% [markdown]
 # ## Measures
 #
-# - $H_s$, the entropy of a point's weights: low if the gate decides.
-# - $H_u$, the entropy of the mean weights: high if all experts are used, at most
-#   $\log_2 5 = 2.32$ bits.
+# - $H_s$, the entropy of the weights of one point, averaged over the points: low if the
+#   gate is confident.
+# - $H_u$, the entropy of the mean weights: high if the load is balanced over all
+#   experts, at most $\log_2 5 = 2.32$ bits.
 # - $I(E; Y)$, the mutual information of the chosen expert and the class: high if the
-#   chosen expert tells much about the class.
+#   chosen expert depends strongly on the class.
 
 
 # %%
@@ -182,16 +184,17 @@ for name, values in numbers.items():
     print(f"{name:14s}{error:12.3f}{sample:8.2f}{usage:8.2f}{information:8.2f}")
 
 # %% [markdown]
-# All ways classify nearly without an error, and the labour is divided in very different
-# ways. The original mixture gets by with three or four experts. The importance term
-# makes it use all five, and the similarity term finds the five families. The attentive
-# gate uses more experts than the original one without any penalty, and its student
-# keeps that.
+# All methods classify nearly without errors, but they divide the work in very different
+# ways. The original mixture uses only three or four experts. The importance loss makes
+# it use all five, and the similarity loss finds the five families. The attentive gate
+# uses more experts than the original gate without any penalty, and its student keeps
+# this.
 
 # %% [markdown]
-# ## Who gets what
+# ## Which expert gets which points?
 #
-# The plane, coloured by the expert with the largest weight, in each way's first run.
+# The figure shows the plane for the first run of each method. The colour is the expert
+# with the largest weight.
 
 
 # %%
@@ -213,7 +216,8 @@ if not USE_MNIST:
     plt.show()
 
 # %% [markdown]
-# The same as expert selection tables: what share of each class goes to each expert.
+# Expert selection tables show the same numerically: the share of each class that goes
+# to each expert.
 
 # %%
 figure, axes = plt.subplots(1, 5, figsize=(12, 3.2), sharey=True, layout="constrained")
@@ -225,5 +229,5 @@ axes[0].set_ylabel("class")
 plt.show()
 
 # %% [markdown]
-# On real images things are less clear-cut: the reproduction of the paper's Table 2 in
-# the docs has all nine ways on MNIST and Fashion-MNIST, with every run.
+# On real images the results are less clear. The reproduction of the paper's Table 2 in
+# the documentation has all nine methods on MNIST and Fashion-MNIST, with every run.

@@ -13,22 +13,22 @@
 # ---
 
 # %% [markdown]
-# # Merging experts: SMEAR
+# # Merge experts: SMEAR
 #
-# A sparse mixture sends each example to one expert. To *choose* is a step that has no
-# gradient, and what stands in for the gradient is noisy.
-# [SMEAR](https://arxiv.org/abs/2306.03745) does not choose: it *merges* the experts'
-# parameters, with the router's weights, into one expert for each example, and applies
-# that:
+# A sparse mixture sends each example to one expert. This choice is discrete and has no
+# gradient, and gradient estimators for it are noisy.
+# [SMEAR](https://arxiv.org/abs/2306.03745) does not choose. It *merges* the parameters
+# of the experts, weighted by the router, into one expert per example, and evaluates
+# that expert:
 #
 # $$
 # y = f\Bigl(u, \sum_{i=1}^{n} R_i(v) \, \theta_i\Bigr), \qquad
 # R(v) = \mathrm{softmax}(W v)
 # $$
 #
-# All of it is differentiable, and yet one expert is evaluated and not $n$. This
-# notebook compares it with routers that choose, on pictures in six styles that are
-# drawn on the spot: who gets which expert, how well it works, and what it costs.
+# The router is fully differentiable, and still only one expert is evaluated instead of
+# $n$. This notebook compares SMEAR with routers that choose, on generated images in six
+# styles. It measures which style uses which expert, the accuracy, and the wall time.
 
 # %%
 import time
@@ -46,8 +46,8 @@ NUM_TRAIN, NUM_TEST, EPOCHS, SEEDS = 4_800, 2_400, 12, 2
 # %% [markdown]
 # ## Eight shapes in six styles
 #
-# What is to be told is the shape. The styles, the *domains*, go in pairs that look
-# alike: filled and faint; outlines and dotted outlines; dark shapes on white, and on
+# The task is to classify the shape. The styles, called *domains*, form pairs that look
+# alike: filled and faint; outlines and dotted outlines; dark shapes on white and on
 # stripes.
 
 
@@ -134,10 +134,10 @@ for row, domain in enumerate(DOMAINS):
 plt.show()
 
 # %% [markdown]
-# ## A frozen network, with adapters
+# ## A frozen network with adapters
 #
-# As in the paper, the network is trained elsewhere and then frozen. Ours learns the
-# shapes in the first style alone, and is of little use in the others.
+# As in the paper, the network is trained first and then frozen. Our network learns the
+# shapes in the first style only, and its accuracy is low in the other styles.
 
 
 # %%
@@ -182,17 +182,18 @@ features = {
 }
 
 # %% [markdown]
-# Adapters are what is learned: narrow layers that add something to the features before
-# the frozen convolution, and again after it. Each place has six of them, and a router.
-# SMEAR's router looks at the mean over all positions, so that a picture gets one merged
-# adapter. Its rivals here:
+# Only the adapters are trained: narrow layers that add something to the features before
+# the frozen convolution, and again after it. Each of these two places has six adapters
+# and a router. SMEAR's router uses the mean over all positions, so that each image gets
+# one merged adapter. The baselines are:
 #
-# - *switch* chooses the most probable adapter, and scales it by its probability;
-# - *ST-Gumbel* draws one, and takes the gradient of a relaxation;
-# - *REINFORCE* draws one, and is taught by the reward;
-# - *tag* is told the domain, and has an adapter for each;
-# - *single* has one adapter for all; *ensemble* evaluates all six and mixes what they
-#   give.
+# - *switch* chooses the most probable adapter, and scales its output by the
+#   probability;
+# - *ST-Gumbel* samples one adapter, and uses the gradient of a relaxation;
+# - *REINFORCE* samples one adapter, and learns from a reward;
+# - *tag* is given the domain, and has one adapter per domain;
+# - *single* has one adapter for all images;
+# - *ensemble* evaluates all six adapters and mixes their outputs.
 
 
 # %%
@@ -273,16 +274,17 @@ for router, found in accuracies.items():
     print(f"{router:14s}{100 * found.mean():8.1f}{each}")
 
 # %% [markdown]
-# SMEAR comes out ahead of the three that choose, and close to the ensemble, which
-# evaluates all adapters. All of them beat the single adapter, and none comes up to tag
-# routing, which is told the domain. In the paper SMEAR does, after a much longer
-# training. There are only two seeds here: differences of a point or two mean little.
+# SMEAR has a higher accuracy than the three routers that choose, and is close to the
+# ensemble, which evaluates all adapters. All of them are better than the single
+# adapter. None is as good as tag routing, which is given the domain. In the paper SMEAR
+# is, after much longer training. There are only two seeds here, so differences of one
+# or two points mean little.
 
 # %% [markdown]
-# ## Who gets which adapter
+# ## Which domain uses which adapter?
 #
-# The router's weights, averaged over the test pictures of each style. Styles that are
-# alike stand next to each other.
+# The figure shows the router's weights, averaged over the test images of each style.
+# Styles that look alike are next to each other.
 
 
 # %%
@@ -320,28 +322,29 @@ figure.colorbar(mesh, ax=axes, fraction=0.03, label="mean weight")
 plt.show()
 
 # %% [markdown]
-# Nobody has told these routers the domains. Filled and faint shapes share adapters, and
-# so do the two kinds of outlines; dark and striped ones, which look less alike to a
-# network, have different ones in the first place. SMEAR spreads a domain over
-# several adapters, since what it applies is their mean; the routers that choose are
-# darker. The order of the adapters means nothing.
+# These routers were not given the domains. Filled and faint shapes share adapters, and
+# so do the two kinds of outlines. Dark and striped shapes look less alike to a network,
+# and use different adapters in the first place. SMEAR spreads each domain over several
+# adapters, because it uses their weighted mean. The weights of the routers that choose
+# are more concentrated. The order of the adapters has no meaning.
 
 # %% [markdown]
-# ## What it costs
+# ## Overhead and wall time
 #
-# An adapter of width $m$ on $L$ positions of $d$ features takes $4 L d m$ operations;
-# all $n$ of them take $4 n L d m$. To merge them takes $4 n d m$, once for an example,
-# however many positions it has:
+# An adapter of width $m$ on $L$ positions of $d$ features takes $4 L d m$ operations.
+# All $n$ adapters take $4 n L d m$. Merging them takes $4 n d m$, once per example, for
+# any number of positions:
 #
 # $$
 # \underbrace{4 L d m}_{\text{one adapter}} + \underbrace{4 n d m}_{\text{merge}}
 # \qquad\text{instead of}\qquad 4 n L d m
 # $$
 #
-# So merging pays where an example is an image or a sequence: with $L$ much larger than
-# $n$ it is nearly free. (For a single vector, $L = 1$, it costs more than to evaluate
-# all experts.) Here are the times of one layer with 8 adapters of width 16 on 128
-# features, for a batch of 32, as multiples of a single adapter's.
+# Merging is therefore efficient if an example is an image or a sequence: if $L$ is much
+# larger than $n$, the overhead is small. (For a single vector, $L = 1$, merging costs
+# more than evaluating all experts.) The table shows the wall time of one layer with 8
+# adapters of width 16 on 128 features, for a batch of 32, as a multiple of the time of
+# a single adapter.
 
 
 # %%
@@ -374,23 +377,23 @@ for positions in (16, 64, 256, 1024):
     print(f"{positions:9d}{counted:18.2f}{8:5d}{merged:20.1f}{every:5.1f}")
 
 # %% [markdown]
-# Merging takes about as long as a single adapter, and all adapters several times as
-# long. (A time below 1 says how much these measurements vary.)
+# Merging takes about as long as a single adapter. Evaluating all adapters takes several
+# times as long. (A value below 1 shows how much these measurements vary.)
 #
-# ## With real pictures
+# ## Use real images
 #
-# The same with Fashion-MNIST in six styles, a frozen network of the shape of ResNet18
-# and all routers of the paper is an experiment of its own, which reads the official
-# files from a folder, or downloads them:
+# A separate experiment runs all routers of the paper on Fashion-MNIST in six styles,
+# with a frozen network of the shape of ResNet18. It reads the official files from a
+# folder, or downloads them:
 #
 # ```bash
 # python scripts/reproduce.py smear-table3-small smear-fig3 --backend jax --together 5
 # ```
 #
-# To have real garments in place of the shapes here, set `DATA` to a folder with the
-# files of Fashion-MNIST, and run the notebook again from the frozen network on. (There
-# are ten classes then.) `datasets.domainnet` has the pictures of the paper; its inputs
-# say the domain.
+# To use real images of garments in this notebook, set `DATA` to a folder with the files
+# of Fashion-MNIST, and run the notebook again from the frozen network on. (There are
+# then ten classes.) `datasets.domainnet` has the images of the paper, with the domain
+# as an input.
 
 
 # %%

@@ -15,10 +15,10 @@
 # %% [markdown]
 # # Scale and serve: many runs, then one small model
 #
-# A sparse gate pays twice. In research, because a study of many seeds and settings can
-# be trained as one; in production, because what no task uses need not be computed. This
-# notebook goes the whole way: train six copies, choose one, drop the experts that it
-# does not use, cut out a single task, and export what is left.
+# Sparse gates help twice. In research, many seeds and hyperparameters can be trained as
+# one program. In production, experts that no task uses need not be computed. This
+# notebook shows the whole way: train six models, select one, remove the experts that it
+# does not use, extract a single task, and export the result.
 #
 # ```
 # pip install "dselectk-keras[tensorflow,data,plots]"
@@ -49,10 +49,11 @@ TASKS, EXPERTS, K = 16, 64, 2
 EPOCHS, BATCH_SIZE = 15, 256
 
 # %% [markdown]
-# ## The data, and far too many experts
+# ## The data, and too many experts
 #
-# Sixteen regressions that are related: a few experts would do for all of them. The
-# model gets 64, each with 128 units, because nobody knows beforehand how many it takes.
+# There are sixteen related regression tasks, for which a few experts would be enough.
+# The model gets 64 experts with 128 units each, because the right number is not known
+# in advance.
 
 # %%
 data = datasets.synthetic_moe(
@@ -74,9 +75,10 @@ def build(seed, end):  # noqa: ARG001, Keras is seeded with it already
 # %% [markdown]
 # ## Many runs as one
 #
-# `replicate` trains a copy for each pair of a seed and a setting. Each comes to what it
-# would alone, with the same seed. On JAX the copies share one compiled program that
-# scans over the steps of an epoch; elsewhere they are fitted one after another.
+# `replicate` trains one copy for each pair of a seed and a setting. Each copy gives the
+# same result as a separate run with the same seed. On JAX all copies share one compiled
+# program that scans over the steps of an epoch. On TensorFlow and torch they are fitted
+# one after another.
 
 # %%
 ends = [1e-3, 1e-2, 1e-1]
@@ -95,8 +97,8 @@ runs = replicate(
 print(f"{len(runs)} runs in {time.perf_counter() - began:.0f} s")
 
 # %% [markdown]
-# The table has a row for each copy. We add what the gates ended with: the share of
-# selectors that have decided, and the experts that some task uses.
+# The table has one row per copy. We add two results of the gates: the share of
+# selectors that are binary, and the number of experts that at least one task uses.
 
 # %%
 table = runs.summary[["copy", "seed", "end", "val_task_loss"]].copy()
@@ -117,10 +119,10 @@ ax.legend(title="entropy weight at the end", frameon=False)
 ax.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
-# ## Choose one
+# ## Select a model
 #
-# The rule of the DSelect-k paper: a run whose selectors have not all decided is
-# disregarded; of the others, the one with the lowest validation error.
+# The DSelect-k paper rejects runs whose selectors are not all binary. Among the others,
+# it selects the run with the lowest validation error.
 
 # %%
 admissible = table[table["decided"] == 1]
@@ -138,11 +140,11 @@ figure = plots.plot_expert_heatmap(
 )
 
 # %% [markdown]
-# ## Leave out what is not used
+# ## Remove unused experts
 #
-# `condense` builds a model that has only these experts, each gate as it was, with the
-# same outputs. Weights and optimizer state go along, so training could go on.
-# `per_task` cuts out what serves one task alone.
+# `condense` returns a model with only the experts that are used, and with the same
+# outputs. Weights and optimizer state are kept, so training could continue. `per_task`
+# extracts the sub-model of one task.
 
 # %%
 small = condense(model)
@@ -187,9 +189,10 @@ ax.margins(x=0.15)
 # %% [markdown]
 # ## Export
 #
-# The condensed model is an ordinary Keras model. `save` keeps it for training to go on,
-# `export` writes what a server loads, without this package and without Keras (here
-# TensorFlow's SavedModel; `format="onnx"` and others are Keras' own).
+# The condensed model is an ordinary Keras model. `save` writes a checkpoint from which
+# training can continue. `export` writes a file for serving, which needs neither this
+# package nor Keras (here a TensorFlow SavedModel; `format="onnx"` and others are
+# provided by Keras).
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -208,11 +211,12 @@ with tempfile.TemporaryDirectory() as folder:
         print(f"served, largest difference: {gap:.1e}")
 
 # %% [markdown]
-# ## Where to go from here
+# ## Next steps
 #
-# - During training: `CondenseWhenBinary` watches the selectors and condenses in the
-#   middle of `fit`, so that the rest of the training is cheaper as well.
-# - Per-example gates: nothing can be dropped for good, but each example needs its k
-#   experts only. `MMoE` evaluates just these where it pays, and wherever it is asked
-#   to by `dispatch=True`.
-# - `scripts/benchmark.py` measures all of this on your machine.
+# - **Condense during training:** `CondenseWhenBinary` checks the selectors during `fit`
+#   and condenses the model as soon as all are binary. The remaining epochs are then
+#   faster.
+# - **Per-example gates:** no expert can be removed, but each example needs only its k
+#   experts. `MMoE` evaluates only these where it is expected to be faster, or always
+#   with `dispatch=True`.
+# - **Benchmark:** `scripts/benchmark.py` measures wall times on your machine.

@@ -1,8 +1,8 @@
-"""Compare four models on 32 synthetic tasks: one table, and pictures of the gates.
+"""Compare four models on 32 synthetic tasks in a table, and plot their gates.
 
     python scripts/demo.py
 
-takes a few minutes on two cores. The folder can be chosen with --out.
+takes a few minutes on two cores. Choose the output folder with --out.
 """
 
 import pathlib
@@ -26,15 +26,19 @@ COLUMNS = (
 
 
 def main(arguments=None):
-    """Train the four models, and print what came out and where it is."""
+    """Train the four models, and print the results and where they are."""
     choose_backend(arguments)
     from dselectk_keras.experiments import TrainingRun
 
     parser = make_parser(__doc__)
-    parser.add_argument("--out", default="runs/demo", help="folder to write into")
-    parser.add_argument("--num-tasks", type=int, default=32, help="16, 32, 64 or 128")
-    parser.add_argument("--epochs", type=int, default=50, help="passes over the data")
-    parser.add_argument("--seed", type=int, default=0, help="of data and weights")
+    parser.add_argument("--out", default="runs/demo", help="output folder")
+    parser.add_argument(
+        "--num-tasks", type=int, default=32, help="number of tasks: 16, 32, 64 or 128"
+    )
+    parser.add_argument("--epochs", type=int, default=50, help="number of epochs")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the data and the initial weights"
+    )
     options = parser.parse_args(arguments)
 
     rows = []
@@ -59,7 +63,7 @@ def main(arguments=None):
         )
         print("  ".join([f"{label:16s}", *(f"{cell:>15s}" for cell in cells)]))
     print()
-    print("Gate weights over training, and which task uses which expert:")
+    print("Figures of the gate weights during training, and of each task's experts:")
     for _, _, folder in rows:
         for picture in sorted(folder.glob("*.png")):
             print(f"  {picture}")

@@ -1,8 +1,8 @@
-"""Train any architecture with any gate on any data set that the package knows.
+"""Train an architecture with a gate on a data set of the package.
 
     python scripts/train.py --gate dselect_k --num-nonzeros 4 --out runs/dselect_k
 
-writes the model, the gate history, the metrics and the pictures into the folder.
+writes the model, the gate history, the metrics and the figures to the folder.
 """
 
 import argparse
@@ -13,61 +13,89 @@ from typing import Any
 
 
 def main(arguments=None):
-    """Parse, train, and say what came out and where it is."""
+    """Parse the arguments, train, and print the results and where they are."""
     choose_backend(arguments)
-    # The backend is chosen: Keras may be imported.
+    # KERAS_BACKEND is set, so Keras may be imported.
     from dselectk_keras import datasets, gates
     from dselectk_keras.experiments import TrainingRun
     from dselectk_keras.models import ARCHITECTURES
 
     parser = make_parser(__doc__)
     add = parser.add_argument
-    add("--data", choices=datasets.NAMES, default="synthetic_moe", help="data set")
+    add(
+        "--data",
+        choices=datasets.NAMES,
+        default="synthetic_moe",
+        help="name of the data set",
+    )
     add(
         "--data-options",
         type=json.loads,
         default={},
         metavar="JSON",
-        help='its arguments, such as \'{"data_dir": "data"}\'',
+        help='arguments of the data set, such as \'{"data_dir": "data"}\'',
     )
     add("--num-tasks", type=int, help="tasks of synthetic_moe: 16, 32, 64 or 128")
-    add("--num-train", type=int, help="training examples to generate")
-    add("--architecture", choices=ARCHITECTURES, default="mmoe", help="architecture")
+    add("--num-train", type=int, help="number of training examples to generate")
+    add(
+        "--architecture",
+        choices=ARCHITECTURES,
+        default="mmoe",
+        help="name of the architecture",
+    )
     add(
         "--architecture-options",
         type=json.loads,
         default={},
         metavar="JSON",
-        help="its options, such as '{\"levels\": 3}'",
+        help="options of the architecture, such as '{\"levels\": 3}'",
     )
-    add("--gate", choices=gates.GATES, default="dselect_k", help="gate")
+    add("--gate", choices=gates.GATES, default="dselect_k", help="name of the gate")
     add(
         "--gate-options",
         type=json.loads,
         default={},
         metavar="JSON",
-        help="its arguments, such as '{\"temperature\": 0.5}'",
+        help="arguments of the gate, such as '{\"temperature\": 0.5}'",
     )
-    add("--num-nonzeros", type=int, default=4, help="experts of a sparse gate")
+    add(
+        "--num-nonzeros",
+        type=int,
+        default=4,
+        help="largest number of experts per task, for sparse gates",
+    )
     add("--gamma", type=float, default=1.0, help="width of DSelect-k's smooth step")
     add(
         "--entropy",
         type=float,
         nargs=2,
         default=(1e-5, 1e-2),
-        metavar=("BEGIN", "END"),
-        help="DSelect-k's entropy weight at the begin and the end of the run",
+        metavar=("START", "END"),
+        help="entropy weight of DSelect-k at the start and at the end of training",
     )
-    add("--per-example", action="store_true", help="gates look at the features")
-    add("--num-experts", type=int, help="experts; the data's own number if left out")
-    add("--units", type=int, nargs="+", help="widths of an expert's layers")
-    add("--epochs", type=int, default=50, help="passes over the training data")
-    add("--batch-size", type=int, default=256, help="examples in a step")
-    add("--learning-rate", type=float, default=0.01, help="of Adam")
-    add("--seed", type=int, default=0, help="of the data, the weights and the order")
-    add("--out", default="runs/train", help="folder to write into")
+    add(
+        "--per-example",
+        action="store_true",
+        help="compute the gate weights from each example's features",
+    )
+    add(
+        "--num-experts",
+        type=int,
+        help="number of experts; if omitted, that of the data set, or 8",
+    )
+    add("--units", type=int, nargs="+", help="units of each layer of an expert")
+    add("--epochs", type=int, default=50, help="number of training epochs")
+    add("--batch-size", type=int, default=256, help="examples per training step")
+    add("--learning-rate", type=float, default=0.01, help="learning rate of Adam")
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the data, the initial weights and the order of the examples",
+    )
+    add("--out", default="runs/train", help="output folder")
     add("--overwrite", action="store_true", help="replace a finished run")
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="show no progress bar")
     options: dict[str, Any] = vars(parser.parse_args(arguments))
 
     options.pop("backend")
@@ -94,7 +122,7 @@ def main(arguments=None):
 
 
 def make_parser(doc):
-    """A parser described by a docstring's first line, with the choice of a backend."""
+    """A parser with the docstring's first line as description, and `--backend`."""
     parser = argparse.ArgumentParser(
         description=doc.split("\n", maxsplit=1)[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -104,17 +132,17 @@ def make_parser(doc):
 
 
 def add_backend(parser):
-    """Add the option that says which backend to train on."""
+    """Add the option `--backend`."""
     parser.add_argument(
         "--backend",
         choices=("tensorflow", "jax", "torch"),
         default=os.environ.get("KERAS_BACKEND", "tensorflow"),
-        help="Keras backend",
+        help="Keras backend to train on",
     )
 
 
 def choose_backend(arguments=None):
-    """Tell Keras the backend before anything imports it."""
+    """Set the backend before anything imports Keras."""
     parser = argparse.ArgumentParser(add_help=False)
     add_backend(parser)
     os.environ["KERAS_BACKEND"] = parser.parse_known_args(arguments)[0].backend

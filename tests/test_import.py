@@ -1,5 +1,6 @@
 """Importing the package imports Keras, NumPy and the backend in use: no more."""
 
+import importlib.resources
 import importlib.util
 import os
 import subprocess
@@ -66,3 +67,19 @@ def test_import_needs_no_extra_and_no_other_backend(backend):
         check=False,
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_importing_every_public_name_replaces_no_module_of_keras():
+    import keras
+
+    import dselectk_keras
+
+    names = {}
+    exec("from keras import ops\nfrom dselectk_keras import *", names)
+    assert names["ops"] is keras.ops
+    assert set(dselectk_keras.__all__).isdisjoint(dir(keras))
+    assert dselectk_keras.ops.smooth_step is not None
+
+
+def test_the_package_is_marked_as_typed():
+    assert (importlib.resources.files("dselectk_keras") / "py.typed").is_file()

@@ -3,22 +3,22 @@ import numpy as np
 import pytest
 from helpers import numpy
 
-from dselectk_keras.initializers import clone, per_expert
+from dselectk_keras.initializers import clone_initializer, stacked_initializer
 
 SHAPE = (6, 30, 20)
 
 
 def test_clones_of_an_unseeded_initializer_draw_differently():
     initializer = keras.initializers.RandomNormal()
-    first, second = (numpy(clone(initializer)((4, 4))) for _ in range(2))
+    first, second = (numpy(clone_initializer(initializer)((4, 4))) for _ in range(2))
     assert not np.allclose(first, second)
 
 
 def test_clones_of_a_seeded_initializer_differ_by_the_offset():
     initializer = keras.initializers.RandomNormal(stddev=2.0, seed=7)
-    same = [numpy(clone(initializer)((4, 4))), numpy(initializer((4, 4)))]
+    same = [numpy(clone_initializer(initializer)((4, 4))), numpy(initializer((4, 4)))]
     np.testing.assert_array_equal(*same)
-    other = clone(initializer, seed_offset=3)
+    other = clone_initializer(initializer, seed_offset=3)
     assert other.get_config() == {"mean": 0.0, "stddev": 2.0, "seed": 10}
     assert not np.allclose(same[0], numpy(other((4, 4))))
 
@@ -27,22 +27,24 @@ def test_clone_reads_names_and_leaves_functions_alone():
     def ones(shape, dtype=None):
         return keras.ops.ones(shape, dtype)
 
-    assert isinstance(clone("glorot_uniform"), keras.initializers.GlorotUniform)
-    assert clone(ones) is ones
+    assert isinstance(
+        clone_initializer("glorot_uniform"), keras.initializers.GlorotUniform
+    )
+    assert clone_initializer(ones) is ones
 
 
 @pytest.mark.parametrize("seed", [None, 7])
 def test_every_expert_draws_its_own_kernel(seed):
     initializer = keras.initializers.GlorotUniform(seed=seed)
-    kernels = numpy(per_expert(initializer)(SHAPE))
+    kernels = numpy(stacked_initializer(initializer)(SHAPE))
     assert kernels.shape == SHAPE
     assert len(np.unique(kernels)) > 0.99 * kernels.size
-    again = numpy(per_expert(initializer)(SHAPE))
+    again = numpy(stacked_initializer(initializer)(SHAPE))
     assert np.array_equal(kernels, again) == (seed is not None)
 
 
 def test_the_fan_is_that_of_one_expert():
-    kernels = numpy(per_expert("glorot_uniform")(SHAPE))
+    kernels = numpy(stacked_initializer("glorot_uniform")(SHAPE))
     limit = np.sqrt(6 / (30 + 20))
     largest = np.abs(kernels).max(axis=(1, 2))
     assert (largest <= limit).all()
@@ -50,13 +52,13 @@ def test_the_fan_is_that_of_one_expert():
 
 
 def test_every_expert_is_orthogonal_by_itself():
-    kernels = numpy(per_expert("orthogonal")(SHAPE))
+    kernels = numpy(stacked_initializer("orthogonal")(SHAPE))
     np.testing.assert_allclose(
         np.einsum("nij,nik->njk", kernels, kernels), [np.eye(20)] * 6, atol=1e-5
     )
 
 
 def test_dtype_and_constants_pass_through():
-    kernels = per_expert("ones")((2, 3), dtype="float16")
+    kernels = stacked_initializer("ones")((2, 3), dtype="float16")
     assert keras.backend.standardize_dtype(kernels.dtype) == "float16"
     np.testing.assert_array_equal(numpy(kernels), np.ones((2, 3)))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras import DSelectKGate, Ramp
-from dselectk_keras.schedules import ScheduledValue
+from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 
 
 @pytest.mark.parametrize(
@@ -82,46 +82,54 @@ def test_ramps_that_cannot_be_are_refused(arguments, message):
         Ramp(**{"initial_value": 1.0, "final_value": 2.0, "end": 10} | arguments)
 
 
-def test_a_number_does_not_depend_on_the_count():
-    value = ScheduledValue(0.5, "gamma")
-    value.advance()
-    assert value() == 0.5
-    assert value.serialize() == 0.5
+def test_a_number_does_not_depend_on_the_step():
+    value = check_schedule(0.5, "gamma")
+    assert value_at(value, 7) == 0.5
+    assert serialize_schedule(value, "gamma") == 0.5
 
 
-def test_a_schedule_follows_the_count():
-    value = ScheduledValue(Ramp(1.0, 4.0, end=2), "gamma")
-    found = []
-    for _ in range(4):
-        found.append(float(value()))
-        value.advance()
+def test_a_schedule_follows_the_step():
+    schedule = check_schedule(Ramp(1.0, 4.0, end=2), "gamma")
+    found = [float(value_at(schedule, step)) for step in range(4)]
     np.testing.assert_allclose(found, [1, 2, 4, 4], rtol=1e-6)
-    assert int(value.num_calls) == 4
 
 
-def test_the_count_is_a_whole_number_that_is_not_trained():
-    counter = ScheduledValue(1.0, "gamma").num_calls
-    assert not counter.trainable
-    assert counter.dtype.startswith("int")
+@pytest.mark.parametrize("step", [2**24 + 2, np.int32(2**24 + 2)])
+def test_a_schedule_gets_the_step_as_a_float(step):
+    seen = []
+    value_at(seen.append, keras.Variable(step, dtype="int32", trainable=False))
+    assert keras.backend.standardize_dtype(seen[0].dtype) == "float32"
+    assert float(seen[0]) == 2**24 + 2
 
 
 def test_a_schedule_revives_from_its_config():
-    value = ScheduledValue(Ramp(1.0, 4.0, end=2), "gamma")
-    again = ScheduledValue(value.serialize(), "gamma")
-    assert isinstance(again.value, Ramp)
-    assert again.serialize() == value.serialize()
+    config = serialize_schedule(Ramp(1.0, 4.0, end=2), "gamma")
+    again = check_schedule(config, "gamma")
+    assert isinstance(again, Ramp)
+    assert serialize_schedule(again, "gamma") == config
 
 
 @pytest.mark.parametrize("value", [None, True, "fast", [0.1]])
 def test_what_is_neither_number_nor_schedule_is_refused(value):
     with pytest.raises(ValueError, match=r"`gamma` must be a number.*Received: gamma="):
-        ScheduledValue(value, "gamma")
+        check_schedule(value, "gamma")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_are_finite(value):
+    with pytest.raises(ValueError, match=r"`gamma` must be finite\. Received: gamma="):
+        check_schedule(value, "gamma")
+
+
+def test_numbers_are_positive_where_they_have_to_be():
+    assert check_schedule(-1.0, "weight") == -1.0
+    with pytest.raises(ValueError, match=r"`gamma` must be positive\. .*gamma=0"):
+        check_schedule(0, "gamma", positive=True)
 
 
 def test_a_bare_function_is_refused_at_saving_by_its_name():
-    value = ScheduledValue(lambda calls: calls, "gamma")
     with pytest.raises(ValueError, match=r"`gamma` is a bare function \('<lambda>'\)"):
-        value.serialize()
+        serialize_schedule(lambda step: step, "gamma")
 
 
 def piecewise():
@@ -129,11 +137,7 @@ def piecewise():
 
 
 def test_a_piecewise_constant_of_keras_is_a_schedule():
-    value = ScheduledValue(piecewise(), "gamma")
-    found = []
-    for _ in range(6):
-        found.append(float(value()))
-        value.advance()
+    found = [float(value_at(piecewise(), step)) for step in range(6)]
     assert found == [1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
@@ -147,7 +151,8 @@ def test_a_gate_saves_piecewise_constants(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras").get_layer("gate")
     for each in (gate, again):
-        assert float(each._gamma()) == float(each.entropy_reg.scheduled()) == 0.5
+        assert int(each.step) == 3
+        assert float(value_at(each.gamma, each.step)) == 0.5
     assert again.get_config() == gate.get_config()
     weights = [keras.ops.convert_to_numpy(g.expert_weights()) for g in (gate, again)]
     np.testing.assert_array_equal(*weights)

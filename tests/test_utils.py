@@ -1,12 +1,20 @@
 """Small helpers of several floors."""
 
 import os
+import sys
 
 import keras
 import numpy as np
 import pytest
 
-from dselectk_keras.utils import check_count, num_cores, revive, with_name
+from dselectk_keras.utils import (
+    check_count,
+    deserialize_if_config,
+    num_cores,
+    optional_import,
+    sum_over_replicas,
+    with_name,
+)
 
 
 @pytest.mark.parametrize("value", [1, 7, np.int64(3)])
@@ -20,6 +28,21 @@ def test_anything_else_is_refused_by_name(value):
         check_count("size", value)
 
 
+def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):
+    assert optional_import("os.path", "math", extra="e", purpose="p") is os.path
+    monkeypatch.setitem(sys.modules, "pandas.core", None)
+    with pytest.raises(
+        ImportError, match=r'^A table needs math and pandas. .*"dselectk-keras\[data\]"'
+    ):
+        optional_import("math", "pandas.core", extra="data", purpose="A table")
+
+
+def test_a_sum_over_one_replica_is_the_value():
+    # For several see tests/distribution.
+    values = keras.ops.array([1.0, 2.0])
+    assert sum_over_replicas(values) is values
+
+
 def test_only_cores_that_may_be_used_are_counted(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
@@ -30,11 +53,11 @@ def test_only_cores_that_may_be_used_are_counted(monkeypatch):
 
 def test_revive_rebuilds_configs_and_leaves_the_rest():
     layer = keras.layers.Dense(3)
-    revived = revive(keras.saving.serialize_keras_object(layer))
+    revived = deserialize_if_config(keras.saving.serialize_keras_object(layer))
     assert isinstance(revived, keras.layers.Dense)
     assert revived.units == 3
-    assert revive(layer) is layer
-    assert revive({"end": 2}) == {"end": 2}
+    assert deserialize_if_config(layer) is layer
+    assert deserialize_if_config({"end": 2}) == {"end": 2}
 
 
 def test_names_are_counted_as_keras_counts_them():

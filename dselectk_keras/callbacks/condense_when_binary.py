@@ -1,5 +1,7 @@
 """Condense a model while it trains."""
 
+import contextlib
+
 import keras
 
 from dselectk_keras.models.condense import condense_in_place, undecided
@@ -43,7 +45,10 @@ class CondenseWhenBinary(keras.callbacks.Callback):
         model = self.model
         if self.epoch is not None or undecided(model, self.tolerance):
             return
-        self.reports = condense_in_place(model, self.tolerance)
+        # Under `tf.distribute` new variables belong to the model's strategy.
+        strategy = getattr(model, "distribute_strategy", None)
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            self.reports = condense_in_place(model, self.tolerance)
         self.epoch = epoch
         # `fit` looks these up at every step.
         model.make_train_function(force=True)

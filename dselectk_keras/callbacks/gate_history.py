@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from dselectk_keras.utils import optional_import
+
 
 class GateHistory:
     """Records of the gates of a model: arrays that begin with an axis for records.
@@ -84,12 +86,7 @@ class GateHistory:
             A `pandas.DataFrame` with the columns `layer`, `step`, `task` and
             `expert` or `selector`, where the quantity has them, and the quantity.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError(
-                'The frame needs pandas: pip install "dselectk-keras[data]".'
-            ) from error
+        pd = optional_import("pandas", extra="data", purpose="`frame`")
         known = sorted({name for _, name in self._records})
         if quantity not in known:
             raise ValueError(

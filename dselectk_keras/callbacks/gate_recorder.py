@@ -1,16 +1,15 @@
 """Record the gates of a model while it trains."""
 
-import functools
-import importlib.util
 import warnings
 
 import keras
 import numpy as np
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers import MMoE
-from dselectk_keras.layers.routed import RoutedExperts
+from dselectk_keras.layers.gated_experts import GatedExperts
+from dselectk_keras.utils import optional_import
 
 
 class GateRecorder(keras.callbacks.Callback):
@@ -23,9 +22,9 @@ class GateRecorder(keras.callbacks.Callback):
     Args:
         every: How many steps, or epochs, lie between records.
         unit: `"steps"` or `"epochs"`.
-        probe: For per-example gates: inputs of the model (of a functional one) on
-            which to look at them; for a model of another kind, routing inputs. A
-            batch of a few hundred examples will do.
+        probe: For per-example gates: a batch of the model's inputs, of a few hundred
+            examples. The model is evaluated on it, and each gate reports the weights
+            that it gave.
         log_dir: Where to write for TensorBoard as well. Needs `tensorflow` and
             `tensorboard`, on any backend.
 
@@ -51,24 +50,25 @@ class GateRecorder(keras.callbacks.Callback):
         self.probe = probe
         self.log_dir = log_dir
         self.history = GateHistory()
-        self._layers = None
+        self._gates = None
+        self._observe = None
         self._writer = None
         self._warned = set()
         self._step = self._before = self._epoch_start = self._next = 0
 
     def on_train_begin(self, logs=None):
         """Find the gates, and record how they start."""
-        self._layers = _gated_layers(self.model)
-        if not self._layers:
+        self._gates = _gates(self.model)
+        if not self._gates:
             raise ValueError(
                 "The model has no gates to record. Use a layer such as `MMoE`, `MoE` "
                 "or `DSelectKGate` in it."
             )
         if self.log_dir is not None and self._writer is None:
             self._writer = _summary_writer(self.log_dir)
-        self._before = int(self.model.optimizer.iterations) - self._step
+        self._before = self._iterations() - self._step
         self._epoch_start = self._step
-        if all(gate.built for _, gate, _ in self._layers) and not len(self.history):
+        if all(gate.built for _, gate, _ in self._gates) and not len(self.history):
             self._prepare()
             self._record()
         self._next = self._step + self.every
@@ -84,7 +84,7 @@ class GateRecorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Record, if it is time."""
-        self._step = int(self.model.optimizer.iterations) - self._before
+        self._step = self._iterations() - self._before
         self._epoch_start = self._step
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
             self._record()
@@ -94,40 +94,35 @@ class GateRecorder(keras.callbacks.Callback):
         if not len(self.history) or self.history.steps[-1] != self._step:
             self._record()
 
+    def _iterations(self):
+        # Under `tf.distribute` a variable is no number.
+        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+
     def _prepare(self):
-        """Compute once what the per-example gates of the model look at."""
-        self.history.tasks = {}
-        self._routing, self._report = {}, {}
-        for layer, gate, tasks in self._layers:
-            self.history.tasks[layer.name] = tasks
+        """Make the function that observes the gates."""
+        self.history.tasks = {name: tasks for name, _, tasks in self._gates}
+        for name, gate, _ in self._gates:
             if gate.per_example and self.probe is None:
                 raise ValueError(
-                    f"The gates of {layer.name!r} are per-example: give the recorder "
+                    f"The gates of {name!r} are per-example: give the recorder "
                     "a `probe`, a batch of inputs on which to look at them."
                 )
-            self._report[layer.name] = _compiled_report(gate)
-            self._routing[layer.name] = (
-                _routing_model(self.model, layer) if gate.per_example else None
-            )
+        self._observe = _compiled(self.model, self._gates, self.probe)
 
     def _record(self):
         # On JAX asking for the model brings its variables up to date.
-        layers = _gated_layers(self.model)
-        if not self.history.tasks or [g for _, g, _ in layers] != [
-            g for _, g, _ in self._layers
-        ]:
-            # The first time, or gates have been replaced (see `CondenseWhenBinary`).
-            self._layers = layers
+        gates = _gates(self.model)
+        replaced = [g for _, g, _ in gates] != [g for _, g, _ in self._gates]
+        if self._observe is None or replaced:
+            # The first time, or `CondenseWhenBinary` has replaced gates.
+            self._gates = gates
             self._prepare()
+        reports = self._observe()
         records = {}
-        for layer, gate, tasks in self._layers:
-            routing = self._routing[layer.name]
-            inputs = () if routing is None else (routing(self.probe),)
-            report = keras.tree.map_structure(
-                keras.ops.convert_to_numpy, self._report[layer.name](*inputs)
-            )
-            records[layer.name] = _summarize(report, gate)
-            self._warn(layer.name, tasks, records[layer.name])
+        for name, gate, tasks in self._gates:
+            calls = keras.tree.map_structure(keras.ops.convert_to_numpy, reports[name])
+            records[name] = _summarize(calls, gate)
+            self._warn(name, tasks, records[name])
         self.history.append(self._step, records)
         if self._writer is not None:
             _write_summaries(self._writer, self._step, records)
@@ -148,138 +143,121 @@ class GateRecorder(keras.callbacks.Callback):
                 )
 
 
-def _gated_layers(model):
-    """Layers with gates: the layer, the gate and the names of the tasks."""
-    # Keras has no public way to see the layers inside layers.
-    layers = list(model._flatten_layers())  # noqa: SLF001
-    owned, found = set(), []
+def _gates(model):
+    """The gates of a model: the name of each, the gate, and the names of its tasks."""
+    layers = all_layers(model)
+    owners = {}
     for layer in layers:
-        is_routed = isinstance(layer, (MMoE, RoutedExperts))
-        if is_routed and id(layer.gate) not in owned:
-            gate, names = layer.gate, getattr(layer, "task_names", None)
-            owned.update({id(gate), id(getattr(layer, "moe", None))})
-            if names is None or gate.num_gates == 1:
-                names = ["all tasks"] if names else _gate_names(gate)
-            found.append((layer, gate, names))
+        if isinstance(layer, GatedExperts):
+            owners[id(layer.gate)] = layer.name, getattr(layer, "task_names", None)
             shared_gate = getattr(layer, "shared_gate", None)
-            if shared_gate is not None:
-                owned.add(id(shared_gate))
-                found.append((_SharedGate(layer), shared_gate, ["shared"]))
-    found.extend(
-        (layer, layer, _gate_names(layer))
-        for layer in layers
-        if isinstance(layer, Gate) and id(layer) not in owned
-    )
+            owners[id(shared_gate)] = f"{layer.name}_shared", ["shared"]
+    found = []
+    for gate in dict.fromkeys(layer for layer in layers if isinstance(layer, Gate)):
+        name, tasks = owners.get(id(gate), (gate.name, None))
+        if tasks is None:
+            tasks = [f"gate_{i}" for i in range(gate.num_gates or 1)]
+        elif gate.num_gates == 1:
+            tasks = ["all tasks"]
+        # Models inside a model may have layers of one name.
+        number = sum(each.split("#")[0] == name for each, _, _ in found)
+        found.append((f"{name}#{number}" if number else name, gate, tasks))
     return found
 
 
-class _SharedGate:
-    """The gate of a CGC that mixes for the next level, as a layer of its own."""
-
-    def __init__(self, layer):
-        self.layer = layer
-        self.name = f"{layer.name}_shared"
-        self.routing_inputs = layer.shared_routing_inputs
-
-    @property
-    def input(self):
-        return self.layer.input
-
-
-def _gate_names(gate):
-    return [f"gate_{i}" for i in range(gate.num_gates or 1)]
-
-
-def _routing_model(model, layer):
-    """A function from the model's inputs to what the layer's gates look at."""
+def _observed(model, gates, probe):
+    """The reports of each gate, one for each call in an evaluation of the model."""
+    if probe is None:
+        return {name: [gate.report()] for name, gate, _ in gates}
+    reports = {name: [] for name, _, _ in gates}
+    for name, gate, _ in gates:
+        gate.observer = reports[name].append
     try:
-        inputs, source = layer.input, model.input
-    except (AttributeError, ValueError):
-        return lambda probe: probe
-    routing = inputs[-1] if isinstance(layer, Gate) else layer.routing_inputs(inputs)
-    try:
-        return keras.Model(source, routing)
-    except ValueError as error:
-        raise ValueError(
-            f"The gates of {layer.name!r} are per-example and sit in a model inside "
-            "the model: what they look at cannot be computed from the probe. Use the "
-            "layer in the outer model itself."
-        ) from error
+        model(probe, training=False)
+    finally:
+        for _, gate, _ in gates:
+            gate.observer = None
+    for name, gate, _ in gates:
+        if not reports[name] and gate.per_example:
+            raise ValueError(
+                f"The gates of {name!r} are per-example, and the model does not call "
+                "them on the `probe`: nothing can be recorded."
+            )
+        reports[name] = reports[name] or [gate.report()]
+    return reports
 
 
-def _compiled_report(gate):
-    """`gate.report`, compiled where running it op by op is slow."""
+def _compiled(model, gates, probe):
+    """A function that observes gates, compiled where running op by op is slow."""
+    if probe is not None:
+        probe = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
-        # TensorFlow logs a warning of functions that are made often and called
-        # rarely, but not of their traces.
-        # A gate may look at several tensors, which come as a list.
-        @functools.cache
-        def trace(*specs):
-            def report(*tensors):
-                return gate.report(*_packed(tensors))
+        def observe():
+            # A scope without state: observing changes no variable.
+            with keras.StatelessScope():
+                return _observed(model, gates, probe)
 
-            return tf.function(report).get_concrete_function(*specs)
+        # Not the function itself: TensorFlow warns of those that are made often.
+        return tf.function(observe).get_concrete_function()
+    if backend == "torch":
 
-        def traced(*inputs):
-            tensors = [
-                keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)
-            ]
-            return trace(*(tf.TensorSpec(x.shape, x.dtype) for x in tensors))(*tensors)
+        def observe():
+            with keras.StatelessScope():
+                return _observed(model, gates, probe)
 
-        return traced
-    if backend != "jax":
-        return gate.report
+        return observe
     import jax  # pyright: ignore[reportMissingImports]
 
     @jax.jit
-    def report(values, *inputs):
-        state = zip(gate.variables, values, strict=True)
+    def compiled(values, probe):
+        state = zip(model.variables, values, strict=True)
         with keras.StatelessScope(state_mapping=list(state)):
-            return gate.report(*inputs)
+            return _observed(model, gates, probe)
 
-    return lambda *inputs: report([v.value for v in gate.variables], *inputs)
-
-
-def _packed(tensors):
-    """The routing inputs of a gate: none, one tensor, or a list of several."""
-    return [list(tensors)] if len(tensors) > 1 else tensors
+    return lambda: compiled([v.value for v in model.variables], probe)
 
 
-def _summarize(report, gate):
-    """The arrays of one record: a task axis everywhere, and none for the batch."""
+def _summarize(reports, gate):
+    """The arrays of one record: a task axis everywhere, and none for the batch.
+
+    Args:
+        reports: The reports of the calls of the gate, which are averaged.
+        gate: The gate.
+
+    Returns:
+        A dict of arrays.
+    """
 
     def tidy(value):
         if gate.num_gates is None:
             value = np.expand_dims(value, int(gate.per_example))
         return value.mean(axis=0) if gate.per_example else value
 
-    weights = report["weights"]
-    if getattr(gate, "num_before", None) is not None:
-        # A condensed gate: its experts keep the places that they had.
-        places = np.zeros((*weights.shape[:-1], gate.num_before), weights.dtype)
-        places[..., gate.kept] = weights
-        weights = places
-    return {
-        "weights": tidy(weights),
-        "active": tidy((weights > 0).sum(axis=-1).astype("float32")),
-        **{name: tidy(value) for name, value in report["selectors"].items()},
-        **{f"penalty_{name}": value for name, value in report["penalties"].items()},
-    }
+    def arrays(report):
+        weights = report["weights"]
+        if getattr(gate, "num_before", None) is not None:
+            # A condensed gate: its experts keep the places that they had.
+            places = np.zeros((*weights.shape[:-1], gate.num_before), weights.dtype)
+            places[..., gate.kept] = weights
+            weights = places
+        return {
+            "weights": tidy(weights),
+            "active": tidy((weights > 0).sum(axis=-1).astype("float32")),
+            **{name: tidy(value) for name, value in report["selectors"].items()},
+            **{f"penalty_{name}": value for name, value in report["penalties"].items()},
+        }
+
+    calls = [arrays(report) for report in reports]
+    return {name: np.mean([each[name] for each in calls], axis=0) for name in calls[0]}
 
 
 def _summary_writer(log_dir):
-    modules = ("tensorflow", "tensorboard")
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f"`log_dir` needs {' and '.join(modules)} on any backend: "
-            f"pip install {' '.join(missing)}."
-        )
-    import tensorflow as tf
-
+    tf = optional_import(
+        "tensorflow", "tensorboard", extra="tensorboard", purpose="`log_dir`"
+    )
     return tf.summary.create_file_writer(str(log_dir))
 
 

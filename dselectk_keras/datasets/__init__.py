@@ -1,4 +1,4 @@
-"""Data sets as plain NumPy arrays, every one behind the same `Dataset`."""
+"""Data sets as plain NumPy arrays, all of the type `Dataset`."""
 
 from dselectk_keras.datasets.census_income import census_income
 from dselectk_keras.datasets.cifar100 import cifar100

@@ -1,4 +1,4 @@
-"""What the data sets of pictures share: the idx format, splits, overlays."""
+"""Helpers of the image data sets: the idx format, splits and overlays."""
 
 import gzip
 import struct
@@ -15,12 +15,20 @@ _IDX_NAMES = (
     "t10k-images-idx3-ubyte.gz",
     "t10k-labels-idx1-ubyte.gz",
 )
-_SHIFT = 8  # Four pixels to one corner, and four to the other.
+_SHIFT = 8  # Each image moves by 4 pixels, to opposite corners.
+
+
+def idx_files(url, **files):
+    """The `File` of each idx file by name, from pairs of its size and SHA-256."""
+    names = zip(_IDX_NAMES, files.values(), strict=True)
+    return {
+        name: _files.File(size, sha256, url + name) for name, (size, sha256) in names
+    }
 
 
 def read_idx_dataset(dataset, files, data_dir):
     """Training images and labels, then test images and labels, as bytes."""
-    paths = _files.official(dataset, files, data_dir)
+    paths = _files.fetch_files(dataset, files, data_dir)
     return [_read_idx(paths[name]) for name in _IDX_NAMES]
 
 
@@ -32,7 +40,7 @@ def _read_idx(path):
     return np.frombuffer(content, "uint8", offset=4 + 4 * num_dims).reshape(shape)
 
 
-def scaled(images):
+def scale_pixels(images):
     """Float32 images in [0, 1] with a channel axis."""
     images = images.astype("float32")
     images /= 255
@@ -58,18 +66,18 @@ def image_dataset(train, test, sizes, seed, classes):
         train: Images and labels (samples, tasks), as bytes.
         test: The same, of the test part.
         sizes: The arguments `num_train`, `num_validation` and `num_test`.
-        seed: Of the choice of examples.
+        seed: Decides which examples are in which split.
         classes: The names of the classes by task name.
     """
-    parts = _sampling.held_out(seed, len(train[0]), len(test[0]), sizes)
+    parts = _sampling.split_indices(seed, len(train[0]), len(test[0]), sizes)
     splits = [
-        Split(scaled(images[part]), labels[part].astype("int32"))
+        Split(scale_pixels(images[part]), labels[part].astype("int32"))
         for (images, labels), part in zip((train, train, test), parts, strict=True)
     ]
-    return _multiclass(splits, classes)
+    return _multiclass_dataset(splits, classes)
 
 
-def _multiclass(splits, classes):
+def _multiclass_dataset(splits, classes):
     return Dataset(
         *splits,
         task_names=tuple(classes),
@@ -85,36 +93,40 @@ def overlay_dataset(raw, sizes, num_held_out, seed, class_names):
     Args:
         raw: What `read_idx_dataset` gives.
         sizes: The arguments `num_train`, `num_validation` and `num_test`.
-        num_held_out: How many training images only the validation pairs use.
-        seed: Of the choice of images and pairs.
+        num_held_out: The number of training images for validation pairs only.
+        seed: Decides the images and the pairs.
         class_names: Names of the classes.
     """
     sizes = _sampling.check_sizes(
         **dict(zip(("num_train", "num_validation", "num_test"), sizes, strict=True))
     )
     train, train_labels, test, test_labels = raw
-    # Images are split, and then paired.
-    pools = _sampling.held_out(seed, len(train), len(test), (None, num_held_out, None))
+    # Images are split before they are paired, so that splits share no image.
+    pools = _sampling.split_indices(
+        seed, len(train), len(test), (None, num_held_out, None)
+    )
     splits = []
     for stream, (pool, size) in enumerate(zip(pools, sizes, strict=True)):
         images, labels = (test, test_labels) if stream == 2 else (train, train_labels)
-        first, second = pool[_pairs(seed, stream, size, len(pool))]
-        x = overlay(images[first], images[second])
+        first, second = pool[_draw_pairs(seed, stream, size, len(pool))]
+        x = overlay_images(images[first], images[second])
         y = np.stack([labels[first], labels[second]], axis=1)
-        splits.append(Split(scaled(x), y.astype("int32")))
-    return _multiclass(splits, {"top_left": class_names, "bottom_right": class_names})
+        splits.append(Split(scale_pixels(x), y.astype("int32")))
+    return _multiclass_dataset(
+        splits, {"top_left": class_names, "bottom_right": class_names}
+    )
 
 
-def _pairs(seed, stream, num_pairs, num_images):
-    """Two rows of indices that differ in every column."""
-    rng = _sampling.generator(seed, 1, stream)
+def _draw_pairs(seed, stream, num_pairs, num_images):
+    """Indices of two different images per pair, in two rows."""
+    rng = _sampling.random_stream(seed, 1, stream)
     first = rng.integers(num_images, size=num_pairs)
     other = rng.integers(num_images - 1, size=num_pairs)
     return np.stack([first, other + (other >= first)])
 
 
-def overlay(first, second):
-    """One image in the top left corner, one in the bottom right; the brighter shows."""
+def overlay_images(first, second):
+    """The maximum of an image in the top left and one in the bottom right corner."""
     num_images, height, width = first.shape
     canvas = np.zeros((num_images, height + _SHIFT, width + _SHIFT), first.dtype)
     canvas[:, :height, :width] = first

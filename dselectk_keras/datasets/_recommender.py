@@ -1,11 +1,11 @@
-"""A simulated recommender: what makes its labels, and endless draws of them."""
+"""The simulated recommender that generates inputs and labels."""
 
 import numpy as np
 
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.split import Split
 
-INPUT_DIM = 20  # The user's 8 features, the item's 8, and 4 of the situation.
+INPUT_DIM = 20  # 8 features of the user, 8 of the item and 4 of the situation.
 TASKS = {
     # name: kind, group (0 is engagement, 1 satisfaction), share of positive labels
     "click": ("binary", 0, 0.3),
@@ -19,19 +19,19 @@ TASKS = {
 }
 KINDS, GROUPS, RATES = zip(*TASKS.values(), strict=True)
 _BINARY = np.array(KINDS) == "binary"
-_INTERESTS = 4  # As many for each group as for all tasks.
-_SIGNAL = 2.0  # Standard deviation of what can be predicted of a utility.
+_INTERESTS = 4  # Per group, and common to both groups.
+_SIGNAL = 2.0  # Standard deviation of the predictable part of a utility.
 _UTILITY_STD = np.sqrt(_SIGNAL**2 + np.pi**2 / 3)
 
 
 class Recommender:
-    """The utilities of one seed."""
+    """The recommender of one seed."""
 
     def __init__(self, seed):
         self.seed = seed
-        rng = _sampling.generator(seed, 1)
+        rng = _sampling.random_stream(seed, 1)
         self.user, self.item = rng.standard_normal((2, 8, 3 * _INTERESTS)) / np.sqrt(8)
-        # A part of all tasks, one of each group, and one of each task.
+        # A part common to all tasks, one per group, and one per task.
         parts = [
             rng.standard_normal((3 * _INTERESTS + 4, n)) for n in (1, 2, len(TASKS))
         ]
@@ -43,20 +43,20 @@ class Recommender:
         measured = self.utilities(_sampling.calibration_inputs(seed, INPUT_DIM))
         self.mean, self.scale = measured.mean(axis=0), measured.std(axis=0) / _SIGNAL
         rates = np.array([rate or 0.5 for rate in RATES])
-        biases = _biases((measured - self.mean) / self.scale, rates)
+        biases = _find_biases((measured - self.mean) / self.scale, rates)
         self.biases = np.where(_BINARY, biases, 0.0)
 
     def utilities(self, x):
-        """What can be predicted of the utilities (samples, tasks)."""
+        """The predictable part of the utilities (samples, tasks)."""
         user, item, situation = np.split(x, [8, 16], axis=1)
         interests = (user @ self.user) * (item @ self.item)
         raw = np.concatenate([interests, situation], axis=1) @ self.weights
         return (raw - self.mean) / self.scale + self.biases
 
-    def draws(self, batch_size, *path):
-        """Batches without end, from the random streams below a path."""
-        x_rng = _sampling.generator(self.seed, *path, 0)
-        noise_rng = _sampling.generator(self.seed, *path, 1)
+    def batches(self, batch_size, *path):
+        """An endless iterator of batches, from the random streams below a path."""
+        x_rng = _sampling.random_stream(self.seed, *path, 0)
+        noise_rng = _sampling.random_stream(self.seed, *path, 1)
         while True:
             x = x_rng.standard_normal((batch_size, INPUT_DIM))
             utilities = self.utilities(x) + noise_rng.logistic(
@@ -66,8 +66,8 @@ class Recommender:
             yield Split(x.astype("float32"), y.astype("float32"))
 
 
-def _biases(logits, rates):
-    """The biases that give the rates, by bisection of an increasing function."""
+def _find_biases(logits, rates):
+    """The biases that give the rates of positive labels, by bisection."""
     low, high = np.full(len(rates), -50.0), np.full(len(rates), 50.0)
     for _ in range(50):
         middle = (low + high) / 2

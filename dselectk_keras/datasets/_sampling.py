@@ -1,45 +1,44 @@
-"""What data sets share: random streams, splits, checks, ReLU experts."""
-
-import operator
+"""Random streams, splits, argument checks and ReLU experts of the data sets."""
 
 import numpy as np
+
+from dselectk_keras.utils import check_count
 
 INPUT_DIM = 10
 UNITS = 4
 SPLITS = ("train", "validation", "test")
 
-# Moments of the labels are taken over this many inputs of a stream of their own,
-# so that they belong to the problem and not to the size of a split.
+# Moments of the labels are measured on this many inputs of a separate stream, so that
+# they do not depend on the sizes of the splits.
 _CALIBRATION_SAMPLES = 10_000
 _CALIBRATION_STREAM = len(SPLITS)
 
 
-def generator(seed, *path):
-    """A random stream of its own for every path below the seed.
+def random_stream(seed, *path):
+    """An independent random generator for every path of integers below the seed.
 
-    Streams do not see each other: drawing more from one, or adding another,
-    changes nothing elsewhere. That is what makes problems nested.
+    Drawing more from one stream, or adding a stream, does not change the others.
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 
-def inputs(seed, stream, num_samples, dim=INPUT_DIM):
-    """Standard normal inputs; more samples of a stream extend the fewer."""
-    return generator(seed, 0, stream).standard_normal((num_samples, dim))
+def normal_inputs(seed, stream, num_samples, dim=INPUT_DIM):
+    """Standard normal inputs; more samples of a stream begin with the fewer."""
+    return random_stream(seed, 0, stream).standard_normal((num_samples, dim))
 
 
 def calibration_inputs(seed, dim=INPUT_DIM):
-    """Inputs of no split, to measure a problem on."""
-    return inputs(seed, _CALIBRATION_STREAM, _CALIBRATION_SAMPLES, dim)
+    """Inputs that belong to no split, on which a problem is measured."""
+    return normal_inputs(seed, _CALIBRATION_STREAM, _CALIBRATION_SAMPLES, dim)
 
 
 def partition(rng, num_samples, **sizes):
     """Indices of disjoint random parts, in the order of the sizes.
 
-    A size of `None`, of which there may be one, takes what the others leave.
+    At most one size may be `None`: that part takes the rest.
     """
-    asked = sum(check_count(*item) for item in sizes.items() if item[1] is not None)
-    rest = num_samples - asked
+    requested = sum(check_count(*item) for item in sizes.items() if item[1] is not None)
+    rest = num_samples - requested
     if rest < (None in sizes.values()):
         raise ValueError(
             f"There are {num_samples:,} examples to split. Received: "
@@ -59,19 +58,19 @@ def relu_experts(rng, num_experts):
 
 
 def apply_relu_experts(x, kernels, biases):
-    """The units' outputs (samples, n, 4) of all experts, in float64."""
+    """The outputs (samples, n, 4) of the units of all experts, in float64."""
     num_experts, _, units = kernels.shape
     flat = kernels.astype("float64").transpose(1, 0, 2).reshape(len(kernels[0]), -1)
     hidden = (x @ flat).reshape(len(x), num_experts, units)
     return np.maximum(hidden + biases, 0.0)
 
 
-def held_out(seed, num_train_examples, num_test_examples, sizes):
-    """Indices of the three splits, where validation is held out of a training part.
+def split_indices(seed, num_train_examples, num_test_examples, sizes):
+    """Indices of the splits, with validation held out of the training examples.
 
     The sizes are the arguments `num_train`, `num_validation` and `num_test`.
     """
-    rng = generator(check_count("seed", seed, minimum=0), 0)
+    rng = random_stream(check_count("seed", seed, minimum=0), 0)
     num_train, num_validation, num_test = sizes
     return (
         *partition(
@@ -81,28 +80,13 @@ def held_out(seed, num_train_examples, num_test_examples, sizes):
     )
 
 
-def check_count(name, value, minimum=1):
-    """The value as an int, or an error that names the argument."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = None
-    if count is None or isinstance(value, bool) or count < minimum:
-        raise ValueError(
-            f"`{name}` must be an integer of at least {minimum}. "
-            f"Received: {name}={value!r}. Pass a whole number, such as "
-            f"{name}={max(minimum, 1)}."
-        )
-    return count
-
-
 def check_sizes(**sizes):
-    """The sizes of the splits as a list of ints, in the order given."""
+    """The sizes of the splits as a list of integers, in the given order."""
     return [check_count(name, size) for name, size in sizes.items()]
 
 
 def check_choice(name, value, choices):
-    """Refuse a value that is none of the choices."""
+    """Raise an error for a value that is not among the choices."""
     if value not in choices:
         raise ValueError(
             f"`{name}` must be one of {', '.join(map(repr, choices))}. "
@@ -111,7 +95,7 @@ def check_choice(name, value, choices):
 
 
 def check_some(name, values, choices):
-    """Refuse values that are not some of the choices, each once."""
+    """Raise an error for values that are not among the choices, or repeated."""
     if not values or len(set(values)) != len(values) or set(values) - set(choices):
         raise ValueError(
             f"`{name}` must hold some of {', '.join(map(repr, choices))}, none of them "

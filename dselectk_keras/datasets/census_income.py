@@ -1,14 +1,15 @@
-"""What the census knows about people, and what it says about their income."""
+"""Census records with tasks about income, education and marital status."""
 
 import lzma
+import os
 import zlib
 
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets._optional import import_extra
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count, optional_import
 
 SOURCE = "https://archive.ics.uci.edu/dataset/117/census+income+kdd"
 NUM_ROWS = {
@@ -16,8 +17,7 @@ NUM_ROWS = {
     "train_nominal.csv.xz": 199_523,
     "census-income.test.gz": 99_762,
 }
-# The columns of the official files, in their order and with the names they have in
-# the file of nominal columns.
+# The columns of the official files, named as in the file of nominal columns.
 COLUMNS = (
     "age",
     "class of worker",
@@ -84,33 +84,32 @@ _TASKS = {1: ("income", "never_married"), 2: ("education", "never_married")}
 
 
 def census_income(
-    group=1,
-    features="all",
-    num_train=None,
-    num_validation=None,
-    num_test=None,
-    seed=0,
-    data_dir=None,
-):
+    group: int = 1,
+    features: str = "all",
+    num_train: int | None = None,
+    num_validation: int | None = None,
+    num_test: int | None = None,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> Dataset:
     """UCI Census-Income (KDD): two binary tasks about 299,285 people.
 
-    Group 1 of the tasks: is the income above 50,000 dollars, and has the person never
-    married? Group 2: is the education at least college, and has the person never
-    married?
+    Tasks of group 1: income above 50,000 dollars, and never married. Tasks of group 2:
+    education at least college, and never married.
 
-    From the paper: the groups; education and marital status are no features, in both
-    groups; 199,523 training examples; the 99,762 of the test file are split 1:1 into
+    From the paper: the groups; education and marital status are not features, in either
+    group; 199,523 training examples; the 99,762 of the test file are split 1:1 into
     validation and test. Ours: "at least college" is an associate's degree or more (its
-    correlation with never married is -0.239, of all readings the nearest to the
-    0.237 that the paper reports; for income it is -0.178, and 0.177 in the paper);
-    nominal columns, among them the codes of industry and occupation, are one-hot
-    encoded with the values of the training file, and another value is all zeros;
-    numeric columns are standardized with the training file's mean and deviation; the
-    instance weight, which is not a feature, is left out; the seed.
+    correlation with never married, -0.239, is the closest of all interpretations to the
+    0.237 in the paper; for income it is -0.178, and 0.177 in the paper); nominal
+    columns, including the codes of industry and occupation, are one-hot encoded with
+    the values of the training file, and unknown values are all zeros; numeric columns
+    are standardized with the training file's mean and deviation; the instance weight is
+    not used; the seed.
 
-    `features="nominal"` is a smaller problem, not comparable with published numbers:
-    its training file has the 33 nominal columns only, and so the seven numeric ones are
-    left out of the test file as well.
+    `features="nominal"` is a smaller problem, not comparable with published results:
+    its training file has only the 33 nominal columns, and the seven numeric columns of
+    the test file are not used.
 
     Needs pandas: `pip install "dselectk-keras[data]"`.
 
@@ -119,15 +118,15 @@ def census_income(
         features: `"all"`, or `"nominal"` to train on the file `train_nominal.csv.xz`.
             Defaults to `"all"`.
         num_train: number of training examples; `None` is all. Defaults to `None`.
-        num_validation: number of validation examples; `None` is all that the test
-            split leaves. Defaults to `None`.
+        num_validation: number of validation examples; `None` is all
+            except the test split. Defaults to `None`.
         num_test: number of test examples; `None` is half of the test file.
             Defaults to `None`.
-        seed: non-negative integer; decides which people are in which split.
+        seed: non-negative integer; determines the splits.
             Defaults to `0`.
         data_dir: folder that holds `census-income.data.gz` (or `train_nominal.csv.xz`)
             and `census-income.test.gz`, or a folder `census_income` with them.
-            TensorFlow Datasets does not have them, so it has to be given.
+            It is required, because TensorFlow Datasets does not have these files.
 
     Returns:
         A `Dataset` of two binary tasks, `income` or `education` and `never_married`,
@@ -146,21 +145,21 @@ def census_income(
     """
     _sampling.check_choice("group", group, _TASKS)
     _sampling.check_choice("features", features, ("all", "nominal"))
-    seed = _sampling.check_count("seed", seed, minimum=0)
+    seed = check_count("seed", seed, minimum=0)
     nominal = features == "nominal"
     train_name = "train_nominal.csv.xz" if nominal else "census-income.data.gz"
-    train = _read(train_name, data_dir)
-    test = _read("census-income.test.gz", data_dir)
+    train = _read_table(train_name, data_dir)
+    test = _read_table("census-income.test.gz", data_dir)
 
     encoders = [
-        _encoder(name, train[name]) for name in train if name not in _NO_FEATURES
+        _fit_encoder(name, train[name]) for name in train if name not in _NO_FEATURES
     ]
     parts = [
         *_sampling.partition(
-            _sampling.generator(seed, 0), len(train), num_train=num_train
+            _sampling.random_stream(seed, 0), len(train), num_train=num_train
         ),
         *_sampling.partition(
-            _sampling.generator(seed, 1),
+            _sampling.random_stream(seed, 1),
             len(test),
             num_validation=num_validation,
             num_test=len(test) // 2 if num_test is None else num_test,
@@ -170,7 +169,7 @@ def census_income(
         table.iloc[part] for table, part in zip((train, test, test), parts, strict=True)
     ]
     return Dataset(
-        *(Split(_inputs(table, encoders), _labels(table, group)) for table in tables),
+        *(Split(_encode(table, encoders), _labels(table, group)) for table in tables),
         task_names=_TASKS[group],
         task_kinds=("binary", "binary"),
         info={
@@ -180,52 +179,52 @@ def census_income(
     )
 
 
-def _read(name, data_dir):
-    """The table of a file: numeric columns as numbers, the others as text."""
+def _read_table(name, data_dir):
+    """The table of a file, with numeric columns as numbers and others as text."""
     if data_dir is None:
         raise ValueError(
             "`census_income` needs `data_dir`, a folder with its files, which "
             "TensorFlow Datasets does not have. Received: data_dir=None. Get the files "
             f"from {SOURCE}."
         )
-    pandas = import_extra("pandas", "data", "`census_income`")
+    pandas = optional_import("pandas", extra="data", purpose="`census_income`")
     expected, source = f"{NUM_ROWS[name]:,} rows", SOURCE
-    form: dict = {"header": None, "names": COLUMNS}
+    options: dict = {"header": None, "names": COLUMNS}
     if name == "train_nominal.csv.xz":
-        form = {}
+        options = {}
         expected += " of the nominal columns, under a line of their names"
         source = f"the training file of {SOURCE} by leaving out the other columns"
-    path = _files.located("census_income", name, data_dir, expected, source)
+    path = _files.find_file("census_income", name, data_dir, expected, source)
     try:
         table = pandas.read_csv(
             path,
             dtype={n: "float64" if n in NUMERIC else "category" for n in COLUMNS},
             keep_default_na=False,
             skipinitialspace=True,
-            **form,
+            **options,
         )
     except (EOFError, OSError, ValueError, lzma.LZMAError, zlib.error) as error:
-        raise _files.damaged(path, expected, error, source) from error
+        raise _files.damaged_file_error(path, expected, error, source) from error
     if len(table) != NUM_ROWS[name] or table.isna().any(axis=None):
         received = f"{len(table.dropna()):,} complete rows"
-        raise _files.damaged(path, expected, received, source)
+        raise _files.damaged_file_error(path, expected, received, source)
     for column in set(table).difference(NUMERIC):
-        # Some of the values have spaces behind them in one file and not in another.
+        # Some values have trailing spaces in only one of the files.
         table[column] = table[column].cat.rename_categories(lambda v: str(v).strip())
     return table
 
 
-def _encoder(name, column):
-    """How to encode a column, learned on the training file, and what it becomes."""
+def _fit_encoder(name, column):
+    """The encoding of a column, fitted on the training file, and its output columns."""
     if name in NUMERIC:
         return name, (column.mean(), column.std() or 1.0), (name,)
     values = sorted(column.cat.categories)
     return name, values, tuple(f"{name}={value}" for value in values)
 
 
-def _inputs(table, encoders):
-    """Standardized numbers and one-hot values, side by side."""
-    pandas = import_extra("pandas", "data", "`census_income`")
+def _encode(table, encoders):
+    """Standardized numeric columns and one-hot columns, concatenated."""
+    pandas = optional_import("pandas", extra="data", purpose="`census_income`")
     width = sum(len(columns) for *_, columns in encoders)
     x = np.zeros((len(table), width), "float32")
     start = 0

@@ -1,11 +1,13 @@
-"""Small colour photographs of a hundred kinds of things, in twenty groups."""
+"""Small colour photographs in a hundred classes of twenty groups."""
 
+import os
 import tarfile
 
 import numpy as np
 
 from dselectk_keras.datasets import _files, _images
 from dselectk_keras.datasets._files import File
+from dselectk_keras.datasets.dataset import Dataset
 
 _ARCHIVE = "cifar-100-binary.tar.gz"
 FILES = {
@@ -18,11 +20,15 @@ FILES = {
 
 
 def cifar100(
-    num_train=None, num_validation=5_000, num_test=None, seed=0, data_dir=None
-):
+    num_train: int | None = None,
+    num_validation: int = 5_000,
+    num_test: int | None = None,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> Dataset:
     """CIFAR-100: 60,000 photographs, 32 x 32 pixels, in 100 classes of 20 groups.
 
-    Both labels of an image are a task each.
+    Each of the two labels of an image is a task.
 
     Ours: the validation split is held out of the 50,000 training images at random;
     pixels are scaled to [0, 1].
@@ -51,7 +57,7 @@ def cifar100(
         Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009
         (https://www.cs.toronto.edu/~kriz/cifar.html).
     """
-    path = _files.official("cifar100", FILES, data_dir)[_ARCHIVE]
+    path = _files.fetch_files("cifar100", FILES, data_dir)[_ARCHIVE]
     with tarfile.open(path) as archive:
         train, test, coarse, fine = (
             archive.extractfile(f"cifar-100-binary/{name}").read()
@@ -63,15 +69,15 @@ def cifar100(
             )
         )
     return _images.image_dataset(
-        _examples(train),
-        _examples(test),
+        _parse_records(train),
+        _parse_records(test),
         (num_train, num_validation, num_test),
         seed,
         {"coarse": coarse.decode().split(), "fine": fine.decode().split()},
     )
 
 
-def _examples(content):
+def _parse_records(content):
     """Images and labels of records: coarse label, fine label, 3 x 32 x 32 pixels."""
     records = np.frombuffer(content, "uint8").reshape(-1, 2 + 3 * 32 * 32)
     images = records[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)

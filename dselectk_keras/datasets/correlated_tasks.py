@@ -1,37 +1,41 @@
-"""Two regression tasks whose relatedness is a number."""
+"""Two regression tasks with an adjustable correlation."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count
 
 INPUT_DIM = 100
 
 
 def correlated_tasks(
-    p=0.5,
-    c=1.0,
-    m=5,
-    alphas=None,
-    betas=None,
-    num_train=10_000,
-    num_validation=2_000,
-    num_test=2_000,
-    seed=0,
-    noise=0.1,
-):
+    p: float = 0.5,
+    c: float = 1.0,
+    m: int = 5,
+    alphas: Sequence[float] | None = None,
+    betas: Sequence[float] | None = None,
+    num_train: int = 10_000,
+    num_validation: int = 2_000,
+    num_test: int = 2_000,
+    seed: int = 0,
+    noise: float = 0.1,
+) -> Dataset:
     r"""Two tasks with weights at an angle whose cosine is `p`.
 
     $$y_k = w_k^\top x + \sum_{i=1}^m \sin(\alpha_i w_k^\top x + \beta_i) + \epsilon_k,
     \qquad w_1 = c\,u_1, \quad w_2 = c\,\bigl(p\,u_1 + \sqrt{1 - p^2}\,u_2\bigr)$$
 
-    with orthogonal unit vectors $u_1$ and $u_2$. With `p=1` the tasks are the same but
-    for the noise, with `p=0` their linear parts have nothing in common.
+    with orthogonal unit vectors $u_1$ and $u_2$. With `p=1` the tasks differ only in
+    the noise, with `p=0` their linear parts are unrelated.
 
-    From the paper: the equations; 100 standard normal inputs; noise N(0, 0.01), read
-    as a variance. The paper leaves $c$, $m$, $\alpha$ and $\beta$ open. Ours: their
-    defaults; $u_1$ and $u_2$ in random directions; the sizes of the splits; the seed.
+    From the paper: the equations; 100 standard normal inputs; noise N(0, 0.01), where
+    0.01 is taken as the variance. The paper leaves $c$, $m$, $\alpha$ and $\beta$ open.
+    Ours: their defaults; $u_1$ and $u_2$ in random directions; the sizes of the splits;
+    the seed.
 
     Args:
         p: cosine of the angle between the tasks' weights, from -1 to 1.
@@ -69,26 +73,28 @@ def correlated_tasks(
             f"`p` must be a number from -1 to 1, a cosine. Received: p={p!r}."
         )
     c = _sampling.check_number("c", c, positive=True)
-    m = _sampling.check_count("m", m, minimum=0)
-    alphas = _sequence("alphas", 1 + np.arange(m) if alphas is None else alphas, m)
-    betas = _sequence("betas", np.arange(m) ** 2 if betas is None else betas, m)
+    m = check_count("m", m, minimum=0)
+    frequencies = 1 + np.arange(m) if alphas is None else alphas
+    phases = np.arange(m) ** 2 if betas is None else betas
+    frequencies = _check_sines("alphas", frequencies, m)
+    phases = _check_sines("betas", phases, m)
     sizes = _sampling.check_sizes(
         num_train=num_train, num_validation=num_validation, num_test=num_test
     )
-    seed = _sampling.check_count("seed", seed, minimum=0)
+    seed = check_count("seed", seed, minimum=0)
     noise = _sampling.check_number("noise", noise)
 
-    directions = _sampling.generator(seed, 1).standard_normal((INPUT_DIM, 2))
+    directions = _sampling.random_stream(seed, 1).standard_normal((INPUT_DIM, 2))
     u = np.linalg.qr(directions)[0]
     w = c * u @ np.array([[1, p], [0, np.sqrt(1 - p**2)]])
 
     def labels(x):
         linear = x @ w
-        return linear + np.sin(linear[..., None] * alphas + betas).sum(axis=-1)
+        return linear + np.sin(linear[..., None] * frequencies + phases).sum(axis=-1)
 
     def split(stream, size):
-        x = _sampling.inputs(seed, stream, size, INPUT_DIM)
-        errors = _sampling.generator(seed, 2, stream).standard_normal((size, 2))
+        x = _sampling.normal_inputs(seed, stream, size, INPUT_DIM)
+        errors = _sampling.random_stream(seed, 2, stream).standard_normal((size, 2))
         y = labels(x) + noise * errors
         return Split(x.astype("float32"), y.astype("float32"))
 
@@ -100,14 +106,14 @@ def correlated_tasks(
         info={
             "w1": w[:, 0].astype("float32"),
             "w2": w[:, 1].astype("float32"),
-            "alphas": alphas,
-            "betas": betas,
+            "alphas": frequencies,
+            "betas": phases,
             "label_correlation": float(np.corrcoef(clean.T)[0, 1]),
         },
     )
 
 
-def _sequence(name, values, m):
+def _check_sines(name, values, m):
     array = np.asarray(values, "float64")
     if array.shape != (m,) or not np.isfinite(array).all():
         raise ValueError(

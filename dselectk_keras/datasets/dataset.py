@@ -1,32 +1,32 @@
-"""What every data set looks like."""
+"""The common type of all data sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dselectk_keras.datasets._optional import import_extra
-from dselectk_keras.datasets._sampling import SPLITS, check_choice, check_count
+from dselectk_keras.datasets._sampling import SPLITS, check_choice
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count, optional_import
 
 _TASK_KINDS = ("regression", "binary", "multiclass")
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A multi-task data set: three splits and what is known about the tasks.
+    """A multi-task data set: three splits and a description of the tasks.
 
     Args:
-        train: the `Split` to fit on.
-        validation: the `Split` to choose settings on.
-        test: the `Split` to report on.
-        task_names: one name a task, in the order of the label columns.
-        task_kinds: one of `"regression"`, `"binary"`, `"multiclass"` a task.
-        groups: one group number a task (tasks of one group are related), or
-            `None` where no grouping is known. Defaults to `None`.
-        info: ground truth and other facts, by name; for example the true
-            expert weights of synthetic data. Defaults to an empty dict.
-        num_classes: the number of classes of each multiclass task, and `None`
-            for the others. `None` is none at all. Defaults to `None`.
+        train: the training `Split`.
+        validation: the validation `Split`.
+        test: the test `Split`.
+        task_names: one name per task, in the order of the label columns.
+        task_kinds: `"regression"`, `"binary"` or `"multiclass"` for each task.
+        groups: one group number per task (tasks of one group are related), or
+            `None` if no grouping is known. Defaults to `None`.
+        info: further facts by name, such as the true expert weights of synthetic
+            data. Defaults to an empty dict.
+        num_classes: the number of classes of each multiclass task, and `None` for
+            other tasks; `None` if no task is multiclass. Defaults to `None`.
 
     Example:
         >>> import numpy as np
@@ -46,12 +46,12 @@ class Dataset:
     num_classes: tuple[int | None, ...] | None = None
 
     def __post_init__(self):
-        """Refuse a data set that contradicts itself."""
+        """Check that the fields are consistent."""
         if not self.task_names or len(set(self.task_names)) != self.num_tasks:
             raise ValueError(
                 "`task_names` must hold at least one name and none of them twice. "
                 f"Received: task_names={self.task_names!r}. "
-                "Give every task a name of its own."
+                "Give every task a unique name."
             )
         if len(self.task_kinds) != self.num_tasks or not set(self.task_kinds).issubset(
             _TASK_KINDS
@@ -86,23 +86,29 @@ class Dataset:
         """The number of tasks."""
         return len(self.task_names)
 
-    def as_tf_data(self, split="train", batch_size=256, shuffle=False, seed=0):
+    def as_tf_data(
+        self,
+        split: str = "train",
+        batch_size: int = 256,
+        shuffle: bool = False,
+        seed: int = 0,
+    ) -> Any:
         """The batches of a split as a `tf.data.Dataset`, for any backend.
 
         Args:
             split: `"train"`, `"validation"` or `"test"`. Defaults to `"train"`.
-            batch_size: examples in a batch; the last may have fewer.
+            batch_size: examples per batch; the last may have fewer.
                 Defaults to `256`.
-            shuffle: whether every pass has another order. Defaults to `False`.
-            seed: of the orders. Defaults to `0`.
+            shuffle: whether to shuffle anew in every epoch. Defaults to `False`.
+            seed: seed of the orders. Defaults to `0`.
 
         Returns:
-            A `tf.data.Dataset` of pairs of inputs and labels, in the form they have
-            in the split.
+            A `tf.data.Dataset` of pairs of inputs and labels, structured as in the
+            split.
         """
         check_choice("split", split, SPLITS)
         check_count("batch_size", batch_size)
-        tf = import_extra("tensorflow", "tensorflow", "`as_tf_data`")
+        tf = optional_import("tensorflow", extra="tensorflow", purpose="`as_tf_data`")
         part = getattr(self, split)
         with tf.device("CPU"):
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tuple(part))
@@ -113,7 +119,7 @@ class Dataset:
         def gather(chosen):
             return tf.nest.map_structure(lambda t: tf.gather(t, chosen), tensors)
 
-        # Indices are cheap to shuffle, the examples stay where they are.
+        # Shuffle indices, which is cheaper than shuffling examples.
         batches = indices.batch(batch_size)
         return batches.map(gather, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 

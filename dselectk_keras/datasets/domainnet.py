@@ -1,11 +1,14 @@
-"""Pictures of the same things in six styles."""
+"""Pictures of the same objects in six styles."""
+
+import os
+from collections.abc import Sequence
 
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets._optional import import_extra
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count, optional_import
 
 SOURCE = "http://ai.bu.edu/M3SDA/ (the cleaned version)"
 NUM_CLASSES = 345
@@ -22,30 +25,30 @@ DOMAINS = tuple(NUM_IMAGES)
 
 
 def domainnet(
-    domains=DOMAINS,
-    image_size=None,
-    num_train=None,
-    num_validation=10_000,
-    num_test=None,
-    seed=0,
-    data_dir=None,
-):
-    """DomainNet: 586,575 pictures of 345 kinds of things, in six domains.
+    domains: Sequence[str] = DOMAINS,
+    image_size: int | None = None,
+    num_train: int | None = None,
+    num_validation: int = 10_000,
+    num_test: int | None = None,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> Dataset:
+    """DomainNet: 586,575 pictures of 345 classes in six domains.
 
-    One classification task; an input says the domain, which gates can look at.
+    One classification task. The domain is an input, which gates can use.
 
     From the paper: the six domains as one problem. Ours: the official lists of training
     and test images; the validation split is held out of the training images at random;
-    images are squeezed to a square, and pixels scaled to [0, 1].
+    images are resized to a square, and pixels scaled to [0, 1].
 
-    The images fill many gigabytes: without an `image_size` the data set holds their
-    paths, to be read batch by batch (the page on data sets shows how).
+    The images take many gigabytes: without `image_size` the data set holds their paths,
+    to be read batch by batch (see the page on data sets).
 
     Args:
         domains: some of `"clipart"`, `"infograph"`, `"painting"`, `"quickdraw"`,
             `"real"`, `"sketch"`. Defaults to all of them.
-        image_size: height and width to read the images at, for which TensorFlow is
-            needed; `None` gives paths. Defaults to `None`.
+        image_size: height and width of the images, which are read with
+            TensorFlow; `None` gives paths. Defaults to `None`.
         num_train: number of training images, of all domains together, chosen at random;
             `None` is all that validation leaves. Defaults to `None`.
         num_validation: number of validation images. Defaults to `10_000`.
@@ -74,19 +77,19 @@ def domainnet(
     """
     _sampling.check_some("domains", domains, DOMAINS)
     if image_size is not None:
-        _sampling.check_count("image_size", image_size)
+        check_count("image_size", image_size)
     train, test = (
         [
             (number, *image)
             for number, domain in enumerate(domains)
-            for image in _listed(domain, part, data_dir)
+            for image in _read_list(domain, part, data_dir)
         ]
         for part in ("train", "test")
     )
     sizes = (num_train, num_validation, num_test)
-    parts = _sampling.held_out(seed, len(train), len(test), sizes)
+    parts = _sampling.split_indices(seed, len(train), len(test), sizes)
     splits = [
-        _split([images[i] for i in part], image_size)
+        _make_split([images[i] for i in part], image_size)
         for images, part in zip((train, train, test), parts, strict=True)
     ]
     folders = {label: path.parent.name for _, path, label in train + test}
@@ -104,8 +107,8 @@ def domainnet(
     )
 
 
-def _listed(domain, part, data_dir):
-    """Paths and labels of a list of images."""
+def _read_list(domain, part, data_dir):
+    """The paths and labels in a list of images."""
     if data_dir is None:
         raise ValueError(
             "`domainnet` needs `data_dir`, a folder with its lists and images. "
@@ -113,7 +116,7 @@ def _listed(domain, part, data_dir):
         )
     name = f"{domain}_{part}.txt"
     expected = f"{NUM_IMAGES[domain][part == 'test']:,} lines of path and label"
-    path = _files.located("domainnet", name, data_dir, expected, SOURCE)
+    path = _files.find_file("domainnet", name, data_dir, expected, SOURCE)
     lines = path.read_text().splitlines()
     images = [
         (path.parent / name, int(label))
@@ -122,11 +125,11 @@ def _listed(domain, part, data_dir):
     ]
     if len(images) != len(lines) or len(lines) != NUM_IMAGES[domain][part == "test"]:
         received = f"{len(lines):,} lines, {len(images):,} of which are complete"
-        raise _files.damaged(path, expected, received, SOURCE)
+        raise _files.damaged_file_error(path, expected, received, SOURCE)
     return images
 
 
-def _split(images, image_size):
+def _make_split(images, image_size):
     numbers, paths, labels = zip(*images, strict=True)
     for path in paths:
         if not path.is_file():
@@ -143,7 +146,7 @@ def _split(images, image_size):
 
 
 def _read_image(path, size):
-    tf = import_extra("tensorflow", "tensorflow", "Reading images")
+    tf = optional_import("tensorflow", extra="tensorflow", purpose="Reading images")
     image = tf.io.decode_image(
         path.read_bytes(), channels=3, dtype="float32", expand_animations=False
     )

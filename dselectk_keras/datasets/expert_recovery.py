@@ -1,25 +1,26 @@
-"""Binary classification whose labels come from a few of many known experts."""
+"""Binary classification with labels from a few of many known experts."""
 
 import numpy as np
 
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count
 
 
 def expert_recovery(
-    num_experts=16,
-    num_true_experts=4,
-    num_train=10_000,
-    num_validation=2_000,
-    num_test=2_000,
-    seed=0,
-    logit_scale=5.0,
-):
-    r"""Labels from the mean of a few frozen experts; a gate has to find which.
+    num_experts: int = 16,
+    num_true_experts: int = 4,
+    num_train: int = 10_000,
+    num_validation: int = 2_000,
+    num_test: int = 2_000,
+    seed: int = 0,
+    logit_scale: float = 5.0,
+) -> Dataset:
+    r"""Labels from the mean of a few frozen experts, which a gate has to find.
 
-    All experts are given to the model, frozen; only the gate and the logistic
-    unit learn. Expert $e$ is a dense layer of four ReLU units, $T$ is the set
+    The model is given all experts, frozen; only the gate and the logistic unit are
+    trained. Expert $e$ is a dense layer of four ReLU units, $T$ is the set
     of true experts, and
 
     $$P(y = 1 \mid x) = \operatorname{sigmoid}\Bigl(a^\top \frac{1}{|T|}
@@ -27,7 +28,7 @@ def expert_recovery(
 
     From the paper: binary labels by a logistic unit on 4 of 16 random experts,
     which are frozen while gates are compared. Ours: 10 standard normal inputs;
-    four units an expert, kernels N(0, 1/10), biases N(0, 1/4); equal weights of
+    four units per expert, kernels N(0, 1/10), biases N(0, 1/4); equal weights of
     the true experts; labels drawn with the probability above, not thresholded;
     $a$ in a random direction, scaled so that the logits have the standard
     deviation `logit_scale`, and $c$ so that they have mean zero (both measured
@@ -42,7 +43,7 @@ def expert_recovery(
         seed: non-negative integer; the same seed gives the same data.
             Defaults to `0`.
         logit_scale: standard deviation of the logits over the inputs; the
-            larger, the surer the labels. Defaults to `5.0`.
+            larger, the less noisy the labels. Defaults to `5.0`.
 
     Returns:
         A `Dataset` of one task with float32 inputs (samples, 10) and labels
@@ -61,8 +62,8 @@ def expert_recovery(
         Experts with Applications to Multi-Task Learning, NeurIPS 2021,
         Appendix C.2.2 (https://arxiv.org/abs/2106.03760).
     """
-    num_experts = _sampling.check_count("num_experts", num_experts)
-    num_true_experts = _sampling.check_count("num_true_experts", num_true_experts)
+    num_experts = check_count("num_experts", num_experts)
+    num_true_experts = check_count("num_true_experts", num_true_experts)
     if num_true_experts > num_experts:
         raise ValueError(
             "`num_true_experts` must not exceed `num_experts`. Received: "
@@ -72,10 +73,10 @@ def expert_recovery(
     sizes = _sampling.check_sizes(
         num_train=num_train, num_validation=num_validation, num_test=num_test
     )
-    seed = _sampling.check_count("seed", seed, minimum=0)
+    seed = check_count("seed", seed, minimum=0)
     logit_scale = _sampling.check_number("logit_scale", logit_scale, positive=True)
 
-    rng = _sampling.generator(seed, 1)
+    rng = _sampling.random_stream(seed, 1)
     kernels, biases = _sampling.relu_experts(rng, num_experts)
     chosen = np.sort(rng.choice(num_experts, num_true_experts, replace=False))
     direction = rng.standard_normal((_sampling.UNITS, 1))
@@ -89,11 +90,11 @@ def expert_recovery(
     logistic_bias = logistic_bias.astype("float32")
 
     def split(stream, size):
-        x = _sampling.inputs(seed, stream, size)
+        x = _sampling.normal_inputs(seed, stream, size)
         logits = mixture(x) @ logistic_kernel + logistic_bias
         # y = 1 where the logit exceeds a logistic variable: a draw with the
         # probability sigmoid(logit), without computing it.
-        threshold = _sampling.generator(seed, 2, stream).logistic(size=logits.shape)
+        threshold = _sampling.random_stream(seed, 2, stream).logistic(size=logits.shape)
         return Split(x.astype("float32"), (logits > threshold).astype("float32"))
 
     expert_weights = np.zeros(num_experts, "float32")

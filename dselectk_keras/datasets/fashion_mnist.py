@@ -1,31 +1,30 @@
 """Articles of clothing, in the form of MNIST."""
 
+import os
+
 from dselectk_keras.datasets import _images
-from dselectk_keras.datasets._files import File
+from dselectk_keras.datasets.dataset import Dataset
 
 _URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-FILES = {
-    "train-images-idx3-ubyte.gz": File(
+FILES = _images.idx_files(
+    _URL,
+    train_images=(
         26_421_880,
         "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        _URL + "train-images-idx3-ubyte.gz",
     ),
-    "train-labels-idx1-ubyte.gz": File(
+    train_labels=(
         29_515,
         "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        _URL + "train-labels-idx1-ubyte.gz",
     ),
-    "t10k-images-idx3-ubyte.gz": File(
+    test_images=(
         4_422_102,
         "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        _URL + "t10k-images-idx3-ubyte.gz",
     ),
-    "t10k-labels-idx1-ubyte.gz": File(
+    test_labels=(
         5_148,
         "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        _URL + "t10k-labels-idx1-ubyte.gz",
     ),
-}
+)
 CLASS_NAMES = (
     "T-shirt/top",
     "Trouser",
@@ -41,8 +40,12 @@ CLASS_NAMES = (
 
 
 def fashion_mnist(
-    num_train=None, num_validation=10_000, num_test=None, seed=0, data_dir=None
-):
+    num_train: int | None = None,
+    num_validation: int = 10_000,
+    num_test: int | None = None,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> Dataset:
     """Fashion-MNIST: 70,000 articles of clothing, 28 x 28 pixels, ten classes.
 
     Ours: the validation split is held out of the 60,000 training images at random;

@@ -1,8 +1,12 @@
 """Clothing and digits in one classification problem."""
 
+import os
+from collections.abc import Sequence
+
 import numpy as np
 
 from dselectk_keras.datasets import _images, _sampling
+from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES as ARTICLES
 from dselectk_keras.datasets.fashion_mnist import FILES as FASHION_MNIST_FILES
 from dselectk_keras.datasets.mnist import CLASS_NAMES as DIGITS
@@ -10,17 +14,17 @@ from dselectk_keras.datasets.mnist import FILES as MNIST_FILES
 
 
 def fmnist_mnist(
-    articles=(0, 1, 2, 3, 4, 5),
-    digits=(0, 1, 2, 3, 4, 5),
-    num_train=None,
-    num_validation=12_000,
-    num_test=None,
-    seed=0,
-    data_dir=None,
-):
+    articles: Sequence[int] = (0, 1, 2, 3, 4, 5),
+    digits: Sequence[int] = (0, 1, 2, 3, 4, 5),
+    num_train: int | None = None,
+    num_validation: int = 12_000,
+    num_test: int | None = None,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> Dataset:
     """Six classes of Fashion-MNIST and six of MNIST, as one problem of twelve.
 
-    Two kinds of pictures in one task: a gate should send them to different experts.
+    The task has two kinds of images, which a gate should send to different experts.
 
     From the paper: six classes of each. Ours: which six; the validation split, held
     out of the training images at random; pixels scaled to [0, 1].
@@ -60,7 +64,7 @@ def fmnist_mnist(
     for dataset, files, argument, chosen in sources:
         _sampling.check_some(argument, chosen, range(10))
         raw = _images.read_idx_dataset(dataset, files, data_dir)
-        parts.append(_renumbered(raw, chosen, first))
+        parts.append(_select_classes(raw, chosen, first))
         first += len(chosen)
     raw = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
     names = [ARTICLES[i] for i in articles] + [DIGITS[i] for i in digits]
@@ -68,8 +72,8 @@ def fmnist_mnist(
     return _images.idx_dataset(raw, sizes, seed, {"class": names})
 
 
-def _renumbered(raw, chosen, first):
-    """Images and labels of the chosen classes, numbered anew from `first` on."""
+def _select_classes(raw, chosen, first):
+    """The images and labels of the chosen classes, renumbered from `first`."""
     renumber = np.full(10, -1)
     renumber[list(chosen)] = first + np.arange(len(chosen))
     found = []

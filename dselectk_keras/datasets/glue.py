@@ -1,7 +1,9 @@
 """Eight problems of language understanding, as text to be answered with text."""
 
 import io
+import os
 import zipfile
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +12,7 @@ from dselectk_keras.datasets import _files, _sampling
 from dselectk_keras.datasets._files import File
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count
 
 _URL = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_URL = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -67,11 +70,11 @@ FILES = {
 
 
 class Table(NamedTuple):
-    """Where the examples of a task are, and which columns matter."""
+    """The file and the columns of a task."""
 
     archive: str
     folder: str
-    texts: dict[str, str]  # The column by the name that the text is given.
+    texts: dict[str, str]  # Columns, by their names in the text.
     label: str
     classes: tuple[str, ...] = ("0", "1")
 
@@ -111,25 +114,24 @@ _TABLES = {
 TASKS = tuple(_TABLES)
 _SMALL = ("mrpc", "cola", "stsb", "rte")
 _HELD_OUT = 1_000
-# What may be answered: classes by number, and scores from 0 to 5 in steps of 0.2.
+# The answers: classes by number, and scores from 0 to 5 in steps of 0.2.
 TARGETS = ("0", "1", "2", *(f"{step / 5:.1f}" for step in range(26)))
 _MRPC_IDS = ["#1 ID", "#2 ID"]
 _COLA_COLUMNS = ["source", "label", "mark", "sentence"]
 
 
 def glue(
-    tasks=TASKS,
-    num_train=None,
-    num_validation=None,
-    num_test=None,
-    seed=0,
-    data_dir=None,
-):
-    """GLUE: problems of language understanding, mixed, each posed as a text.
+    tasks: Sequence[str] = TASKS,
+    num_train: int | None = None,
+    num_validation: int | None = None,
+    num_test: int | None = None,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> Dataset:
+    """GLUE: a mixture of language understanding tasks, each posed as a text.
 
-    An example is a text such as `"rte sentence1: ... sentence2: ..."`, the number of
-    its task, which gates can look at, and its answer, one of 29 short texts that all
-    tasks share.
+    An example has a text such as `"rte sentence1: ... sentence2: ..."`, the index of
+    its task, which gates can use, and an answer: one of 29 short texts for all tasks.
 
     From the paper and its released code: eight tasks of GLUE, all but WNLI, as text
     to text; answers are the number of the class, and for STS-B the score rounded to
@@ -171,8 +173,8 @@ def glue(
         (https://gluebenchmark.com).
     """
     _sampling.check_some("tasks", tasks, TASKS)
-    seed = _sampling.check_count("seed", seed, minimum=0)
-    parts = [_parts(task, seed, data_dir) for task in tasks]
+    seed = check_count("seed", seed, minimum=0)
+    parts = [_task_splits(task, seed, data_dir) for task in tasks]
     splits = []
     for stream, (name, size) in enumerate(
         {
@@ -182,7 +184,7 @@ def glue(
         }.items()
     ):
         examples = [(n, *e) for n, part in enumerate(parts) for e in part[stream]]
-        rng = _sampling.generator(seed, 1, stream)
+        rng = _sampling.random_stream(seed, 1, stream)
         (chosen,) = _sampling.partition(rng, len(examples), **{name: size})
         numbers, texts, answers = zip(*(examples[i] for i in chosen), strict=True)
         x = {"text": np.array(texts, object), "task": np.array(numbers, "int32")}
@@ -197,14 +199,14 @@ def glue(
     )
 
 
-def _parts(task, seed, data_dir):
-    """Texts and answers of the three splits of a task."""
+def _task_splits(task, seed, data_dir):
+    """The texts and answers of the three splits of a task."""
     train, dev, other = (
         _read_mrpc(data_dir) if task == "mrpc" else _read(task, data_dir)
     )
     if task == "mnli":
         return train, other, dev
-    rng = _sampling.generator(seed, 0, TASKS.index(task))
+    rng = _sampling.random_stream(seed, 0, TASKS.index(task))
     if task in _SMALL:
         halves = _sampling.partition(
             rng, len(dev), num_validation=len(dev) // 2, num_test=None
@@ -217,18 +219,19 @@ def _parts(task, seed, data_dir):
 
 
 def _read(task, data_dir):
-    """The training and development examples of a task, and MNLI's mismatched."""
+    """The examples for training and development, and MNLI's mismatched ones."""
     table = _TABLES[task]
     files = {table.archive: FILES[table.archive]}
-    path = _files.official("glue", files, data_dir)[table.archive]
+    path = _files.fetch_files("glue", files, data_dir)[table.archive]
     suffixes = ("_matched", "_mismatched") if task == "mnli" else ("",)
     names = ["train", *(f"dev{suffix}" for suffix in suffixes)]
     header = _COLA_COLUMNS if task == "cola" else None
     columns = [*table.texts.values(), table.label]
     with zipfile.ZipFile(path) as archive:
         train, dev, *other = (
-            _examples(
-                task, _rows(archive.read(f"{table.folder}/{name}.tsv"), columns, header)
+            _format_examples(
+                task,
+                _read_rows(archive.read(f"{table.folder}/{name}.tsv"), columns, header),
             )
             for name in names
         )
@@ -236,23 +239,23 @@ def _read(task, data_dir):
 
 
 def _read_mrpc(data_dir):
-    """MRPC comes as one file, and the ids of the pairs for development."""
+    """MRPC is one file, and a list of the ids of the development pairs."""
     names = ("msr_paraphrase_train.txt", "mrpc_dev_ids.tsv")
-    paths = _files.official("glue", {name: FILES[name] for name in names}, data_dir)
+    paths = _files.fetch_files("glue", {name: FILES[name] for name in names}, data_dir)
     pairs, dev_ids = (paths[name].read_bytes() for name in names)
-    dev = set(_rows(dev_ids, _MRPC_IDS, header=_MRPC_IDS))
+    dev = set(_read_rows(dev_ids, _MRPC_IDS, header=_MRPC_IDS))
     parts = [], []
     table = _TABLES["mrpc"]
-    for *ids, first, second, label in _rows(
+    for *ids, first, second, label in _read_rows(
         pairs, [*_MRPC_IDS, *table.texts.values(), table.label]
     ):
         parts[tuple(ids) in dev].append((first, second, label))
-    return *(_examples("mrpc", part) for part in parts), []
+    return *(_format_examples("mrpc", part) for part in parts), []
 
 
-def _rows(content, columns, header=None):
-    """The values of some columns, line by line, without lines that lack columns."""
-    # Not `splitlines`: the texts hold other separators than line feeds.
+def _read_rows(content, columns, header=None):
+    """The values of some columns per line, without incomplete lines."""
+    # Not `splitlines`: the texts contain other separators than line feeds.
     lines = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline="\n")
     rows = (line.rstrip("\r\n").split("\t") for line in lines)
     header = header or next(rows)
@@ -260,8 +263,8 @@ def _rows(content, columns, header=None):
     return [tuple(row[i] for i in wanted) for row in rows if len(row) >= len(header)]
 
 
-def _examples(task, rows):
-    """Pairs of text and answer."""
+def _format_examples(task, rows):
+    """Pairs of a text and an answer."""
     _, _, texts, _, classes = _TABLES[task]
     found = []
     for *values, label in rows:

@@ -1,8 +1,11 @@
 """Data sets by name."""
 
+from typing import Any
+
 from dselectk_keras.datasets.census_income import census_income
 from dselectk_keras.datasets.cifar100 import cifar100
 from dselectk_keras.datasets.correlated_tasks import correlated_tasks
+from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.domainnet import domainnet
 from dselectk_keras.datasets.expert_recovery import expert_recovery
 from dselectk_keras.datasets.fashion_mnist import fashion_mnist
@@ -16,27 +19,30 @@ from dselectk_keras.datasets.recommender_sim import recommender_sim
 from dselectk_keras.datasets.synthetic_moe import synthetic_moe
 
 _DATASETS = {
-    "census_income": census_income,
-    "cifar100": cifar100,
-    "correlated_tasks": correlated_tasks,
-    "domainnet": domainnet,
-    "expert_recovery": expert_recovery,
-    "fashion_mnist": fashion_mnist,
-    "fmnist_mnist": fmnist_mnist,
-    "glue": glue,
-    "mnist": mnist,
-    "movielens": movielens,
-    "multi_fashion": multi_fashion,
-    "multi_mnist": multi_mnist,
-    "recommender_sim": recommender_sim,
-    "synthetic_moe": synthetic_moe,
+    loader.__name__: loader
+    for loader in (
+        census_income,
+        cifar100,
+        correlated_tasks,
+        domainnet,
+        expert_recovery,
+        fashion_mnist,
+        fmnist_mnist,
+        glue,
+        mnist,
+        movielens,
+        multi_fashion,
+        multi_mnist,
+        recommender_sim,
+        synthetic_moe,
+    )
 }
 
 NAMES = tuple(_DATASETS)
 
 
-def load(name, **options):
-    """The data set of that name.
+def load(name: str, **options: Any) -> Dataset:
+    """Load a data set by name.
 
     Args:
         name: one of `NAMES`, which are the names of the functions.

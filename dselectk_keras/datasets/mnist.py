@@ -1,35 +1,40 @@
 """Handwritten digits."""
 
+import os
+
 from dselectk_keras.datasets import _images
-from dselectk_keras.datasets._files import File
+from dselectk_keras.datasets.dataset import Dataset
 
 _URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
-FILES = {
-    "train-images-idx3-ubyte.gz": File(
+FILES = _images.idx_files(
+    _URL,
+    train_images=(
         9_912_422,
         "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        _URL + "train-images-idx3-ubyte.gz",
     ),
-    "train-labels-idx1-ubyte.gz": File(
+    train_labels=(
         28_881,
         "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        _URL + "train-labels-idx1-ubyte.gz",
     ),
-    "t10k-images-idx3-ubyte.gz": File(
+    test_images=(
         1_648_877,
         "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        _URL + "t10k-images-idx3-ubyte.gz",
     ),
-    "t10k-labels-idx1-ubyte.gz": File(
+    test_labels=(
         4_542,
         "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        _URL + "t10k-labels-idx1-ubyte.gz",
     ),
-}
+)
 CLASS_NAMES = tuple("0123456789")
 
 
-def mnist(num_train=None, num_validation=10_000, num_test=None, seed=0, data_dir=None):
+def mnist(
+    num_train: int | None = None,
+    num_validation: int = 10_000,
+    num_test: int | None = None,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> Dataset:
     """MNIST: 70,000 handwritten digits, 28 x 28 pixels, ten classes.
 
     Ours: the validation split is held out of the 60,000 training images at random;

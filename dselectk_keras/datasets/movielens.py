@@ -1,5 +1,6 @@
-"""Films, and who watched and rated them."""
+"""Ratings of films by users."""
 
+import os
 import pathlib
 import zipfile
 from typing import NamedTuple
@@ -10,12 +11,13 @@ from dselectk_keras.datasets import _files, _sampling
 from dselectk_keras.datasets._files import File
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count
 
 _URL = "https://files.grouplens.org/datasets/movielens/"
 
 
 class Version(NamedTuple):
-    """The archive of a version, and how its table of ratings looks."""
+    """The archive of a version, and the format of its table of ratings."""
 
     archive: str
     file: File
@@ -66,43 +68,42 @@ VERSIONS = {
 
 
 def movielens(
-    version="1m",
-    num_train=None,
-    num_validation=None,
-    num_test=None,
-    seed=0,
-    data_dir=None,
-):
-    """MovieLens: does a user watch a film, and with how many stars?
+    version: str = "1m",
+    num_train: int | None = None,
+    num_validation: int | None = None,
+    num_test: int | None = None,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> Dataset:
+    """MovieLens: whether a user watches a film, and how many stars they give it.
 
-    Two tasks about a pair of a user and a film: `watched`, which is 1 for the pairs
-    that were rated and 0 for sampled others, and `rating`, from 0.5 or 1 to 5 stars. A
-    film that was not watched has no rating: the label is NaN, which `MultitaskModel`
-    leaves out of the loss.
+    Two tasks per pair of a user and a film: `watched`, which is 1 for rated pairs and 0
+    for sampled others, and `rating`, from 0.5 or 1 to 5 stars. A film that was not
+    watched has no rating: its label is NaN, which `MultitaskModel` ignores in the loss.
 
     From the paper: the tasks; MovieLens 1M; 1.6 million examples for training and
-    200,000 each for validation and test, which is as many sampled pairs as ratings,
-    split 8:1:1. Ours: negatives are drawn uniformly from all pairs that were not
-    rated, none of them twice; a missing rating is NaN; the seed. All pairs differ,
-    so that none is in two splits.
+    200,000 each for validation and test, that is, as many sampled pairs as ratings,
+    split 8:1:1. Ours: negatives are drawn uniformly and without replacement from all
+    pairs that were not rated; a missing rating is NaN; the seed. No pair is in two
+    splits.
 
     Args:
         version: `"100k"`, `"latest-small"` (of 2018) or `"1m"`. Defaults to `"1m"`.
-        num_train: number of training pairs; `None` is all that the others leave.
+        num_train: number of training pairs; `None` is all the others.
             Defaults to `None`.
         num_validation: number of validation pairs; `None` is a tenth of all.
             Defaults to `None`.
         num_test: number of test pairs; `None` is a tenth of all. Defaults to `None`.
-        seed: non-negative integer; decides the negatives and the splits.
+        seed: non-negative integer; determines the negatives and the splits.
             Defaults to `0`.
         data_dir: folder that holds the official archive or what it extracts to, or a
             folder `movielens` with them; `None` downloads it. Defaults to `None`.
 
     Returns:
-        A `Dataset` with int32 inputs (samples, 2), the numbers of user and film from 0
-        on, and float32 labels (samples, 2). Its `info` holds `columns`, the
-        `vocabulary_sizes` of the two columns, which embeddings need, and the ids that
-        the numbers stand for, `user_ids` and `movie_ids`.
+        A `Dataset` with int32 inputs (samples, 2), the indices of user and film, and
+        float32 labels (samples, 2). Its `info` holds `columns`, the `vocabulary_sizes`
+        of the two columns, which embeddings need, and the original ids by index,
+        `user_ids` and `movie_ids`.
 
     Example:
         >>> data = movielens("latest-small", data_dir="data")  # doctest: +SKIP
@@ -117,16 +118,16 @@ def movielens(
         (https://grouplens.org/datasets/movielens/).
     """
     _sampling.check_choice("version", version, VERSIONS)
-    seed = _sampling.check_count("seed", seed, minimum=0)
-    table = _read(VERSIONS[version], data_dir)
+    seed = check_count("seed", seed, minimum=0)
+    table = _read_ratings(VERSIONS[version], data_dir)
     user_ids, users = np.unique(table[:, 0].astype("int64"), return_inverse=True)
     movie_ids, movies = np.unique(table[:, 1].astype("int64"), return_inverse=True)
     num_users, num_movies = len(user_ids), len(movie_ids)
 
     rated = users * num_movies + movies
-    order = np.argsort(rated)  # What comes out does not depend on the table's order.
-    negatives = _negatives(
-        _sampling.generator(seed, 0), rated[order], num_users * num_movies
+    order = np.argsort(rated)  # The result must not depend on the table's order.
+    negatives = _sample_negatives(
+        _sampling.random_stream(seed, 0), rated[order], num_users * num_movies
     )
     pairs = np.concatenate([rated[order], negatives])
     x = np.stack(np.divmod(pairs, num_movies), axis=1).astype("int32")
@@ -135,7 +136,7 @@ def movielens(
     y[: len(rated), 1] = table[order, 2]
 
     parts = _sampling.partition(
-        _sampling.generator(seed, 1),
+        _sampling.random_stream(seed, 1),
         len(pairs),
         num_train=num_train,
         num_validation=len(pairs) // 10 if num_validation is None else num_validation,
@@ -154,12 +155,12 @@ def movielens(
     )
 
 
-def _read(version, data_dir):
+def _read_ratings(version, data_dir):
     """Users, films and ratings, from the archive or from what it extracts to."""
-    path = _extracted(version.table, version.archive, data_dir)
+    path = _find_extracted(version.table, version.archive, data_dir)
     if path is None:
         files = {version.archive: version.file}
-        path = _files.official("movielens", files, data_dir)[version.archive]
+        path = _files.fetch_files("movielens", files, data_dir)[version.archive]
         with zipfile.ZipFile(path) as archive:
             content = archive.read(version.table)
     else:
@@ -169,15 +170,17 @@ def _read(version, data_dir):
     expected = f"{version.num_ratings:,} lines of user, film, rating and time"
     if len(lines) != version.num_ratings:
         received = f"{len(lines):,} lines"
-        raise _files.damaged(path, expected, received, version.file.url)
+        raise _files.damaged_file_error(path, expected, received, version.file.url)
     try:
         return np.loadtxt(lines, delimiter="\t", usecols=(0, 1, 2), encoding="utf-8")
     except ValueError as error:
-        raise _files.damaged(path, expected, error, version.file.url) from error
+        raise _files.damaged_file_error(
+            path, expected, error, version.file.url
+        ) from error
 
 
-def _extracted(table, archive, data_dir):
-    """The extracted table, where it is there and the archive is not."""
+def _find_extracted(table, archive, data_dir):
+    """The path of the extracted table, if it exists and the archive does not."""
     if data_dir is None:
         return None
     for folder in (pathlib.Path(data_dir) / "movielens", pathlib.Path(data_dir)):
@@ -186,8 +189,8 @@ def _extracted(table, archive, data_dir):
     return None
 
 
-def _negatives(rng, rated, num_pairs):
-    """As many pairs as are rated, none of them rated and none twice."""
+def _sample_negatives(rng, rated, num_pairs):
+    """As many unrated pairs as there are rated ones, without repetition."""
     if 2 * len(rated) > num_pairs:
         raise ValueError(
             f"There are {num_pairs - len(rated):,} pairs without a rating, fewer than "

@@ -1,21 +1,23 @@
 """Two articles of clothing in one image, and a task for each."""
 
+import os
+
 from dselectk_keras.datasets import _images
+from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES, FILES
 
 
 def multi_fashion(
-    num_train=100_000,
-    num_validation=20_000,
-    num_test=20_000,
-    seed=0,
-    data_dir=None,
-    num_held_out=10_000,
-):
+    num_train: int = 100_000,
+    num_validation: int = 20_000,
+    num_test: int = 20_000,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+    num_held_out: int = 10_000,
+) -> Dataset:
     """Multi-Fashion: two overlapping articles of clothing, one task for each of them.
 
-    Made of Fashion-MNIST as `multi_mnist` is of MNIST; what is from the paper and what
-    is ours stands there.
+    The same as `multi_mnist` with the images of Fashion-MNIST.
 
     Args:
         num_train: number of training pairs. Defaults to `100_000`.
@@ -25,7 +27,7 @@ def multi_fashion(
             Defaults to `0`.
         data_dir: folder that holds Fashion-MNIST's official files, or a folder
             `fashion_mnist` with them; `None` downloads them. Defaults to `None`.
-        num_held_out: how many of the 60,000 training images are kept for validation
+        num_held_out: number of the 60,000 training images reserved for validation
             pairs. Defaults to `10_000`.
 
     Returns:

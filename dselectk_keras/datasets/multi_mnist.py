@@ -1,17 +1,20 @@
 """Two digits in one image, and a task for each."""
 
+import os
+
 from dselectk_keras.datasets import _images
+from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.mnist import CLASS_NAMES, FILES
 
 
 def multi_mnist(
-    num_train=100_000,
-    num_validation=20_000,
-    num_test=20_000,
-    seed=0,
-    data_dir=None,
-    num_held_out=10_000,
-):
+    num_train: int = 100_000,
+    num_validation: int = 20_000,
+    num_test: int = 20_000,
+    seed: int = 0,
+    data_dir: str | os.PathLike | None = None,
+    num_held_out: int = 10_000,
+) -> Dataset:
     """Multi-MNIST: two overlapping digits, one task for each of them.
 
     From the paper: two images of MNIST, uniformly sampled, are overlaid; one is
@@ -19,9 +22,9 @@ def multi_mnist(
     the bottom right, which makes 36 x 36 pixels; task 1 is the digit in the top left,
     task 2 the one in the bottom right; the sizes of the splits.
 
-    Ours: the brighter pixel shows; a pair is never twice the same image; validation
-    pairs are made of training images that no training pair uses, and test pairs of
-    MNIST's test images, so that no digit is in two splits; pixels are scaled to
+    Ours: images are combined by the maximum of their pixels; the two images of a pair
+    differ; validation pairs use training images that no training pair uses, and test
+    pairs use MNIST's test images, so no image is in two splits; pixels are scaled to
     [0, 1]; the seed.
 
     Args:
@@ -32,7 +35,7 @@ def multi_mnist(
             Defaults to `0`.
         data_dir: folder that holds MNIST's official files, or a folder `mnist` with
             them; `None` downloads them. Defaults to `None`.
-        num_held_out: how many of the 60,000 training images are kept for validation
+        num_held_out: number of the 60,000 training images reserved for validation
             pairs. Defaults to `10_000`.
 
     Returns:

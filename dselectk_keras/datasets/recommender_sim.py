@@ -10,10 +10,16 @@ from dselectk_keras.datasets._recommender import (
 )
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.recommender_stream import SHARDS
+from dselectk_keras.utils import check_count
 
 
-def recommender_sim(num_train=90_000, num_validation=10_000, num_test=10_000, seed=0):
-    r"""Eight tasks about what users do with recommendations, and how they like them.
+def recommender_sim(
+    num_train: int = 90_000,
+    num_validation: int = 10_000,
+    num_test: int = 10_000,
+    seed: int = 0,
+) -> Dataset:
+    r"""Eight tasks about the engagement and satisfaction of a recommender's users.
 
     A task $t$ has a utility for a user $u$, an item $v$ and a situation $s$:
 
@@ -21,24 +27,24 @@ def recommender_sim(num_train=90_000, num_validation=10_000, num_test=10_000, se
     + c_t^\top s - \mu_t\Bigr) + \epsilon, \qquad \epsilon \sim \text{Logistic}$$
 
     A binary label is whether the utility is positive, a regression label the utility
-    over its standard deviation. Of 12 interests $j$ each group of tasks has four of
-    its own, and four matter to both. The weights $a$ and $c$ of a task are sums of a
-    part of all tasks, a part of its group and a part of its own, so that tasks are
-    related, those of a group more than others. Labels are positive at very different
-    rates:
+    over its standard deviation. Of 12 interests $j$, each group of tasks has four
+    of its own, and four are common to both. The weights $a$ and $c$ of a task are sums
+    of a part common to all tasks, a part common to its group and its own part, so that
+    all tasks are related, and those of a group more closely. The rates of positive
+    labels differ:
 
     `click` 30%, `save` 10%, `share` 2%, `comment` 0.5%, `engagement_time`
     (regression); `satisfied` 60%, `like` 5%, `rating` (regression).
 
     From the paper: the ranking model of a recommender has eight tasks, six of them
-    binary and two regressions, in the groups engagement and satisfaction; nine
-    examples train for each that evaluates. The paper's data are private. Ours:
+    binary and two regressions, in the groups engagement and satisfaction; the ratio of
+    training to evaluation examples is nine. The paper's data are private. Ours:
     everything else; 20 standard normal inputs (8 of the user, 8 of the item, 4 of the
     situation); P, Q and the parts of a and c normal; $\mu$, $\sigma$ and $\beta$ such
-    that what can be predicted of a utility has the standard deviation 2, and labels
+    that the predictable part of a utility has the standard deviation 2, and labels have
     the rates above (measured on 10,000 further inputs).
 
-    `RecommenderStream` gives the same data without an end.
+    `RecommenderStream` is an endless stream of the same data.
 
     Args:
         num_train: number of training samples. Defaults to `90_000`.
@@ -65,12 +71,12 @@ def recommender_sim(num_train=90_000, num_validation=10_000, num_test=10_000, se
     sizes = _sampling.check_sizes(
         num_train=num_train, num_validation=num_validation, num_test=num_test
     )
-    recommender = Recommender(_sampling.check_count("seed", seed, minimum=0))
-    # The training split is the beginning of the first shard.
+    recommender = Recommender(check_count("seed", seed, minimum=0))
+    # The training split is the beginning of shard 0.
     paths = ((SHARDS, 0), (0, 1), (0, 2))
     return Dataset(
         *(
-            next(recommender.draws(size, *path))
+            next(recommender.batches(size, *path))
             for size, path in zip(sizes, paths, strict=True)
         ),
         task_names=tuple(TASKS),

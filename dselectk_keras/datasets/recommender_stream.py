@@ -1,26 +1,28 @@
-"""An endless log of a simulated recommender."""
+"""An endless stream of data of a simulated recommender."""
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
-from dselectk_keras.datasets import _sampling
-from dselectk_keras.datasets._optional import import_extra
 from dselectk_keras.datasets._recommender import INPUT_DIM, TASKS, Recommender
+from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count, optional_import
 
-SHARDS = 3  # The first number of the random streams of all shards.
+SHARDS = 3  # The first integer in the path of the random streams of all shards.
 
 
 @dataclasses.dataclass(frozen=True)
 class RecommenderStream:
-    """The log of `recommender_sim` without an end, in shards.
+    """The data of `recommender_sim` as an endless stream, in shards.
 
-    A shard is the same batches whenever it is begun anew, and no two shards share an
-    example: give each worker one of its own. The training split of `recommender_sim`
-    is the beginning of shard 0.
+    Every iteration over a shard gives the same batches, and no two shards share an
+    example: give each worker its own shard. The training split of `recommender_sim` is
+    the beginning of shard 0.
 
     Args:
         batch_size: examples in a batch. Defaults to `256`.
-        shard: non-negative integer, the number of the shard. Defaults to `0`.
-        seed: non-negative integer; decides what users want, as in `recommender_sim`.
+        shard: non-negative integer, the index of the shard. Defaults to `0`.
+        seed: non-negative integer; determines the problem, as in `recommender_sim`.
             Defaults to `0`.
 
     Example:
@@ -35,22 +37,22 @@ class RecommenderStream:
     seed: int = 0
 
     def __post_init__(self):
-        """Refuse what cannot be a stream."""
-        _sampling.check_count("batch_size", self.batch_size)
-        _sampling.check_count("shard", self.shard, minimum=0)
-        _sampling.check_count("seed", self.seed, minimum=0)
+        """Check the fields."""
+        check_count("batch_size", self.batch_size)
+        check_count("shard", self.shard, minimum=0)
+        check_count("seed", self.seed, minimum=0)
 
-    def __iter__(self):
-        """The batches of the shard from its beginning, each a `Split`."""
-        return Recommender(self.seed).draws(self.batch_size, SHARDS, self.shard)
+    def __iter__(self) -> Iterator[Split]:
+        """The batches of the shard from its beginning."""
+        return Recommender(self.seed).batches(self.batch_size, SHARDS, self.shard)
 
-    def as_tf_data(self):
+    def as_tf_data(self) -> Any:
         """The batches as an endless `tf.data.Dataset`, for `fit(steps_per_epoch=...)`.
 
         Returns:
             A `tf.data.Dataset` of pairs of inputs and labels.
         """
-        tf = import_extra("tensorflow", "tensorflow", "`as_tf_data`")
+        tf = optional_import("tensorflow", extra="tensorflow", purpose="`as_tf_data`")
         signature = tuple(
             tf.TensorSpec((self.batch_size, width), "float32")
             for width in (INPUT_DIM, len(TASKS))

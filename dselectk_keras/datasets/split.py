@@ -1,4 +1,4 @@
-"""One part of a data set."""
+"""A part of a data set."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ class Split(NamedTuple):
     """Inputs and labels of one part of a data set.
 
     A split is a pair, so that `model.fit(*data.train, validation_data=data.validation)`
-    says what it means.
+    works.
 
     Args:
         x: the inputs, an array (samples, ...) or a mapping from input names to

@@ -1,10 +1,11 @@
-"""Multi-task regression whose labels a mixture of experts has made."""
+"""Multi-task regression with labels from a mixture of experts."""
 
 import numpy as np
 
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_count
 
 _TASKS_PER_GROUP = 16
 _EXPERTS_PER_GROUP = 4
@@ -12,40 +13,39 @@ _NUM_TASKS = (16, 32, 64, 128)
 
 
 def synthetic_moe(
-    num_tasks=128,
-    num_train=20_000,
-    num_validation=5_000,
-    num_test=5_000,
-    seed=0,
-    noise=0.0,
-):
+    num_tasks: int = 128,
+    num_train: int = 20_000,
+    num_validation: int = 5_000,
+    num_test: int = 5_000,
+    seed: int = 0,
+    noise: float = 0.0,
+) -> Dataset:
     r"""Regression tasks in groups; the tasks of a group share four experts.
 
     Expert $e$ is the sum of four ReLU units, and the tasks of one group are
-    different mixtures of the four experts of that group; tasks of different
-    groups share nothing:
+    different mixtures of the four experts of that group. Tasks of different groups
+    share nothing:
 
     $$y_t = \sum_e g_{t,e} f_e(x) + \text{noise}\cdot\epsilon,
     \qquad f_e(x) = \sum_{j=1}^{4} \max(0, k_{e,j}^\top x + b_{e,j})$$
 
-    A mixture of as many experts of four ReLU units, without any other layer, can
-    fit the labels exactly.
+    A mixture of the same number of such experts, without any other layer, can fit
+    the labels exactly.
 
     From the paper: 10 inputs, groups of 16 tasks, four experts of four summed
-    ReLU units a group, mixture weights of each task's own. The paper speaks of
-    four groups of 16 tasks that make 128, which cannot be; here a problem has
-    `num_tasks / 16` groups, so that 128 tasks are eight groups on 32 experts.
+    ReLU units per group, separate mixture weights for each task. The paper describes
+    128 tasks as four groups of 16, which is inconsistent; here there are
+    `num_tasks / 16` groups, so 128 tasks are eight groups with 32 experts.
 
     Ours: inputs are standard normal; kernels N(0, 1/10), biases N(0, 1/4);
     $g_t$ is the softmax of four standard normal logits; the noise is normal, in
-    all splits, so that no model can expect a squared error below `noise**2`; the
-    sizes of the splits; the seed. Labels come out with a mean near 1.7 and a
-    standard deviation near 0.8.
+    all splits, so the expected squared error of any model is at least `noise**2`; the
+    sizes of the splits; the seed. The labels have a mean near 1.7 and a standard
+    deviation near 0.8.
 
-    The problems are nested: with one seed, the first 16 tasks of the problem of
-    128 tasks are the problem of 16 tasks, with the same inputs and labels. A
-    larger split begins with the samples of a smaller one, and no split changes
-    with the size of another.
+    The problems are nested: with the same seed, the first 16 of 128 tasks are the
+    problem of 16 tasks, with the same inputs and labels. A larger split begins with
+    the samples of a smaller one, and the splits are independent of one another.
 
     Args:
         num_tasks: 16, 32, 64 or 128. Defaults to `128`.
@@ -75,18 +75,20 @@ def synthetic_moe(
     if num_tasks not in _NUM_TASKS:
         raise ValueError(
             f"`num_tasks` must be one of {_NUM_TASKS}. Received: "
-            f"num_tasks={num_tasks!r}. Take the next larger problem and keep the "
+            f"num_tasks={num_tasks!r}. Use the next larger problem and the "
             "first columns of its labels."
         )
     sizes = _sampling.check_sizes(
         num_train=num_train, num_validation=num_validation, num_test=num_test
     )
-    seed = _sampling.check_count("seed", seed, minimum=0)
+    seed = check_count("seed", seed, minimum=0)
     noise = _sampling.check_number("noise", noise)
 
     num_groups = num_tasks // _TASKS_PER_GROUP
-    xs = [_sampling.inputs(seed, stream, size) for stream, size in enumerate(sizes)]
-    groups = [_group(seed, group, xs, noise) for group in range(num_groups)]
+    xs = [
+        _sampling.normal_inputs(seed, stream, size) for stream, size in enumerate(sizes)
+    ]
+    groups = [_make_group(seed, group, xs, noise) for group in range(num_groups)]
     splits = [
         Split(
             x.astype("float32"),
@@ -117,9 +119,9 @@ def synthetic_moe(
     )
 
 
-def _group(seed, group, xs, noise):
-    """The truth of one group and its labels on the inputs of each split."""
-    rng = _sampling.generator(seed, 1, group)
+def _make_group(seed, group, xs, noise):
+    """The weights and experts of a group, and its labels for each split."""
+    rng = _sampling.random_stream(seed, 1, group)
     kernels, biases = _sampling.relu_experts(rng, _EXPERTS_PER_GROUP)
     logits = rng.standard_normal((_TASKS_PER_GROUP, _EXPERTS_PER_GROUP))
     weights = np.exp(logits)
@@ -130,7 +132,7 @@ def _group(seed, group, xs, noise):
         return experts @ weights.T.astype("float64")
 
     def labels(stream, x):
-        errors = _sampling.generator(seed, 2, group, stream).standard_normal(
+        errors = _sampling.random_stream(seed, 2, group, stream).standard_normal(
             (len(x), _TASKS_PER_GROUP)
         )
         return (mixtures(x) + noise * errors).astype("float32")

@@ -1,11 +1,12 @@
 """How the settings of an arm are drawn, and which of them is taken."""
 
-import importlib.util
 import itertools
 import math
 from typing import Any
 
 import numpy as np
+
+from dselectk_keras.utils import optional_import
 
 SAMPLERS = ("random", "gp")
 
@@ -47,7 +48,9 @@ def next_settings(space, runs, seed=0):
     Returns:
         A dict.
     """
-    optuna = _import_optuna()
+    optuna = optional_import(
+        *("optuna", "scipy", "torch"), extra="tune", purpose='`sampler="gp"`'
+    )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     box: dict[str, Any] = {
         name: _distribution(optuna, values) for name, values in space.items()
@@ -115,16 +118,3 @@ def _distribution(optuna, values):
         else optuna.distributions.FloatDistribution
     )
     return kind(low, high, log=low > 0 and high / low > 10)
-
-
-def _import_optuna():
-    needed = ("optuna", "scipy", "torch")
-    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
-        raise ImportError(
-            f"Tuning by a Gaussian process needs {', '.join(needed)}. Not installed: "
-            f'{", ".join(missing)}. Run pip install "dselectk-keras[tune]", or take '
-            'sampler="random".'
-        )
-    import optuna
-
-    return optuna

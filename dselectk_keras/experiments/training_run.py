@@ -14,6 +14,7 @@ from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.experiments.environment import environment
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.layers import CGC
+from dselectk_keras.layers.gated_experts import takes_hidden
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
 from dselectk_keras.models.architectures import has_gate, read_options
@@ -172,7 +173,7 @@ class TrainingRun:
         )
         width = 4 * num_experts if self.architecture == "shared_bottom" else 4
         units = self.units or ((width,) if synthetic else (64,))
-        if self.has_gate and gates.GATES[self.gate].sees_hidden and len(units) == 1:
+        if self.has_gate and takes_hidden(gates.GATES[self.gate]) and len(units) == 1:
             units = (2 * units[0], *units)
         tasks = [
             Task(name, kind, count, "sum" if synthetic and self.has_gate else ())

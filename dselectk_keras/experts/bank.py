@@ -1,37 +1,51 @@
-"""What every bank of experts is."""
+"""The base class of all banks of experts."""
 
 import abc
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import keras
+import numpy as np
+
+from dselectk_keras.utils import Tensor
+
+# A variable, and a function that slices an array of its shape.
+Source = tuple[Any, Callable[[np.ndarray], np.ndarray]]
 
 
 class ExpertBank(keras.Layer, abc.ABC):
-    r"""A layer with `num_experts` sub-networks whose outputs have one shape.
+    r"""A layer with `num_experts` sub-networks whose outputs have the same shape.
 
     $$
     x \mapsto \bigl(f_1(x), \dots, f_n(x)\bigr)
     $$
 
     Call arguments:
-        inputs: What every expert sees, with a batch axis first; with
-            `shared_input=False` what each sees, `(batch, n, ...)`.
-        select: Numbers of the experts to evaluate, in the order wanted; `None` is
-            all of them. What is left out costs nothing.
-        return_hidden: Whether to give the hidden outputs as well.
-        apart: Whether a list of n tensors `(batch, ...)` will do, where the experts
-            are computed one by one.
+        inputs: The input of every expert, with a batch axis first; with
+            `shared_input=False` one input per expert, `(batch, n, ...)`.
+        select: Indices of the experts to evaluate, in the order wanted; `None` is
+            all of them. The other experts are not evaluated.
+        return_hidden: Whether to return the hidden outputs too.
+        as_list: Whether the result may be a list of n tensors `(batch, ...)`, which
+            saves stacking where the experts are computed one by one.
 
     Returns:
-        A tensor `(batch, n, ...)`, or such a list; or two tensors, the second with
-        the hidden outputs, which attentive gates look at.
+        A tensor `(batch, n, ...)`, or a list with `as_list=True`. With
+        `return_hidden=True`, two tensors: the outputs and the hidden outputs, which
+        attentive gates use.
     """
 
     num_experts: int
     shared_input: bool
 
     @abc.abstractmethod
-    def call(self, inputs, select=None, return_hidden=False, apart=False) -> Any:
+    def call(
+        self,
+        inputs: Tensor,
+        select: Sequence[int] | None = None,
+        return_hidden: bool = False,
+        as_list: bool = False,
+    ) -> Any:
         """Evaluate the experts."""
 
     @property
@@ -41,32 +55,38 @@ class ExpertBank(keras.Layer, abc.ABC):
 
     @property
     def can_dispatch(self) -> bool:
-        """Whether the experts can be evaluated for some examples each."""
+        """Whether each expert can be evaluated on its own subset of the batch."""
         return False
 
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> list[Tensor]:
         """The experts' trainable parameters, stacked: tensors `(n, ...)`."""
         raise ValueError(
             f"The parameters of {type(self).__name__} are not stacked by expert. "
-            "Take `DenseExperts`, or `Experts` with copies of one layer."
+            "Use `DenseExperts`, or `Experts` with copies of one layer."
         )
 
-    def check_mergeable(self) -> Any:
-        """Refuse experts that cannot be merged."""
+    def check_mergeable(self) -> None:
+        """Raise an error if the experts cannot be merged."""
         raise ValueError(
-            f"The experts of {type(self).__name__} cannot be merged. Take "
+            f"The experts of {type(self).__name__} cannot be merged. Use "
             "`DenseExperts`, or `Experts` with copies of one layer."
         )
 
-    def call_merged(self, inputs, weights, per_example=False, training=None) -> Any:
-        r"""Evaluate experts whose parameters are mixtures, each in one pass.
+    def call_merged(
+        self,
+        inputs: Tensor,
+        weights: Tensor,
+        per_example: bool = False,
+        training: bool | None = None,
+    ) -> Tensor:
+        r"""Evaluate experts whose parameters are weighted sums of all experts'.
 
         $$
         f\Bigl(x, \sum_i w_i \theta_i\Bigr)
         $$
 
         Args:
-            inputs: What the merged experts see, `(batch, ...)`.
+            inputs: The input of the merged experts, `(batch, ...)`.
             weights: The weights of one merged expert, `(n,)`, or of several,
                 `(g, n)`; with `per_example`, `(batch, n)` or `(batch, g, n)`. A list
                 of such tensors has one for each layer of the experts.
@@ -76,100 +96,114 @@ class ExpertBank(keras.Layer, abc.ABC):
         Returns:
             A tensor `(batch, ...)`, or `(batch, g, ...)`.
         """
-        return self.check_mergeable()
+        self.check_mergeable()
+        raise NotImplementedError
 
-    def sliced(self, indices) -> Any:
-        """A new bank with some of these experts, and where its weights come from.
+    def sliced(self, indices: Sequence[int]) -> tuple["ExpertBank", list[Source]]:
+        """A new bank with some of these experts, and the source of its weights.
 
         Args:
-            indices: Numbers of the experts to keep.
+            indices: Indices of the experts to keep.
 
         Returns:
-            A built bank; and for each of its weights a pair of the variable of this
-            bank that it comes from, and a function that takes it out of an array of
-            that variable's shape.
+            A built bank; and for each of its weights the variable of this bank that
+            it comes from, with a function that slices an array of its shape.
         """
         raise ValueError(
-            f"The experts of {type(self).__name__} cannot be taken apart. Take "
+            f"The experts of {type(self).__name__} cannot be sliced. Use "
             "`DenseExperts` or `Experts`."
         )
 
-    def resized(self, num_experts, **changes):
+    def resized(self, num_experts: int, **changes: Any) -> "ExpertBank":
         """A new bank of the same kind with another number of experts.
 
         Args:
             num_experts: The number of experts of the new bank.
-            **changes: Other arguments of the bank that are to change.
+            **changes: Other arguments of the bank to change.
 
         Returns:
-            An unbuilt bank. It is not frozen, even if this one is.
+            An unbuilt bank. It is trainable, even if this one is frozen.
         """
         config = {**self.get_config(), "num_experts": num_experts, **changes}
         config.pop("name")
         config.pop("trainable", None)
         return type(self).from_config(config)
 
+    def build_like(self, other: "ExpertBank") -> Self:
+        """Build this bank for the inputs that another bank was built for.
 
-def built_like(bank, other):
-    """Build a bank for the inputs that another was built for.
+        Args:
+            other: A built bank.
+
+        Returns:
+            This bank.
+        """
+        config = other.get_build_config()
+        if not other.built or not config:
+            raise ValueError(
+                f"The bank {other.name!r} is not built yet and has no weights to copy. "
+                "Call the model first."
+            )
+        self.build_from_config(config)
+        return self
+
+    def select_experts(
+        self, indices: Sequence[int] | None, inputs: Tensor
+    ) -> list[int]:
+        """The indices of the experts to evaluate, checked against the inputs.
+
+        Args:
+            indices: `None` for all experts, or numbers below `num_experts`.
+            inputs: What the bank is called on.
+
+        Returns:
+            A list of integers.
+        """
+        chosen = check_indices(indices, self.num_experts)
+        if not self.shared_input and (
+            len(inputs.shape) < 3 or inputs.shape[1] != len(chosen)
+        ):
+            raise ValueError(
+                f"With shared_input=False the inputs need an axis of {len(chosen)}, "
+                "one entry per expert, after the batch axis. "
+                f"Received: {tuple(inputs.shape)}."
+            )
+        return chosen
+
+    def check_hidden(self) -> None:
+        """Raise an error if the experts have no hidden output."""
+        if not self.has_hidden:
+            raise ValueError(
+                "An attentive gate uses the experts' hidden outputs, but the experts "
+                f"of {self.name!r} have none. Give `DenseExperts` two layers or more, "
+                "or `Experts` the name of a layer in `hidden_layer`."
+            )
+
+    def check_shared_input(self) -> None:
+        """Raise an error if each expert has an input of its own."""
+        if not self.shared_input:
+            raise ValueError(
+                "Merged experts see one input. Received: experts with "
+                "shared_input=False."
+            )
+
+
+def check_indices(indices: Sequence[int] | None, num_experts: int) -> list[int]:
+    """Experts to evaluate or to keep, as a list of indices.
 
     Args:
-        bank: A bank that is not built.
-        other: A bank that is.
-    """
-    config = other.get_build_config()
-    if not other.built or not config:
-        raise ValueError(
-            f"The bank {other.name!r} is not built yet, and has nothing to copy. Call "
-            "the model first."
-        )
-    bank.build_from_config(config)
-
-
-def check_selection(select, num_experts):
-    """The experts to evaluate, as a list of their numbers.
-
-    Args:
-        select: `None` for all, or numbers below `num_experts`.
+        indices: `None` for all, or numbers below `num_experts`.
         num_experts: The number of experts in the bank.
 
     Returns:
         A list of integers.
     """
-    if select is None:
+    if indices is None:
         return list(range(num_experts))
-    select = [int(i) for i in select]
-    if not select or not all(0 <= i < num_experts for i in select):
+    chosen = [int(i) for i in indices]
+    if not chosen or not all(0 <= i < num_experts for i in chosen):
         raise ValueError(
-            f"`select` must name experts from 0 to {num_experts - 1}, one or more. "
-            f"Received: select={select}."
+            "`select` must hold one or more indices of experts, from 0 to "
+            f"{num_experts - 1}. Received: select={chosen}."
         )
-    return select
-
-
-def check_own_inputs(inputs, num_selected):
-    """Refuse inputs that do not have one for each expert.
-
-    Args:
-        inputs: Tensor, `(batch, n, ...)` if all is well.
-        num_selected: The number of experts to be evaluated.
-    """
-    if len(inputs.shape) < 3 or inputs.shape[1] != num_selected:
-        raise ValueError(
-            f"With shared_input=False the inputs need an axis of {num_selected}, "
-            f"one for each expert, after the batch. Received: {tuple(inputs.shape)}."
-        )
-
-
-def check_hidden(bank):
-    """Refuse a bank whose experts have no hidden output.
-
-    Args:
-        bank: An `ExpertBank`.
-    """
-    if not bank.has_hidden:
-        raise ValueError(
-            "An attentive gate looks at the experts' hidden outputs, and the experts "
-            f"of {bank.name!r} have none. Give `DenseExperts` two layers or more, or "
-            "`Experts` the name of a layer in `hidden_layer`."
-        )
+    return chosen

@@ -1,50 +1,52 @@
 """A bank of dense experts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from dselectk_keras.experts.bank import built_like, check_selection
+from dselectk_keras.experts.bank import Source, check_indices
 from dselectk_keras.experts.stacked import StackedExperts
-from dselectk_keras.initializers import clone, per_expert
+from dselectk_keras.initializers import clone_initializer, stacked_initializer
+from dselectk_keras.utils import Activation, Initializer, Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class DenseExperts(StackedExperts):
-    r"""Dense experts in stacked kernels: all of them in one product a layer.
+    r"""Dense experts with stacked kernels, computed in one product per layer.
 
     $$
     f_i(x) = \sigma(W_i^{(l)} \cdots \sigma(W_i^{(1)} x + b_i^{(1)}) \cdots
     + b_i^{(l)})
     $$
 
-    Against one shared input the first layer is a single matrix product of width
-    $n h$. With `shared_input=False` the input has an axis for the experts as well,
-    `(batch, n, ..., features)`, and each sees its own: a bank of towers is that.
-    Each expert's kernel is initialized by itself.
+    With one shared input the first layer is a single matrix product of width
+    $n h$. With `shared_input=False` the input has an axis for the experts too,
+    `(batch, n, ..., features)`, as for a bank of towers. The kernel of each expert
+    is initialized independently.
 
     Args:
         num_experts: The number of experts, $n$.
         units: Widths of the layers of an expert.
-        activation: Of every layer, or a list with one for each.
-        dropout: Rate of dropout after every layer but the last; each expert drops
-            its own.
+        activation: Activation of every layer, or a list with one per layer.
+        dropout: Dropout rate after every layer but the last, independent for each
+            expert.
         use_bias: Whether the layers have a bias.
-        kernel_initializer: For the kernel of one expert.
+        kernel_initializer: Initializer for the kernel of one expert.
         shared_input: Whether all experts see the same input.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
         inputs: Tensor `(batch, ..., features)`, or `(batch, n, ..., features)`
             with `shared_input=False`.
-        select: Numbers of the experts to evaluate; `None` is all. With
-            `shared_input=False` the input has an axis for those selected only.
-        return_hidden: Whether to give the outputs of the last layer but one too.
-        training: Whether to drop.
+        select: Indices of the experts to evaluate; `None` is all. With
+            `shared_input=False` the input holds the selected experts only.
+        return_hidden: Whether to return the outputs of the layer before the last too.
+        training: Whether to apply dropout.
 
     Returns:
-        A tensor `(batch, n, ..., units[-1])`; with `return_hidden`, and another
+        A tensor `(batch, n, ..., units[-1])`; with `return_hidden`, also a tensor
         `(batch, n, ..., units[-2])`.
 
     Example:
@@ -55,14 +57,14 @@ class DenseExperts(StackedExperts):
 
     def __init__(
         self,
-        num_experts,
-        units=(256,),
-        activation: Any = "relu",
-        dropout=0.0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        shared_input=True,
-        **kwargs,
+        num_experts: int,
+        units: int | Sequence[int] = (256,),
+        activation: Activation | Sequence[Activation] = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        kernel_initializer: Initializer = "glorot_uniform",
+        shared_input: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(
             num_experts, units, activation, dropout, use_bias, shared_input, **kwargs
@@ -70,25 +72,26 @@ class DenseExperts(StackedExperts):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._kernels = []
 
-    def build_kernel(self, layer, fan_in):
+    def build_kernel(self, layer: int, fan_in: int) -> None:
         """Create the stacked kernel of a layer."""
         self._kernels.append(
             self.add_weight(
                 name=f"kernel_{layer}",
                 shape=(self.num_experts, fan_in, self.units[layer]),
-                initializer=per_expert(clone(self.kernel_initializer, 1000 * layer)),
+                initializer=stacked_initializer(
+                    clone_initializer(self.kernel_initializer, 1000 * layer)
+                ),
             )
         )
 
-    def kernel(self, layer, selected=None):
+    def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:
         """The kernels of a layer (see `StackedExperts`)."""
-        return self.pick(self._kernels[layer], selected)
+        return self.take_experts(self._kernels[layer], selected)
 
-    def sliced(self, indices):
+    def sliced(self, indices: Sequence[int]) -> tuple["DenseExperts", list[Source]]:
         """Some of the experts (see `ExpertBank.sliced`)."""
-        indices = check_selection(indices, self.num_experts)
-        bank = self.resized(len(indices))
-        built_like(bank, self)
+        indices = check_indices(indices, self.num_experts)
+        bank = self.resized(len(indices)).build_like(self)
         bank.trainable = self.trainable
         sources = [
             (variable, lambda array: array[indices]) for variable in self.weights
@@ -97,7 +100,7 @@ class DenseExperts(StackedExperts):
             weight.assign(take(ops.convert_to_numpy(variable)))
         return bank, sources
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -1,18 +1,20 @@
-"""A bank of any layers."""
+"""A bank of copies of any layer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from dselectk_keras.experts.bank import (
-    ExpertBank,
-    built_like,
-    check_hidden,
-    check_own_inputs,
-    check_selection,
+from dselectk_keras.experts.bank import ExpertBank, Source, check_indices
+from dselectk_keras.utils import (
+    Shape,
+    Tensor,
+    check_count,
+    copy_layer,
+    deserialize_if_config,
+    replace_in_config,
 )
-from dselectk_keras.utils import check_count, revive
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -23,26 +25,26 @@ class Experts(ExpertBank):
     x \mapsto \bigl(f_1(x), \dots, f_n(x)\bigr)
     $$
 
-    The experts are evaluated one by one: for convolutions that is the fast way on
-    a CPU. Batch normalization and dropout work as they do in one layer.
+    The experts are evaluated one by one, which is fastest for convolutions on a
+    CPU. Batch normalization and dropout work as in a single layer.
 
     Args:
-        template: A Keras layer or model; the experts are fresh copies of its
-            config. Or a list of layers, which are the experts.
-        num_experts: The number of copies, $n$. Left out with a list.
-        hidden_layer: Name or place of the layer in a template with several whose
-            output is the expert's hidden output; `None` is none.
+        template: A Keras layer or model, whose config the experts are made from; or
+            a list of layers, which are the experts.
+        num_experts: The number of copies, $n$. Omit it with a list.
+        hidden_layer: Name or index of the layer of the template whose output is the
+            expert's hidden output; `None` is none.
         shared_input: Whether all experts see the same input.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: What every expert sees; with `shared_input=False` what each sees,
-            `(batch, n, ...)`.
-        select: Numbers of the experts to evaluate; `None` is all.
-        return_hidden: Whether to give the hidden outputs too.
+        inputs: The input of every expert; with `shared_input=False` one input per
+            expert, `(batch, n, ...)`.
+        select: Indices of the experts to evaluate; `None` is all.
+        return_hidden: Whether to return the hidden outputs too.
 
     Returns:
-        A tensor `(batch, n, ...)`; with `return_hidden`, and another.
+        A tensor `(batch, n, ...)`; with `return_hidden`, also one of hidden outputs.
 
     Example:
         >>> experts = Experts(keras.layers.Conv2D(4, 3), num_experts=2)
@@ -52,35 +54,40 @@ class Experts(ExpertBank):
 
     def __init__(
         self,
-        template,
+        template: Any,
         num_experts: Any = None,
-        hidden_layer=None,
-        shared_input=True,
-        **kwargs,
+        hidden_layer: str | int | None = None,
+        shared_input: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if isinstance(template, (list, tuple)):
-            experts = [revive(layer) for layer in template]
-            if num_experts not in {None, len(experts)} or not experts:
-                raise ValueError(
-                    "A list of layers is the bank: leave `num_experts` out. Received: "
-                    f"{len(experts)} layers and num_experts={num_experts}."
-                )
-        else:
-            check_count("num_experts", num_experts)
-            template = revive(template)
-            experts = [_copy(template, i) for i in range(num_experts)]
+        is_list = isinstance(template, (list, tuple))
+        experts: Any = [
+            deserialize_if_config(layer)
+            for layer in (template if is_list else [template])
+        ]
         if not all(isinstance(expert, keras.Layer) for expert in experts):
             raise ValueError(
                 "The template must be a Keras layer or model, or a list of them. "
                 f"Received: {template!r}."
             )
+        if not is_list:
+            check_count("num_experts", num_experts)
+            experts = [
+                copy_layer(experts[0], 1_000_003 * i, name=f"expert_{i}")
+                for i in range(num_experts)
+            ]
+        elif num_experts not in {None, len(experts)} or not experts:
+            raise ValueError(
+                "A list of layers is the whole bank: omit `num_experts`. Received: "
+                f"{len(experts)} layers and num_experts={num_experts}."
+            )
         self.num_experts = len(experts)
-        self.experts: Any = experts
+        self.experts = experts
         self.hidden_layer = hidden_layer
         self.shared_input = shared_input
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Build every expert."""
         if not self.shared_input:
             input_shape = (input_shape[0], *input_shape[2:])
@@ -88,59 +95,63 @@ class Experts(ExpertBank):
             if not expert.built:
                 expert.build(input_shape)
         self._with_hidden = [
-            self._with_hidden_of(expert)
+            self._output_and_hidden(expert)
             for expert in self.experts
             if self.hidden_layer is not None
         ]
         self.built = True
 
-    def call(self, inputs, select=None, return_hidden=False, apart=False):
+    def call(
+        self,
+        inputs: Tensor,
+        select: Sequence[int] | None = None,
+        return_hidden: bool = False,
+        as_list: bool = False,
+    ) -> Any:
         """Evaluate the experts one by one."""
-        selected = check_selection(select, self.num_experts)
+        selected = self.select_experts(select, inputs)
         each = [inputs] * len(selected)
         if not self.shared_input:
-            check_own_inputs(inputs, len(selected))
-            each = [inputs[:, place] for place in range(len(selected))]
+            each = [inputs[:, i] for i in range(len(selected))]
         if return_hidden:
-            check_hidden(self)
+            self.check_hidden()
             pairs = [
                 self._with_hidden[i](x) for i, x in zip(selected, each, strict=True)
             ]
             outputs, hidden = zip(*pairs, strict=True)
             return self._stack(outputs), self._stack(hidden)
         outputs = [self.experts[i](x) for i, x in zip(selected, each, strict=True)]
-        return outputs if apart else self._stack(outputs)
+        return outputs if as_list else self._stack(outputs)
 
     def _stack(self, outputs):
         shapes = {tuple(output.shape) for output in outputs}
         if len(shapes) > 1:
             raise ValueError(
-                "All experts of a bank must give the same shape. Received: "
+                "All experts of a bank must have the same output shape. Received: "
                 f"{', '.join(map(str, sorted(shapes, key=str)))}. Give their last "
                 "layers the same number of units."
             )
         return ops.stack(outputs, axis=1)
 
     @property
-    def has_hidden(self):
+    def has_hidden(self) -> bool:
         """Whether the experts have a hidden output."""
         return self.hidden_layer is not None
 
-    def parameters(self):
+    def parameters(self) -> list[Tensor]:
         """The trainable parameters of the experts, stacked."""
-        self._check_alike()
+        self._check_same_structure()
         groups = zip(*(e.trainable_variables for e in self.experts), strict=True)
         return [ops.stack([variable.value for variable in each]) for each in groups]
 
-    def sliced(self, indices):
+    def sliced(self, indices: Sequence[int]) -> tuple["Experts", list[Source]]:
         """Some of the experts (see `ExpertBank.sliced`)."""
-        indices = check_selection(indices, self.num_experts)
+        indices = check_indices(indices, self.num_experts)
         kept = [self.experts[i] for i in indices]
         config = self.get_config()
         config["template"] = [config["template"][i] for i in indices]
         config.pop("name")
-        bank = type(self).from_config(config)
-        built_like(bank, self)
+        bank = type(self).from_config(config).build_like(self)
         sources = [
             (variable, lambda array: array)
             for expert in kept
@@ -150,36 +161,38 @@ class Experts(ExpertBank):
             new.set_weights(old.get_weights())
         return bank, sources
 
-    def check_mergeable(self):
-        """Refuse experts of several forms, and experts with a state."""
-        if not self.shared_input:
-            raise ValueError(
-                "Merged experts see one input. Received: experts with "
-                "shared_input=False."
-            )
+    def check_mergeable(self) -> None:
+        """Raise an error for experts that differ in structure or have a state."""
+        self.check_shared_input()
         expert = self.experts[0]
         if not expert.built:
             return
-        self._check_alike()
+        self._check_same_structure()
         if expert.non_trainable_variables:
             state = [variable.path for variable in expert.non_trainable_variables]
             raise ValueError(
                 "Experts with a state of their own, such as batch statistics or the "
-                f"seeds of dropout, cannot be merged. Received: {state}. Normalize "
-                "and drop before the experts instead."
+                f"seeds of dropout, cannot be merged. Received: {state}. Apply "
+                "normalization and dropout before the experts instead."
             )
 
-    def call_merged(self, inputs, weights, per_example=False, training=None):
+    def call_merged(
+        self,
+        inputs: Tensor,
+        weights: Tensor,
+        per_example: bool = False,
+        training: bool | None = None,
+    ) -> Tensor:
         """Merge all parameters, and apply the first expert with them.
 
-        Each example has parameters of its own if the weights are per-example. That
-        is a vectorized map: for dense layers a batched product; for convolutions
-        about as slow as a loop, and a loop on torch.
+        With per-example weights each example has its own parameters, in a vectorized
+        map: a batched product for dense layers. For convolutions it is about as slow
+        as a loop, and on torch it is a loop.
         """
         if isinstance(weights, (list, tuple)):
             raise ValueError(
                 "`Experts` are merged as a whole, with one weight for all layers of "
-                "an expert. Received: weights for each layer. Take `DenseExperts`."
+                "an expert. Received: weights for each layer. Use `DenseExperts`."
             )
         inputs, weights = map(ops.convert_to_tensor, (inputs, weights))
         stacked, expert = self.parameters(), self.experts[0]
@@ -187,34 +200,30 @@ class Experts(ExpertBank):
         def apply(parameters, x):
             return expert.stateless_call(parameters, [], x)[0]
 
-        def merge(shares):
-            shares = ops.cast(shares, self.variable_dtype)
-            return [ops.tensordot(shares, each, axes=1) for each in stacked]
+        def apply_to_one(element):
+            parameters, x = element
+            return apply(parameters, ops.expand_dims(x, 0))[0]
 
-        def merged(shares):
+        def merge_and_apply(weights):
+            weights = ops.cast(weights, self.variable_dtype)
+            merged = [ops.tensordot(weights, each, axes=1) for each in stacked]
             if not per_example:
-                return apply(merge(shares), inputs)
-
-            def one(element):
-                parameters, x = element
-                return apply(parameters, ops.expand_dims(x, 0))[0]
-
-            elements = (merge(shares), inputs)
+                return apply(merged, inputs)
             try:
-                return ops.vectorized_map(one, elements)
+                return ops.vectorized_map(apply_to_one, (merged, inputs))
             except RuntimeError:
                 # Torch cannot vectorize every layer: Keras' convolutions, for one.
                 if keras.backend.backend() != "torch":
                     raise
-                return ops.map(one, elements)
+                return ops.map(apply_to_one, (merged, inputs))
 
         if len(weights.shape) == 1 + per_example:
-            return merged(weights)
+            return merge_and_apply(weights)
         gates = ops.unstack(weights, axis=-2)
-        return ops.stack([merged(shares) for shares in gates], axis=1)
+        return ops.stack([merge_and_apply(each) for each in gates], axis=1)
 
-    def get_config(self):
-        """The experts themselves, so that each keeps its config."""
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of `__init__`, with the experts in place of the template."""
         return {
             **super().get_config(),
             "template": [
@@ -224,70 +233,64 @@ class Experts(ExpertBank):
             "shared_input": self.shared_input,
         }
 
-    def resized(self, num_experts, **changes):
-        """A new bank of copies of the first expert.
-
-        Args:
-            num_experts: The number of experts of the new bank.
-            **changes: Other arguments of the bank that are to change.
-
-        Returns:
-            An unbuilt bank. It is not frozen, even if this one is.
-        """
+    def resized(self, num_experts: int, **changes: Any) -> "Experts":
+        """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
         kept = {"hidden_layer": self.hidden_layer, "shared_input": self.shared_input}
         template = self.experts[0]
         if not self.trainable:
-            config = _changed(template.get_config(), "trainable", lambda _: True)
+            config = replace_in_config(
+                template.get_config(), "trainable", lambda _: True
+            )
             template = type(template).from_config(config)
         return Experts(
             template, num_experts, dtype=self.dtype_policy, **{**kept, **changes}
         )
 
-    def _with_hidden_of(self, expert):
-        """A function that gives an expert's output and its hidden one."""
-        hidden = self._hidden_of(expert).output
-        # A function, not a model: its layers are ours already.
+    def _output_and_hidden(self, expert):
+        """A function that returns an expert's output and its hidden output."""
+        hidden = self._find_hidden_layer(expert).output
+        # A function, not a model: this bank tracks its layers already.
         return keras.Model(expert.inputs, [*expert.outputs, hidden]).__call__
 
-    def _hidden_of(self, expert):
-        """The layer of an expert whose output is the hidden one."""
+    def _find_hidden_layer(self, expert):
         layers = {
             layer.name: layer
             for layer in getattr(expert, "layers", [])
             if not isinstance(layer, keras.layers.InputLayer)
         }
-        place, count = self.hidden_layer, len(layers)
-        if isinstance(place, int) and -count <= place < count:
-            return list(layers.values())[place]
+        index, count = self.hidden_layer, len(layers)
+        if isinstance(index, int) and -count <= index < count:
+            return list(layers.values())[index]
         if self.hidden_layer not in layers:
             raise ValueError(
-                "`hidden_layer` must be the name or the place of a layer in every "
-                f"expert, which is a model of several. Received: {self.hidden_layer!r} "
+                "`hidden_layer` must be the name or the index of a layer of every "
+                f"expert, which must be a model. Received: {self.hidden_layer!r} "
                 f"for an expert with the layers: {', '.join(layers) or 'none'}."
             )
         return layers[self.hidden_layer]
 
-    def _check_alike(self):
+    def _check_same_structure(self):
         shapes = [
             [tuple(variable.shape) for variable in expert.trainable_variables]
             for expert in self.experts
         ]
         if any(other != shapes[0] for other in shapes):
             raise ValueError(
-                "Only experts of one form can be merged. Received trainable shapes: "
-                f"{'; '.join(map(str, shapes))}. Take copies of one layer."
+                "Only experts with the same structure can be merged. Received: weights "
+                f"of shapes {'; '.join(map(str, shapes))}. Use copies of one layer."
             )
-        forms = [(type(expert), _form(expert.get_config())) for expert in self.experts]
-        if any(other != forms[0] for other in forms):
+        kinds = [(type(e), _comparable(e.get_config())) for e in self.experts]
+        if any(other != kinds[0] for other in kinds):
             raise ValueError(
-                "Only experts of one form can be merged. Received: experts whose "
-                "configs differ, such as in an activation. Take copies of one layer."
+                "Only experts with the same structure can be merged. Received: experts "
+                "whose configs differ, such as in an activation. Use copies of one "
+                "layer."
             )
 
 
-# What the configs of two copies of a layer may differ in: names, seeds, and what refers
-# to names.
-OF_A_COPY = {
+# Entries in which the configs of two copies of a layer differ: names, seeds, and
+# references to names.
+_DIFFERENT_IN_COPIES = {
     "name",
     "seed",
     "shared_object_id",
@@ -298,52 +301,14 @@ OF_A_COPY = {
 }
 
 
-def _form(config) -> Any:
-    """A config without what may differ between copies."""
+def _comparable(config) -> Any:
+    """A config without the entries in which copies differ."""
     if isinstance(config, dict):
         return {
-            key: _form(value) for key, value in config.items() if key not in OF_A_COPY
-        }
-    if isinstance(config, (list, tuple)):
-        return [_form(value) for value in config]
-    return config
-
-
-def _copy(template, i):
-    """A fresh copy of a layer, with its fixed seeds moved so that it is another."""
-    if not isinstance(template, keras.Layer):
-        return template
-    config = reseed(template.get_config(), 1_000_003 * i)
-    config["name"] = f"expert_{i}"
-    return type(template).from_config(config)
-
-
-def reseed(config, offset) -> Any:
-    """A config in which every fixed seed is moved, so that it draws other numbers.
-
-    Args:
-        config: A config, or any part of one.
-        offset: Added to every fixed seed.
-
-    Returns:
-        The same with other seeds.
-    """
-    return _changed(
-        config,
-        "seed",
-        lambda seed: seed + offset if isinstance(seed, int) else seed,
-    )
-
-
-def _changed(config, name, change) -> Any:
-    """A config in which every entry of a name is changed, however deep."""
-    if isinstance(config, dict):
-        return {
-            key: change(value)
-            if key == name and not isinstance(value, (dict, list, tuple))
-            else _changed(value, name, change)
+            key: _comparable(value)
             for key, value in config.items()
+            if key not in _DIFFERENT_IN_COPIES
         }
     if isinstance(config, (list, tuple)):
-        return type(config)(_changed(value, name, change) for value in config)
+        return [_comparable(value) for value in config]
     return config

@@ -1,19 +1,24 @@
-"""The single expert that a bank is compared with."""
+"""A baseline with one expert instead of a bank."""
 
-from dselectk_keras.experts._widths import closest_widths, num_dense_params
+from typing import Any
+
+from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.experts.dense import DenseExperts
+from dselectk_keras.experts.widths import closest_widths, num_dense_params
 
 
-def single_expert(bank, match="compute", input_dim=None):
-    """A bank of one expert: what experts must beat to be worth their gate.
+def single_expert(
+    bank: ExpertBank, match: str = "compute", input_dim: int | None = None
+) -> ExpertBank:
+    """A bank of one expert: the baseline that a mixture of experts must beat.
 
     Args:
         bank: The bank to compare with.
-        match: `"compute"` is one expert of the same form. `"parameters"` is one that
-            is wider: the widths of its hidden layers are scaled so that it has as many
-            parameters as all experts of the bank together, as nearly as can be.
-        input_dim: The number of features that the experts see; needed for
-            `"parameters"` unless the bank is built.
+        match: `"compute"` gives one expert of the same widths. `"parameters"` scales
+            the widths of its hidden layers, so that it has as nearly as possible as
+            many parameters as all experts of the bank together.
+        input_dim: The number of features of the input; needed for `"parameters"`
+            unless the bank is built.
 
     Returns:
         An unbuilt bank with `num_experts=1`.
@@ -35,12 +40,12 @@ def single_expert(bank, match="compute", input_dim=None):
     if not isinstance(bank, DenseExperts):
         raise ValueError(
             "Only the widths of `DenseExperts` can be matched. Received: "
-            f"bank={bank!r}. Make the single expert yourself."
+            f"bank={bank!r}. Build the single expert yourself."
         )
     if not bank.has_hidden:
         raise ValueError(
             "An expert of one layer has no hidden width to scale. Received: "
-            f"units={bank.units}. Give the experts two layers or more, or take "
+            f"units={bank.units}. Give the experts two layers or more, or pass "
             'match="compute".'
         )
     if input_dim is None and not bank.built:
@@ -48,12 +53,11 @@ def single_expert(bank, match="compute", input_dim=None):
             "The number of parameters depends on the inputs, and the bank is not "
             "built. Received: input_dim=None. Pass the number of features."
         )
-    if input_dim is None:
-        input_dim = bank.kernel(0).shape[1]
+    features: Any = bank.kernel(0).shape[1] if input_dim is None else input_dim
     *hidden, out = bank.units
 
     def count(widths):
-        return num_dense_params([*widths, out], input_dim, bank.use_bias)
+        return num_dense_params([*widths, out], features, bank.use_bias)
 
     widths = closest_widths(hidden, bank.num_experts * count(hidden), count)
     return bank.resized(1, units=[*widths, out])

@@ -1,52 +1,53 @@
-"""What banks of dense experts with stacked kernels have in common."""
+"""The base class of banks of dense experts with stacked kernels."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.experts.bank import (
-    ExpertBank,
-    check_hidden,
-    check_own_inputs,
-    check_selection,
-)
-from dselectk_keras.ops._unstacked import unstacked
-from dselectk_keras.utils import check_count
+from dselectk_keras.experts.bank import ExpertBank
+from dselectk_keras.ops.unstack import unstack
+from dselectk_keras.utils import Activation, Shape, Tensor, check_count
 
-# From this width on a matrix product for each expert, stacked, is faster than one for
-# all (see `docs/performance.md` for the numbers).
+# From this width on, one matrix product per expert is faster than one product for all
+# experts (see `docs/performance.md`).
 WIDE = 256
 
 
 class StackedExperts(ExpertBank):
     """Dense experts with a kernel `(n, fan_in, units)` for each layer.
 
-    A subclass says what variables the kernels are made of, in `build_kernel`, and
-    makes them, in `kernel`.
+    A subclass creates the variables of the kernels in `build_kernel`, and computes
+    the kernels from them in `kernel`.
 
     Args:
         num_experts: The number of experts.
         units: Widths of the layers of an expert.
-        activation: Of every layer, or a list with one for each.
-        dropout: Rate of dropout after every layer but the last.
+        activation: Activation of every layer, or a list with one per layer.
+        dropout: Dropout rate after every layer but the last.
         use_bias: Whether the layers have a bias.
         shared_input: Whether all experts see the same input.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
     """
 
     def __init__(
-        self, num_experts, units, activation, dropout, use_bias, shared_input, **kwargs
+        self,
+        num_experts: int,
+        units: int | Sequence[int],
+        activation: Activation | Sequence[Activation],
+        dropout: float,
+        use_bias: bool,
+        shared_input: bool,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_count("num_experts", num_experts)
         units = [units] if isinstance(units, int) else list(units)
         if not units:
-            raise ValueError(
-                "`units` must hold the width of one layer or more. Received: units=[]."
-            )
+            raise ValueError("`units` must hold one width or more. Received: units=[].")
         for width in units:
             check_count("units", width)
         activations = (
@@ -56,7 +57,7 @@ class StackedExperts(ExpertBank):
         )
         if len(activations) != len(units):
             raise ValueError(
-                "`activation` must be one for all layers or a list with one for each. "
+                "`activation` must be one activation, or a list with one per layer. "
                 f"Received: {len(activations)} for {len(units)} layers."
             )
         self.num_experts = num_experts
@@ -69,27 +70,27 @@ class StackedExperts(ExpertBank):
         self._biases = []
 
     @abc.abstractmethod
-    def build_kernel(self, layer, fan_in):
+    def build_kernel(self, layer: int, fan_in: int) -> None:
         """Create the variables of the kernels of a layer.
 
         Args:
-            layer: The number of the layer.
-            fan_in: The width of what it sees.
+            layer: The index of the layer.
+            fan_in: The width of its input.
         """
 
     @abc.abstractmethod
-    def kernel(self, layer, selected=None) -> Any:
+    def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:
         """The kernels of a layer.
 
         Args:
-            layer: The number of the layer.
-            selected: A list of numbers of experts; `None` is all.
+            layer: The index of the layer.
+            selected: A list of indices of experts; `None` is all.
 
         Returns:
             A tensor `(n, fan_in, units)`.
         """
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Create the variables of the kernels, and the stacked biases."""
         if len(input_shape) < (2 if self.shared_input else 3):
             raise ValueError(
@@ -112,103 +113,107 @@ class StackedExperts(ExpertBank):
         self.built = True
 
     def call(
-        self, inputs, select=None, return_hidden=False, apart=False, training=None
-    ):
-        """Evaluate the experts, narrow ones in one product a layer."""
-        selected = check_selection(select, self.num_experts)
+        self,
+        inputs: Tensor,
+        select: Sequence[int] | None = None,
+        return_hidden: bool = False,
+        as_list: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Evaluate the experts: narrow layers in one product for all experts."""
+        selected = self.select_experts(select, inputs)
         if return_hidden:
-            check_hidden(self)
-        if not self.shared_input:
-            check_own_inputs(inputs, len(selected))
+            self.check_hidden()
         x, hidden = self._evaluate(inputs, selected, self.shared_input, training)
         if return_hidden:
-            return _stacked(x), _stacked(hidden)
-        return x if apart else _stacked(x)
+            return _stack(x), _stack(hidden)
+        return x if as_list else _stack(x)
 
     @property
-    def can_dispatch(self):
-        """Whether the experts can be evaluated for some examples each."""
+    def can_dispatch(self) -> bool:
+        """Whether each expert can be evaluated on its own subset of the batch."""
         return self.shared_input and not self.dropout
 
-    def call_slots(self, inputs):
-        """Evaluate each expert for its own examples.
+    def call_slots(self, inputs: Tensor) -> Tensor:
+        """Evaluate each expert on its own examples.
 
         Args:
-            inputs: Tensor `(n * slots, ...)`, the examples of each expert in turn.
+            inputs: Tensor `(n * slots, ...)`: the examples of the first expert, then
+                those of the second, and so on.
 
         Returns:
             A tensor `(n * slots, ...)`.
         """
         middle = inputs.shape[1:-1]
-        # A batched product of matrices: einsum with a batch axis in front of the
-        # experts takes 1.5 times as long (JAX, 64 experts of 512, two CPU cores).
-        # TensorFlow's batched product takes 1.3 to 2 times as long as one by one.
+        # Not einsum with a batch axis before the experts, which takes 1.5 times as long
+        # (JAX, 64 experts of 512, two CPU cores). TensorFlow's batched product takes
+        # 1.3 to 2 times as long as one product per expert.
         x = ops.reshape(inputs, (self.num_experts, -1, inputs.shape[-1]))
-        apart = keras.backend.backend() == "tensorflow" and min(self.units) >= WIDE
-        if apart:
-            x = unstacked(x, 0)
+        one_by_one = keras.backend.backend() == "tensorflow" and min(self.units) >= WIDE
+        if one_by_one:
+            x = unstack(x, 0)
         for layer in range(len(self.units)):
             kernel = ops.cast(self.kernel(layer), inputs.dtype)
             bias = 0.0
             if self.use_bias:
                 bias = ops.convert_to_tensor(self._biases[layer])
                 bias = ops.cast(ops.expand_dims(bias, 1), inputs.dtype)
-            if apart:
-                x = self._one_by_one(layer, x, kernel, bias, shared=False)
+            if one_by_one:
+                x = self._apply_one_by_one(layer, x, kernel, bias, shared=False)
             else:
-                x = self._finish(layer, ops.matmul(x, kernel) + bias)
-        x = ops.stack(x) if apart else x
+                x = self._activate(layer, ops.matmul(x, kernel) + bias)
+        x = ops.stack(x) if one_by_one else x
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
     def _evaluate(self, inputs, selected, shared_input, training):
-        """The outputs of the experts, and of the layer before the last."""
+        """The outputs of the last layer, and of the layer before it."""
         x = hidden = inputs
         for layer, units in enumerate(self.units):
             hidden = x
             shared = layer == 0 and shared_input
-            # The caller's dtype policy may be another than that of the bank.
+            # The caller's dtype policy may differ from that of the bank.
             kernel = ops.cast(self.kernel(layer, selected), inputs.dtype)
             bias = 0.0
             if self.use_bias:
-                bias = self.pick(self._biases[layer], selected)
+                bias = self.take_experts(self._biases[layer], selected)
                 bias = ops.cast(bias, inputs.dtype)
             if units >= WIDE or isinstance(x, list):
-                x = self._one_by_one(layer, x, kernel, bias, shared, training)
+                x = self._apply_one_by_one(layer, x, kernel, bias, shared, training)
             else:
-                x = self._at_once(layer, x, kernel, bias, shared, training)
+                x = self._apply_batched(layer, x, kernel, bias, shared, training)
         return x, hidden
 
-    def _one_by_one(self, layer, x, kernel, bias, shared, training=None):
-        """A layer as a product for each expert; gives a list of tensors."""
+    def _apply_one_by_one(self, layer, x, kernel, bias, shared, training=None):
+        """Apply a layer with one product per expert; returns a list of tensors."""
         n = kernel.shape[0]
         if not isinstance(x, list):
-            x = n * [x] if shared else unstacked(x, 1)
-        biases = unstacked(bias, 0) if self.use_bias else n * [bias]
+            x = n * [x] if shared else unstack(x, 1)
+        biases = unstack(bias, 0) if self.use_bias else n * [bias]
         return [
-            self._finish(layer, ops.matmul(one, matrix) + offset, training)
-            for one, matrix, offset in zip(x, unstacked(kernel, 0), biases, strict=True)
+            self._activate(layer, ops.matmul(one, matrix) + offset, training)
+            for one, matrix, offset in zip(x, unstack(kernel, 0), biases, strict=True)
         ]
 
-    def _at_once(self, layer, x, kernel, bias, shared, training):
-        """A layer as one product for all experts; gives a tensor."""
-        x = _shared_product(x, kernel) if shared else _own_product(x, kernel)
+    def _apply_batched(self, layer, x, kernel, bias, shared, training):
+        """Apply a layer with one product for all experts; returns a tensor."""
+        x = _multiply_shared(x, kernel) if shared else _multiply_own(x, kernel)
         if self.use_bias:
             middle = [1] * (len(x.shape) - 3)
             bias = ops.reshape(bias, (kernel.shape[0], *middle, -1))
-        return self._finish(layer, x + bias, training)
+        return self._activate(layer, x + bias, training)
 
-    def _finish(self, layer, x, training=None):
+    def _activate(self, layer, x, training=None):
         x = self.activation[layer](x)
         if self._dropout is not None and layer < len(self.units) - 1:
             x = self._dropout(x, training=training)
         return x
 
     @property
-    def has_hidden(self):
+    def has_hidden(self) -> bool:
         """Whether the experts have a layer before the last."""
         return len(self.units) > 1
 
-    def parameters(self):
+    def parameters(self) -> list[Tensor]:
         """The kernels and biases, in the order of the layers."""
         found = []
         for layer in range(len(self.units)):
@@ -216,22 +221,24 @@ class StackedExperts(ExpertBank):
             found.extend(map(ops.convert_to_tensor, self._biases[layer : layer + 1]))
         return found
 
-    def check_mergeable(self):
-        """Refuse experts that see inputs of their own."""
-        if not self.shared_input:
-            raise ValueError(
-                "Merged experts see one input. Received: experts with "
-                "shared_input=False."
-            )
+    def check_mergeable(self) -> None:
+        """Raise an error if each expert has an input of its own."""
+        self.check_shared_input()
 
-    def call_merged(self, inputs, weights, per_example=False, training=None):
+    def call_merged(
+        self,
+        inputs: Tensor,
+        weights: Tensor,
+        per_example: bool = False,
+        training: bool | None = None,
+    ) -> Tensor:
         """Merge each layer's kernels and biases, and apply them (see `ExpertBank`)."""
         if not isinstance(weights, (list, tuple)):
             weights = [weights] * len(self.units)
         batch, several = "b" * per_example, len(weights[0].shape) > 1 + per_example
         lead = batch + "g" * several
         middle = "xyzuvw"[: len(inputs.shape) - 2]
-        # The caller's dtype policy may be another than that of the bank.
+        # The caller's dtype policy may differ from that of the bank.
         x, rows = self._cast(inputs), "b"
         for layer, units in enumerate(self.units):
             share = self._cast(weights[layer])
@@ -248,13 +255,11 @@ class StackedExperts(ExpertBank):
                 axes = [*([] if per_example else [1]), *ops.shape(offset)[:-1]]
                 ones = [1] * len(middle)
                 x = x + ops.reshape(offset, (*axes, *ones, units))
-            x = self.activation[layer](x)
-            if self._dropout is not None and layer < len(self.units) - 1:
-                x = self._dropout(x, training=training)
+            x = self._activate(layer, x, training)
         return x
 
-    def pick(self, variable, selected=None):
-        """Some experts of a variable with an axis for them, or all.
+    def take_experts(self, variable: Any, selected: list[int] | None = None) -> Tensor:
+        """Slice a variable along its axis of experts.
 
         Args:
             variable: A variable, or a tensor, `(n, ...)`.
@@ -270,7 +275,7 @@ class StackedExperts(ExpertBank):
     def _cast(self, value):
         return ops.cast(ops.convert_to_tensor(value), self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
@@ -283,7 +288,7 @@ class StackedExperts(ExpertBank):
         }
 
 
-def _shared_product(x, kernel):
+def _multiply_shared(x, kernel):
     """`(b, ..., d)` by `(n, d, h)`, as one matrix product, to `(b, n, ..., h)`."""
     n, d, h = kernel.shape
     flat = ops.reshape(ops.transpose(kernel, (1, 0, 2)), (d, n * h))
@@ -293,7 +298,7 @@ def _shared_product(x, kernel):
     return ops.moveaxis(product, -2, 1) if middle else product
 
 
-def _own_product(x, kernel):
+def _multiply_own(x, kernel):
     """`(b, n, ..., d)` by `(n, d, h)` to `(b, n, ..., h)`."""
     n, d, h = kernel.shape
     # Not einsum, which takes up to 1.7 times as long.
@@ -303,5 +308,5 @@ def _own_product(x, kernel):
     return ops.moveaxis(product, 0, 1)
 
 
-def _stacked(x):
+def _stack(x):
     return ops.stack(x, axis=1) if isinstance(x, list) else x

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,35 +10,34 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.experts.stacked import StackedExperts
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Activation, Tensor, check_count
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class TuckerExperts(StackedExperts):
-    r"""Dense experts that share the factors of their kernels.
+    r"""Dense experts whose kernels are factorized and share factors.
 
     $$
     W_{d,h,i} = \sum_{a=1}^{r_1} \sum_{b=1}^{r_2} \sum_{c=1}^{r_3}
     S_{abc} \, U^{(1)}_{da} \, U^{(2)}_{hb} \, U^{(3)}_{ic}
     $$
 
-    The kernels of all experts in one layer are one tensor $W$ in Tucker form; the
-    biases are each expert's own. Full ranks can represent any kernels, and smaller
-    ones leave less that is an expert's own: with $r_3 = 1$ the kernels are multiples
-    of one.
+    The kernels of all experts in one layer form one tensor $W$ in Tucker form; each
+    expert has its own biases. Full ranks can represent any kernels. With smaller
+    ranks the experts share more: with $r_3 = 1$ all kernels are multiples of one.
 
-    The rows of the three matrices start as random directions of length one, and the
-    core $S$ uniform in $\pm \sqrt{6 / (d + h)}$: every entry of $W$ then has the
-    variance that `glorot_uniform` gives a kernel.
+    The rows of the three matrices are initialized as random unit vectors, and the
+    core $S$ uniformly in $\pm \sqrt{6 / (d + h)}$. Every entry of $W$ then has the
+    variance that `glorot_uniform` gives.
 
     Args:
         num_experts: The number of experts, $n$.
         units: Widths of the layers of an expert.
-        ranks: $(r_1, r_2, r_3)$, of every layer, or a list with such for each.
-            `None` is half of each dimension, rounded up, and $r_3$ not below 2.
-        activation: Of every layer, or a list with one for each.
-        dropout: Rate of dropout after every layer but the last; each expert drops
-            its own.
+        ranks: $(r_1, r_2, r_3)$ of every layer, or a list with one triple per
+            layer. `None` is half of each dimension, rounded up, with $r_3 \ge 2$.
+        activation: Activation of every layer, or a list with one per layer.
+        dropout: Dropout rate after every layer but the last, independent for each
+            expert.
         use_bias: Whether the layers have a bias.
         shared_input: Whether all experts see the same input; see `DenseExperts`.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
@@ -45,12 +45,12 @@ class TuckerExperts(StackedExperts):
     Call arguments:
         inputs: Tensor `(batch, ..., features)`, or `(batch, n, ..., features)`
             with `shared_input=False`.
-        select: Numbers of the experts to evaluate; `None` is all.
-        return_hidden: Whether to give the outputs of the last layer but one too.
-        training: Whether to drop.
+        select: Indices of the experts to evaluate; `None` is all.
+        return_hidden: Whether to return the outputs of the layer before the last too.
+        training: Whether to apply dropout.
 
     Returns:
-        A tensor `(batch, n, ..., units[-1])`; with `return_hidden`, and another
+        A tensor `(batch, n, ..., units[-1])`; with `return_hidden`, also a tensor
         `(batch, n, ..., units[-2])`.
 
     Example:
@@ -67,26 +67,26 @@ class TuckerExperts(StackedExperts):
 
     def __init__(
         self,
-        num_experts,
-        units=(256,),
-        ranks: Any = None,
-        activation: Any = "relu",
-        dropout=0.0,
-        use_bias=True,
-        shared_input=True,
-        **kwargs,
+        num_experts: int,
+        units: int | Sequence[int] = (256,),
+        ranks: Sequence[Any] | None = None,
+        activation: Activation | Sequence[Activation] = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        shared_input: bool = True,
+        **kwargs: Any,
     ):
         super().__init__(
             num_experts, units, activation, dropout, use_bias, shared_input, **kwargs
         )
         self.ranks = ranks
-        self._layer_ranks = _by_layer(ranks, len(self.units))
+        self._layer_ranks = _ranks_per_layer(ranks, len(self.units))
         self._factors = []
 
-    def build_kernel(self, layer, fan_in):
+    def build_kernel(self, layer: int, fan_in: int) -> None:
         """Create the core and the three matrices of a layer."""
         sizes = (fan_in, self.units[layer], self.num_experts)
-        ranks = self._layer_ranks[layer] or _half(sizes)
+        ranks = self._layer_ranks[layer] or _default_ranks(sizes)
         for rank, size, what in zip(
             ranks, sizes, ("inputs", "units", "experts"), strict=True
         ):
@@ -104,7 +104,9 @@ class TuckerExperts(StackedExperts):
         )
         matrices = [
             self.add_weight(
-                name=f"{what}_{layer}", shape=(size, rank), initializer=_directions
+                name=f"{what}_{layer}",
+                shape=(size, rank),
+                initializer=_random_unit_rows,
             )
             for what, size, rank in zip(
                 ("inputs", "units", "experts"), sizes, ranks, strict=True
@@ -112,20 +114,20 @@ class TuckerExperts(StackedExperts):
         ]
         self._factors.append([core, *matrices])
 
-    def kernel(self, layer, selected=None):
+    def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:
         """The kernels of a layer (see `StackedExperts`)."""
         core, inputs, units, experts = self._factors[layer]
-        experts = self.pick(experts, selected)
+        experts = self.take_experts(experts, selected)
         core, inputs, units = map(ops.convert_to_tensor, (core, inputs, units))
         return ops.einsum("abc,da,hb,ic->idh", core, inputs, units, experts)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "ranks": self.ranks}
 
 
-def _by_layer(ranks, num_layers):
-    """The ranks of each layer; `None` for those that follow from its dimensions."""
+def _ranks_per_layer(ranks, num_layers):
+    """The ranks of each layer; `None` for the default."""
     listed = isinstance(ranks, (list, tuple))
     if ranks is None or (listed and all(isinstance(rank, int) for rank in ranks)):
         ranks, listed = [ranks] * num_layers, True
@@ -140,7 +142,7 @@ def _by_layer(ranks, num_layers):
     ):
         raise ValueError(
             "`ranks` must be three numbers, (inputs, units, experts), or a list with "
-            f"three for each layer. Received: ranks={ranks} for {num_layers} layers."
+            f"three per layer. Received: ranks={ranks} for {num_layers} layers."
         )
     for each in ranks:
         for rank in each or ():
@@ -148,15 +150,15 @@ def _by_layer(ranks, num_layers):
     return [each and tuple(each) for each in ranks]
 
 
-def _half(sizes):
-    """Half of each dimension; of the experts two at least, or all were multiples."""
+def _default_ranks(sizes):
+    """Half of each dimension, but at least two for the experts, so that they differ."""
     inputs, units, experts = ((size + 1) // 2 for size in sizes)
     return inputs, units, max(experts, min(sizes[2], 2))
 
 
-def _directions(shape, dtype=None):
+def _random_unit_rows(shape, dtype=None):
     """Rows drawn from the unit sphere."""
-    # By NumPy: JAX would compile each step of it for each new shape. Keras' own
+    # With NumPy: JAX would compile each step anew for each shape. Keras' own
     # initializers take their seeds from the same generator.
     draws = np.random.default_rng(random.randint(0, 2**31 - 1))
     rows = draws.normal(size=shape)

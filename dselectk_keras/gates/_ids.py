@@ -5,22 +5,17 @@ from keras import ops
 
 
 def require_ids(gate, kind):
-    """Refuse a gate of this kind that is static, or looks at several columns.
+    """Refuse a gate that looks at several columns.
 
     Args:
         gate: A gate that is being built.
         kind: What its ids are called.
     """
-    if not gate.per_example:
-        raise ValueError(
-            f"{type(gate).__name__} looks at {kind}s. Received: no routing inputs. "
-            f"Call the gate on (experts, {kind}s)."
-        )
     if gate.routing_dim != 1:
         raise ValueError(
             f"{type(gate).__name__} looks at one {kind} for each example, of shape "
             f"(batch,) or (batch, 1). Received: {gate.routing_dim} columns. Pass the "
-            f"column of the {kind}s alone: a layer is called on (inputs, {kind}s), and "
+            f"column of the {kind}s alone, as in layer(inputs, {kind}s); "
             "`build_multitask_model` takes a model with two outputs as `inputs`."
         )
 

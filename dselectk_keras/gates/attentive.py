@@ -6,14 +6,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.logits import Logits
-from dselectk_keras.initializers import clone, per_expert
+from dselectk_keras.gates.registry import GATES
+from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import check_count
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("attentive")
 class AttentiveGate(Gate):
     r"""Dense weights from attention over what the experts make of the example.
 
@@ -34,9 +35,10 @@ class AttentiveGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: A tuple of the experts and another tuple: the routing inputs
-            `(batch, features)` and the experts' hidden outputs `(batch, n, ...)`.
-            `MoE` and `MMoE` put them together.
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What the gate looks at, `(batch, features)`.
+        hidden: The experts' hidden outputs, `(batch, n, ...)`, which a bank gives
+            with `return_hidden=True`. `MoE` and `MMoE` pass them.
         training: Whether to add the penalty to the loss.
 
     Returns:
@@ -54,8 +56,6 @@ class AttentiveGate(Gate):
     """
 
     per_example_only = True
-    sees_hidden = True
-    drops_logits = True
 
     def __init__(self, units=32, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(**kwargs)
@@ -64,55 +64,25 @@ class AttentiveGate(Gate):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.hidden_dim: Any = None
 
-    def read_routing_shape(self, shape):
-        """Check the shapes of the routing inputs and of the hidden outputs.
-
-        Args:
-            shape: The pair of the two shapes.
-        """
-        if len(shape) != 2 or not all(isinstance(each, tuple) for each in shape):
+    def build(self, experts_shape, routing_inputs_shape=None, hidden_shape=None):
+        """Create the variables for these shapes."""
+        _, *shape = hidden_shape or [None]
+        if len(shape) < 2 or None in shape:
             raise ValueError(
-                "An attentive gate is called on (experts, (routing_inputs, hidden)), "
-                "with the hidden outputs of a bank called with return_hidden=True. "
-                f"Received for the second: {shape}."
+                "An attentive gate looks at the experts' hidden outputs, (batch, "
+                "num_experts, ...): call it as gate(experts, routing_inputs, "
+                "hidden=hidden), with what a bank gives with return_hidden=True. "
+                f"Received for hidden: {hidden_shape and tuple(hidden_shape)}."
             )
-        routing, hidden = shape
-        super().read_routing_shape(routing)
-        if len(hidden) < 3 or hidden[1] != self.num_experts or None in hidden[2:]:
-            raise ValueError(
-                f"The hidden outputs must have the shape (batch, {self.num_experts}, "
-                f"...), one for each expert. Received: {hidden}."
-            )
-        self.hidden_dim = math.prod(hidden[2:])
+        self.hidden_dim = math.prod(shape[1:])
+        super().build(experts_shape, routing_inputs_shape)
 
-    def read_routing_inputs(self, routing_inputs):
-        """Check the pair, and flatten the hidden outputs to `(batch, n, features)`.
-
-        Args:
-            routing_inputs: The pair.
-
-        Returns:
-            A pair of tensors.
-        """
-        if not isinstance(routing_inputs, (list, tuple)) or len(routing_inputs) != 2:
-            raise ValueError(
-                "An attentive gate looks at a pair, (routing_inputs, hidden). "
-                f"Received: {type(routing_inputs).__name__}."
-            )
-        routing_inputs, hidden = routing_inputs
-        hidden = ops.convert_to_tensor(hidden)
-        return (
-            super().read_routing_inputs(routing_inputs),
-            ops.reshape(hidden, (-1, self.num_experts, self.hidden_dim)),
-        )
+    def call(self, experts, routing_inputs=None, hidden=None, training=None):
+        """Mix the experts."""
+        return super().call(experts, routing_inputs, training, hidden=hidden)
 
     def build_logits(self):
         """Create the kernels of queries and keys."""
-        if not self.per_example:
-            raise ValueError(
-                "An attentive gate is per-example. Received: no routing inputs. Call "
-                "it on (experts, (routing_inputs, hidden))."
-            )
         initializer = self.kernel_initializer
         self._query = Logits(
             self, "query", (*self.gate_shape, self.units), initializer, use_bias=False
@@ -121,28 +91,37 @@ class AttentiveGate(Gate):
         self._key = self.add_weight(
             name="key_kernel",
             shape=(gates, self.hidden_dim, self.units),
-            initializer=per_expert(clone(initializer, 1)),
+            initializer=stacked_initializer(clone_initializer(initializer, 1)),
             dtype="float32",
             autocast=False,
         )
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(
+        self, routing_inputs, training, step, hidden=None
+    ) -> GateOutputs:
         """The softmax of the scaled products of query and keys."""
-        routing_inputs, hidden = routing_inputs
+        shape = () if hidden is None else tuple(ops.convert_to_tensor(hidden).shape)
+        if len(shape) < 3 or shape[1] != self.num_experts:
+            raise ValueError(
+                f"`hidden` must have the shape (batch, {self.num_experts}, ...), with "
+                f"one hidden output for each expert. Received: {shape or None}."
+            )
+        hidden = ops.cast(ops.convert_to_tensor(hidden), "float32")
+        hidden = ops.reshape(hidden, (-1, self.num_experts, self.hidden_dim))
         query = self._query(routing_inputs)
         if self.num_gates is None:
             query = ops.expand_dims(query, 1)
         # (Q W_k') E' rather than Q (E W_k)': no key is formed for each expert.
         seen = ops.einsum("bgh,geh->bge", query, self._key)
-        logits = ops.einsum("bge,bne->bgn", seen, ops.cast(hidden, "float32"))
+        logits = ops.einsum("bge,bne->bgn", seen, hidden)
         if self.num_gates is None:
             logits = logits[:, 0]
         logits = logits / math.sqrt(self.units)
-        return softmax(self.drop_experts(logits, training)), {}
+        return GateOutputs(softmax(self.drop_logits(logits, training)))
 
-    def inputs_of(self, routing_inputs):
-        """What the gate looks at, without the experts' hidden outputs."""
-        return routing_inputs[0]
+    def drop_weights(self, weights):
+        """The weights as they are: experts have been dropped by their logits."""
+        return weights
 
     def get_config(self):
         """The arguments of `__init__`."""
@@ -151,14 +130,3 @@ class AttentiveGate(Gate):
             "units": self.units,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
-
-    def get_build_config(self):
-        """What the gate was built for; nothing before that."""
-        config = super().get_build_config()
-        return config and {**config, "hidden_dim": self.hidden_dim}
-
-    def build_from_config(self, config):
-        """Build from `get_build_config`."""
-        n = config["num_experts"]
-        hidden = (None, n, config["hidden_dim"])
-        self.build(((None, n), ((None, config["routing_dim"]), hidden)))

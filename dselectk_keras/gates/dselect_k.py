@@ -1,22 +1,21 @@
 """The DSelect-k gate."""
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
-from dselectk_keras.ops import binary_codes, selector_product, smooth_step, softmax
-from dselectk_keras.regularizers import EntropyRegularizer, ReachabilityRegularizer
-from dselectk_keras.schedules import ScheduledValue
+from dselectk_keras.gates.selector_gate import SelectorGate
+from dselectk_keras.ops import binary_codes, selector_product, smooth_step
+from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
+from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import check_count
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
-class DSelectKGate(Gate):
+@GATES.register("dselect_k")
+class DSelectKGate(SelectorGate):
     r"""Sparse weights from k selectors over binary codes: continuously differentiable.
 
     $$
@@ -29,12 +28,12 @@ class DSelectKGate(Gate):
     are not zero; an entropy term speeds that up. With defaults the gate computes
     what the original release does, and has its weights, in its order:
     `[z_logits (k, 1, m), w_logits (k, 1)]`, or per-example
-    `[z kernel (p, k m), z bias, w kernel (p, k), w bias]`.
+    `[z kernel (p, k m), z bias, w kernel (p, k), w bias]`, and then the step.
 
     Args:
         num_nonzeros: The number of selectors, $k$: an upper bound on the number of
             experts that a gate ends with.
-        gamma: Width of the smooth step: a number, or a schedule of training calls
+        gamma: Width of the smooth step: a number, or a schedule of the step
             (the paper's Section 3.2 anneals it towards 0). With a wider one a gate
             decides later.
         entropy_reg: An `EntropyRegularizer`, or the number or schedule for one.
@@ -51,7 +50,8 @@ class DSelectKGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What a per-example gate looks at (see `Gate`).
         training: Whether to add the penalties to the loss.
 
     Returns:
@@ -79,44 +79,29 @@ class DSelectKGate(Gate):
         reduction="sum",
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        check_count("num_nonzeros", num_nonzeros)
-        if reduction not in {"sum", "mean"}:
-            raise ValueError(
-                f'`reduction` must be "sum" or "mean". Received: {reduction!r}.'
-            )
+        super().__init__(
+            num_nonzeros,
+            entropy_reg,
+            z_initializer,
+            w_initializer,
+            reduction,
+            **kwargs,
+        )
+        self.gamma = check_schedule(gamma, "gamma", positive=True)
         if isinstance(unreachable, str) and unreachable != "assign":
             raise ValueError(
                 '`unreachable` must be "assign", or the weight of a penalty. '
                 f"Received: {unreachable!r}."
             )
-        self.num_nonzeros = num_nonzeros
-        self.entropy_reg = EntropyRegularizer.get(entropy_reg)
-        self.z_initializer = keras.initializers.get(z_initializer)
-        self.w_initializer = keras.initializers.get(w_initializer)
-        self.reduction = reduction
-        self._gamma = ScheduledValue(gamma, "gamma")
         self._assign = unreachable == "assign"
         self._reachability = (
             None if self._assign else ReachabilityRegularizer.get(unreachable)
         )
-        if not callable(self.gamma) and not 0 < self.gamma < float("inf"):
-            raise ValueError(
-                "`gamma` must be positive: it is the width of the smooth step. "
-                f"Received: gamma={gamma}."
-            )
-        for schedule in (self.entropy_reg, self._reachability, self._gamma):
-            self.track_schedule(schedule)
-
-    @property
-    def gamma(self):
-        """Width of the smooth step: a number or a schedule."""
-        return self._gamma.value
 
     @property
     def unreachable(self):
         """`"assign"`, or the weight of the penalty on unreachable codes."""
-        return "assign" if self._assign else self._reachability.scheduled.value
+        return "assign" if self._assign else self._reachability.weight
 
     @property
     def num_bits(self):
@@ -130,7 +115,7 @@ class DSelectKGate(Gate):
 
     def build_logits(self):
         """Create the logits of the bits, and of the selectors' weights."""
-        width = float(self._gamma())
+        width = float(value_at(self.gamma, 0))
         z_initializer = self.z_initializer or keras.initializers.RandomUniform(
             -width / 100, width / 100
         )
@@ -139,60 +124,41 @@ class DSelectKGate(Gate):
         self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer)
         self._w = Logits(self, "w", shape, w_initializer)
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
-        """The weighted sum of the selectors."""
-        bits, selectors = self._select(routing_inputs)
-        shares = softmax(self._w(routing_inputs), axis=-2)
-        weights = ops.sum(shares * selectors, axis=-2)
-        return weights, {"bits": bits, "selectors": selectors}
+    def compute_selectors(self, routing_inputs, step):
+        """The selectors, and their bits: products over the bits of each code."""
+        z = ops.squeeze(self._z(routing_inputs), -2)
+        bits = smooth_step(z, value_at(self.gamma, step))
+        if not (self._assign and self._has_unreachable):
+            return selector_product(bits, self.num_experts), bits
+        owners = np.concatenate([np.arange(self.num_experts), self._owners()])
+        owned = np.eye(self.num_experts, dtype="float32")[owners]
+        return ops.matmul(selector_product(bits, len(owners)), owned), bits
 
-    def compute_penalties(self, weights, parts):
+    def compute_penalties(self, outputs, step):
         """The entropy and the reachability terms."""
-        bits, selectors = parts["bits"], parts["selectors"]
-        penalties = {}
-        if self.entropy_reg is not None:
-            uncertain = (
-                selectors
-                if self.entropy_reg.target == "selectors"
-                else ops.stack([bits, 1.0 - bits], axis=-1)
-            )
-            penalties["entropy"] = self.entropy_reg.value(uncertain)
+        penalties = super().compute_penalties(outputs, step)
         if self._has_unreachable and not self._assign:
-            penalties["reachability"] = self._reachability.value(selectors)
-        if self.per_example and self.reduction == "mean":
-            batch = ops.cast(ops.shape(weights)[0], "float32")
-            penalties = {name: value / batch for name, value in penalties.items()}
+            reachability = self._reachability(outputs.selectors, step)
+            penalties["reachability"] = self.reduced(reachability, outputs)
         return penalties
 
-    def compute_diagnostics(self, parts):
+    def describe_selectors(self, outputs):
         """Which selectors are binary, and how much of each reaches an expert.
 
         Args:
-            parts: The dict that `compute_weights` returned beside the weights.
+            outputs: What `compute_weights` returned.
 
         Returns:
             A dict of tensors `([batch,] [num_gates,] k)`. `"binary"` is 1.0 where
             every bit of the selector is 0 or 1, `"reachable"` is the selector's
             mass on experts.
         """
-        bits = parts["bits"]
+        bits = outputs.bits
         decided = ops.logical_or(bits == 0.0, bits == 1.0)
         return {
             "binary": ops.cast(ops.all(decided, axis=-1), "float32"),
-            "reachable": ops.sum(parts["selectors"], axis=-1),
+            "reachable": ops.sum(outputs.selectors, axis=-1),
         }
-
-    def selector_outputs(self, routing_inputs=None):
-        """The weights of each selector over the experts.
-
-        Args:
-            routing_inputs: Tensor `(batch, features)` for a per-example gate.
-
-        Returns:
-            A float32 tensor `(k, n)`, or `(batch, k, n)`, with an axis for the
-            gates before k if there are several.
-        """
-        return self._select(self._routing(routing_inputs))[1]
 
     def selection(self):
         """Which expert each selector is on, and the distance of its bits from 0 or 1.
@@ -201,7 +167,7 @@ class DSelectKGate(Gate):
             A `Selection`.
         """
         require_static(self)
-        bits, _ = self._select(None)
+        _, bits = self.compute_selectors(None, self.step)
         bits = ops.convert_to_numpy(bits)
         places = 2 ** np.arange(bits.shape[-1])[::-1]
         codes = (bits > 0.5).astype(int) @ places
@@ -291,51 +257,25 @@ class DSelectKGate(Gate):
                 f"`weights` must have the shape {expected}. "
                 f"Received: {np.shape(weights)}."
             )
-        z, w = self.logits_from_weights(
-            weights, self.num_nonzeros, float(self._gamma()), slack
-        )
+        width = float(value_at(self.gamma, self.step))
+        z, w = self.logits_from_weights(weights, self.num_nonzeros, width, slack)
         self._z.assign(z)
         self._w.assign(w)
 
-    def set_weights(self, weights):
-        """Set the weights from arrays, such as the original release's.
-
-        Args:
-            weights: Arrays in the order of `weights`. The release's list may end in
-                the count of its entropy regularizer's calls.
-        """
-        if self.entropy_reg is not None and len(weights) == len(self.weights) + 1:
-            *weights, num_calls = weights
-            self.entropy_reg.num_calls.assign(int(num_calls))
-        super().set_weights(weights)
-
     def get_config(self):
         """The arguments of `__init__`."""
+        unreachable = "assign"
+        if not self._assign:
+            unreachable = serialize_schedule(self.unreachable, "unreachable")
         return {
             **super().get_config(),
-            "num_nonzeros": self.num_nonzeros,
-            "gamma": self._gamma.serialize(),
-            "entropy_reg": keras.regularizers.serialize(self.entropy_reg),
-            "z_initializer": keras.initializers.serialize(self.z_initializer),
-            "w_initializer": keras.initializers.serialize(self.w_initializer),
-            "unreachable": "assign"
-            if self._assign
-            else self._reachability.scheduled.serialize(),
-            "reduction": self.reduction,
+            "gamma": serialize_schedule(self.gamma, "gamma"),
+            "unreachable": unreachable,
         }
 
     @property
     def _has_unreachable(self):
         return self.num_experts != 2**self.num_bits
-
-    def _select(self, routing_inputs):
-        """The relaxed bits `(..., k, m)` and the selectors `(..., k, n)`."""
-        bits = smooth_step(ops.squeeze(self._z(routing_inputs), -2), self._gamma())
-        if not (self._assign and self._has_unreachable):
-            return bits, selector_product(bits, self.num_experts)
-        owners = np.concatenate([np.arange(self.num_experts), self._owners()])
-        owned = np.eye(self.num_experts, dtype="float32")[owners]
-        return bits, ops.matmul(selector_product(bits, len(owners)), owned)
 
     def _owners(self):
         """The experts of the codes beyond the experts' own; -1 for none."""

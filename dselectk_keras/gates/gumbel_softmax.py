@@ -1,18 +1,18 @@
 """The Gumbel-softmax gate."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
-from dselectk_keras.gates._temperature import track_temperature
-from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import relaxed_bernoulli, softmax
-from dselectk_keras.regularizers import SparsityRegularizer
+from dselectk_keras.regularizers.sparsity import SparsityRegularizer
+from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.utils import check_choice
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("gumbel_softmax")
 class GumbelSoftmaxGate(Gate):
     r"""Sparse weights: a softmax whose experts open and close at random.
 
@@ -29,7 +29,7 @@ class GumbelSoftmaxGate(Gate):
     those that are left. A static gate draws once for the whole batch.
 
     Args:
-        temperature: $\tau$: a number, or a schedule of training calls. The lower it
+        temperature: $\tau$: a number, or a schedule of the step. The lower it
             is, the closer the draws are to 0 and 1.
         sparsity_reg: A `SparsityRegularizer`, or the number or schedule for one.
         z_initializer: For the logits of the probabilities. `None` is uniform in
@@ -44,7 +44,8 @@ class GumbelSoftmaxGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What a per-example gate looks at (see `Gate`).
         training: Whether to draw, and to add the penalties to the loss.
 
     Returns:
@@ -60,8 +61,6 @@ class GumbelSoftmaxGate(Gate):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix D.
     """
 
-    draws = True
-
     def __init__(
         self,
         temperature=1.0,
@@ -73,22 +72,14 @@ class GumbelSoftmaxGate(Gate):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if reduction not in {"sum", "mean"}:
-            raise ValueError(
-                f'`reduction` must be "sum" or "mean". Received: {reduction!r}.'
-            )
+        check_choice("reduction", reduction, ("sum", "mean"))
         self.sparsity_reg = SparsityRegularizer.get(sparsity_reg)
         self.z_initializer = keras.initializers.get(z_initializer)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
         self.reduction = reduction
-        self.track_schedule(self.sparsity_reg)
-        self._temperature = track_temperature(self, temperature)
-
-    @property
-    def temperature(self):
-        """The temperature of the relaxation: a number or a schedule."""
-        return self._temperature.value
+        self.temperature = check_schedule(temperature, "temperature", positive=True)
+        self.make_generator()
 
     def build_logits(self):
         """Create the logits of the softmax, and of the probabilities."""
@@ -98,22 +89,24 @@ class GumbelSoftmaxGate(Gate):
         z_initializer = self.z_initializer or self._mostly_open
         self._z = Logits(self, "z", shape, z_initializer)
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """The softmax times the draws."""
         z = self._z(routing_inputs)
         if training:
-            draws = relaxed_bernoulli(z, self._temperature(), self.generator)
+            draws = relaxed_bernoulli(
+                z, value_at(self.temperature, step), self.generator
+            )
         else:
             draws = ops.cast(z > 0, "float32")
-        return softmax(self._logits(routing_inputs)) * draws, {"z": z}
+        return GateOutputs(softmax(self._logits(routing_inputs)) * draws, logits=z)
 
-    def compute_penalties(self, weights, parts):
+    def compute_penalties(self, outputs, step):
         """The sparsity term."""
         if self.sparsity_reg is None:
             return {}
-        value = self.sparsity_reg.value(ops.log_sigmoid(parts["z"]))
+        value = self.sparsity_reg(ops.log_sigmoid(outputs.logits), step)
         if self.per_example and self.reduction == "mean":
-            value = value / ops.cast(ops.shape(weights)[0], "float32")
+            value = value / ops.cast(ops.shape(outputs.weights)[0], "float32")
         return {"sparsity": value}
 
     def expected_nonzeros(self, routing_inputs=None):
@@ -125,14 +118,14 @@ class GumbelSoftmaxGate(Gate):
         Returns:
             A float32 tensor `([batch,] [num_gates])`.
         """
-        z = self._z(self._routing(routing_inputs))
+        z = self._z(self.check_routing_inputs(routing_inputs))
         return ops.sum(ops.sigmoid(z), axis=-1)
 
     def get_config(self):
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
-            "temperature": self._temperature.serialize(),
+            "temperature": serialize_schedule(self.temperature, "temperature"),
             "sparsity_reg": keras.regularizers.serialize(self.sparsity_reg),
             "z_initializer": keras.initializers.serialize(self.z_initializer),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -5,11 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import hash_integers
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("hash")
 class HashGate(Gate):
     r"""One expert for each example, by a fixed hash of its id.
 
@@ -28,7 +29,8 @@ class HashGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: A tuple of the experts and ids: integers `(batch,)`, `(batch, 1)` or
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: Ids: integers `(batch,)`, `(batch, 1)` or
             `(batch, columns)`, where all columns are hashed together. On JAX ids have
             32 bits: of larger ones it keeps the lower half, unless told otherwise.
             Floats are hashed by their bits in the gate's compute dtype, with -0.0 as
@@ -41,7 +43,7 @@ class HashGate(Gate):
     Example:
         >>> gate = HashGate()
         >>> ids = keras.ops.convert_to_tensor([3, 6, 3])
-        >>> mixed = gate((keras.ops.ones((3, 8, 2)), ids))
+        >>> mixed = gate(keras.ops.ones((3, 8, 2)), ids)
         >>> chosen = keras.ops.argmax(gate.expert_weights(ids), axis=-1)
         >>> keras.ops.convert_to_numpy(chosen).tolist()
         [7, 4, 7]
@@ -51,9 +53,8 @@ class HashGate(Gate):
         Section 4.
     """
 
-    sparse_at_once = True
+    always_sparse = True
     per_example_only = True
-    routing_ranks = (1, 2)
 
     def __init__(self, salt=0, **kwargs):
         super().__init__(**kwargs)
@@ -69,14 +70,9 @@ class HashGate(Gate):
         return 1
 
     def build_logits(self):
-        """Check that there is something to hash."""
-        if not self.per_example:
-            raise ValueError(
-                "A hash needs ids. Received: no routing inputs. Call the gate on "
-                "(experts, ids)."
-            )
+        """Nothing: a hash has no variables."""
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """A one for the expert that the hash says."""
         ids = routing_inputs
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(ids.dtype)):
@@ -91,7 +87,8 @@ class HashGate(Gate):
             salt = [salt + gate for gate in range(self.num_gates)]
             ids = ids if len(ids.shape) == 3 else ops.expand_dims(ids, 1)
         expert = hash_integers(ids, self.num_experts, salt)
-        return ops.cast(ops.one_hot(expert, self.num_experts), "float32"), {}
+        one_hot = ops.one_hot(expert, self.num_experts)
+        return GateOutputs(ops.cast(one_hot, "float32"))
 
     def get_config(self):
         """The arguments of `__init__`."""

@@ -1,19 +1,18 @@
 """The gate of latent skills."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
 from dselectk_keras.gates._ids import look_up, require_ids
-from dselectk_keras.gates._temperature import track_temperature
-from dselectk_keras.gates.gate import Gate
-from dselectk_keras.initializers import clone
+from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.registry import GATES
+from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import relaxed_bernoulli
+from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import check_count
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("latent_skills")
 class LatentSkillsGate(Gate):
     r"""The skills that a task uses, out of an inventory: a learned binary matrix.
 
@@ -29,7 +28,7 @@ class LatentSkillsGate(Gate):
 
     Args:
         num_tasks: The number of tasks of a per-example gate.
-        temperature: $\tau$: a number, or a schedule of training calls.
+        temperature: $\tau$: a number, or a schedule of the step.
         learning_rate_ratio: How many times as fast as other weights the logits $z$
             learn, whatever the optimizer.
         logits_initializer: For the logits $z$. `None` is uniform in ±0.001.
@@ -37,7 +36,8 @@ class LatentSkillsGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of the experts and the numbers of the tasks,
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: The numbers of the tasks,
             integers `(batch,)` or `(batch, 1)`, or `(batch, num_gates, 1)` for gates
             with a task each. A task out of range is a `ValueError`, but in compiled
             code, such as `fit`, it makes the weights NaN.
@@ -49,7 +49,7 @@ class LatentSkillsGate(Gate):
     Example:
         >>> gate = LatentSkillsGate(num_tasks=4)
         >>> tasks = keras.ops.convert_to_tensor([3, 0])
-        >>> mixed = gate((keras.ops.ones((2, 8, 5)), tasks))
+        >>> mixed = gate(keras.ops.ones((2, 8, 5)), tasks)
         >>> gate.expert_weights(tasks).shape
         (2, 8)
 
@@ -58,9 +58,6 @@ class LatentSkillsGate(Gate):
         Section 2; Muqeeth et al., "Soft Merging of Experts with Adaptive Routing",
         Section 4.
     """
-
-    draws = True
-    routing_ranks = (1, 2)
 
     def __init__(
         self,
@@ -81,12 +78,8 @@ class LatentSkillsGate(Gate):
         self.num_tasks = num_tasks
         self.learning_rate_ratio = learning_rate_ratio
         self.logits_initializer = keras.initializers.get(logits_initializer)
-        self._temperature = track_temperature(self, temperature)
-
-    @property
-    def temperature(self):
-        """The temperature of the draws: a number or a schedule."""
-        return self._temperature.value
+        self.temperature = check_schedule(temperature, "temperature", positive=True)
+        self.make_generator()
 
     def build_logits(self):
         """Create the matrix of tasks by skills."""
@@ -100,7 +93,7 @@ class LatentSkillsGate(Gate):
                 f"{'' if self.per_example else 'no '}routing inputs."
             )
         tasks = (self.num_tasks,) if self.per_example else ()
-        initializer = clone(
+        initializer = clone_initializer(
             self.logits_initializer or keras.initializers.RandomUniform(-1e-3, 1e-3)
         )
         # An optimizer moves this variable, and z `learning_rate_ratio` times as far.
@@ -114,7 +107,7 @@ class LatentSkillsGate(Gate):
             autocast=False,
         )
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """The task's skills, scaled to sum to one."""
         theta = ops.convert_to_tensor(self._scaled_logits)
         # The value is z = ratio * theta, but the gradient is that by z, not ratio
@@ -122,20 +115,22 @@ class LatentSkillsGate(Gate):
         # gradient's size, such as SGD, and for those that do not, such as Adam.
         z = theta + ops.stop_gradient((self.learning_rate_ratio - 1.0) * theta)
         if training:
-            skills = relaxed_bernoulli(z, self._temperature(), self.generator)
+            skills = relaxed_bernoulli(
+                z, value_at(self.temperature, step), self.generator
+            )
         else:
             skills = ops.sigmoid(z)
         weights = skills / (ops.sum(skills, axis=-1, keepdims=True) + 1e-12)
         if self.per_example:
             weights = look_up(weights, routing_inputs, self.num_tasks, "task")
-        return weights, {}
+        return GateOutputs(weights)
 
     def get_config(self):
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
             "num_tasks": self.num_tasks,
-            "temperature": self._temperature.serialize(),
+            "temperature": serialize_schedule(self.temperature, "temperature"),
             "learning_rate_ratio": self.learning_rate_ratio,
             "logits_initializer": keras.initializers.serialize(self.logits_initializer),
         }

@@ -11,7 +11,7 @@ from dselectk_keras.gates.logits import Logits
 class LogitGate(Gate, abc.ABC):
     """A gate whose weights are some function of one logit for each expert.
 
-    A subclass reads them in `compute_weights`, from `self._logits(routing_inputs)`.
+    A subclass computes them in `compute_weights`, from `kept_logits`.
 
     Args:
         kernel_initializer: For static logits, or the kernel of per-example ones;
@@ -37,6 +37,14 @@ class LogitGate(Gate, abc.ABC):
             self.use_bias,
             self.normalize,
         )
+
+    def kept_logits(self, routing_inputs, training):
+        """The logits, minus infinity for experts that training drops."""
+        return self.drop_logits(self._logits(routing_inputs), training)
+
+    def drop_weights(self, weights):
+        """The weights as they are: experts have been dropped by their logits."""
+        return weights
 
     def get_config(self):
         """The arguments of `__init__`."""

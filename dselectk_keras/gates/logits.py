@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from dselectk_keras.initializers import clone
+from dselectk_keras.initializers import clone_initializer
 
 
 class Logits:
@@ -33,7 +33,7 @@ class Logits:
             return gate.add_weight(
                 name=f"{name}_{suffix}",
                 shape=shape,
-                initializer=clone(initializer, seed_offset),
+                initializer=clone_initializer(initializer, seed_offset),
                 dtype="float32",
                 autocast=False,
             )

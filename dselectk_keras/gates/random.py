@@ -1,18 +1,18 @@
 """The random gate."""
 
 import random
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import keep_top_k, softmax
 from dselectk_keras.utils import check_count
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("random")
 class RandomGate(Gate):
     r"""Equal weights on k experts that are drawn at random.
 
@@ -33,8 +33,8 @@ class RandomGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`),
-            of which only the number of examples matters.
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: Of a per-example gate; only the number of examples matters.
         training: Whether to draw, and to add the penalty to the loss.
 
     Returns:
@@ -52,19 +52,15 @@ class RandomGate(Gate):
         Sections 3.1 and 3.3.
     """
 
-    routing_ranks = (1, 2)
-
     def __init__(self, num_nonzeros=1, fixed=False, **kwargs):
         super().__init__(**kwargs)
         check_count("num_nonzeros", num_nonzeros)
         self.num_nonzeros = num_nonzeros
         self.fixed = fixed
-        # Only one that draws at each call can draw from those that are left.
-        self.drops_logits = not fixed
         if fixed and self.seed is None:
             self.seed = random.randrange(2**31)
-        if not fixed and self.generator is None:
-            self.generator = keras.random.SeedGenerator(self.seed)
+        if not fixed:
+            self.make_generator()
 
     def build_logits(self):
         """Draw the experts of fixed gates, which are constants."""
@@ -80,17 +76,22 @@ class RandomGate(Gate):
             ranks = draws.argsort(axis=-1).argsort(axis=-1)
             self._chosen = (ranks < k).astype("float32") / k
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Equal weights for those drawn."""
         batch = (ops.shape(routing_inputs)[0],) if self.per_example else ()
         shape = (*batch, *self.gate_shape, self.num_experts)
         if self.fixed:
-            return ops.convert_to_tensor(self._chosen) * ops.ones(shape, "float32"), {}
+            chosen = ops.convert_to_tensor(self._chosen)
+            return GateOutputs(chosen * ops.ones(shape, "float32"))
         if not training:
-            return ops.ones(shape, "float32") / self.num_experts, {}
+            return GateOutputs(ops.ones(shape, "float32") / self.num_experts)
         draws = keras.random.uniform(shape, seed=self.generator, dtype="float32")
-        kept = keep_top_k(self.drop_experts(draws, training), self.num_nonzeros)
-        return softmax(ops.where(kept > -float("inf"), 0.0, kept)), {}
+        kept = keep_top_k(self.drop_logits(draws, training), self.num_nonzeros)
+        return GateOutputs(softmax(ops.where(kept > -float("inf"), 0.0, kept)))
+
+    def drop_weights(self, weights):
+        """The weights as they are, if draws were made among the experts left."""
+        return super().drop_weights(weights) if self.fixed else weights
 
     def get_config(self):
         """The arguments of `__init__`."""

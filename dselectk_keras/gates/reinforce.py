@@ -2,20 +2,21 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import gumbel_noise, softmax
 from dselectk_keras.utils import check_count
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("reinforce")
 class ReinforceGate(LogitGate):
     r"""One expert, drawn from the gate's distribution and learned by its reward.
 
     $$
-    L = - w_p \log p_a(x) \, \mathrm{sg}(r - b(x)) \; - \; w_e H(p(x))
+    L = - w_p \log p_a(x) \, \mathrm{sg}(r - b(x)) \; + \; w_e H(p(x))
     \; + \; w_b \, \mathrm{Huber}(b(x), r), \qquad a \sim p(x) = \mathrm{softmax}(W x)
     $$
 
@@ -27,7 +28,8 @@ class ReinforceGate(LogitGate):
 
     Args:
         policy_weight: $w_p$.
-        entropy_weight: $w_e$, of the bonus for undecided distributions.
+        entropy_weight: $w_e$, of the entropy, which is penalized as in the paper. A
+            negative weight makes it a bonus for exploration.
         baseline_weight: $w_b$.
         baseline_units: Width of the baseline's hidden layer; `None` is an eighth of
             the features. A static gate's baseline is one number.
@@ -40,7 +42,8 @@ class ReinforceGate(LogitGate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What a per-example gate looks at (see `Gate`).
         training: Whether to draw the expert.
 
     Returns:
@@ -53,13 +56,11 @@ class ReinforceGate(LogitGate):
         [0.0, 1.0]
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 4;
+        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2;
         Clark et al., "Unified Scaling Laws for Routed Language Models" (ICML 2022).
     """
 
-    draws = True
-    sparse_at_once = True
-    drops_logits = True
+    always_sparse = True
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class ReinforceGate(LogitGate):
         self.baseline_weight = baseline_weight
         self.baseline_units = baseline_units
         self._memory = _Memory()
+        self.make_generator()
 
     @property
     def max_experts(self):
@@ -108,17 +110,17 @@ class ReinforceGate(LogitGate):
                 variable("kernel_1", (units, self.num_gates or 1), "glorot_uniform"),
             ]
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """The one expert drawn, or the most probable one."""
-        logits = self.drop_experts(self._logits(routing_inputs), training)
+        logits = self.kept_logits(routing_inputs, training)
         if not training:
             self.forget()
-            return self._one_hot(logits), {"probabilities": softmax(logits)}
+            return GateOutputs(self._one_hot(logits), softmax(logits))
         noise = gumbel_noise(ops.shape(logits), self.generator)
         chosen = self._one_hot(logits + noise)
         # The loss is not known before the model's: `policy_loss` takes these up.
         self._memory.drawn = (logits, chosen, routing_inputs)
-        return chosen, {"probabilities": softmax(logits)}
+        return GateOutputs(chosen, softmax(logits))
 
     def policy_loss(self, losses, sample_weight=None):
         """What the last training call adds to the loss, now that it is known.
@@ -159,7 +161,7 @@ class ReinforceGate(LogitGate):
         advantage = ops.stop_gradient(reward - baseline)
         terms = (
             -self.policy_weight * ops.sum(chosen * log_p, axis=-1) * advantage
-            - self.entropy_weight * entropy
+            + self.entropy_weight * entropy
             + self.baseline_weight * _huber(baseline - reward)
         )
         means = ops.sum(terms * weight, axis=0)

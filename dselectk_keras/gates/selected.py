@@ -1,17 +1,15 @@
 """The gate of a condensed layer."""
 
-from typing import Any
-
-import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import softmax
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("selected")
 class SelectedGate(Gate):
     r"""Weights on experts that are settled, such as those of a gate that has decided.
 
@@ -33,7 +31,7 @@ class SelectedGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
         training: Whether to add the penalty to the loss.
 
     Returns:
@@ -78,23 +76,23 @@ class SelectedGate(Gate):
             autocast=False,
         )
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """The shares, each on its expert."""
         shares = softmax(ops.convert_to_tensor(self._shares))
         places = self._places().astype("float32")
         placed = ops.multiply(ops.expand_dims(shares, -1), places)
-        return ops.sum(placed, axis=-2), {}
+        return GateOutputs(ops.sum(placed, axis=-2))
 
     @property
     def used_experts(self):
         """The experts that are chosen (see `Gate`)."""
         return self._places().any(axis=-2)
 
-    def compute_diagnostics(self, parts):
+    def describe_selectors(self, outputs):
         """All selectors have decided; those without an expert reach none.
 
         Args:
-            parts: Not needed.
+            outputs: Not needed.
 
         Returns:
             A dict of arrays `([num_gates,] k)`.

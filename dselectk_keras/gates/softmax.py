@@ -1,14 +1,12 @@
 """The softmax gate."""
 
-from typing import Any
-
-import keras
-
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import softmax
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("softmax")
 class SoftmaxGate(LogitGate):
     r"""Dense weights: a softmax over all experts.
 
@@ -28,7 +26,8 @@ class SoftmaxGate(LogitGate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What a per-example gate looks at (see `Gate`).
         training: Whether to add the penalty to the loss.
 
     Returns:
@@ -45,14 +44,11 @@ class SoftmaxGate(LogitGate):
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 7.
     """
 
-    drops_logits = True
-
     def __init__(
         self, kernel_initializer=None, use_bias=False, normalize=False, **kwargs
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """The softmax of the logits."""
-        logits = self._logits(routing_inputs)
-        return softmax(self.drop_experts(logits, training)), {}
+        return GateOutputs(softmax(self.kept_logits(routing_inputs, training)))

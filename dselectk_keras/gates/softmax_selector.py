@@ -1,21 +1,17 @@
 """The gate of softmax selectors."""
 
-from typing import Any
-
-import keras
 from keras import ops
 
-from dselectk_keras.gates._temperature import track_temperature
-from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
-from dselectk_keras.ops import softmax, tempered_softmax
-from dselectk_keras.regularizers import EntropyRegularizer
-from dselectk_keras.utils import check_count
+from dselectk_keras.gates.selector_gate import SelectorGate
+from dselectk_keras.ops import tempered_softmax
+from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
-class SoftmaxSelectorGate(Gate):
+@GATES.register("softmax_selector")
+class SoftmaxSelectorGate(SelectorGate):
     r"""Weights from k selectors, each of them a softmax over the experts.
 
     $$
@@ -29,7 +25,7 @@ class SoftmaxSelectorGate(Gate):
 
     Args:
         num_nonzeros: The number of selectors, $k$.
-        temperature: $\tau$: a number, or a schedule of training calls. Below 1e-16
+        temperature: $\tau$: a number, or a schedule of the step. Below 1e-16
             it counts as that; there the gradient is finite, and 0 unless logits tie.
         entropy_reg: An `EntropyRegularizer`, or the number or schedule for one.
         z_initializer: For the selectors' logits, $\beta$. `None` is uniform in ±0.05.
@@ -41,7 +37,8 @@ class SoftmaxSelectorGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What a per-example gate looks at (see `Gate`).
         training: Whether to add the penalties to the loss.
 
     Returns:
@@ -67,30 +64,21 @@ class SoftmaxSelectorGate(Gate):
         reduction="sum",
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        check_count("num_nonzeros", num_nonzeros)
-        if reduction not in {"sum", "mean"}:
-            raise ValueError(
-                f'`reduction` must be "sum" or "mean". Received: {reduction!r}.'
-            )
-        self.num_nonzeros = num_nonzeros
-        self.entropy_reg = EntropyRegularizer.get(entropy_reg)
+        super().__init__(
+            num_nonzeros,
+            entropy_reg,
+            z_initializer,
+            w_initializer,
+            reduction,
+            **kwargs,
+        )
         if self.entropy_reg is not None and self.entropy_reg.target != "selectors":
             raise ValueError(
                 "The selectors of this gate have no bits. Received: an entropy "
                 f"regularizer with target={self.entropy_reg.target!r}. Give it "
                 'target="selectors".'
             )
-        self.z_initializer = keras.initializers.get(z_initializer)
-        self.w_initializer = keras.initializers.get(w_initializer)
-        self.reduction = reduction
-        self.track_schedule(self.entropy_reg)
-        self._temperature = track_temperature(self, temperature)
-
-    @property
-    def temperature(self):
-        """The temperature of the selectors: a number or a schedule."""
-        return self._temperature.value
+        self.temperature = check_schedule(temperature, "temperature", positive=True)
 
     def build_logits(self):
         """Create the logits of the selectors, and of their weights."""
@@ -100,45 +88,23 @@ class SoftmaxSelectorGate(Gate):
         self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer)
         self._w = Logits(self, "w", (*shape, 1), w_initializer)
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
-        """The weighted sum of the selectors."""
-        selectors = self._select(routing_inputs)
-        shares = softmax(self._w(routing_inputs), axis=-2)
-        return ops.sum(shares * selectors, axis=-2), {"selectors": selectors}
+    def compute_selectors(self, routing_inputs, step):
+        """The softmax of each selector's logits."""
+        temperature = value_at(self.temperature, step)
+        return tempered_softmax(self._z(routing_inputs), temperature), None
 
-    def compute_penalties(self, weights, parts):
-        """The entropy term."""
-        if self.entropy_reg is None:
-            return {}
-        value = self.entropy_reg.value(parts["selectors"])
-        if self.per_example and self.reduction == "mean":
-            value = value / ops.cast(ops.shape(weights)[0], "float32")
-        return {"entropy": value}
-
-    def compute_diagnostics(self, parts):
+    def describe_selectors(self, outputs):
         """Which selectors have decided.
 
         Args:
-            parts: The dict that `compute_weights` returned beside the weights.
+            outputs: What `compute_weights` returned.
 
         Returns:
             A dict of a tensor `([batch,] [num_gates,] k)`. `"binary"` is 1.0 where
             the selector gives all its weight to one expert.
         """
-        decided = ops.max(parts["selectors"], axis=-1) == 1.0
+        decided = ops.max(outputs.selectors, axis=-1) == 1.0
         return {"binary": ops.cast(decided, "float32")}
-
-    def selector_outputs(self, routing_inputs=None):
-        """The weights of each selector over the experts.
-
-        Args:
-            routing_inputs: Tensor `(batch, features)` for a per-example gate.
-
-        Returns:
-            A float32 tensor `(k, n)`, or `(batch, k, n)`, with an axis for the
-            gates before k if there are several.
-        """
-        return self._select(self._routing(routing_inputs))
 
     def selection(self):
         """Which expert each selector is on, and how much of it is elsewhere.
@@ -147,7 +113,7 @@ class SoftmaxSelectorGate(Gate):
             A `Selection`.
         """
         require_static(self)
-        selectors = ops.convert_to_numpy(self._select(None))
+        selectors = ops.convert_to_numpy(self.selector_outputs())
         return Selection(
             selectors.argmax(axis=-1),
             1.0 - selectors.max(axis=-1),
@@ -159,13 +125,5 @@ class SoftmaxSelectorGate(Gate):
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
-            "num_nonzeros": self.num_nonzeros,
-            "temperature": self._temperature.serialize(),
-            "entropy_reg": keras.regularizers.serialize(self.entropy_reg),
-            "z_initializer": keras.initializers.serialize(self.z_initializer),
-            "w_initializer": keras.initializers.serialize(self.w_initializer),
-            "reduction": self.reduction,
+            "temperature": serialize_schedule(self.temperature, "temperature"),
         }
-
-    def _select(self, routing_inputs):
-        return tempered_softmax(self._z(routing_inputs), self._temperature())

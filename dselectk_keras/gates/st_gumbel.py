@@ -1,16 +1,15 @@
 """The straight-through Gumbel gate."""
 
-from typing import Any
-
-import keras
 from keras import ops
 
-from dselectk_keras.gates._temperature import track_temperature
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import gumbel_noise, tempered_softmax
+from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("st_gumbel")
 class STGumbelGate(LogitGate):
     r"""One expert, drawn by Gumbel noise, with the gradient of its relaxation.
 
@@ -26,7 +25,7 @@ class STGumbelGate(LogitGate):
     parameters in place of $W x$, and one draw for the whole batch.
 
     Args:
-        temperature: $\tau$: a number, or a schedule of training calls. SMEAR's
+        temperature: $\tau$: a number, or a schedule of the step. SMEAR's
             release has 10 exp(-1e-6 t), down to 0.5:
             `Ramp(10.0, 0.5, end=2_995_732)`.
         kernel_initializer: For the kernel, or the static logits. `None` is uniform
@@ -38,7 +37,8 @@ class STGumbelGate(LogitGate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What a per-example gate looks at (see `Gate`).
         training: Whether to draw the expert, and to add the penalty to the loss.
 
     Returns:
@@ -56,9 +56,7 @@ class STGumbelGate(LogitGate):
         with Adaptive Routing", Section 4.
     """
 
-    draws = True
-    sparse_at_once = True
-    drops_logits = True
+    always_sparse = True
 
     def __init__(
         self,
@@ -69,34 +67,30 @@ class STGumbelGate(LogitGate):
         **kwargs,
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
-        self._temperature = track_temperature(self, temperature)
-
-    @property
-    def temperature(self):
-        """The temperature of the relaxation: a number or a schedule."""
-        return self._temperature.value
+        self.temperature = check_schedule(temperature, "temperature", positive=True)
+        self.make_generator()
 
     @property
     def max_experts(self):
         """The number of experts that have a weight."""
         return 1
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """A one for the chosen expert, in training with a gradient."""
-        logits = self.drop_experts(self._logits(routing_inputs), training)
+        logits = self.kept_logits(routing_inputs, training)
         if training:
             logits = logits + gumbel_noise(ops.shape(logits), self.generator)
         chosen = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
         chosen = ops.cast(chosen, "float32")
         if not training:
-            return chosen, {}
-        p = tempered_softmax(logits, self._temperature())
+            return GateOutputs(chosen)
+        p = tempered_softmax(logits, value_at(self.temperature, step))
         # In this order: 1 + p - p may round to a neighbour of 1.
-        return chosen * (1.0 + (p - ops.stop_gradient(p))), {}
+        return GateOutputs(chosen * (1.0 + (p - ops.stop_gradient(p))))
 
     def get_config(self):
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
-            "temperature": self._temperature.serialize(),
+            "temperature": serialize_schedule(self.temperature, "temperature"),
         }

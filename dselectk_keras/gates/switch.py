@@ -1,15 +1,14 @@
 """The switch gate."""
 
-from typing import Any
-
-import keras
 from keras import ops
 
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import softmax
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("switch")
 class SwitchGate(LogitGate):
     r"""One expert, scaled by the probability that the gate gives it.
 
@@ -32,7 +31,8 @@ class SwitchGate(LogitGate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What a per-example gate looks at (see `Gate`).
         training: Whether to add the penalty to the loss.
 
     Returns:
@@ -49,8 +49,7 @@ class SwitchGate(LogitGate):
         Simple and Efficient Sparsity" (JMLR 2022), Equations 1 and 2.
     """
 
-    sparse_at_once = True
-    drops_logits = True
+    always_sparse = True
 
     def __init__(
         self, kernel_initializer=None, use_bias=False, normalize=False, **kwargs
@@ -62,8 +61,8 @@ class SwitchGate(LogitGate):
         """The number of experts that have a weight."""
         return 1
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """The largest probability, and zeros."""
-        logits = self.drop_experts(self._logits(routing_inputs), training)
+        logits = self.kept_logits(routing_inputs, training)
         chosen = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
-        return ops.cast(chosen, "float32") * softmax(logits), {}
+        return GateOutputs(ops.cast(chosen, "float32") * softmax(logits))

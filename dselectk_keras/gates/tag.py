@@ -1,16 +1,14 @@
 """The tag gate."""
 
-from typing import Any
-
-import keras
 import numpy as np
 from keras import ops
 
 from dselectk_keras.gates._ids import look_up, require_ids
-from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.registry import GATES
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("tag")
 class TagGate(Gate):
     r"""The experts that belong to an example's tag, with equal weights.
 
@@ -29,7 +27,8 @@ class TagGate(Gate):
             `Gate`), and the arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: A tuple of the experts and the tags, integers `(batch,)` or
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: The tags, integers `(batch,)` or
             `(batch, 1)`, or `(batch, num_gates, 1)` for gates with a tag each. A tag
             out of range is a `ValueError`, but in compiled code, such as `fit`, it
             makes the weights NaN.
@@ -41,7 +40,7 @@ class TagGate(Gate):
     Example:
         >>> gate = TagGate(experts_of_tags=[0, 2, [0, 1]])
         >>> tags = keras.ops.convert_to_tensor([1, 2])
-        >>> mixed = gate((keras.ops.ones((2, 3, 5)), tags))
+        >>> mixed = gate(keras.ops.ones((2, 3, 5)), tags)
         >>> keras.ops.convert_to_numpy(gate.expert_weights(tags)).tolist()
         [[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]
 
@@ -50,9 +49,8 @@ class TagGate(Gate):
         ("tag routing").
     """
 
-    sparse_at_once = True
+    always_sparse = True
     per_example_only = True
-    routing_ranks = (1, 2)
 
     def __init__(self, experts_of_tags=None, **kwargs):
         super().__init__(**kwargs)
@@ -110,13 +108,13 @@ class TagGate(Gate):
                 )
             self._table[tag, listed] = 1.0 / len(listed)
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """The rows of the tags."""
         table = ops.convert_to_tensor(self._table)
         weights = look_up(table, routing_inputs, len(self._table), "tag")
         if self.num_gates is not None and len(weights.shape) == 2:
             weights = ops.repeat(weights[:, None], self.num_gates, axis=1)
-        return weights, {}
+        return GateOutputs(weights)
 
     def get_config(self):
         """The arguments of `__init__`."""

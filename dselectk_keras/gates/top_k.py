@@ -1,20 +1,20 @@
 """The top-k gate."""
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
-from dselectk_keras.regularizers import LoadRegularizer
+from dselectk_keras.regularizers.load import LoadRegularizer
 from dselectk_keras.utils import check_count
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@GATES.register("top_k")
 class TopKGate(LogitGate):
     r"""Sparse weights: a softmax over the k largest logits.
 
@@ -41,7 +41,8 @@ class TopKGate(LogitGate):
             `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
 
     Call arguments:
-        inputs: The experts, or a tuple of experts and routing inputs (see `Gate`).
+        experts: The experts' outputs (see `Gate`).
+        routing_inputs: What a per-example gate looks at (see `Gate`).
         training: Whether to add the noise, and the penalties to the loss.
 
     Returns:
@@ -58,8 +59,7 @@ class TopKGate(LogitGate):
         Equations 3 to 5.
     """
 
-    sparse_at_once = True
-    drops_logits = True
+    always_sparse = True
 
     def __init__(
         self,
@@ -82,9 +82,8 @@ class TopKGate(LogitGate):
         self.num_nonzeros = num_nonzeros
         self.noise = noise
         self.load_reg = LoadRegularizer.get(load_reg)
-        if noise and self.generator is None:
-            self.generator = keras.random.SeedGenerator(self.seed)
-        self.track_schedule(self.load_reg)
+        if noise:
+            self.make_generator()
 
     @property
     def max_experts(self):
@@ -103,27 +102,28 @@ class TopKGate(LogitGate):
             shape = (*self.gate_shape, self.num_experts)
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
 
-    def compute_weights(self, routing_inputs, training) -> tuple[Any, dict]:
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """The softmax of the kept logits."""
-        logits = kept = self._logits(routing_inputs)
-        parts = {}
+        logits = noisy = self._logits(routing_inputs)
+        load = None
         if self.noise:
             scale = ops.softplus(self._noise(routing_inputs))
             if training:
                 draw = keras.random.normal(ops.shape(logits), seed=self.generator)
-                kept = logits + scale * draw
-            parts = {"logits": logits, "noisy_logits": kept, "noise_scale": scale}
-        kept = keep_top_k(self.drop_experts(kept, training), self.num_nonzeros)
-        return softmax(kept), parts
+                noisy = logits + scale * draw
+            if self.load_reg is not None:
+                load = top_k_probability(logits, noisy, scale, self.num_nonzeros)
+        kept = keep_top_k(self.drop_logits(noisy, training), self.num_nonzeros)
+        return GateOutputs(softmax(kept), load=load)
 
-    def compute_penalties(self, weights, parts):
+    def compute_penalties(self, outputs, step):
         """The load term."""
         if self.load_reg is None:
             return {}
-        probability = top_k_probability(**parts, k=self.num_nonzeros)
+        load = outputs.load
         if not self.per_example:
-            probability = ops.expand_dims(probability, 0)
-        return {"load": self.load_reg.value(probability)}
+            load = ops.expand_dims(load, 0)
+        return {"load": self.load_reg(load, step)}
 
     def selection(self):
         """The experts that are kept, with their logits.

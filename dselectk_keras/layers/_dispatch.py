@@ -19,7 +19,7 @@ MIN_RATIO = 4
 MIN_KERNEL = 16_384
 
 
-def pays(experts, gate, num_features):
+def dispatch_is_faster(experts, gate, num_features):
     """Whether dispatch is likely to be faster than evaluating all experts.
 
     Args:
@@ -31,7 +31,7 @@ def pays(experts, gate, num_features):
         A boolean.
     """
     return (
-        gate.sparse_at_once
+        gate.always_sparse
         and experts.can_dispatch
         and experts.num_experts >= MIN_RATIO * num_chosen(experts, gate)
         and num_features * experts.units[0] >= MIN_KERNEL
@@ -105,13 +105,13 @@ def dispatch(experts, inputs, weights, chosen, capacity=None, training=None):
         return ops.cond(
             fits,
             lambda: sparse(sizes[0])[0],
-            (lambda: smallest(others)) if others else _remade(dense),
+            (lambda: smallest(others)) if others else _rematerialized(dense),
         )
 
     return smallest(sizes), None
 
 
-def _remade(branch):
+def _rematerialized(branch):
     """A branch that keeps nothing for its gradient, where it would cost the others.
 
     On JAX every branch gives what any of them keeps: for the dense one that is the

@@ -5,19 +5,18 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.experts._fresh import fresh_copy
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers._tasks import task_names
-from dselectk_keras.layers.routed import RoutedExperts
+from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
-from dselectk_keras.utils import check_count, revive
+from dselectk_keras.utils import check_count, copy_layer, deserialize_if_config
 
 # Fixed seeds of shared experts and of the tasks' own must not meet.
 TASK_SEEDS = 500_009
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class CGC(RoutedExperts):
+class CGC(GatedExperts):
     r"""Customized gate control: a task mixes shared experts and experts of its own.
 
     $$
@@ -35,21 +34,22 @@ class CGC(RoutedExperts):
     Args:
         experts: The bank of the $n$ shared experts, or a list of Keras layers. The
             tasks' own experts are of the same kind.
-        gate: A gate that is not built yet. Its `num_gates` becomes the number of
-            tasks. It weighs the shared experts first, then the task's own.
+        gate: A gate that is not built yet. The layer has a copy of it with one gate
+            per task. It weighs the shared experts first, then the task's own.
         tasks: The number of tasks, or a list of their names.
         num_task_experts: $s$, the number of experts of each task's own.
         per_example: Whether the weights depend on the inputs.
         shared_gate: A gate that mixes the experts of all for the next layer. It
             weighs the shared experts first, then those of each task in turn.
-        routing: A Keras layer between the inputs and per-example gates; with an input
-            for each task, it sees them one by one.
+        routing_network: A Keras layer between the inputs and per-example gates; with
+            an input for each task, it sees them one by one.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
         inputs: The input of all experts, `(batch, ...)`, or, for experts with
             `shared_input=False`, `(batch, tasks + 1, ...)` with that of the shared
-            experts last; or a tuple `(inputs, routing_inputs)`.
+            experts last.
+        routing_inputs: What per-example gates look at; by default, `inputs`.
         training: Passed on to the experts and the gates.
 
     Returns:
@@ -82,32 +82,27 @@ class CGC(RoutedExperts):
         num_task_experts=1,
         per_example=False,
         shared_gate=None,
-        routing=None,
+        routing_network=None,
         **kwargs,
     ):
-        gate, shared_gate = revive(gate), revive(shared_gate)
+        gate, shared_gate = (
+            deserialize_if_config(gate),
+            deserialize_if_config(shared_gate),
+        )
         for each in (gate, shared_gate):
-            if getattr(each, "sees_hidden", False):
+            if isinstance(each, Gate) and takes_hidden(each):
                 raise ValueError(
                     f"{type(each).__name__} looks at the hidden outputs of all "
                     "experts, and each gate of CGC has experts of its own. Take a gate "
                     "that looks at the inputs, such as `SoftmaxGate`, or `MMoE`."
                 )
-        super().__init__(experts, gate, per_example, routing, **kwargs)
         self.task_names = task_names(tasks)
         num_tasks = len(self.task_names)
+        if isinstance(gate, Gate):
+            gate = gate.with_num_gates(num_tasks)
+        super().__init__(experts, gate, per_example, routing_network, **kwargs)
         if num_task_experts != 0:
             check_count("num_task_experts", num_task_experts)
-        gate = self.gate
-        if gate.num_gates is None and not gate.built:
-            gate.num_gates = num_tasks
-        if gate.num_gates != num_tasks:
-            raise ValueError(
-                f"{num_tasks} tasks need as many gates. Received: a gate with "
-                f"num_gates={gate.num_gates}"
-                f"{', built already' if gate.built else ''}. Pass a new gate with "
-                "num_gates=None."
-            )
         if shared_gate is not None and (
             not isinstance(shared_gate, Gate) or shared_gate.num_gates is not None
         ):
@@ -122,16 +117,16 @@ class CGC(RoutedExperts):
         self.task_experts: Any = None
         if num_task_experts:
             task_experts = self.experts.resized(num_tasks * num_task_experts)
-            self.task_experts = fresh_copy(task_experts, TASK_SEEDS)
+            self.task_experts = copy_layer(task_experts, TASK_SEEDS)
 
     @property
     def stacked_inputs(self):
         """Whether every task has an input of its own."""
         return not self.experts.shared_input
 
-    def build(self, input_shape):
+    def build(self, inputs_shape, routing_inputs_shape=None):
         """Build the experts and the gates."""
-        inputs, routing = self._split(input_shape)
+        inputs = inputs_shape
         if self.stacked_inputs and not self._is_stacked(inputs):
             raise ValueError(
                 "Experts with shared_input=False need the inputs of "
@@ -144,24 +139,23 @@ class CGC(RoutedExperts):
                 size = [bank.num_experts] if self.stacked_inputs else inputs[1:2]
                 bank.build((inputs[0], *size, *inputs[2:]))
         n, own = self.experts.num_experts, self.num_task_experts
-        shape, shared = (None, n + own), (None, n + own * len(self.task_names))
+        for_tasks, for_all = (), ()
         if self.per_example:
-            each, for_all = self._routing_shapes(routing)
-            shape, shared = (shape, each), (shared, for_all)
+            shapes = self._routing_shapes(routing_inputs_shape or inputs)
+            for_tasks, for_all = ((shape,) for shape in shapes)
         if not self.gate.built:
-            self.gate.build(shape)
+            self.gate.build((None, n + own), *for_tasks)
         if self.shared_gate is not None and not self.shared_gate.built:
-            self.shared_gate.build(shared)
+            total = n + own * len(self.task_names)
+            self.shared_gate.build((None, total), *for_all)
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, routing_inputs=None, training=None):
         """Evaluate all experts once, and mix them for every task."""
-        inputs, routing = self._split(inputs)
-        for_tasks, for_all = None, None
-        if self.per_example:
-            for_tasks, for_all = self._by_gate(self.routed(routing))
+        seen = super().gate_inputs(inputs, routing_inputs)
+        for_tasks, for_all = self._by_gate(seen.get("routing_inputs"))
         n, own = self.experts.num_experts, self.num_task_experts
-        weights = self.gate.route(for_tasks, training)
+        weights = self.gate.weigh_experts(for_tasks, training)
         shared, tasks = self._outputs(inputs, training)
         mixtures = mix(shared, weights[..., :n], self.per_example)
         if own:
@@ -174,26 +168,23 @@ class CGC(RoutedExperts):
             )
         if self.shared_gate is None:
             return mixtures
-        weights = self.shared_gate.route(for_all, training)
+        weights = self.shared_gate.weigh_experts(for_all, training)
         last = mix(shared, weights[..., :n], self.per_example)
         if own:
             last = last + mix(tasks, weights[..., n:], self.per_example)
         return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
 
-    def routing_inputs(self, inputs):
-        """What the tasks' per-example gates look at, of what the layer is called on."""
-        return self._by_gate(self.routed(self._split(inputs)[1]))[0]
+    def gate_inputs(self, inputs, routing_inputs=None):
+        """What the tasks' gates look at (see `GatedExperts`)."""
+        seen = super().gate_inputs(inputs, routing_inputs)
+        return {name: self._by_gate(value)[0] for name, value in seen.items()}
 
-    def shared_routing_inputs(self, inputs):
-        """What a per-example `shared_gate` looks at."""
-        return self._by_gate(self.routed(self._split(inputs)[1]))[1]
-
-    def routed(self, inputs):
-        """What the layer `routing` makes of the inputs of each task, or of all."""
-        if self.routing is None or not self._is_stacked(inputs.shape):
-            return super().routed(inputs)
+    def apply_routing_network(self, inputs):
+        """What the routing network makes of the inputs of each task, or of all."""
+        if not self._is_stacked(inputs.shape):
+            return super().apply_routing_network(inputs)
         one_by_one = ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
-        outputs = self.routing(one_by_one)
+        outputs = super().apply_routing_network(one_by_one)
         return ops.reshape(outputs, (-1, inputs.shape[1], *ops.shape(outputs)[1:]))
 
     def get_config(self):
@@ -225,21 +216,15 @@ class CGC(RoutedExperts):
         size = len(self.task_names) + 1
         return self.stacked_inputs and len(shape) > 2 and shape[1] == size
 
-    def _by_gate(self, routing):
+    def _by_gate(self, routing_inputs):
         """What the gates of the tasks look at, and what the shared gate does."""
-        if not self._is_stacked(routing.shape):
-            return routing, routing
-        return routing[:, :-1], routing[:, -1]
+        if routing_inputs is None or not self._is_stacked(routing_inputs.shape):
+            return routing_inputs, routing_inputs
+        return routing_inputs[:, :-1], routing_inputs[:, -1]
 
     def _routing_shapes(self, shape):
         """The shapes of the two."""
-        size = shape[1:2] if self._is_stacked(shape) else ()
-        if self.routing is not None:
-            shape = (shape[0], *shape[2:]) if size else shape
-            if not self.routing.built:
-                self.routing.build(shape)
-            spec = self.routing.compute_output_spec(keras.KerasTensor(shape))
-            shape = (shape[0], *size, *spec.shape[1:])
-        if not size:
-            return shape, shape
-        return (shape[0], size[0] - 1, *shape[2:]), (shape[0], *shape[2:])
+        if not self._is_stacked(shape):
+            return [self.built_routing_shape(shape)] * 2
+        one = self.built_routing_shape((shape[0], *shape[2:]))
+        return (one[0], shape[1] - 1, *one[1:]), one

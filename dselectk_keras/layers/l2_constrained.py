@@ -1,10 +1,13 @@
 """Networks of several tasks, held together by their parameters."""
 
+from typing import Any
+
 import keras
 
 from dselectk_keras.experts import ExpertBank
-from dselectk_keras.regularizers import ParameterDistanceRegularizer
-from dselectk_keras.utils import revive, with_name
+from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
+from dselectk_keras.schedules import check_schedule
+from dselectk_keras.utils import deserialize_if_config, with_name
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -21,8 +24,7 @@ class L2Constrained(keras.Layer):
 
     Args:
         experts: A bank with one expert for each task, all of one form.
-        strength: $\alpha$: a number, a schedule, or a callable of the number of
-            calls.
+        strength: $\alpha$: a number, a schedule, or a callable of the step.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -49,35 +51,43 @@ class L2Constrained(keras.Layer):
     def __init__(self, experts, strength, **kwargs):
         # The bank keeps to its own policy; its parameters are compared in float32.
         super().__init__(**{"dtype": "float32", **with_name(kwargs, "l2_constrained")})
-        experts, strength = revive(experts), revive(strength)
+        experts, strength = (
+            deserialize_if_config(experts),
+            deserialize_if_config(strength),
+        )
         if not isinstance(experts, ExpertBank):
             raise ValueError(
                 "`experts` must be a bank with one expert for each task, such as "
                 f"`DenseExperts(num_tasks, [64])`. Received: {experts!r}."
             )
         if not isinstance(strength, ParameterDistanceRegularizer):
+            strength = check_schedule(strength, "strength")
             strength = ParameterDistanceRegularizer(strength)
         self.experts = experts
         self.strength = strength
-        self._counter = strength.num_calls
+        self.step: Any = None
 
     def build(self, input_shape):
         """Build the bank, and see that its parameters can be compared."""
         if not self.experts.built:
             self.experts.build(input_shape)
         self.experts.parameters()
+        self.step = self.add_weight(
+            name="step",
+            shape=(),
+            dtype="int32",
+            initializer="zeros",
+            trainable=False,
+            aggregation="only_first_replica",
+        )
         self.built = True
 
     def call(self, inputs, training=None):
         """Evaluate the bank, and add the penalty."""
         if training:
-            self.add_loss(self.strength(self.experts.parameters()))
+            self.step.assign_add(1)
+            self.add_loss(self.strength(self.experts.parameters(), self.step))
         return self.experts(inputs, training=training)
-
-    @property
-    def weights(self):
-        """The weights of the bank: the counter of calls is not one."""
-        return self.experts.weights
 
     def get_config(self):
         """The arguments of `__init__`."""

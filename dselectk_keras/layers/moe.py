@@ -5,12 +5,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.layers._dispatch import dispatch, is_symbolic, num_chosen, pays
-from dselectk_keras.layers.routed import RoutedExperts
+from dselectk_keras.layers._dispatch import (
+    dispatch,
+    dispatch_is_faster,
+    is_symbolic,
+    num_chosen,
+)
+from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class MoE(RoutedExperts):
+class MoE(GatedExperts):
     r"""A bank of experts, mixed by a gate.
 
     $$
@@ -23,8 +28,8 @@ class MoE(RoutedExperts):
             many mixtures.
         per_example: Whether the weights depend on the inputs, rather than being
             the same for all examples.
-        routing: A Keras layer between the inputs and a per-example gate: a network
-            of the gate's own, or a pooling layer.
+        routing_network: A Keras layer between the inputs and a per-example gate: a
+            network of the gate's own, or a pooling layer.
         dispatch: Whether experts are evaluated only for the examples that chose them,
             which needs a per-example gate with zeros and `DenseExperts` without
             dropout. `"auto"` does where it is likely to be faster, `True` and `False`
@@ -34,8 +39,8 @@ class MoE(RoutedExperts):
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts' input $x$, which is also what a per-example gate looks
-            at; or a tuple `(inputs, routing_inputs)` when it looks at another $v$.
+        inputs: The experts' input $x$.
+        routing_inputs: What a per-example gate looks at, $v$; by default, `inputs`.
         training: Passed on to the experts and the gate.
 
     Returns:
@@ -58,11 +63,11 @@ class MoE(RoutedExperts):
         experts,
         gate,
         per_example=False,
-        routing=None,
+        routing_network=None,
         dispatch: Any = "auto",
         **kwargs,
     ):
-        super().__init__(experts, gate, per_example, routing, **kwargs)
+        super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.dispatch = dispatch
         self.num_dropped: Any = None
         if dispatch in ("auto", False):
@@ -81,20 +86,20 @@ class MoE(RoutedExperts):
                 f"{type(self.experts).__name__}."
             )
 
-    def build(self, input_shape):
+    def build(self, inputs_shape, routing_inputs_shape=None):
         """Build the experts and the gate, and see whether to dispatch."""
-        super().build(input_shape)
-        inputs, _ = self._split(input_shape)
+        super().build(inputs_shape, routing_inputs_shape)
         if self.dispatch not in ("auto", False) and self.gate.max_experts is None:
             raise ValueError(
                 f"{type(self.gate).__name__} does not bound how many experts an "
                 "example uses. Take a gate such as `TopKGate`, or dispatch=False."
             )
-        self._dispatches = (
-            self.per_example and pays(self.experts, self.gate, inputs[-1])
-            if self.dispatch == "auto"
-            else bool(self.dispatch)
-        )
+        self._dispatches = bool(self.dispatch)
+        if self.dispatch == "auto":
+            width = inputs_shape[-1]
+            self._dispatches = self.per_example and dispatch_is_faster(
+                self.experts, self.gate, width
+            )
         if self._capacity is not None:
             self.num_dropped = self.add_weight(
                 name="num_dropped",
@@ -104,34 +109,32 @@ class MoE(RoutedExperts):
                 initializer="zeros",
             )
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, routing_inputs=None, training=None):
         """Evaluate the experts and mix them."""
-        inputs, routing = self._split(inputs)
-        if not self.per_example:
-            experts = self.experts(inputs, apart=True, training=training)
-            return self.gate(experts, training=training)
-        routing = self.routed(routing)
+        seen = self.gate_inputs(inputs, routing_inputs)
         if self._dispatches and not is_symbolic(inputs):
-            weights = self.gate.route(routing, training)
-            mixture, dropped = dispatch(
-                self.experts,
-                inputs,
-                weights,
-                num_chosen(self.experts, self.gate),
-                self._capacity,
-                training,
-            )
-            if dropped is not None:
-                self.num_dropped.assign_add(dropped)
-            return ops.cast(mixture, self.gate.compute_dtype)
-        if self.gate.sees_hidden:
-            experts, hidden = self.experts(
+            return self._dispatched(inputs, seen, training)
+        if takes_hidden(self.gate):
+            experts, seen["hidden"] = self.experts(
                 inputs, training=training, return_hidden=True
             )
-            routing = (routing, hidden)
         else:
-            experts = self.experts(inputs, apart=True, training=training)
-        return self.gate((experts, routing), training=training)
+            experts = self.experts(inputs, as_list=True, training=training)
+        return self.gate(experts, **seen, training=training)
+
+    def _dispatched(self, inputs, seen, training):
+        """The mixture of experts that are evaluated where they are chosen only."""
+        mixture, dropped = dispatch(
+            self.experts,
+            inputs,
+            self.gate.weigh_experts(**seen, training=training),
+            num_chosen(self.experts, self.gate),
+            self._capacity,
+            training,
+        )
+        if dropped is not None:
+            self.num_dropped.assign_add(dropped)
+        return ops.cast(mixture, self.gate.compute_dtype)
 
     @property
     def _capacity(self):

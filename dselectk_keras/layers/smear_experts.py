@@ -3,11 +3,13 @@
 import keras
 from keras import ops
 
-from dselectk_keras.layers.routed import RoutedExperts
+from dselectk_keras.gates import Gate
+from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
+from dselectk_keras.utils import deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class SmearExperts(RoutedExperts):
+class SmearExperts(GatedExperts):
     r"""One pass through the expert whose parameters are the weighted mean of all.
 
     $$
@@ -29,15 +31,15 @@ class SmearExperts(RoutedExperts):
             with stateless copies of one layer.
         gate: A gate that is not built yet: the router $R$.
         per_example: Whether the weights depend on the inputs.
-        routing: A Keras layer between the inputs and the gate; `None` is the mean
-            over the axes between the batch and the features, padding included.
+        routing_network: A Keras layer between the inputs and the gate; `None` is the
+            mean over the axes between the batch and the features, padding included.
         per_layer: Whether each layer of the experts is merged by a gate of its own.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts' input $u$, `(batch, ..., features)`; or a tuple
-            `(inputs, routing_inputs)` when the router looks at another $v$, such as
-            the encoder's final states in a decoder.
+        inputs: The experts' input $u$, `(batch, ..., features)`.
+        routing_inputs: What the router looks at, $v$; by default, `inputs`. In a
+            decoder it may be the encoder's final states.
         training: Passed on to the gate and the merged expert.
 
     Returns:
@@ -62,12 +64,22 @@ class SmearExperts(RoutedExperts):
         experts,
         gate,
         per_example=True,
-        routing=None,
+        routing_network=None,
         per_layer=False,
         **kwargs,
     ):
-        super().__init__(experts, gate, per_example, routing, **kwargs)
-        if self.gate.sees_hidden:
+        gate = deserialize_if_config(gate)
+        if per_layer and isinstance(gate, Gate):
+            experts = deserialize_if_config(experts)
+            num_layers = len(getattr(experts, "units", ()))
+            if not num_layers:
+                raise ValueError(
+                    "per_layer=True needs `DenseExperts`, whose layers are known. "
+                    f"Received: experts={experts!r}."
+                )
+            gate = gate.with_num_gates(num_layers)
+        super().__init__(experts, gate, per_example, routing_network, **kwargs)
+        if takes_hidden(self.gate):
             raise ValueError(
                 f"{type(self.gate).__name__} looks at the outputs of all experts, and "
                 "merged experts are never evaluated by themselves. Take `SoftmaxGate`, "
@@ -75,39 +87,23 @@ class SmearExperts(RoutedExperts):
             )
         self.per_layer = per_layer
         self.experts.check_mergeable()
-        if per_layer:
-            num_layers = len(getattr(self.experts, "units", ()))
-            if not num_layers:
-                raise ValueError(
-                    "per_layer=True needs `DenseExperts`, whose layers are known. "
-                    f"Received: experts={self.experts!r}."
-                )
-            if self.gate.num_gates is None and not self.gate.built:
-                self.gate.num_gates = num_layers
-            if self.gate.num_gates != num_layers:
-                raise ValueError(
-                    f"Experts of {num_layers} layers need as many gates. Received: a "
-                    f"gate with num_gates={self.gate.num_gates}. Leave it at None."
-                )
 
-    def build(self, input_shape):
+    def build(self, inputs_shape, routing_inputs_shape=None):
         """Build the experts and the gate, and see that the experts can be merged."""
-        super().build(input_shape)
+        super().build(inputs_shape, routing_inputs_shape)
         self.experts.check_mergeable()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, routing_inputs=None, training=None):
         """Merge the experts' parameters, and apply them."""
-        inputs, routing = self._split(inputs)
-        routing = self.routed(routing) if self.per_example else None
-        weights = self.gate.route(routing, training)
+        seen = self.gate_inputs(inputs, routing_inputs)
+        weights = self.gate.weigh_experts(**seen, training=training)
         if self.per_layer:
             weights = ops.unstack(weights, self.gate.num_gates, axis=-2)
         merged = self.experts.call_merged(inputs, weights, self.per_example, training)
         return ops.cast(merged, self.compute_dtype)
 
-    def compute_output_spec(self, inputs, training=None):
+    def compute_output_spec(self, inputs, routing_inputs=None, training=None):
         """One expert's output, with an axis for the gates if there are several."""
-        inputs, _ = self._split(inputs)
         spec = self.experts.compute_output_spec(inputs)
         gates = () if self.per_layer else self.gate.gate_shape
         shape = (spec.shape[0], *gates, *spec.shape[2:])

@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from dselectk_keras.experts import ExpertBank, Experts
-from dselectk_keras.initializers import clone
+from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import check_count, revive, with_name
+from dselectk_keras.utils import check_count, deserialize_if_config, with_name
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -58,9 +58,11 @@ class SoftMoE(keras.Layer):
         **kwargs,
     ):
         super().__init__(**with_name(kwargs, "soft_moe"))
-        experts = revive(experts)
+        experts = deserialize_if_config(experts)
         if isinstance(experts, (list, tuple)):
-            experts = Experts([revive(e) for e in experts], shared_input=False)
+            experts = Experts(
+                [deserialize_if_config(e) for e in experts], shared_input=False
+            )
         if not isinstance(experts, ExpertBank):
             raise ValueError(
                 "`experts` must be a bank, such as `DenseExperts(8, [64])`, or a list "
@@ -87,7 +89,7 @@ class SoftMoE(keras.Layer):
         self._kernel = self.add_weight(
             name="kernel",
             shape=(dim, num_experts * self.num_slots),
-            initializer=clone(self.kernel_initializer),
+            initializer=clone_initializer(self.kernel_initializer),
             dtype="float32",
             autocast=False,
         )

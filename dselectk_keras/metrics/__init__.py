@@ -1,6 +1,6 @@
-"""Numbers that describe what gates have chosen.
+"""Metrics of how gates use experts.
 
-Functions take plain arrays; classes are Keras metrics, that add up batches.
+Functions take plain arrays; classes are Keras metrics that accumulate over batches.
 """
 
 from dselectk_keras.metrics.active_experts import ActiveExperts, active_experts

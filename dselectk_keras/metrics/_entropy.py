@@ -1,4 +1,4 @@
-"""Entropy without an epsilon, in units of any base."""
+"""Entropy without an epsilon, to any base."""
 
 import math
 
@@ -9,7 +9,7 @@ TINY = float(np.finfo("float32").tiny)
 
 
 def check_base(base):
-    """Refuse what is not the base of a logarithm.
+    """Raise an error for an invalid base of a logarithm.
 
     Args:
         base: A number above 1.
@@ -38,12 +38,12 @@ def exact_entropy(probabilities, base, axis=-1):
         A float32 tensor without the axes summed over.
     """
     p = probabilities
-    # A difference, not a negation: that would make -0.0 of 0.
+    # Not a negation, which would give -0.0 for 0.
     return 0.0 - ops.sum(p * safe_log(p), axis=axis) / math.log(base)
 
 
 def safe_log(x):
-    """The natural logarithm, and 0 where `x` is 0.
+    """The natural logarithm, but 0 where `x` is 0.
 
     Args:
         x: Float32 tensor.
@@ -51,5 +51,5 @@ def safe_log(x):
     Returns:
         A float32 tensor; NaN where `x` is.
     """
-    # Numbers below `TINY` are zeros to some devices and not to others.
+    # Some devices flush numbers below `TINY` to zero.
     return ops.log(ops.where(x < TINY, 1.0, x))

@@ -1,15 +1,17 @@
-"""What every streaming metric is."""
+"""Base classes of the streaming metrics."""
 
 import abc
+from typing import Any
 
 import keras
 from keras import ops
 
 from dselectk_keras.metrics._inputs import example_weights
+from dselectk_keras.utils import Tensor
 
 
 class GateMetric(keras.metrics.Metric, abc.ABC):
-    """A metric whose state is float32, whatever the dtype policy.
+    """A metric with float32 state under any dtype policy.
 
     Args:
         name: The metric's name in logs.
@@ -19,7 +21,7 @@ class GateMetric(keras.metrics.Metric, abc.ABC):
         super().__init__(dtype="float32", name=name)
 
     def add_sum(self, name, shape=()):
-        """A variable that starts at zero.
+        """Add a variable that starts at zero.
 
         Args:
             name: Its name.
@@ -30,13 +32,13 @@ class GateMetric(keras.metrics.Metric, abc.ABC):
         """
         return self.add_variable(shape, "zeros", dtype="float32", name=name)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {"name": self.name}
 
 
 class MeanMetric(GateMetric):
-    """The mean over all examples of what a subclass computes for each.
+    """The mean over all examples of values that a subclass computes.
 
     Args:
         name: The metric's name in logs.
@@ -50,14 +52,14 @@ class MeanMetric(GateMetric):
 
     @abc.abstractmethod
     def update_state(self, *args, **kwargs):
-        """Compute the values of a batch, and `add` them."""
+        """Compute the values of a batch, and pass them to `add_batch`."""
 
-    def add(self, values, sample_weight):
+    def add_batch(self, values, sample_weight):
         """Add the values of a batch.
 
         Args:
-            values: Float32 tensor `(batch, ..., *shape)`. The axes between count
-                as parts of an example: their mean is taken.
+            values: Float32 tensor `(batch, ..., *shape)`. The mean is taken over the
+                axes in between.
             sample_weight: Array `(batch,)` or `(batch, 1)`, or `None`.
         """
         trailing = len(self.total.shape)
@@ -71,6 +73,6 @@ class MeanMetric(GateMetric):
         weights = ops.reshape(weights, (-1, *[1] * trailing))
         self.total.assign(self.total + ops.sum(weights * values, axis=0))
 
-    def result(self):
+    def result(self) -> Tensor:
         """The mean so far; 0 before the first example."""
         return ops.divide_no_nan(self.total, self.count)

@@ -1,4 +1,4 @@
-"""What a metric is updated with, checked and in float32."""
+"""Checks and casts of the inputs of metrics."""
 
 import math
 
@@ -6,14 +6,14 @@ from keras import ops
 
 
 def gate_tensor(name, value, layout, *, lowest, highest=math.inf, num_experts=None):
-    """A tensor with the experts as its last axis, in float32.
+    """Check and cast a tensor whose last axis is the experts.
 
     Args:
         name: The argument's name, for the error.
         value: Its value.
-        layout: The shapes it may have, in words.
-        lowest: The smallest number of axes it may have.
-        highest: The largest.
+        layout: The allowed shapes, for the error.
+        lowest: The smallest number of axes.
+        highest: The largest number of axes.
         num_experts: The length of the last axis, or `None` for any.
 
     Returns:
@@ -26,13 +26,13 @@ def gate_tensor(name, value, layout, *, lowest, highest=math.inf, num_experts=No
         experts = f" with n={num_experts} experts" if num_experts else ""
         raise ValueError(
             f"`{name}` must have the shape {layout}{experts}. Received shape: "
-            f"{shape}. The experts are the last axis of what a gate gives."
+            f"{shape}. The last axis must be the experts."
         )
     return value
 
 
-def per_example(name, value, like, dtype="float32"):
-    """A tensor `(batch,)`, from one number for each example.
+def example_vector(name, value, like, dtype="float32"):
+    """Check and cast a tensor with one number per example.
 
     Args:
         name: The argument's name, for the error.
@@ -48,14 +48,14 @@ def per_example(name, value, like, dtype="float32"):
     if shape[1:] not in {(), (1,)} or not shape or _differ(shape[0], batch):
         raise ValueError(
             f"`{name}` must have the shape (batch,) or (batch, 1), with batch="
-            f"{batch} as in the first axis of what the gate gave. Received shape: "
-            f"{shape}. Give one number for each example."
+            f"{batch} as in the gate's result. Received shape: {shape}. "
+            "Pass one number per example."
         )
     return ops.reshape(value, (-1,))
 
 
 def example_weights(sample_weight, like):
-    """The weight of each example: what was given, or ones.
+    """The given sample weights, or ones.
 
     Args:
         sample_weight: Array `(batch,)` or `(batch, 1)`, or `None`.
@@ -66,7 +66,7 @@ def example_weights(sample_weight, like):
     """
     if sample_weight is None:
         return ops.ones(ops.shape(like)[:1], "float32")
-    return per_example("sample_weight", sample_weight, like)
+    return example_vector("sample_weight", sample_weight, like)
 
 
 def _differ(size, other):

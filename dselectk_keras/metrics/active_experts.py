@@ -1,15 +1,18 @@
-"""How many experts a gate uses."""
+"""The number of experts that a gate uses."""
+
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.metrics._chosen import check_tolerance, chosen, chosen_mask
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.metrics._used import check_tolerance, used_experts, used_mask
+from dselectk_keras.utils import Tensor
 
 
-def active_experts(weights, tolerance=0.0):
+def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
     r"""Number of experts with a weight above the tolerance.
 
     $$|\{e : g_e > \text{tolerance}\}|$$
@@ -17,7 +20,7 @@ def active_experts(weights, tolerance=0.0):
     Args:
         weights: array (..., n) of expert weights; any leading axes, such as
             examples, tasks or records.
-        tolerance: largest weight that still counts as none. Leave it at zero
+        tolerance: largest weight that counts as not used. Keep it at zero
             for gates with exact zeros; a softmax needs a small one.
             Defaults to `0.0`.
 
@@ -32,7 +35,7 @@ def active_experts(weights, tolerance=0.0):
         Hazimeh et al., DSelect-k, NeurIPS 2021
         (https://arxiv.org/abs/2106.03760).
     """
-    return np.count_nonzero(chosen(weights, tolerance), axis=-1)
+    return np.count_nonzero(used_experts(weights, tolerance), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -43,17 +46,17 @@ class ActiveExperts(MeanMetric):
     \frac{1}{N} \sum_x |\{e : g_e(x) > \text{tolerance}\}|
     $$
 
-    With several gates, one for each task, it is the mean over the gates as well.
+    With several gates, one per task, it is also the mean over the gates.
 
     Args:
-        tolerance: The largest weight that still counts as none. Leave it at zero
+        tolerance: The largest weight that counts as not used. Keep it at zero
             for gates with exact zeros; a softmax needs a small one.
         name: The metric's name in logs.
 
     Call arguments:
         weights: Tensor `(..., n)`, the weights of a gate: `(batch, n)`,
             `(batch, g, n)`, or of a static gate. The examples are the first axis.
-        sample_weight: Tensor `(batch,)`, the weight of each example.
+        sample_weight: Tensor `(batch,)`, one weight per example.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.
@@ -67,17 +70,17 @@ class ActiveExperts(MeanMetric):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021).
     """
 
-    def __init__(self, tolerance=0.0, name="active_experts"):
+    def __init__(self, tolerance: float = 0.0, name: str = "active_experts") -> None:
         super().__init__(name)
         check_tolerance(tolerance)
         self.tolerance = tolerance
 
-    def update_state(self, weights, sample_weight=None):
+    def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the counts of a batch."""
         weights = gate_tensor("weights", weights, "(..., n)", lowest=1)
-        counts = ops.sum(chosen_mask(weights, self.tolerance), axis=-1)
-        self.add(counts, sample_weight)
+        counts = ops.sum(used_mask(weights, self.tolerance), axis=-1)
+        self.add_batch(counts, sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "tolerance": self.tolerance}

@@ -1,34 +1,36 @@
-"""How many selectors have decided."""
+"""The share of selectors that have converged to one expert."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
-from dselectk_keras.metrics._chosen import check_tolerance
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.metrics._used import check_tolerance
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class BinarySelectors(MeanMetric):
-    r"""Share of a DSelect-k gate's selectors with nothing but zeros and ones.
+    r"""Share of a DSelect-k gate's selectors whose outputs are all 0 or 1.
 
     $$
     \frac{1}{N k} \sum_{x, s} \bigl[\forall e : \min(|r_e|, |1 - r_e|) \le
     \text{tolerance}\bigr], \qquad r = r(z_s(x))
     $$
 
-    At 1, every selector has settled on an expert, and the gate is sparse. A
-    selector on codes that belong to no expert has only zeros, and counts:
-    `UnreachableMass` tells of it.
+    At 1, every selector has converged to one expert, and the gate is sparse. A selector
+    on codes without an expert has only zeros and counts too: see `UnreachableMass`.
 
     Args:
-        tolerance: The largest distance to 0 or 1 that still counts as none.
+        tolerance: The largest distance to 0 or 1 that counts as 0.
         name: The metric's name in logs.
 
     Call arguments:
-        selectors: Tensor `(..., k, n)`, as `gate.selector_outputs` gives. The
-            examples are the first axis.
-        sample_weight: Tensor `(batch,)`, the weight of each example.
+        selectors: Tensor `(..., k, n)`, the result of
+            `gate.selector_outputs`. The examples are the first axis.
+        sample_weight: Tensor `(batch,)`, one weight per example.
 
     Returns:
         A float32 scalar: the share in the calls so far, 0 before the first.
@@ -42,18 +44,18 @@ class BinarySelectors(MeanMetric):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
     """
 
-    def __init__(self, tolerance=0.0, name="binary_selectors"):
+    def __init__(self, tolerance: float = 0.0, name: str = "binary_selectors") -> None:
         super().__init__(name)
         check_tolerance(tolerance)
         self.tolerance = tolerance
 
-    def update_state(self, selectors, sample_weight=None):
+    def update_state(self, selectors: Tensor, sample_weight: Tensor = None) -> None:
         """Add the shares of a batch."""
         r = gate_tensor("selectors", selectors, "(..., k, n)", lowest=2)
         distance = ops.minimum(ops.abs(r), ops.abs(1.0 - r))
         binary = ops.all(distance <= self.tolerance, axis=-1)
-        self.add(ops.cast(binary, "float32"), sample_weight)
+        self.add_batch(ops.cast(binary, "float32"), sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "tolerance": self.tolerance}

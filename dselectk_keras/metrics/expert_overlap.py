@@ -1,12 +1,15 @@
-"""How far tasks share experts, example by example."""
+"""The overlap of the experts that tasks use, per example."""
+
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.metrics._chosen import check_tolerance, chosen_mask
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.metrics._used import check_tolerance, used_mask
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -20,19 +23,19 @@ class ExpertOverlap(MeanMetric):
     J(A_t, A_u) = \frac{|A_t \cap A_u|}{|A_t \cup A_u|}
     $$
 
-    It is `jaccard_index` for a per-example gate; two empty sets count as equal.
+    It is `jaccard_index` for per-example gates; two empty sets count as equal.
 
     Args:
-        groups: One group label a task, or `None`: all tasks are one group.
-        pairs: `"related"` for the pairs of tasks of one group, `"unrelated"` for
-            those of two groups. Defaults to `"related"`.
-        tolerance: The largest weight that still counts as none.
+        groups: One group label per task, or `None`: all tasks are one group.
+        pairs: `"related"` for pairs of tasks in the same group, `"unrelated"` for
+            pairs in different groups. Defaults to `"related"`.
+        tolerance: The largest weight that counts as not used.
         name: The metric's name in logs.
 
     Call arguments:
         weights: Tensor `(batch, g, n)`, the weights of a gate for each of g tasks;
             or `(g, n)`, of a static gate.
-        sample_weight: Tensor `(batch,)`, the weight of each example.
+        sample_weight: Tensor `(batch,)`, one weight per example.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.
@@ -47,8 +50,12 @@ class ExpertOverlap(MeanMetric):
     """
 
     def __init__(
-        self, groups=None, pairs="related", tolerance=0.0, name="expert_overlap"
-    ):
+        self,
+        groups: Any = None,
+        pairs: str = "related",
+        tolerance: float = 0.0,
+        name: str = "expert_overlap",
+    ) -> None:
         super().__init__(name)
         if pairs not in {"related", "unrelated"}:
             raise ValueError(
@@ -56,26 +63,26 @@ class ExpertOverlap(MeanMetric):
                 f"pairs={pairs!r}. Make one metric for each."
             )
         check_tolerance(tolerance)
-        # Plain labels, of whatever they came in: they have to be saved.
+        # Plain labels, which can be saved.
         self.groups = None if groups is None else np.asarray(groups).tolist()
         self.pairs = pairs
         self.tolerance = tolerance
-        self._pairs_of(2 if groups is None else np.size(groups))
+        self._pair_mask(2 if groups is None else np.size(groups))
 
-    def update_state(self, weights, sample_weight=None):
+    def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the overlaps of a batch."""
         layout = "(batch, g, n) or (g, n)"
         weights = gate_tensor("weights", weights, layout, lowest=2, highest=3)
-        mask = self._pairs_of(weights.shape[-2])
-        sets = chosen_mask(weights, self.tolerance)
+        mask = self._pair_mask(weights.shape[-2])
+        sets = used_mask(weights, self.tolerance)
         shared = ops.matmul(sets, ops.swapaxes(sets, -1, -2))
         sizes = ops.sum(sets, axis=-1)
         union = ops.expand_dims(sizes, -1) + ops.expand_dims(sizes, -2) - shared
         index = ops.where(union == 0.0, 1.0, shared / ops.maximum(union, 1.0))
         overlap = ops.sum(ops.multiply(index, mask), axis=(-2, -1)) / float(mask.sum())
-        self.add(overlap, sample_weight)
+        self.add_batch(overlap, sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
@@ -84,8 +91,8 @@ class ExpertOverlap(MeanMetric):
             "tolerance": self.tolerance,
         }
 
-    def _pairs_of(self, num_tasks):
-        """Array (tasks, tasks) with a one for each pair that counts."""
+    def _pair_mask(self, num_tasks):
+        """Array (tasks, tasks) with ones for the pairs of interest."""
         groups = np.zeros(num_tasks) if self.groups is None else np.asarray(self.groups)
         if groups.shape != (num_tasks,):
             raise ValueError(

@@ -1,26 +1,28 @@
-"""How far tasks share experts."""
+"""The overlap of the experts that tasks use."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dselectk_keras.metrics._chosen import chosen
+from dselectk_keras.metrics._used import used_experts
 
 
 class JaccardIndex(NamedTuple):
-    """Mean Jaccard index of two kinds of pairs of tasks.
+    """Mean Jaccard index of related and of unrelated pairs of tasks.
 
     Args:
-        related: mean over the pairs of tasks of one group; NaN without any.
-        unrelated: mean over the pairs of tasks of two groups; NaN without any.
+        related: mean over pairs of tasks in the same group; NaN without any.
+        unrelated: mean over pairs in different groups; NaN without any.
     """
 
     related: float
     unrelated: float
 
 
-def jaccard_index(weights, groups=None, tolerance=0.0):
+def jaccard_index(
+    weights: Any, groups: Any = None, tolerance: float = 0.0
+) -> JaccardIndex:
     r"""Mean Jaccard index of the expert sets of pairs of tasks.
 
     With $A_t$ the set of experts that task $t$ uses (weight above the
@@ -28,18 +30,18 @@ def jaccard_index(weights, groups=None, tolerance=0.0):
 
     $$J(A_t, A_u) = \frac{|A_t \cap A_u|}{|A_t \cup A_u|}$$
 
-    taken apart for pairs within one group (related tasks) and pairs across
-    groups. It is one where two tasks use the same experts and zero where they
-    share none; two empty sets count as equal.
+    separately for pairs within a group (related tasks) and pairs across groups. It is
+    one if two tasks use the same experts and zero if they share none; two empty sets
+    count as equal.
 
     Args:
         weights: array (tasks, n) of expert weights.
-        groups: one group label a task, or `None`: all tasks are one group, so
+        groups: one group label per task, or `None`: all tasks are one group, so
             that `related` is the mean over all pairs. Defaults to `None`.
-        tolerance: largest weight that still counts as none. Defaults to `0.0`.
+        tolerance: largest weight that counts as not used. Defaults to `0.0`.
 
     Returns:
-        A `JaccardIndex(related, unrelated)`; NaN where there are no such pairs.
+        A `JaccardIndex(related, unrelated)`; NaN if there are no such pairs.
 
     Example:
         >>> weights = [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
@@ -50,11 +52,11 @@ def jaccard_index(weights, groups=None, tolerance=0.0):
         Hazimeh et al., DSelect-k, NeurIPS 2021
         (https://arxiv.org/abs/2106.03760).
     """
-    sets = chosen(weights, tolerance)
+    sets = used_experts(weights, tolerance)
     if sets.ndim != 2:
         raise ValueError(
             "`weights` must have shape (tasks, experts). Received shape: "
-            f"{sets.shape}. Average or choose over the other axes first."
+            f"{sets.shape}. Average over the other axes first, or index them."
         )
     groups = np.zeros(len(sets)) if groups is None else np.asarray(groups)
     if groups.shape != (len(sets),):

@@ -1,12 +1,14 @@
-"""How much the choice of an expert tells about the class."""
+"""The mutual information of the chosen expert and the class."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from dselectk_keras.metrics._entropy import check_base, safe_log
 from dselectk_keras.metrics._selection_metric import SelectionMetric
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -17,9 +19,9 @@ class MutualInformation(SelectionMetric):
     I(E;Y) = \sum_{e,y} p(e,y) \log_b \frac{p(e,y)}{p(e) \, p(y)}
     $$
 
-    where an example chooses the expert with its largest weight, the first of
-    several. It is 0 when the choice tells nothing about the class, and at most the
-    smaller of the entropies $H(E)$ and $H(Y)$.
+    where an example chooses the expert with its largest weight, the first one if tied.
+    It is 0 if the choice is independent of the class, and at most the smaller of the
+    entropies $H(E)$ and $H(Y)$.
 
     Args:
         num_experts: The number of experts.
@@ -29,12 +31,12 @@ class MutualInformation(SelectionMetric):
 
     Call arguments:
         labels: Integer tensor `(batch,)` or `(batch, 1)`. Examples with a label
-            outside [0, num_classes) are left out.
+            outside [0, num_classes) are ignored.
         weights: Tensor `(batch, n)`, the weights of one gate.
-        sample_weight: Tensor `(batch,)`, the weight of each example.
+        sample_weight: Tensor `(batch,)`, one weight per example.
 
     Returns:
-        A float32 scalar: the information in the calls so far, 0 before the first.
+        A float32 scalar: the mutual information so far, 0 before the first call.
 
     Example:
         >>> metric = MutualInformation(num_experts=2, num_classes=2)
@@ -46,21 +48,27 @@ class MutualInformation(SelectionMetric):
         Experts".
     """
 
-    def __init__(self, num_experts, num_classes, base=2, name="mutual_information"):
+    def __init__(
+        self,
+        num_experts: int,
+        num_classes: int,
+        base: float = 2,
+        name: str = "mutual_information",
+    ) -> None:
         super().__init__(num_experts, num_classes, name)
         check_base(base)
         self.base = base
 
-    def result(self):
+    def result(self) -> Tensor:
         """The mutual information in the counts so far."""
         joint = ops.divide_no_nan(self.counts, ops.sum(self.counts))
         experts = ops.sum(joint, axis=0, keepdims=True)
         classes = ops.sum(joint, axis=1, keepdims=True)
         ratio = ops.divide_no_nan(joint, experts * classes)
         information = ops.sum(joint * safe_log(ratio)) / math.log(self.base)
-        # Rounding leaves about -1e-8 of independent counts.
+        # Rounding gives about -1e-8 for independent counts.
         return ops.maximum(information, 0.0)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "base": self.base}

@@ -1,10 +1,13 @@
-"""How undecided a gate is about single examples."""
+"""The entropy of the expert weights of single examples."""
+
+from typing import Any
 
 import keras
 
 from dselectk_keras.metrics._entropy import check_base, exact_entropy
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -15,8 +18,8 @@ class SampleEntropy(MeanMetric):
     H_s = -\frac{1}{N} \sum_x \sum_e p(e|x) \log_b p(e|x)
     $$
 
-    It is 0 when every example uses a single expert. With several gates it is the
-    mean over the gates as well.
+    It is 0 if every example uses a single expert. With several gates it is also the
+    mean over the gates.
 
     Args:
         base: The base $b$ of the logarithm: 2 for bits, `math.e` for nats.
@@ -24,7 +27,7 @@ class SampleEntropy(MeanMetric):
 
     Call arguments:
         weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
-        sample_weight: Tensor `(batch,)`, the weight of each example.
+        sample_weight: Tensor `(batch,)`, one weight per example.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.
@@ -39,17 +42,17 @@ class SampleEntropy(MeanMetric):
         Experts".
     """
 
-    def __init__(self, base=2, name="sample_entropy"):
+    def __init__(self, base: float = 2, name: str = "sample_entropy") -> None:
         super().__init__(name)
         check_base(base)
         self.base = base
 
-    def update_state(self, weights, sample_weight=None):
+    def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the entropies of a batch."""
         layout = "(batch, n) or (batch, g, n)"
         weights = gate_tensor("weights", weights, layout, lowest=2, highest=3)
-        self.add(exact_entropy(weights, self.base), sample_weight)
+        self.add_batch(exact_entropy(weights, self.base), sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "base": self.base}

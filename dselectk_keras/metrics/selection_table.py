@@ -1,34 +1,37 @@
-"""Which experts the examples of each class choose."""
+"""How often examples of each class choose each expert."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from dselectk_keras.metrics._selection_metric import SelectionMetric
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class SelectionTable(SelectionMetric):
-    r"""How many examples of each class choose each expert.
+    r"""Number of examples of each class that choose each expert.
 
     $$
     N_{ye} = |\{x : y(x) = y, \; \mathrm{argmax}_i \, p(i|x) = e\}|
     $$
 
-    The first of several largest weights is the chosen one.
+    Of equal largest weights the first is chosen.
 
     Args:
         num_experts: The number of experts.
         num_classes: The number of classes.
-        normalize: `None` for counts; `"classes"` for the shares $p(e|y)$, that sum
-            to one for each class; `"experts"` for $p(y|e)$, that sum to one for
-            each expert. A class or expert without examples has zeros.
+        normalize: `None` for counts; `"classes"` for $p(e|y)$, which sums to one for
+            each class; `"experts"` for $p(y|e)$, which sums to one for each expert. A
+            class or expert without examples has zeros.
         name: The metric's name in logs.
 
     Call arguments:
         labels: Integer tensor `(batch,)` or `(batch, 1)`. Examples with a label
-            outside [0, num_classes) are left out.
+            outside [0, num_classes) are ignored.
         weights: Tensor `(batch, n)`, the weights of one gate.
-        sample_weight: Tensor `(batch,)`: how much each example counts.
+        sample_weight: Tensor `(batch,)`, one weight per example.
 
     Returns:
         A float32 tensor `(num_classes, num_experts)`, of the calls so far.
@@ -45,8 +48,12 @@ class SelectionTable(SelectionMetric):
     """
 
     def __init__(
-        self, num_experts, num_classes, normalize=None, name="selection_table"
-    ):
+        self,
+        num_experts: int,
+        num_classes: int,
+        normalize: str | None = None,
+        name: str = "selection_table",
+    ) -> None:
         super().__init__(num_experts, num_classes, name)
         if normalize not in {None, "classes", "experts"}:
             raise ValueError(
@@ -55,15 +62,15 @@ class SelectionTable(SelectionMetric):
             )
         self.normalize = normalize
 
-    def result(self):
+    def result(self) -> Tensor:
         """The table so far."""
         if self.normalize is None:
-            # A copy, that stays when the state goes on.
+            # A copy, which later updates do not change.
             return ops.copy(self.counts)
         axis = 1 if self.normalize == "classes" else 0
         sums = ops.sum(self.counts, axis=axis, keepdims=True)
         return ops.divide_no_nan(self.counts, sums)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "normalize": self.normalize}

@@ -1,30 +1,31 @@
-"""How much of the selectors belongs to no expert."""
+"""The mass of selectors on codes without an expert."""
 
 import keras
 from keras import ops
 
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class UnreachableMass(MeanMetric):
-    r"""Mean mass of a DSelect-k gate's selectors on codes of no expert.
+    r"""Mean mass of a DSelect-k gate's selectors on codes without an expert.
 
     $$
     \frac{1}{N k} \sum_{x, s} \max\Bigl(0, \; 1 - \sum_{e=1}^{n} r_e(z_s(x))\Bigr)
     $$
 
-    There are such codes when $n$ is not a power of two. What is on them is missing
-    in the sum of the gate's weights.
+    Such codes exist if $n$ is not a power of two. The sum of the gate's weights lacks
+    their mass.
 
     Args:
         name: The metric's name in logs.
 
     Call arguments:
-        selectors: Tensor `(..., k, n)`, as `gate.selector_outputs` gives. The
-            examples are the first axis.
-        sample_weight: Tensor `(batch,)`, the weight of each example.
+        selectors: Tensor `(..., k, n)`, the result of
+            `gate.selector_outputs`. The examples are the first axis.
+        sample_weight: Tensor `(batch,)`, one weight per example.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.
@@ -38,10 +39,10 @@ class UnreachableMass(MeanMetric):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix B.2.
     """
 
-    def __init__(self, name="unreachable_mass"):
+    def __init__(self, name: str = "unreachable_mass") -> None:
         super().__init__(name)
 
-    def update_state(self, selectors, sample_weight=None):
+    def update_state(self, selectors: Tensor, sample_weight: Tensor = None) -> None:
         """Add the masses of a batch."""
         r = gate_tensor("selectors", selectors, "(..., k, n)", lowest=2)
-        self.add(ops.maximum(1.0 - ops.sum(r, axis=-1), 0.0), sample_weight)
+        self.add_batch(ops.maximum(1.0 - ops.sum(r, axis=-1), 0.0), sample_weight)

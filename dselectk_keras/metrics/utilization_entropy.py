@@ -1,11 +1,13 @@
-"""How evenly the examples together use the experts."""
+"""How evenly the experts are used over all examples (load balance)."""
+
+from typing import Any
 
 import keras
 
 from dselectk_keras.metrics._entropy import check_base, exact_entropy
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Tensor, check_count
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -16,9 +18,10 @@ class UtilizationEntropy(MeanMetric):
     H_u = -\sum_e p(e) \log_b p(e), \qquad p(e) = \frac{1}{N} \sum_x p(e|x)
     $$
 
-    It is $\log_b n$ when the experts are used alike, and 0 when one does all the
-    work; never less than `SampleEntropy`. With several gates the mean is over the
-    gates as well: for one gate of them, pass its weights alone.
+    It is $\log_b n$ if all experts are used equally (perfect load balance), and 0 if
+    one expert is used for everything; it is never less than `SampleEntropy`. With
+    several gates the mean is also over the gates: for a single one, pass its weights
+    alone.
 
     Args:
         num_experts: The number of experts, $n$.
@@ -27,7 +30,7 @@ class UtilizationEntropy(MeanMetric):
 
     Call arguments:
         weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
-        sample_weight: Tensor `(batch,)`, the weight of each example.
+        sample_weight: Tensor `(batch,)`, one weight per example.
 
     Returns:
         A float32 scalar: the entropy for the calls so far, 0 before the first.
@@ -42,14 +45,16 @@ class UtilizationEntropy(MeanMetric):
         Experts".
     """
 
-    def __init__(self, num_experts, base=2, name="utilization_entropy"):
+    def __init__(
+        self, num_experts: int, base: float = 2, name: str = "utilization_entropy"
+    ) -> None:
         check_count("num_experts", num_experts)
         check_base(base)
         super().__init__(name, shape=(num_experts,))
         self.num_experts = num_experts
         self.base = base
 
-    def update_state(self, weights, sample_weight=None):
+    def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the weights of a batch."""
         layout = "(batch, n) or (batch, g, n)"
         weights = gate_tensor(
@@ -60,13 +65,13 @@ class UtilizationEntropy(MeanMetric):
             highest=3,
             num_experts=self.num_experts,
         )
-        self.add(weights, sample_weight)
+        self.add_batch(weights, sample_weight)
 
-    def result(self):
+    def result(self) -> Tensor:
         """The entropy of the mean so far."""
         return exact_entropy(super().result(), self.base)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -11,8 +11,7 @@ import inspect
 import keras
 
 from dselectk_keras.experts import DenseExperts, TuckerExperts
-from dselectk_keras.experts._fresh import fresh_copy
-from dselectk_keras.initializers import clone
+from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.layers import (
     CGC,
     CrossStitch,
@@ -21,12 +20,16 @@ from dselectk_keras.layers import (
     SmearExperts,
 )
 from dselectk_keras.models.task_layers import RepeatTasks
-from dselectk_keras.utils import check_count
+from dselectk_keras.registry import Registry
+from dselectk_keras.utils import check_count, copy_layer
+
+ARCHITECTURES = Registry("architecture")
 
 # Fixed seeds of the levels of one model must not meet.
 LEVEL_SEEDS = 2_000_003
 
 
+@ARCHITECTURES.register("single_task")
 def single_task(features, tasks, experts, *_):
     """One network for each task, and nothing shared.
 
@@ -37,6 +40,7 @@ def single_task(features, tasks, experts, *_):
     return experts.resized(len(tasks))(features)
 
 
+@ARCHITECTURES.register("shared_bottom")
 def shared_bottom(features, tasks, experts, *_):
     """One network for all tasks.
 
@@ -48,6 +52,7 @@ def shared_bottom(features, tasks, experts, *_):
     return RepeatTasks(len(tasks))(experts.resized(1)(features))
 
 
+@ARCHITECTURES.register("l2_constrained")
 def l2_constrained(features, tasks, experts, *_, strength=1e-3):
     """One network for each task, held together by an L2 penalty on all parameters.
 
@@ -64,6 +69,7 @@ def l2_constrained(features, tasks, experts, *_, strength=1e-3):
     return L2Constrained(networks, strength, name="l2_constrained")(features)
 
 
+@ARCHITECTURES.register("cross_stitch")
 def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
     """One network for each task, which exchange outputs after every layer.
 
@@ -80,7 +86,9 @@ def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
             len(tasks),
             units=[units],
             activation=[experts.activation[layer]],
-            kernel_initializer=clone(experts.kernel_initializer, 1000 * layer),
+            kernel_initializer=clone_initializer(
+                experts.kernel_initializer, 1000 * layer
+            ),
             shared_input=layer == 0,
         )(x)
         if experts.dropout and layer < len(experts.units) - 1:
@@ -89,6 +97,7 @@ def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
     return x
 
 
+@ARCHITECTURES.register("tensor_factorization")
 def tensor_factorization(features, tasks, experts, *_, ranks=None):
     """One network for each task, with the kernels of a layer in one Tucker form.
 
@@ -112,26 +121,46 @@ def tensor_factorization(features, tasks, experts, *_, ranks=None):
     )(features)
 
 
-def omoe(features, tasks, experts, gate, per_example, *, routing=None, dispatch="auto"):
+@ARCHITECTURES.register("moe")
+@ARCHITECTURES.register("omoe")
+def omoe(
+    features,
+    tasks,
+    experts,
+    gate,
+    per_example,
+    *,
+    routing_network=None,
+    dispatch="auto",
+):
     """Experts that one gate mixes for all tasks.
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 5.
     """
-    set_num_gates(gate, 1)
     return mmoe(
         features,
         tasks,
         experts,
-        gate,
+        gate.with_num_gates(1),
         per_example,
-        routing=routing,
+        routing_network=routing_network,
         dispatch=dispatch,
     )
 
 
-def mmoe(features, tasks, experts, gate, per_example, *, routing=None, dispatch="auto"):
+@ARCHITECTURES.register("mmoe")
+def mmoe(
+    features,
+    tasks,
+    experts,
+    gate,
+    per_example,
+    *,
+    routing_network=None,
+    dispatch="auto",
+):
     """Experts that a gate of each task's own mixes.
 
     Reference:
@@ -144,7 +173,7 @@ def mmoe(features, tasks, experts, gate, per_example, *, routing=None, dispatch=
         gate,
         names,
         per_example,
-        routing,
+        routing_network,
         dispatch,
         stacked=True,
         name="mmoe",
@@ -152,6 +181,7 @@ def mmoe(features, tasks, experts, gate, per_example, *, routing=None, dispatch=
     return layer(features)
 
 
+@ARCHITECTURES.register("cgc")
 def cgc(features, tasks, experts, gate, per_example, *, num_task_experts=1):
     """Shared experts and experts of each task's own, mixed by a gate of its own.
 
@@ -166,6 +196,7 @@ def cgc(features, tasks, experts, gate, per_example, *, num_task_experts=1):
     return layer(features)
 
 
+@ARCHITECTURES.register("ple")
 def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, levels=2):
     """Levels of shared experts and experts of each task's own, one upon another.
 
@@ -183,9 +214,9 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
         bank, level_gate = experts, gate
         if level:
             bank = experts.resized(experts.num_experts, shared_input=False)
-            bank = fresh_copy(bank, offset)
-            level_gate = fresh_copy(gate, offset, num_gates=None)
-        shared_gate = None if last else fresh_copy(gate, offset + 1, num_gates=None)
+            bank = copy_layer(bank, offset)
+            level_gate = copy_layer(gate, offset, num_gates=None)
+        shared_gate = None if last else copy_layer(gate, offset + 1, num_gates=None)
         layer = CGC(
             bank,
             level_gate,
@@ -199,6 +230,7 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
     return x
 
 
+@ARCHITECTURES.register("smear")
 def smear(features, tasks, experts, gate, per_example):
     """One expert for each task, merged from the parameters of all by the task's gate.
 
@@ -208,23 +240,9 @@ def smear(features, tasks, experts, gate, per_example):
         Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 3, with
         a router for each task.
     """
-    set_num_gates(gate, len(tasks))
+    gate = gate.with_num_gates(len(tasks))
     return SmearExperts(experts, gate, per_example, name="smear")(features)
 
-
-ARCHITECTURES = {
-    "single_task": single_task,
-    "shared_bottom": shared_bottom,
-    "l2_constrained": l2_constrained,
-    "cross_stitch": cross_stitch,
-    "tensor_factorization": tensor_factorization,
-    "moe": omoe,
-    "omoe": omoe,
-    "mmoe": mmoe,
-    "cgc": cgc,
-    "ple": ple,
-    "smear": smear,
-}
 
 # Layers around the towers of like tasks, which take the options of the architecture.
 AROUND_TOWERS = {"l2_constrained": L2Constrained}
@@ -262,24 +280,6 @@ def read_options(architecture, options):
             f"Its options: {', '.join(known) or 'none'}."
         )
     return {**known, **options}
-
-
-def set_num_gates(gate, num_gates):
-    """Say how many gates a gate is to hold, unless it is known otherwise.
-
-    Args:
-        gate: A gate.
-        num_gates: The number that the architecture needs.
-    """
-    if gate.num_gates is None and not gate.built:
-        gate.num_gates = num_gates
-    if gate.num_gates != num_gates:
-        raise ValueError(
-            f"The architecture needs a gate with num_gates={num_gates}. Received: one "
-            f"with num_gates={gate.num_gates}"
-            f"{', built already' if gate.built else ''}. Pass a new gate with "
-            "num_gates=None."
-        )
 
 
 def check_dense(experts, architecture):

@@ -3,8 +3,10 @@
 import keras
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.experts._widths import closest_widths
-from dselectk_keras.gates import Gate, SoftmaxGate
+from dselectk_keras.experts.widths import closest_widths
+from dselectk_keras.gates import Gate
+from dselectk_keras.gates.softmax import SoftmaxGate
+from dselectk_keras.layers.gated_experts import takes_hidden
 from dselectk_keras.models.architectures import (
     ARCHITECTURES,
     AROUND_TOWERS,
@@ -65,8 +67,8 @@ def build_multitask_model(
             `"l2_constrained"`, which is to be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
             `TuckerExperts`); `num_task_experts=1` for `"cgc"` and `"ple"`;
-            `levels=2` for `"ple"`; `routing=None` and `dispatch="auto"` for `"omoe"`
-            and `"mmoe"` (see `MoE`).
+            `levels=2` for `"ple"`; `routing_network=None` and `dispatch="auto"` for
+            `"omoe"` and `"mmoe"` (see `MoE`).
 
     Returns:
         A `MultitaskModel` with a dict of outputs `(batch, 1)`, or `(batch,
@@ -87,16 +89,13 @@ def build_multitask_model(
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
         Multi-gate Mixture-of-Experts" (KDD 2018), Section 2 and Figure 1.
     """
-    if architecture not in ARCHITECTURES:
-        raise ValueError(
-            f"There is no architecture of the name {architecture!r}. "
-            f"Known architectures: {', '.join(ARCHITECTURES)}."
-        )
+    ARCHITECTURES.find(architecture)
     options = read_options(architecture, options)
     tasks = _as_tasks(tasks)
     gate = SoftmaxGate() if gate is None else gate
     if experts is None:
-        experts = DenseExperts(8, [64, 64] if _sees_hidden(gate) else [64])
+        deep = isinstance(gate, Gate) and takes_hidden(gate)
+        experts = DenseExperts(8, [64, 64] if deep else [64])
     if not isinstance(experts, ExpertBank) or not isinstance(gate, Gate):
         raise ValueError(
             "`experts` must be a bank such as `DenseExperts(8, [64])`, and `gate` a "
@@ -155,10 +154,6 @@ def _towers(mixtures, tasks, architecture, options):
         name = NameTasks(names, name=f"names_{number}", dtype="float32")
         outputs.update(name(predict(x)))
     return {task.name: outputs[task.name] for task in tasks}
-
-
-def _sees_hidden(gate):
-    return getattr(gate, "sees_hidden", False)
 
 
 def _as_tasks(tasks):

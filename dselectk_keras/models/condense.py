@@ -7,8 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import optimizer_slots, track_parameters
 from dselectk_keras.gates.selected import SelectedGate
-from dselectk_keras.layers import MMoE, MoE
+from dselectk_keras.layers import MoE
 
 
 class Condensed(NamedTuple):
@@ -120,7 +121,7 @@ def _condensable(model):
             "Only a model that is built can be condensed. Received: one that is not. "
             "Call it on a batch, or train it, first."
         )
-    layers = [layer for layer in model.layers if isinstance(layer, (MMoE, MoE))]
+    layers = [layer for layer in model.layers if isinstance(layer, MoE)]
     if not layers:
         names = ", ".join(layer.name for layer in model.layers)
         raise ValueError(
@@ -176,7 +177,7 @@ def _condense(model, plans):
             dtype=gate.dtype_policy,
         )
         settled.build((None, len(kept)))
-        settled.weights[0].assign(selection.logits)
+        settled.set_weights([selection.logits, ops.convert_to_numpy(gate.step)])
         sources[id(settled.weights[0])] = (variable, selection.pick)
         if len(kept) < num_experts:
             experts, origins = bank.sliced(kept)
@@ -200,9 +201,7 @@ def _condense(model, plans):
     if getattr(model, "optimizer", None) is not None and model.optimizer.built:
         model.optimizer = _moved(model.optimizer, model.trainable_variables, sources)
     model.train_function = model.test_function = model.predict_function = None
-    if keras.backend.backend() == "torch":
-        # Torch clears the gradients of the parameters that Keras has told it of.
-        model._track_variables()  # noqa: SLF001
+    track_parameters(model)
     return reports
 
 
@@ -211,28 +210,13 @@ def _moved(optimizer, variables, sources):
     moved = type(optimizer).from_config(optimizer.get_config())
     moved.build(variables)
     moved.iterations.assign(ops.convert_to_numpy(optimizer.iterations))
-    # Keras keeps slots as lists in the order of the variables.
-    old = optimizer._trainable_variables  # noqa: SLF001
+    old, slots_by_name = optimizer_slots(optimizer)
     place = {id(variable): i for i, variable in enumerate(old)}
-    shapes = [tuple(variable.shape) for variable in old]
-    for name, slots in vars(optimizer).items():
-        if name == "_trainable_variables" or not _are_slots(slots, shapes):
-            continue
+    for name, slots in slots_by_name.items():
         for slot, variable in zip(getattr(moved, name), variables, strict=True):
             source, pick = sources.get(id(variable), (variable, lambda array: array))
             slot.assign(pick(ops.convert_to_numpy(slots[place[id(source)]])))
     return moved
-
-
-def _are_slots(value, shapes):
-    return (
-        isinstance(value, list)
-        and len(value) == len(shapes)
-        and all(
-            isinstance(slot, keras.Variable) and tuple(slot.shape) == shape
-            for slot, shape in zip(value, shapes, strict=True)
-        )
-    )
 
 
 def _copy(model):

@@ -8,14 +8,13 @@ from dselectk_keras.gates import Gate
 def distill(model, gate, freeze_experts=True):
     """A copy of a trained model with other gates, which are still to be trained.
 
-    Everything is copied: features, experts, towers, and the network `routing` that
-    makes what a gate looks at. Variables of the new gate that have the name and the
-    shape of variables of the old one start from them; the others start anew. An
-    attentive gate has none in common with the others: what it has learned is carried
-    over if there is a network `routing`. Frozen
-    experts are what makes it a distillation: an attentive gate, which evaluates all
-    experts to choose among them, has taught them; a gate that does not need to takes
-    its place and is trained with `fit`.
+    Everything is copied: features, experts, towers, and the `routing_network` between
+    the inputs and a gate. Variables of the new gate that have the name and the shape
+    of variables of the old one start from them, the step among them; the others start
+    anew. An attentive gate has none in common with the others: what it has learned is
+    carried over if there is a `routing_network`. With frozen experts this is the
+    paper's distillation: an attentive gate, which evaluates all experts to choose among
+    them, has taught them; a cheaper gate takes its place and is trained with `fit`.
 
     Args:
         model: A trained functional model, or `MultitaskModel`, with layers such as
@@ -92,7 +91,7 @@ def _put_gate(config, gate, num_gates):
 
 def _copy_parts(layer, copy):
     """Copy all but the gates, and of those what is alike."""
-    for part in ("experts", "task_experts", "routing"):
+    for part in ("experts", "task_experts", "routing_network"):
         if getattr(copy, part, None) is not None:
             getattr(copy, part).set_weights(getattr(layer, part).get_weights())
     for part in ("gate", "shared_gate"):
@@ -101,7 +100,7 @@ def _copy_parts(layer, copy):
 
 
 def _has_gate(layer):
-    return all(hasattr(layer, name) for name in ("experts", "gate", "routing"))
+    return all(hasattr(layer, name) for name in ("experts", "gate", "routing_network"))
 
 
 def _copy_alike(source, target):

@@ -6,6 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import (
+    added_loss,
+    compiled_loss,
+    compiled_metrics,
+    mean_loss,
+)
 from dselectk_keras.models.routed_model import reinforce_gates
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
@@ -99,7 +105,7 @@ class MultitaskModel(keras.Model):
                     "loss given to `compile`. Leave it out, or take `RoutedModel`."
                 )
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        if self._compile_metrics is not None:
+        if compiled_metrics(self) is not None:
             raise ValueError(
                 "Metrics belong to the tasks here: give them to `Task(metrics=...)`, "
                 "or give `compile` a loss as well."
@@ -111,7 +117,7 @@ class MultitaskModel(keras.Model):
             for group in self.task_groups
         ]
         loss = sum(weighted for weighted, _, _ in found)
-        penalties = [self._aggregate_additional_loss(term) for term in self.losses]
+        penalties = [added_loss(self, term) for term in self.losses]
         return loss + sum(penalties) + self._policy_loss(found)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -238,11 +244,11 @@ class MultitaskModel(keras.Model):
 
     @property
     def _own_losses(self):
-        return self._compile_loss is None
+        return compiled_loss(self) is None
 
     def _sums(self):
         return {
-            "loss": self._loss_tracker.result(),
+            "loss": mean_loss(self),
             "task_loss": sum(group.mean_loss() for group in self.task_groups),
         }
 

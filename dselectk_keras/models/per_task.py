@@ -81,5 +81,6 @@ def _own_mixture(layer, name):
         dtype=gate.dtype_policy,
     )
     own.build((None, len(used)))
-    own.set_weights([gate.get_weights()[0][row : row + 1]])
+    shares, step = gate.get_weights()
+    own.set_weights([shares[row : row + 1], step])
     return MMoE(bank, own, [name], stacked=True, name=layer.name)

@@ -5,7 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates import Gate, ReinforceGate
+from dselectk_keras._keras import all_layers, loss_weights
+from dselectk_keras.gates import Gate
+from dselectk_keras.gates.reinforce import ReinforceGate
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -80,13 +82,14 @@ class RoutedModel(keras.Model):
                     pair = (ops.repeat(v[:, None], gate.num_gates, 1) for v in pair)
                 loss = loss + gate.policy_loss(*pair)
         if training and self.consistency:
-            # After the first run's penalties have been read, and not counted again.
-            counting = [g for g in self._flatten_layers() if isinstance(g, Gate)]
-            for gate in counting:
-                gate.counts_calls = False
+            # After the first run's penalties have been read. Both runs are one step.
+            steps = [g.step for g in all_layers(self) if isinstance(g, Gate)]
+            values = [ops.convert_to_tensor(step) + 0 for step in steps]
+            for step, value in zip(steps, values, strict=True):
+                step.assign(value - 1)
             again = self(x, training=True)
-            for gate in counting:
-                gate.counts_calls = True
+            for step, value in zip(steps, values, strict=True):
+                step.assign(value)
             for gate in gates:
                 gate.forget()
             pairs = zip(
@@ -112,7 +115,7 @@ class RoutedModel(keras.Model):
         else:
             losses = [self.loss] * len(keras.tree.flatten(y_pred))
         labels, predictions = map(keras.tree.flatten, (y, y_pred))
-        weights = getattr(self._compile_loss, "_user_loss_weights", None)
+        weights = loss_weights(self)
         if len(losses) != len(predictions) or weights is not None:
             raise ValueError(
                 "The reward of a `ReinforceGate` is the sum of the losses of all "
@@ -151,11 +154,7 @@ def reinforce_gates(model):
     Returns:
         A list of `ReinforceGate`.
     """
-    return [
-        layer
-        for layer in model._flatten_layers()  # noqa: SLF001
-        if isinstance(layer, ReinforceGate)
-    ]
+    return [layer for layer in all_layers(model) if isinstance(layer, ReinforceGate)]
 
 
 def symmetric_divergence(a, b, kind):

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import metric_function
+
 
 def group_tasks(tasks):
     """Gather tasks that can be computed together.
@@ -46,7 +48,7 @@ class TaskGroup(keras.Metric):
             if isinstance(identifier, str) and isinstance(
                 metric, keras.metrics.MeanMetricWrapper
             ):
-                self._functions.append(metric._fn)  # noqa: SLF001
+                self._functions.append(metric_function(metric))
                 self._names.append(identifier)
             elif isinstance(metric, keras.Metric):
                 config = metric.get_config()

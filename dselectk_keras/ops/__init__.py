@@ -1,4 +1,4 @@
-"""Equations as pure functions on tensors: float32 inside, any Keras backend."""
+"""Equations as pure functions of tensors, computed in float32 on any backend."""
 
 from dselectk_keras.ops.binary_codes import binary_codes
 from dselectk_keras.ops.coefficient_of_variation import coefficient_of_variation
@@ -15,6 +15,7 @@ from dselectk_keras.ops.softmax import softmax
 from dselectk_keras.ops.squared_distances import squared_distances
 from dselectk_keras.ops.tempered_softmax import tempered_softmax
 from dselectk_keras.ops.top_k_probability import top_k_probability
+from dselectk_keras.ops.unstack import unstack
 
 __all__ = [
     "SlotTable",
@@ -33,4 +34,5 @@ __all__ = [
     "squared_distances",
     "tempered_softmax",
     "top_k_probability",
+    "unstack",
 ]

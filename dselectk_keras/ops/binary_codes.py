@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from dselectk_keras.utils import check_count
 
-def binary_codes(num_experts):
-    r"""The code of every expert: its number in binary, most significant bit first.
 
-    Row $i$ holds $i$ written with $m = \lceil \log_2 n \rceil$ bits.
+def binary_codes(num_experts: int) -> np.ndarray:
+    r"""Binary codes of the experts, most significant bit first.
+
+    Row $i$ holds $i$ in $m = \lceil \log_2 n \rceil$ bits.
 
     Args:
         num_experts: The number of experts, $n \ge 1$.
@@ -21,11 +23,6 @@ def binary_codes(num_experts):
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
     """
-    if num_experts != int(num_experts) or num_experts < 1:
-        raise ValueError(
-            "`num_experts` must be a positive integer. "
-            f"Received: num_experts={num_experts}. Pass the number of experts."
-        )
-    num_bits = (int(num_experts) - 1).bit_length()
-    place = np.arange(num_bits)[::-1]
+    check_count("num_experts", num_experts)
+    place = np.arange((int(num_experts) - 1).bit_length())[::-1]
     return (np.arange(num_experts)[:, None] >> place & 1).astype(bool)

@@ -2,9 +2,11 @@
 
 from keras import ops
 
+from dselectk_keras.utils import Tensor
 
-def coefficient_of_variation(x, axis=-1):
-    r"""Standard deviation over mean, with a gradient of 0 at perfect balance.
+
+def coefficient_of_variation(x: Tensor, axis: int = -1) -> Tensor:
+    r"""Standard deviation divided by the mean, with a gradient of 0 at perfect balance.
 
     $$
     \mathrm{CV}(x) = \frac{\sqrt{\frac1n \sum_i (x_i - \bar x)^2}}{\bar x}
@@ -28,7 +30,7 @@ def coefficient_of_variation(x, axis=-1):
     x = ops.cast(x, "float32")
     mean = ops.mean(x, axis=axis, keepdims=True)
     variance = ops.mean(ops.square(x - mean), axis=axis)
-    # The square root's derivative is infinite at 0: step around it.
+    # The derivative of the square root is infinite at 0: keep 0 away from it.
     spread = variance > 0
     deviation = ops.where(spread, ops.sqrt(ops.where(spread, variance, 1.0)), 0.0)
     return deviation / ops.maximum(ops.squeeze(mean, axis), 1e-9)

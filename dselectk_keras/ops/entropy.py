@@ -1,9 +1,15 @@
 """Entropy."""
 
+from collections.abc import Sequence
+
 from keras import ops
 
+from dselectk_keras.utils import Tensor
 
-def entropy(probabilities, axis=-1, epsilon=1e-6):
+
+def entropy(
+    probabilities: Tensor, axis: int | Sequence[int] = -1, epsilon: float = 1e-6
+) -> Tensor:
     r"""Entropy in nats.
 
     $$
@@ -13,9 +19,8 @@ def entropy(probabilities, axis=-1, epsilon=1e-6):
     Args:
         probabilities: Tensor of non-negative values.
         axis: The axis, or axes, to sum over.
-        epsilon: Keeps the logarithm finite at 0. The default is the original
-            release's; it makes the entropy of a one-hot vector a negative
-            rounding error, about -1e-6, instead of 0.
+        epsilon: Keeps the logarithm finite at 0. With the default, that of the
+            original release, the entropy of a one-hot vector is about -1e-6, not 0.
 
     Returns:
         A float32 tensor without the axes summed over.
@@ -28,6 +33,6 @@ def entropy(probabilities, axis=-1, epsilon=1e-6):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
     """
     p = ops.cast(probabilities, "float32")
-    # The tiny floor keeps 0 log 0 at 0 when epsilon is 0.
+    # The lower bound makes 0 log 0 zero when epsilon is 0.
     log = ops.log(ops.maximum(ops.relu(p) + epsilon, 1e-30))
     return -ops.sum(p * log, axis=axis)

@@ -1,25 +1,29 @@
 """Gumbel noise."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-# Uniform numbers come in steps of 2^-24 or 2^-23: the ends are half a step away.
-SMALLEST = 2.0**-24
+from dselectk_keras.utils import Tensor
+
+# Uniform float32 numbers are multiples of 2^-24 or 2^-23.
+SMALLEST_UNIFORM = 2.0**-24
 
 
-def gumbel_noise(shape, seed):
+def gumbel_noise(shape: Any, seed: Any) -> Tensor:
     r"""Draws from the standard Gumbel distribution.
 
     $$
     \varepsilon = -\log(-\log u), \qquad u \sim \mathrm{Uniform}(0, 1)
     $$
 
-    The largest of logits with this noise is a draw from their softmax. Draws lie in
-    [-2.9, 16.7]: what float32 numbers $u$ can give.
+    The argmax of logits plus this noise is a draw from their softmax. With float32
+    numbers $u$, draws lie in [-2.9, 16.7].
 
     Args:
         shape: Shape of the draws.
-        seed: A `keras.random.SeedGenerator`, or an integer for the same draws at
+        seed: A `keras.random.SeedGenerator`, or an integer for the same draws in
             every call.
 
     Returns:
@@ -34,4 +38,4 @@ def gumbel_noise(shape, seed):
         Equation 1.
     """
     u = keras.random.uniform(shape, seed=seed, dtype="float32")
-    return -ops.log(-ops.log(ops.clip(u, SMALLEST, 1.0 - SMALLEST)))
+    return -ops.log(-ops.log(ops.clip(u, SMALLEST_UNIFORM, 1.0 - SMALLEST_UNIFORM)))

@@ -1,32 +1,36 @@
 """Hashing of integers."""
 
 import functools
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.utils import Tensor
 
-def hash_integers(ids, num_buckets, salt=0):
-    r"""A bucket for each row of integers: the same everywhere, and at any time.
+
+def hash_integers(
+    ids: Tensor, num_buckets: int, salt: int | Sequence[int] = 0
+) -> Tensor:
+    r"""Hash rows of integers into buckets, the same on every backend and device.
 
     $$
     h(x) = \Bigl(\bigoplus_{j, b} T_{j, b}\bigl[\mathrm{byte}_b(x_j)\bigr]\Bigr)
     \bmod n
     $$
 
-    Tabulation hashing: each byte $b$ of each column $j$ picks an entry from a table
-    of random numbers of its own, and the entries are combined by exclusive or. The
-    tables follow from the salt alone. No arithmetic overflows, so that backends and
-    devices agree.
+    Tabulation hashing: each byte $b$ of each column $j$ indexes its own table of
+    random numbers, and the entries are combined by exclusive or. The tables depend
+    only on the salt. No arithmetic overflows.
 
     Args:
         ids: Tensor of integers `(..., columns)`. The columns are hashed together.
-            64-bit integers that fit in 32 bits have the hash of these; JAX cuts all
-            to 32 bits, unless told otherwise.
+            An integer that fits in 32 bits has the same hash as int32 and as int64.
+            By default, JAX truncates all integers to 32 bits.
         num_buckets: The number of buckets, $n$.
-        salt: A non-negative integer, or a list of `s` of them for `s` hashes at once;
-            `ids` then have an axis of length `s` or 1 before the last.
+        salt: A non-negative integer; or a list of `s` integers for `s` hashes at
+            once, where `ids` have an axis of length `s` or 1 before the last.
 
     Returns:
         An int32 tensor `(...)` with values from 0 to n - 1.
@@ -44,7 +48,7 @@ def hash_integers(ids, num_buckets, salt=0):
     x = ops.cast(x, "int64" if wide else "int32")
     words = [x]
     if wide:
-        # 0 for whatever fits in 32 bits: its upper half repeats the sign.
+        # 0 for integers that fit in 32 bits: their upper half repeats the sign.
         sign = -ops.bitwise_and(ops.right_shift(x, 31), 1)
         words.append(ops.bitwise_xor(ops.right_shift(x, 32), sign))
     bytes_ = [
@@ -74,10 +78,10 @@ def hash_integers(ids, num_buckets, salt=0):
 @functools.lru_cache(maxsize=32)
 def _tables(salts, columns):
     """Random 31-bit numbers `(salts, bytes, columns, 256)`, the low bytes first."""
-    # Raw numbers of a bit generator: NumPy promises that they never change.
+    # NumPy guarantees that the raw output of a bit generator never changes.
     size = (columns, 8, 256)
     draws = [np.random.PCG64(salt).random_raw(size) >> 33 for salt in salts]
     tables = np.stack(draws).astype("int32").transpose(0, 2, 1, 3)
-    # An upper half of 0 is that of a 32-bit integer, and adds nothing.
+    # An upper half of 0 belongs to a 32-bit integer and must not change the hash.
     tables[:, 4:] ^= tables[:, 4:, :, :1]
     return tables

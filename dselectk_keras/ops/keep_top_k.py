@@ -2,12 +2,14 @@
 
 from keras import ops
 
-# For more, sorting is faster than taking one largest logit after the other.
+from dselectk_keras.utils import Tensor
+
+# For a larger k, sorting is faster than k passes of argmax.
 _MOST_PASSES = 8
 
 
-def keep_top_k(logits, k):
-    r"""Keep the k largest logits and send the others to minus infinity.
+def keep_top_k(logits: Tensor, k: int) -> Tensor:
+    r"""Keep the k largest logits and set the others to minus infinity.
 
     $$
     \mathrm{KeepTopK}(v, k)_i =
@@ -15,8 +17,8 @@ def keep_top_k(logits, k):
     -\infty & \text{otherwise} \end{cases}
     $$
 
-    so that a softmax of the result has exactly $k$ non-zeros. Of equal logits the
-    first ones are kept. Gradients reach the kept logits only.
+    so that a softmax of the result has exactly $k$ nonzero entries. Of equal logits
+    the first are kept. Only the kept logits receive gradients.
 
     Args:
         logits: Tensor `(..., n)`.
@@ -37,7 +39,7 @@ def keep_top_k(logits, k):
     n = logits.shape[-1]
     if k >= n:
         return logits
-    # Not top_k: which of equal logits it returns is up to the backend.
+    # Not `ops.top_k`: which of equal logits it returns depends on the backend.
     if k > _MOST_PASSES:
         kept = ops.argsort(-logits, axis=-1)[..., :k]
         mask = ops.any(ops.one_hot(kept, n, dtype="bool"), axis=-2)

@@ -1,22 +1,29 @@
 """Weighted sum of the experts."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.ops._unstacked import unstacked
+from dselectk_keras.ops.unstack import unstack
+from dselectk_keras.utils import Tensor
 
-# Of wide experts and few gates, a sum of one weighed expert after the other takes 0.2
-# to 0.9 of the time of a matrix product, for which they have to be stacked. With more
-# gates the product wins, and so it does on torch with a weight for each example
+# For wide experts and few gates, adding up the weighted experts one by one takes 0.2 to
+# 0.9 of the time of a matrix product, for which they must be stacked. The product is
+# faster with more gates, and on torch with per-example weights
 # (`docs/performance.md`).
 _WIDE, _FEW_GATES, _FEW_EXPERTS = 256, 8, 128
 
 
-def mix(experts, weights, per_example=False, used=None):
-    r"""Mix expert outputs with gate weights, in one expression for all gates.
+def mix(
+    experts: Tensor,
+    weights: Tensor,
+    per_example: bool = False,
+    used: Any = None,
+) -> Tensor:
+    r"""The weighted sums of the experts' outputs, for all gates at once.
 
     $$
     y_g = \sum_{i=1}^{n} w_{g,i} \, f_i
@@ -28,8 +35,9 @@ def mix(experts, weights, per_example=False, used=None):
         weights: The weights of one gate, `(n,)`, or of several, `(g, n)`; with
             `per_example`, `(batch, n)` or `(batch, g, n)`.
         per_example: Whether `weights` have a batch axis.
-        used: Which experts a gate uses, if that is known beforehand: booleans `(n,)`
-            or `(g, n)`. The weights of others are 0, and need not be looked at.
+        used: Which experts each gate uses, if that is known statically: a NumPy array
+            of booleans `(n,)` or `(g, n)`. The other experts must have weight 0 and
+            are skipped.
 
     Returns:
         A tensor `(batch, ...)` for one gate, `(batch, g, ...)` for several, of
@@ -41,22 +49,22 @@ def mix(experts, weights, per_example=False, used=None):
     """
     if not isinstance(experts, list) or not hasattr(experts[0], "shape"):
         experts = ops.convert_to_tensor(experts)
-    apart = isinstance(experts, list)
-    first = experts[0] if apart else experts[:, 0]
+    is_list = isinstance(experts, list)
+    first = experts[0] if is_list else experts[:, 0]
     weights = ops.cast(weights, first.dtype)
     one_gate = len(weights.shape) == 1 + per_example
     if one_gate:
         weights = ops.expand_dims(weights, -2)
     num_gates, n = weights.shape[-2:]
     trailing = first.shape[1:]
-    if _sums_are_faster(first, num_gates, n, apart, per_example):
-        columns = experts if apart else unstacked(experts, 1)
+    if _sum_is_faster(first, num_gates, n, is_list, per_example):
+        columns = experts if is_list else unstack(experts, 1)
         used = np.ones((num_gates, n)) if used is None else np.reshape(used, (-1, n))
         ones = [1] * len(trailing)
         mixtures = []
-        for gate, own in zip(unstacked(weights, -2), used, strict=True):
+        for gate, own in zip(unstack(weights, -2), used, strict=True):
             shares = ops.split(gate, n, axis=-1)
-            # A gate that uses none has a mixture as well: of zeros.
+            # The mixture of a gate that uses no expert is zero.
             chosen = np.flatnonzero(own) if np.any(own) else [0]
             mixtures.append(
                 sum(
@@ -65,22 +73,22 @@ def mix(experts, weights, per_example=False, used=None):
                 )
             )
         return mixtures[0] if one_gate else ops.stack(mixtures, axis=1)
-    stacked = ops.stack(experts, axis=1) if apart else experts
+    stacked = ops.stack(experts, axis=1) if is_list else experts
     mixed = _product(stacked, weights, per_example)
     return mixed[:, 0] if one_gate else mixed
 
 
-def _sums_are_faster(first, num_gates, n, apart, per_example):
+def _sum_is_faster(first, num_gates, n, is_list, per_example):
     backend, trailing = keras.backend.backend(), first.shape[1:]
     return (
-        _known(trailing)
+        _are_static(trailing)
         and math.prod(trailing) >= _WIDE
-        # In half precision a product adds up more exactly.
+        # In half precision a matrix product is more accurate than a sum.
         and keras.backend.standardize_dtype(first.dtype) in {"float32", "float64"}
         and num_gates <= _FEW_GATES
         and n <= _FEW_EXPERTS
-        # JAX sees through a stack that is taken apart again.
-        and (backend == "jax" or apart)
+        # JAX optimizes away a stack that is split again.
+        and (backend == "jax" or is_list)
         and not (backend == "torch" and per_example)
     )
 
@@ -88,14 +96,14 @@ def _sums_are_faster(first, num_gates, n, apart, per_example):
 def _product(experts, weights, per_example):
     """One product of `(b, n, ...)` and `([b,] g, n)` to `(b, g, ...)`."""
     n, *trailing = experts.shape[1:]
-    static = _known(trailing)
+    static = _are_static(trailing)
     size = math.prod(trailing) if static else -1
     batch = -1 if static else ops.shape(experts)[0]
     flat = ops.reshape(experts, (batch, n, size))
     num_gates = weights.shape[-2]
     if static and not per_example and size < num_gates:
-        # Many gates on few features: products of (features, n) by (n, gates) are
-        # 2 to 13 times as fast as (gates, n) by (n, features) on a CPU.
+        # With many gates and few features, (features, n) by (n, gates) is 2 to 13 times
+        # as fast as (gates, n) by (n, features) on a CPU.
         mixed = ops.matmul(ops.transpose(flat, (0, 2, 1)), ops.transpose(weights))
         mixed = ops.transpose(mixed, (0, 2, 1))
     else:
@@ -104,6 +112,6 @@ def _product(experts, weights, per_example):
     return ops.reshape(mixed, (batch, num_gates, *tail))
 
 
-def _known(sizes):
-    # JAX has symbols for what it does not know, others have None.
+def _are_static(sizes):
+    # Unknown sizes are symbols on JAX, and None elsewhere.
     return all(isinstance(size, int) for size in sizes)

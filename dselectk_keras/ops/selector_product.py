@@ -2,28 +2,29 @@
 
 from keras import ops
 
+from dselectk_keras.utils import Tensor
 
-def selector_product(bits, num_experts):
+
+def selector_product(bits: Tensor, num_experts: int) -> Tensor:
     r"""The weight that each selector gives to each expert.
 
     $$
     r_i = \prod_{j=1}^{m} s_j^{\,c_{ij}} \, (1 - s_j)^{1 - c_{ij}}
     $$
 
-    where $c_i$ is the binary code of expert $i$ (see `binary_codes`). All the
-    products are built together, one bit at a time, each bit doubling the codes:
-    $2^{m+1}$ multiplications instead of $n m$, and a product rule that is exact
-    where bits are 0.
+    where $c_i$ is the binary code of expert $i$ (see `binary_codes`). The products
+    are built together, and each bit doubles their number: $2^{m+1}$ multiplications
+    instead of $n m$, and an exact gradient where bits are 0.
 
     Args:
         bits: Tensor `(..., m)` with values in [0, 1], the most significant bit
             first.
         num_experts: The number $n$ of experts, at most $2^m$. Codes from $n$ on
-            belong to no expert and are left out.
+            belong to no expert and are omitted.
 
     Returns:
         A float32 tensor `(..., num_experts)`. It sums to one along the last axis
-        when `num_experts` is $2^m$, and to the reachable mass otherwise.
+        if `num_experts` is $2^m$, and to the reachable mass otherwise.
 
     Example:
         >>> np.asarray(selector_product([1.0, 0.25], num_experts=4)).tolist()
@@ -36,7 +37,7 @@ def selector_product(bits, num_experts):
     num_bits = bits.shape[-1]
     if num_experts > 2**num_bits:
         raise ValueError(
-            f"{num_bits} bits have codes for {2**num_bits} experts at most. "
+            f"{num_bits} bits have codes for at most {2**num_bits} experts. "
             f"Received: num_experts={num_experts}. Pass more bits."
         )
     products = ops.ones_like(ops.sum(bits, axis=-1, keepdims=True))

@@ -1,37 +1,39 @@
-"""Which examples each expert sees, when it sees only those that chose it."""
+"""Which examples each expert evaluates when examples are dispatched."""
 
 from typing import NamedTuple
 
 from keras import ops
 
+from dselectk_keras.utils import Tensor
+
 
 class SlotTable(NamedTuple):
-    """Slots of experts filled with the examples that chose them.
+    """The slots of the experts, filled with the examples that chose them.
 
     Args:
-        examples: The example in each slot, integers `(n * slots,)`; 0 in empty ones.
+        examples: The example in each slot, integers `(n * slots,)`; 0 in empty slots.
         experts: The experts that each example chose, `(batch, chosen)`; 0 where it
             chose fewer.
-        places: Where their outputs are among all slots, `(batch, chosen)`.
+        places: The slots of these experts' outputs, `(batch, chosen)`.
         filled: Whether the example has that slot, `(batch, chosen)`.
     """
 
-    examples: object
-    experts: object
-    places: object
-    filled: object
+    examples: Tensor
+    experts: Tensor
+    places: Tensor
+    filled: Tensor
 
 
-def slot_table(used, num_chosen, num_slots):
-    """Give every example a slot of each expert that it chose.
+def slot_table(used: Tensor, num_chosen: int, num_slots: int) -> SlotTable:
+    """Assign each example to a slot of every expert that it chose.
 
-    Slots go to examples in their order in the batch. What finds no slot, because its
-    expert has none left or the example has chosen too many, is left out.
+    Slots are assigned in the order of the batch. An example is dropped where the
+    expert's capacity is full, or where it chose more than `num_chosen` experts.
 
     Args:
         used: Boolean tensor `(batch, n)`: whether the example chose the expert.
-        num_chosen: How many experts an example may choose.
-        num_slots: How many examples an expert may see.
+        num_chosen: The largest number of experts per example.
+        num_slots: The capacity of an expert, in examples.
 
     Returns:
         A `SlotTable`.
@@ -45,22 +47,23 @@ def slot_table(used, num_chosen, num_slots):
     used = ops.convert_to_tensor(used)
     batch, n = ops.shape(used)[0], used.shape[1]
     counts = ops.cast(used, "int32")
-    # The how-manyth expert of the example it is, and the how-manyth example to choose
-    # the expert. Sorting would give the first as well, at twice the time.
+    # order[b, i]: position of expert i among those that example b chose, from 1; 0 if
+    # it did not. rank[b, i]: number of earlier examples that chose expert i. Sorting
+    # would give the order too, in twice the time.
     order = ops.cumsum(counts, axis=1) * counts
     rank = ops.cumsum(counts, axis=0) - 1
-    number = ops.arange(1, num_chosen + 1, dtype="int32")
-    is_it = ops.expand_dims(order, 1) == ops.reshape(number, (1, -1, 1))
-    is_it = ops.cast(is_it, "int32")
-    experts = ops.sum(is_it * ops.arange(n, dtype="int32"), axis=2)
-    rank = ops.sum(is_it * ops.expand_dims(rank, 1), axis=2)
-    filled = number <= ops.sum(counts, axis=1, keepdims=True)
+    position = ops.arange(1, num_chosen + 1, dtype="int32")
+    matches = ops.expand_dims(order, 1) == ops.reshape(position, (1, -1, 1))
+    matches = ops.cast(matches, "int32")
+    experts = ops.sum(matches * ops.arange(n, dtype="int32"), axis=2)
+    rank = ops.sum(matches * ops.expand_dims(rank, 1), axis=2)
+    filled = position <= ops.sum(counts, axis=1, keepdims=True)
     filled = ops.logical_and(filled, rank < num_slots)
-    # Whatever has no slot goes to one beyond the last.
+    # Dropped examples go to an extra slot after the last, which is cut off.
     places = ops.where(filled, experts * num_slots + rank, n * num_slots)
     rows = ops.arange(batch, dtype="int32")
     rows = ops.repeat(ops.expand_dims(rows, 1), num_chosen, axis=1)
-    # Not `scatter`: on torch that is a loop over the rows.
+    # Not `scatter`: on torch it is a loop over the rows.
     examples = ops.scatter_update(
         ops.zeros((n * num_slots + 1,), dtype="int32"),
         ops.reshape(places, (-1, 1)),

@@ -2,9 +2,11 @@
 
 from keras import ops
 
+from dselectk_keras.utils import Tensor
 
-def smooth_step(x, gamma=1.0):
-    r"""A cubic S-curve that reaches 0 and 1 exactly, at the ends of a band.
+
+def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
+    r"""A cubic S-curve that is exactly 0 and exactly 1 outside a band.
 
     $$
     S(x) = u^2 (3 - 2u), \qquad
@@ -17,8 +19,8 @@ def smooth_step(x, gamma=1.0):
 
     Args:
         x: Tensor of any shape.
-        gamma: Width of the band in which the curve is neither 0 nor 1; a number
-            or a scalar tensor. As it goes to 0 the curve becomes a step.
+        gamma: Width of the band in which the curve is strictly between 0 and 1; a
+            number or a scalar tensor. As it goes to 0, the curve becomes a step.
 
     Returns:
         A float32 tensor of the shape of `x`, with values in [0, 1].

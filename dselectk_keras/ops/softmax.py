@@ -1,20 +1,22 @@
-"""Softmax over experts or selectors, of which there may be one."""
+"""Softmax that also accepts a single expert or selector."""
 
 from keras import ops
 
+from dselectk_keras.utils import Tensor
 
-def softmax(logits, axis=-1):
+
+def softmax(logits: Tensor, axis: int = -1) -> Tensor:
     r"""Softmax in float32, also along an axis of length one.
 
     $$
     \mathrm{softmax}(v)_i = \frac{e^{v_i}}{\sum_j e^{v_j}}
     $$
 
-    Keras warns of an axis of length one, where the result is 1 and the gradient
-    0. Here that is a gate with one selector, or a bank with one expert.
+    `keras.ops.softmax` warns about an axis of length one, where the result is 1 and
+    the gradient 0. Gates have such an axis with one selector or one expert.
 
     Args:
-        logits: Tensor; minus infinity stands for a weight of exactly 0.
+        logits: Tensor; minus infinity gives a weight of exactly 0.
         axis: The axis along which the result sums to one.
 
     Returns:

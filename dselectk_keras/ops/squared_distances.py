@@ -2,8 +2,10 @@
 
 from keras import ops
 
+from dselectk_keras.utils import Tensor
 
-def squared_distances(x):
+
+def squared_distances(x: Tensor) -> Tensor:
     r"""Squared Euclidean distances between the rows of a matrix.
 
     $$
@@ -11,8 +13,8 @@ def squared_distances(x):
     - 2 \, x_i^\top x_j
     $$
 
-    with the mean taken off first, which loses fewer digits. Nothing larger than
-    the result is formed.
+    The mean is subtracted first, which loses fewer digits. No intermediate tensor is
+    larger than the result.
 
     Args:
         x: Tensor `(batch, ...)`; further axes are flattened.
@@ -29,6 +31,6 @@ def squared_distances(x):
     x = x - ops.mean(x, axis=0, keepdims=True)
     products = ops.matmul(x, ops.transpose(x))
     squares = ops.diagonal(products)
-    # Not twice the products: some processors round them unlike on the two sides.
+    # Not 2 * products: some processors round the two triangles differently.
     doubled = products + ops.transpose(products)
     return ops.relu(squares[:, None] + squares[None, :] - doubled)

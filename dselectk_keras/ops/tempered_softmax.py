@@ -1,26 +1,27 @@
-"""Softmax at a temperature that may fall to nothing."""
+"""Softmax with a temperature that may approach 0."""
 
 from keras import ops
 
 from dselectk_keras.ops.softmax import softmax
+from dselectk_keras.utils import Tensor
 
-# Below, a gradient at tied logits, of the order of its reciprocal, could overflow.
-COLDEST = 1e-16
+# At tied logits the gradient is of the order of 1 / temperature and must not overflow.
+MIN_TEMPERATURE = 1e-16
 
 
-def tempered_softmax(logits, temperature, axis=-1):
-    r"""Softmax of logits over a temperature, finite however cold it gets.
+def tempered_softmax(logits: Tensor, temperature: Tensor, axis: int = -1) -> Tensor:
+    r"""Softmax of logits divided by a temperature, finite at any temperature.
 
     $$
     \mathrm{softmax}(v / \tau)_i = \frac{e^{v_i / \tau}}{\sum_j e^{v_j / \tau}}
     $$
 
-    Temperatures below $10^{-16}$ count as that. There the result is one-hot for all
-    float32 logits that differ, with a gradient of exactly 0. Tied ones share their
-    weight equally, with a gradient of the order of $1/\tau$: huge, but finite.
+    Temperatures below $10^{-16}$ are replaced by it. There the result is one-hot for
+    all float32 logits that differ, with a gradient of exactly 0. Tied logits share
+    their weight equally, with a finite gradient of the order of $1/\tau$.
 
     Args:
-        logits: Tensor; minus infinity stands for a weight of exactly 0.
+        logits: Tensor; minus infinity gives a weight of exactly 0.
         temperature: $\tau$: a positive number or a scalar tensor.
         axis: The axis along which the result sums to one.
 
@@ -32,7 +33,7 @@ def tempered_softmax(logits, temperature, axis=-1):
         [0.0, 0.5, 0.5]
     """
     logits = ops.cast(logits, "float32")
-    temperature = ops.maximum(ops.cast(temperature, "float32"), COLDEST)
-    # Before the division: what is left of the largest is 0, which cannot overflow.
+    temperature = ops.maximum(ops.cast(temperature, "float32"), MIN_TEMPERATURE)
+    # Subtract the largest before dividing, so that no quotient overflows.
     largest = ops.stop_gradient(ops.max(logits, axis=axis, keepdims=True))
     return softmax((logits - largest) / temperature, axis=axis)

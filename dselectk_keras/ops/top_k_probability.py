@@ -1,11 +1,15 @@
-"""Probability of a noisy logit to be among the k largest."""
+"""Probability that a noisy logit is among the k largest."""
 
 import math
 
 from keras import ops
 
+from dselectk_keras.utils import Tensor
 
-def top_k_probability(logits, noisy_logits, noise_scale, k):
+
+def top_k_probability(
+    logits: Tensor, noisy_logits: Tensor, noise_scale: Tensor, k: int
+) -> Tensor:
     r"""Probability that each expert stays among the k largest under fresh noise.
 
     $$
@@ -14,8 +18,8 @@ def top_k_probability(logits, noisy_logits, noise_scale, k):
     $$
 
     where $\tilde v$ are the noisy logits, $\mathrm{kth\_excluding}$ is the k-th
-    largest of them without the i-th, and only the i-th noise is drawn anew. It is
-    a smooth estimate of which experts an example uses.
+    largest of them without the i-th, and only the i-th noise is drawn again. It is a
+    smooth estimate of which experts an example uses.
 
     Args:
         logits: Tensor `(..., n)`, the logits without noise.

@@ -1,4 +1,4 @@
-"""Pictures from plain arrays: expert weights, curves, and runs."""
+"""Figures from plain arrays: expert weights, curves and runs."""
 
 from dselectk_keras.plots.plot_curves import plot_curves
 from dselectk_keras.plots.plot_expert_heatmap import plot_expert_heatmap

@@ -1,31 +1,34 @@
-"""The names of lines, at their ends."""
+"""Labels at the ends of lines."""
 
-from dselectk_keras.plots import _style
-from dselectk_keras.plots._spread import spread
+from collections.abc import Sequence
+from typing import Any
+
+from dselectk_keras.plots import style
+from dselectk_keras.plots._spread import spread_positions
 
 
-def label_ends(ax, ends, x=1.05):
-    """Write names to the right of the axes, moved apart, each tied to its line.
+def label_ends(ax: Any, ends: Sequence[tuple], x: float = 1.05) -> None:
+    """Write labels to the right of the axes without overlap, tied to their lines.
 
-    The figure has been drawn, so that the axes have their range and their place.
+    The figure must have been drawn, so that the range of the axes is known.
 
     Args:
         ax: matplotlib axes.
-        ends: A list of the x and y of an end, a name and a colour.
-        x: Where the names begin, in widths of the axes.
+        ends: A list of tuples: the x and y of an end, a name and a colour.
+        x: Where the labels begin, in widths of the axes.
     """
     to_axes = ax.transData + ax.transAxes.inverted()
     heights = [to_axes.transform((x, y))[1] for x, y, _, _ in ends]
     points = ax.get_window_extent().height / ax.figure.dpi * 72
-    places = spread(heights, gap=1.25 * _style.SMALL_FONT / points)
+    places = spread_positions(heights, gap=1.25 * style.SMALL_FONT / points)
     for (*end, name, color), place in zip(ends, places, strict=True):
         ax.annotate(
             name,
             xy=end,
             xytext=(x, place),
             textcoords="axes fraction",
-            fontsize=_style.SMALL_FONT,
-            color=_style.TEXT,
+            fontsize=style.SMALL_FONT,
+            color=style.TEXT,
             va="center",
             annotation_clip=False,
             arrowprops={

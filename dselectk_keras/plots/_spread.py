@@ -1,13 +1,13 @@
-"""Places for labels that must not overlap."""
+"""Positions of labels that must not overlap."""
 
 import numpy as np
 
 
-def spread(positions, gap):
-    """Positions in [0, 1] at least `gap` apart, as near as may be to those given.
+def spread_positions(positions, gap):
+    """The positions in [0, 1], at least `gap` apart, that are nearest to those given.
 
-    Least squares: with the gaps taken out, the nearest ascending positions are
-    the means of pooled blocks. Where they do not fit, the gap shrinks.
+    Least squares by pooling adjacent violators, after subtracting the gaps. If the
+    positions do not fit, the gap shrinks.
     """
     positions = np.asarray(positions, dtype=float)
     if positions.size == 0:

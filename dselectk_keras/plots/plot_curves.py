@@ -1,32 +1,35 @@
-"""Lines with names, and their uncertainty."""
+"""Lines with labels and error bands."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 from dselectk_keras.plots._label_ends import label_ends
 
 
 def plot_curves(
-    curves,
+    curves: Mapping[str, tuple[Any, Any]],
     *,
-    x_label="",
-    y_label="",
-    errors=None,
-    log=(),
-    markers=False,
-    title=None,
-    ax=None,
-):
-    """A line for each name, named at its end, with a band for its standard error.
+    x_label: str = "",
+    y_label: str = "",
+    errors: Mapping[str, Any] | None = None,
+    log: Sequence[str] = (),
+    markers: bool = False,
+    title: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """A line per name, labelled at its end, with a band for its standard error.
 
     Args:
-        curves: dict from a name to a pair of arrays, x and y, of one length.
-        x_label: what x is. Defaults to `""`.
-        y_label: what y is. Defaults to `""`.
-        errors: dict from names to arrays, by how much y is uncertain at each x.
-            Defaults to `None`: nothing is drawn.
-        log: which axes are logarithmic: some of `"x"` and `"y"`. Defaults to `()`.
-        markers: whether the points are marked. Defaults to `False`.
+        curves: dict from names to pairs of arrays, x and y, of the same length.
+        x_label: label of the x axis. Defaults to `""`.
+        y_label: label of the y axis. Defaults to `""`.
+        errors: dict from names to arrays, the standard error of y at each x.
+            Defaults to `None`: no bands.
+        log: the logarithmic axes, some of `"x"` and `"y"`. Defaults to `()`.
+        markers: whether to mark the points. Defaults to `False`.
         title: title of the axes. Defaults to `None`.
         ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
 
@@ -38,11 +41,11 @@ def plot_curves(
     """
     if not curves:
         raise ValueError("`curves` must hold at least one line. Received: none.")
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure = ax.figure if ax is not None else None
     if figure is None:
         figure, ax = plt.subplots(
-            figsize=(_style.PAGE_WIDTH * 0.72, 2.9), layout="constrained"
+            figsize=(style.PAGE_WIDTH * 0.72, 2.9), layout="constrained"
         )
     for axis in log:
         ax.set(**{f"{axis}scale": "log"})
@@ -51,11 +54,11 @@ def plot_curves(
         x, y = (np.asarray(values, dtype=float) for values in curve)
         if x.shape != y.shape or x.ndim != 1:
             raise ValueError(
-                f"Each curve must be a pair of arrays of one length. Received shapes "
-                f"{x.shape} and {y.shape} for {name!r}."
+                "Each curve must be a pair of arrays of the same length. Received "
+                f"shapes {x.shape} and {y.shape} for {name!r}."
             )
-        color = _style.COLORS[number % len(_style.COLORS)]
-        line = _style.LINE_STYLES[number % len(_style.LINE_STYLES)]
+        color = style.COLORS[number % len(style.COLORS)]
+        line = style.LINE_STYLES[number % len(style.LINE_STYLES)]
         ax.plot(
             x,
             y,
@@ -71,13 +74,13 @@ def plot_curves(
         known = np.flatnonzero(np.isfinite(y))
         if len(known):
             ends.append((x[known[-1]], y[known[-1]], name, color))
-    _style.tidy(ax)
+    style.tidy_axes(ax)
     ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
-    ax.set_xlabel(x_label, fontsize=_style.FONT)
-    ax.set_ylabel(y_label, fontsize=_style.FONT)
+    ax.set_xlabel(x_label, fontsize=style.FONT)
+    ax.set_ylabel(y_label, fontsize=style.FONT)
     if title is not None:
-        ax.set_title(title, fontsize=_style.FONT, loc="left")
+        ax.set_title(title, fontsize=style.FONT, loc="left")
     figure.canvas.draw()
     label_ends(ax, ends)
     return figure

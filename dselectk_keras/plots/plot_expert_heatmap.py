@@ -1,36 +1,38 @@
 """Which tasks use which experts."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
-_MAX_NAMED = 32  # more names than that do not fit along one side
+_MAX_NAMED = 32  # More names do not fit along one side.
 
 
 def plot_expert_heatmap(
-    weights,
+    weights: Any,
     *,
-    task_names=None,
-    expert_names=None,
-    groups=None,
-    tolerance=0.0,
-    title=None,
-    ax=None,
-):
-    """Heat map of expert weights: a row a task, a column an expert.
+    task_names: Sequence[str] | None = None,
+    expert_names: Sequence[str] | None = None,
+    groups: Any = None,
+    tolerance: float = 0.0,
+    title: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """Heat map of expert weights, with a row per task and a column per expert.
 
-    Experts that a task does not use are hatched white, so that a zero and a
-    small weight are told apart at a glance.
+    Experts that a task does not use are hatched, which distinguishes a zero from a
+    small weight.
 
     Args:
         weights: array (tasks, n) of expert weights.
-        task_names: one name a task. Defaults to `None`: numbers.
-        expert_names: one name an expert. Defaults to `None`: numbers.
-        groups: one group label a task. The tasks of a group are drawn side by
-            side, with a line between groups. Defaults to `None`: no groups.
-        tolerance: largest weight that still counts as not used. Defaults to
-            `0.0`.
-        title: title of the picture. Defaults to `None`.
+        task_names: one name per task. Defaults to `None`: numbers.
+        expert_names: one name per expert. Defaults to `None`: numbers.
+        groups: one group label per task. The tasks of a group are drawn next to each
+            other, with a line between groups. Defaults to `None`: no groups.
+        tolerance: largest weight that counts as not used. Defaults to `0.0`.
+        title: title of the figure. Defaults to `None`.
         ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
 
     Returns:
@@ -54,18 +56,18 @@ def plot_expert_heatmap(
     if np.isnan(weights).any():
         raise ValueError(
             "`weights` must be numbers. Received NaN among them. "
-            "Look at the training run they come from: it has diverged."
+            "The training run has diverged."
         )
-    tasks = _style.names("task_names", task_names, num_tasks, "task")
-    experts = _style.names("expert_names", expert_names, num_experts, "expert")
+    tasks = style.check_names("task_names", task_names, num_tasks, "task")
+    experts = style.check_names("expert_names", expert_names, num_experts, "expert")
     order, bounds, group_labels = _group_rows(groups, num_tasks)
     used = np.ma.masked_array(weights, ~(weights > tolerance))[order]
 
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     if ax is None:
         height = min(max(0.15 * num_tasks, 1.2), 4.2) + 0.7
         figure, ax = plt.subplots(
-            figsize=(_style.COLUMN_WIDTH, height), layout="constrained"
+            figsize=(style.COLUMN_WIDTH, height), layout="constrained"
         )
     else:
         figure = ax.figure
@@ -74,7 +76,7 @@ def plot_expert_heatmap(
     few = num_tasks * num_experts <= 1024
     mesh = ax.pcolormesh(
         used,
-        cmap=_colors(plt),
+        cmap=_color_map(plt),
         vmin=0,
         vmax=used.max() if used.count() else 1,
         edgecolors="white" if few else "face",
@@ -83,28 +85,28 @@ def plot_expert_heatmap(
     ax.invert_yaxis()
     ax.hlines(bounds[1:-1], 0, num_experts, color="black", linewidth=0.9)
 
-    ax.set_xlabel("expert", fontsize=_style.FONT)
-    _ticks(ax.xaxis, experts, named=expert_names is not None, rotation=90)
+    ax.set_xlabel("expert", fontsize=style.FONT)
+    _set_ticks(ax.xaxis, experts, named=expert_names is not None, rotation=90)
     if groups is not None and num_tasks > _MAX_NAMED:
         centers = (bounds[1:] + bounds[:-1]) / 2
         ax.set_yticks(centers, group_labels)
-        ax.set_ylabel("task group", fontsize=_style.FONT)
+        ax.set_ylabel("task group", fontsize=style.FONT)
     else:
-        ax.set_ylabel("task", fontsize=_style.FONT)
-        _ticks(ax.yaxis, [tasks[i] for i in order], named=task_names is not None)
-    ax.tick_params(labelsize=_style.SMALL_FONT, length=0)
+        ax.set_ylabel("task", fontsize=style.FONT)
+        _set_ticks(ax.yaxis, [tasks[i] for i in order], named=task_names is not None)
+    ax.tick_params(labelsize=style.SMALL_FONT, length=0)
     for spine in ax.spines.values():
-        spine.set(color=_style.TEXT, linewidth=0.6)
+        spine.set(color=style.TEXT, linewidth=0.6)
 
     bar = figure.colorbar(mesh, ax=ax, fraction=0.05, pad=0.03, aspect=25)
-    bar.set_label("expert weight", fontsize=_style.FONT)
-    bar.ax.tick_params(labelsize=_style.SMALL_FONT, length=2)
+    bar.set_label("expert weight", fontsize=style.FONT)
+    bar.ax.tick_params(labelsize=style.SMALL_FONT, length=2)
     bar.outline.set_linewidth(0.6)
     if used.mask.any():
         from matplotlib.patches import Rectangle
 
         patch = Rectangle(
-            (0, 0), 1, 1, facecolor="white", edgecolor=_style.GREY, hatch="/////"
+            (0, 0), 1, 1, facecolor="white", edgecolor=style.GREY, hatch="/////"
         )
         ax.legend(
             [patch],
@@ -113,20 +115,20 @@ def plot_expert_heatmap(
             bbox_to_anchor=(1, 1),
             borderaxespad=0.2,
             frameon=False,
-            fontsize=_style.SMALL_FONT,
+            fontsize=style.SMALL_FONT,
             handlelength=1.2,
         )
     if title is not None:
-        # A row above the legend, so that a long title does not run into it.
+        # Above the legend, so that a long title does not overlap it.
         pad = 16 if used.mask.any() else 5
-        ax.set_title(title, fontsize=_style.FONT + 1, loc="left", pad=pad)
+        ax.set_title(title, fontsize=style.FONT + 1, loc="left", pad=pad)
     return figure
 
 
-def _colors(plt):
-    """Light to dark, told apart in grey and by colour-blind readers.
+def _color_map(plt):
+    """Light to dark colours that work in grey and for colour-blind readers.
 
-    The palest colours are cut off: a small weight must not look like none.
+    Without the palest ones, so that a small weight does not look like zero.
     """
     from matplotlib.colors import ListedColormap
 
@@ -134,7 +136,7 @@ def _colors(plt):
 
 
 def _group_rows(groups, num_tasks):
-    """The order of the rows, the bounds of the groups and their labels."""
+    """The order of the rows, and the bounds and labels of the groups."""
     if groups is None:
         return np.arange(num_tasks), np.array([0, num_tasks]), []
     groups = np.asarray(groups)
@@ -148,8 +150,8 @@ def _group_rows(groups, num_tasks):
     return order, np.concatenate([[0], np.cumsum(sizes)]), [str(x) for x in labels]
 
 
-def _ticks(axis, names, named, **text):
-    """Given names where they fit, else numbers, every one or every few."""
+def _set_ticks(axis, names, named, **text):
+    """Show the given names if they fit, else every number or every few numbers."""
     count = len(names)
     if named and count <= _MAX_NAMED:
         axis.set_ticks(np.arange(count) + 0.5, names, **text)

@@ -1,43 +1,45 @@
-"""How the weights of a gate move while it trains."""
+"""The weights of a gate over training."""
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 from dselectk_keras.plots._label_ends import label_ends
 
 _MAX_PANELS = 8
 
 
 def plot_gate_weights(
-    steps,
-    weights,
+    steps: Any,
+    weights: Any,
     *,
-    task=None,
-    task_names=None,
-    expert_names=None,
-    highlight=None,
-    title=None,
-    ax=None,
-):
-    """Lines of expert weights over training, one line an expert.
+    task: int | None = None,
+    task_names: Sequence[str] | None = None,
+    expert_names: Sequence[str] | None = None,
+    highlight: Iterable[int] | None = None,
+    title: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """Expert weights over training, with one line per expert.
 
-    The experts that matter are coloured and named at the end of their line, the
-    others are grey. An expert keeps its colour in every panel.
+    Highlighted experts are coloured and labelled at the end of their lines, the others
+    are grey. An expert has the same colour in every panel.
 
     Args:
         steps: array (records,), the training step of each record.
-        weights: array (records, n) of one gate, or (records, tasks, n): one
-            panel a task, eight at most.
-        task: index of the only task to show. Defaults to `None`: all.
-        task_names: one name a task, the titles of the panels. Defaults to
+        weights: array (records, n) of one gate, or (records, tasks, n) for one
+            panel per task, at most eight.
+        task: index of the only task to show. Defaults to `None`: all tasks.
+        task_names: one name per task, the titles of the panels. Defaults to
             `None`: numbers.
-        expert_names: one name an expert. Defaults to `None`: numbers.
+        expert_names: one name per expert. Defaults to `None`: numbers.
         highlight: indices of the experts to colour, such as the true ones.
-            Defaults to `None`: in each panel the seven largest at the end, of
-            those with at least half a uniform weight, `1 / (2 * n)`.
+            Defaults to `None`: in each panel at most seven, those with the largest
+            final weights above half the uniform weight, `1 / (2 * n)`.
         title: title of the figure. Defaults to `None`.
         ax: matplotlib axes to draw one panel on. Defaults to `None`: a new
             figure.
@@ -54,18 +56,22 @@ def plot_gate_weights(
         Hazimeh et al., DSelect-k, NeurIPS 2021, Figures 2 and 6 to 8
         (https://arxiv.org/abs/2106.03760).
     """
-    steps, weights, panel_titles = _panels(steps, weights, task, task_names)
+    steps, weights, panel_titles = _split_panels(steps, weights, task, task_names)
     num_panels, num_experts = weights.shape[1:]
     if ax is not None and num_panels > 1:
         raise ValueError(
             "`ax` holds one panel. Received weights of "
-            f"{num_panels} tasks. Choose one with task=0, or leave `ax` out."
+            f"{num_panels} tasks. Choose one with task=0, or omit `ax`."
         )
-    expert_names = _style.names("expert_names", expert_names, num_experts, "expert")
-    highlights = [_highlighted(weights[:, i], highlight) for i in range(num_panels)]
+    expert_names = style.check_names(
+        "expert_names", expert_names, num_experts, "expert"
+    )
+    highlights = [
+        _choose_highlighted(weights[:, i], highlight) for i in range(num_panels)
+    ]
     styles = _line_styles(highlights)
 
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     if ax is None:
         columns = min(num_panels, 2)
         rows = math.ceil(num_panels / columns)
@@ -73,7 +79,7 @@ def plot_gate_weights(
             rows,
             columns,
             figsize=(
-                _style.COLUMN_WIDTH if columns == 1 else _style.PAGE_WIDTH,
+                style.COLUMN_WIDTH if columns == 1 else style.PAGE_WIDTH,
                 0.3 + (2.1 if rows == 1 else 1.7 * rows),
             ),
             sharex=True,
@@ -84,35 +90,35 @@ def plot_gate_weights(
         axes = list(grid.ravel())
         for empty in axes[num_panels:]:
             empty.remove()
-            # The panel above the gap is now the lowest of its column.
+            # The panel above the gap is now the lowest in its column.
             axes[num_panels - 2].tick_params(labelbottom=True)
         if title is not None:
-            figure.suptitle(title, fontsize=_style.FONT + 1)
+            figure.suptitle(title, fontsize=style.FONT + 1)
     else:
         figure, axes = ax.figure, [ax]
         if title is not None:
-            ax.set_title(title, fontsize=_style.FONT + 1)
+            ax.set_title(title, fontsize=style.FONT + 1)
 
     for i, panel in enumerate(axes[:num_panels]):
-        _draw(panel, steps, weights[:, i], highlights[i], styles)
+        _draw_lines(panel, steps, weights[:, i], highlights[i], styles)
         if panel_titles[i] is not None:
-            panel.set_title(panel_titles[i], fontsize=_style.FONT, loc="left")
-    # All panels have given the shared axis its range.
+            panel.set_title(panel_titles[i], fontsize=style.FONT, loc="left")
+    # Now the shared axis has its final range.
     figure.canvas.draw()
     for i, panel in enumerate(axes[:num_panels]):
-        ends = _ends(steps, weights[:, i], highlights[i], styles, expert_names)
+        ends = _line_ends(steps, weights[:, i], highlights[i], styles, expert_names)
         label_ends(panel, ends, x=1.07)
     if num_panels == 1:
-        axes[0].set_xlabel("training step", fontsize=_style.FONT)
-        axes[0].set_ylabel("expert weight", fontsize=_style.FONT)
+        axes[0].set_xlabel("training step", fontsize=style.FONT)
+        axes[0].set_ylabel("expert weight", fontsize=style.FONT)
     else:
-        figure.supxlabel("training step", fontsize=_style.FONT)
-        figure.supylabel("expert weight", fontsize=_style.FONT)
+        figure.supxlabel("training step", fontsize=style.FONT)
+        figure.supylabel("expert weight", fontsize=style.FONT)
     return figure
 
 
-def _panels(steps, weights, task, task_names):
-    """Steps, weights (records, panels, n) and one title (or None) a panel."""
+def _split_panels(steps, weights, task, task_names):
+    """Steps, weights (records, panels, n) and one title or None per panel."""
     steps, weights = np.asarray(steps), np.asarray(weights, dtype=float)
     if weights.ndim not in (2, 3) or 0 in weights.shape:
         raise ValueError(
@@ -135,7 +141,7 @@ def _panels(steps, weights, task, task_names):
         return steps, weights[:, None], [None]
 
     num_tasks = weights.shape[1]
-    titles = _style.names("task_names", task_names, num_tasks, "task")
+    titles = style.check_names("task_names", task_names, num_tasks, "task")
     if task is not None:
         if task not in range(num_tasks):
             raise ValueError(
@@ -152,7 +158,7 @@ def _panels(steps, weights, task, task_names):
     return steps, weights, titles
 
 
-def _highlighted(weights, highlight):
+def _choose_highlighted(weights, highlight):
     """Ascending indices of the experts to colour in one panel."""
     num_experts = weights.shape[1]
     if highlight is not None:
@@ -164,52 +170,52 @@ def _highlighted(weights, highlight):
             )
         return sorted({int(expert) for expert in highlight})
     final = np.nan_to_num(weights[-1])
-    largest = np.argsort(-final, kind="stable")[: len(_style.COLORS)]
+    largest = np.argsort(-final, kind="stable")[: len(style.COLORS)]
     return sorted(int(e) for e in largest if final[e] >= 0.5 / num_experts)
 
 
 def _line_styles(highlights):
-    """A colour and a line style for every expert, the same in all panels.
+    """A colour and a line style per expert, the same in all panels.
 
-    No two experts of a panel share a colour while there are enough, and no two
-    of the figure share both colour and line style.
+    No two experts of a panel have the same colour if there are enough colours, and no
+    two of the figure have the same colour and line style.
     """
     colors, uses, styles = {}, Counter(), {}
     for expert in sorted(set().union(*highlights)):
         taken = {
             colors.get(e) for panel in highlights if expert in panel for e in panel
         }
-        color = min(range(len(_style.COLORS)), key=lambda c: (c in taken, uses[c], c))
-        line = (color + uses[color]) % len(_style.LINE_STYLES)
+        color = min(range(len(style.COLORS)), key=lambda c: (c in taken, uses[c], c))
+        line = (color + uses[color]) % len(style.LINE_STYLES)
         colors[expert] = color
         uses[color] += 1
         styles[expert] = {
-            "color": _style.COLORS[color],
-            "linestyle": _style.LINE_STYLES[line],
+            "color": style.COLORS[color],
+            "linestyle": style.LINE_STYLES[line],
         }
     return styles
 
 
-def _draw(ax, steps, weights, highlighted, styles):
+def _draw_lines(ax, steps, weights, highlighted, styles):
     for expert in range(weights.shape[1]):
         if expert in highlighted:
-            style = {**styles[expert], "linewidth": 1.4, "zorder": 3}
+            line = {**styles[expert], "linewidth": 1.4, "zorder": 3}
         else:
-            style = {"color": _style.GREY, "linewidth": 0.6, "zorder": 2}
+            line = {"color": style.GREY, "linewidth": 0.6, "zorder": 2}
         # A single record has no line to show.
         marker = "o" if len(steps) == 1 else None
-        ax.plot(steps, weights[:, expert], marker=marker, markersize=3, **style)
-    _style.tidy(ax)
+        ax.plot(steps, weights[:, expert], marker=marker, markersize=3, **line)
+    style.tidy_axes(ax)
     ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
     ax.margins(x=0, y=0.04)
 
 
-def _ends(steps, weights, highlighted, styles, expert_names):
-    """Where the lines end, and what they are called."""
+def _line_ends(steps, weights, highlighted, styles, expert_names):
+    """The ends of the lines, with their labels."""
     ends = [(weights[-1, e], expert_names[e], styles[e]["color"]) for e in highlighted]
     others = [e for e in range(weights.shape[1]) if e not in highlighted]
     if others:
         text = f"{len(others)} other{'s' if len(others) > 1 else ''}"
-        ends.append((np.median(weights[-1, others]), text, _style.GREY))
+        ends.append((np.median(weights[-1, others]), text, style.GREY))
     return [(steps[-1], *end) for end in ends if np.isfinite(end[0])]

@@ -1,19 +1,29 @@
 """Single runs of several methods, side by side."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from dselectk_keras.plots import _style
+from dselectk_keras.plots import style
 
 
-def plot_runs(values, *, label="", highlight=None, title=None, ax=None):
-    """A row for each method: a dot for each run, a line at their mean.
+def plot_runs(
+    values: Mapping[str, Any],
+    *,
+    label: str = "",
+    highlight: str | None = None,
+    title: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """A row per method, with a dot per run and a line at their mean.
 
-    The grey bar around the mean reaches as far as its standard error. Runs that failed,
-    NaN, are left out.
+    The grey bar is the standard error of the mean. Failed runs, which are NaN, are
+    omitted.
 
     Args:
-        values: dict from the name of a method to an array (runs,).
-        label: what the values are. Defaults to `""`.
+        values: dict from names of methods to arrays (runs,).
+        label: label of the values. Defaults to `""`.
         highlight: name of the method to colour. Defaults to `None`: none.
         title: title of the axes. Defaults to `None`.
         ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
@@ -31,17 +41,17 @@ def plot_runs(values, *, label="", highlight=None, title=None, ax=None):
             f"`highlight` must be one of {', '.join(map(repr, values))}. "
             f"Received: {highlight!r}."
         )
-    plt = _style.import_pyplot()
+    plt = style.import_pyplot()
     figure = ax.figure if ax is not None else None
     if figure is None:
         height = 0.9 + 0.26 * len(values)
         figure, ax = plt.subplots(
-            figsize=(_style.PAGE_WIDTH * 0.8, height), layout="constrained"
+            figsize=(style.PAGE_WIDTH * 0.8, height), layout="constrained"
         )
     for row, (name, given) in enumerate(values.items()):
         runs = np.asarray(given, dtype=float)
         runs = runs[np.isfinite(runs)]
-        color = _style.COLORS[0 if name == highlight else -1]
+        color = style.COLORS[0 if name == highlight else -1]
         if len(runs) > 1:
             error = runs.std(ddof=1) / np.sqrt(len(runs))
             ax.barh(row, 2 * error, 0.6, left=runs.mean() - error, color="#E3E3E3")
@@ -56,14 +66,14 @@ def plot_runs(values, *, label="", highlight=None, title=None, ax=None):
             markeredgewidth=0,
             alpha=0.55,
         )
-    _style.tidy(ax)
+    style.tidy_axes(ax)
     ax.set_yticks(range(len(values)), list(values))
     ax.set_ylim(len(values) - 0.4, -0.6)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
-    ax.set_xlabel(label, fontsize=_style.FONT)
+    ax.set_xlabel(label, fontsize=style.FONT)
     if title is not None:
-        ax.set_title(title, fontsize=_style.FONT, loc="left")
+        ax.set_title(title, fontsize=style.FONT, loc="left")
     return figure

@@ -1,25 +1,22 @@
-"""Scalar terms that a gate adds to the loss, in training only."""
+"""Auxiliary losses: scalar terms that a gate adds to the loss, in training only.
 
-from dselectk_keras.regularizers.entropy import EntropyRegularizer
-from dselectk_keras.regularizers.importance import ImportanceRegularizer
-from dselectk_keras.regularizers.load import LoadRegularizer
-from dselectk_keras.regularizers.parameter_distance import (
-    ParameterDistanceRegularizer,
-)
-from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
-from dselectk_keras.regularizers.sample_similarity import (
-    SampleSimilarityRegularizer,
-)
+A regularizer is one module here: `@REGULARIZERS.register("name")` beside its class
+makes it public.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from dselectk_keras.registry import import_modules
+from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 
-__all__ = [
-    "EntropyRegularizer",
-    "ImportanceRegularizer",
-    "LoadRegularizer",
-    "ParameterDistanceRegularizer",
-    "ReachabilityRegularizer",
-    "SampleSimilarityRegularizer",
-    "ScheduledRegularizer",
-    "SparsityRegularizer",
-]
+import_modules(__name__, __path__)
+globals().update(REGULARIZERS.classes())
+
+__all__ = ["REGULARIZERS", "ScheduledRegularizer"]
+__all__.extend(REGULARIZERS.classes())
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The registered classes, which type checkers cannot see above."""

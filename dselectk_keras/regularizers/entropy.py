@@ -1,13 +1,13 @@
 """Entropy regularizer."""
 
-import keras
 from keras import ops
 
 from dselectk_keras.ops import entropy
+from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@REGULARIZERS.register("entropy")
 class EntropyRegularizer(ScheduledRegularizer):
     r"""The entropy of the selectors: its weight sets how soon a gate decides.
 
@@ -15,11 +15,10 @@ class EntropyRegularizer(ScheduledRegularizer):
     \lambda(t) \sum_{s} \sum_i - r_{s,i} \log(r_{s,i} + 10^{-6})
     $$
 
-    summed over all selectors, where $t$ counts the calls, the first being 1. One
-    regularizer may serve several gates; it then counts the calls of all.
+    summed over all selectors, where $t$ is the gate's step, the first being 1.
 
     Args:
-        schedule: $\lambda$: a number, a serializable schedule such as `Ramp`, or a
+        weight: $\lambda$: a number, a serializable schedule such as `Ramp`, or a
             callable of the number of calls (which cannot be saved).
         target: What the gate measures the entropy of: `"selectors"`, the weights
             of each selector (the release), or `"bits"`, each relaxed bit of S(Z)
@@ -40,14 +39,12 @@ class EntropyRegularizer(ScheduledRegularizer):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
     """
 
-    weight_name = "schedule"
-
-    def __init__(self, schedule=1e-6, target="selectors"):
+    def __init__(self, weight=1e-6, target="selectors"):
         if target not in {"selectors", "bits"}:
             raise ValueError(
                 f'`target` must be "selectors" or "bits". Received: target={target!r}.'
             )
-        super().__init__(schedule)
+        super().__init__(weight)
         self.target = target
 
     def term(self, inputs):

@@ -1,13 +1,13 @@
 """Importance regularizer."""
 
-import keras
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
+from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@REGULARIZERS.register("importance")
 class ImportanceRegularizer(ScheduledRegularizer):
     r"""Balances how much weight the experts get over a batch.
 
@@ -18,7 +18,7 @@ class ImportanceRegularizer(ScheduledRegularizer):
     or, with `squared`, its square's. With several gates the terms are summed.
 
     Args:
-        weight: $w$: a number, a schedule, or a callable of the number of calls.
+        weight: $w$: a number, a schedule, or a callable of the step.
         squared: Whether to square the coefficient of variation, as Shazeer et al.
             do.
 

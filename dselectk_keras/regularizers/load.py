@@ -1,13 +1,13 @@
 """Load regularizer."""
 
-import keras
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
+from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@REGULARIZERS.register("load")
 class LoadRegularizer(ScheduledRegularizer):
     r"""Balances how many examples the experts get over a batch.
 
@@ -19,7 +19,7 @@ class LoadRegularizer(ScheduledRegularizer):
     (see `ops.top_k_probability`). With several gates the terms are summed.
 
     Args:
-        weight: $w$: a number, a schedule, or a callable of the number of calls.
+        weight: $w$: a number, a schedule, or a callable of the step.
 
     Call arguments:
         inputs: Tensor `(batch, n)` or `(batch, g, n)` of those probabilities.

@@ -1,12 +1,12 @@
 """Parameter distance regularizer."""
 
-import keras
 from keras import ops
 
+from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@REGULARIZERS.register("parameter_distance")
 class ParameterDistanceRegularizer(ScheduledRegularizer):
     r"""Draws networks of the same form together by their parameters.
 
@@ -19,7 +19,7 @@ class ParameterDistanceRegularizer(ScheduledRegularizer):
     computed in the second form, whose cost grows with $T$ and not with its square.
 
     Args:
-        strength: $\alpha$: a number, a schedule, or a callable of the number of calls.
+        weight: $\alpha$: a number, a schedule, or a callable of the step.
 
     Call arguments:
         inputs: A list of tensors `(T, ...)`, the parameters of all networks stacked,
@@ -40,14 +40,12 @@ class ParameterDistanceRegularizer(ScheduledRegularizer):
 
     of_weights = False
 
-    weight_name = "strength"
-
-    def __init__(self, strength):
-        super().__init__(strength)
-        if not callable(self.scheduled.value) and self.scheduled.value < 0:
+    def __init__(self, weight):
+        super().__init__(weight)
+        if not callable(self.weight) and self.weight < 0:
             raise ValueError(
-                "`strength` must not be negative: it draws networks together. "
-                f"Received: strength={strength}."
+                "`weight` must not be negative: it draws networks together. "
+                f"Received: weight={weight}."
             )
 
     def term(self, inputs):

@@ -1,12 +1,12 @@
 """Reachability regularizer."""
 
-import keras
 from keras import ops
 
+from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@REGULARIZERS.register("reachability")
 class ReachabilityRegularizer(ScheduledRegularizer):
     r"""Keeps selectors away from codes that belong to no expert.
 
@@ -20,7 +20,7 @@ class ReachabilityRegularizer(ScheduledRegularizer):
     of its weight there.
 
     Args:
-        weight: $\xi$: a number, a schedule, or a callable of the number of calls.
+        weight: $\xi$: a number, a schedule, or a callable of the step.
 
     Call arguments:
         inputs: Tensor `(..., n)`, the weights of each selector over the experts.

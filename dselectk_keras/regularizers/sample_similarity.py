@@ -1,13 +1,13 @@
 """Sample similarity regularizer."""
 
-import keras
 from keras import ops
 
 from dselectk_keras.ops import squared_distances
+from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@REGULARIZERS.register("sample_similarity")
 class SampleSimilarityRegularizer(ScheduledRegularizer):
     r"""Sends examples that are alike to the same expert, and others to others.
 
@@ -35,7 +35,8 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
 
     Call arguments:
         inputs: A pair: the weights `(batch, n)` or `(batch, g, n)`, and what the
-            gate looks at, `(batch, features)`.
+            gate looks at, `(batch, features)`; of several gates that look at one
+            each, `(batch, g, features)`.
 
     Returns:
         A float32 scalar.
@@ -75,8 +76,14 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         if n > 1:
             pairs = pairs - self.beta_d / (n * n - n) * different
         batch = ops.cast(ops.shape(weights)[0], "float32")
-        distances = ops.stop_gradient(squared_distances(x))
+        distances = ops.stop_gradient(self._distances(x, gates=by_gate.shape[0]))
         return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
+
+    def _distances(self, x, gates):
+        """Squared distances of the examples, `(g, batch, batch)` if each gate has x."""
+        if len(x.shape) < 3 or x.shape[1] != gates:
+            return squared_distances(x)
+        return ops.stack([squared_distances(x[:, g]) for g in range(gates)])
 
     def get_config(self):
         """The arguments of `__init__`."""

@@ -5,34 +5,32 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.schedules import ScheduledValue
-from dselectk_keras.utils import revive
+from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.utils import deserialize_if_config
 
 
 class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     """A weight, fixed or scheduled, times a term that a subclass defines.
 
-    Calling the regularizer counts the call and returns the weighted term; the
-    schedule sees 1 at the first call. A gate counts once a training step.
+    A regularizer has no state: the gate that uses it passes its own step. One
+    regularizer may serve several gates.
 
     Args:
-        weight: A number, a `LearningRateSchedule`, or a callable of the number of
-            calls.
+        weight: A number, a `LearningRateSchedule`, or a callable of the step.
     """
 
-    weight_name = "weight"
-    # Whether `inputs` are a gate's weights over the experts, or may be.
+    # Whether a gate may take it as `weights_regularizer`.
     of_weights = True
-    # Whether `inputs` is a pair, the weights and the routing inputs.
+    # Whether `inputs` is a pair: the weights and the routing inputs.
     sees_inputs = False
 
     def __init__(self, weight):
-        self.scheduled = ScheduledValue(weight, self.weight_name)
+        self.weight = check_schedule(weight, "weight")
 
     @classmethod
     def get(cls, identifier):
         """A regularizer from itself, its config, a number, a schedule or `None`."""
-        identifier = revive(identifier)
+        identifier = deserialize_if_config(identifier)
         if identifier is None or isinstance(identifier, ScheduledRegularizer):
             return identifier
         if cls is ScheduledRegularizer:
@@ -42,28 +40,22 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
             )
         return cls(identifier)
 
-    @property
-    def num_calls(self):
-        """The variable that counts the calls."""
-        return self.scheduled.num_calls
-
     @abc.abstractmethod
     def term(self, inputs) -> Any:
         """The scalar to be weighted."""
 
-    def advance(self):
-        """Count a call."""
-        self.scheduled.advance()
+    def __call__(self, inputs, step=1):
+        """The weighted term.
 
-    def value(self, inputs):
-        """The weighted term at the present count, without counting a call."""
-        return self.scheduled() * self.term(inputs)
+        Args:
+            inputs: What the regularizer measures.
+            step: The training step at which a scheduled weight is taken, from 1.
 
-    def __call__(self, inputs):
-        """Count a call and return the weighted term."""
-        self.advance()
-        return self.value(inputs)
+        Returns:
+            A float32 scalar.
+        """
+        return value_at(self.weight, step) * self.term(inputs)
 
     def get_config(self):
         """The arguments of `__init__`."""
-        return {self.weight_name: self.scheduled.serialize()}
+        return {"weight": serialize_schedule(self.weight, "weight")}

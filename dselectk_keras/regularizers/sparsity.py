@@ -1,12 +1,12 @@
 """Sparsity regularizer."""
 
-import keras
 from keras import ops
 
+from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@REGULARIZERS.register("sparsity")
 class SparsityRegularizer(ScheduledRegularizer):
     r"""Lowers the probabilities that experts are open, the small ones most.
 
@@ -18,7 +18,7 @@ class SparsityRegularizer(ScheduledRegularizer):
     it up.
 
     Args:
-        weight: $\lambda$: a number, a schedule, or a callable of the number of calls.
+        weight: $\lambda$: a number, a schedule, or a callable of the step.
 
     Call arguments:
         inputs: Tensor of the logarithms $\log \psi$, of any shape. The gate has them

@@ -1,4 +1,4 @@
-"""Many runs of one architecture, and batches in an order that a seed decides."""
+"""Train many copies of one architecture, on batches in an order set by a seed."""
 
 from dselectk_keras.training.batches import Batches
 from dselectk_keras.training.replicas import Replicas

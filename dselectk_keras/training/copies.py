@@ -1,23 +1,25 @@
-"""One run among many: what it is, and what it has come to."""
+"""The copies of a model that `replicate` trains, and their results."""
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
 import keras
 
+from dselectk_keras._keras import all_layers, create_variables
 from dselectk_keras.callbacks import GateRecorder
 
 
 @dataclasses.dataclass(frozen=True)
 class Stopping:
-    """When a copy has its best weights, and when it stops.
+    """Which epoch of a copy is the best, and when its training stops.
 
     Args:
-        epochs: The most epochs that a copy may take.
-        monitor: The name of what decides; `None` is nothing: the last epoch is best.
-        sign: 1 if a lower value is better, and -1 if a higher one is.
-        patience: How many epochs in a row may pass without a better value.
+        epochs: The largest number of epochs.
+        monitor: The name of the monitored result; `None` makes the last epoch best.
+        sign: 1 if lower values are better, and -1 if higher ones are.
+        patience: The number of epochs without improvement after which to stop.
     """
 
     epochs: int
@@ -27,12 +29,12 @@ class Stopping:
 
 
 class Copy:
-    """A copy of a model with its seed and settings, over its training.
+    """A copy of a model: its seed and settings, its results and its best weights.
 
     Args:
-        number: Its place among the copies.
-        seed: Of weights, draws and the order of the data.
-        settings: A dict of numbers, which `build` gets.
+        number: The index of the copy.
+        seed: Seed of its weights, its random draws and the order of its data.
+        settings: A dict of numbers, passed to the user's `build`.
         stopping: A `Stopping`.
     """
 
@@ -51,11 +53,11 @@ class Copy:
     def __str__(self):
         return f"copy {self.number} (seed {self.seed})"
 
-    def build(self, build, batch):
-        """The model at its start: the same at every call.
+    def build_model(self, build, batch):
+        """The initial model, the same in every call.
 
         Args:
-            build: The function that makes it.
+            build: The user's function that makes it.
             batch: A batch, for its shapes.
 
         Returns:
@@ -70,32 +72,43 @@ class Copy:
             )
         if getattr(model.optimizer, "use_ema", False):
             raise ValueError(
-                "`replicate` reads weights before `fit` would replace them by their "
-                "averages. Received: an optimizer with use_ema=True. Leave it out."
+                "`replicate` does not support averaged weights. Received: an optimizer "
+                "with use_ema=True. Leave it out."
             )
-        model._symbolic_build(data_batch=batch)  # noqa: SLF001
+        create_variables(model, batch)
         return model
 
-    def record(self, model, probe):
-        """Record the gates of a model from here on.
+    def load_weights(self, model):
+        """Assign the best weights of this copy to a model.
+
+        Args:
+            model: A model of the same architecture.
+        """
+        for variable, value in zip(
+            prediction_variables(model), self.weights, strict=True
+        ):
+            variable.assign(value)
+
+    def start_recorder(self, model, probe):
+        """Record the gates of a model from now on.
 
         Args:
             model: The model of this copy.
-            probe: Inputs on which to look at per-example gates.
+            probe: Inputs on which to record per-example gates.
         """
         self.recorder = GateRecorder(every=1, unit="epochs", probe=probe)
         self.recorder.set_model(model)
         self.recorder.on_train_begin()
 
     def end_epoch(self, logs, read_weights):
-        """Note an epoch's results, keep the weights if they are best, and go on or not.
+        """Store an epoch's results, and its weights if they are the best.
 
         Args:
             logs: A dict of numbers.
-            read_weights: A function that gives the weights, as arrays of their own.
+            read_weights: A function that returns copies of the weights.
 
         Returns:
-            Whether the copy has ended.
+            Whether the training of this copy has ended.
         """
         self.logs.append(logs)
         epoch, stopping = len(self.logs) - 1, self.stopping
@@ -108,9 +121,8 @@ class Copy:
             self.status = "finished"
         elif stopping.patience is not None and epoch > 0:
             waited = epoch - (-1 if self.best_epoch is None else self.best_epoch)
-            self.status = (
-                "stopped" if waited >= max(stopping.patience, 1) else "running"
-            )
+            if waited >= max(stopping.patience, 1):
+                self.status = "stopped"
         ended = self.status != "running"
         if ended and self.weights is None:
             self.best_epoch, self.weights = epoch, read_weights()
@@ -126,50 +138,32 @@ class Copy:
         return value < sign * self.logs[self.best_epoch][monitor]
 
 
-def checked_models(build, copies, data, recorded):
-    """The model of each copy at its start, seen to be of one architecture.
+def build_models(build, copies, data, recorded):
+    """The initial model of each copy, checked to have the same architecture.
 
     Args:
-        build: The function that makes them.
+        build: The user's function that makes them.
         copies: A list of `Copy`.
         data: A `Data`.
-        recorded: The numbers of the copies whose gates are to be recorded.
+        recorded: The indices of the copies whose gates are recorded.
 
     Yields:
         Pairs of a copy and its model.
     """
     parts = None
     for copy in copies:
-        model = copy.build(build, data.first_batch)
+        model = copy.build_model(build, data.first_batch)
         if parts is None:
-            parts = _parts(model)
+            parts = _describe(model)
             _check_monitor(model, copy.stopping.monitor, data.validation is not None)
-        _check_same(_parts(model), copy, parts, copies[0])
+        check_same(_describe(model), copy, parts, copies[0])
         if copy.number in recorded:
-            copy.record(model, data.probe)
+            copy.start_recorder(model, data.probe)
         yield copy, model
 
 
-def different(copy, mine, first, its):
-    """The error for copies that are not of one architecture.
-
-    Args:
-        copy: One copy.
-        mine: What it has.
-        first: Another copy.
-        its: What that one has in the same place.
-
-    Returns:
-        A `ValueError`.
-    """
-    return ValueError(
-        "`build` must return one architecture. Received different architectures: "
-        f"{copy} has {mine}, where {first} has {its}. Call `replicate` once for each."
-    )
-
-
-def weights_of(model):
-    """The variables that a model predicts with, trainable ones first.
+def prediction_variables(model):
+    """The variables that a model's predictions depend on, trainable ones first.
 
     Args:
         model: A Keras model.
@@ -180,30 +174,38 @@ def weights_of(model):
     return [*model.trainable_variables, *model.non_trainable_variables]
 
 
-def _parts(model):
-    """What models of one architecture have in common, as texts."""
-    layers = model._flatten_layers()  # noqa: SLF001
+def _describe(model):
+    """What all models of one architecture have in common, as a list of texts."""
 
-    def like(variable):
+    def size(variable):
         return f"{tuple(variable.shape)} of {variable.dtype}"
 
-    # The names of the optimizer's have in them what Keras has counted up.
+    # Without the names of the optimizer's variables, which contain Keras' counters.
     return [
-        *(f"a variable {v.name!r} {like(v)}" for v in weights_of(model)),
-        *(f"an optimizer's variable {like(v)}" for v in model.optimizer.variables),
-        *(f"a layer {type(layer).__name__}" for layer in layers),
+        *(f"a variable {v.name!r} {size(v)}" for v in prediction_variables(model)),
+        *(f"an optimizer's variable {size(v)}" for v in model.optimizer.variables),
+        *(f"a layer {type(layer).__name__}" for layer in all_layers(model)),
     ]
 
 
-def _check_same(mine, copy, its, first):
-    if mine != its:
-        width = max(len(mine), len(its))
-        pairs = zip(
-            *(parts + ["nothing"] * (width - len(parts)) for parts in (mine, its)),
-            strict=True,
-        )
-        one, other = next(pair for pair in pairs if pair[0] != pair[1])
-        raise different(copy, one, first, other)
+def check_same(parts, copy, other_parts, other):
+    """Raise an error if two copies differ.
+
+    Args:
+        parts: A list of texts that describes a copy.
+        copy: The copy.
+        other_parts: The same of another copy.
+        other: The other copy.
+    """
+    for part, other_part in itertools.zip_longest(
+        parts, other_parts, fillvalue="nothing"
+    ):
+        if part != other_part:
+            raise ValueError(
+                "`build` must return one architecture. Received different "
+                f"architectures: {copy} has {part}, and {other} has {other_part}. Call "
+                "`replicate` once for each."
+            )
 
 
 def _check_monitor(model, monitor, has_validation):

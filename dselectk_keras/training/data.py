@@ -1,4 +1,4 @@
-"""What all copies train on."""
+"""The data that all copies share."""
 
 from typing import Any
 
@@ -7,16 +7,16 @@ import numpy as np
 
 from dselectk_keras.utils import check_count
 
-PROBE = 512  # Examples on which to look at per-example gates.
+PROBE_SIZE = 512
 
 
 class Data:
     """Training and validation data, as tuples of NumPy arrays.
 
     Args:
-        train: Inputs, labels and, if there are any, sample weights.
+        train: Inputs, labels and optionally sample weights.
         validation: The same, or `None`.
-        batch_size: Examples in a batch.
+        batch_size: Examples per batch.
     """
 
     def __init__(self, train, validation, batch_size):
@@ -29,9 +29,9 @@ class Data:
 
     @property
     def probe(self):
-        """Some inputs on which to look at gates."""
+        """Inputs on which to record per-example gates."""
         inputs, *_ = self.train if self.validation is None else self.validation
-        return keras.tree.map_structure(lambda array: array[:PROBE], inputs)
+        return keras.tree.map_structure(lambda array: array[:PROBE_SIZE], inputs)
 
     @property
     def first_batch(self):
@@ -42,7 +42,7 @@ class Data:
 
     @property
     def num_bytes(self):
-        """The size of all arrays."""
+        """The size of all arrays in memory."""
         arrays = keras.tree.flatten((self.train, self.validation))
         return sum(array.nbytes for array in arrays if array is not None)
 
@@ -50,14 +50,14 @@ class Data:
 def _as_arrays(name, values):
     if not isinstance(values, (tuple, list)) or not 2 <= len(values) <= 3:
         raise ValueError(
-            f"`{name}` must be a tuple of inputs and labels, with or without sample "
+            f"`{name}` must be a tuple of inputs and labels, optionally with sample "
             f"weights, such as `dataset.train`. Received: {type(values).__name__}."
         )
     arrays = keras.tree.map_structure(np.asarray, tuple(values))
     lengths = {len(array) if array.ndim else 0 for array in keras.tree.flatten(arrays)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
-            f"The arrays of `{name}` must have the same number of examples, one or "
-            f"more. Received lengths: {sorted(lengths)}."
+            f"The arrays of `{name}` must have the same positive number of examples. "
+            f"Received lengths: {sorted(lengths)}."
         )
     return arrays

@@ -1,45 +1,49 @@
-"""Copies trained by `fit`, one after another, on any backend."""
+"""Train the copies with `fit`, one after another, on any backend."""
 
 import keras
 import numpy as np
 
 from dselectk_keras.training.batches import Batches
-from dselectk_keras.training.copies import checked_models, weights_of
+from dselectk_keras.training.copies import build_models, prediction_variables
 from dselectk_keras.training.memory import check_memory, free_memory
 
 
 class FitRuns:
-    """The runs of all copies, prepared and then carried out.
+    """The training of all copies, first planned and then run.
 
     Args:
-        build: The function that makes the models.
+        build: The user's function that makes the models.
         copies: A list of `Copy`.
         data: A `Data`.
-        recorded: The numbers of the copies whose gates are recorded.
+        recorded: The indices of the copies whose gates are recorded.
     """
 
     def __init__(self, build, copies, data, recorded):
         self.build = build
         self.copies = copies
         self.data = data
-        self._one = self._weights = 0
-        for _, model in checked_models(build, copies, data, recorded):
-            self._weights = _num_bytes(weights_of(model))
-            self._one = self._weights + _num_bytes(model.optimizer.variables)
+        self._model_bytes = self._weight_bytes = 0
+        for _, model in build_models(build, copies, data, recorded):
+            self._weight_bytes = _num_bytes(prediction_variables(model))
+            self._model_bytes = self._weight_bytes + _num_bytes(
+                model.optimizer.variables
+            )
 
     def plan(self, vectorize, memory_limit):
-        """See that the copies fit into memory.
+        """Check that the copies fit in memory.
 
         Args:
-            vectorize: Not used: there is one copy at a time.
-            memory_limit: In bytes; `None` is what is free.
+            vectorize: Not used: one copy is trained at a time.
+            memory_limit: Bytes that may be used; `None` is the free memory.
 
         Returns:
-            The estimate of the memory needed, in bytes: of data, variables and
-            gradients, without what the layers hold meanwhile.
+            The estimated number of bytes, for data, variables and gradients, without
+            the layers' activations.
         """
         count = len(self.copies)
-        needed = count * self._weights + 2 * self._one + self.data.num_bytes
+        needed = (
+            count * self._weight_bytes + 2 * self._model_bytes + self.data.num_bytes
+        )
         limit = free_memory() if memory_limit is None else memory_limit
         check_memory(needed, limit, f"{count} copies, one at a time,")
         return needed
@@ -52,19 +56,19 @@ class FitRuns:
         """
         data = self.data
         for copy in self.copies:
-            copy.build(self.build, data.first_batch).fit(
+            copy.build_model(self.build, data.first_batch).fit(
                 Batches(data.train, data.batch_size, copy.seed),
                 validation_data=data.validation,
                 validation_batch_size=data.batch_size,
                 epochs=copy.stopping.epochs,
                 shuffle=False,
-                callbacks=[_Follow(copy, data.probe, progress)],
+                callbacks=[_CopyCallback(copy, data.probe, progress)],
                 verbose=0,
             )
 
 
-class _Follow(keras.callbacks.Callback):
-    """Tells a copy of its epochs, and stops when it has ended."""
+class _CopyCallback(keras.callbacks.Callback):
+    """Passes the results of each epoch to a copy, and stops when it has ended."""
 
     def __init__(self, copy, probe, progress):
         super().__init__()
@@ -74,17 +78,18 @@ class _Follow(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         if self.copy.recorder is not None:
-            # Anew: this is another model than the one that was checked.
-            self.copy.record(self.model, self.probe)
+            # Again: this is not the model that `build_models` checked.
+            self.copy.start_recorder(self.model, self.probe)
 
     def on_epoch_end(self, epoch, logs=None):
-        def weights():
+        def read_weights():
             return [
-                np.array(keras.ops.convert_to_numpy(v)) for v in weights_of(self.model)
+                np.array(keras.ops.convert_to_numpy(v))
+                for v in prediction_variables(self.model)
             ]
 
         logs = {name: float(value) for name, value in (logs or {}).items()}
-        self.model.stop_training = self.copy.end_epoch(logs, weights)
+        self.model.stop_training = self.copy.end_epoch(logs, read_weights)
         if self.copy.recorder is not None:
             self.copy.recorder.on_epoch_end(epoch)
         self.progress.end_epoch(self.copy)

@@ -1,14 +1,14 @@
-"""The copies that a program is training."""
+"""The copies that a program is training at the moment."""
 
 import numpy as np
 
 from dselectk_keras.training.batches import Batches
-from dselectk_keras.training.copies import weights_of
+from dselectk_keras.training.copies import prediction_variables
 from dselectk_keras.training.traced_epoch import num_samples
 
 
 class Lanes:
-    """The places of a program, each of which trains one copy after another.
+    """The lanes of a vectorized program, each of which trains one copy after another.
 
     Args:
         group: The `Group` of the copies.
@@ -24,18 +24,18 @@ class Lanes:
         self.running = {}
         self.state = None
         self._batches = {}
-        self._numbers = [
-            np.stack([first.numbers[place]] * group.lanes) for place in group.varying
+        self._varying = [
+            np.stack([first.constants[i]] * group.lanes) for i in group.varying
         ]
         self._order = np.zeros((group.lanes, num_samples(data.train)), "int32")
 
-        def place(state, own, lane):
-            return jax.tree.map(lambda many, one: many.at[lane].set(one), state, own)
+        def set_lane(state, own, lane):
+            return jax.tree.map(lambda all_, one: all_.at[lane].set(one), state, own)
 
-        self._place = jax.jit(place, donate_argnums=0)
+        self._set_lane = jax.jit(set_lane, donate_argnums=0)
 
-    def fill(self, queue):
-        """Give each free lane the next copy.
+    def start_copies(self, queue):
+        """Start the next copies of a queue in the free lanes.
 
         Args:
             queue: A deque of `Member`.
@@ -46,7 +46,7 @@ class Lanes:
             if lane in self.running:
                 continue
             try:
-                copy, state, numbers = queue.popleft()
+                copy, state, constants = queue.popleft()
             except IndexError:
                 return
             self.running[lane] = copy
@@ -54,28 +54,28 @@ class Lanes:
                 self.data.train, self.data.batch_size, copy.seed
             )
             if lane == 0 and len(self.running) == 1:
-                # The other lanes get theirs in their turn, if there are any.
+                # The other lanes are set in later iterations.
                 first = jax.tree.map(lambda a: np.stack([a] * self.group.lanes), state)
                 self.state = jax.device_put(first)
             else:
-                self.state = self._place(self.state, state, lane)
-            for column, place in zip(self._numbers, self.group.varying, strict=True):
-                column[lane] = numbers[place]
+                self.state = self._set_lane(self.state, state, lane)
+            for column, i in zip(self._varying, self.group.varying, strict=True):
+                column[lane] = constants[i]
 
-    def arguments(self):
-        """State, numbers and order for the next epoch of all copies."""
+    def next_arguments(self):
+        """State, varying constants and order for the next epoch of all copies."""
         for lane in self.running:
             self._order[lane] = self._batches[lane].order
             self._batches[lane].shuffle()
-        return self.state, self._numbers, self._order
+        return self.state, self._varying, self._order
 
-    def weights(self, lane):
-        """What the model in a lane predicts with, as arrays of their own."""
+    def read_weights(self, lane):
+        """Copies of the prediction variables of the model in a lane."""
         return [np.array(value[lane]) for values in self.state[:2] for value in values]
 
-    def load(self, lane, model):
-        """Bring a model up to date with its lane."""
-        variables = [*weights_of(model), *model.optimizer.variables]
+    def update_model(self, lane, model):
+        """Assign the state of a lane to a model."""
+        variables = [*prediction_variables(model), *model.optimizer.variables]
         values = [value[lane] for values in self.state for value in values]
         for variable, value in zip(variables, values, strict=True):
             variable.assign(np.array(value))

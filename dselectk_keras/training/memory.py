@@ -1,4 +1,4 @@
-"""How much memory there is."""
+"""Free memory, and checks against it."""
 
 import os
 import pathlib
@@ -7,13 +7,13 @@ CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def free_memory(device=None):
-    """The bytes that can still be had.
+    """The free memory of a device.
 
     Args:
         device: A JAX device; `None` is the host.
 
     Returns:
-        A number of bytes, or `None` where nothing tells.
+        A number of bytes, or `None` if it is unknown.
     """
     stats = device.memory_stats() if device is not None else None
     if stats and "bytes_limit" in stats:
@@ -24,7 +24,7 @@ def free_memory(device=None):
     except (AttributeError, OSError, ValueError):  # Not on every system.
         return None
     try:
-        # Pages that hold cached files can be had as well.
+        # Pages that hold cached files are available too.
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         table = dict(line.split(":") for line in lines)
         free = [int(table["MemAvailable"].split()[0]) * 1024]
@@ -39,23 +39,23 @@ def free_memory(device=None):
 
 
 def check_memory(needed, limit, what):
-    """Refuse to begin what does not fit.
+    """Raise an error if something does not fit in memory.
 
     Args:
-        needed: A number of bytes.
-        limit: How many there are; `None` is unknown.
-        what: What needs them.
+        needed: The number of bytes needed.
+        limit: The number of bytes available; `None` is unknown.
+        what: What needs them, for the error.
     """
     if limit is not None and needed > limit:
         raise MemoryError(
-            f"{what} need about {in_words(needed)} of memory. Received: "
-            f"{in_words(limit)} free, or allowed by `memory_limit`. Train fewer copies "
-            "at a call, or a smaller model, batch or data set."
+            f"{what} need about {format_bytes(needed)} of memory. Received: "
+            f"{format_bytes(limit)} free, or allowed by `memory_limit`. Train fewer "
+            "copies per call, or use a smaller model, batch or data set."
         )
 
 
-def in_words(num_bytes):
-    """A number of bytes as people say it.
+def format_bytes(num_bytes):
+    """A number of bytes in MB or GB.
 
     Args:
         num_bytes: The number.

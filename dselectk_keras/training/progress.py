@@ -1,4 +1,4 @@
-"""The progress of many runs."""
+"""A progress bar for many copies."""
 
 import threading
 
@@ -6,10 +6,10 @@ import keras
 
 
 class Progress:
-    """One progress bar for all epochs of all copies; threads may share it.
+    """One progress bar for all epochs of all copies; it is thread-safe.
 
     Args:
-        total: The most epochs there may be.
+        total: The largest number of epochs of all copies together.
         verbose: Whether to show it.
     """
 
@@ -19,14 +19,14 @@ class Progress:
         self._lock = threading.Lock()
 
     def end_epoch(self, copy):
-        """Count an epoch, and those that an ended copy has left out.
+        """Count an epoch, and the epochs that a stopped copy skips.
 
         Args:
             copy: A `Copy`.
         """
         if self._bar is None:
             return
-        left_out = copy.stopping.epochs - len(copy.logs)
+        skipped = copy.stopping.epochs - len(copy.logs)
         with self._lock:
-            self._done += 1 if copy.status == "running" else 1 + left_out
+            self._done += 1 if copy.status == "running" else 1 + skipped
             self._bar.update(self._done)

@@ -1,20 +1,26 @@
-"""What many runs of one architecture have given."""
+"""The results of training many copies of one architecture."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
 import numpy as np
 
-from dselectk_keras.training.copies import weights_of
+from dselectk_keras.callbacks import GateHistory
+from dselectk_keras.training.copies import Copy
+from dselectk_keras.utils import optional_import
 
 
 class Replicas:
-    """The results of `replicate`: tidy tables, gate histories, and models.
+    """The results of `replicate`: tables, gate histories, and models.
 
-    A copy has `"finished"` all its epochs, or `"stopped"` early, or `"failed"` with a
-    loss that is not a finite number. Its weights are those of its best epoch by what
-    was monitored, or of its last if nothing was.
+    The status of a copy is `"finished"` after all epochs, `"stopped"` if it stopped
+    early, and `"failed"` if its loss was not finite. Its weights are those of its best
+    epoch by the monitored result, or of its last epoch without one.
 
     Args:
         build: The function that makes the models.
-        copies: A list of copies that have ended.
+        copies: A list of trained copies.
         batch: A batch, for its shapes.
 
     Example:
@@ -33,34 +39,34 @@ class Replicas:
         (Task('a', 'regression'),)
     """
 
-    def __init__(self, build, copies, batch):
+    def __init__(self, build: Callable, copies: list[Copy], batch: Any) -> None:
         self.build = build
         self.copies = copies
         self._batch = batch
 
     @property
-    def table(self):
-        """A pandas frame: a row for each epoch of each copy.
+    def table(self) -> Any:
+        """A pandas data frame with a row per copy and epoch.
 
         Its columns are `copy`, `seed`, the settings, `epoch` (from 0, as in Keras'
         `History`) and the results, under the names that `fit` gives them.
         """
-        return _frame(
-            {**_who(copy), "epoch": epoch, **logs}
+        return _data_frame(
+            {**_labels(copy), "epoch": epoch, **logs}
             for copy in self.copies
             for epoch, logs in enumerate(copy.logs)
         )
 
     @property
-    def summary(self):
-        """A pandas frame: a row for each copy.
+    def summary(self) -> Any:
+        """A pandas data frame with a row per copy.
 
         Its columns are `copy`, `seed`, the settings, `status`, `epochs`, `best_epoch`
         and the results of that epoch.
         """
-        return _frame(
+        return _data_frame(
             {
-                **_who(copy),
+                **_labels(copy),
                 "status": copy.status,
                 "epochs": len(copy.logs),
                 "best_epoch": copy.best_epoch,
@@ -70,8 +76,8 @@ class Replicas:
         )
 
     @property
-    def histories(self):
-        """A dict of `GateHistory` by copy, for the copies whose gates are recorded."""
+    def histories(self) -> dict[int, GateHistory]:
+        """The gate histories of the recorded copies, by index of the copy."""
         return {
             copy.number: copy.recorder.history
             for copy in self.copies
@@ -79,13 +85,13 @@ class Replicas:
         }
 
     @property
-    def best(self):
-        """The number of the copy with the best value of what was monitored."""
+    def best(self) -> int:
+        """The index of the copy with the best monitored result."""
         stopping = self.copies[0].stopping
         if stopping.monitor is None:
             raise ValueError(
-                "Which copy is best is a matter of what was monitored. Received: "
-                'monitor=None. Call `replicate` with monitor="val_loss", say.'
+                "The best copy is defined by a monitored result, such as "
+                'monitor="val_loss" in `replicate`. Received: monitor=None.'
             )
         values = [
             stopping.sign * copy.logs[copy.best_epoch][stopping.monitor]
@@ -93,39 +99,33 @@ class Replicas:
         ]
         if np.isnan(values).all():
             raise ValueError(
-                f"There is no best copy: {stopping.monitor!r} is not a number in any."
+                f"There is no best copy: {stopping.monitor!r} is NaN in all of them."
             )
         return int(np.nanargmin(values))
 
-    def model(self, copy=None):
-        """The trained model of a copy. This seeds Keras, as `replicate` does.
+    def model(self, copy: int | None = None) -> keras.Model:
+        """The trained model of a copy. This sets Keras' seed, as `replicate` does.
 
         Args:
-            copy: Its number; `None` is the best one.
+            copy: The index of the copy; `None` is the best one.
 
         Returns:
-            An ordinary compiled Keras model.
+            A compiled Keras model.
         """
         chosen = self.copies[self.best if copy is None else copy]
-        model = chosen.build(self.build, self._batch)
-        for variable, value in zip(weights_of(model), chosen.weights, strict=True):
-            variable.assign(value)
+        model = chosen.build_model(self.build, self._batch)
+        chosen.load_weights(model)
         return model
 
-    def __len__(self):
+    def __len__(self) -> int:
         """The number of copies."""
         return len(self.copies)
 
 
-def _who(copy):
+def _labels(copy):
     return {"copy": copy.number, "seed": copy.seed, **copy.settings}
 
 
-def _frame(rows):
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError(
-            'The tables need pandas: pip install "dselectk-keras[data]".'
-        ) from error
-    return pd.DataFrame(list(rows))
+def _data_frame(rows: Iterable[dict]) -> Any:
+    pandas = optional_import("pandas", extra="data", purpose="A table of `Replicas`")
+    return pandas.DataFrame(list(rows))

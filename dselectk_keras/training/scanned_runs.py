@@ -1,77 +1,79 @@
-"""Copies trained by JAX, an epoch at each call of one program."""
+"""Train the copies on JAX, where one call of a program is an epoch."""
 
 import collections
 import concurrent.futures
 import functools
-import itertools
 import json
 import re
 
 import numpy as np
 
-from dselectk_keras.training.copies import checked_models, different
+from dselectk_keras._keras import all_layers, free_variables
+from dselectk_keras.training.copies import build_models, check_same
 from dselectk_keras.training.group import Group, Member
 from dselectk_keras.training.lanes import Lanes
 from dselectk_keras.training.memory import check_memory, free_memory
 from dselectk_keras.training.traced_epoch import (
     TracedEpoch,
+    array_spec,
     num_samples,
-    spec,
-    state_of,
+    variable_values,
 )
 from dselectk_keras.utils import num_cores
 
-COMPILER = 100e6  # What compiling leaves in a host's memory, about.
+_COMPILER_BYTES = 100e6  # What compiling leaves in the host's memory, roughly.
 
 
 class ScannedRuns:
-    """The runs of all copies, prepared and then carried out.
+    """The training of all copies, first planned and then run (see `FitRuns`).
 
     Args:
-        build: The function that makes the models.
+        build: The user's function that makes the models.
         copies: A list of `Copy`.
         data: A `Data`.
-        recorded: The numbers of the copies whose gates are recorded.
+        recorded: The indices of the copies whose gates are recorded.
     """
 
     def __init__(self, build, copies, data, recorded):
         self.data = data
         self.groups = []
         self._cancelled = False
-        known, by_settings = {}, {}
-        for copy, model in checked_models(build, copies, data, recorded):
-            *state, _ = state_of(model)
+        # Models with equal fingerprints are traced once.
+        traced, by_settings = {}, {}
+        for copy, model in build_models(build, copies, data, recorded):
+            *state, _ = variable_values(model)
             settings = tuple(copy.settings.values())
             key = settings, _fingerprint(model)
-            if key not in known:
+            if key not in traced:
                 epoch = TracedEpoch(model, data)
-                known[key] = self._group(epoch), epoch.numbers, epoch.reader
-            group, numbers, copy.reader = known[key]
-            other = by_settings.setdefault(settings, (group, copy))
-            if other[0] is not group:
-                raise _different_steps(copy, group, *other)
-            group.members.append(Member(copy, tuple(state), numbers))
+                traced[key] = self._find_group(epoch), epoch.constants, epoch.reader
+            group, constants, copy.reader = traced[key]
+            other_group, other = by_settings.setdefault(settings, (group, copy))
+            if group is not other_group:
+                steps = group.epoch.signature, other_group.epoch.signature
+                mine, others = ([f"a step with {line}" for line in s] for s in steps)
+                check_same(mine, copy, others, other)
+            group.members.append(Member(copy, tuple(state), constants))
             if copy.recorder is None:
-                _let_go(model)
+                free_variables(model)
 
-    def _group(self, epoch):
-        """The group of an epoch, a new one if none has its form."""
-        form = epoch.form
+    def _find_group(self, epoch):
+        """The group of an epoch: a new one if none has its signature."""
         for group in self.groups:
-            if group.form == form:
+            if group.epoch.signature == epoch.signature:
                 return group
         self.groups.append(Group(epoch))
         return self.groups[-1]
 
     def plan(self, vectorize, memory_limit):
-        """Compile the programs, for as many copies at once as memory allows.
+        """Compile the programs for as many copies at once as fit in memory.
 
         Args:
-            vectorize: How many copies a program trains at once, or `"auto"`.
-            memory_limit: In bytes; `None` is what is free.
+            vectorize: The number of copies that a program trains at once, or `"auto"`.
+            memory_limit: Bytes that may be used; `None` is the free memory.
 
         Returns:
-            The estimate of the memory needed, in bytes.
+            The estimated number of bytes.
         """
         import jax  # pyright: ignore[reportMissingImports]
 
@@ -81,7 +83,7 @@ class ScannedRuns:
         estimates = []
         for group in self.groups:
             count = len(group.members)
-            # A program of its own for each is as fast on a processor's cores.
+            # On a CPU, one program per core is as fast as a vectorized one.
             lanes = (1 if on_host else count) if vectorize == "auto" else vectorize
             lanes = min(lanes, count)
             while True:
@@ -100,12 +102,12 @@ class ScannedRuns:
         return max(estimates)
 
     def _estimate(self, group, workers, on_host):
-        """The bytes that the device needs; on a host, those of waiting copies too."""
+        """The bytes that the device needs; on a CPU also those of waiting copies."""
         import jax  # pyright: ignore[reportMissingImports]
 
         parts = group.program.memory_analysis()
         shared = sum(
-            spec(array).dtype.itemsize * array.size
+            array_spec(array).dtype.itemsize * array.size
             for array in jax.tree.leaves((self.data.train, self.data.validation))
         )
         own = (
@@ -118,10 +120,10 @@ class ScannedRuns:
         )
         held = 0
         if on_host:
-            own += 3 * 8 * num_samples(self.data.train)  # Orders, and drawing them.
+            own += 3 * 8 * num_samples(self.data.train)  # Orders of the data.
             members = [member for group in self.groups for member in group.members]
             arrays = jax.tree.leaves([(m.state, m.state[:2]) for m in members])
-            held = COMPILER + sum(array.nbytes for array in arrays)
+            held = _COMPILER_BYTES + sum(array.nbytes for array in arrays)
         return held + shared + workers * own
 
     def run(self, progress):
@@ -140,7 +142,7 @@ class ScannedRuns:
             if group.workers == 1:
                 work()
                 continue
-            # JAX computes outside of Python's lock, so that threads share the cores.
+            # JAX releases Python's lock while it computes, so threads use all cores.
             with concurrent.futures.ThreadPoolExecutor(group.workers) as pool:
                 futures = [pool.submit(work) for _ in range(group.workers)]
                 try:
@@ -156,19 +158,19 @@ class ScannedRuns:
 
         lanes = Lanes(group, self.data)
         while not self._cancelled:
-            lanes.fill(queue)
+            lanes.start_copies(queue)
             if not lanes.running:
                 return
-            state, found = group.program(*lanes.arguments(), *shared)
+            state, found = group.program(*lanes.next_arguments(), *shared)
             lanes.state = state
             found = jax.device_get(found)
             for lane, copy in list(lanes.running.items()):
                 own = jax.tree.map(lambda a, lane=lane: a[lane], found)
                 ended = copy.end_epoch(
-                    _logs(own, copy.reader), functools.partial(lanes.weights, lane)
+                    _logs(own, copy.reader), functools.partial(lanes.read_weights, lane)
                 )
                 if copy.recorder is not None:
-                    lanes.load(lane, copy.recorder.model)
+                    lanes.update_model(lane, copy.recorder.model)
                     copy.recorder.on_epoch_end(len(copy.logs) - 1)
                 if ended:
                     del lanes.running[lane]
@@ -176,11 +178,11 @@ class ScannedRuns:
 
 
 def _logs(found, reader):
-    """What a copy reports of an epoch, from what the program gave.
+    """The logs of an epoch, from the metrics that the program returned.
 
     Args:
-        found: A pair, of the training and of the validation.
-        reader: The reader of its epoch, or `None`.
+        found: The metrics of the training and of the validation.
+        reader: The reader of the epoch, or `None`.
     """
     results = found if reader is None else map(reader, found)
     return {
@@ -190,32 +192,18 @@ def _logs(found, reader):
     }
 
 
-def _let_go(model):
-    """Free what a model holds; Python itself may take long to notice."""
-    model._purge_model_variables(  # noqa: SLF001
-        trainable_variables=True, non_trainable_variables=True, optimizer_variables=True
-    )
-
-
 def _fingerprint(model):
-    """Equal for models with the same numbers, as far as configs and constants tell."""
+    """A key that is equal for models with equal configs and constants."""
     constants = [
         value.tobytes()
-        for layer in model._flatten_layers()  # noqa: SLF001
+        for layer in all_layers(model)
         for value in vars(layer).values()
         if isinstance(value, np.ndarray)
     ]
     try:
         config = model.get_config(), model.get_compile_config()
     except (NotImplementedError, TypeError, ValueError):
-        return object()  # Equal to nothing else.
+        return object()  # Not equal to any other key.
     text = json.dumps([type(model).__name__, *config], default=repr)
-    # Names that Keras has counted up, and addresses.
+    # Without the counters in Keras' names, and without addresses.
     return re.sub(r"_\d+\b|0x[0-9a-f]+", "", text), *constants
-
-
-def _different_steps(copy, group, its_group, first):
-    """The error for steps of one architecture that compute something else."""
-    pairs = itertools.zip_longest(group.form, its_group.form, fillvalue="nothing")
-    mine, its = next((a, b) for a, b in pairs if a != b)
-    return different(copy, f"a step with {mine}", first, its)

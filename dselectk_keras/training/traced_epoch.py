@@ -1,4 +1,4 @@
-"""An epoch that JAX has traced: many steps, and the validation, in one program."""
+"""A traced epoch: all training steps and the validation in one JAX program."""
 
 import functools
 import itertools
@@ -11,18 +11,18 @@ from dselectk_keras.training.traced_step import TracedStep
 
 
 class TracedEpoch:
-    """An epoch of a model as a function of arrays, whose numbers may be exchanged.
+    """An epoch of a model as a function of arrays, with replaceable constants.
 
-    It scans over the steps; each gathers its batch from data that lie on the device.
-    Two models whose epochs have the same `form` differ in their `numbers` only (see
+    It scans over the steps, and each gathers its batch from data on the device. Two
+    models whose epochs have the same `signature` differ only in their `constants` (see
     `TracedStep`).
 
-    Its metrics are read in the program, too, so that what a model weighs them with is
-    among the numbers. Some can be read by NumPy only: the epoch then gives variables,
-    and has a `reader` of them. It is `None` otherwise.
+    The program also computes the results of the metrics, so that their constants are
+    replaceable too. Results that only NumPy can compute are left out: the epoch then
+    returns the metrics' variables, and its `reader`, otherwise `None`, reads them.
 
     Args:
-        model: A compiled Keras model that is built.
+        model: A built and compiled Keras model.
         data: A `Data`.
     """
 
@@ -30,13 +30,13 @@ class TracedEpoch:
         import jax  # pyright: ignore[reportMissingImports]
 
         model.reset_metrics()
-        trainable, others, optimizer, metrics = state_of(model)
+        trainable, others, optimizer, metrics = variable_values(model)
         self.batch_size = data.batch_size
         self._metrics = metrics
-        self._train = self._trace(
+        self._train = self._trace_step(
             model.train_step, (trainable, others, optimizer, metrics), data.train
         )
-        self._test = self._trace(
+        self._test = self._trace_step(
             model.test_step, (trainable, others, metrics), data.validation
         )
         self._steps = [*self._train.values(), *self._test.values()]
@@ -48,53 +48,49 @@ class TracedEpoch:
             self.reader = read
         else:
             self._steps.append(self._results)
-        self.numbers = [number for step in self._steps for number in step.numbers]
+        self.constants = [c for step in self._steps for c in step.constants]
+        self.signature = [line for step in self._steps for line in step.signature]
 
-    @property
-    def form(self):
-        """The epoch without its numbers: a list of texts."""
-        return [line for step in self._steps for line in step.form]
-
-    def __call__(self, numbers, state, order, train, validation):
+    def __call__(self, constants, state, order, train, validation):
         """Run the epoch.
 
         Args:
-            numbers: A list in the form of `numbers`.
-            state: Lists of trainable variables, others, and the optimizer's.
-            order: The numbers of the examples, in the order of training.
+            constants: A list like `self.constants`.
+            state: Three lists: trainable, non-trainable and optimizer variables.
+            order: The indices of the examples, in the order of training.
             train: The training data.
             validation: The validation data, or `None`.
 
         Returns:
-            The new state; and what the metrics say after training, and after the
-            validation: dicts, or what the `reader` makes them of.
+            The new state; and a pair with the metrics after training and after
+            validation: dicts of results, or variables for the `reader`.
         """
-        rest = iter(numbers)
-        numbers = {
-            step: list(itertools.islice(rest, len(step.numbers)))
+        rest = iter(constants)
+        constants = {
+            step: list(itertools.islice(rest, len(step.constants)))
             for step in self._steps
         }
-        trainable, others, optimizer, metrics = self._pass(
-            self._train, numbers, (*state, self._metrics), order, train
+        trainable, others, optimizer, metrics = self._run_steps(
+            self._train, constants, (*state, self._metrics), order, train
         )
         validated: Any = []
         if validation is not None:
-            every = np.arange(num_samples(validation))
-            trainable, others, validated = self._pass(
+            all_ = np.arange(num_samples(validation))
+            trainable, others, validated = self._run_steps(
                 self._test,
-                numbers,
+                constants,
                 (trainable, others, self._metrics),
-                every,
+                all_,
                 validation,
             )
         found = metrics, validated
         if self.reader is None:
-            read = functools.partial(self._results, numbers[self._results])
+            read = functools.partial(self._results, constants[self._results])
             found = tuple(read(values) if values else {} for values in found)
         return (trainable, others, optimizer), found
 
-    def _trace(self, step, state, arrays):
-        """The step, traced for whole batches and for a smaller last one, by size."""
+    def _trace_step(self, step, state, arrays):
+        """The step traced for full batches and for a smaller last one, by size."""
         import jax  # pyright: ignore[reportMissingImports]
 
         if arrays is None:
@@ -103,13 +99,13 @@ class TracedEpoch:
         sizes = {min(self.batch_size, samples), samples % self.batch_size} - {0}
 
         def trace(size):
-            batch = jax.tree.map(lambda array: spec(array[0], size), arrays)
+            batch = jax.tree.map(lambda array: array_spec(array[0], size), arrays)
             return TracedStep(lambda *inputs: step(*inputs)[1], state, batch)
 
         return {size: trace(size) for size in sorted(sizes)}
 
-    def _pass(self, steps, numbers, state, order, arrays):
-        """The state after all batches."""
+    def _run_steps(self, steps, constants, state, order, arrays):
+        """Run a step on all batches, and return the new state."""
         import jax  # pyright: ignore[reportMissingImports]
 
         def advance(state, chosen):
@@ -117,24 +113,25 @@ class TracedEpoch:
             batch = jax.tree.map(
                 lambda array: jax.numpy.take(array, chosen, axis=0, mode="clip"), arrays
             )
-            return step(numbers[step], state, batch), None
+            return step(constants[step], state, batch), None
 
         size = max(steps)
-        whole = len(order) // size * size
-        state, _ = jax.lax.scan(advance, state, order[:whole].reshape(-1, size))
-        if whole < len(order):
-            state, _ = advance(state, order[whole:])
+        full = len(order) // size * size
+        state, _ = jax.lax.scan(advance, state, order[:full].reshape(-1, size))
+        if full < len(order):
+            state, _ = advance(state, order[full:])
         return state
 
 
-def state_of(model):
-    """The variables of a model, as arrays of their own.
+def variable_values(model):
+    """Copies of the variables of a model.
 
     Args:
-        model: A Keras model that is built.
+        model: A built Keras model.
 
     Returns:
-        Lists: trainable ones, others, the optimizer's and those of the metrics.
+        Four lists of arrays: the trainable and non-trainable variables, and those of
+        the optimizer and of the metrics.
     """
     return tuple(
         [np.array(variable.value) for variable in variables]
@@ -148,11 +145,11 @@ def state_of(model):
 
 
 def read_metrics(model, values):
-    """What a model's metrics say, by name.
+    """The results of a model's metrics, by name.
 
     Args:
         model: A Keras model.
-        values: The values of their variables; none, if there is nothing to say.
+        values: The values of the metrics' variables, or an empty list.
 
     Returns:
         A dict.
@@ -175,12 +172,12 @@ def num_samples(arrays):
     return len(jax.tree.leaves(arrays)[0])
 
 
-def spec(array, *leading):
-    """The shape and dtype that an array has on the device.
+def array_spec(array, *leading):
+    """The shape and dtype of an array on the device.
 
     Args:
         array: A NumPy array.
-        *leading: Axes before its own.
+        *leading: Sizes of further axes before its own.
     """
     import jax  # pyright: ignore[reportMissingImports]
 

@@ -70,16 +70,13 @@ class PlainMixture(keras.layers.Layer):
         super().__init__(**kwargs)
         self.gate = gate
 
-    def build(self, input_shape):
+    def build(self, experts_shape, routing_inputs_shape=None):
         """Build the gate."""
-        experts, routing = input_shape
-        shape = (None, len(experts))
-        self.gate.build((shape, routing) if routing is not None else shape)
+        self.gate.build((None, len(experts_shape)), routing_inputs_shape)
 
-    def call(self, inputs, training=None):
+    def call(self, experts, routing_inputs=None, training=None):
         """Mix."""
-        experts, routing = inputs
-        weights = self.gate.route(routing, training)
+        weights = self.gate.weigh_experts(routing_inputs, training)
         total = 0.0
         for i, expert in enumerate(experts):
             total = total + expert * weights[..., i : i + 1]
@@ -93,9 +90,9 @@ def _plain(workload):
     mixtures = [PlainMixture(workload.new_gate()) for _ in range(workload.num_tasks)]
     towers, outputs = [], {}
     evaluated = [_through(layers, inputs) for layers in experts]
-    routing = inputs if workload.per_example else None
+    routing_inputs = [inputs] if workload.per_example else []
     for task, mixture in zip(workload.new_tasks(), mixtures, strict=True):
-        x = mixture((evaluated, routing))
+        x = mixture(evaluated, *routing_inputs)
         if task.tower == "sum":
             towers.append([])
             outputs[task.name] = ops.sum(x, axis=-1, keepdims=True)

@@ -1,6 +1,6 @@
 """What the papers' pictures share: the style of the package's plots, and panels."""
 
-from dselectk_keras.plots._style import (
+from dselectk_keras.plots.style import (
     COLORS,
     FONT,
     GREY,
@@ -8,7 +8,7 @@ from dselectk_keras.plots._style import (
     SMALL_FONT,
     TEXT,
     import_pyplot,
-    tidy,
+    tidy_axes,
 )
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "import_pyplot",
     "label",
     "panels",
-    "tidy",
+    "tidy_axes",
 ]
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import sys
 import warnings
 
 import keras
@@ -71,6 +72,7 @@ def test_another_fit_continues_the_count():
 def test_records_the_weights_of_that_step():
     gate = DSelectKGate(2, entropy_reg=0.1)
     model, recorder = make(gate, num_experts=3), GateRecorder(every=5)
+    gate = model.get_layer("mmoe").gate
     seen = []
 
     class Copy(keras.callbacks.Callback):
@@ -213,7 +215,7 @@ def test_counts_steps_where_several_are_run_at_once():
 def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     model = make(num_experts=3)
     gate = model.get_layer("mmoe").gate
-    z, w = (numpy(weight) for weight in gate.weights)
+    z, w, _ = gate.get_weights()
     z[1, 0] = 5.0  # Both bits are one: the code of a fourth expert.
     gate.set_weights([z, w])
     with warnings.catch_warnings(record=True) as caught:
@@ -235,8 +237,10 @@ def test_writes_for_tensorboard(tmp_path):
 
 
 def test_writing_for_tensorboard_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match="pip install tensorflow tensorboard"):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(
+        ImportError, match=r"needs tensorflow and tensorboard.*\[tensorboard\]"
+    ):
         fit(make(), GateRecorder(log_dir=tmp_path))
 
 
@@ -253,12 +257,108 @@ def test_what_cannot_be_recorded_is_refused():
         fit(plain, GateRecorder())
 
 
-def test_a_per_example_gate_in_an_inner_model_is_refused():
+# What a gate really sees.
+
+
+class Doubled(keras.layers.Layer):
+    """A layer of a user's own, which computes what its gate looks at."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = [keras.layers.Dense(2) for _ in range(4)]
+        self.gate = DSelectKGate(2, gamma=5.0, name="inner_gate")
+        # As wide as the model's inputs, so that they would do in its place.
+        self.look = keras.layers.Dense(3, "tanh")
+
+    def call(self, x):
+        return self.gate([expert(x) for expert in self.experts], self.look(2.0 * x))
+
+
+class OwnModel(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.mixture = Doubled()
+
+    def call(self, x):
+        return self.mixture(x)
+
+
+def functional():
     x = keras.Input((3,))
-    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True, name="moe")
-    inner = keras.Model(x, moe(x))
-    outer_x = keras.Input((3,))
-    model = keras.Model(outer_x, inner(2.0 * outer_x))
+    return keras.Model(x, Doubled()(x))
+
+
+def nested():
+    x = keras.Input((3,))
+    return keras.Model(x, functional()(x + 1.0))
+
+
+def spread_weights(gate):
+    for i, weight in enumerate(gate.trainable_weights):
+        weight.assign(np.random.default_rng(i).normal(size=weight.shape))
+
+
+@pytest.mark.parametrize("build", [functional, OwnModel, nested])
+def test_a_gate_inside_another_layer_is_recorded_as_it_was_called(build):
+    model = build()
+    model(X)
+    (gate,) = (g for g in model._flatten_layers() if isinstance(g, DSelectKGate))
+    (layer,) = (g for g in model._flatten_layers() if isinstance(g, Doubled))
+    spread_weights(gate)
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    recorder = GateRecorder(probe=X)
+    model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
+    x = X + 1.0 if build is nested else X
+    wanted = numpy(gate.expert_weights(layer.look(2.0 * x))).mean(axis=0)
+    found = recorder.history["inner_gate"]["weights"]
+    np.testing.assert_allclose(found[-1, 0], wanted, rtol=1e-5)
+
+
+def test_a_gate_called_twice_is_recorded_as_the_mean_of_its_calls():
+    x = keras.Input((3,))
+    gate = DSelectKGate(2, gamma=5.0, name="gate")
+    experts = keras.layers.Reshape((4, 2))(keras.layers.Dense(8)(x))
+    model = keras.Model(x, gate(experts, x) + gate(experts, -x))
+    spread_weights(gate)
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    recorder = GateRecorder(probe=X)
+    model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
+    each = [numpy(gate.expert_weights(probe)).mean(axis=0) for probe in (X, -X)]
+    found = recorder.history["gate"]["weights"][-1, 0]
+    np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-5)
+
+
+def test_observing_changes_no_state():
+    x = keras.Input((3,))
+    moe = MoE(
+        DenseExperts(8, [2]),
+        TopKGate(2, noise=True, seed=1),
+        per_example=True,
+        dispatch=1.0,
+    )
+    model = keras.Model(x, moe(x))
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    moe.num_dropped.assign(7)
+    recorder = GateRecorder(probe=X)
+    recorder.set_model(model)
+    before = [numpy(variable) for variable in model.variables]
+    recorder.on_train_begin()
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(numpy(variable), value)
+
+
+def test_layers_of_one_name_are_told_apart():
+    def inner():
+        x = keras.Input((3,))
+        gate = TopKGate(1, name="gate")
+        return keras.Model(
+            x, gate(keras.layers.Reshape((4, 2))(keras.layers.Dense(8)(x)))
+        )
+
+    x = keras.Input((3,))
+    model = keras.Model(x, inner()(x) + inner()(x))
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="'moe' are per-example and sit in a model in"):
-        fit(model, GateRecorder(probe=X))
+    recorder = GateRecorder()
+    model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
+    history = recorder.history
+    assert list(history.tasks) == ["gate", "gate#1"]

@@ -152,9 +152,7 @@ def test_tf_data_of_any_split():
         ValueError, match=r"`split` must be one of 'train', 'validation'"
     ):
         data.as_tf_data("val")
-    with pytest.raises(
-        ValueError, match=r"`batch_size` must be an integer of at least"
-    ):
+    with pytest.raises(ValueError, match=r"`batch_size` must be a positive integer"):
         data.as_tf_data(batch_size=0)
 
 

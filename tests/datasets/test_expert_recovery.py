@@ -116,7 +116,7 @@ def test_there_cannot_be_more_true_experts_than_experts():
 )
 @pytest.mark.parametrize("value", [0, 1.5, "4"])
 def test_counts_are_positive_integers(name, value):
-    with pytest.raises(ValueError, match=rf"`{name}` must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=rf"`{name}` must be a positive integer"):
         expert_recovery(**{name: value})
 
 

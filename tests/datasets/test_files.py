@@ -18,11 +18,11 @@ def expected(url="https://example.org/part.gz", content=CONTENT):
 
 def test_files_are_found_in_the_folder_or_in_one_of_the_data_sets_name(tmp_path):
     (tmp_path / "part.gz").write_bytes(CONTENT)
-    found = _files.official("digits", expected(), tmp_path)
+    found = _files.fetch_files("digits", expected(), tmp_path)
     assert found == {"part.gz": tmp_path / "part.gz"}
     (tmp_path / "digits").mkdir()
     (tmp_path / "digits" / "part.gz").write_bytes(CONTENT)
-    found = _files.official("digits", expected(), str(tmp_path))
+    found = _files.fetch_files("digits", expected(), str(tmp_path))
     assert found == {"part.gz": tmp_path / "digits" / "part.gz"}
 
 
@@ -32,7 +32,7 @@ def test_a_missing_file_is_an_error_that_says_how_to_get_it(tmp_path):
         match=rf"'digits' needs the file part.gz \(28 bytes, SHA-256 {SHA256}\) in one "
         r"of .*digits, .*in none of them. Get it from https://example.org/part.gz",
     ):
-        _files.official("digits", expected(), tmp_path)
+        _files.fetch_files("digits", expected(), tmp_path)
 
 
 def test_a_truncated_file_is_an_error_that_says_both_sizes(tmp_path):
@@ -40,7 +40,7 @@ def test_a_truncated_file_is_an_error_that_says_both_sizes(tmp_path):
     with pytest.raises(
         ValueError, match=r"part.gz must be .*\(28 bytes.*Received: 27 bytes. Remove it"
     ):
-        _files.official("digits", expected(), tmp_path)
+        _files.fetch_files("digits", expected(), tmp_path)
 
 
 def test_a_file_of_another_data_set_is_an_error_that_says_both_checksums(tmp_path):
@@ -48,7 +48,7 @@ def test_a_file_of_another_data_set_is_an_error_that_says_both_checksums(tmp_pat
     (tmp_path / "part.gz").write_bytes(other)
     received = hashlib.sha256(other).hexdigest()
     with pytest.raises(ValueError, match=rf"{SHA256}.*Received: SHA-256 {received}"):
-        _files.official("digits", expected(), tmp_path)
+        _files.fetch_files("digits", expected(), tmp_path)
 
 
 @pytest.fixture
@@ -64,11 +64,11 @@ def test_without_a_folder_the_file_is_downloaded_once(tmp_path, downloads, capfd
     source = tmp_path / "part.gz"
     source.write_bytes(CONTENT)
     files = expected(source.as_uri())
-    path = _files.official("digits", files)["part.gz"]
+    path = _files.fetch_files("digits", files)["part.gz"]
     assert path.read_bytes() == CONTENT
     assert downloads / "digits" in path.parents
     source.unlink()
-    assert _files.official("digits", files)["part.gz"].read_bytes() == CONTENT
+    assert _files.fetch_files("digits", files)["part.gz"].read_bytes() == CONTENT
     assert "%" not in capfd.readouterr().err  # No progress bar.
 
 
@@ -76,7 +76,7 @@ def test_a_damaged_download_is_not_used(tmp_path, downloads):
     source = tmp_path / "part.gz"
     source.write_bytes(CONTENT[:-1])
     with pytest.raises(ValueError, match=r"Received: 27 bytes. Remove it"):
-        _files.official("digits", expected(source.as_uri()))
+        _files.fetch_files("digits", expected(source.as_uri()))
 
 
 def test_without_a_network_the_error_says_what_to_pass(tmp_path, downloads):
@@ -84,5 +84,5 @@ def test_without_a_network_the_error_says_what_to_pass(tmp_path, downloads):
     with pytest.raises(
         OSError, match=rf"'digits' could not be downloaded: .*Get {url} .*`data_dir`"
     ):
-        _files.official("digits", expected(url))
+        _files.fetch_files("digits", expected(url))
     assert not downloads.exists()

@@ -66,7 +66,7 @@ def test_more_images_than_there_are_is_an_error(load):
         ValueError, match=r"There are 200 examples to split. Received: num_train=161"
     ):
         load("mnist", num_train=161)
-    with pytest.raises(ValueError, match=r"`num_train` must be an integer of at least"):
+    with pytest.raises(ValueError, match=r"`num_train` must be a positive integer"):
         load("mnist", num_train=0)
 
 

@@ -32,7 +32,7 @@ def test_overlay_shifts_to_opposite_corners_and_shows_the_brighter():
     first = np.full((1, 28, 28), 3, "uint8")
     second = np.full((1, 28, 28), 7, "uint8")
     first[0, 10, 10] = 9
-    (image,) = _images.overlay(first, second)
+    (image,) = _images.overlay_images(first, second)
     assert image.shape == (36, 36)
     assert (image[:8, :28] == 3).all()
     assert (image[:28, :8] == 3).all()
@@ -95,5 +95,5 @@ def test_the_seed_decides_everything(load):
 
 @pytest.mark.parametrize("name", ["num_train", "num_validation", "num_test"])
 def test_splits_hold_at_least_one_pair(load, name):
-    with pytest.raises(ValueError, match=rf"`{name}` must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=rf"`{name}` must be a positive integer"):
         load("multi_mnist", **{name: 0})

@@ -31,5 +31,5 @@ def test_more_than_there_is_cannot_be_had(sizes):
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True])
 def test_sizes_are_positive_integers(size):
-    with pytest.raises(ValueError, match=r"`a` must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"`a` must be a positive integer"):
         partition(a=size)

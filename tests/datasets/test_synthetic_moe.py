@@ -135,13 +135,13 @@ def test_only_the_nested_sizes_are_taken(num_tasks):
 @pytest.mark.parametrize("name", ["num_train", "num_validation", "num_test"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, True, None])
 def test_splits_hold_at_least_one_sample(name, value):
-    with pytest.raises(ValueError, match=rf"`{name}` must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=rf"`{name}` must be a positive integer"):
         synthetic_moe(16, **{name: value})
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None])
 def test_the_seed_is_a_non_negative_integer(seed):
-    with pytest.raises(ValueError, match=r"`seed` must be an integer of at least 0"):
+    with pytest.raises(ValueError, match=r"`seed` must be an integer >= 0"):
         synthetic_moe(16, seed=seed)
 
 

@@ -22,7 +22,7 @@ class Bank(ExpertBank):
             "experts of Bank cannot be merged",
         ),
         (lambda bank: bank.parameters(), "parameters of Bank are not stacked"),
-        (lambda bank: bank.sliced([0]), "experts of Bank cannot be taken apart"),
+        (lambda bank: bank.sliced([0]), "experts of Bank cannot be sliced"),
     ],
 )
 def test_what_a_bank_does_not_define_is_refused(ask, text):

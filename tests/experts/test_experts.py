@@ -205,8 +205,8 @@ def test_a_saved_bank_with_hidden_outputs_gives_the_same(tmp_path):
     [
         (layers.Dense(2), "seen", r"'seen' for an expert with the layers: none"),
         (layers.Dense(2), 0, r"Received: 0 for an expert with the layers: none"),
-        (sequential(), "seen", r"the name or the place of a layer.*'seen'.*dense"),
-        (sequential(), 2, r"the name or the place of a layer.*Received: 2 for"),
+        (sequential(), "seen", r"the name or the index of a layer.*'seen'.*dense"),
+        (sequential(), 2, r"the name or the index of a layer.*Received: 2 for"),
     ],
 )
 def test_a_hidden_layer_that_is_not_there_is_refused(template, layer, text):
@@ -303,7 +303,7 @@ def test_experts_of_several_forms_cannot_be_merged():
     bank(numbers((2, 3)))
     for refuse in (bank.check_mergeable, bank.parameters):
         with pytest.raises(
-            ValueError, match=r"Only experts of one form.*\(3, 2\), \(2"
+            ValueError, match=r"Only experts with the same structure.*\(3, 2\), \(2"
         ):
             refuse()
 

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
@@ -16,6 +17,16 @@ from dselectk_keras import (
     SampleSimilarityRegularizer,
 )
 
+CASES = [
+    Case(
+        "attentive",
+        lambda **kwargs: AttentiveGate(units=2, **kwargs),
+        looks=("hidden",),
+        dense=True,
+    ),
+]
+
+
 N, BATCH, DIM, HIDDEN, UNITS = 3, 4, 5, 6, 2
 X = numbers((BATCH, DIM))
 H = numbers((BATCH, N, HIDDEN), seed=1)
@@ -25,7 +36,7 @@ EAGERLY = keras.backend.backend() == "tensorflow"
 
 def built(num_gates=None, hidden=(HIDDEN,), **settings):
     gate = AttentiveGate(UNITS, num_gates=num_gates, **settings)
-    gate.build(((None, N), ((None, DIM), (None, N, *hidden))))
+    gate.build((None, N), (None, DIM), (None, N, *hidden))
     return gate
 
 
@@ -41,22 +52,26 @@ def attention(x, hidden, query, key):
 
 def test_weights_by_hand():
     gate = AttentiveGate(4)
-    gate.build(((None, 2), ((None, 1), (None, 2, 1))))
+    gate.build((None, 2), (None, 1), (None, 2, 1))
     gate.set_weights([np.ones((1, 4)), np.ones((1, 1, 4))])
     # Q K' = 4 x h, over sqrt(4): the logits are 0 and 2 x log 3 / 2.
     hidden = np.array([[[0.0], [np.log(3.0) / 2]]] * 2, "float32")
-    weights = numpy(gate.expert_weights(([[1.0], [-1.0]], hidden)))
+    weights = numpy(gate.expert_weights([[1.0], [-1.0]], hidden=hidden))
     np.testing.assert_allclose(weights, [[0.25, 0.75], [0.75, 0.25]], rtol=1e-5)
 
 
 def test_equals_attention_with_the_same_kernels():
     gate = built()
-    query, key = (numbers(w.shape, seed=i) for i, w in enumerate(gate.weights))
+    query, key = (
+        numbers(w.shape, seed=i) for i, w in enumerate(gate.trainable_weights)
+    )
     gate.set_weights([query, key])
     expected = attention(X, H, query, key[0])
-    np.testing.assert_allclose(numpy(gate.expert_weights((X, H))), expected, rtol=1e-4)
     np.testing.assert_allclose(
-        numpy(gate((EXPERTS, (X, H)))),
+        numpy(gate.expert_weights(X, hidden=H)), expected, rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        numpy(gate(EXPERTS, X, hidden=H)),
         np.einsum("bn,bnh->bh", expected, EXPERTS),
         rtol=1e-4,
         atol=1e-6,
@@ -66,16 +81,18 @@ def test_equals_attention_with_the_same_kernels():
 @pytest.mark.parametrize("own_inputs", [False, True])
 def test_several_gates_are_the_gates_side_by_side(own_inputs):
     gate = built(num_gates=2)
-    query, key = (numbers(w.shape, seed=i) for i, w in enumerate(gate.weights))
+    query, key = (
+        numbers(w.shape, seed=i) for i, w in enumerate(gate.trainable_weights)
+    )
     gate.set_weights([query, key])
     x = numbers((BATCH, 2, DIM)) if own_inputs else X
-    weights = numpy(gate.expert_weights((x, H)))
+    weights = numpy(gate.expert_weights(x, hidden=H))
     assert weights.shape == (BATCH, 2, N)
     single = built()
     for g in range(2):
         single.set_weights([query.reshape(DIM, 2, UNITS)[:, g], key[[g]]])
         own = x[:, g] if own_inputs else x
-        expected = numpy(single.expert_weights((own, H)))
+        expected = numpy(single.expert_weights(own, hidden=H))
         np.testing.assert_allclose(weights[:, g], expected, rtol=1e-4)
 
 
@@ -83,18 +100,18 @@ def test_hidden_outputs_of_any_rank_are_flattened():
     gate, flat = built(hidden=(3, 2)), built()
     flat.set_weights(gate.get_weights())
     np.testing.assert_array_equal(
-        numpy(gate.expert_weights((X, H.reshape(BATCH, N, 3, 2)))),
-        numpy(flat.expert_weights((X, H))),
+        numpy(gate.expert_weights(X, hidden=H.reshape(BATCH, N, 3, 2))),
+        numpy(flat.expert_weights(X, hidden=H)),
     )
 
 
 def test_a_batch_of_one_keeps_its_axis():
     gate = built()
-    weights = numpy(gate.expert_weights((X[:1], H[:1])))
+    weights = numpy(gate.expert_weights(X[:1], hidden=H[:1]))
     np.testing.assert_allclose(
-        weights, numpy(gate.expert_weights((X, H)))[:1], rtol=1e-5
+        weights, numpy(gate.expert_weights(X, hidden=H))[:1], rtol=1e-5
     )
-    assert gate((EXPERTS[:1], (X[:1], H[:1]))).shape == (1, 2)
+    assert gate(EXPERTS[:1], X[:1], hidden=H[:1]).shape == (1, 2)
 
 
 def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
@@ -120,7 +137,7 @@ def test_moe_hands_over_inputs_and_hidden_outputs():
     moe(X)
     kernel, bias = (numpy(w) for w in moe.experts.weights[:2])
     hidden = np.tanh(np.einsum("bd,ndh->bnh", X, kernel) + bias)
-    query, key = map(numpy, moe.gate.weights)
+    query, key = map(numpy, moe.gate.trainable_weights)
     expected = attention(X, hidden, query, key[0])
     np.testing.assert_allclose(numpy(moe.expert_weights(X)), expected, rtol=1e-4)
     mixed = np.einsum("bn,bnh->bh", expected, numpy(moe.experts(X)))
@@ -132,13 +149,13 @@ def test_the_hidden_layer_of_copies_may_be_a_convolution():
         [layers.Conv1D(3, 2, name="seen"), layers.Flatten(), layers.Dense(2)]
     )
     bank = Experts(template, N, hidden_layer="seen")
-    moe = MoE(bank, AttentiveGate(UNITS), True, routing=layers.Flatten())
+    moe = MoE(bank, AttentiveGate(UNITS), True, routing_network=layers.Flatten())
     x = numbers((BATCH, 5, 1))
     assert moe(x).shape == (BATCH, 2)
     # Four places of three channels.
     assert moe.gate.hidden_dim == 12
     hidden = np.stack([numpy(expert.layers[0](x)) for expert in bank.experts], axis=1)
-    query, key = map(numpy, moe.gate.weights)
+    query, key = map(numpy, moe.gate.trainable_weights)
     expected = attention(x[..., 0], hidden.reshape(BATCH, N, 12), query, key[0])
     np.testing.assert_allclose(numpy(moe.expert_weights(x)), expected, rtol=1e-4)
 
@@ -146,24 +163,25 @@ def test_the_hidden_layer_of_copies_may_be_a_convolution():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
 def test_half_precision_weighs_in_full(dtype):
     gate = built(dtype=dtype)
-    half = [ops.cast(value, gate.compute_dtype) for value in (EXPERTS, X, H)]
-    mixed = gate((half[0], tuple(half[1:])))
+    experts, x, hidden = (
+        ops.cast(each, gate.compute_dtype) for each in (EXPERTS, X, H)
+    )
+    mixed = gate(experts, x, hidden=hidden)
     assert keras.backend.standardize_dtype(mixed.dtype) == gate.compute_dtype
-    weights = gate.expert_weights(tuple(half[1:]))
+    weights = gate.expert_weights(x, hidden=hidden)
     assert keras.backend.standardize_dtype(weights.dtype) == "float32"
     full = built()
     full.set_weights(gate.get_weights())
-    expected = numpy(
-        full.expert_weights(tuple(ops.cast(value, "float32") for value in half[1:]))
-    )
+    x, hidden = (ops.cast(each, "float32") for each in (x, hidden))
+    expected = numpy(full.expert_weights(x, hidden=hidden))
     np.testing.assert_allclose(numpy(weights), expected, rtol=1e-5)
 
 
 def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
     regularizer = SampleSimilarityRegularizer(1.0, 1.0)
     gate = built(weights_regularizer=regularizer)
-    gate((EXPERTS, (X, H)), training=True)
-    expected = regularizer.value((numpy(gate.expert_weights((X, H))), X))
+    gate(EXPERTS, X, hidden=H, training=True)
+    expected = regularizer((numpy(gate.expert_weights(X, hidden=H)), X))
     np.testing.assert_allclose(numpy(gate.losses[0]), numpy(expected), rtol=1e-5)
 
 
@@ -179,7 +197,7 @@ def multitask(with_routing):
         AttentiveGate(UNITS),
         ["a", "b"],
         per_example=True,
-        routing=routing(),
+        routing_network=routing(),
         stacked=True,
     )
     one = MoE(
@@ -190,7 +208,7 @@ def multitask(with_routing):
         ),
         AttentiveGate(UNITS, expert_dropout=0.2, seed=1),
         per_example=True,
-        routing=routing(),
+        routing_network=routing(),
     )
     outputs = [layers.Flatten()(tasks(inputs)), one(inputs)]
     return keras.Model(inputs, layers.Concatenate()(outputs))
@@ -222,7 +240,7 @@ def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
     experts, x = keras.Input((N, 2)), keras.Input((DIM,))
     hidden = keras.Input((N, HIDDEN))
     gate = AttentiveGate(UNITS)
-    model = keras.Model([experts, x, hidden], gate((experts, (x, hidden))))
+    model = keras.Model([experts, x, hidden], gate(experts, x, hidden=hidden))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     inputs = [EXPERTS, X, H]
@@ -242,20 +260,20 @@ def test_a_static_mixture_is_refused():
     for make in (MoE, lambda *args: MMoE(*args, 2)):
         with pytest.raises(ValueError, match=r"needs per_example=True, .*=False and"):
             make(DenseExperts(N, [4, 2]), AttentiveGate(UNITS))
-    with pytest.raises(ValueError, match=r"is per-example\. Received: no routing"):
-        AttentiveGate(UNITS)(EXPERTS)
+    with pytest.raises(ValueError, match=r"is per-example.*Received: no routing"):
+        AttentiveGate(UNITS)(EXPERTS, hidden=H)
 
 
 @pytest.mark.parametrize("shape", [(BATCH, HIDDEN), (BATCH, N + 1, HIDDEN)])
 def test_hidden_outputs_have_one_for_each_expert(shape):
     with pytest.raises(ValueError, match=r"must have the shape \(batch, 3, \.\.\.\)"):
-        AttentiveGate(UNITS)((EXPERTS, (X, numbers(shape))))
+        built()(EXPERTS, X, hidden=numbers(shape))
 
 
 def test_routing_inputs_without_hidden_outputs_are_refused():
-    with pytest.raises(ValueError, match=r"called on \(experts, \(routing_inputs, hid"):
-        AttentiveGate(UNITS)((EXPERTS, X))
-    with pytest.raises(ValueError, match=r"looks at a pair, \(routing_inputs, hidden"):
+    with pytest.raises(ValueError, match=r"hidden=hidden\).*Received for hidden: None"):
+        AttentiveGate(UNITS)(EXPERTS, X)
+    with pytest.raises(ValueError, match=r"`hidden` must have .*Received: None"):
         built().expert_weights(X)
 
 

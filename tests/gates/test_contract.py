@@ -1,6 +1,8 @@
-"""What every gate keeps to, whatever its paper."""
+"""What every gate keeps to, whatever its paper.
 
-import inspect
+Each gate's own test module hands in its cases (see `gate_cases.Case`).
+"""
+
 import json
 import os
 import subprocess
@@ -10,6 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from gate_cases import all_cases, case_named
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
@@ -17,199 +20,107 @@ import dselectk_keras
 from dselectk_keras import (
     DSelectKGate,
     EntropyRegularizer,
-    GumbelSoftmaxGate,
-    HashGate,
     ImportanceRegularizer,
-    LatentSkillsGate,
     Ramp,
     RandomGate,
+    RoutedModel,
     SoftmaxGate,
-    SoftmaxSelectorGate,
-    STGumbelGate,
-    SwitchGate,
-    TagGate,
-    TopKGate,
 )
+from dselectk_keras.gates import GATES
+from dselectk_keras.gates.gate import as_arguments
+from dselectk_keras.gates.logit_gate import LogitGate
 
 BATCH, DIM, UNITS = 4, 3, 2
-
-GATES = {
-    "softmax": SoftmaxGate,
-    "softmax with bias": lambda **kwargs: SoftmaxGate(
-        use_bias=True, weights_regularizer=ImportanceRegularizer(0.1), **kwargs
-    ),
-    "top-k": lambda **kwargs: TopKGate(2, use_bias=True, **kwargs),
-    "noisy top-k": lambda **kwargs: TopKGate(2, noise=True, seed=1, **kwargs),
-    "top-k with load": lambda **kwargs: TopKGate(
-        2,
-        noise=True,
-        load_reg=Ramp(0.1, 0.2, end=9),
-        weights_regularizer=ImportanceRegularizer(0.1, squared=True),
-        **kwargs,
-    ),
-    "DSelect-k": lambda **kwargs: DSelectKGate(2, **kwargs),
-    "DSelect-k that assigns": lambda **kwargs: DSelectKGate(
-        2, unreachable="assign", reduction="mean", **kwargs
-    ),
-    "DSelect-k with entropy": lambda **kwargs: DSelectKGate(
-        3,
-        entropy_reg=0.01,
-        weights_regularizer=ImportanceRegularizer(0.1),
-        **kwargs,
-    ),
-    "DSelect-k with schedules": lambda **kwargs: DSelectKGate(
-        2,
-        gamma=Ramp(1.0, 0.1, end=9),
-        entropy_reg=EntropyRegularizer(Ramp(1e-3, 1e-1, end=9), target="bits"),
-        unreachable=Ramp(0.5, 1.0, end=9, kind="linear"),
-        **kwargs,
-    ),
-    "switch": SwitchGate,
-    "straight-through Gumbel": lambda **kwargs: STGumbelGate(
-        temperature=Ramp(2.0, 0.5, end=9), **kwargs
-    ),
-    "Gumbel-softmax": lambda **kwargs: GumbelSoftmaxGate(
-        temperature=Ramp(2.0, 0.5, end=9), sparsity_reg=Ramp(0.1, 0.2, end=9), **kwargs
-    ),
-    "softmax selectors": lambda **kwargs: SoftmaxSelectorGate(
-        2, temperature=Ramp(1.0, 0.1, end=9), entropy_reg=0.01, **kwargs
-    ),
-    "latent skills": lambda **kwargs: LatentSkillsGate(
-        temperature=Ramp(2.0, 0.5, end=9), **kwargs
-    ),
-    "latent skills of tasks": lambda **kwargs: LatentSkillsGate(num_tasks=3, **kwargs),
-    "hash": HashGate,
-    "tag": lambda **kwargs: TagGate([0, 2, [3, 1]], **kwargs),
-    "random": lambda **kwargs: RandomGate(2, **kwargs),
-    "fixed random": lambda **kwargs: RandomGate(2, fixed=True, seed=1, **kwargs),
-}
-# What a training call adds to the loss, for a number of experts that is no power of 2.
-PENALTIES = {
-    "softmax": [],
-    "softmax with bias": ["weights"],
-    "top-k": [],
-    "noisy top-k": [],
-    "top-k with load": ["load", "weights"],
-    "DSelect-k": ["reachability"],
-    "DSelect-k that assigns": [],
-    "DSelect-k with entropy": ["entropy", "reachability", "weights"],
-    "DSelect-k with schedules": ["entropy", "reachability"],
-    "Gumbel-softmax": ["sparsity"],
-    "softmax selectors": ["entropy"],
-}
-# What gates look at: nothing, if they are static, features or integers.
-LOOKS = {name: [None, "x"] for name in GATES} | {
-    "latent skills": [None],
-    "latent skills of tasks": ["ids"],
-    "hash": ["ids"],
-    "tag": ["ids"],
-}
-# Their weights sum to at most one.
-OFF_THE_SIMPLEX = (SwitchGate, GumbelSoftmaxGate)
-# All their weights are positive, but for rounding.
-DENSE = (
-    SoftmaxGate,
-    DSelectKGate,
-    GumbelSoftmaxGate,
-    SoftmaxSelectorGate,
-    LatentSkillsGate,
-)
-# They have nothing to learn.
-WEIGHTLESS = (HashGate, TagGate, RandomGate)
+CASES = all_cases()
 
 
-def kinds(make):
-    """What a gate of `GATES` may look at."""
-    return next(LOOKS[name] for name in GATES if GATES[name] is make)
-
-
-def gates_that_look(at=(None, "x", "ids")):
-    """Parametrize by gates, and by what each looks at, out of `at`."""
-    cases = [
-        pytest.param(make, look, id=f"{name}-{look or 'static'}")
-        for name, make in GATES.items()
-        for look in LOOKS[name]
+def cases_that_look(at=(None, "x", "ids", "hidden")):
+    """Parametrize by cases, and by what each looks at, out of `at`."""
+    found = [
+        pytest.param(case, look, id=f"{case.name}-{look or 'static'}")
+        for case in CASES
+        for look in case.looks
         if look in at
     ]
-    return pytest.mark.parametrize(("make", "look"), cases)
+    return pytest.mark.parametrize(("case", "look"), found)
 
 
-every_gate = pytest.mark.parametrize("make", GATES.values(), ids=GATES)
-every_gate_and_kind = gates_that_look()
+def test_a_gate_without_cases_is_an_error(monkeypatch):
+    module = "dselectk_keras.gates.logits"  # Its tests have no cases.
+    monkeypatch.setitem(GATES, "new", type("NewGate", (), {"__module__": module}))
+    message = r"gate 'new' has no CASES in tests/gates/test_logits\.py"
+    with pytest.raises(AssertionError, match=message):
+        all_cases()
+
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_case_and_look = cases_that_look()
 one_and_several = pytest.mark.parametrize("num_gates", [None, 3], ids=["one", "three"])
 any_number = pytest.mark.parametrize("num_experts", [4, 5])
 
 
-def own_inputs(look, batch=BATCH):
-    """What `expert_weights` takes."""
+def seen(look, num_experts=5, batch=BATCH):
+    """What the gate looks at: call arguments beside the experts."""
     if look is None:
-        return []
+        return {}
     if look == "ids":
-        return [np.arange(batch, dtype="int32") % 3]
-    return [numbers((batch, DIM), seed=1)]
+        return {"routing_inputs": np.arange(batch, dtype="int32") % 3}
+    found = {"routing_inputs": numbers((batch, DIM), seed=1)}
+    if look == "hidden":
+        found["hidden"] = numbers((batch, num_experts, DIM), seed=3)
+    return found
 
 
-def call_inputs(look, num_experts=5, batch=BATCH):
-    experts = numbers((batch, num_experts, UNITS))
-    return (experts, *own_inputs(look, batch)) if look else experts
+def experts_of(num_experts=5, batch=BATCH):
+    return numbers((batch, num_experts, UNITS))
 
 
 def build(gate, look, num_experts=5):
-    experts = (None, num_experts, UNITS)
-    routing = {"x": (None, DIM), "ids": (None,)}
-    gate.build((experts, routing[look]) if look else experts)
-
-
-def counts(gate):
-    return [int(schedule.num_calls) for schedule in gate._schedules]
+    shapes = {f"{name}_shape": x.shape for name, x in seen(look, num_experts).items()}
+    gate.build((None, num_experts, UNITS), **shapes)
 
 
 def spread(gate):
     """Give the weights values that differ, as after some training."""
-    for i, weight in enumerate(gate.weights):
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i, scale=0.1))
 
 
 # Shapes and weights.
 
 
-@every_gate_and_kind
+@every_case_and_look
 @one_and_several
 @any_number
-def test_weights_lie_on_the_simplex_in_float32(make, look, num_gates, num_experts):
-    gate = make(num_gates=num_gates, dtype="float16")
+def test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, num_experts):
+    gate = case.make(num_gates=num_gates, dtype="float16")
     build(gate, look, num_experts)
     spread(gate)
-    weights = gate.expert_weights(*own_inputs(look))
+    weights = gate.expert_weights(**seen(look, num_experts))
     shape = (*[BATCH] * bool(look), *[3] * (num_gates is not None), num_experts)
     assert weights.shape == shape
     assert keras.backend.standardize_dtype(weights.dtype) == "float32"
-    assert {variable.dtype for variable in gate.weights} <= {"float32"}
+    assert {variable.dtype for variable in gate.trainable_weights} <= {"float32"}
     total = numpy(weights).sum(axis=-1)
     assert (numpy(weights) >= 0).all()
-    leaks = num_experts == 5 and getattr(gate, "unreachable", "assign") != "assign"
-    if leaks or isinstance(gate, OFF_THE_SIMPLEX):
-        # Codes that belong to no expert keep their share, as in the release.
-        assert (total <= 1 + 1e-6).all()
-    else:
+    if case.sums_to_one:
         np.testing.assert_allclose(total, 1, atol=1e-6)
+    else:
+        # Such as codes that belong to no expert, which keep their share.
+        assert (total <= 1 + 1e-6).all()
 
 
-@every_gate_and_kind
+@every_case_and_look
 @one_and_several
 @pytest.mark.parametrize("trailing", [(), (3,), (2, 3)])
 def test_experts_come_as_a_list_or_as_one_tensor_of_any_rank(
-    make, look, num_gates, trailing
+    case, look, num_gates, trailing
 ):
-    gate = make(num_gates=num_gates)
+    gate = case.make(num_gates=num_gates)
     stacked = numbers((BATCH, 5, *trailing))
-    routing = own_inputs(look)
     listed = [stacked[:, i] for i in range(5)]
-    outputs = [
-        numpy(gate((experts, *routing) if look else experts))
-        for experts in (listed, stacked)
-    ]
-    weights = numpy(gate.expert_weights(*routing))
+    outputs = [numpy(gate(experts, **seen(look))) for experts in (listed, stacked)]
+    weights = numpy(gate.expert_weights(**seen(look)))
     rows = "b" if look else ""
     gates = "" if num_gates is None else "g"
     wanted = np.einsum(f"{rows}{gates}n,bn...->b{gates}...", weights, stacked)
@@ -218,44 +129,102 @@ def test_experts_come_as_a_list_or_as_one_tensor_of_any_rank(
         assert output.shape == wanted.shape
 
 
-@every_gate_and_kind
+@every_case_and_look
 @one_and_several
-def test_symbolic_shapes_leave_the_batch_open(make, look, num_gates):
-    gate = make(num_gates=num_gates)
+def test_symbolic_shapes_leave_the_batch_open(case, look, num_gates):
+    gate = case.make(num_gates=num_gates)
     experts = [keras.Input((UNITS,)) for _ in range(5)]
-    routing = {"x": keras.Input((DIM,)), "ids": keras.Input((1,), dtype="int32")}
-    mixed = gate((experts, routing[look]) if look else experts)
+    inputs = {
+        name: keras.Input(x.shape[1:] or (1,), dtype=x.dtype.name)
+        for name, x in seen(look).items()
+    }
     gates = () if num_gates is None else (num_gates,)
-    assert mixed.shape == (None, *gates, UNITS)
+    assert gate(experts, **inputs).shape == (None, *gates, UNITS)
 
 
-@every_gate_and_kind
-def test_a_batch_of_one_is_a_batch(make, look):
-    gate = make()
-    many = numpy(gate(call_inputs(look)))
-    inputs = call_inputs(look)
-    one = gate(tuple(x[:1] for x in inputs) if look else inputs[:1])
+@every_case_and_look
+def test_a_batch_of_one_is_a_batch(case, look):
+    gate = case.make()
+    many = numpy(gate(experts_of(), **seen(look)))
+    first = {name: x[:1] for name, x in seen(look).items()}
+    one = gate(experts_of()[:1], **first)
     np.testing.assert_allclose(numpy(one), many[:1], atol=1e-6)
 
 
-@every_gate_and_kind
-def test_the_output_has_the_dtype_of_the_policy(make, look):
+@every_case_and_look
+def test_the_output_has_the_dtype_of_the_policy(case, look):
     for policy, dtype in [("mixed_bfloat16", "bfloat16"), ("float16", "float16")]:
-        mixed = make(dtype=policy)(call_inputs(look))
+        mixed = case.make(dtype=policy)(experts_of(), **seen(look))
         assert keras.backend.standardize_dtype(mixed.dtype) == dtype
+
+
+# The two forms of a call.
+
+
+@cases_that_look(at=["x", "ids"])
+def test_the_tuple_of_the_release_stands_for_two_arguments(case, look):
+    gate, experts = case.make(), experts_of()
+    (routing_inputs,) = seen(look).values()
+    wanted = numpy(gate(experts, routing_inputs))
+    np.testing.assert_array_equal(numpy(gate((experts, routing_inputs))), wanted)
+
+
+def test_a_graph_never_has_the_tuple():
+    x, experts = keras.Input((DIM,)), keras.Input((5, UNITS))
+    model = keras.Model([x, experts], SoftmaxGate(name="gate")((experts, x)))
+    (node,) = model.get_layer("gate")._inbound_nodes
+    assert [tensor.shape for tensor in node.arguments.args] == [experts.shape, x.shape]
+    again = type(model).from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    inputs = [numbers((BATCH, DIM)), experts_of()]
+    np.testing.assert_array_equal(numpy(again(inputs)), numpy(model(inputs)))
+
+
+@cases_that_look(at=["x", "ids"])
+def test_forgotten_routing_inputs_are_an_error(case, look):
+    gate = case.make()
+    build(gate, look)
+    with pytest.raises(ValueError, match=r"pass routing inputs, gate\(experts, rout"):
+        gate(experts_of())
+
+
+@cases_that_look(at=["x"])
+def test_a_list_of_experts_and_routing_inputs_is_an_error(case, look):
+    gate = case.make()
+    build(gate, look, num_experts=2)
+    experts = numbers((BATCH, UNITS))
+    with pytest.raises(ValueError, match="all of the same shape"):
+        gate([experts, numbers((BATCH, DIM))])
+    with pytest.raises(ValueError, match="pass routing inputs"):
+        gate([experts, numbers((BATCH, UNITS))])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_tuple_is_not_a_list_of_experts(count):
+    experts = tuple(numbers((BATCH, UNITS)) for _ in range(count))
+    with pytest.raises(ValueError, match=f"stands for two arguments.*tuple of {count}"):
+        SoftmaxGate()(experts)
+
+
+def test_a_tuple_and_routing_inputs_are_too_many():
+    with pytest.raises(ValueError, match="and routing inputs besides"):
+        as_arguments((1, 2), 3)
 
 
 # Gradients.
 
 
-def trained_gradients(gate, inputs, *, training):
+def trained_gradients(gate, experts, inputs, *, training):
     """Gradients of a loss that depends on each output differently."""
-    experts = inputs[0] if gate.per_example else inputs
     upstream = numbers((len(experts), *gate.gate_shape, UNITS), seed=2)
 
     def loss():
-        mixed = gate(inputs, training=training)
-        return [sum(gate.losses, ops.sum(mixed * ops.convert_to_tensor(upstream)))]
+        mixed = gate(experts, **inputs, training=training)
+        product = mixed * ops.convert_to_tensor(upstream)
+        total = sum(gate.losses, ops.sum(product))
+        if hasattr(gate, "policy_loss"):
+            total = total + gate.policy_loss(ops.sum(product, axis=-1))
+        return [total]
 
     _, gradients = value_and_gradients(loss, gate.trainable_variables, state(gate))
     return {
@@ -269,48 +238,45 @@ def state(gate):
     return [variable for variable in gate.variables if not variable.trainable]
 
 
-@every_gate_and_kind
+@every_case_and_look
 @one_and_several
-def test_training_reaches_every_weight(make, look, num_gates):
-    gate = make(num_gates=num_gates)
-    inputs = call_inputs(look, batch=256)
+def test_training_reaches_every_weight(case, look, num_gates):
+    gate = case.make(num_gates=num_gates)
+    experts, inputs = experts_of(batch=256), seen(look, batch=256)
     build(gate, look)
     spread(gate)
-    for name, found in trained_gradients(gate, inputs, training=True).items():
+    for name, found in trained_gradients(gate, experts, inputs, training=True).items():
         assert np.isfinite(found).all()
-        if isinstance(gate, TopKGate) and not look and gate.load_reg is None:
+        if case.sparse_gradient and not case.penalties and not look:
             # What one static gate drops, it drops for all examples.
             np.testing.assert_array_equal((found != 0).sum(axis=-1), 2)
         else:
             assert (found != 0).all(), name
 
 
-@every_gate
-def test_every_gate_but_the_fixed_ones_learns(make):
-    gate = make()
-    build(gate, kinds(make)[0])
-    assert bool(gate.trainable_variables) != isinstance(gate, WEIGHTLESS)
+@every_case
+def test_every_gate_but_the_fixed_ones_learns(case):
+    gate = case.make()
+    build(gate, case.looks[0])
+    assert bool(gate.trainable_variables) == case.learns
 
 
-@every_gate_and_kind
+@every_case_and_look
 @one_and_several
 def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
-    make, look, num_gates
+    case, look, num_gates
 ):
-    gate = make(num_gates=num_gates)
-    inputs = call_inputs(look)
+    gate = case.make(num_gates=num_gates)
     build(gate, look)
     spread(gate)
     # Examples that all keep the same experts.
-    if look:
-        inputs = (inputs[0], np.repeat(inputs[1][:1], BATCH, axis=0))
-    weights = numpy(gate.expert_weights(*inputs[1:] if look else []))
-    for name, found in trained_gradients(gate, inputs, training=False).items():
-        closed = isinstance(gate, GumbelSoftmaxGate) and name.startswith("z_")
-        if name.startswith("noise") or closed or isinstance(gate, STGumbelGate):
-            # There is no noise, an expert is open or closed, the choice is hard.
+    inputs = {name: np.repeat(x[:1], BATCH, axis=0) for name, x in seen(look).items()}
+    weights = numpy(gate.expert_weights(**inputs))
+    gradients = trained_gradients(gate, experts_of(), inputs, training=False)
+    for name, found in gradients.items():
+        if name.startswith(case.training_only):
             np.testing.assert_array_equal(found, 0)
-        elif isinstance(gate, TopKGate):
+        elif case.sparse_gradient:
             kept = weights[0] > 0 if look else weights > 0
             last = found.reshape(-1, *kept.shape)
             np.testing.assert_array_equal((last != 0).any(axis=0), kept)
@@ -325,32 +291,67 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
 # Regularization.
 
 
-@every_gate_and_kind
+@every_case_and_look
 @one_and_several
-def test_penalties_come_in_order_and_in_training_only(make, look, num_gates):
-    names = next(PENALTIES.get(name, []) for name in GATES if GATES[name] is make)
-    gate = make(num_gates=num_gates)
-    inputs = call_inputs(look)
+def test_penalties_come_in_order_and_in_training_only(case, look, num_gates):
+    gate = case.make(num_gates=num_gates)
+    experts, inputs = experts_of(), seen(look)
     for training in (None, False):
-        gate(inputs, training=training)
+        gate(experts, **inputs, training=training)
         assert gate.losses == []
-    assert counts(gate) == [0] * len(gate._schedules)
+    assert int(gate.step) == 0
 
-    gate(inputs, training=True)
-    penalties = gate.report(*own_inputs(look))["penalties"]
-    assert list(penalties) == names
+    penalties = gate.report(**inputs)["penalties"]
+    assert list(penalties) == list(case.penalties)
+    gate(experts, **inputs, training=True)
     assert all(value.shape == () for value in gate.losses)
-    assert len(gate.losses) == len(names)
-    assert counts(gate) == [1] * len(gate._schedules)
-    if not getattr(gate, "noise", False):
+    assert len(gate.losses) == len(case.penalties)
+    assert int(gate.step) == 1
+    gate(experts, **inputs, training=True)
+    assert len(gate.losses) == len(case.penalties)
+    assert int(gate.step) == 2
+
+
+@every_case_and_look
+def test_the_report_has_the_penalties_of_the_next_step(case, look):
+    gate = case.make()
+    if getattr(gate, "noise", False) or callable(getattr(gate, "gamma", None)):
+        return  # Its next step draws, or has another gamma.
+    if callable(getattr(gate, "temperature", None)):
+        return  # Its next step has another temperature.
+    gate(experts_of(), **seen(look))
+    for _ in range(2):
+        wanted = gate.report(**seen(look))["penalties"].values()
+        gate(experts_of(), **seen(look), training=True)
         np.testing.assert_array_equal(
-            [numpy(value) for value in gate.losses],
-            [numpy(value) for value in penalties.values()],
+            [numpy(value) for value in gate.losses], [numpy(value) for value in wanted]
         )
 
-    gate(inputs, training=True)
-    assert len(gate.losses) == len(names)
-    assert counts(gate) == [2] * len(gate._schedules)
+
+def test_a_scheduled_penalty_is_reported_as_the_next_step_adds_it():
+    gate = DSelectKGate(2, entropy_reg=lambda step: 10.0**step)
+    found, wanted = [], []
+    gate(experts_of())
+    for _ in range(3):
+        wanted.append(numpy(gate.report()["penalties"]["entropy"]))
+        gate(experts_of(), training=True)
+        found.append(numpy(gate.losses[0]))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(np.divide(found[1:], found[:-1]), 10, rtol=1e-5)
+
+
+def test_gates_that_share_a_regularizer_count_their_own_steps():
+    shared = EntropyRegularizer(lambda step: 10.0**step)
+    gates = [DSelectKGate(2, entropy_reg=shared) for _ in range(2)]
+    alone = DSelectKGate(2, entropy_reg=EntropyRegularizer(lambda step: 10.0**step))
+    for gate in (alone, *gates):
+        gate.build((None, 4, UNITS))
+        gate.set_weights(alone.get_weights())
+    for _ in range(3):
+        for gate in (*gates, alone):
+            gate(experts_of(4), training=True)
+        losses = [numpy(gate.losses[0]) for gate in (*gates, alone)]
+        np.testing.assert_array_equal(losses, losses[:1] * 3)
 
 
 @pytest.mark.parametrize("look", [None, "x"], ids=["static", "x"])
@@ -361,76 +362,92 @@ def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
     )
     build(gate, look)
     spread(gate)
-    gate(call_inputs(look), training=True)
-    weights = numpy(gate.expert_weights(*own_inputs(look)))
+    gate(experts_of(), **seen(look), training=True)
+    weights = numpy(gate.expert_weights(**seen(look)))
     total = weights.sum(axis=0) if look else weights
     variation = total.std(axis=-1) / total.mean(axis=-1)
     (found,) = gate.losses
     np.testing.assert_allclose(numpy(found), 0.5 * variation.sum(), rtol=1e-4)
 
 
-@every_gate_and_kind
+@every_case_and_look
 @one_and_several
-def test_the_report_changes_nothing(make, look, num_gates):
-    gate = make(num_gates=num_gates)
-    gate(call_inputs(look))
-    routing = own_inputs(look)
-    report = gate.report(*routing)
+def test_the_report_changes_nothing(case, look, num_gates):
+    gate = case.make(num_gates=num_gates)
+    gate(experts_of(), **seen(look))
+    report = gate.report(**seen(look))
     np.testing.assert_array_equal(
-        numpy(report["weights"]), numpy(gate.expert_weights(*routing))
+        numpy(report["weights"]), numpy(gate.expert_weights(**seen(look)))
     )
     assert gate.losses == []
-    assert counts(gate) == [0] * len(gate._schedules)
+    assert int(gate.step) == 0
+
+
+@every_case_and_look
+def test_an_observer_sees_what_each_call_computes(case, look):
+    gate, reports = case.make(), []
+    gate(experts_of(), **seen(look))
+    gate.observer = reports.append
+    gate(experts_of(), **seen(look))
+    gate.observer = None
+    gate(experts_of(), **seen(look))
+    (report,) = reports
+    wanted = gate.report(**seen(look))
+    keras.tree.assert_same_structure(report, wanted)
+    for found, value in zip(*map(keras.tree.flatten, (report, wanted)), strict=True):
+        np.testing.assert_array_equal(numpy(found), numpy(value))
 
 
 def test_a_power_of_two_has_nothing_to_reach():
-    gate = GATES["DSelect-k with entropy"]()
-    gate(call_inputs(None, num_experts=4), training=True)
+    gate = case_named("DSelect-k with entropy").make()
+    gate(experts_of(4), training=True)
     assert list(gate.report()["penalties"]) == ["entropy", "weights"]
 
 
 # Dropped experts.
 
 
-@every_gate_and_kind
-def test_training_drops_experts(make, look):
+@every_case_and_look
+def test_training_drops_experts(case, look):
     rows, rate = 400, 0.4
-    gate = make(expert_dropout=rate, num_gates=None if look else rows)
+    gate = case.make(expert_dropout=rate, num_gates=None if look else rows)
     build(gate, look)
     spread(gate)
-    routing = own_inputs(look, rows)
-    found = numpy(gate.route(*routing, training=True))
-    plain = numpy(gate.expert_weights(*routing))
+    inputs = seen(look, batch=rows)
+    found = numpy(gate.weigh_experts(**inputs, training=True))
+    plain = numpy(gate.expert_weights(**inputs))
     assert np.isfinite(found).all()
     assert (found.sum(axis=-1) > 0).all()
-    if not isinstance(gate, OFF_THE_SIMPLEX):
+    if not case.sum_varies:
         np.testing.assert_allclose(found.sum(-1), plain.sum(-1), atol=1e-5)
-    if isinstance(gate, DENSE):
+    if case.dense:
         # Where all would be dropped, none is.
         dropped = (found == 0).mean()
         np.testing.assert_allclose(dropped, rate - rate**5, atol=0.04)
-    np.testing.assert_array_equal(numpy(gate.route(*routing, training=False)), plain)
+    np.testing.assert_array_equal(
+        numpy(gate.weigh_experts(**inputs, training=False)), plain
+    )
 
 
-@gates_that_look(at=[None])
-def test_a_favourite_is_chosen_unless_it_is_dropped(make, look):
+@cases_that_look(at=[None])
+def test_a_favourite_is_chosen_unless_it_is_dropped(case, look):
     rate = 0.4
-    gate = make(expert_dropout=rate, num_gates=500)
+    gate = case.make(expert_dropout=rate, num_gates=500)
     build(gate, look)
-    if not (gate.drops_logits and gate.weights):
-        return  # It chooses nothing by logits.
+    if not isinstance(gate, LogitGate):
+        return  # It does not choose by logits.
     gate._logits.static.assign(np.tile([0.0, 0.0, 60.0, 0.0, 0.0], (500, 1)))
-    found = numpy(gate.route(training=True))
+    found = numpy(gate.weigh_experts(training=True))
     wanted = rate - rate**5
     np.testing.assert_allclose((found[:, 2] == 0).mean(), wanted, atol=0.07)
     assert (found[:, 2] > 0.9).mean() > 1 - rate - 0.07
 
 
-@pytest.mark.parametrize("make", [SoftmaxGate, GATES["DSelect-k"]])
-def test_where_all_would_be_dropped_none_is(make):
-    gate = make(expert_dropout=0.95, num_gates=500)
+@pytest.mark.parametrize("name", ["softmax", "DSelect-k"])
+def test_where_all_would_be_dropped_none_is(name):
+    gate = case_named(name).make(expert_dropout=0.95, num_gates=500)
     build(gate, None)
-    found = numpy(gate.route(training=True))
+    found = numpy(gate.weigh_experts(training=True))
     plain = numpy(gate.expert_weights())
     untouched = np.isclose(found, plain).all(axis=-1).mean()
     np.testing.assert_allclose(untouched, 0.95**5, atol=0.06)
@@ -439,34 +456,112 @@ def test_where_all_would_be_dropped_none_is(make):
 # One routing input for each gate.
 
 
-@gates_that_look(at=["x"])
-def test_gates_with_an_input_each_are_separate_gates(make, look):
-    gates, experts = make(num_gates=3), (None, 5, UNITS)
-    gates.build((experts, (None, 3, DIM)))
+@cases_that_look(at=["x"])
+def test_gates_with_an_input_each_are_separate_gates(case, look):
+    gates = case.make(num_gates=3)
+    gates.build((None, 5, UNITS), (None, 3, DIM))
     spread(gates)
     x = numbers((BATCH, 3, DIM))
     found = numpy(gates.expert_weights(x))
     assert found.shape == (BATCH, 3, 5)
     if isinstance(gates, RandomGate) and gates.fixed:
         return  # Its gates are drawn apart.
+
+    def of_gate(i, weights, shape):
+        if weights.shape == shape:
+            return weights
+        return weights.reshape(*weights.shape[:-1], 3, -1)[..., i, :]
+
     for i in range(3):
-        one = make()
+        one = case.make()
         build(one, look)
-        one.set_weights(
-            [w.reshape(*w.shape[:-1], 3, -1)[..., i, :] for w in gates.get_weights()]
-        )
+        pairs = zip(gates.get_weights(), one.weights, strict=True)
+        one.set_weights([of_gate(i, weights, w.shape) for weights, w in pairs])
         np.testing.assert_allclose(
             numpy(one.expert_weights(x[:, i])), found[:, i], atol=1e-6
         )
 
 
+# Copies.
+
+
+@every_case_and_look
+def test_the_step_is_the_last_weight_and_may_be_left_out(case, look):
+    gate, other = case.make(), case.make()
+    for each in (gate, other):
+        build(each, look)
+    for _ in range(3):
+        gate(experts_of(), **seen(look), training=True)
+    *weights, step = gate.get_weights()
+    assert step == 3
+    other.set_weights(weights)
+    assert int(other.step) == 0
+    other.set_weights([*weights, step])
+    assert int(other.step) == 3
+
+
+@every_case
+def test_with_num_gates_copies(case):
+    gate = case.make(seed=3)
+    several = gate.with_num_gates(3)
+    assert several is not gate
+    assert (gate.num_gates, several.num_gates) == (None, 3)
+    assert several.seed == 3
+    assert several.with_num_gates(3) is several
+    wanted = r"num_gates=2 is needed here\. Received: one with num_gates=3\. Pass a new"
+    with pytest.raises(ValueError, match=wanted):
+        several.with_num_gates(2)
+    build(gate, case.looks[0])
+    with pytest.raises(ValueError, match="num_gates=None, built already"):
+        gate.with_num_gates(2)
+
+
+def test_a_copy_keeps_a_bare_function():
+    gate = DSelectKGate(2, gamma=lambda step: 1.0 / step)
+    assert gate.with_num_gates(3).gamma is gate.gamma
+
+
+def annealed_model():
+    inputs = keras.Input((DIM,))
+    experts = keras.layers.Reshape((4, UNITS))(keras.layers.Dense(4 * UNITS)(inputs))
+    gate = DSelectKGate(2, gamma=Ramp(1.0, 0.1, end=9), entropy_reg=0.1, name="gate")
+    return keras.Model(inputs, gate(experts))
+
+
+def test_best_weights_are_the_model_that_was_scored():
+    model, x = annealed_model(), numbers((8, DIM))
+    y = numbers((8, UNITS))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    best = keras.callbacks.EarlyStopping(
+        "loss", patience=10, restore_best_weights=True, mode="max"
+    )
+    model.fit(x, y, epochs=1, verbose=0)
+    score = model.evaluate(x, y, verbose=0)
+    model.fit(x, y, epochs=4, verbose=0, callbacks=[best])
+    assert int(model.get_layer("gate").step) == 2
+    assert np.isfinite(score)
+
+
+def test_a_cloned_model_is_the_same_with_the_same_weights():
+    model, x = annealed_model(), numbers((8, DIM))
+    model.get_layer("gate")._z.static.assign(np.full((2, 1, 2), 0.04))
+    for _ in range(9):
+        model(x, training=True)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(clone(x)), numpy(model(x)))
+    assert int(clone.get_layer("gate").step) == 9
+    clone.get_layer("gate").step.assign(0)
+    assert np.abs(numpy(clone(x)) - numpy(model(x))).max() > 1e-2
+
+
 # Saving.
 
 
-@every_gate
+@every_case
 @one_and_several
-def test_config_round_trip_through_json(make, num_gates):
-    gate = make(num_gates=num_gates, name="gate", dtype="mixed_bfloat16")
+def test_config_round_trip_through_json(case, num_gates):
+    gate = case.make(num_gates=num_gates, name="gate", dtype="mixed_bfloat16")
     config = gate.get_config()
     again = type(gate).from_config(config)
     assert again.get_config() == config
@@ -479,14 +574,14 @@ def test_config_round_trip_through_json(make, num_gates):
 def test_a_bare_function_is_refused_at_saving():
     for name in ("gamma", "unreachable"):
         gate = DSelectKGate(2, **{name: lambda calls: 1.0 + calls})
-        gate(call_inputs(None), training=True)
+        gate(experts_of(), training=True)
         with pytest.raises(ValueError, match="is a bare function"):
             gate.get_config()
 
 
-@every_gate_and_kind
-def test_a_built_gate_is_rebuilt_from_its_config(make, look):
-    gate = make(num_gates=3)
+@every_case_and_look
+def test_a_built_gate_is_rebuilt_from_its_config(case, look):
+    gate = case.make(num_gates=3)
     build(gate, look)
     saved = json.loads(json.dumps(keras.saving.serialize_keras_object(gate)))
     revived = keras.saving.deserialize_keras_object(saved)
@@ -498,16 +593,25 @@ def test_a_built_gate_is_rebuilt_from_its_config(make, look):
 def all_gates(per_example, num_gates=None, **kwargs):
     """One model with every gate of one kind on the same experts."""
     inputs = keras.Input((DIM,))
-    routing = {"x": inputs, "ids": ops.cast(ops.argmax(inputs, axis=-1), "int32")}
+    ids = ops.cast(ops.argmax(inputs, axis=-1), "int32")
+    hidden = keras.layers.Reshape((5, DIM))(keras.layers.Dense(5 * DIM)(inputs))
+    looks = {
+        None: {},
+        "x": {"routing_inputs": inputs},
+        "ids": {"routing_inputs": ids},
+        "hidden": {"routing_inputs": inputs, "hidden": hidden},
+    }
     experts = [keras.layers.Dense(UNITS)(inputs) for _ in range(5)]
     outputs = []
-    for name, make in GATES.items():
-        for look in kinds(make):
+    for case in CASES:
+        for look in case.looks:
             if bool(look) == per_example:
-                gate = make(num_gates=num_gates, name=name.replace(" ", "_"), **kwargs)
-                mixed = gate((experts, routing[look]) if look else experts)
+                name = case.name.replace(" ", "_")
+                gate = case.make(num_gates=num_gates, name=name, **kwargs)
+                mixed = gate(experts, **looks[look])
                 outputs.append(keras.layers.Flatten()(mixed))
-    return keras.Model(inputs, keras.layers.Concatenate()(outputs))
+    # REINFORCE learns in a `RoutedModel` only.
+    return RoutedModel(inputs, keras.layers.Concatenate()(outputs))
 
 
 def gates_of(model):
@@ -545,10 +649,12 @@ def test_a_reloaded_model_is_the_same_to_the_bit(saved_models):
         again = keras.saving.load_model(path)
         np.testing.assert_array_equal(numpy(again(x)), wanted)
         pairs = list(zip(gates_of(model), gates_of(again), strict=True))
-        look = {"x", "ids"} if pairs[0][0].per_example else {None}
-        assert len(pairs) == sum(bool(look & {*LOOKS[name]}) for name in GATES)
+        static = not pairs[0][0].per_example
+        assert len(pairs) == sum(
+            (look is None) == static for case in CASES for look in case.looks
+        )
         for gate, other in pairs:
-            assert counts(gate) == counts(other) == [5] * len(gate._schedules)
+            assert int(gate.step) == int(other.step) == 5
             assert other.get_config() == gate.get_config()
 
 
@@ -557,16 +663,16 @@ def test_a_reloaded_model_trains_on(saved_models):
     again = keras.saving.load_model(path)
     _, (loss,) = trained(again)
     assert np.isfinite(loss)
-    assert {count for gate in gates_of(again) for count in counts(gate)} == {10}
+    assert {int(gate.step) for gate in gates_of(again)} == {10}
 
 
-def test_saved_weights_carry_the_counters(saved_models, tmp_path):
+def test_saved_weights_carry_the_step(saved_models, tmp_path):
     model, _, x, wanted = saved_models[1]
     model.save_weights(tmp_path / "model.weights.h5")
     again = all_gates(per_example=True)
     again.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(numpy(again(x)), wanted)
-    assert {count for gate in gates_of(again) for count in counts(gate)} == {5}
+    assert {int(gate.step) for gate in gates_of(again)} == {5}
 
 
 def test_another_process_reloads_the_models_to_the_bit(saved_models, tmp_path):
@@ -611,7 +717,7 @@ def test_every_policy_trains_to_finite_numbers(policy, jit_compile):
         inputs = keras.Input((DIM,))
         experts = keras.layers.Reshape((5, UNITS))(keras.layers.Dense(10)(inputs))
         mixtures = [
-            GATES[name]()((experts, inputs) if per_example else experts)
+            case_named(name).make()(experts, *[inputs] * per_example)
             for name, per_example in [
                 ("softmax with bias", True),
                 ("top-k with load", True),
@@ -635,78 +741,79 @@ def test_every_policy_trains_to_finite_numbers(policy, jit_compile):
         assert np.isfinite(numpy(ops.cast(variable, "float32"))).all()
     for gate, first in zip(gates_of(model), start, strict=True):
         assert not np.array_equal(numpy(gate.trainable_variables[0]), first)
-        assert counts(gate) == [5] * len(gate._schedules)
+        assert int(gate.step) == 5
 
 
 # Calls that cannot be right.
 
 
-@every_gate
-def test_a_gate_without_weights_says_so(make):
+@every_case
+def test_a_gate_without_weights_says_so(case):
     for method in ("expert_weights", "report"):
         with pytest.raises(
             ValueError, match=r"has no weights yet\. Call it on experts"
         ):
-            getattr(make(), method)()
+            getattr(case.make(), method)()
 
 
-@gates_that_look(at=["x"])
-def test_a_gate_stays_static_or_per_example(make, look):
-    static, per_example = make(), make()
+@cases_that_look(at=["x"])
+def test_a_gate_stays_static_or_per_example(case, look):
+    static, per_example = case.make(), case.make()
     build(static, None)
     build(per_example, look)
     with pytest.raises(ValueError, match="built static: leave the routing inputs out"):
-        static(call_inputs("x"))
+        static(experts_of(), **seen("x"))
     with pytest.raises(ValueError, match="built static"):
         static.expert_weights(numbers((BATCH, DIM)))
     with pytest.raises(ValueError, match="built per-example: pass routing inputs"):
-        per_example(call_inputs(None))
+        per_example(experts_of())
     with pytest.raises(ValueError, match="built per-example"):
         per_example.expert_weights()
 
 
-@gates_that_look(at=["x", "ids"])
-def test_routing_inputs_must_be_a_matrix(make, look):
-    experts, gate = call_inputs(None), make()
+@cases_that_look(at=["x", "ids"])
+def test_routing_inputs_must_be_a_matrix(case, look):
+    gate, routing_inputs = case.make(), numbers((BATCH, 2, 2))
     build(gate, look)
-    for shape in [(BATCH,), (BATCH, 2, 2)]:
-        if len(shape) in gate.routing_ranks:
-            continue  # Ids may be a vector.
-        with pytest.raises(ValueError, match=r"tensor of shape \(batch, features\)"):
-            make()((experts, numbers(shape)))
-        with pytest.raises(ValueError, match=r"must have the shape \(batch, [13]\)"):
-            gate((experts, numbers(shape)))
+    with pytest.raises(ValueError, match=r"tensor of shape \(batch, features\)"):
+        case.make()(experts_of(), routing_inputs)
+    with pytest.raises(ValueError, match=r"must have the shape \(batch, [13]\)"):
+        gate(experts_of(), routing_inputs)
 
 
-@gates_that_look(at=["x", "ids"])
-def test_routing_inputs_keep_their_width(make, look):
-    gate = make()
+@cases_that_look(at=["x"])
+def test_one_feature_may_come_without_an_axis(case, look):
+    gate, x = case.make(), numbers((BATCH,))
+    gate(experts_of(), x)
+    found, wanted = gate.expert_weights(x), gate.expert_weights(x[:, None])
+    np.testing.assert_array_equal(numpy(found), numpy(wanted))
+
+
+@cases_that_look(at=["x", "ids"])
+def test_routing_inputs_keep_their_width(case, look):
+    gate = case.make()
     build(gate, look)
     with pytest.raises(ValueError, match=r"\(batch, [13]\).*Received: \(4, 5\)"):
         gate.expert_weights(numbers((BATCH, 5)))
 
 
-@every_gate_and_kind
-def test_the_number_of_experts_stays(make, look):
-    gate = make()
+@every_case_and_look
+def test_the_number_of_experts_stays(case, look):
+    gate = case.make()
     build(gate, look)
     with pytest.raises(ValueError, match=r"built for 5 experts\. Received: 4"):
-        gate(call_inputs(look, num_experts=4))
+        gate(experts_of(4), **seen(look))
 
 
-@every_gate_and_kind
-def test_experts_have_one_shape(make, look):
+@every_case_and_look
+def test_experts_have_one_shape(case, look):
     experts = [numbers((BATCH, units)) for units in (2, 2, 3, 2, 2)]
-    routing = own_inputs(look)
-    inputs, same = (
-        (listed, *routing) if look else listed for listed in (experts, experts[:1] * 5)
-    )
     with pytest.raises(ValueError, match=r"all of the same shape.*\(4, 2\).*\(4, 3\)"):
-        make()(inputs)
-    gate = make()
-    gate(same)
+        case.make()(experts, **seen(look))
+    gate = case.make()
+    gate(experts[:1] * 5, **seen(look))
     with pytest.raises(ValueError, match="all of the same shape"):
-        gate(inputs)
+        gate(experts, **seen(look))
 
 
 def test_no_experts_are_no_bank():
@@ -720,23 +827,23 @@ def test_experts_in_one_tensor_have_an_axis_of_known_length():
             SoftmaxGate().build(shape)
 
 
-def test_a_tuple_is_not_a_list_of_experts():
-    experts = tuple(numbers((BATCH, UNITS)) for _ in range(3))
-    with pytest.raises(ValueError, match=r"A tuple must hold two things.*Received: 3"):
-        SoftmaxGate()(experts)
-
-
 @pytest.mark.parametrize("num_gates", [0, -1, 1.5, True])
-@every_gate
-def test_num_gates_counts(make, num_gates):
+@every_case
+def test_num_gates_counts(case, num_gates):
     with pytest.raises(ValueError, match="`num_gates` must be a positive integer"):
-        make(num_gates=num_gates)
+        case.make(num_gates=num_gates)
 
 
-@every_gate
-def test_a_number_is_no_weights_regularizer(make):
-    cls = type(make())
-    takes = inspect.signature(cls).parameters
-    settings = {"num_nonzeros": 2} if "num_nonzeros" in takes else {}
+@every_case
+def test_a_number_is_no_weights_regularizer(case):
+    args, kwargs = case.make()._arguments
+    kwargs = {**kwargs, "weights_regularizer": 0.1}
     with pytest.raises(ValueError, match="Expected a regularizer of this package"):
-        cls(weights_regularizer=0.1, **settings)
+        type(case.make())(*args, **kwargs)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, "a", None, float("nan")])
+@every_case
+def test_expert_dropout_is_a_probability(case, rate):
+    with pytest.raises(ValueError, match="`expert_dropout` must be a probability"):
+        case.make(expert_dropout=rate)

@@ -17,13 +17,14 @@ def cases(name):
     return [pytest.param(case, id=case["id"]) for case in load(name)]
 
 
-def entropy_regularizer(config):
+def entropy_regularizer(config, calls=lambda step: step):
+    """The regularizer of a case; `calls` says how many calls its schedule has seen."""
     if config is None:
         return None
     if config["kind"] == "default":
         return EntropyRegularizer()
     if config["kind"] == "linear":
-        return EntropyRegularizer(lambda calls: config["slope"] * calls)
+        return EntropyRegularizer(lambda step: config["slope"] * calls(step))
     return EntropyRegularizer(config["value"])
 
 
@@ -57,16 +58,15 @@ def rig(num_experts, num_nonzeros, experts_shape, routing_shape):
         gate.build(shapes)
     else:
         given["routing_inputs"] = keras.Variable(np.zeros(routing_shape))
-        gate.build((shapes, routing_shape))
+        gate.build(shapes, routing_shape)
     names = []
 
     def compute():
         experts, *routing_inputs = map(ops.convert_to_tensor, given.values())
         experts = [experts[i] for i in range(num_experts)]
-        inputs = (experts, *routing_inputs) if routing_inputs else experts
-        found = {"inference": gate(inputs, training=False)}
+        found = {"inference": gate(experts, *routing_inputs, training=False)}
         assert gate.losses == []
-        found["output"] = gate(inputs, training=True)
+        found["output"] = gate(experts, *routing_inputs, training=True)
         found["losses"] = ops.stack(gate.losses)
         found["expert_weights"] = gate.expert_weights(*routing_inputs)
         found["selector_outputs"] = gate.selector_outputs(*routing_inputs)
@@ -74,7 +74,7 @@ def rig(num_experts, num_nonzeros, experts_shape, routing_shape):
         return [sum(gate.losses, ops.sum(found["output"] ** 2)), *found.values()]
 
     variables = [*gate.trainable_variables, *given.values()]
-    state = [*settings.values(), gate.entropy_reg.num_calls]
+    state = [*settings.values(), gate.step]
     return gate, given, settings, names, differentiated(compute, variables, state)
 
 
@@ -89,7 +89,7 @@ def run(case):
         None if routing is None else routing.shape,
     )
     gate.set_weights([arrays[name] for name in weight_names(case)])
-    gate.entropy_reg.num_calls.assign(0)
+    gate.step.assign(0)
     for name, variable in given.items():
         variable.assign(arrays[name])
     entropy = case["entropy_reg"] or {"kind": "none"}
@@ -155,10 +155,11 @@ def test_smooth_step_computes_what_the_release_does(case):
 def test_entropy_regularizer_computes_what_the_release_does(case):
     regularizer = entropy_regularizer(case["entropy_reg"])
     inputs = case["arrays"]["inputs"]
-    values = [float(regularizer(inputs)) for _ in range(case["num_calls"])]
+    last = case["num_calls"]
+    assert last == case["arrays"]["num_calls_after"][0]
+    values = [float(regularizer(inputs, step)) for step in range(1, last + 1)]
     assert_close(case, "values", values)
-    assert_close(case, "grad_last", gradient(regularizer.value, inputs))
-    assert int(regularizer.num_calls) == case["arrays"]["num_calls_after"][0]
+    assert_close(case, "grad_last", gradient(lambda x: regularizer(x, last), inputs))
 
 
 class TwoTasks(keras.Model):
@@ -167,7 +168,14 @@ class TwoTasks(keras.Model):
     def __init__(self, case):
         super().__init__()
         tasks, self.per_example = range(case["num_tasks"]), case["per_example"]
-        shared = entropy_regularizer(case["entropy_reg"])
+
+        def calls(task):
+            # A regularizer that two gates share counts the calls of both in the
+            # release; here every gate has its own step.
+            if case["shared_reg"]:
+                return lambda step: len(tasks) * (step - 1) + task + 1
+            return lambda step: step
+
         self.experts = [
             keras.layers.Dense(case["expert_units"], activation="relu")
             for _ in range(case["num_experts"])
@@ -176,19 +184,17 @@ class TwoTasks(keras.Model):
             DSelectKGate(
                 case["num_nonzeros"],
                 gamma=case["gamma"],
-                entropy_reg=shared
-                if case["shared_reg"]
-                else entropy_regularizer(case["entropy_reg"]),
+                entropy_reg=entropy_regularizer(case["entropy_reg"], calls(task)),
             )
-            for _ in tasks
+            for task in tasks
         ]
         self.heads = [keras.layers.Dense(1) for _ in tasks]
 
     def call(self, inputs, training=None):
         outputs = [expert(inputs) for expert in self.experts]
+        routing_inputs = [inputs] if self.per_example else []
         mixtures = [
-            gate((outputs, inputs) if self.per_example else outputs, training=training)
-            for gate in self.gates
+            gate(outputs, *routing_inputs, training=training) for gate in self.gates
         ]
         return {
             f"task_{t}": head(mixture)
@@ -197,7 +203,7 @@ class TwoTasks(keras.Model):
 
     def groups(self, case):
         """The variables, by the names that the case has for them."""
-        gates = zip(*(gate.weights for gate in self.gates), strict=True)
+        gates = zip(*(gate.trainable_weights for gate in self.gates), strict=True)
         return {
             "expert_kernel": [expert.kernel for expert in self.experts],
             "expert_bias": [expert.bias for expert in self.experts],

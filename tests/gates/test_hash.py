@@ -1,18 +1,24 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy
 from keras import ops
 
 from dselectk_keras import HashGate
 from dselectk_keras.ops import hash_integers
 
+CASES = [
+    Case("hash", HashGate, looks=("ids",), learns=False),
+]
+
+
 backend = keras.backend.backend
 
 
 def built(n=8, columns=None, **settings):
     gate = HashGate(**settings)
-    gate.build(((None, n), (None,) if columns is None else (None, columns)))
+    gate.build((None, n), (None,) if columns is None else (None, columns))
     return gate
 
 
@@ -77,7 +83,7 @@ def test_no_gate_has_the_salt_of_another_layers():
 def test_gates_may_look_at_an_id_each():
     ids = np.arange(60, dtype="int32").reshape(20, 3)
     gate = HashGate(num_gates=3)
-    gate.build(((None, 8), (None, 3, 1)))
+    gate.build((None, 8), (None, 3, 1))
     found = experts_of(gate, ids[:, :, None])
     for i in range(3):
         shared = experts_of(built(num_gates=3), ids[:, i])
@@ -144,13 +150,13 @@ def test_a_batch_of_one():
 
 def test_there_is_nothing_to_train():
     gate = built()
-    assert gate.weights == []
-    assert gate.trainable_variables == []
+    assert gate.trainable_weights == []
+    assert gate.weights == [gate.step]
 
 
 def test_a_static_gate_is_refused():
     for shape in [(None, 8), [(None, 2)] * 3]:
-        with pytest.raises(ValueError, match=r"A hash needs ids\. Received: no rout"):
+        with pytest.raises(ValueError, match=r"HashGate is per-example.*: no rout"):
             HashGate().build(shape)
 
 

@@ -1,11 +1,28 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
-from dselectk_keras import LatentSkillsGate
+from dselectk_keras import LatentSkillsGate, Ramp
 from dselectk_keras.ops import relaxed_bernoulli
+
+CASES = [
+    Case(
+        "latent skills",
+        lambda **kwargs: LatentSkillsGate(temperature=Ramp(2.0, 0.5, end=9), **kwargs),
+        looks=(None,),
+        dense=True,
+    ),
+    Case(
+        "latent skills of tasks",
+        lambda **kwargs: LatentSkillsGate(num_tasks=3, **kwargs),
+        looks=("ids",),
+        dense=True,
+    ),
+]
+
 
 N, SEED, TASKS = 4, 3, 5
 
@@ -19,7 +36,7 @@ def built(z=None, *, routing=None, **settings):
     if routing:
         settings["num_tasks"] = TASKS
     gate = LatentSkillsGate(seed=SEED, **settings)
-    gate.build(((None, N), routing) if routing else (None, N))
+    gate.build((None, N), routing)
     if z is not None:
         gate.set_weights([np.asarray(z, "float32") / gate.learning_rate_ratio])
     return gate
@@ -42,7 +59,7 @@ def test_training_draws_relaxed_skills(temperature):
     gate = built(z, num_gates=50, temperature=temperature)
     generator = keras.random.SeedGenerator(SEED)
     skills = numpy(relaxed_bernoulli(z, temperature, generator))
-    found = numpy(gate.route(training=True))
+    found = numpy(gate.weigh_experts(training=True))
     np.testing.assert_allclose(found, skills / skills.sum(-1, keepdims=True), rtol=1e-4)
 
 
@@ -50,7 +67,7 @@ def test_the_gradient_by_hand():
     z = numbers((N,))
     gate, upstream = built(z), numbers((N,), seed=1)
     _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate.route() * ops.convert_to_tensor(upstream))],
+        lambda: [ops.sum(gate.weigh_experts() * ops.convert_to_tensor(upstream))],
         gate.trainable_variables,
     )
     s = sigmoid(z)
@@ -67,7 +84,7 @@ def one_step(optimizer, ratio):
     before = ratio * gate.get_weights()[0]
     upstream = ops.convert_to_tensor(numbers((N,), seed=1))
     _, gradients = value_and_gradients(
-        lambda: [ops.sum(gate.route(training=True) * upstream)],
+        lambda: [ops.sum(gate.weigh_experts(training=True) * upstream)],
         gate.trainable_variables,
         state(gate),
     )
@@ -106,7 +123,7 @@ def test_an_example_has_its_tasks_skills():
 def test_one_draw_serves_all_examples_of_a_call():
     gate = built(numbers((TASKS, N)), routing=(None,))
     ids = np.array([1, 1, 3, 1, 3], "int32")
-    first, second = (numpy(gate.route(ids, training=True)) for _ in range(2))
+    first, second = (numpy(gate.weigh_experts(ids, training=True)) for _ in range(2))
     np.testing.assert_array_equal(first[[0, 0, 2]], first[[1, 3, 4]])
     assert not np.allclose(first[0], first[2])
     assert not np.allclose(first, second)
@@ -132,7 +149,7 @@ def test_the_gradient_reaches_the_rows_looked_up_only():
     ids = ops.convert_to_tensor(np.array([1, 3, 1], "int32"))
     upstream = ops.convert_to_tensor(numbers((3, N)))
     _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate.route(ids, training=True) * upstream)],
+        lambda: [ops.sum(gate.weigh_experts(ids, training=True) * upstream)],
         gate.trainable_variables,
         state(gate),
     )
@@ -141,7 +158,7 @@ def test_the_gradient_reaches_the_rows_looked_up_only():
 
 def test_no_skill_at_all_gives_no_nan():
     gate = built(np.full(N, -200.0), temperature=1e-16)
-    np.testing.assert_array_equal(numpy(gate.route(training=True)), 0)
+    np.testing.assert_array_equal(numpy(gate.weigh_experts(training=True)), 0)
 
 
 def test_a_batch_of_one():
@@ -154,7 +171,7 @@ def test_a_batch_of_one():
 def test_half_precision_draws_the_same(policy):
     z = numbers((N,), scale=1e-3)
     outputs = [
-        numpy(built(z, dtype=dtype).route(training=True))
+        numpy(built(z, dtype=dtype).weigh_experts(training=True))
         for dtype in (policy, "float32")
     ]
     np.testing.assert_array_equal(*outputs)
@@ -170,7 +187,7 @@ def test_a_task_out_of_range_is_refused():
     ("settings", "message"),
     [
         ({"num_tasks": 0}, "`num_tasks` must be a positive integer"),
-        ({"temperature": 0}, "`temperature` must be positive and finite"),
+        ({"temperature": 0}, "`temperature` must be positive.*=0"),
         ({"learning_rate_ratio": 0}, "`learning_rate_ratio` must be positive"),
         ({"learning_rate_ratio": -10.0}, "`learning_rate_ratio` must be positive"),
     ],
@@ -182,8 +199,8 @@ def test_settings_that_cannot_be_are_refused(settings, message):
 
 def test_the_tasks_are_those_of_a_per_example_gate():
     with pytest.raises(ValueError, match="num_tasks=None and routing inputs"):
-        LatentSkillsGate().build(((None, N), (None,)))
+        LatentSkillsGate().build((None, N), (None,))
     with pytest.raises(ValueError, match="num_tasks=3 and no routing inputs"):
         LatentSkillsGate(num_tasks=3).build((None, N))
     with pytest.raises(ValueError, match=r"one task for each example.*7 columns"):
-        LatentSkillsGate(num_tasks=3).build(((None, N), (None, 7)))
+        LatentSkillsGate(num_tasks=3).build((None, N), (None, 7))

@@ -69,8 +69,8 @@ def normalized(kernel, norms, x):
 
 def test_normalized_logits_by_hand():
     gate = SoftmaxGate(normalize=True)
-    gate.build(((None, 2), (None, 2)))
-    kernel, *norms = gate.weights
+    gate.build((None, 2), (None, 2))
+    kernel, *norms = gate.trainable_weights
     # Two features normalize to -1 and 1; each expert's column as well.
     kernel.assign([[1.0, 4.0], [3.0, 0.0]])
     weights = numpy(gate.expert_weights(np.array([[5.0, 9.0]], "float32")))
@@ -90,10 +90,10 @@ def test_normalized_logits_by_hand():
 def test_gates_normalize_inputs_and_kernel(make, num_gates):
     settings = {"num_nonzeros": 2} if make is TopKGate else {}
     gate = make(normalize=True, use_bias=True, num_gates=num_gates, **settings)
-    gate.build(((None, 3), (None, 4)))
-    for i, weight in enumerate(gate.weights):
+    gate.build((None, 3), (None, 4))
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
-    kernel, bias, *norms = gate.get_weights()
+    kernel, bias, *norms = map(numpy, gate.trainable_weights)
     x = numbers((6, 4), seed=9)
     wanted = normalized(kernel, norms, x) + bias
     wanted = wanted.reshape(6, *gate.gate_shape, 3)
@@ -106,14 +106,14 @@ def test_gates_normalize_inputs_and_kernel(make, num_gates):
         atol=1e-5,
     )
     # Neither the scale of the inputs nor that of the kernel matters, but for epsilon.
-    gate.weights[0].assign(7 * kernel)
+    gate.trainable_weights[0].assign(7 * kernel)
     np.testing.assert_allclose(numpy(gate._logits(9 * x)), wanted, atol=0.02)
 
 
 def test_the_gradient_reaches_the_normalizations():
     gate = SoftmaxGate(normalize=True, num_gates=2)
-    gate.build(((None, 3), (None, 4)))
-    for i, weight in enumerate(gate.weights):
+    gate.build((None, 3), (None, 4))
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
     x = ops.convert_to_tensor(numbers((6, 4), seed=9))
     upstream = ops.convert_to_tensor(numbers((6, 2, 3)))
@@ -131,7 +131,7 @@ def test_the_gradient_reaches_the_normalizations():
 
 def test_constant_inputs_and_kernels_give_no_nan():
     gate = SoftmaxGate(normalize=True, kernel_initializer="ones")
-    gate.build(((None, 3), (None, 4)))
+    gate.build((None, 3), (None, 4))
     found = numpy(gate.expert_weights(np.full((2, 4), 1e4, "float32")))
     np.testing.assert_allclose(found, 1 / 3, rtol=1e-6)
 
@@ -139,17 +139,17 @@ def test_constant_inputs_and_kernels_give_no_nan():
 def test_static_logits_are_not_normalized():
     gate = SoftmaxGate(normalize=True)
     gate.build((None, 3))
-    assert [tuple(w.shape) for w in gate.weights] == [(3,)]
+    assert [tuple(w.shape) for w in gate.trainable_weights] == [(3,)]
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_each_gate_may_have_inputs_of_its_own(use_bias, normalize):
     gates = SoftmaxGate(num_gates=3, use_bias=use_bias, normalize=normalize)
-    gates.build(((None, 2), (None, 3, 4)))
-    for i, weight in enumerate(gates.weights):
+    gates.build((None, 2), (None, 3, 4))
+    for i, weight in enumerate(gates.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
-    kernel, *others = gates.get_weights()
+    kernel, *others = map(numpy, gates.trainable_weights)
     bias = others.pop(0) if use_bias else np.zeros(6)
     x = numbers((5, 3, 4), seed=9)
     found = numpy(gates._logits(x))
@@ -162,7 +162,7 @@ def test_each_gate_may_have_inputs_of_its_own(use_bias, normalize):
 
 def test_the_same_inputs_for_each_gate_are_the_inputs_for_all():
     gate = SoftmaxGate(num_gates=3)
-    gate.build(((None, 2), (None, 4)))
+    gate.build((None, 2), (None, 4))
     x = numbers((5, 4))
     np.testing.assert_allclose(
         numpy(gate.expert_weights(np.stack([x] * 3, axis=1))),
@@ -172,4 +172,4 @@ def test_the_same_inputs_for_each_gate_are_the_inputs_for_all():
     with pytest.raises(ValueError, match=r"must have the shape \(batch, 4\)"):
         gate.expert_weights(numbers((5, 2, 4)))
     with pytest.raises(ValueError, match=r"3 gates need as many routing inputs"):
-        SoftmaxGate(num_gates=3).build(((None, 2), (None, 2, 4)))
+        SoftmaxGate(num_gates=3).build((None, 2), (None, 2, 4))

@@ -3,10 +3,20 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
 from dselectk_keras import ImportanceRegularizer, ReinforceGate
+
+CASES = [
+    Case(
+        "REINFORCE",
+        lambda **kwargs: ReinforceGate(use_bias=True, **kwargs),
+        training_only=("gate", "baseline"),
+    ),
+]
+
 
 N, BATCH, DIM = 3, 8, 16
 X = numbers((BATCH, DIM))
@@ -17,8 +27,8 @@ LOSSES = np.abs(numbers((BATCH,), seed=2, scale=2.0))
 
 def built(*, per_example=True, dim=DIM, **settings):
     gate = ReinforceGate(**{"seed": 0, **settings})
-    gate.build(((None, N), (None, dim)) if per_example else (None, N))
-    for i, weight in enumerate(gate.weights):
+    gate.build((None, N), (None, dim) if per_example else None)
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i, scale=0.5))
     return gate
 
@@ -29,7 +39,7 @@ def softmax(logits):
 
 
 def by_name(gate):
-    return {w.name.removeprefix("baseline_"): numpy(w) for w in gate.weights}
+    return {w.name.removeprefix("baseline_"): numpy(w) for w in gate.trainable_weights}
 
 
 def trained_on(gate, losses=LOSSES, x=X, sample_weight=None):
@@ -61,11 +71,11 @@ def test_loss_and_gradients_by_hand():
     entropy = -(p * np.log(p)).sum(axis=1)
     huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
     log_p = np.log((p * chosen).sum(axis=1))
-    expected = (0.7 * log_p * error - 0.2 * entropy + 0.4 * huber).mean()
+    expected = (0.7 * log_p * error + 0.2 * entropy + 0.4 * huber).mean()
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     # The reward less the baseline is -error, and a constant for the policy.
     by_logits = 0.7 * error[:, None] * (chosen - p)
-    by_logits += 0.2 * p * (np.log(p) + entropy[:, None])
+    by_logits -= 0.2 * p * (np.log(p) + entropy[:, None])
     by_baseline = 0.4 * np.clip(error, -1, 1)[:, None]
     by_hidden = by_baseline @ w["kernel_1"].T
     for name, expected in {
@@ -83,7 +93,7 @@ def test_loss_and_gradients_by_hand():
 
 def test_a_good_draw_becomes_likelier_and_a_bad_one_less():
     gate = built(entropy_weight=0.0, use_bias=True)
-    gate.set_weights([0 * numpy(w) for w in gate.weights])
+    gate.set_weights([0 * numpy(w) for w in gate.trainable_weights])
     for losses, sign in ((-np.ones(1), 1), (np.ones(1), -1)):
         _, chosen, found = trained_on(gate, losses, X[:1])
         # Descent moves the logits against the gradient.
@@ -92,8 +102,9 @@ def test_a_good_draw_becomes_likelier_and_a_bad_one_less():
         assert (step[chosen[0] == 0] < 0).all()
 
 
-def test_the_bonus_raises_the_entropy():
-    gate = built(policy_weight=0.0, entropy_weight=1.0)
+@pytest.mark.parametrize("weight", [1.0, -1.0])
+def test_the_entropy_term_lowers_the_entropy_and_a_negative_weight_raises_it(weight):
+    gate = built(policy_weight=0.0, entropy_weight=weight)
 
     def entropy():
         p = softmax(X @ by_name(gate)["gate_kernel"])
@@ -103,7 +114,7 @@ def test_the_bonus_raises_the_entropy():
     _, _, found = trained_on(gate)
     kernel = gate.trainable_variables[0]
     kernel.assign(numpy(kernel) - 0.1 * found["gate_kernel"])
-    assert entropy() > before + 0.01
+    assert weight * (before - entropy()) > 0.01
 
 
 def test_the_baseline_learns_from_its_own_term_only():
@@ -181,10 +192,10 @@ def test_draws_follow_the_softmax(kind):
         gate = built(per_example=False, num_gates=count)
         gate.trainable_variables[0].assign(np.tile(LOGITS, (count, 1)))
         inputs = []
-    drawn = gate.route(*inputs, training=True)
+    drawn = gate.weigh_experts(*inputs, training=True)
     # Three standard deviations are below 0.025.
     np.testing.assert_allclose(numpy(drawn).mean(axis=0), np.exp(LOGITS), atol=0.025)
-    again = numpy(gate.route(*inputs, training=True))
+    again = numpy(gate.weigh_experts(*inputs, training=True))
     assert (again != numpy(drawn)).any()
 
 
@@ -194,7 +205,7 @@ def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
     x = np.ones((200, 1), "float32")
 
     def compute():
-        drawn = gate.route(x, training=True)
+        drawn = gate.weigh_experts(x, training=True)
         return [gate.policy_loss(np.ones(200, "float32")), drawn]
 
     (loss, drawn), gradients = value_and_gradients(
@@ -224,7 +235,7 @@ def test_several_gates_learn_each_from_its_own_losses(own_inputs):
         huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
         log_p = np.log((p * chosen[:, g]).sum(axis=1))
         entropy = -(p * np.log(p)).sum(axis=1)
-        total += (log_p * error - 5e-4 * entropy + 0.5 * huber).mean()
+        total += (log_p * error + 5e-4 * entropy + 0.5 * huber).mean()
     np.testing.assert_allclose(loss, total, rtol=1e-4)
 
 
@@ -249,7 +260,7 @@ def test_a_static_gate_is_rewarded_by_the_mean_loss(num_gates):
     log_p, entropy = np.log((p * chosen[0]).sum(-1)), -(p * np.log(p)).sum(-1)
     error = w["bias"] + (losses * weight).sum(axis=0) / weight.sum(axis=0)
     huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
-    expected = np.sum(log_p * error - 5e-4 * entropy + 0.01 * huber)
+    expected = np.sum(log_p * error + 5e-4 * entropy + 0.01 * huber)
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     assert all(gradient.any() for gradient in found.values())
 
@@ -315,11 +326,11 @@ def test_the_config_rebuilds_the_gate():
 
 def test_a_regularizer_reaches_the_logits():
     gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
-    gate.build(((None, 3), (None, 2)))
+    gate.build((None, 3), (None, 2))
     x = numbers((8, 2))
 
     def loss():
-        gate.route(x, training=True)
+        gate.weigh_experts(x, training=True)
         return [sum(gate.losses)]
 
     state = [variable for variable in gate.variables if not variable.trainable]

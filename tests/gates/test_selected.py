@@ -3,11 +3,24 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
 from dselectk_keras import DSelectKGate, SoftmaxGate, SoftmaxSelectorGate, TopKGate
 from dselectk_keras.gates import SelectedGate
+
+CASES = [
+    Case(
+        "selected",
+        lambda num_gates=None, **kwargs: SelectedGate(
+            [3, 1] if num_gates is None else [[3, 1]] * max(1, int(num_gates)),
+            num_gates=num_gates,
+            **kwargs,
+        ),
+        looks=(None,),
+    ),
+]
 
 
 def test_the_shares_go_to_the_choices():
@@ -64,7 +77,7 @@ def test_choices_that_do_not_fit_are_refused(choices, num_gates, text):
 
 def test_per_example_use_is_refused():
     with pytest.raises(ValueError, match="the same for all examples"):
-        SelectedGate([0]).build(((None, 3), (None, 2)))
+        SelectedGate([0]).build((None, 3), (None, 2))
 
 
 def settled(selection, num_experts):
@@ -80,7 +93,7 @@ def settled(selection, num_experts):
 def test_dselect_k_says_what_it_has_selected(num_experts, unreachable):
     gate = DSelectKGate(3, num_gates=6, unreachable=unreachable)
     gate.build((None, num_experts))
-    z, w = gate.weights
+    z, w = gate.trainable_weights
     z.assign(np.where(numbers(z.shape, seed=1) > 0, 0.7, -0.7))
     w.assign(numbers(w.shape, seed=2))
     selection = gate.selection()
@@ -97,7 +110,7 @@ def test_dselect_k_says_what_it_has_selected(num_experts, unreachable):
 def test_dselect_k_says_how_far_it_is_from_a_decision():
     gate = DSelectKGate(1)
     gate.build((None, 4))
-    z, w = gate.weights
+    z, w = gate.trainable_weights
     z.assign([[[0.5, 0.25]]])
     w.assign([[0.0]])
     # The smooth step at a quarter: -2/64 + 3/8 + 1/2 = 27/32.
@@ -117,7 +130,7 @@ def test_top_k_says_what_it_keeps():
 def test_softmax_selectors_say_what_they_have_selected():
     gate = SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
     gate.build((None, 5))
-    for i, weight in enumerate(gate.weights):
+    for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
     selection = gate.selection()
     np.testing.assert_array_equal(selection.distance, 0)
@@ -129,7 +142,7 @@ def test_softmax_selectors_say_what_they_have_selected():
 def test_a_settled_gate_says_its_choices():
     gate = SelectedGate([[2, 0]], num_gates=1)
     gate.build((None, 3))
-    gate.weights[0].assign([[1.0, 2.0]])
+    gate.trainable_weights[0].assign([[1.0, 2.0]])
     assert gate.selection().choices.tolist() == [[2, 0]]
     np.testing.assert_array_equal(gate.selection().logits, [[1.0, 2.0]])
 
@@ -140,7 +153,7 @@ def test_gates_that_do_not_decide_have_no_selection():
     with pytest.raises(ValueError, match="SoftmaxGate does not choose among experts"):
         gate.selection()
     gate = TopKGate(2)
-    gate.build(((None, 3), (None, 2)))
+    gate.build((None, 3), (None, 2))
     with pytest.raises(ValueError, match="Only a static gate that is built"):
         gate.selection()
 
@@ -149,7 +162,7 @@ def test_it_reloads(tmp_path):
     inputs = keras.Input((3, 2))
     gate = SelectedGate([1, 0], kept=[4, 7, 9], num_before=10)
     model = keras.Model(inputs, gate(inputs))
-    gate.weights[0].assign([1.0, 0.0])
+    gate.trainable_weights[0].assign([1.0, 0.0])
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     x = numbers((2, 3, 2))

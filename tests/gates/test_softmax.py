@@ -1,8 +1,21 @@
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy
 
-from dselectk_keras import SoftmaxGate
+from dselectk_keras import ImportanceRegularizer, SoftmaxGate
+
+CASES = [
+    Case("softmax", SoftmaxGate, dense=True),
+    Case(
+        "softmax with bias",
+        lambda **kwargs: SoftmaxGate(
+            use_bias=True, weights_regularizer=ImportanceRegularizer(0.1), **kwargs
+        ),
+        penalties=("weights",),
+        dense=True,
+    ),
+]
 
 
 def softmax(logits):
@@ -22,9 +35,11 @@ def test_a_static_gate_is_the_softmax_of_its_logits():
 @pytest.mark.parametrize("use_bias", [False, True])
 def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias):
     gate = SoftmaxGate(use_bias=use_bias)
-    gate.build(((None, 3), (None, 4)))
-    gate.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(gate.weights)])
-    kernel, *bias = map(numpy, gate.weights)
+    gate.build((None, 3), (None, 4))
+    gate.set_weights(
+        [numbers(w.shape, seed=i) for i, w in enumerate(gate.trainable_weights)]
+    )
+    kernel, *bias = map(numpy, gate.trainable_weights)
     x = numbers((5, 4))
     np.testing.assert_allclose(
         numpy(gate.expert_weights(x)), softmax(sum(bias, x @ kernel)), atol=1e-6
@@ -34,7 +49,7 @@ def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias):
 
 def test_several_gates_have_a_softmax_each():
     gate = SoftmaxGate(num_gates=2)
-    gate.build(((None, 3), (None, 4)))
+    gate.build((None, 3), (None, 4))
     kernel, x = numbers((4, 6)), numbers((5, 4))
     gate.set_weights([kernel])
     np.testing.assert_allclose(
@@ -47,4 +62,4 @@ def test_several_gates_have_a_softmax_each():
 def test_the_kernel_starts_where_its_initializer_says():
     gate = SoftmaxGate(kernel_initializer="ones")
     gate.build((None, 3))
-    np.testing.assert_array_equal(gate.get_weights(), np.ones((1, 3)))
+    np.testing.assert_array_equal(numpy(gate.trainable_weights[0]), np.ones(3))

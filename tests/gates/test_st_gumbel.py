@@ -1,18 +1,28 @@
 import keras
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
 from dselectk_keras import Ramp, STGumbelGate
 from dselectk_keras.ops import gumbel_noise
 
+CASES = [
+    Case(
+        "straight-through Gumbel",
+        lambda **kwargs: STGumbelGate(temperature=Ramp(2.0, 0.5, end=9), **kwargs),
+        training_only=("gate",),
+    ),
+]
+
+
 N, SEED = 4, 3
 
 
 def built(logits=None, *, routing=None, **settings):
     gate = STGumbelGate(seed=SEED, **settings)
-    gate.build(((None, N), (None, routing)) if routing else (None, N))
+    gate.build((None, N), (None, routing) if routing else None)
     if logits is not None:
         gate.set_weights([np.asarray(logits, "float32")])
     return gate
@@ -33,7 +43,7 @@ def softmax(logits):
 def test_training_gives_one_to_the_largest_noisy_logit(temperature):
     logits = numbers((500, N))
     gate = built(logits, num_gates=500, temperature=temperature)
-    found = numpy(gate.route(training=True))
+    found = numpy(gate.weigh_experts(training=True))
     wanted = np.eye(N)[noisy(logits).argmax(axis=-1)]
     np.testing.assert_array_equal(found, wanted)
     assert (found.argmax(axis=-1) != logits.argmax(axis=-1)).mean() > 0.2
@@ -44,7 +54,9 @@ def test_the_gradient_is_that_of_the_relaxed_weight():
     gate = built(logits, num_gates=50, temperature=tau)
     upstream = numbers((50, N), seed=1)
     _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate.route(training=True) * ops.convert_to_tensor(upstream))],
+        lambda: [
+            ops.sum(gate.weigh_experts(training=True) * ops.convert_to_tensor(upstream))
+        ],
         gate.trainable_variables,
         [v for v in gate.variables if not v.trainable],
     )
@@ -64,7 +76,7 @@ def test_inference_has_no_noise(logits):
 def test_draws_follow_the_softmax():
     logits = np.log([0.4, 0.3, 0.2, 0.1])
     gate = built(np.tile(logits, (5000, 1)), num_gates=5000, temperature=0.5)
-    found = numpy(gate.route(training=True)).mean(axis=0)
+    found = numpy(gate.weigh_experts(training=True)).mean(axis=0)
     np.testing.assert_allclose(found, [0.4, 0.3, 0.2, 0.1], atol=0.025)
 
 
@@ -94,22 +106,24 @@ def test_smears_schedule():
 def test_half_precision_draws_the_same(policy):
     logits = numbers((50, N))
     outputs = [
-        numpy(built(logits, num_gates=50, dtype=dtype).route(training=True))
+        numpy(built(logits, num_gates=50, dtype=dtype).weigh_experts(training=True))
         for dtype in (policy, "float32")
     ]
     np.testing.assert_array_equal(*outputs)
 
 
-@pytest.mark.parametrize("temperature", [0, -1.0, float("inf"), float("nan")])
-def test_temperatures_that_cannot_be_are_refused(temperature):
-    with pytest.raises(
-        ValueError, match=r"must be positive and finite.*Received: temp"
-    ):
+@pytest.mark.parametrize(
+    ("temperature", "wanted"),
+    [(0, "positive"), (-1.0, "positive"), (np.inf, "finite"), (np.nan, "finite")],
+)
+def test_temperatures_that_cannot_be_are_refused(temperature, wanted):
+    message = f"`temperature` must be {wanted}.*Received: temperature={temperature}"
+    with pytest.raises(ValueError, match=message):
         STGumbelGate(temperature=temperature)
 
 
 def test_a_bare_function_is_refused_at_saving():
     gate = built(temperature=lambda calls: 1.0 / (1.0 + calls))
-    gate.route(training=True)
+    gate.weigh_experts(training=True)
     with pytest.raises(ValueError, match="`temperature` is a bare function"):
         gate.get_config()

@@ -1,16 +1,45 @@
 import numpy as np
 import pytest
+from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
-from dselectk_keras import TopKGate
+from dselectk_keras import ImportanceRegularizer, Ramp, TopKGate
+
+CASES = [
+    Case(
+        "top-k",
+        lambda **kwargs: TopKGate(2, use_bias=True, **kwargs),
+        sparse_gradient=True,
+    ),
+    Case(
+        "noisy top-k",
+        lambda **kwargs: TopKGate(2, noise=True, **{"seed": 1, **kwargs}),
+        sparse_gradient=True,
+        training_only=("noise",),
+    ),
+    Case(
+        "top-k with load",
+        lambda **kwargs: TopKGate(
+            2,
+            noise=True,
+            load_reg=Ramp(0.1, 0.2, end=9),
+            weights_regularizer=ImportanceRegularizer(0.1, squared=True),
+            **kwargs,
+        ),
+        penalties=("load", "weights"),
+        sparse_gradient=True,
+        training_only=("noise",),
+    ),
+]
+
 
 N, BATCH, DIM = 5, 64, 4
 
 
 def built(num_nonzeros=2, *, per_example=False, **settings):
     gate = TopKGate(num_nonzeros, **settings)
-    gate.build(((None, N), (None, DIM)) if per_example else (None, N))
+    gate.build((None, N), (None, DIM) if per_example else None)
     return gate
 
 
@@ -48,7 +77,7 @@ def test_dropped_logits_get_no_gradient():
 def test_noise_is_there_in_training_only():
     gate = built(2, per_example=True, noise=True, seed=0)
     quiet = built(2, per_example=True)
-    gate.set_weights([numbers(w.shape) for w in gate.weights])
+    gate.set_weights([numbers(w.shape) for w in gate.trainable_weights])
     quiet.set_weights(gate.get_weights()[:1])
     inputs = (numbers((BATCH, N, 3)), numbers((BATCH, DIM)))
     wanted = numpy(quiet(inputs))
@@ -59,11 +88,11 @@ def test_noise_is_there_in_training_only():
 
 
 def test_the_noise_starts_at_softplus_of_zero():
-    gate = built(1, per_example=True, noise=True, kernel_initializer="zeros", seed=0)
-    x = numbers((2000, DIM))
-    _, parts = gate.compute_weights(ops.convert_to_tensor(x), training=True)
-    np.testing.assert_allclose(numpy(parts["noise_scale"]), np.log(2), rtol=1e-6)
-    spread = numpy(parts["noisy_logits"] - parts["logits"])
+    gate = built(N, per_example=True, noise=True, kernel_initializer="zeros", seed=0)
+    weights = gate.weigh_experts(numbers((5000, DIM)), training=True)
+    # Equal logits and nothing dropped: the log weights differ by the noise alone.
+    first, second, *_ = np.log(numpy(weights)).T
+    spread = (first - second) / np.sqrt(2)
     np.testing.assert_allclose(spread.std(), np.log(2), rtol=0.03)
     np.testing.assert_allclose(spread.mean(), 0, atol=0.02)
 

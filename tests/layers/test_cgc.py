@@ -129,7 +129,7 @@ def test_without_task_experts_it_is_mmoe(gate, per_example):
 def test_a_task_does_not_reach_the_experts_and_gates_of_others():
     layer = filled(cgc(shared=True), X)
     variables = [*layer.task_experts.weights, *layer.experts.weights]
-    variables += [*layer.gate.weights, *layer.shared_gate.weights]
+    variables += layer.gate.trainable_weights + layer.shared_gate.trainable_weights
 
     def reached(entry):
         _, gradients = value_and_gradients(
@@ -155,7 +155,7 @@ def test_penalties_of_both_gates_are_added_once_in_training():
     np.testing.assert_allclose(
         [numpy(loss) for loss in layer.losses], [numpy(loss) for loss in expected]
     )
-    assert int(layer.gate.entropy_reg.num_calls) == 1
+    assert int(layer.gate.step) == 1
 
 
 def test_expert_weights_are_those_of_the_gates():
@@ -170,9 +170,11 @@ def test_expert_weights_are_those_of_the_gates():
     for t in range(2):
         each = numpy(above.gate.expert_weights(STACKED[:, t]))[:, t]
         np.testing.assert_allclose(weights[:, t], each, rtol=1e-5)
-    np.testing.assert_array_equal(
-        numpy(above.shared_routing_inputs(STACKED)), STACKED[:, 2]
-    )
+    reports = []
+    above.shared_gate.observer = reports.append
+    above(STACKED)
+    wanted = numpy(above.shared_gate.expert_weights(STACKED[:, 2]))
+    np.testing.assert_array_equal(numpy(reports[0]["weights"]), wanted)
 
 
 def test_a_layer_for_routing_sees_the_inputs_of_each_task_by_themselves():
@@ -180,13 +182,14 @@ def test_a_layer_for_routing_sees_the_inputs_of_each_task_by_themselves():
         return keras.Sequential([layers.GlobalAveragePooling1D(), layers.Dense(3)])
 
     x = numbers((2, 3, 6, 4))
-    layer = cgc(per_example=True, shared_input=False, shared=True, routing=routing())
+    settings = {"per_example": True, "shared": True, "routing_network": routing()}
+    layer = cgc(shared_input=False, **settings)
     assert layer(x).shape == (2, 3, 6, 2)
-    found = numpy(layer.routing_inputs(x))
+    found = numpy(layer.gate_inputs(x)["routing_inputs"])
     for t in range(2):
-        expected = numpy(layer.routing(x[:, t]))
+        expected = numpy(layer.routing_network(x[:, t]))
         np.testing.assert_allclose(found[:, t], expected, rtol=1e-5, atol=1e-6)
-    below = cgc(per_example=True, shared=True, routing=routing())
+    below = cgc(per_example=True, shared=True, routing_network=routing())
     assert below(x[:, 0]).shape == (2, 3, 6, 2)
     assert below.gate.routing_dim == below.shared_gate.routing_dim == 3
 
@@ -241,7 +244,7 @@ def test_the_config_rebuilds_the_layer():
         ["a", "b"],
         per_example=True,
         shared=True,
-        routing=layers.Dense(3),
+        routing_network=layers.Dense(3),
         name="mine",
     )
     rebuilt = CGC.from_config(layer.get_config())
@@ -253,8 +256,14 @@ def test_the_config_rebuilds_the_layer():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"gate": lambda: SoftmaxGate(num_gates=3)}, r"2 tasks need .* num_gates=3\."),
-        ({"gate": lambda: SoftmaxGate(num_gates=1)}, r"2 tasks need .* num_gates=1\."),
+        (
+            {"gate": lambda: SoftmaxGate(num_gates=3)},
+            r"num_gates=2 is needed .* num_gates=3\.",
+        ),
+        (
+            {"gate": lambda: SoftmaxGate(num_gates=1)},
+            r"num_gates=2 is needed .* num_gates=1\.",
+        ),
         ({"tasks": ["a", "a"]}, "one name or more, each once"),
         ({"num_task_experts": -1}, "num_task_experts=-1"),
         ({"gate": lambda: layers.Dense(2)}, "`gate` must be a gate"),
@@ -262,7 +271,7 @@ def test_the_config_rebuilds_the_layer():
             {"gate": lambda: AttentiveGate(4), "per_example": True},
             "AttentiveGate looks at the hidden outputs .* or `MMoE`",
         ),
-        ({"routing": layers.Dense(2)}, "Set per_example=True"),
+        ({"routing_network": layers.Dense(2)}, "Set per_example=True"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, text):

@@ -148,7 +148,7 @@ def test_models_with_dispatch_train_and_reload(tmp_path):
     assert np.isfinite(log.history["loss"]).all()
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.layers[1].moe.dispatch is True
+    assert again.layers[1].dispatch is True
     np.testing.assert_array_equal(numpy(again(X)), numpy(model(X)))
 
 

@@ -71,9 +71,8 @@ def test_a_schedule_sees_the_number_of_training_calls():
     np.testing.assert_allclose(
         penalties, np.multiply([2.0, 3.0], distance(layer.experts)), rtol=1e-5
     )
-    assert int(layer.strength.num_calls) == 2
-    assert len(layer.weights) == 2
-    assert layer.count_params() == layer.experts.count_params()
+    assert int(layer.step) == 2
+    assert len(layer.trainable_weights) == 2
 
 
 def test_a_strong_penalty_makes_one_network_of_them():
@@ -125,5 +124,5 @@ def test_what_cannot_be_constrained_is_refused():
     with pytest.raises(ValueError, match="`strength` must be a number"):
         L2Constrained(DenseExperts(2, [3]), None)
     unlike = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
-    with pytest.raises(ValueError, match="Only experts of one form"):
+    with pytest.raises(ValueError, match="Only experts with the same structure"):
         L2Constrained(unlike, 0.1)(X)

@@ -84,7 +84,7 @@ def every_combination():
             gate,
             ["a", "b"],
             per_example=True,
-            routing=keras.layers.Dense(4, "tanh"),
+            routing_network=keras.layers.Dense(4, "tanh"),
             stacked=True,
             name=name,
         )((x, v))
@@ -108,7 +108,7 @@ def saved(tmp_path_factory):
     model.fit(INPUTS, labels, verbose=0)
     model.save(folder / "model.keras")
     np.savez(folder / "inputs.npz", **INPUTS)
-    counter = model.get_layer("dselect_k_dense_static").gate.entropy_reg.num_calls
+    counter = model.get_layer("dselect_k_dense_static").gate.step
     return folder, model.predict(INPUTS, verbose=0), int(counter)
 
 
@@ -124,7 +124,7 @@ def test_in_the_same_process_with_the_counts_of_calls(saved):
     loaded = keras.saving.load_model(folder / "model.keras")
     assert_equal(loaded.predict(INPUTS, verbose=0), expected)
     gate = loaded.get_layer("dselect_k_dense_static").gate
-    assert calls == int(gate.entropy_reg.num_calls) == 1
+    assert calls == int(gate.step) == 1
 
 
 def test_in_another_process(saved):

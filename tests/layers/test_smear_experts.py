@@ -79,7 +79,7 @@ def test_merged_linear_experts_are_their_ensemble(x, use_bias):
     bank = DenseExperts(N, [3], None, use_bias=use_bias)
     smear = spread(SmearExperts(bank, SoftmaxGate()), x)
     pool = None if x.ndim == 2 else layers.GlobalAveragePooling1D()
-    ensemble = MoE(bank, SoftmaxGate(), per_example=True, routing=pool)
+    ensemble = MoE(bank, SoftmaxGate(), per_example=True, routing_network=pool)
     ensemble(x)
     ensemble.gate.set_weights(smear.gate.get_weights())
     np.testing.assert_allclose(numpy(smear(x)), numpy(ensemble(x)), **CLOSE)
@@ -110,7 +110,7 @@ def test_the_router_may_look_at_another_input(shape):
 
 def test_a_routing_layer_takes_the_place_of_the_mean():
     routing = layers.GlobalMaxPooling1D()
-    smear = SmearExperts(adapters(), SoftmaxGate(), routing=routing)
+    smear = SmearExperts(adapters(), SoftmaxGate(), routing_network=routing)
     spread(smear, SEQUENCE)
     weights = numpy(smear.gate.expert_weights(SEQUENCE.max(axis=1)))
     expected = merged_by_hand(smear.experts, weights, SEQUENCE)
@@ -326,7 +326,7 @@ CASES = {
     "copies": lambda: SmearExperts(
         Experts(keras.Sequential([layers.Dense(2, "tanh"), layers.Dense(DIM)]), 2),
         SoftmaxGate(),
-        routing=layers.GlobalMaxPooling1D(),
+        routing_network=layers.GlobalMaxPooling1D(),
     ),
     "convolutions": lambda: SmearExperts(
         Experts(layers.Conv1D(DIM, 2, padding="same"), 2), SoftmaxGate()
@@ -362,7 +362,7 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
 
 def test_experts_that_cannot_be_merged_are_refused_when_built():
     unlike = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
-    with pytest.raises(ValueError, match="Only experts of one form can be merged"):
+    with pytest.raises(ValueError, match="Only experts with the same structure"):
         SmearExperts(unlike, SoftmaxGate())(X)
     for state in (layers.BatchNormalization(), layers.Dropout(0.5)):
         bank = Experts(keras.Sequential([layers.Dense(2), state]), 2)
@@ -377,7 +377,7 @@ def test_settings_that_do_not_fit_are_refused():
         SmearExperts(adapters(), AttentiveGate(2))
     with pytest.raises(ValueError, match="per_layer=True needs `DenseExperts`"):
         SmearExperts(Experts(layers.Dense(2), 2), SoftmaxGate(), per_layer=True)
-    with pytest.raises(ValueError, match=r"2 layers need as many gates.*num_gates=3"):
+    with pytest.raises(ValueError, match=r"num_gates=2 is needed.*num_gates=3"):
         SmearExperts(adapters(), SoftmaxGate(num_gates=3), per_layer=True)
 
 

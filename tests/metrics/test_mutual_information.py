@@ -108,7 +108,7 @@ def test_float16_weights():
         ((4,), (4, 1, 3), r"`weights` must have the shape \(batch, n\) with"),
         ((4, 3), (4, 3), r"`labels` .*\(batch, 1\).*batch=4 .*shape: \(4, 3\)"),
         ((5,), (4, 3), r"`labels` must have the shape \(batch,\)"),
-        ((), (4, 3), r"Give one number for each example"),
+        ((), (4, 3), r"Pass one number per example"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(labels, weights, message):

@@ -15,6 +15,7 @@ from dselectk_keras import (
     Experts,
     MMoE,
     MoE,
+    Ramp,
     SoftmaxGate,
     TopKGate,
     build_multitask_model,
@@ -126,13 +127,27 @@ def test_it_saves_and_reloads(tmp_path):
 def test_selectors_without_an_expert_keep_their_loss_of_weight():
     model = build_multitask_model(3, 1, experts=DenseExperts(5, [2]), gate=gate_of(2))
     gate = model.get_layer("mmoe").gate
-    z, w = (numpy(weight) for weight in gate.weights)
+    z, w, _ = gate.get_weights()
     # The codes 3 and 7, of which the second has no expert.
     z[0, :, 0] = np.where([[0, 1, 1], [1, 1, 1]], 1.0, -1.0)
     gate.set_weights([z, w])
     small = condense(model)
     assert small.get_layer("mmoe").experts.num_experts == 1
     np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+
+
+def test_an_annealed_gate_is_condensed_where_it_stands():
+    gate = DSelectKGate(2, gamma=Ramp(4.0, 0.5, end=9, kind="linear"))
+    model = build_multitask_model(3, 2, experts=DenseExperts(8, [2]), gate=gate)
+    gate = model.get_layer("mmoe").gate
+    # Half way into the band that the smooth step has at its end: decided only then.
+    signs = np.sign(numbers(gate._z.static.shape))
+    gate._z.static.assign(0.3 * signs)
+    for _ in range(12):
+        model(X, training=True)
+    small = condense(model)
+    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+    assert int(small.get_layer("mmoe").gate.step) == int(gate.step) == 12
 
 
 def gate_of(num_nonzeros):

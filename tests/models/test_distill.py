@@ -14,6 +14,7 @@ from dselectk_keras import (
     MMoE,
     MoE,
     MultitaskModel,
+    Ramp,
     RandomGate,
     ReinforceGate,
     RoutedModel,
@@ -57,7 +58,7 @@ def attentive_teacher():
         Experts(keras.Sequential(stack), N, hidden_layer=0),
         AttentiveGate(3),
         per_example=True,
-        routing=layers.Dense(4, "tanh"),
+        routing_network=layers.Dense(4, "tanh"),
         name="moe",
     )
     head = layers.Dense(1, name="head")
@@ -89,7 +90,7 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     old, new = teacher.get_layer("moe"), student.get_layer("moe")
     assert isinstance(new.gate, type(make()))
     assert_same(values(new.experts), values(old.experts))
-    assert_same(values(new.routing), values(old.routing))
+    assert_same(values(new.routing_network), values(old.routing_network))
     for name in ("features", "head"):
         assert_same(values(student.get_layer(name)), values(teacher.get_layer(name)))
     assert not {id(w) for w in teacher.weights} & {id(w) for w in student.weights}
@@ -135,9 +136,18 @@ def test_variables_of_one_name_and_shape_are_copied():
     assert_same(values(gate), values(source))
     # Others start anew: here there are no biases to copy.
     student = distill(plain_teacher(SoftmaxGate()), TopKGate(2, use_bias=True))
-    kernel, bias = values(student.get_layer("moe").gate)
-    assert_same([kernel], values(plain_teacher(SoftmaxGate()).get_layer("moe").gate))
+    kernel, bias, _ = values(student.get_layer("moe").gate)
+    start, _ = values(plain_teacher(SoftmaxGate()).get_layer("moe").gate)
+    np.testing.assert_array_equal(kernel, start)
     assert np.abs(bias).max() <= 0.05
+
+
+def test_the_step_goes_on():
+    teacher = plain_teacher(SoftmaxGate())
+    for _ in range(3):
+        teacher(X, training=True)
+    student = distill(teacher, DSelectKGate(2, gamma=Ramp(1.0, 0.1, end=9)))
+    assert int(student.get_layer("moe").gate.step) == 3
 
 
 @pytest.mark.parametrize("freeze", [True, False])
@@ -196,14 +206,14 @@ def test_an_attentive_mmoe_teaches_one_with_a_gate_for_each_task():
         AttentiveGate(3),
         ["a", "b"],
         per_example=True,
-        routing=layers.Dense(4),
+        routing_network=layers.Dense(4),
         name="mmoe",
     )
     teacher = spread(keras.Model(inputs, mmoe(inputs)))
     student = distill(teacher, DSelectKGate(2))
     new = student.get_layer("mmoe")
     assert new.gate.num_gates == 2
-    assert_same(values(new.routing), values(mmoe.routing))
+    assert_same(values(new.routing_network), values(mmoe.routing_network))
     assert_same(values(new.experts), values(bank))
     assert sorted(student(X)) == ["a", "b"]
 

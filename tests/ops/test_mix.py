@@ -74,8 +74,8 @@ def test_the_mixture_has_the_dtype_of_the_experts(dtype):
 
 @pytest.mark.parametrize("per_example", [False, True])
 @pytest.mark.parametrize("num_gates", [None, 2])
-@pytest.mark.parametrize("apart", [False, True], ids=["stacked", "apart"])
-def test_wide_experts_are_mixed_like_narrow_ones(apart, num_gates, per_example):
+@pytest.mark.parametrize("is_list", [False, True], ids=["stacked", "list"])
+def test_wide_experts_are_mixed_like_narrow_ones(is_list, num_gates, per_example):
     experts = numbers((3, 4, 300))
     shape = (*([3] * per_example), *([num_gates] if num_gates else []), 4)
     weights = numbers(shape, seed=1)
@@ -84,7 +84,7 @@ def test_wide_experts_are_mixed_like_narrow_ones(apart, num_gates, per_example):
     equation += f"b{'g' if num_gates else ''}h"
 
     def mixed(weights):
-        given = [experts[:, i] for i in range(4)] if apart else experts
+        given = [experts[:, i] for i in range(4)] if is_list else experts
         return mix(given, weights, per_example)
 
     wanted = np.einsum(equation, weights, experts)
@@ -100,10 +100,10 @@ def test_wide_experts_are_mixed_like_narrow_ones(apart, num_gates, per_example):
 
 @pytest.mark.parametrize("num_gates", [None, 2])
 @pytest.mark.parametrize("width", [3, 300], ids=["narrow", "wide"])
-@pytest.mark.parametrize("apart", [False, True], ids=["stacked", "apart"])
-def test_experts_known_to_be_unused_change_nothing(apart, width, num_gates):
+@pytest.mark.parametrize("is_list", [False, True], ids=["stacked", "list"])
+def test_experts_known_to_be_unused_change_nothing(is_list, width, num_gates):
     experts = numbers((3, 4, width))
-    given = [experts[:, i] for i in range(4)] if apart else experts
+    given = [experts[:, i] for i in range(4)] if is_list else experts
     used = np.array([[True, False, True, False], [False] * 4])[: num_gates or 1]
     weights = used * numbers(used.shape, seed=1)
     if num_gates is None:

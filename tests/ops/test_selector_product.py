@@ -82,5 +82,5 @@ def test_one_expert_needs_no_bits():
 
 
 def test_too_few_bits_are_refused():
-    with pytest.raises(ValueError, match="2 bits have codes for 4 experts at most"):
+    with pytest.raises(ValueError, match="2 bits have codes for at most 4 experts"):
         selector_product([0.5, 0.5], num_experts=5)

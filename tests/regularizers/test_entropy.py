@@ -16,23 +16,16 @@ def test_sums_the_entropies_of_all_selectors():
 
 def test_default_weight_is_the_release_s():
     regularizer = EntropyRegularizer()
-    assert regularizer.get_config() == {"schedule": 1e-6, "target": "selectors"}
+    assert regularizer.get_config() == {"weight": 1e-6, "target": "selectors"}
     np.testing.assert_allclose(
         float(regularizer([[0.5, 0.5]])), 1e-6 * np.log(2), rtol=1e-5
     )
 
 
-def test_weight_follows_the_schedule_from_the_first_call_on():
-    regularizer = EntropyRegularizer(lambda calls: 10.0 * calls)
-    term = float(np.log(2))
-    values = [float(regularizer([[0.5, 0.5]])) for _ in range(3)]
-    np.testing.assert_allclose(values, np.multiply([10, 20, 30], term), rtol=1e-5)
-
-
 def test_gradient_is_the_weighted_entropy_s():
     p = np.abs(numbers((2, 4))) / 4
     np.testing.assert_allclose(
-        gradient(EntropyRegularizer(0.5).value, p), 0.5 * gradient(entropy, p)
+        gradient(EntropyRegularizer(0.5), p), 0.5 * gradient(entropy, p)
     )
 
 

@@ -19,7 +19,7 @@ def test_several_gates_are_summed_not_pooled():
 
 
 def test_balance_has_no_gradient():
-    found = gradient(LoadRegularizer(1.0).value, np.full((4, 3), 0.5))
+    found = gradient(LoadRegularizer(1.0), np.full((4, 3), 0.5))
     np.testing.assert_array_equal(found, 0)
 
 

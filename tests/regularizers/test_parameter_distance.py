@@ -30,7 +30,7 @@ def test_is_nothing_for_one_network_or_equal_ones():
 
 def test_its_gradient_points_away_from_the_others():
     regularizer = ParameterDistanceRegularizer(0.5)
-    found = gradient(lambda part: regularizer.value([part]), STACKED[0])
+    found = gradient(lambda part: regularizer([part]), STACKED[0])
     mean = STACKED[0].mean(axis=0)
     np.testing.assert_allclose(found, 4 * (STACKED[0] - mean), rtol=1e-4, atol=1e-6)
 

@@ -17,14 +17,14 @@ def test_default_weight_is_the_release_s():
 
 
 def test_gradient_raises_the_reachable_mass():
-    found = gradient(ReachabilityRegularizer(2.0).value, np.array([[0.25, 0.25]]))
+    found = gradient(ReachabilityRegularizer(2.0), np.array([[0.25, 0.25]]))
     np.testing.assert_allclose(found, [[-8, -8]], rtol=1e-6)
 
 
 def test_no_mass_at_all_is_finite_without_a_gradient():
     nothing = np.zeros((1, 3))
     np.testing.assert_allclose(float(ReachabilityRegularizer()(nothing)), 1e6)
-    np.testing.assert_array_equal(gradient(ReachabilityRegularizer().value, nothing), 0)
+    np.testing.assert_array_equal(gradient(ReachabilityRegularizer(), nothing), 0)
 
 
 def test_config_round_trip():

@@ -58,9 +58,24 @@ def test_several_gates_are_summed():
     np.testing.assert_allclose(float(regularizer((p, X))), expected, rtol=1e-5)
 
 
+def test_a_gate_with_its_own_inputs_is_measured_by_them():
+    p, x = probabilities(N, 2, M), numbers((N, 2, DIM), seed=5)
+    found = SampleSimilarityRegularizer(0.7, 0.3)((p, x))
+    expected = sum(by_hand(p[:, g], x[:, g], 0.7, 0.3) for g in range(2))
+    np.testing.assert_allclose(float(found), expected, rtol=1e-5)
+
+
+def test_two_gates_that_look_at_other_things_by_hand():
+    # Both gates share expert 0; their examples are 1 apart, and 3.
+    p = [[[1.0, 0.0], [1.0, 0.0]]] * 2
+    x = [[[0.0], [0.0]], [[1.0], [3.0]]]
+    found = SampleSimilarityRegularizer(beta_s=1.0, beta_d=1.0)((p, np.array(x)))
+    assert float(found) == (1 + 9) / 2
+
+
 def test_gradient_of_the_weights_equals_finite_differences():
     p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
-    found = gradient(lambda v: regularizer.value((v, X)), p)
+    found = gradient(lambda v: regularizer((v, X)), p)
     expected = np.empty_like(p)
     for place in np.ndindex(N, M):
         step = np.zeros_like(p, "float64")
@@ -72,7 +87,7 @@ def test_gradient_of_the_weights_equals_finite_differences():
 
 def test_the_inputs_are_constants():
     p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
-    by_p, by_x = gradient(lambda v, x: regularizer.value((v, x)), p, X)
+    by_p, by_x = gradient(lambda v, x: regularizer((v, x)), p, X)
     assert by_p.any()
     assert not by_x.any()
 
@@ -83,7 +98,7 @@ def test_descent_sends_near_examples_to_one_expert_and_far_ones_apart():
     logits[0, 0] = 0.1
     regularizer = SampleSimilarityRegularizer(1.0, 1.0)
     for _ in range(3):
-        step = gradient(lambda v: regularizer.value((ops.softmax(v), x)), logits)
+        step = gradient(lambda v: regularizer((ops.softmax(v), x)), logits)
         logits = logits - 20 * step
     assert logits.argmax(axis=1).tolist() == [0, 0, 1, 1]
 
@@ -97,9 +112,7 @@ def test_one_expert_has_no_others():
 def test_a_batch_of_one_has_no_pairs():
     p, regularizer = probabilities(1, M), SampleSimilarityRegularizer(1.0, 1.0)
     assert float(regularizer((p, X[:1]))) == 0.0
-    np.testing.assert_array_equal(
-        gradient(lambda v: regularizer.value((v, X[:1])), p), 0.0
-    )
+    np.testing.assert_array_equal(gradient(lambda v: regularizer((v, X[:1])), p), 0.0)
 
 
 def test_half_precision_is_computed_in_full():

@@ -136,8 +136,7 @@ def look_at(model, x, chunk=4096):
         for name, values in predictions.items():
             values.append(keras.ops.convert_to_numpy(found["tasks"][name]))
         for layer, inputs in zip(gated, found["gated"], strict=True):
-            routing = layer.routing_inputs(inputs) if layer.per_example else None
-            report = layer.gate.report(routing)
+            report = layer.gate.report(**layer.gate_inputs(inputs))
             weights = keras.ops.convert_to_numpy(report["weights"])
             seen["experts"].append((active_experts(weights).mean(), len(part)))
             if "binary" in report["selectors"]:

@@ -386,7 +386,7 @@ def _draw_gains(gains, data):
         )
     ax.axvline(0, color=drawing.TEXT, linewidth=0.8)
     ax.set_yticks(places, data.task_names)
-    drawing.tidy(ax)
+    drawing.tidy_axes(ax)
     ax.grid(axis="x", color="#EBEBEB", linewidth=0.5)
     ax.set_axisbelow(True)
     drawing.label(ax, x="DSelect-k better than Top-k by, in %")

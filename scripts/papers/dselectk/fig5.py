@@ -248,7 +248,7 @@ class Fig5(SyntheticExperiment):
                 facecolors=[color if r["admissible"] else "none" for r in runs],
                 label=method,
             )
-        drawing.tidy(ax)
+        drawing.tidy_axes(ax)
         ax.set_yscale("log")
         drawing.label(ax, x="experts a task", y="validation MSE")
         ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)

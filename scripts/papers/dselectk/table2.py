@@ -216,7 +216,7 @@ class Table2(Experiment):
             experts=Experts(expert, self.num_experts),
             gate=gate,
             per_example=per_example,
-            routing=layers.Flatten() if per_example else None,
+            routing_network=layers.Flatten() if per_example else None,
         )
         model.compile(keras.optimizers.Adam(learning_rate))
         return model

@@ -169,7 +169,7 @@ def draw(losses):
         for number, (ax, values) in enumerate(zip(column, found.values(), strict=True)):
             ax.hist(values, bins=bins, color=drawing.COLORS[number])
             ax.axvline(np.median(values), color=drawing.TEXT, lw=0.8, ls=(0, (3, 2)))
-            drawing.tidy(ax)
+            drawing.tidy_axes(ax)
     axes[0, 0].set_xscale("log")
     ticks = [tick for tick in TICKS if bins[0] <= tick <= bins[-1]]
     for ax in axes[-1]:

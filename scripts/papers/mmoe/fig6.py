@@ -283,7 +283,7 @@ def draw_gates(runs):
             x = np.arange(len(mean)) + shift
             ax.bar(x, mean, 0.4, color=color, label=task)
             ax.vlines(x, low, high, color=drawing.TEXT, linewidth=0.6)
-        drawing.tidy(ax)
+        drawing.tidy_axes(ax)
         ax.set_xticks([])
         ax.set_title(f"seed {seed}", fontsize=drawing.SMALL_FONT, loc="left")
     for ax in axes.flat[len(runs) :]:

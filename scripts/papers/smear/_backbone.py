@@ -1,6 +1,5 @@
 """A frozen residual network of 18 layers, cut where adapters go in."""
 
-import importlib
 import itertools
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.training import Batches
+from dselectk_keras.utils import optional_import
 
 STACKS = 4
 BLOCKS = 2  # In each stack: with the stem and the classifier, 18 layers.
@@ -82,13 +82,9 @@ def from_keras_hub(preset, image_shape, load_weights=True):
     Returns:
         A Keras model from images to features.
     """
-    try:
-        keras_hub = importlib.import_module("keras_hub")
-    except ImportError as error:
-        raise ImportError(
-            "Pretrained backbones need keras_hub, which could not be imported. "
-            "Install it with: pip install keras-hub"
-        ) from error
+    keras_hub = optional_import(
+        "keras_hub", extra="pretrained", purpose="A pretrained backbone"
+    )
     return keras_hub.models.Backbone.from_preset(
         preset, load_weights=load_weights, image_shape=tuple(image_shape)
     )

@@ -12,7 +12,6 @@ import numpy as np
 from dselectk_keras.experiments import Experiment
 from dselectk_keras.layers import SoftMoE
 from dselectk_keras.training import replicate
-from dselectk_keras.training.copies import weights_of
 from papers.smear import _backbone, _domains
 from papers.smear._routers import (
     ROUTED_BY,
@@ -131,8 +130,7 @@ class DomainComparison(Experiment):
         domains = ready.test[0]["domain"][:, 0]
         found = []
         for copy in runs.copies:
-            for variable, value in zip(weights_of(model), copy.weights, strict=True):
-                variable.assign(value)
+            copy.load_weights(model)
             found.append(_numbers(model, look, test, domains) | self._flops(arm))
         found[0] |= self._times(arm, model, test[0])
         return found

@@ -135,9 +135,9 @@ class Adapters:
             bank,
             gate,
             per_example=True,
-            routing=None if router in ROUTED_BY else pooling,
+            routing_network=None if router in ROUTED_BY else pooling,
             # Nothing can be left out by a gate that may have weights everywhere.
-            dispatch=self.dispatch and gate.sparse_at_once,
+            dispatch=self.dispatch and gate.always_sparse,
         )
 
     def flops(self, router, positions, features):

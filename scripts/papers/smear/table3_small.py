@@ -195,7 +195,7 @@ class Table3Small(DomainComparison):
             drawing.label(ax, x="accuracy (%)")
             ax.grid(axis="x", color="#EEEEEE", linewidth=0.6)
             ax.set_axisbelow(True)
-            drawing.tidy(ax)
+            drawing.tidy_axes(ax)
             ax.tick_params(axis="y", length=0)
             return figure
 

@@ -109,7 +109,7 @@ class SimilarityModel(keras.Model):
         if self.penalty is None or not training:
             return loss
         pixels = ops.reshape(x, (-1, int(np.prod(x.shape[1:]))))
-        return loss + self.penalty.value((weights_of_experts(self, x), pixels))
+        return loss + self.penalty((weights_of_experts(self, x), pixels))
 
 
 def single(shape, num_classes):
@@ -171,7 +171,7 @@ def mixture(shape, num_classes, num_experts, gate):
         experts(num_experts, num_classes),
         gate,
         per_example=True,
-        routing=network,
+        routing_network=network,
         name="moe",
     )
     filtered = Filters(num_experts, name="filters")(images)

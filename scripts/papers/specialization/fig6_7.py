@@ -154,7 +154,7 @@ def draw_usage(results, data, ways):
         )
         ax.axhline(1 / count, color=drawing.COLORS[1], linewidth=0.9, linestyle="--")
         ax.set_xticks(places)
-        drawing.tidy(ax)
+        drawing.tidy_axes(ax)
     return figure
 
 
@@ -175,7 +175,7 @@ def draw_certainty(results, data, ways):
             color=drawing.TEXT,
         )
         ax.set_xlim(0, 1)
-        drawing.tidy(ax)
+        drawing.tidy_axes(ax)
     return figure
 
 

@@ -1,16 +1,19 @@
-"""How wide layers must be for a number of parameters."""
+"""Layer widths for a given number of parameters."""
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 
 
-def closest_widths(widths, target, count):
-    """Widths scaled by one factor so that a count comes as close as it can.
+def closest_widths(
+    widths: Sequence[int], target: int, count: Callable[[list[int]], int]
+) -> list[int]:
+    """Widths scaled by one factor so that a count comes closest to a target.
 
     Args:
-        widths: The widths to be scaled.
-        target: The number wanted.
-        count: A function from a list of widths to a number that grows with them.
+        widths: The widths to scale.
+        target: The wanted count.
+        count: A function of a list of widths that grows with each of them.
 
     Returns:
         A list of widths, each 1 or more.
@@ -23,7 +26,7 @@ def closest_widths(widths, target, count):
     def at(scale):
         return tuple(max(1, round(width * scale)) for width in widths)
 
-    # Counts grow about as the square of the widths: what is estimated are roots.
+    # Counts grow about as the square of the widths, so interpolate their roots.
     low, high = 0.0, 1.0
     while counted(at(high)) < target:
         low, high = high, 1.2 * high * math.sqrt(target / counted(at(high)))
@@ -39,7 +42,9 @@ def closest_widths(widths, target, count):
     return list(best)
 
 
-def num_dense_params(units, input_dim, use_bias=True):
+def num_dense_params(
+    units: Sequence[int], input_dim: int, use_bias: bool = True
+) -> int:
     """The number of parameters of a stack of dense layers.
 
     Args:

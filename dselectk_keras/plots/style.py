@@ -1,7 +1,12 @@
-"""What the pictures share: colours, sizes, names and the import of matplotlib."""
+"""Colours, sizes and names that all figures share, and the import of matplotlib."""
 
-# Okabe and Ito's colours, told apart by colour-blind readers; without the yellow,
-# which is lost on white paper. The darkest come first.
+from collections.abc import Sequence
+from typing import Any
+
+from dselectk_keras.utils import optional_import
+
+# Okabe and Ito's colours, which colour-blind readers can distinguish, without the
+# yellow, which is too pale on white. The darkest come first.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 LINE_STYLES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 GREY = "#BDBDBD"
@@ -13,20 +18,15 @@ FONT = 8
 SMALL_FONT = 7
 
 
-def import_pyplot():
-    """`matplotlib.pyplot`, or an error that says how to get it."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "Plots need matplotlib, which could not be imported. "
-            'Install it with: pip install "dselectk-keras[plots]"'
-        ) from error
-    return plt
+def import_pyplot() -> Any:
+    """`matplotlib.pyplot`, or an error that says how to install it."""
+    return optional_import("matplotlib.pyplot", extra="plots", purpose="Plotting")
 
 
-def names(argument, given, count, default):
-    """The names given, or default names; an error if they do not fit."""
+def check_names(
+    argument: str, given: Sequence[Any] | None, count: int, default: str
+) -> list[str]:
+    """The given names, or numbered default names, with a check of their number."""
     if given is None:
         return [f"{default} {i}" for i in range(count)]
     if len(given) != count:
@@ -38,8 +38,8 @@ def names(argument, given, count, default):
     return [str(name) for name in given]
 
 
-def tidy(ax):
-    """Small text, thin lines, no box."""
+def tidy_axes(ax: Any) -> None:
+    """Use small text and thin lines, and remove the box."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set(color=TEXT, linewidth=0.6)
     ax.tick_params(labelsize=SMALL_FONT, length=2.5, width=0.6, color=TEXT)

@@ -1,0 +1,178 @@
+"""Everything private to Keras that the package uses, and nothing else.
+
+Each private name is behind a function that says what it is for. `tests/test_keras.py`
+fails when Keras renames or changes one, and says where in Keras to look.
+"""
+
+import keras
+
+# Private methods that Keras calls and a class of the package overrides.
+OVERRIDDEN = (
+    # `fit` and `evaluate` ask it for the logs of an epoch.
+    "_get_metrics_result_or_logs",
+)
+
+
+def all_layers(model):
+    """List a model and all its layers, those inside of other layers too.
+
+    Args:
+        model: A Keras model or layer.
+
+    Returns:
+        A list of layers, the model first, each once.
+    """
+    return list(model._flatten_layers())
+
+
+def create_variables(model, batch):
+    """Create all variables of a compiled model, without computing anything.
+
+    Args:
+        model: A compiled Keras model.
+        batch: A pair or triple of arrays, as for `model.train_on_batch`.
+    """
+    model._symbolic_build(data_batch=batch)
+
+
+def free_variables(model):
+    """Free the memory of a model and its optimizer; they cannot be used again.
+
+    Only for JAX. Python itself may take long to notice that nobody uses a model.
+
+    Args:
+        model: A compiled Keras model.
+    """
+    model._purge_model_variables(
+        trainable_variables=True, non_trainable_variables=True, optimizer_variables=True
+    )
+
+
+def track_parameters(model):
+    """Tell torch which parameters a model has, after layers were replaced.
+
+    Torch clears only the gradients of parameters that it has been told of. Other
+    backends need nothing.
+
+    Args:
+        model: A Keras model.
+    """
+    if keras.backend.backend() == "torch":
+        model._track_variables()
+
+
+def replace_sublayers(layer, **sublayers):
+    """Replace sub-layers of a built layer, which Keras locks.
+
+    Args:
+        layer: A built Keras layer.
+        **sublayers: Built layers, by the attribute that holds them.
+    """
+    layer._tracker.unlock()
+    for name, new in sublayers.items():
+        old = getattr(layer, name)
+        if new is not old:
+            layer._tracker.untrack(old)
+            setattr(layer, name, new)
+    layer._tracker.lock()
+
+
+def optimizer_slots(optimizer):
+    """Read what an optimizer keeps for each variable it trains, such as momentum.
+
+    Args:
+        optimizer: A built Keras optimizer.
+
+    Returns:
+        The list of the variables that it trains; and a dict of slots by attribute,
+        each a list of variables in the same order and of the same shapes.
+    """
+    trained = optimizer._trainable_variables
+    shapes = [tuple(variable.shape) for variable in trained]
+
+    def are_slots(value):
+        return (
+            isinstance(value, list)
+            and value is not trained
+            and all(isinstance(each, keras.Variable) for each in value)
+            and [tuple(each.shape) for each in value] == shapes
+        )
+
+    found = {name: value for name, value in vars(optimizer).items() if are_slots(value)}
+    return trained, found
+
+
+def metric_function(metric):
+    """Get the function of labels and predictions that a metric is the mean of.
+
+    Args:
+        metric: A `keras.metrics.MeanMetricWrapper`.
+
+    Returns:
+        A function.
+    """
+    return metric._fn
+
+
+def compiled_loss(model):
+    """Get the loss that was given to `compile`.
+
+    Args:
+        model: A Keras model.
+
+    Returns:
+        A Keras loss, or `None`: none was given, or the model is not compiled.
+    """
+    return model._compile_loss
+
+
+def compiled_metrics(model):
+    """Get the metrics that were given to `compile`.
+
+    Args:
+        model: A Keras model.
+
+    Returns:
+        A Keras metric, or `None`: none were given, or the model is not compiled.
+    """
+    return model._compile_metrics
+
+
+def loss_weights(model):
+    """Get the `loss_weights` that were given to `compile`.
+
+    Args:
+        model: A Keras model.
+
+    Returns:
+        The weights as they were given, or `None`.
+    """
+    loss = compiled_loss(model)
+    return None if loss is None else loss._user_loss_weights
+
+
+def mean_loss(model):
+    """Compute the mean of the losses of all steps since metrics were reset.
+
+    Args:
+        model: A compiled Keras model.
+
+    Returns:
+        A scalar tensor.
+    """
+    return model._loss_tracker.result()
+
+
+def added_loss(model, term):
+    """Reduce an entry of `model.losses` to what Keras adds to the model's loss.
+
+    On TensorFlow the result is scaled where several devices share a batch.
+
+    Args:
+        model: A Keras model.
+        term: A tensor.
+
+    Returns:
+        A scalar tensor.
+    """
+    return model._aggregate_additional_loss(term)

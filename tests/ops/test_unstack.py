@@ -1,0 +1,23 @@
+"""Slices along any axis, with the gradient of what they are slices of."""
+
+import numpy as np
+import pytest
+from helpers import gradient, numbers, numpy
+
+from dselectk_keras.ops import unstack
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_slices_are_those_of_numpy(axis):
+    x = numbers((2, 3, 4))
+    slices = unstack(x, axis)
+    assert len(slices) == x.shape[axis]
+    for i, part in enumerate(slices):
+        np.testing.assert_array_equal(numpy(part), np.take(x, i, axis))
+
+
+def test_each_slice_passes_its_gradient_on():
+    found = gradient(
+        lambda x: sum((i + 1) * s for i, s in enumerate(unstack(x, 1))), numbers((2, 3))
+    )
+    np.testing.assert_array_equal(found, [[1.0, 2.0, 3.0]] * 2)

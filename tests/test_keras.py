@@ -1,0 +1,303 @@
+"""Keras' private names: each is there, means what it did, and is used in one module.
+
+A test that fails here after an update of Keras says which file of Keras to read, and
+`dselectk_keras/_keras.py` is the one module to mend.
+"""
+
+import ast
+import importlib
+import pathlib
+import pkgutil
+import weakref
+
+import keras
+import numpy as np
+import pytest
+from helpers import numpy
+
+import dselectk_keras
+from dselectk_keras import _keras
+
+BACKEND = keras.backend.backend()
+PACKAGE = pathlib.Path(dselectk_keras.__file__).parent
+SCRIPTS = PACKAGE.parent / "scripts"
+
+# Each private name: who has it, in which file of keras/src, and on which backend.
+PRIVATE = {
+    "_flatten_layers": ("layer", "layers/layer.py", None),
+    "_symbolic_build": ("model", "trainers/trainer.py", None),
+    "_purge_model_variables": ("model", "backend/jax/trainer.py", "jax"),
+    "_track_variables": ("layer", "backend/torch/layer.py", "torch"),
+    "_tracker": ("layer", "layers/layer.py and utils/tracking.py", None),
+    "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
+    "_fn": ("metric", "metrics/reduction_metrics.py", None),
+    "_compile_loss": ("model", "trainers/trainer.py", None),
+    "_compile_metrics": ("model", "trainers/trainer.py", None),
+    "_user_loss_weights": ("loss", "trainers/compile_utils.py", None),
+    "_loss_tracker": ("model", "trainers/trainer.py", None),
+    "_aggregate_additional_loss": ("model", "trainers/trainer.py", None),
+    "_get_metrics_result_or_logs": ("model", "trainers/trainer.py", None),
+}
+
+
+def data():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(8, 3)).astype("float32"), np.ones((8, 1), "float32")
+
+
+def compiled(loss="mse", model_class=keras.Model, **settings):
+    inputs = keras.Input((3,))
+    hidden = keras.layers.Dense(2, name="hidden")(inputs)
+    model = model_class(inputs, keras.layers.Dense(1, name="top")(hidden))
+    model.compile(keras.optimizers.Adam(0.1), loss, **settings)
+    return model
+
+
+class Pair(keras.Layer):
+    """A layer that holds two others."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.first = first
+        self.second = second
+
+    def build(self, input_shape):
+        self.first.build(input_shape)
+        self.second.build((None, self.first.units))
+        self.built = True
+
+    def call(self, inputs):
+        return self.second(self.first(inputs))
+
+
+def a_pair():
+    pair = Pair(keras.layers.Dense(2), keras.layers.Dense(1))
+    pair.build((None, 3))
+    return pair
+
+
+def model_of(pair):
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, pair(inputs))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_keras_has_each_private_name(name):
+    kind, file, backend = PRIVATE[name]
+    model = compiled()
+    owner = {
+        "layer": model.layers[-1],
+        "model": model,
+        "optimizer": model.optimizer,
+        "metric": keras.metrics.get("mae"),
+        "loss": _keras.compiled_loss(model),
+    }[kind]
+    assert hasattr(owner, name) or backend not in {None, BACKEND}, (
+        f"Keras {keras.__version__} has no `{name}` on a {kind}. Read keras/src/"
+        f"{file}, and mend dselectk_keras/_keras.py."
+    )
+
+
+def test_the_table_above_has_all_that_the_module_uses():
+    tree = ast.parse((PACKAGE / "_keras.py").read_text())
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_")
+    }
+    assert used | {*_keras.OVERRIDDEN} == {*PRIVATE}
+
+
+def test_layers_inside_of_layers_are_found():
+    pair = a_pair()
+    model = model_of(pair)
+    found = _keras.all_layers(model)
+    assert found[0] is model
+    assert {id(each) for each in found[1:]} == {
+        id(each) for each in (*model.layers, pair.first, pair.second)
+    }
+    assert len(found) == len({id(each) for each in found})
+
+
+def test_variables_are_created_of_layers_loss_metrics_and_optimizer():
+    model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(), "mse", metrics=["mae"])
+    assert not model.weights
+    _keras.create_variables(model, data())
+    assert [tuple(w.shape) for w in model.weights] == [(3, 2), (2,), (2, 1), (1,)]
+    assert len(model.optimizer.variables) == 2 + 2 * len(model.weights)
+    assert int(model.optimizer.iterations) == 0
+    assert {"loss", "mae"} == {*model.get_metrics_result()}
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="Only JAX frees variables.")
+def test_freed_variables_hold_no_memory():
+    model = compiled()
+    _keras.create_variables(model, data())
+    arrays = [
+        weakref.ref(variable.value)
+        for variable in (*model.weights, *model.optimizer.variables)
+    ]
+    assert all(array() is not None for array in arrays)
+    _keras.free_variables(model)
+    assert all(array() is None for array in arrays)
+
+
+def test_a_locked_layer_takes_other_sublayers_and_is_locked_again():
+    pair = a_pair()
+    first, second = pair.first, pair.second
+    with pytest.raises(ValueError, match="cannot add new elements"):
+        pair.first = keras.layers.Dense(2)
+    pair.first = first
+    new = keras.layers.Dense(2)
+    new.build((None, 3))
+    _keras.replace_sublayers(pair, first=new, second=second)
+    assert pair.first is new
+    assert pair.second is second
+    variables = {id(variable) for variable in pair.weights}
+    assert variables == {id(v) for v in (*new.weights, *second.weights)}
+    with pytest.raises(ValueError, match="cannot add new elements"):
+        pair.third = keras.layers.Dense(2)
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="Only torch has to be told.")
+def test_torch_clears_the_gradients_of_a_replaced_sublayer():
+    pair = a_pair()
+    model = model_of(pair)
+    model.train_on_batch(*data())
+    new = keras.layers.Dense(2)
+    new.build((None, 3))
+    _keras.replace_sublayers(pair, first=new)
+    _keras.track_parameters(model)
+    cleared = {id(parameter) for parameter in model.parameters()}
+    assert cleared == {id(variable.value) for variable in model.weights}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "names"),
+    [
+        (keras.optimizers.Adam(), {"_momentums", "_velocities"}),
+        (keras.optimizers.SGD(momentum=0.9), {"momentums"}),
+        (keras.optimizers.SGD(), set()),
+    ],
+)
+def test_slots_come_in_the_order_of_the_variables(optimizer, names):
+    model = compiled()
+    model.compile(optimizer, "mse")
+    model.train_on_batch(*data())
+    trained, slots = _keras.optimizer_slots(model.optimizer)
+    assert [id(v) for v in trained] == [id(v) for v in model.trainable_variables]
+    assert {*slots} == names
+    for values in slots.values():
+        assert [v.shape for v in values] == [v.shape for v in trained]
+    # The rate, the count of steps and these are all that it keeps.
+    assert len(optimizer.variables) == 2 + sum(map(len, slots.values()))
+
+
+def test_the_function_of_a_metric_gives_a_number_for_each_example():
+    function = _keras.metric_function(keras.metrics.get("mae"))
+    found = function(np.zeros((2, 2)), np.array([[1.0, 2.0], [3.0, 5.0]]))
+    np.testing.assert_allclose(numpy(found), [1.5, 4.0])
+
+
+def test_what_compile_was_given_is_found():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    assert _keras.compiled_loss(model) is None
+    assert _keras.compiled_metrics(model) is None
+    assert _keras.loss_weights(model) is None
+    model.compile("sgd")
+    assert _keras.compiled_loss(model) is None
+    assert _keras.compiled_metrics(model) is None
+    model.compile("sgd", "mse", metrics=["mae"])
+    assert isinstance(_keras.compiled_loss(model), keras.Loss)
+    assert isinstance(_keras.compiled_metrics(model), keras.Metric)
+    assert _keras.loss_weights(model) is None
+    model.compile("sgd", "mse", loss_weights=[0.5])
+    assert _keras.loss_weights(model) == [0.5]
+
+
+def test_the_mean_loss_is_that_of_all_steps():
+    model = compiled()
+    x, y = data()
+    model.reset_metrics()
+    losses = [float(model.test_on_batch(x[i : i + 1], y[i : i + 1])) for i in (0, 1)]
+    # Keras reports the mean since the reset.
+    first, mean = losses
+    assert first != mean
+    assert float(_keras.mean_loss(model)) == pytest.approx(mean)
+    model.reset_metrics()
+    assert float(_keras.mean_loss(model)) == 0.0
+
+
+def test_an_added_loss_is_summed_and_a_float():
+    model = compiled()
+    for term in (np.ones((2, 3), "float32"), np.ones((2, 3), "int32")):
+        total = _keras.added_loss(model, keras.ops.convert_to_tensor(term))
+        assert keras.backend.standardize_dtype(total.dtype) == "float32"
+        assert numpy(total).shape == ()
+        assert float(total) == 6.0
+
+
+def test_keras_calls_what_is_overridden():
+    class Reporting(keras.Model):
+        def _get_metrics_result_or_logs(self, logs):
+            return {**logs, "own": 7.0}
+
+    assert {name for name in vars(Reporting) if name in _keras.OVERRIDDEN} == {
+        *_keras.OVERRIDDEN
+    }
+    x, y = data()
+    model = compiled(model_class=Reporting)
+    history = model.fit(x, y, validation_data=(x, y), verbose=0).history
+    assert history["own"] == history["val_own"] == [7.0]
+    assert model.evaluate(x, y, return_dict=True, verbose=0)["own"] == 7.0
+
+
+def modules():
+    files = sorted(f for top in (PACKAGE, SCRIPTS) for f in top.rglob("*.py"))
+    return {f: ast.parse(f.read_text()) for f in files if f != PACKAGE / "_keras.py"}
+
+
+def private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_no_other_module_uses_a_private_name_of_keras():
+    defined, used = set(), {}
+    for file, tree in modules().items():
+        for node in ast.walk(tree):
+            match node:
+                case ast.FunctionDef(name=name):
+                    defined.add(name)
+                case ast.Attribute(attr=name, ctx=ast.Store()):
+                    defined.add(name)
+                case ast.Attribute(attr=name):
+                    used[name] = f"{file}:{node.lineno}"
+                case ast.Call(func=ast.Name("getattr" | "hasattr" | "setattr")):
+                    match node.args[1]:
+                        case ast.Constant(str(name)):
+                            used[name] = f"{file}:{node.lineno}"
+    found = {name: at for name, at in used.items() if private(name)}
+    # Named tuples have public methods that begin with an underscore.
+    strange = {*found} - defined - {"_asdict", "_replace", "_fields"}
+    assert not strange, {name: found[name] for name in strange}
+
+
+def test_no_class_overrides_a_private_name_of_keras_but_those_listed():
+    for module in pkgutil.walk_packages(dselectk_keras.__path__, "dselectk_keras."):
+        for each in vars(importlib.import_module(module.name)).values():
+            if not isinstance(each, type) or each.__module__ != module.name:
+                continue
+            base = next((b for b in each.__mro__ if b.__module__[:6] == "keras."), None)
+            taken = {
+                name for name in vars(each) if private(name) and hasattr(base, name)
+            }
+            assert taken <= {*_keras.OVERRIDDEN}, (each, taken)
+
+
+def test_no_module_silences_the_lint_rule_about_private_names():
+    for top in (PACKAGE, SCRIPTS):
+        for file in top.rglob("*.py"):
+            assert "SLF001" not in file.read_text(), f"{file}: see _keras.py"

@@ -1,0 +1,70 @@
+"""Things of one kind, registered beside their definitions."""
+
+import keras
+import pytest
+
+from dselectk_keras.registry import Registry, import_modules
+
+
+@pytest.fixture
+def shapes():
+    registry = Registry("shape")
+
+    @registry.register("circle")
+    class TestedCircle(keras.layers.Layer):
+        pass
+
+    @registry.register("square")
+    def tested_square():
+        pass
+
+    return registry
+
+
+def test_find_gives_what_was_registered(shapes):
+    assert list(shapes) == ["circle", "square"]
+    assert shapes.find("circle").__name__ == "TestedCircle"
+    assert shapes.find("square") is shapes["square"]
+
+
+def test_find_lists_the_names(shapes):
+    message = r"no shape of the name 'oval'\. Known names: circle, square\.$"
+    with pytest.raises(ValueError, match=message):
+        shapes.find("oval")
+
+
+def test_a_name_is_given_once(shapes):
+    first = shapes["circle"]
+    with pytest.raises(ValueError, match="There is a shape 'circle' already"):
+        shapes.register("circle")(object)
+    assert shapes["circle"] is first
+
+
+def test_classes_are_registered_with_keras_and_functions_are_not(shapes):
+    name = "dselectk_keras>TestedCircle"
+    assert keras.saving.get_registered_object(name) is shapes["circle"]
+    assert keras.saving.get_registered_name(shapes["circle"]) == name
+    square = shapes["square"]
+    assert keras.saving.get_registered_name(square) == square.__name__
+
+
+def test_classes_are_found_by_their_own_names(shapes):
+    assert shapes.classes() == {
+        "TestedCircle": shapes["circle"],
+        "tested_square": shapes["square"],
+    }
+
+
+def test_importing_the_modules_of_a_package_registers_what_they_define(
+    tmp_path, monkeypatch
+):
+    package = tmp_path / "tested_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("found = []")
+    for name in ("one", "_private"):
+        line = f"from tested_package import found; found.append({name!r})"
+        (package / f"{name}.py").write_text(line)
+    monkeypatch.syspath_prepend(tmp_path)
+    tested_package = pytest.importorskip("tested_package")
+    import_modules("tested_package", tested_package.__path__)
+    assert tested_package.found == ["one"]
