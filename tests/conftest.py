@@ -43,3 +43,22 @@ def seeded():
     import keras
 
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def eagerly():
+    """Have TensorFlow run its functions as Python runs them, step by step.
+
+    For tests of a few steps, whose point is not the graph: to trace it takes longer
+    than all the rest.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
