@@ -27,12 +27,18 @@ EXTRAS_docs := tensorflow,notebooks,docs
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
+# Two installations in one environment would disturb each other. After `make environment`
+# there are none, and `make -j 2 PARALLEL=1` is safe.
+ifndef PARALLEL
 .NOTPARALLEL:
+endif
 .SECONDARY:
-.PHONY: help demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check docs docs-check clean
+.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
+
+environment: $(addprefix $(VENV)/.,test backends docs demo browser) ## install what all targets need
 
 demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
 	$(BIN)/python scripts/demo.py

@@ -627,6 +627,7 @@ def fed(y, **settings):
     return kinds, model.get_weights()
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("column", ["flat", "upright", "pandas"])
 def test_labels_by_name_are_fed_as_one_array(column):
     shaped = {
