@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
     [
         ({"data": "mnist2"}, "no data set of the name 'mnist2'. Known: c"),
         ({"architecture": "mmmoe"}, "no architecture of the name 'mmmoe'"),
-        ({"gate": "hard"}, "no gate of the name 'hard'. Known: softmax, top_k"),
+        ({"gate": "hard"}, "no gate of the name 'hard'. Known: attentive, "),
     ],
 )
 def test_unknown_names_are_refused_before_any_work(setting, text):
