@@ -96,7 +96,7 @@ def mixture(gate):
         dk.DenseExperts(EXPERTS, [12, 10], ["relu", "softmax"]),
         gate,
         per_example=True,
-        routing=keras.layers.Dense(32, "relu"),
+        routing_network=keras.layers.Dense(32, "relu"),
         name="moe",
     )
     return keras.Model(inputs, moe(inputs))
