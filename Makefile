@@ -27,12 +27,18 @@ EXTRAS_docs := tensorflow,notebooks,docs
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
+# Two installations in one environment would disturb each other. After `make environment`
+# there are none, and `make -j 2 PARALLEL=1` is safe.
+ifndef PARALLEL
 .NOTPARALLEL:
+endif
 .SECONDARY:
-.PHONY: help demo test test-backends reproduce benchmark-check check notebooks notebooks-check docs docs-check clean
+.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check docs docs-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
+
+environment: $(addprefix $(VENV)/.,test backends docs demo browser) ## install what all targets need
 
 demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
 	$(BIN)/python scripts/demo.py
@@ -43,6 +49,15 @@ test: $(VENV)/.test ## all tests, on TensorFlow
 test-backends: $(VENV)/.test $(VENV)/.backends ## all tests, on JAX and on torch
 	KERAS_BACKEND=jax $(PYTEST)
 	KERAS_BACKEND=torch $(PYTEST)
+
+# Keras alone is another one; its backends are those of the environment.
+OLDEST_KERAS := $(CURDIR)/build/oldest-keras
+
+test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ## some tests, on the oldest Keras
+	@PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(BIN)/python -c \
+	    'import keras; print("Keras", keras.__version__)'
+	PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(PYTEST) tests/test_keras.py \
+	    tests/gates/test_contract.py tests/gates/test_golden.py
 
 reproduce: $(VENV)/.test ## run every experiment of the papers, in small, into build/smoke
 	$(BIN)/python scripts/reproduce.py --preset smoke
@@ -91,6 +106,14 @@ $(VENV)/.browser: | $(BIN)/python
 $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt \
 	    -e ".[$(EXTRAS_$*)]" $(ALSO_$*)
+	touch $@
+
+# The version is the floor in pyproject.toml; what pins Keras does not count here.
+$(OLDEST_KERAS)/.installed: pyproject.toml | $(BIN)/python
+	rm -rf $(OLDEST_KERAS)
+	PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --no-deps \
+	    --target $(OLDEST_KERAS) \
+	    "keras==$$(sed -n 's/.*"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)"
 	touch $@
 
 # What TensorFlow's C++ says about devices stays out of the output, and so does what

@@ -1,6 +1,7 @@
 """Small helpers that several modules need."""
 
 import importlib
+import math
 import operator
 import os
 from collections.abc import Callable
@@ -71,6 +72,18 @@ def optional_import(*modules: str, extra: str, purpose: str) -> Any:
             f'Run: pip install "dselectk-keras[{extra}]".'
         ) from error
     return first
+
+
+def num_trained(layer: Any) -> int:
+    """The number of trainable parameters; a gate counts its steps besides.
+
+    Args:
+        layer: A built Keras layer or model.
+
+    Returns:
+        An integer.
+    """
+    return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 
 def num_cores() -> int:

@@ -176,12 +176,12 @@ def parse(arguments):
         "--together",
         type=int,
         default=1,
-        help="seeds or trials in one program; what is cut short loses these",
+        help="seeds or trials in one program; an interrupted run loses these",
     )
-    add("--fresh", action="store_true", help="throw away what has been run")
+    add("--fresh", action="store_true", help="discard existing runs, and start again")
     add("--pages-only", action="store_true", help="write the pages, run nothing")
-    add("--out", help="folder of the results: docs/results if left out")
-    add("--pages", help="folder of the pages: docs/reproduction if left out")
+    add("--out", help="folder of the results, in docs/ or build/ if left out")
+    add("--pages", help="folder of the pages, in docs/ or build/ if left out")
     return parser.parse_args(arguments)
 
 

@@ -24,7 +24,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         "XLA_FLAGS",
         # Tests compile far longer than they compute.
         "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
-        "--xla_llvm_disable_expensive_passes=true",
+        "--xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
+        "--xla_cpu_parallel_codegen_split_count=1",
     )
     # And what one test has compiled another need not. No two workers share a folder,
     # lest one reads what the other has half written.
@@ -42,3 +43,22 @@ def seeded():
     import keras
 
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def eagerly():
+    """Have TensorFlow run its functions as Python runs them, step by step.
+
+    For tests of a few steps, whose point is not the graph: to trace it takes longer
+    than all the rest.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

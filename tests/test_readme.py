@@ -41,15 +41,19 @@ def domainnet(folder, monkeypatch):
             (folder / f"{domain}_{part}.txt").write_text(listed)
 
 
-@pytest.mark.parametrize("page", pages())
+# The Chinese quick start has the code of the English one, as a test below sees.
+@pytest.mark.parametrize("page", sorted({*pages()} - {"docs/quickstart.zh.md"}))
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
     if page == "docs/datasets.md":
         domainnet(tmp_path / "data" / "domainnet", monkeypatch)
     namespace = {"__name__": "__main__"}
-    for block in blocks(page):
+    for number, block in enumerate(blocks(page)):
         exec(compile(block, ROOT / page, "exec"), namespace)
+        if (page, number) == ("README.md", 0):
+            # The first model ends in a picture.
+            assert [path.suffix for path in tmp_path.iterdir()] == [".png"]
 
 
 def test_pages_with_python_are_found():
@@ -65,11 +69,7 @@ def test_both_quickstarts_have_the_same_code():
     assert english == chinese  # But for the comments, which are no part of it.
 
 
-def test_first_model_is_short_and_ends_in_a_picture(tmp_path, monkeypatch):
+def test_first_model_is_short():
     first = next(blocks("README.md"))
     lines = [line for line in first.splitlines() if line.strip()]
     assert len(lines) < 20
-    pytest.importorskip("matplotlib").use("agg")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(first, "README.md", "exec"), {})
-    assert [path.suffix for path in tmp_path.iterdir()] == [".png"]

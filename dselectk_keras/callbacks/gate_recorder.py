@@ -108,7 +108,7 @@ class GateRecorder(keras.callbacks.Callback):
                     f"The gates of {name!r} are per-example: give the recorder "
                     "a `probe`, a batch of inputs on which to look at them."
                 )
-        self._observe: Any = _compiled(self.model, self._gates, self.probe)
+        self._observe = _compiled(self.model, self._gates, self.probe)
 
     def _record(self):
         # On JAX asking for the model brings its variables up to date.
@@ -118,7 +118,8 @@ class GateRecorder(keras.callbacks.Callback):
             # The first time, or `CondenseWhenBinary` has replaced gates.
             self._gates = gates
             self._prepare()
-        reports = self._observe()
+        observe: Any = self._observe
+        reports = observe()
         records = {}
         for name, gate, tasks in self._gates:
             calls = keras.tree.map_structure(keras.ops.convert_to_numpy, reports[name])

@@ -122,8 +122,7 @@ def census_income(
             except the test split. Defaults to `None`.
         num_test: number of test examples; `None` is half of the test file.
             Defaults to `None`.
-        seed: non-negative integer; determines the splits.
-            Defaults to `0`.
+        seed: non-negative integer; determines the splits. Defaults to `0`.
         data_dir: folder that holds `census-income.data.gz` (or `train_nominal.csv.xz`)
             and `census-income.test.gz`, or a folder `census_income` with them.
             It is required, because TensorFlow Datasets does not have these files.

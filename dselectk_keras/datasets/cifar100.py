@@ -34,12 +34,10 @@ def cifar100(
     pixels are scaled to [0, 1].
 
     Args:
-        num_train: number of training images; `None` is all that validation leaves.
-            Defaults to `None`.
+        num_train: number of training images; `None` is all others. Defaults to `None`.
         num_validation: number of validation images. Defaults to `5_000`.
         num_test: number of test images; `None` is all 10,000. Defaults to `None`.
-        seed: non-negative integer; decides which images are in which split.
-            Defaults to `0`.
+        seed: non-negative integer; determines the splits. Defaults to `0`.
         data_dir: folder that holds the official archive, or a folder `cifar100` with
             it; `None` downloads it. Defaults to `None`.
 

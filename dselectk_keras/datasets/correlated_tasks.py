@@ -48,8 +48,7 @@ def correlated_tasks(
         num_train: number of training samples. Defaults to `10_000`.
         num_validation: number of validation samples. Defaults to `2_000`.
         num_test: number of test samples. Defaults to `2_000`.
-        seed: non-negative integer; the same seed gives the same data.
-            Defaults to `0`.
+        seed: non-negative integer; determines the data. Defaults to `0`.
         noise: standard deviation of the noise on the labels. Defaults to `0.1`.
 
     Returns:

@@ -50,11 +50,10 @@ def domainnet(
         image_size: height and width of the images, which are read with
             TensorFlow; `None` gives paths. Defaults to `None`.
         num_train: number of training images, of all domains together, chosen at random;
-            `None` is all that validation leaves. Defaults to `None`.
+            `None` is all others. Defaults to `None`.
         num_validation: number of validation images. Defaults to `10_000`.
         num_test: number of test images; `None` is all. Defaults to `None`.
-        seed: non-negative integer; decides which images are in which split.
-            Defaults to `0`.
+        seed: non-negative integer; determines the splits. Defaults to `0`.
         data_dir: folder that holds, or whose folder `domainnet` holds, the lists, such
             as `sketch_train.txt`, and the folders of images, such as `sketch`. They
             have to be downloaded and extracted by hand.

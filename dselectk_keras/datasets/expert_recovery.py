@@ -40,8 +40,7 @@ def expert_recovery(
         num_train: number of training samples. Defaults to `10_000`.
         num_validation: number of validation samples. Defaults to `2_000`.
         num_test: number of test samples. Defaults to `2_000`.
-        seed: non-negative integer; the same seed gives the same data.
-            Defaults to `0`.
+        seed: non-negative integer; determines the data. Defaults to `0`.
         logit_scale: standard deviation of the logits over the inputs; the
             larger, the less noisy the labels. Defaults to `5.0`.
 

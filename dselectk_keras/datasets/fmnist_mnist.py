@@ -33,13 +33,11 @@ def fmnist_mnist(
         articles: the classes of Fashion-MNIST, which become the first classes.
             Defaults to `(0, 1, 2, 3, 4, 5)`.
         digits: the classes of MNIST, which follow. Defaults to `(0, 1, 2, 3, 4, 5)`.
-        num_train: number of training images; `None` is all that validation leaves.
-            Defaults to `None`.
+        num_train: number of training images; `None` is all others. Defaults to `None`.
         num_validation: number of validation images. Defaults to `12_000`.
         num_test: number of test images; `None` is all of these classes.
             Defaults to `None`.
-        seed: non-negative integer; decides which images are in which split.
-            Defaults to `0`.
+        seed: non-negative integer; determines the splits. Defaults to `0`.
         data_dir: folder that holds the folders `fashion_mnist` and `mnist` with the
             official files; `None` downloads them. Defaults to `None`.
 

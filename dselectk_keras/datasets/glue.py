@@ -150,8 +150,7 @@ def glue(
         num_validation: number of validation examples; `None` is all.
             Defaults to `None`.
         num_test: number of test examples; `None` is all. Defaults to `None`.
-        seed: non-negative integer; decides which examples are in which split.
-            Defaults to `0`.
+        seed: non-negative integer; determines the splits. Defaults to `0`.
         data_dir: folder that holds GLUE's archives (for MRPC
             `msr_paraphrase_train.txt` and `mrpc_dev_ids.tsv`), or a folder `glue` with
             them; `None` downloads them. Defaults to `None`.

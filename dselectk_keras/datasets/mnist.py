@@ -41,12 +41,10 @@ def mnist(
     pixels are scaled to [0, 1].
 
     Args:
-        num_train: number of training images; `None` is all that validation leaves.
-            Defaults to `None`.
+        num_train: number of training images; `None` is all others. Defaults to `None`.
         num_validation: number of validation images. Defaults to `10_000`.
         num_test: number of test images; `None` is all 10,000. Defaults to `None`.
-        seed: non-negative integer; decides which images are in which split.
-            Defaults to `0`.
+        seed: non-negative integer; determines the splits. Defaults to `0`.
         data_dir: folder that holds the official files, or a folder `mnist` with them;
             `None` downloads them. Defaults to `None`.
 

@@ -31,8 +31,7 @@ def multi_mnist(
         num_train: number of training pairs. Defaults to `100_000`.
         num_validation: number of validation pairs. Defaults to `20_000`.
         num_test: number of test pairs. Defaults to `20_000`.
-        seed: non-negative integer; the same seed gives the same data.
-            Defaults to `0`.
+        seed: non-negative integer; determines the data. Defaults to `0`.
         data_dir: folder that holds MNIST's official files, or a folder `mnist` with
             them; `None` downloads them. Defaults to `None`.
         num_held_out: number of the 60,000 training images reserved for validation

@@ -50,8 +50,7 @@ def recommender_sim(
         num_train: number of training samples. Defaults to `90_000`.
         num_validation: number of validation samples. Defaults to `10_000`.
         num_test: number of test samples. Defaults to `10_000`.
-        seed: non-negative integer; the same seed gives the same data.
-            Defaults to `0`.
+        seed: non-negative integer; determines the data. Defaults to `0`.
 
     Returns:
         A `Dataset` with float32 inputs (samples, 20) and labels (samples, 8), and the

@@ -1,9 +1,7 @@
 """A part of a data set."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 
 class Split(NamedTuple):
@@ -19,8 +17,9 @@ class Split(NamedTuple):
             label, else a mapping from task names to arrays (samples, ...).
     """
 
-    x: np.ndarray | Mapping[str, np.ndarray]
-    y: np.ndarray | Mapping[str, np.ndarray]
+    # `Any`, because users know which of the two a data set has.
+    x: Any
+    y: Any
 
     @property
     def num_samples(self) -> int:

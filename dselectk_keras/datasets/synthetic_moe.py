@@ -52,10 +52,8 @@ def synthetic_moe(
         num_train: number of training samples. Defaults to `20_000`.
         num_validation: number of validation samples. Defaults to `5_000`.
         num_test: number of test samples. Defaults to `5_000`.
-        seed: non-negative integer; the same seed gives the same data.
-            Defaults to `0`.
-        noise: standard deviation of the noise on the labels.
-            Defaults to `0.0`.
+        seed: non-negative integer; determines the data. Defaults to `0`.
+        noise: standard deviation of the noise on the labels. Defaults to `0.0`.
 
     Returns:
         A `Dataset` with float32 inputs (samples, 10) and labels

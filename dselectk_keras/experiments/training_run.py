@@ -22,6 +22,7 @@ from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches
+from dselectk_keras.utils import num_trained
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
 EMBEDDING = 16  # The width of an id's embedding.
@@ -133,7 +134,7 @@ class TrainingRun:
         results = {
             "label": self.label,
             "config": dataclasses.asdict(self),
-            "num_params": model.count_params(),
+            "num_params": num_trained(model),
             "test_task_loss": test["task_loss"] / len(data.task_names),
             "test": test,
             "curve": {

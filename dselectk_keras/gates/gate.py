@@ -33,7 +33,16 @@ class GateOutputs(NamedTuple):
     load: Any = None
 
 
-class Gate(keras.Layer, abc.ABC):
+class _KeepsArguments:
+    """Keeps what a layer was made with, so that it can be made again."""
+
+    def __new__(cls, *args, **kwargs):
+        layer: Any = super().__new__(cls, *args, **kwargs)
+        layer.init_arguments = args, kwargs
+        return layer
+
+
+class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     r"""Weights over experts, and the mixture that they make.
 
     $$
@@ -78,12 +87,6 @@ class Gate(keras.Layer, abc.ABC):
     always_sparse = False
     # Whether there is no static gate of the kind.
     per_example_only = False
-
-    def __new__(cls, *args, **kwargs):
-        """Keep the arguments, for `with_num_gates`."""
-        gate = super().__new__(cls, *args, **kwargs)
-        object.__setattr__(gate, "_arguments", (args, kwargs))
-        return gate
 
     def __init__(
         self,
@@ -234,8 +237,19 @@ class Gate(keras.Layer, abc.ABC):
                 f"num_gates={self.num_gates}{', built already' if self.built else ''}. "
                 "Pass a new gate with num_gates=None."
             )
-        args, kwargs = self._arguments
-        return type(self)(*args, **{**kwargs, "num_gates": num_gates})
+        return self.unbuilt_copy(num_gates=num_gates)
+
+    def unbuilt_copy(self, **changes) -> "Gate":
+        """A gate with the same settings, without weights yet.
+
+        Args:
+            **changes: Arguments that are to change.
+
+        Returns:
+            A gate that is not built.
+        """
+        args, kwargs = self.init_arguments
+        return type(self)(*args, **{**kwargs, **changes})
 
     # The layer.
 

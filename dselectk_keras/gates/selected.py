@@ -1,15 +1,15 @@
 """The gate of a condensed layer."""
 
+import keras
 import numpy as np
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate, GateOutputs
-from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import softmax
 
 
-@GATES.register("selected")
+@keras.saving.register_keras_serializable(package="dselectk_keras")
 class SelectedGate(Gate):
     r"""Weights on experts that are settled, such as those of a gate that has decided.
 

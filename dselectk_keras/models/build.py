@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.experts.widths import closest_widths
+from dselectk_keras.experts.widths import closest_widths, count_from_shapes
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
 from dselectk_keras.layers.gated_experts import takes_hidden
@@ -205,9 +205,11 @@ def _match(build, experts, gate, num_params):
     def scaled(units, **changes):
         return experts.resized(experts.num_experts, units=units, **changes)
 
-    def count(units):
-        # Zeros, for each draw of another shape would be compiled on JAX.
+    def weight_shapes(units):
+        # Zeros: drawing values of each new shape would be compiled on JAX.
         bank = scaled(units, kernel_initializer="zeros")
-        return build(bank, type(gate).from_config(gate.get_config())).count_params()
+        weights = build(bank, gate.unbuilt_copy()).trainable_weights
+        return [tuple(weight.shape) for weight in weights]
 
+    count = count_from_shapes(weight_shapes, len(experts.units))
     return build(scaled(closest_widths(experts.units, num_params, count)), gate)

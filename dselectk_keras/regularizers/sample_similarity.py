@@ -63,8 +63,7 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
 
     def term(self, inputs):
         """The mean over the pairs of examples."""
-        weights, x = inputs
-        weights = ops.cast(weights, "float32")
+        weights, x = (ops.cast(each, "float32") for each in inputs)
         if len(weights.shape) == 2:
             weights = ops.expand_dims(weights, 1)
         n = weights.shape[-1]

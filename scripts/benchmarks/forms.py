@@ -47,7 +47,8 @@ def equal_weights(plain, bank):
         for weight, value in zip(weights, own.weights, strict=True):
             weight.assign(ops.reshape(ops.convert_to_tensor(value), weight.shape))
     for t, gate in enumerate(plain.gates):
-        for weight, values in zip(gate.weights, mmoe.gate.weights, strict=True):
+        pairs = zip(gate.trainable_weights, mmoe.gate.trainable_weights, strict=True)
+        for weight, values in pairs:
             array = ops.convert_to_numpy(values)
             if len(weight.shape) == len(array.shape):
                 array = np.split(array, len(plain.gates), axis=-1)[t]

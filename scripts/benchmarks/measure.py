@@ -9,6 +9,7 @@ from keras import ops
 
 from benchmarks.flops import forward_flops, training_flops
 from benchmarks.forms import equal_weights, forms_of, new_model
+from dselectk_keras.utils import num_trained
 
 # A turn of a form takes at least about this long, and has at most so many steps.
 TURN_SECONDS, MOST_STEPS = 0.3, 256
@@ -106,7 +107,7 @@ def _first_calls(workload, form):
         "build_seconds": built,
         "first_predict_seconds": predicted,
         "first_fit_seconds": fitted,
-        "num_params": model.count_params(),
+        "num_params": num_trained(model),
         "forward_flops": forward_flops(workload, form),
         "training_flops": training_flops(workload, form),
     }

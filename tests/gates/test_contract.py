@@ -847,7 +847,7 @@ def test_num_gates_counts(case, num_gates):
 
 @every_case
 def test_a_number_is_no_weights_regularizer(case):
-    args, kwargs = case.make()._arguments
+    args, kwargs = case.make().init_arguments
     kwargs = {**kwargs, "weights_regularizer": 0.1}
     with pytest.raises(ValueError, match="Expected a regularizer of this package"):
         type(case.make())(*args, **kwargs)

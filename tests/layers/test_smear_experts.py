@@ -343,10 +343,11 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
         outputs = layer((x, v) if routed and layer.per_example else x)
         pooled = layers.GlobalAveragePooling2D if name == "two gates" else None
         mixed.append((pooled or layers.GlobalAveragePooling1D)()(outputs))
-    model = keras.Model([x, v], layers.Concatenate()(mixed))
+    # Older Keras refuses an input that nothing uses.
+    model = keras.Model([x, v] if routed else x, layers.Concatenate()(mixed))
     eagerly = keras.backend.backend() == "tensorflow"
     model.compile("sgd", "mse", run_eagerly=eagerly)
-    inputs = [SEQUENCE, numbers((BATCH, 7, 3))]
+    inputs = [SEQUENCE, numbers((BATCH, 7, 3))] if routed else SEQUENCE
     before = [numpy(w) for w in model.trainable_variables]
     model.fit(inputs, numbers((BATCH, model.output_shape[-1])), verbose=0)
     after = [numpy(w) for w in model.trainable_variables]

@@ -20,7 +20,8 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.experts.stacked import StackedExperts
-from dselectk_keras.models import ARCHITECTURES
+from dselectk_keras.experts.widths import count_from_shapes
+from dselectk_keras.models import ARCHITECTURES, MultitaskModel
 from dselectk_keras.models.architectures import has_gate
 
 X, Y = numbers((4, 3)), numbers((4, 2), seed=1)
@@ -378,7 +379,7 @@ def test_a_task_may_have_any_name():
 def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     experts = DenseExperts(4, [8, 4])
     model = make(architecture, inputs=20, experts=experts, num_params=6000)
-    assert abs(model.count_params() - 6000) / 6000 < 0.04
+    assert abs(num_trained(model) - 6000) / 6000 < 0.04
     banks = [
         layer
         for layer in model._flatten_layers()
@@ -390,14 +391,44 @@ def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     assert abs(first / second - 2) < 0.2
 
 
-def test_matching_builds_few_models(monkeypatch):
-    counted = []
-    count_params = keras.Model.count_params
-    monkeypatch.setattr(
-        keras.Model, "count_params", lambda m: counted.append(1) or count_params(m)
-    )
-    make(inputs=20, experts=DenseExperts(4, [8, 4]), num_params=6000)
-    assert len(counted) <= 6
+SUMMED = [Task("a", tower="sum"), Task("b", tower=(3,))]
+COUNTED = [
+    *((name, {"per_example": True}) for name in sorted({*ARCHITECTURES} - {"moe"})),
+    ("cgc", {"tasks": SUMMED}),
+    ("ple", {"inputs": (3, 5)}),
+    ("mmoe", {"gate": AttentiveGate(4), "per_example": True}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "settings"), COUNTED)
+def test_parameters_are_counted_from_shapes(architecture, settings, monkeypatch):
+    counts = []
+
+    def keep(widths, target, count):
+        counts.append(count)
+        return widths
+
+    monkeypatch.setattr("dselectk_keras.models.build.closest_widths", keep)
+    experts = DenseExperts(4, [5, 7])
+    model = make(architecture, experts=experts, num_params=1, **settings)
+    assert counts[0]([5, 7]) == num_trained(model)
+
+
+def test_matching_builds_two_models_to_count(monkeypatch):
+    built = []
+
+    def build(*args, **kwargs):
+        built.append(MultitaskModel(*args, **kwargs))
+        return built[-1]
+
+    monkeypatch.setattr("dselectk_keras.models.build.MultitaskModel", build)
+    model = make(inputs=20, experts=DenseExperts(4, [8, 4]), num_params=6000)
+    assert built[2:] == [model]
+
+
+def test_sizes_that_no_width_explains_are_refused():
+    with pytest.raises(ValueError, match="Sizes of weights must be proportional"):
+        count_from_shapes(lambda widths: [(3, widths[0] + 1)], 1)
 
 
 def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():

@@ -151,7 +151,8 @@ class Problems:
         layer = Recover(gate, name="recover")
         inputs = keras.Input(self.train[0].shape[1:])
         model = keras.Model(inputs, layer(inputs))
-        for i, (variable, limit) in enumerate(zip(gate.weights, limits, strict=True)):
+        pairs = zip(gate.trainable_weights, limits, strict=True)
+        for i, (variable, limit) in enumerate(pairs):
             variable.assign(self._draw(i, limit, variable.shape[1:]))
         if learn_unit:
             limit = np.sqrt(6 / (K + 1))  # Glorot's, of a layer from four to one.

@@ -106,14 +106,14 @@ def restart_kept(gate, rng):
     """
     selection = gate.selection()
     weak = idle(selection.choices, selection.logits)
-    (logits,) = gate.get_weights()
+    logits, *rest = gate.get_weights()
     for task, (choices, lost) in enumerate(zip(selection.choices, weak, strict=True)):
         others = np.setdiff1d(np.arange(gate.num_experts), choices)
         count = min(lost.sum(), len(others))
         middle, lowest = np.median(logits[task, choices]), logits[task].min()
         logits[task, choices[lost][:count]] = lowest - 0.1
         logits[task, rng.choice(others, count, replace=False)] = middle
-    gate.set_weights([logits])
+    gate.set_weights([logits, *rest])
 
 
 def idle(choices, logits):

@@ -15,6 +15,7 @@ from dselectk_keras.experiments.stand_in import stand_in
 from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.utils import num_trained
 from papers.mmoe._census_report import (
     AUXILIARY,
     SHARED,
@@ -193,7 +194,7 @@ class Census(Experiment, abc.ABC):
         return {
             "objective": 1 - area_under_curve(labels, scores),
             "epochs": runs.copies[number].best_epoch + 1,
-            "num_params": model.count_params(),
+            "num_params": num_trained(model),
             **found,
         }
 

@@ -184,7 +184,7 @@ def _parts(model):
         return {
             **parts,
             "experts": moe.experts,
-            "routing": moe.routing,
+            "routing": moe.routing_network,
             "gate": moe.gate,
         }
     return {**parts, "experts": model.get_layer("experts")}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras.experiments import Job
+from dselectk_keras.utils import num_trained
 from papers import EXPERIMENTS
 from papers.mmoe import _synthetic
 
@@ -43,7 +44,7 @@ def test_what_is_kept_is_a_mean_over_tasks():
 
 def test_models_have_the_sizes_of_the_paper():
     counts = {
-        model: _synthetic.build(model, 0, 0.1).count_params()
+        model: num_trained(_synthetic.build(model, 0, 0.1))
         for model in _synthetic.MODELS
     }
     towers = 2 * (8 + 8 + 1)  # Biases, and the output unit.
