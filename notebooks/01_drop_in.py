@@ -135,13 +135,13 @@ print({task: float(np.abs(before[task] - after[task]).max()) for task in labels}
 # %% [markdown]
 # ## Per-example gates
 #
-# Call a gate on a tuple of experts and routing inputs, and it is per-example: it
+# Pass routing inputs as the second argument of a gate, and it is per-example: it
 # computes its weights from the routing inputs. By default the penalties of such a gate
 # are summed over the batch, as in the original release. `reduction="mean"` averages
 # them.
 
 # %%
 gate = DSelectKGate(num_nonzeros=2, reduction="mean")
-mixture = gate((experts, inputs))
+mixture = gate(experts, inputs)
 per_example = keras.Model(inputs, keras.layers.Dense(1)(mixture))
 print(gate.expert_weights(x[:3]).shape)

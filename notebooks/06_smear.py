@@ -233,7 +233,8 @@ def build(router):
     def adapt(x):
         u = keras.layers.BatchNormalization(momentum=0.9)(x)
         u = keras.layers.Reshape((-1, WIDTH))(u)
-        u = routed(router)((u, tags) if router == "tag" else u)
+        layer = routed(router)
+        u = layer(u, tags) if router == "tag" else layer(u)
         return keras.layers.Add()([x, keras.layers.Reshape(x.shape[1:])(u)])
 
     x = keras.layers.GlobalAveragePooling2D()(adapt(frozen(adapt(inputs))))
@@ -371,7 +372,7 @@ for positions in (16, 64, 256, 1024):
     x = np.random.default_rng(0).normal(size=(32, positions, 128)).astype("float32")
     one = seconds(dk.MoE(dk.single_expert(bank()), dk.SoftmaxGate()), x)
     merged = seconds(dk.SmearExperts(bank(), dk.SoftmaxGate()), x) / one
-    every = dk.MoE(bank(), dk.SoftmaxGate(), True, routing_network=mean())
+    every = dk.MoE(bank(), dk.SoftmaxGate(), per_example=True, routing_network=mean())
     every = seconds(every, x) / one
     counted = 1 + 8 / positions
     print(f"{positions:9d}{counted:18.2f}{8:5d}{merged:20.1f}{every:5.1f}")
