@@ -25,7 +25,7 @@ def main(arguments=None):
     if options.part:
         return run_here(options)
     os.environ["KERAS_BACKEND"] = options.backends[0]
-    from dselectk_keras.experiments.benchmark import WORKLOADS, parts, write_page
+    from benchmarks import WORKLOADS, parts, write_page
 
     workloads = options.workloads or list(WORKLOADS)
     unknown = set(workloads) - set(WORKLOADS)
@@ -62,7 +62,7 @@ def run_apart(backend, part):
 
 def run_here(options):
     """Run a part in this process; its result is the last line of the output."""
-    from dselectk_keras.experiments.benchmark import gather, run_part
+    from benchmarks import gather, run_part
 
     if options.part == ["gather"]:
         kept = json.load(sys.stdin)
@@ -85,7 +85,7 @@ def write(out, backend, found, command):
 
     What this run does not measure stays as it was.
     """
-    from dselectk_keras.experiments.benchmark import merge
+    from benchmarks import merge
 
     environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run(

@@ -1,18 +1,28 @@
-"""Reproduce a figure or a table of a paper.
+"""Reproduce a figure or a table of a paper, or run an experiment of your own.
 
     python scripts/reproduce.py dselectk-fig5
 
 tunes, trains and writes results into docs/results, and a page with the paper's numbers
-beside them into docs/reproduction. What has been run is not run again.
+beside them into docs/reproduction. What has been run is not run again. Changed presets
+and experiments of other modules are written into a folder in build/.
 """
 
 import argparse
 import dataclasses
+import importlib
+import inspect
 import os
 import pathlib
+import re
 import sys
 
 PRESETS = ("smoke", "cpu", "paper")
+INTRODUCTION = (
+    "Every figure and table of the four papers that needs no private data: the paper's "
+    "numbers beside ours, a verdict, and the command that made them. Verdicts and "
+    "numbers are computed from the committed results in `docs/results`; no number of "
+    "ours is typed by hand, and no seed is left out."
+)
 
 
 def main(arguments=None):
@@ -22,35 +32,51 @@ def main(arguments=None):
         os.environ["KERAS_BACKEND"] = options.backend
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # The backend is chosen: Keras may be imported.
-    from dselectk_keras.experiments import EXPERIMENTS, Results, pages, reproduce
+    from papers import EXPERIMENTS
 
+    found, gates = read_module(options.module) if options.module else ({}, {})
+    known = EXPERIMENTS | found
     if options.list:
-        for name, kind in EXPERIMENTS.items():
-            print(f"{name:28s}{kind.where}: {kind.title}")
+        for name, kind in known.items():
+            print(f"{name:28s}{kind.where or 'Experiment'}: {kind.title}")
         return 0
-    names = options.names or list(EXPERIMENTS)
-    if unknown := [name for name in names if name not in EXPERIMENTS]:
-        sys.exit(f"There is no {unknown[0]!r}. Known: {', '.join(EXPERIMENTS)}.")
+    names = options.names or list(found if options.module else known)
+    if not names:
+        sys.exit(f"{options.module} has no experiments: name those to run.")
+    if unknown := [name for name in names if name not in known]:
+        sys.exit(f"There is no {unknown[0]!r}. Known: {', '.join(known)}.")
+    try:
+        chosen = {name: choose(known[name], options, gates) for name in names}
+    except ValueError as error:
+        sys.exit(str(error))
+    # Results of a changed preset have a name of their own.
+    label = re.sub(r"[^\w.=-]+", "_", "-".join([options.preset, *gates, *options.set]))
+    # What is committed stays free of all but the papers' own presets.
+    committed = not (options.module or options.set or options.preset == "smoke")
+    base = pathlib.Path("docs" if committed else f"build/{label}")
+    root = pathlib.Path(options.out or base / "results")
+    site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python scripts/reproduce.py", *_public(given)])
-    # What is committed stays free of runs that only show that everything works.
-    base = "build/smoke" if options.preset == "smoke" else "docs"
-    root = pathlib.Path(options.out or f"{base}/results")
-    site = pathlib.Path(options.pages or f"{base}/reproduction")
-    changes = {"data_dir": options.data_dir}
-    if options.seeds is not None:
-        changes["seeds"] = options.seeds
+    run(chosen, options, label, root, site, command)
+    written = [kind for name, kind in known.items() if (site / f"{name}.md").exists()]
+    write_index(written, options, gates, label, root, site)
+    return 0
+
+
+def run(chosen, options, label, root, site, command):
+    """Run what experiments lack, and write their pages."""
+    from dselectk_keras.experiments import Results, pages, reproduce
+
     begun = set()  # Some experiments share their runs: those begin anew only once.
-    for number, name in enumerate(names, start=1):
-        experiment = EXPERIMENTS[name].presets()[options.preset]
-        experiment = dataclasses.replace(experiment, **changes)
+    for number, (name, experiment) in enumerate(chosen.items(), start=1):
         if options.pages_only:
-            results = Results(experiment, options.preset, root)
+            results = Results(experiment, label, root)
         else:
-            print(f"{name} ({number} of {len(names)}): {experiment.title}", flush=True)
+            print(f"{name} ({number} of {len(chosen)}): {experiment.title}", flush=True)
             results = reproduce(
                 experiment,
-                preset=options.preset,
+                preset=label,
                 folder=root,
                 together=options.together,
                 fresh=options.fresh and experiment.source not in begun,
@@ -61,27 +87,58 @@ def main(arguments=None):
             print(f"{name} has not been run to its end: no page.")
         else:
             print(f"Written to {pages.write_page(results, site)}.")
-    write_index(site, root, options.preset)
-    return 0
 
 
-def write_index(site, root, preset):
-    """List all experiments that have been run, with their verdicts."""
-    from dselectk_keras.experiments import EXPERIMENTS, Results, pages
+def write_index(kinds, options, gates, label, root, site):
+    """List experiments that have a page, with their verdicts."""
+    from dselectk_keras.experiments import Results, pages
 
     every = []
-    for name, kind in EXPERIMENTS.items():
-        if not (site / f"{name}.md").exists():
-            continue
+    for kind in kinds:
         try:
-            results = Results(kind.presets()[preset], preset, root)
+            results = Results(choose(kind, options, gates), label, root)
         except ValueError as error:
             print(f"Left out of the index: {error}")
             continue
         if results.complete:
             every.append(results)
-    index = pages.index(every)
+    index = pages.index(every, "" if options.module else INTRODUCTION)
     (site / "index.md").write_text(index, encoding="utf-8")
+
+
+def read_module(name):
+    """The experiments of a module or of a .py file, by name, and its `GATES`."""
+    from dselectk_keras.experiments import Experiment
+
+    path = pathlib.Path(name)
+    file = path.suffix == ".py"
+    sys.path.insert(0, str(path.resolve().parent if file else pathlib.Path.cwd()))
+    module = importlib.import_module(path.stem if file else name)
+    found = {
+        kind.name: kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Experiment)
+        and kind.__module__ == module.__name__
+        and not inspect.isabstract(kind)
+    }
+    return found, getattr(module, "GATES", {})
+
+
+def choose(kind, options, gates):
+    """The preset of an experiment, with what the command line changes."""
+    from dselectk_keras.experiments import set_fields
+
+    presets = kind.presets()
+    if options.preset not in presets:
+        raise ValueError(
+            f"{kind.name} has no preset {options.preset!r}. Known: "
+            f"{', '.join(presets)}."
+        )
+    changes = {"data_dir": options.data_dir, "gates": gates}
+    if options.seeds is not None:
+        changes["seeds"] = options.seeds
+    experiment = dataclasses.replace(presets[options.preset], **changes)
+    return set_fields(experiment, options.set)
 
 
 def parse(arguments):
@@ -100,6 +157,18 @@ def parse(arguments):
         help="smoke: seconds, on noise in place of real data; cpu: minutes to an hour; "
         "paper: the full protocol, for a GPU",
     )
+    add(
+        "--module",
+        help="a module or a .py file with experiments of your own, or with GATES, a "
+        "dict of gates to compare beside those of the experiments that are named",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="change a field of the config, such as epochs=3; may be repeated",
+    )
     add("--seeds", type=int, help="seeds to report; the preset's own if left out")
     add("--backend", choices=("tensorflow", "jax", "torch"), help="Keras' backend")
     add("--data-dir", help="folder with the files of real data")
@@ -107,12 +176,12 @@ def parse(arguments):
         "--together",
         type=int,
         default=1,
-        help="seeds or trials in one program; what is cut short loses these",
+        help="seeds or trials in one program; an interrupted run loses these",
     )
-    add("--fresh", action="store_true", help="throw away what has been run")
+    add("--fresh", action="store_true", help="discard existing runs, and start again")
     add("--pages-only", action="store_true", help="write the pages, run nothing")
-    add("--out", help="folder of the results: docs/results if left out")
-    add("--pages", help="folder of the pages: docs/reproduction if left out")
+    add("--out", help="folder of the results, in docs/ or build/ if left out")
+    add("--pages", help="folder of the pages, in docs/ or build/ if left out")
     return parser.parse_args(arguments)
 
 

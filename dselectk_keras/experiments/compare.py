@@ -1,20 +1,20 @@
-"""How far apart the arms of an experiment are, and whether that may be chance."""
+"""Differences between the arms of an experiment, and whether they may be chance."""
 
 import math
 
 import numpy as np
 
-SURE = 2.0  # By how many standard errors two means must differ to be told apart.
+SURE = 2.0  # Two means differ for sure if they are so many standard errors apart.
 
 
 def difference(results, number, arm, other):
-    """How far apart two arms are, seed by seed.
+    """The mean difference between two arms, seed by seed.
 
     Args:
         results: A `Results`.
         number: Name of the number.
         arm: Name of an arm.
-        other: Name of the arm that is taken off.
+        other: Name of the arm whose numbers are subtracted.
 
     Returns:
         The mean of the differences over the seeds that both have, and its standard
@@ -26,10 +26,10 @@ def difference(results, number, arm, other):
     )
     pairs = [(value, theirs.get(seed)) for seed, value in mine.items()]
     values = [a - b for a, b in pairs if a is not None and b is not None]
-    return mean_of(values)
+    return mean_and_error(values)
 
 
-def mean_of(values):
+def mean_and_error(values):
     """A mean and its standard error.
 
     Args:
@@ -37,6 +37,10 @@ def mean_of(values):
 
     Returns:
         Two numbers: NaN where there are too few.
+
+    Example:
+        >>> mean_and_error([1.0, 3.0])
+        (2.0, 1.0)
     """
     mean = float(np.mean(values)) if len(values) else math.nan
     return mean, float(standard_error(values))
@@ -50,6 +54,10 @@ def standard_error(values):
 
     Returns:
         An array without that axis: NaN where it is shorter than two.
+
+    Example:
+        >>> standard_error([[1.0, 0.0], [3.0, 0.0]]).tolist()
+        [1.0, 0.0]
     """
     values = np.asarray(values)
     if len(values) < 2:
@@ -57,22 +65,26 @@ def standard_error(values):
     return values.std(axis=0, ddof=1) / math.sqrt(len(values))
 
 
-def judged(gap, error):
-    """Whether a difference is above zero.
+def is_positive(gap, error):
+    """Whether a difference is positive, if that can be told.
 
     Args:
         gap: The difference.
         error: Its standard error; NaN is unknown.
 
     Returns:
-        A boolean; `None` where the difference is within `SURE` standard errors, and so
+        A boolean; `None` where the difference is within two standard errors, and so
         may be chance.
+
+    Example:
+        >>> is_positive(0.5, 0.1), is_positive(-0.5, 0.1), is_positive(0.1, 0.1)
+        (True, False, None)
     """
     return bool(gap > 0) if abs(gap) > SURE * error else None
 
 
-def signed(gap, error, decimals=4):
-    """A difference and its standard error, to be read.
+def format_gap(gap, error, decimals=4):
+    """A difference and its standard error, as text.
 
     Args:
         gap: The difference.
@@ -80,7 +92,11 @@ def signed(gap, error, decimals=4):
         decimals: How many decimals both get.
 
     Returns:
-        A string, such as `"+0.0040 ± 0.0012"`.
+        A string.
+
+    Example:
+        >>> format_gap(0.004, 0.00123)
+        '+0.0040 ± 0.0012'
     """
     text = f"{gap:+.{decimals}f}"
     return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"
@@ -95,6 +111,10 @@ def all_hold(judgements):
     Returns:
         `False` if any does not hold, else `None` if any cannot be judged or there is
         none.
+
+    Example:
+        >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False])
+        (True, None, False)
     """
     judgements = list(judgements)
     if False in judgements:
@@ -103,10 +123,10 @@ def all_hold(judgements):
 
 
 def count_lower(judgements):
-    """How many comparisons came out how, to be read.
+    """How many comparisons came out lower, and how many higher, as text.
 
     Args:
-        judgements: A list of what `judged` says to each being lower.
+        judgements: A list of what `is_positive` says to each being lower.
 
     Returns:
         A string.

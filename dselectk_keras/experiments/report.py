@@ -1,4 +1,4 @@
-"""What an experiment has shown: claims, tables and pictures."""
+"""What an experiment reports: claims, tables and pictures."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,12 +14,12 @@ VERDICTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What a paper says, and whether it is so here.
+    """A claim, and whether it holds here.
 
     Args:
-        says: The paper's claim, in our words.
+        says: The claim, such as a paper's, in your words.
         ours: What came out here, with the numbers.
-        holds: Whether it does; `None` if it cannot be judged from these runs.
+        holds: Whether it holds; `None` if these runs cannot tell.
     """
 
     says: str
@@ -35,7 +35,7 @@ class Table:
         title: What it shows.
         columns: Names of the columns.
         rows: A list of rows: strings, numbers, or `None` where there is nothing.
-        note: A remark to stand below it.
+        note: A remark below it.
     """
 
     title: str
@@ -49,8 +49,8 @@ class Picture:
     """A figure that is drawn from the results.
 
     Args:
-        name: What its file is called, behind the experiment's name.
-        caption: What it shows; pages use it as the text for who cannot see it.
+        name: The last part of its file's name, after the experiment's.
+        caption: What it shows; also the alternative text of the picture.
         draw: A function without arguments that gives a matplotlib figure.
     """
 
@@ -61,7 +61,7 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """All that an experiment has to show.
+    """All that an experiment reports.
 
     Args:
         claims: A list of `Claim`.
@@ -69,6 +69,11 @@ class Report:
         pictures: A list of `Picture`.
         notes: Paragraphs of Markdown: where this departs from the paper, and what was
             tried.
+
+    Example:
+        >>> from dselectk_keras.experiments import Claim, Report
+        >>> Report([Claim("a < b", "1 < 2", True), Claim("b < c", "", None)]).verdict
+        'partly'
     """
 
     claims: list[Claim] = dataclasses.field(default_factory=list)

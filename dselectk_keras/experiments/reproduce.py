@@ -4,7 +4,7 @@ import sys
 import time
 
 from dselectk_keras.experiments.environment import environment
-from dselectk_keras.experiments.experiment import Job
+from dselectk_keras.experiments.experiment import TRIAL_SEED, Job
 from dselectk_keras.experiments.results import Results, Run
 from dselectk_keras.experiments.search import (
     SAMPLERS,
@@ -12,8 +12,6 @@ from dselectk_keras.experiments.search import (
     next_settings,
     random_settings,
 )
-
-TRIAL_SEED = 1_000_000  # Trials have the seeds from here on, which nothing reports.
 
 
 def reproduce(
@@ -26,28 +24,23 @@ def reproduce(
     command="",
     progress=True,
 ):
-    """Tune the arms of an experiment and run its seeds, but for what is done already.
+    """Tune the arms of an experiment and run its seeds; skip what is done already.
 
-    Each run is written as it ends, so that one that is cut short goes on where it was.
+    Each run is written as it ends, so that an interrupted call can be continued. See
+    `Experiment` for an example.
 
     Args:
         experiment: An `Experiment`.
         preset: The name under which the results are kept.
-        folder: Where they are kept; `None` is nowhere.
+        folder: The folder of the file of results; `None` keeps them in memory only.
         together: How many seeds, or trials, of an arm are trained in one program where
-            the experiment can. A run that is cut short loses these.
-        fresh: Whether to begin anew.
-        command: The command that asked for it, to be kept.
-        progress: Whether to say what is being done, and for how long yet.
+            the experiment can. An interrupted call loses these.
+        fresh: Whether to throw away the runs that are there already.
+        command: The command line that asked for it, to be kept with the results.
+        progress: Whether to print what is being run, and an estimate of the time left.
 
     Returns:
         A `Results`.
-
-    Example:
-        >>> from dselectk_keras.experiments import EXPERIMENTS, reproduce
-        >>> experiment = EXPERIMENTS["dselectk-fig4"].presets()["smoke"]
-        >>> reproduce(experiment, progress=False).runs[0].arm
-        'smooth-step'
     """
     if experiment.sampler not in SAMPLERS:
         raise ValueError(

@@ -39,8 +39,8 @@ class Results:
     Args:
         experiment: An `Experiment`.
         preset: The name of its preset.
-        folder: Where the file is, or will be; `None` is nowhere.
-        fresh: Whether runs that are there already are thrown away.
+        folder: The folder of the file; `None` keeps the runs in memory only.
+        fresh: Whether to discard runs that are in the file already.
     """
 
     def __init__(self, experiment, preset, folder=None, fresh=False):
@@ -125,7 +125,7 @@ class Results:
         mean, error = (
             scale * value for value in (self.mean(arm, number), self.error(arm, number))
         )
-        return mean_and_error(mean, error, digits)
+        return format_mean(mean, error, digits)
 
     def _read(self, path):
         kept = json.loads(path.read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ class Results:
         part.replace(path)
 
 
-def mean_and_error(mean, error, digits=3):
+def format_mean(mean, error, digits=3):
     """A mean and its standard error, with decimals that fit together.
 
     Args:
@@ -170,6 +170,10 @@ def mean_and_error(mean, error, digits=3):
 
     Returns:
         A string; empty where there is no mean.
+
+    Example:
+        >>> format_mean(0.01532, 0.00021), format_mean(12.3, float("nan"))
+        ('0.0153 ± 0.0002', '12.3')
     """
     if math.isnan(mean):
         return ""

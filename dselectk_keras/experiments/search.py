@@ -13,7 +13,7 @@ SAMPLERS = ("random", "gp")
 def random_settings(space, count, seed=0):
     """Points of a grid, drawn without repetition.
 
-    More trials begin with the same points as fewer do, so that a search can go on.
+    A longer search starts with the points of a shorter one, so that it can be extended.
 
     Args:
         space: A dict from names to the values to try.
@@ -22,6 +22,11 @@ def random_settings(space, count, seed=0):
 
     Returns:
         A list of dicts.
+
+    Example:
+        >>> points = random_settings({"rate": (0.01, 0.1), "units": (8, 16)}, 3)
+        >>> len(points), sorted(points[0])
+        (3, ['rate', 'units'])
     """
     grid = list(itertools.product(*space.values()))
     order = np.random.default_rng(seed).permutation(len(grid))

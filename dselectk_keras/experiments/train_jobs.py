@@ -1,4 +1,4 @@
-"""The usual way to run jobs: one copy of a model for each."""
+"""Train the jobs of an arm as copies of one model."""
 
 from dselectk_keras.training import replicate
 

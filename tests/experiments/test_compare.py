@@ -5,16 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import EXPERIMENTS, Results, Run
-from dselectk_keras.experiments.compare import (
+from dselectk_keras.experiments import (
+    Results,
+    Run,
     all_hold,
     count_lower,
     difference,
-    judged,
-    mean_of,
-    signed,
+    format_gap,
+    is_positive,
+    mean_and_error,
     standard_error,
 )
+from papers import EXPERIMENTS
 
 
 def made_up(losses):
@@ -27,16 +29,16 @@ def made_up(losses):
 
 
 def test_what_may_be_chance_is_not_judged():
-    assert judged(0.21, 0.1) is True
-    assert judged(-0.21, 0.1) is False
-    assert judged(0.19, 0.1) is None
-    assert judged(0.0, 0.0) is None
-    assert judged(5.0, math.nan) is None
+    assert is_positive(0.21, 0.1) is True
+    assert is_positive(-0.21, 0.1) is False
+    assert is_positive(0.19, 0.1) is None
+    assert is_positive(0.0, 0.0) is None
+    assert is_positive(5.0, math.nan) is None
 
 
 def test_differences_are_written_with_their_sign():
-    assert signed(0.004, 0.00123) == "+0.0040 ± 0.0012"
-    assert signed(-0.25, math.nan, 2) == "-0.25"
+    assert format_gap(0.004, 0.00123) == "+0.0040 ± 0.0012"
+    assert format_gap(-0.25, math.nan, 2) == "-0.25"
 
 
 def test_differences_are_taken_seed_by_seed():
@@ -49,19 +51,19 @@ def test_differences_are_taken_seed_by_seed():
 def test_what_is_within_the_error_is_not_told_apart():
     results = made_up({"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 4.5], "c": [1.0]})
     # Two and a half standard errors.
-    assert judged(*difference(results, "loss", "b", "a")) is True
-    assert judged(*difference(results, "loss", "a", "b")) is False
+    assert is_positive(*difference(results, "loss", "b", "a")) is True
+    assert is_positive(*difference(results, "loss", "a", "b")) is False
     results = made_up({"a": [1.0, 2.0], "b": [1.1, 1.9], "c": [1.0]})
     for other in ("b", "c", "nothing"):
-        assert judged(*difference(results, "loss", other, "a")) is None
+        assert is_positive(*difference(results, "loss", other, "a")) is None
 
 
 def test_errors_are_over_the_first_axis():
     np.testing.assert_allclose(standard_error([[1.0, 0.0], [3.0, 0.0]]), [1.0, 0.0])
     assert np.isnan(standard_error([[1.0, 2.0]])).all()
-    assert mean_of([1.0, 3.0]) == (2.0, 1.0)
-    assert mean_of([2.0])[0] == 2.0
-    assert np.isnan(mean_of([])).all()
+    assert mean_and_error([1.0, 3.0]) == (2.0, 1.0)
+    assert mean_and_error([2.0])[0] == 2.0
+    assert np.isnan(mean_and_error([])).all()
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from dselectk_keras.experiments import Run
-from dselectk_keras.experiments.search import (
+from dselectk_keras.experiments import (
+    Run,
     best_settings,
     next_settings,
     random_settings,

@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from dselectk_keras import experiments
+from papers import EXPERIMENTS
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 
@@ -50,7 +51,7 @@ def test_what_has_not_been_run_to_its_end_gets_no_page(main, tmp_path, capsys):
     where = ["--out", str(tmp_path / "r"), "--pages", str(tmp_path / "p")]
     main(["dselectk-fig4", *where])
     results = experiments.Results(
-        experiments.EXPERIMENTS["dselectk-fig4"].presets()["cpu"], "cpu", tmp_path / "r"
+        EXPERIMENTS["dselectk-fig4"].presets()["cpu"], "cpu", tmp_path / "r"
     )
     results.runs.pop()
     results._write(results.path)
@@ -82,3 +83,87 @@ def test_names_are_listed(main, capsys):
 def test_an_unknown_name_ends_with_the_known_ones(main):
     with pytest.raises(SystemExit, match=r"no 'fig9'\. Known: .*dselectk-fig4"):
         main(["fig9"])
+
+
+OWN_EXPERIMENT = """
+import dataclasses
+
+from dselectk_keras.experiments import Claim, Experiment, Report
+
+
+@dataclasses.dataclass(frozen=True)
+class Coin(Experiment):
+    name = "coin"
+    title = "a coin that is thrown"
+    throws: int = 10
+
+    @property
+    def arms(self):
+        return {"fair": 0.5, "bent": 0.6}
+
+    def run(self, arm, jobs):
+        return [{"heads": self.throws * self.arms[arm]} for _ in jobs]
+
+    def report(self, results):
+        more = results.mean("bent", "heads") > results.mean("fair", "heads")
+        return Report([Claim("The bent coin gives more heads.", "It does.", more)])
+"""
+OWN_GATE = """
+from dselectk_keras import TopKGate
+
+GATES = {"mine": lambda num_nonzeros, num_steps: TopKGate(num_nonzeros)}
+"""
+
+
+def test_an_experiment_of_another_module_gets_a_page(main, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_coin.py").write_text(OWN_EXPERIMENT)
+    assert main(["--module", "own_coin.py"]) == 0
+    page = tmp_path / "build/cpu/reproduction/coin.md"
+    assert "# a coin that is thrown" in page.read_text()
+    assert "**Reproduced.**" in page.read_text()
+    assert "[coin](coin.md)" in (page.parent / "index.md").read_text()
+    assert not (tmp_path / "docs").exists()
+    # By its name as a module, and beside the papers' own.
+    assert main(["coin", "--module", "own_coin", "--set", "throws=20"]) == 0
+    assert (tmp_path / "build/cpu-throws=20/reproduction/coin.md").exists()
+
+
+def test_gates_of_a_module_are_compared(main, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_gate.py").write_text(OWN_GATE)
+    chosen = ["dselectk-fig6", "--preset", "smoke", "--module", "own_gate.py"]
+    assert main(chosen) == 0
+    base = tmp_path / "build/smoke-mine"
+    kept = json.loads((base / "results/dselectk-fig6_smoke-mine.json").read_text())
+    assert kept["config"]["gates"] == ["mine"]
+    assert {run["arm"] for run in kept["runs"]} == {"DSelect-k", "Top-k", "mine"}
+    assert "| mine |" in (base / "reproduction/dselectk-fig6.md").read_text()
+    with pytest.raises(SystemExit, match=r"own_gate.py has no experiments: name"):
+        main(["--module", "own_gate.py"])
+    with pytest.raises(SystemExit, match=r"mmoe-fig2 has no arms for the gates mine"):
+        main(["mmoe-fig2", "--module", "own_gate.py"])
+
+
+def test_a_changed_field_is_recorded_under_a_name_of_its_own(
+    main, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["dselectk-fig4", "--set", "gamma=2", "--set", "points=11"]) == 0
+    base = tmp_path / "build/cpu-gamma=2-points=11"
+    path = base / "results/dselectk-fig4_cpu-gamma=2-points=11.json"
+    config = json.loads(path.read_text())["config"]
+    assert (config["gamma"], config["points"]) == (2.0, 11)
+    assert "| gamma | `2.0` |" in (base / "reproduction/dselectk-fig4.md").read_text()
+    assert not (tmp_path / "docs").exists()
+    with pytest.raises(SystemExit, match=r"no field 'gama'. It has: .*gamma, points"):
+        main(["dselectk-fig4", "--set", "gama=2"])
+
+
+def test_a_preset_that_an_experiment_lacks_ends_with_its_own(
+    main, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_coins.py").write_text(OWN_EXPERIMENT)
+    with pytest.raises(SystemExit, match=r"no preset 'smoke'. Known: cpu"):
+        main(["--module", "own_coins.py", "--preset", "smoke"])

@@ -1,0 +1,73 @@
+"""Change fields of a config by texts, such as those of a command line."""
+
+import ast
+import dataclasses
+import types
+import typing
+
+
+def set_fields(config, texts):
+    """Change fields of a config by texts, each read by the type of its field.
+
+    Args:
+        config: An `Experiment`, or another dataclass.
+        texts: A list of strings, such as `"epochs=3"`.
+
+    Returns:
+        A copy of the config.
+
+    Example:
+        >>> from dselectk_keras.experiments import TrainingRun, set_fields
+        >>> run = set_fields(TrainingRun(), ["epochs=3", "units=(16, 8)", "gate=top_k"])
+        >>> run.epochs, run.units, run.gate
+        (3, (16, 8), 'top_k')
+    """
+    hints = typing.get_type_hints(type(config))
+    known = [field.name for field in dataclasses.fields(config)]
+    changes = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise ValueError(
+                f"{type(config).__name__} has no field {name!r}. It has: "
+                f"{', '.join(known)}."
+            )
+        try:
+            changes[name] = _read(value, hints[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return dataclasses.replace(config, **changes)
+
+
+def _read(text, hint):
+    """A value of a type, from its text."""
+    wanted, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if wanted is str:
+        return text
+    if wanted in {types.UnionType, typing.Union}:
+        for option in sorted(arguments, key=lambda option: option is str):
+            try:
+                return _read(text, option)
+            except ValueError:
+                continue
+    value = _evaluate(text)
+    if wanted is float and type(value) is int:
+        return float(value)
+    if wanted is tuple and isinstance(value, (tuple, list)):
+        if arguments[1:] == (...,):
+            arguments = arguments[:1] * len(value)
+        if len(arguments) == len(value):
+            texts = [item if isinstance(item, str) else repr(item) for item in value]
+            return tuple(map(_read, texts, arguments))
+    elif type(value) is wanted:
+        return value
+    raise ValueError(
+        f"must be of the type {getattr(hint, '__name__', hint)}. Received: {text!r}."
+    )
+
+
+def _evaluate(text):
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text

@@ -1,0 +1,187 @@
+"""Times of the forms of a workload, taken in turns."""
+
+import statistics
+import time
+
+import keras
+import numpy as np
+from keras import ops
+
+from benchmarks.flops import forward_flops, training_flops
+from benchmarks.forms import equal_weights, forms_of, new_model
+
+# A turn of a form takes at least about this long, and has at most so many steps.
+TURN_SECONDS, MOST_STEPS = 0.3, 256
+# The side of the square matrices whose product tells how fast the machine can be.
+FLOOR_SIZE = 1024
+
+
+def check_forms(workload, tolerance=1e-4):
+    """Refuse forms that do not compute the same.
+
+    Args:
+        workload: A `Workload`.
+        tolerance: The largest difference of two predictions.
+
+    Returns:
+        A dict of the largest difference found, by form.
+    """
+    x, _ = workload.data()
+    models = {form: new_model(workload, form) for form in forms_of(workload)}
+    bank = models["bank"]
+    outputs = {"bank": bank.predict_on_batch(x)}
+    equal_weights(models["list"], bank)
+    outputs["list"] = models["list"].predict_on_batch(x)
+    differences = {"list": _difference(outputs["list"], outputs["bank"])}
+    if "dispatched" in models:
+        models["dispatched"].set_weights(bank.get_weights())
+        found = models["dispatched"].predict_on_batch(x)
+        differences["dispatched"] = _difference(found, outputs["bank"])
+    if "one task" in models:
+        wanted = new_model(workload, "decided").predict_on_batch(x)
+        for form in ("condensed", "one task"):
+            found = models[form].predict_on_batch(x)
+            differences[form] = _difference(found, wanted)
+    wrong = {form: value for form, value in differences.items() if value > tolerance}
+    if wrong:
+        raise ValueError(
+            f"All forms of a workload must predict the same, to {tolerance}. "
+            f"Received differences: {wrong}."
+        )
+    return differences
+
+
+def measure(workload, rounds=9, progress=lambda _: None):
+    """Times of inference, of training and of the first steps.
+
+    Args:
+        workload: A `Workload`.
+        rounds: How often each form has its turn.
+        progress: Called with a text before each part.
+
+    Returns:
+        A dict of numbers by form, and the speed of a large matrix product.
+    """
+    models, results = {}, {}
+    for form in forms_of(workload):
+        progress(f"first calls of {form}")
+        models[form], results[form] = _first_calls(workload, form)
+    speeds = []
+    for name, work in (("predict", _predict), ("fit", _fit)):
+        turns = {form: _turn(work, workload, m) for form, m in models.items()}
+        times = {form: [] for form in models}
+        for turn in range(rounds):
+            progress(f"{name}, turn {turn + 1} of {rounds}")
+            for form, model in models.items():
+                steps, around = turns[form]
+                seconds = work(workload, model, steps) - around
+                times[form].append(max(seconds, 1e-9) / steps)
+            speeds.append(matrix_speed())
+        for form, taken in times.items():
+            results[form][f"{name}_ms"] = 1e3 * statistics.median(taken)
+            for other in ("list", "bank"):
+                results[form][f"{name}_times_{other}"] = statistics.median(
+                    a / b for a, b in zip(times[other], taken, strict=True)
+                )
+    speed = statistics.median(speeds)
+    for result in results.values():
+        for name, flops in (("predict", "forward"), ("fit", "training")):
+            floor = 1e3 * result[f"{flops}_flops"] / speed
+            result[f"{name}_over_floor"] = result[f"{name}_ms"] / floor
+    return {"forms": results, "matrix_gflops": speed / 1e9}
+
+
+def _first_calls(workload, form):
+    """A model that has been called, and what that took."""
+    x, y = workload.data()
+    times = [time.perf_counter()]
+    model = new_model(workload, form)
+    times.append(time.perf_counter())
+    model.predict_on_batch(x)
+    times.append(time.perf_counter())
+    model.fit(x, labels_of(model, y), batch_size=len(x), verbose=0)
+    times.append(time.perf_counter())
+    built, predicted, fitted = np.diff(times).tolist()
+    return model, {
+        "build_seconds": built,
+        "first_predict_seconds": predicted,
+        "first_fit_seconds": fitted,
+        "num_params": model.count_params(),
+        "forward_flops": forward_flops(workload, form),
+        "training_flops": training_flops(workload, form),
+    }
+
+
+def _predict(workload, model, steps):
+    x, _ = workload.data()
+    began = time.perf_counter()
+    for _ in range(steps):
+        model.predict_on_batch(x)
+    return time.perf_counter() - began
+
+
+def _fit(workload, model, steps):
+    # What `fit` does before the first step is not of a step.
+    x, y = workload.data(steps + 1)
+    clock = _Clock()
+    model.fit(
+        *(x, labels_of(model, y)),
+        batch_size=workload.batch_size,
+        shuffle=False,
+        verbose=0,
+        callbacks=[clock],
+    )
+    return clock.seconds
+
+
+def matrix_speed():
+    """Operations a second in the product of two large matrices."""
+    a = ops.ones((FLOOR_SIZE, FLOOR_SIZE))
+    _wait(ops.matmul(a, a))
+    began = time.perf_counter()
+    _wait(ops.matmul(a, a))
+    return 2 * FLOOR_SIZE**3 / (time.perf_counter() - began)
+
+
+class _Clock(keras.callbacks.Callback):
+    """Seconds from the begin of the second step to the end of the epoch."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 1:
+            self._began = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seconds = time.perf_counter() - self._began
+
+
+def _turn(work, workload, model):
+    """How many steps make a turn, and how long it takes beside them.
+
+    The end of an epoch, where the metrics of all tasks are fetched, is not of a step.
+    """
+    work(workload, model, 1)
+    one = min(work(workload, model, 1) for _ in range(3))
+    more = min(work(workload, model, 9) for _ in range(2))
+    step = max((more - one) / 8, 1e-6)
+    steps = int(np.clip(np.ceil(TURN_SECONDS / step), 1, MOST_STEPS))
+    return steps, max(0.0, one - step)
+
+
+def labels_of(model, y):
+    """Labels by task name, for the tasks that a model has.
+
+    Args:
+        model: A model of a workload.
+        y: Labels `(samples, num_tasks)`.
+    """
+    names = list(model.output)
+    return {name: y[:, int(name.split("_")[1])] for name in names}
+
+
+def _difference(found, wanted):
+    return max(float(np.abs(found[name] - wanted[name]).max()) for name in found)
+
+
+def _wait(tensor):
+    """Until it is computed, wherever that is."""
+    ops.convert_to_numpy(tensor[0, 0])

@@ -1,0 +1,172 @@
+"""The gates that the paper compares, and what it counts of them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from dselectk_keras.gates import DSelectKGate, GumbelSoftmaxGate, SoftmaxGate, TopKGate
+from dselectk_keras.layers import MMoE
+from dselectk_keras.metrics import active_experts
+from dselectk_keras.schedules import Ramp
+
+
+class Method(NamedTuple):
+    """A way to share experts.
+
+    Args:
+        gate: `"dselect_k"`, `"top_k"`, `"gumbel_softmax"`, `"softmax"`, a function as
+            in the `gates` of an `Experiment`, or `None` for one network that all tasks
+            share.
+        per_example: Whether the gates look at the examples.
+    """
+
+    gate: str | Callable | None
+    per_example: bool = False
+
+
+METHODS = {
+    "DSelect-k, static": Method("dselect_k"),
+    "Top-k, static": Method("top_k"),
+    "Gumbel-softmax, static": Method("gumbel_softmax"),
+    "softmax, static": Method("softmax"),
+    "DSelect-k, per-example": Method("dselect_k", True),
+    "Top-k, per-example": Method("top_k", True),
+    "Gumbel-softmax, per-example": Method("gumbel_softmax", True),
+    "softmax, per-example": Method("softmax", True),
+    "shared bottom": Method(None),
+}
+
+
+def own_methods(gates, num_nonzeros):
+    """The methods of gates that are compared beside the paper's.
+
+    Args:
+        gates: The `gates` of an `Experiment`.
+        num_nonzeros: How many experts a sparse gate may choose, k.
+
+    Returns:
+        A dict from names to `Method`: with static gates, where there are such, and
+        with per-example gates.
+    """
+    methods = {}
+    for name, make in gates.items():
+        if not make(num_nonzeros, 1).per_example_only:
+            methods[f"{name}, static"] = Method(make)
+        methods[f"{name}, per-example"] = Method(make, per_example=True)
+    return methods
+
+
+def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
+    """A gate that is not built.
+
+    Args:
+        gate: As in `Method`.
+        num_nonzeros: How many experts a sparse gate may choose, k.
+        steps: How many steps the run has.
+        entropy: Where the exponential ramp of DSelect-k's entropy weight ends; it
+            begins at a thousandth of this, and ends after four fifths of the run.
+        gamma: Width of DSelect-k's smooth step.
+        sparsity: Weight of the Gumbel-softmax gate's penalty.
+
+    Returns:
+        A `Gate`, or `None`.
+    """
+    if gate is None:
+        return None
+    if callable(gate):
+        return gate(num_nonzeros, steps)
+    ramp = Ramp(entropy / 1000, entropy, end=0.8, num_steps=steps)
+    known = {
+        "dselect_k": lambda: DSelectKGate(num_nonzeros, gamma, ramp, reduction="mean"),
+        "top_k": lambda: TopKGate(num_nonzeros),
+        "gumbel_softmax": lambda: GumbelSoftmaxGate(sparsity_reg=sparsity),
+        "softmax": SoftmaxGate,
+    }
+    if gate not in known:
+        raise ValueError(
+            f"There is no gate {gate!r} here. Known: {', '.join(known)}. Pass a gate "
+            'of your own to the experiment: `gates={"mine": make}`.'
+        )
+    return known[gate]()
+
+
+def search_space(experiment, method):
+    """What there is to choose from for a method.
+
+    Args:
+        experiment: With `learning_rates`, `entropies`, `gammas` and `sparsities`.
+        method: A `Method`.
+
+    Returns:
+        A dict from names of settings to values: the learning rate, and arguments of
+        `new_gate`.
+    """
+    space = {"learning_rate": experiment.learning_rates}
+    if method.gate == "dselect_k":
+        space |= {"entropy": experiment.entropies, "gamma": experiment.gammas}
+    if method.gate == "gumbel_softmax":
+        space |= {"sparsity": experiment.sparsities}
+    return space
+
+
+def look_at(model, x, chunk=4096):
+    """What a model predicts, and what its gates do meanwhile.
+
+    Args:
+        model: A `MultitaskModel`.
+        x: Its inputs, an array.
+        chunk: How many examples are evaluated at a time.
+
+    Returns:
+        A dict of predictions `(samples, outputs)` by task name, and a dict of numbers,
+        empty without gates: `"experts"`, which a task uses for an example on average,
+        and `"binary"`, the share of the selectors that have decided, if there are any.
+    """
+    gated = [layer for layer in model.layers if isinstance(layer, MMoE)]
+    # Gates look at what their layer is called on.
+    outputs = {"tasks": model.output, "gated": [layer.input for layer in gated]}
+    both = keras.Model(model.input, outputs)
+    predictions = {task.name: [] for task in model.tasks}
+    seen = {"experts": [], "binary": []}
+    for begin in range(0, len(x), chunk):
+        part = x[begin : begin + chunk]
+        found = both(part)
+        for name, values in predictions.items():
+            values.append(keras.ops.convert_to_numpy(found["tasks"][name]))
+        for layer, inputs in zip(gated, found["gated"], strict=True):
+            routing = layer.routing_inputs(inputs) if layer.per_example else None
+            report = layer.gate.report(routing)
+            weights = keras.ops.convert_to_numpy(report["weights"])
+            seen["experts"].append((active_experts(weights).mean(), len(part)))
+            if "binary" in report["selectors"]:
+                decided = keras.ops.convert_to_numpy(report["selectors"]["binary"])
+                seen["binary"].append((decided.mean(), len(part)))
+    means = {}
+    for name, values in seen.items():
+        if values:
+            shares, sizes = zip(*values, strict=True)
+            means[name] = float(np.average(shares, weights=sizes))
+    return {name: np.concatenate(values) for name, values in predictions.items()}, means
+
+
+def is_admissible(numbers, method, num_nonzeros):
+    """Whether the paper's rules let a solution count.
+
+    A static DSelect-k gate must have decided; no sparse gate may use more than k
+    experts for an example on average.
+
+    Args:
+        numbers: The second of what `look_at` gives.
+        method: A `Method`.
+        num_nonzeros: The k of the gates.
+
+    Returns:
+        Whether it counts.
+    """
+    if method.gate in {None, "softmax"}:
+        return True
+    if method.gate == "dselect_k" and not method.per_example and numbers["binary"] < 1:
+        return False
+    return numbers["experts"] <= num_nonzeros

@@ -1,0 +1,61 @@
+"""What Figures 4 and 5 share: their runs."""
+
+import dataclasses
+
+import numpy as np
+
+from papers.mmoe._synthetic import MODELS, Synthetic
+
+
+@dataclasses.dataclass(frozen=True)
+class ThreeModels(Synthetic):
+    """The runs of Section 5.1: three models at each correlation, tuned alike.
+
+    Args:
+        trial_runs: How many runs a learning rate is tried with.
+    """
+
+    learning_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
+    trial_runs: int = 1
+
+    @classmethod
+    def presets(cls):
+        return {
+            "smoke": cls(
+                correlations=(0.5, 1.0),
+                num_train=256,
+                num_held_out=128,
+                epochs=2,
+                learning_rates=(1e-3,),
+            ),
+            "cpu": cls(seeds=30, trials=3, starts=5),
+            "paper": cls(seeds=200, trials=3),
+        }
+
+    @property
+    def arms(self):
+        return {
+            arm_of(model, p): (model, p) for model in MODELS for p in self.correlations
+        }
+
+    @property
+    def source(self):
+        """See `Experiment`: the two figures show the same runs."""
+        return "mmoe-fig4"
+
+    def run(self, arm, jobs):
+        if not jobs[0].is_trial:
+            return self.train(*self.arms[arm], jobs)
+        several = [
+            job._replace(seed=job.seed + run)
+            for job in jobs
+            for run in range(self.trial_runs)
+        ]
+        losses = [found["loss"] for found in self.train(*self.arms[arm], several)]
+        means = np.reshape(losses, (len(jobs), self.trial_runs)).mean(axis=1)
+        return [{"objective": float(mean)} for mean in means]
+
+
+def arm_of(model, p):
+    """The name of an arm."""
+    return f"{model}, p = {p:g}"

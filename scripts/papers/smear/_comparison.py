@@ -1,0 +1,279 @@
+"""The runs that the figure and the table of SMEAR share."""
+
+import dataclasses
+import functools
+import statistics
+import time
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from dselectk_keras.experiments import Experiment
+from dselectk_keras.layers import SoftMoE
+from dselectk_keras.training import replicate
+from dselectk_keras.training.copies import weights_of
+from papers.smear import _backbone, _domains
+from papers.smear._routers import (
+    ROUTED_BY,
+    ROUTERS,
+    Adapters,
+    build_model,
+    routed_layers,
+)
+
+REFERENCE = "1x compute"  # What the costs are relative to.
+
+
+@dataclasses.dataclass(frozen=True)
+class DomainComparison(Experiment):
+    """Routers of adapters in a frozen network, on one problem in six domains.
+
+    Args:
+        routers: Names of the routers that are compared.
+        num_train: Training images of each domain.
+        num_test: Test images of each domain.
+        epochs: Passes over the training images.
+        batch_size: Images in a step.
+        learning_rate: Of Adam, for all routers.
+        backbone: A preset of KerasHub, or `None` for a small network that is trained on
+            digits first.
+        width: Channels in the first stack of the small network.
+        num_digits: On how many digits it is trained.
+        digit_epochs: Passes over them.
+        num_adapters: How many of the last blocks have an adapter.
+        units: Width of the adapters.
+        turns: How often inference is timed, in turns with the single expert.
+    """
+
+    routers: tuple[str, ...] = ROUTERS
+    num_train: int = 1000
+    num_test: int = 1000
+    epochs: int = 8
+    batch_size: int = 128
+    learning_rate: float = 3e-3
+    backbone: str | None = None
+    width: int = 8
+    num_digits: int = 6000
+    digit_epochs: int = 3
+    num_adapters: int = 3
+    units: int = 8
+    turns: int = 21
+
+    @classmethod
+    def presets(cls):
+        smoke = {
+            "routers": (REFERENCE, "tag", "SMEAR"),
+            "num_train": 16,
+            "num_test": 8,
+            "epochs": 1,
+            "batch_size": 48,
+            "width": 8,
+            "num_digits": 48,
+            "digit_epochs": 1,
+            "num_adapters": 2,
+            "units": 2,
+            "turns": 1,
+            "stand_in": True,
+        }
+        paper = {
+            "num_train": 9_900,
+            "num_test": 1_666,
+            "epochs": 216,  # 100,000 steps.
+            "learning_rate": 1e-3,
+            "backbone": "resnet_18_imagenet",
+            "num_adapters": 8,
+            "units": 32,
+        }
+        return {
+            "smoke": cls(**smoke),
+            "cpu": cls(seeds=5),
+            "paper": cls(seeds=5, **paper),
+        }
+
+    @property
+    def source(self):
+        return "smear-table3-small"
+
+    @property
+    def arms(self):
+        return {router: router for router in (*self.routers, *self.gates)}
+
+    @property
+    def num_experts(self):
+        """One for each domain, as in the paper."""
+        return len(_domains.DOMAINS)
+
+    @property
+    def shared(self):
+        """What all routers share."""
+        steps = -(-len(_domains.DOMAINS) * self.num_train // self.batch_size)
+        steps *= self.epochs
+        return Adapters(self.num_experts, self.units, steps, gates=self.gates)
+
+    def run(self, arm, jobs):
+        ready = self._prepared
+        names = ["features", *([ROUTED_BY[arm]] if arm in ROUTED_BY else [])]
+        train, test = (
+            ({name: inputs[name] for name in names}, labels)
+            for inputs, labels in (ready.train, ready.test)
+        )
+        runs = replicate(
+            lambda _: self._model(arm),
+            train,
+            seeds=[job.seed for job in jobs],
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            verbose=0,
+        )
+        model = runs.model(0)
+        look = _looker(model)
+        domains = ready.test[0]["domain"][:, 0]
+        found = []
+        for copy in runs.copies:
+            for variable, value in zip(weights_of(model), copy.weights, strict=True):
+                variable.assign(value)
+            found.append(_numbers(model, look, test, domains) | self._flops(arm))
+        found[0] |= self._times(arm, model, test[0])
+        return found
+
+    def _flops(self, arm):
+        """Operations of the adapters, and of the whole network, for one image."""
+        ready = self._prepared
+        adapters = 0
+        for block in ready.blocks:
+            _, height, width, channels = block.inputs[0].shape
+            adapters += self.shared.flops(arm, height * width, channels)
+        frozen = _backbone.convolution_flops([ready.features, *ready.blocks])
+        return {"adapter_flops": adapters, "flops": adapters + frozen}
+
+    @property
+    def _prepared(self):
+        return _prepare(
+            *(self.num_train, self.num_test, self.num_digits, self.digit_epochs),
+            *(self.backbone, self.width, self.num_adapters),
+            *(self.stand_in, self.data_dir),
+        )
+
+    def _model(self, arm, dispatch=False):
+        shared = dataclasses.replace(self.shared, dispatch=dispatch)
+        blocks = self._prepared.blocks
+        return build_model(
+            arm, blocks, shared, _domains.NUM_CLASSES, self.learning_rate
+        )
+
+    def _times(self, arm, model, inputs):
+        """The time of inference from images, relative to that of a single expert."""
+        features = self._prepared.features
+        whole = []
+        for router in (arm, REFERENCE):
+            rest = self._model(router, dispatch=True)
+            if router == arm:
+                rest.set_weights(model.get_weights())
+            whole.append(_whole(features, rest))
+        image = self._prepared.test[0]["image"][: self.batch_size]
+        batch = {name: inputs[name][: self.batch_size] for name in inputs}
+        batch = {**batch, "image": image}
+        batches = [{n: batch[n] for n in each.input} for each in whole]
+        times = [[], []]
+        for _ in range(self.turns + 1):
+            for each, given, taken in zip(whole, batches, times, strict=True):
+                began = time.perf_counter()
+                each.predict_on_batch(given)
+                taken.append(time.perf_counter() - began)
+        # The first turn compiles.
+        one, reference = (statistics.median(taken[1:]) for taken in times)
+        return {"time_ratio": one / reference, "milliseconds": 1e3 * one}
+
+
+class _Ready(NamedTuple):
+    """The network, and what its frozen beginning makes of the images."""
+
+    features: keras.Model
+    blocks: list[keras.Model]
+    train: Any
+    test: Any
+
+
+@functools.lru_cache(maxsize=2)
+def _prepare(
+    num_train,
+    num_test,
+    num_digits,
+    digit_epochs,
+    preset,
+    width,
+    num_adapters,
+    noise,
+    data_dir,
+):
+    parts = _domains.load_domains(num_train, num_test, data_dir, noise)
+    if preset is None:
+        # One network for all seeds, as there is one that knows ImageNet.
+        keras.utils.set_random_seed(0)
+        network = _backbone.resnet18(_domains.IMAGE_SHAPE, width)
+        digits = _domains.load_digits(num_digits, data_dir, noise)
+        _backbone.pretrain(network, *digits, digit_epochs)
+    else:
+        for inputs, _ in parts:
+            inputs["image"] = _backbone.as_photographs(inputs["image"])
+        shape = parts[0][0]["image"].shape[1:]
+        network = _backbone.from_keras_hub(preset, shape)
+    features, blocks = _backbone.cut(network, num_adapters)
+    features.trainable = False
+    for inputs, _ in parts:
+        inputs["features"] = features.predict(
+            inputs["image"], batch_size=256, verbose=0
+        )
+    return _Ready(features, blocks, *parts)
+
+
+def _looker(model):
+    """A model that gives the predictions, and what each routed layer sees."""
+    seen = [layer.input for layer in routed_layers(model)]
+    return keras.Model(model.inputs, [model.output, seen])
+
+
+def _numbers(model, look, test, domains):
+    """The accuracy by domain, and how each layer routes the domains."""
+    inputs, labels = test
+    # In the order of the model's inputs.
+    given = [inputs[tensor.name] for tensor in model.inputs]
+    predictions, seen = look.predict(given, batch_size=256, verbose=0)
+    hits = predictions.argmax(-1) == labels[:, 0]
+    by_domain = [float(hits[domains == d].mean()) for d in range(len(_domains.DOMAINS))]
+    routing = [
+        _mean_weights(layer, inputs_of_layer, domains)
+        for layer, inputs_of_layer in zip(routed_layers(model), seen, strict=True)
+    ]
+    return {
+        "accuracy": float(np.mean(by_domain)),
+        "accuracies": by_domain,
+        "routing": routing,
+    }
+
+
+def _mean_weights(layer, inputs, domains):
+    """The mean weights over the experts of each domain, in thousandths."""
+    if not isinstance(layer, SoftMoE) and not layer.per_example:
+        return []
+    tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
+    tensors = tuple(tensors) if isinstance(tensors, list) else tensors
+    weights = keras.ops.convert_to_numpy(layer.expert_weights(tensors))
+    # AdaMix has a gate for each layer of the adapters; Soft MoE weights for each
+    # position.
+    weights = weights.reshape(len(weights), -1, weights.shape[-1]).mean(axis=1)
+    means = [weights[domains == d].mean(0) for d in range(len(_domains.DOMAINS))]
+    return np.round(means, 3).tolist()
+
+
+def _whole(features, rest):
+    """A model from images to predictions."""
+    images = keras.Input(features.inputs[0].shape[1:], name="image")
+    others = {
+        tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
+        for tensor in rest.inputs
+        if tensor.name != "features"
+    }
+    outputs = rest({"features": features(images), **others})
+    return keras.Model({"image": images, **others}, outputs)

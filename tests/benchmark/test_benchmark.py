@@ -1,0 +1,125 @@
+"""All forms of a workload compute the same, and what is counted is counted right."""
+
+import dataclasses
+import json
+
+import keras
+import pytest
+
+from benchmarks import (
+    WORKLOADS,
+    gather,
+    merge,
+    parts,
+    write_page,
+)
+from benchmarks.flops import forward_flops, training_flops
+from benchmarks.forms import forms_of, new_model
+from benchmarks.measure import check_forms, measure
+from benchmarks.memory import program_memory
+
+W1, W4 = WORKLOADS["W1-static-128"], WORKLOADS["W4"]
+TINY = dataclasses.replace(
+    W1, input_shape=(6,), num_experts=6, units=5, batch_size=4, tower=(3,)
+)
+SPARSE = dataclasses.replace(
+    TINY, num_experts=16, gate="top_k", per_example=True, tower=()
+)
+
+
+@pytest.mark.parametrize("name", ["W1-per-example-128", "W2"])
+def test_forms_predict_the_same(name):
+    differences = check_forms(WORKLOADS[name].small())
+    assert set(differences) == set(forms_of(WORKLOADS[name])) - {"bank"}
+
+
+def test_condensed_forms_predict_the_same():
+    assert set(check_forms(TINY)) == {"list", "condensed", "one task"}
+
+
+def test_dispatched_forms_predict_the_same():
+    assert set(check_forms(SPARSE)) == {"list", "dispatched"}
+
+
+def test_forms_that_differ_are_refused():
+    with pytest.raises(ValueError, match=r"must predict the same, to -1.0\. Received"):
+        check_forms(TINY, tolerance=-1.0)
+
+
+def test_operations_by_hand():
+    # An example: 6 experts of 6 x 5; 2 mixtures of 6 x 5; 2 towers of 5 x 3 and 3 x 1.
+    experts, mixtures, towers = 2 * 6 * 30, 2 * 2 * 30, 2 * 2 * 18
+    assert forward_flops(TINY, "bank") == 4 * (experts + mixtures + towers)
+    # The first layer has no gradient of its inputs.
+    wanted = 4 * (2 * experts + 3 * (mixtures + towers))
+    assert training_flops(TINY, "bank") == wanted
+    # Four of the six are used; one task alone has two.
+    used = 2 * 4 * 30 + 2 * 2 * 20 + towers
+    assert forward_flops(TINY, "condensed") == 4 * used
+    alone = 2 * 2 * 30 + 2 * 10 + towers // 2
+    assert forward_flops(TINY, "one task") == 4 * alone
+
+
+def test_dispatch_counts_what_is_chosen():
+    dense, sparse = (forward_flops(W4, form) for form in ("bank", "dispatched"))
+    assert 7 < dense / sparse < 8
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX counts them.")
+def test_operations_are_those_that_the_compiler_counts():
+    workload = WORKLOADS["W1-per-example-128"].small()
+    counted = program_memory(workload, "bank")
+    forward = forward_flops(workload, "bank")
+    assert counted["forward_flops"] == pytest.approx(forward, rel=0.1)
+    training = training_flops(workload, "bank")
+    assert counted["training_flops"] == pytest.approx(training, rel=0.2)
+
+
+@pytest.fixture(scope="module")
+def result():
+    part = ("workload", "tiny")
+    found = {part: {"title": "tiny", **measure(SPARSE, rounds=1)}}
+    for form in forms_of(SPARSE):
+        found["memory", "tiny", form] = {"peak_bytes": 2_000_000}
+    return gather(found, "python scripts/benchmark.py")
+
+
+def test_every_form_has_its_times(result):
+    forms = result["workloads"]["tiny"]["forms"]
+    assert list(forms) == ["list", "bank", "dispatched"]
+    for form in forms.values():
+        assert form["predict_ms"] > 0
+        assert form["fit_ms"] > 0
+    assert forms["list"]["fit_times_list"] == 1
+    assert result["about"]["backend"] == keras.backend.backend()
+
+
+def test_the_page_shows_what_was_measured(tmp_path, result):
+    (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(result))
+    page = write_page(tmp_path).read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| dispatched"))
+    times = result["workloads"]["tiny"]["forms"]["dispatched"]["fit_times_bank"]
+    assert f"| {times:.2f} |" in row
+    assert row.endswith("| 2 |")
+
+
+def test_what_is_not_measured_again_stays(result):
+    new = {"about": {"date": "later"}, "replicate": {}}
+    new["workloads"] = {"tiny": {"about": 1, "forms": {"bank": {"fit_ms": 7.0}}}}
+    merged = merge(result, new)
+    assert merged["workloads"]["tiny"]["forms"]["bank"]["fit_ms"] == 7
+    assert merged["workloads"]["tiny"]["forms"]["bank"]["peak_mb"] == 2
+    assert merge(result, {**new, "workloads": {}})["workloads"] == result["workloads"]
+
+
+def test_every_form_is_measured_in_a_process_of_its_own():
+    found = parts("jax", ["W4"])
+    assert found[0] == ("workload", "W4")
+    assert ("memory", "W4", "dispatched") in found
+    assert ("replicate", "W2") in parts("jax", list(WORKLOADS))
+    assert parts("torch", ["W3"], quick=True) == [("check", "W3")]
+
+
+def test_a_model_of_one_task_is_small():
+    whole, alone = (new_model(TINY, form) for form in ("bank", "one task"))
+    assert alone.count_params() < whole.count_params() / 2

@@ -1,0 +1,263 @@
+"""What Figure 5 makes of its runs, and how selectors are restarted."""
+
+import math
+
+import numpy as np
+import pytest
+from keras.ops import convert_to_numpy
+from matplotlib import pyplot as plt
+
+from dselectk_keras.experiments import Job, Results, Run
+from dselectk_keras.gates import DSelectKGate, SoftmaxSelectorGate, TopKGate
+from dselectk_keras.models import Task, build_multitask_model
+from papers.dselectk import _synthetic, _synthetic_methods
+from papers.dselectk._synthetic import error, follow, look, name_arm
+from papers.dselectk._synthetic_methods import (
+    METHODS,
+    SumExperts,
+    idle,
+    restart_kept,
+    restart_selectors,
+)
+from papers.dselectk.fig5 import Fig5
+
+TINY = {
+    "tasks": (32,),
+    "num_train": 64,
+    "num_evaluated": 32,
+    "stages": (1, 1),
+    "batch_size": 32,
+}
+
+
+def made_up(changes=None):
+    """Results in which the error of DSelect-k is half of Top-k's."""
+    experiment = Fig5(seeds=2)
+    results = Results(experiment, "cpu")
+    for arm, (method, count) in experiment.arms.items():
+        place = list(METHODS).index(method)
+        numbers = {
+            "objective": 0.1 + 0.1 * place,
+            "mse": 0.1 + 0.1 * place + count / 1e4,
+            "experts": 3.5 + 0.1 * place,
+            "most_experts": 4,
+            "used": count // 4,
+            "related": 0.8 - 0.1 * place,
+            "unrelated": 0.01 + 0.01 * place if count > 16 else math.nan,
+            "admissible": True,
+        }
+        if METHODS[method].restart or "DSelect-k" in method:
+            numbers |= {
+                "binary": 1.0,
+                "decided": 4000,
+                "open": 0.5,
+                "task_open": 0.25,
+                "steps": [0, 4000, 7900],
+                "share": [0.0, 1.0, 1.0],
+            }
+        numbers |= (changes or {}).get(method, {})
+        settings = {"learning_rate": 0.01}
+        results.add(Run(arm, 1_000_000, settings, numbers, 1.0, tuning=True), {})
+        for seed in range(2):
+            found = {**numbers, "mse": numbers["mse"] + 0.01 * seed}
+            results.add(Run(arm, seed, settings, found, 1.0), {})
+    return results
+
+
+def claims(results):
+    return results.experiment.report(results).claims
+
+
+def test_every_claim_can_hold():
+    found = claims(made_up())
+    assert [claim.holds for claim in found] == [True] * 4
+    assert "0.118 ± 0.005 against 0.218 ± 0.005, 0.54 of it" in found[0].ours
+    assert "binary for 2 of 2 seeds, and no task uses more than 4" in found[0].ours
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mse": 0.14},
+        {"admissible": False},
+        {"most_experts": 5},
+    ],
+)
+def test_error_claim_fails(changes):
+    first, *_ = claims(made_up({"DSelect-k": changes}))
+    assert first.holds is False
+
+
+def test_other_claims_fail():
+    found = claims(
+        made_up(
+            {
+                "DSelect-k": {"related": 0.1, "unrelated": 0.9},
+                "random": {"mse": 0.01},
+            }
+        )
+    )
+    assert [claim.holds for claim in found[1:]] == [False, False, False]
+
+
+def test_tables_and_pictures():
+    report = (results := made_up()).experiment.report(results)
+    numbers, tried = report.tables
+    assert len(numbers.rows) == len(results.experiment.arms)
+    assert numbers.rows[0] == [
+        "DSelect-k",
+        16,
+        "0.107 ± 0.005",
+        "3.50 ± 0.00",
+        "0.800 ± 0.000",
+        "",
+        "1.00 ± 0.00",
+        "2 of 2",
+    ]
+    assert tried.rows[1] == [
+        "Top-k",
+        "learning_rate 0.01",
+        0.2,
+        3.6,
+        None,
+        "yes",
+    ]
+    for picture in report.pictures:
+        figure = picture.draw()
+        assert figure.axes
+        plt.close(figure)
+
+
+def test_arms():
+    arms = Fig5().arms
+    assert len(arms) == 6 * 4 + 1
+    assert arms["Top-k, in stages, 128 tasks"] == ("Top-k, in stages", 128)
+    assert "Top-k, in stages, 64 tasks" not in arms
+
+
+def test_look():
+    weights = np.array(
+        [[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.999, 0.001]]
+    )
+    assert look(weights, [0, 0, 1]) == {
+        "experts": 5 / 3,
+        "most_experts": 2,
+        "used": 4,
+        "related": 0.5,
+        "unrelated": 0.0,
+    }
+    found = look(weights, [0, 0, 1], zero=0.01)
+    assert found["experts"] == 4 / 3
+    assert found["used"] == 3
+
+
+def test_follow():
+    # Three records of two tasks with two selectors.
+    binary = np.array(
+        [
+            [[0, 0], [0, 0]],
+            [[1, 1], [0, 1]],
+            [[1, 1], [1, 1]],
+            [[1, 1], [1, 1]],
+        ]
+    )
+    found = follow(binary, steps=10)
+    assert found["binary"] == 1.0
+    assert found["decided"] == 20
+    # Three epochs, of which two begin with an open selector.
+    assert found["open"] == pytest.approx(2 / 3)
+    assert found["task_open"] == pytest.approx(1 / 2)
+    assert found["steps"].tolist() == [0, 10, 20, 30]
+    assert found["share"].tolist() == [0.0, 0.75, 1.0, 1.0]
+    assert follow(binary[::-1], steps=10)["decided"] is None
+    assert follow(None, steps=10) == {}
+
+
+def test_idle():
+    choices = np.array([[1, 1, 2, 3], [0, 1, 2, 3]])
+    shares = np.array([[0.2, 0.5, 0.25, 0.05], [0.25, 0.25, 0.25, 0.25]])
+    assert idle(choices, np.log(shares)).tolist() == [
+        [True, False, False, True],
+        [False, False, False, False],
+    ]
+    # Of selectors with equal shares the first one stays.
+    assert idle(np.array([[1, 1]]), np.zeros((1, 2))).tolist() == [[False, True]]
+
+
+def test_restart_selectors():
+    gate = DSelectKGate(2, gamma=2.0, num_gates=2)
+    gate.build((None, 4))
+    # The selectors of the first task are both on expert 3, of the second on 0 and 2.
+    z = np.array([[[1, 1], [1, 1]], [[-1, -1], [1, -1]]], "float32")[:, :, None]
+    w = np.array([[0.0, 1.0], [0.0, 0.0]], "float32")[..., None]
+    gate.set_weights([z, w])
+    restart_selectors(gate, np.random.default_rng(0))
+    after, same = gate.get_weights()
+    np.testing.assert_array_equal(same, w)
+    np.testing.assert_array_equal(after[1], z[1])
+    np.testing.assert_array_equal(after[0, 1], z[0, 1])
+    assert (abs(after[0, 0]) <= 0.02).all()
+    assert (after[0, 0] != 0).all()
+
+
+def test_restart_softmax_selectors():
+    gate = SoftmaxSelectorGate(2, num_gates=1)
+    gate.build((None, 3))
+    z = np.array([[[5, 0, 0], [4, 0, 0]]], "float32")
+    gate.set_weights([z, np.array([[[1.0], [0.0]]], "float32")])
+    restart_selectors(gate, np.random.default_rng(0))
+    after, _ = gate.get_weights()
+    np.testing.assert_array_equal(after[0, 0], z[0, 0])
+    assert (abs(after[0, 1]) <= 0.02).all()
+
+
+def test_restart_kept():
+    gate = TopKGate(2, num_gates=1)
+    gate.build((None, 3))
+    gate.set_weights([np.array([[5.0, 1.0, 0.5]], "float32")])
+    restart_kept(gate, np.random.default_rng(0))
+    # Expert 1 has a share below a tenth, and only expert 2 is not in use.
+    np.testing.assert_allclose(gate.get_weights()[0], [[5.0, 0.4, 3.0]])
+
+
+def test_error_and_experts():
+    experts = SumExperts(2)
+    tasks = [Task("a", tower="sum"), Task("b", tower="sum")]
+    model = build_multitask_model(3, tasks, "mmoe", experts, DSelectKGate(2))
+    x = np.ones((5, 3), "float32")
+    found = np.concatenate([*model.predict(x, verbose=0).values()], axis=1)
+    split = type("Split", (), {"x": x, "y": found + np.array([0.0, 2.0])})
+    assert error(model, split) == pytest.approx(2.0, rel=1e-4)
+    assert SumExperts.from_config(experts.get_config()).num_experts == 2
+    kernel, bias = experts.get_weights()
+    expected = np.maximum(np.einsum("bi,nij->bnj", x, kernel) + bias, 0.0).sum(-1)
+    np.testing.assert_allclose(
+        convert_to_numpy(experts(x))[..., 0], expected, atol=1e-5
+    )
+
+
+def test_stages_go_on_where_the_last_one_ended(monkeypatch):
+    seen = []
+    spied = _synthetic.train_jobs
+
+    def spy(build, data, jobs, **options):
+        first = build(jobs[0].seed, **jobs[0].settings)
+        seen.append([convert_to_numpy(v) for v in first.trainable_variables])
+        runs = spied(build, data, jobs, **options)
+        seen.append([convert_to_numpy(v) for v in runs.model(0).trainable_variables])
+        return runs
+
+    monkeypatch.setattr(_synthetic, "train_jobs", spy)
+    monkeypatch.setattr(_synthetic_methods, "WEAK", 0.0)
+    experiment = Fig5(**TINY)
+    settings = {"learning_rate": 0.01, "gamma": 1.0, "entropy": 1.0}
+    arm = name_arm("DSelect-k", 32)
+    (found,) = experiment.run(arm, [Job(0, settings)])
+    # Two stages, each with what it begins and what it ends with. What is not a
+    # selector's logit goes over as it is.
+    assert len(seen) == 4
+    for before, after in zip(seen[1], seen[2], strict=True):
+        assert (before.ndim == 4) or np.array_equal(before, after)
+    assert found["steps"].tolist() == [0, 2, 4]
+    assert len(found["share"]) == 3
+    assert found["mse"] > 0

@@ -1,0 +1,87 @@
+"""The routers between frozen blocks: that each trains, and what each costs."""
+
+import keras
+import numpy as np
+import pytest
+
+from papers.smear import _backbone
+from papers.smear._routers import (
+    ROUTED_BY,
+    ROUTERS,
+    Adapters,
+    build_model,
+    routed_layers,
+)
+
+SHARED = Adapters(num_experts=6, units=2, num_steps=10)
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    network = _backbone.resnet18((8, 8, 1), width=8)
+    return _backbone.cut(network, 2).blocks
+
+
+def inputs_of(router, size=12):
+    found = {"features": RNG.normal(size=(size, 1, 1, 64)).astype("float32")}
+    if router in ROUTED_BY:
+        found[ROUTED_BY[router]] = (np.arange(size)[:, None] % 6).astype("int32")
+    return found
+
+
+def values_of(model):
+    return [keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_trains_all_but_the_frozen(router, blocks):
+    model = build_model(router, blocks, SHARED, 3, 0.1)
+    layers = routed_layers(model)
+    assert len(layers) == len(blocks)
+    frozen = [layer for layer in model.layers if layer.name.startswith("frozen")]
+    before = [weight for layer in frozen for weight in layer.get_weights()]
+    trained = values_of(model)
+    data = inputs_of(router)
+    model.fit(data, np.arange(12)[:, None] % 3, verbose=0)
+    after = [weight for layer in frozen for weight in layer.get_weights()]
+    for now, then in zip(after, before, strict=True):
+        np.testing.assert_array_equal(now, then)
+    pairs = list(zip(values_of(model), trained, strict=True))
+    assert all(np.isfinite(now).all() for now, _ in pairs)
+    assert any(not np.array_equal(now, then) for now, then in pairs)
+    predictions = model.predict(data, verbose=0)
+    np.testing.assert_allclose(predictions.sum(-1), 1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("router", ["tag", "switch", "top-2", "ensemble"])
+def test_dispatch_predicts_the_same(router, blocks):
+    dense = build_model(router, blocks, SHARED, 3, 0.1)
+    shared = Adapters(6, 2, 10, dispatch=True)
+    sparse = build_model(router, blocks, shared, 3, 0.1)
+    sparse.set_weights(dense.get_weights())
+    data = inputs_of(router)
+    np.testing.assert_allclose(
+        dense.predict(data, verbose=0), sparse.predict(data, verbose=0), atol=1e-5
+    )
+
+
+def test_flops_by_hand():
+    # One adapter: 2 x 10 positions x 5 features x 2 units, down and up.
+    one, scores, merge = 400, 2 * 6 * 5, 2 * 6 * (2 * 5 * 2)
+    wanted = {
+        "1x compute": one,
+        "tag": one,
+        "hash": one,
+        "AdaMix": one,
+        "latent skills": one,
+        "switch": one + scores,
+        "top-2": 2 * one + scores,
+        "ensemble": 6 * one + scores,
+        "SMEAR": one + merge + scores,
+        "Soft MoE": 6 * 40 + 3 * 10 * scores,
+    }
+    for router, flops in wanted.items():
+        assert SHARED.flops(router, positions=10, features=5) == flops, router
+    # As many parameters as six adapters of 27 have: 162 = 11 u + 5.
+    assert SHARED.flops("1x parameters", 10, 5) == 4 * 10 * 5 * 14

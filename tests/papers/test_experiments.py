@@ -1,0 +1,82 @@
+"""Every experiment runs at the smoke preset, and has something to show."""
+
+import dataclasses
+import json
+import math
+
+import keras
+import pytest
+from matplotlib import pyplot as plt
+
+from dselectk_keras.experiments import Results, pages, reproduce
+from dselectk_keras.experiments.report import VERDICTS
+from papers import EXPERIMENTS
+
+EVERY = pytest.mark.parametrize("name", EXPERIMENTS)
+# Some look at the same runs.
+SHARED = {}
+for _name, _kind in EXPERIMENTS.items():
+    SHARED.setdefault(_kind.presets()["smoke"].source, []).append(_name)
+# JAX takes minutes to compile them all; TensorFlow and torch run every one.
+ON_JAX = {
+    "dselectk-fig2-7-8",
+    "dselectk-fig6",
+    "mmoe-fig3",
+    "smear-table3-small",
+    "specialization-fig2-3",
+}
+
+
+@pytest.mark.parametrize("source", SHARED)
+def test_smoke_runs_and_reports(source, tmp_path):
+    if keras.backend.backend() == "jax" and source not in ON_JAX:
+        pytest.skip("JAX runs one of each kind.")
+    for name in SHARED[source]:
+        experiment = EXPERIMENTS[name].presets()["smoke"]
+        results = reproduce(experiment, preset="smoke", folder=tmp_path, progress=False)
+        assert {run.arm for run in results.runs} == set(experiment.arms)
+        for arm in experiment.arms:
+            assert len(results.of(arm)) == experiment.seeds
+        # What is read again is what was written, and shows the same.
+        again = Results(experiment, "smoke", tmp_path)
+        assert again.runs == results.runs
+        check_report(again, experiment.report(again))
+
+
+def check_report(results, report):
+    assert report.claims
+    assert report.tables or report.pictures
+    text = pages.page(results, report)
+    assert VERDICTS[report.verdict] in text
+    assert "nan" not in text.lower().replace("domainnet", "")
+    for picture in report.pictures:
+        figure = picture.draw()
+        assert figure.axes
+        plt.close(figure)
+
+
+@EVERY
+def test_presets_are_whole(name):
+    kind = EXPERIMENTS[name]
+    presets = kind.presets()
+    assert list(presets) == ["smoke", "cpu", "paper"]
+    for experiment in presets.values():
+        assert experiment.data_dir is None
+        assert json.loads(json.dumps(experiment.config)) == experiment.config
+        # A search may not ask for more than its grid has.
+        for arm in experiment.arms:
+            if (space := experiment.space(arm)) and experiment.sampler == "random":
+                size = math.prod(len(values) for values in space.values())
+                assert 0 < experiment.trials <= size
+    assert not presets["cpu"].stand_in
+    assert not presets["paper"].stand_in
+    assert dataclasses.fields(kind)
+
+
+@EVERY
+def test_words_are_there(name):
+    kind = EXPERIMENTS[name]
+    assert name.startswith(("dselectk-", "mmoe-", "specialization-", "smear-"))
+    assert kind.where
+    assert kind.title
+    assert kind.about

@@ -1,0 +1,78 @@
+"""Gates of one's own are compared beside those of an experiment."""
+
+import dataclasses
+
+import keras
+import pytest
+
+from dselectk_keras import AttentiveGate, TopKGate
+from dselectk_keras.experiments import Job
+from papers import EXPERIMENTS
+from papers.dselectk._gates import new_gate
+
+
+def with_gates(name, **gates):
+    return dataclasses.replace(EXPERIMENTS[name].presets()["smoke"], gates=gates)
+
+
+def mine(num_nonzeros, num_steps):
+    assert num_steps > 0
+    return TopKGate(num_nonzeros)
+
+
+@pytest.mark.parametrize(
+    ("name", "arms"),
+    [
+        ("dselectk-fig3", ["mine"]),
+        ("dselectk-fig5", ["mine, 32 tasks"]),
+        ("dselectk-fig6", ["mine"]),
+        ("dselectk-table1-5", ["mine, static", "mine, per-example"]),
+        (
+            "dselectk-table2",
+            [f"Multi-MNIST: mine, {kind}, k = 2" for kind in ("static", "per-example")],
+        ),
+        ("smear-table3-small", ["mine"]),
+    ],
+)
+def test_gates_of_ones_own_have_arms_beside_the_others(name, arms):
+    plain, own = with_gates(name), with_gates(name, mine=mine)
+    assert list(own.arms) == [*plain.arms, *arms]
+    assert own.config == {**plain.config, "gates": ["mine"]}
+
+
+@pytest.mark.parametrize(
+    "name", ["dselectk-fig5", "dselectk-table2", "smear-table3-small"]
+)
+def test_gates_of_ones_own_are_trained_and_reported(name):
+    if keras.backend.backend() == "jax":
+        pytest.skip("JAX takes minutes to compile them; Figure 6 runs on it.")
+    experiment = with_gates(name, mine=mine)
+    plain = with_gates(name)
+    for arm in set(experiment.arms) - set(plain.arms):
+        settings = {key: tried[0] for key, tried in experiment.space(arm).items()}
+        (numbers,) = experiment.run(arm, [Job(0, settings)])
+        if name == "dselectk-fig5":
+            assert numbers["most_experts"] == 4
+        elif name == "dselectk-table2":
+            assert numbers["experts"] == 2
+        else:
+            assert len(numbers["routing"][0]) == 6
+
+
+def test_gates_without_an_arm_are_refused():
+    with pytest.raises(ValueError, match=r"mmoe-fig3 has no arms for the gates mine: "):
+        with_gates("mmoe-fig3", mine=mine)
+    with pytest.raises(ValueError, match=r"for the gates Top-k: .* compares Top-k, DS"):
+        with_gates("dselectk-fig3", **{"Top-k": mine})
+
+
+def test_gates_that_look_at_examples_have_no_static_arm():
+    gates = {"mine": lambda *_: AttentiveGate()}
+    arms = with_gates("dselectk-table2", **gates).arms
+    assert not any("mine, static" in arm for arm in arms)
+
+
+def test_an_unknown_name_of_a_gate_is_refused():
+    with pytest.raises(ValueError, match=r"no gate 'mine' here. Known: dselect_k, top"):
+        new_gate("mine", 2, 10)
+    assert new_gate(None, 2, 10) is None

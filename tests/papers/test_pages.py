@@ -1,0 +1,33 @@
+"""The committed pages are what the committed results say."""
+
+from pathlib import Path
+
+import pytest
+
+from dselectk_keras.experiments import Results, pages
+from dselectk_keras.experiments.report import VERDICTS
+from papers import EXPERIMENTS
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = [
+    (name, path)
+    for name, kind in EXPERIMENTS.items()
+    for path in [ROOT / f"docs/results/{kind.presets()['cpu'].source}_cpu.json"]
+    if path.exists()
+]
+
+
+@pytest.mark.parametrize(("name", "path"), COMMITTED)
+def test_committed_pages_are_what_the_results_say(name, path):
+    experiment = EXPERIMENTS[name].presets()["cpu"]
+    results = Results(experiment, "cpu", path.parent)
+    report = experiment.report(results)
+    page = ROOT / f"docs/reproduction/{name}.md"
+    remedy = f"Run python scripts/reproduce.py {name} --pages-only."
+    assert page.read_text(encoding="utf-8") == pages.page(results, report), remedy
+    for picture in report.pictures:
+        assert (page.parent / pages.image(experiment, picture)).exists(), remedy
+    for run in results.runs:
+        assert run.seed < experiment.seeds or run.tuning or len(results.of(run.arm))
+    assert VERDICTS[report.verdict] in (page.parent / "index.md").read_text()
+    assert experiment.data_dir is None
