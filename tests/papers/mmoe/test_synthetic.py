@@ -7,6 +7,9 @@ from dselectk_keras.experiments import Job
 from papers import EXPERIMENTS
 from papers.mmoe import _synthetic
 
+# A few steps of many models: TensorFlow would trace graphs most of the time.
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 FIG3 = EXPERIMENTS["mmoe-fig3"]
 
 
