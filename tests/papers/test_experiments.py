@@ -17,8 +17,9 @@ EVERY = pytest.mark.parametrize("name", EXPERIMENTS)
 SHARED = {}
 for _name, _kind in EXPERIMENTS.items():
     SHARED.setdefault(_kind.presets()["smoke"].source, []).append(_name)
-# JAX takes minutes to compile them all; TensorFlow and torch run every one.
-ON_JAX = {
+# JAX compiles, and TensorFlow traces, one of each kind: all would take minutes.
+# TensorFlow and torch run every one.
+COMPILED = {
     "dselectk-fig2-7-8",
     "dselectk-fig6",
     "mmoe-fig3",
@@ -28,9 +29,11 @@ ON_JAX = {
 
 
 @pytest.mark.parametrize("source", SHARED)
-def test_smoke_runs_and_reports(source, tmp_path):
-    if keras.backend.backend() == "jax" and source not in ON_JAX:
-        pytest.skip("JAX runs one of each kind.")
+def test_smoke_runs_and_reports(source, tmp_path, request):
+    if source not in COMPILED:
+        if keras.backend.backend() == "jax":
+            pytest.skip("JAX runs one of each kind.")
+        request.getfixturevalue("eagerly")
     for name in SHARED[source]:
         experiment = EXPERIMENTS[name].presets()["smoke"]
         results = reproduce(experiment, preset="smoke", folder=tmp_path, progress=False)

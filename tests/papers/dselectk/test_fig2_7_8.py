@@ -8,6 +8,9 @@ from papers.dselectk._recovery import Problems, recovered
 from papers.dselectk._recovery_grid import Cell
 from papers.dselectk.fig2_7_8 import Fig278
 
+# A few steps of many models: TensorFlow would trace graphs most of the time.
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 @pytest.mark.parametrize(
     ("weights", "expected"),

@@ -21,6 +21,9 @@ from papers.dselectk._synthetic_methods import (
 )
 from papers.dselectk.fig5 import Fig5
 
+# A few steps of many models: TensorFlow would trace graphs most of the time.
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 TINY = {
     "tasks": (32,),
     "num_train": 64,

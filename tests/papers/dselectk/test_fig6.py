@@ -6,6 +6,9 @@ import pytest
 from dselectk_keras.experiments import Job, Results, Run
 from papers.dselectk.fig6 import Fig6, movement
 
+# A few steps of many models: TensorFlow would trace graphs most of the time.
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def test_movement_counts_swaps_and_jumps():
     # The first task swaps its choice of two once, at the last but one record; in the

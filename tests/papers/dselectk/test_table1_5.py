@@ -11,6 +11,9 @@ from papers.dselectk._gates import METHODS, is_admissible
 from papers.dselectk._movielens import task_numbers
 from papers.dselectk.table1_5 import Table1And5, named
 
+# A few steps of many models: TensorFlow would trace graphs most of the time.
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def made_up(losses, experiment=None, **numbers):
     """Results with a list of losses for each arm."""

@@ -14,6 +14,9 @@ from papers.specialization.table1 import (
     _parts,
 )
 
+# A few steps of many models: TensorFlow would trace graphs most of the time.
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 def test_splits_have_five_experts():
     for split in SPLITS.values():
