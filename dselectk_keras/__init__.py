@@ -12,22 +12,20 @@ from dselectk_keras.experts import (
     TuckerExperts,
     single_expert,
 )
-from dselectk_keras.gates import (
-    AttentiveGate,
-    DSelectKGate,
-    Gate,
-    GumbelSoftmaxGate,
-    HashGate,
-    LatentSkillsGate,
-    RandomGate,
-    ReinforceGate,
-    SoftmaxGate,
-    SoftmaxSelectorGate,
-    STGumbelGate,
-    SwitchGate,
-    TagGate,
-    TopKGate,
-)
+from dselectk_keras.gates.attentive import AttentiveGate
+from dselectk_keras.gates.dselect_k import DSelectKGate
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.gumbel_softmax import GumbelSoftmaxGate
+from dselectk_keras.gates.hash import HashGate
+from dselectk_keras.gates.latent_skills import LatentSkillsGate
+from dselectk_keras.gates.random import RandomGate
+from dselectk_keras.gates.reinforce import ReinforceGate
+from dselectk_keras.gates.softmax import SoftmaxGate
+from dselectk_keras.gates.softmax_selector import SoftmaxSelectorGate
+from dselectk_keras.gates.st_gumbel import STGumbelGate
+from dselectk_keras.gates.switch import SwitchGate
+from dselectk_keras.gates.tag import TagGate
+from dselectk_keras.gates.top_k import TopKGate
 from dselectk_keras.layers import (
     CGC,
     CrossStitch,
@@ -46,15 +44,13 @@ from dselectk_keras.models import (
     distill,
     per_task,
 )
-from dselectk_keras.regularizers import (
-    EntropyRegularizer,
-    ImportanceRegularizer,
-    LoadRegularizer,
-    ParameterDistanceRegularizer,
-    ReachabilityRegularizer,
-    SampleSimilarityRegularizer,
-    SparsityRegularizer,
-)
+from dselectk_keras.regularizers.entropy import EntropyRegularizer
+from dselectk_keras.regularizers.importance import ImportanceRegularizer
+from dselectk_keras.regularizers.load import LoadRegularizer
+from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
+from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
+from dselectk_keras.regularizers.sample_similarity import SampleSimilarityRegularizer
+from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Replicas, replicate
 
@@ -111,3 +107,8 @@ __all__ = [
     "replicate",
     "single_expert",
 ]
+
+# Whatever is registered is public. The imports above are for readers and type checkers.
+_registered = {**gates.GATES.classes(), **regularizers.REGULARIZERS.classes()}
+globals().update(_registered)
+__all__.extend(_registered.keys() - set(__all__))

@@ -57,5 +57,5 @@ def test_axes_may_be_logarithmic_and_given():
 def test_curves_that_cannot_be_drawn_are_refused():
     with pytest.raises(ValueError, match="at least one line"):
         plot_curves({})
-    with pytest.raises(ValueError, match=r"the same length\. Received shapes \(2,\) and"):
+    with pytest.raises(ValueError, match=r"same length\. Received shapes \(2,\) and"):
         plot_curves({"a": ([1, 2], [1, 2, 3])})

@@ -1,0 +1,90 @@
+"""A new gate is one source file and one test file; nothing else is edited."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+
+ROOT = Path(__file__).parents[1]
+# Half of the contract is enough here.
+KEYWORDS = "favourite and not favourite-x"
+SOURCE = '''
+"""The gate of the first expert."""
+
+from keras import ops
+
+from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.registry import GATES
+from dselectk_keras.ops import softmax
+
+
+@GATES.register("favourite")
+class FavouriteGate(Gate):
+    r"""A softmax of logits of which the first is raised by one.
+
+    $$
+    g = \\mathrm{softmax}(W x + e_1)
+    $$
+
+    Args:
+        **kwargs: The arguments of `Gate`.
+
+    Returns:
+        The mixture of the experts.
+    """
+
+    def build_logits(self):
+        """Create the logits."""
+        shape = (*self.gate_shape, self.num_experts)
+        self._logits = Logits(self, "gate", shape, "random_uniform", use_bias=False)
+
+    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+        """The softmax."""
+        raised = ops.one_hot(0, self.num_experts)
+        return GateOutputs(softmax(self._logits(routing_inputs) + raised))
+'''
+TEST = """
+import dselectk_keras as dk
+from gate_cases import Case
+
+CASES = [Case("favourite", dk.FavouriteGate, dense=True)]
+
+
+def test_favourite_names():
+    assert dk.gates.get("favourite", seed=1).seed == 1
+    assert "FavouriteGate" in dk.__all__
+
+
+def test_favourite_trains_from_the_command_line(tmp_path):
+    import train
+
+    data = ["--num-tasks", "16", "--num-train", "64", "--epochs", "1"]
+    train.main(["--gate", "favourite", *data, "--quiet", "--out", str(tmp_path)])
+"""
+
+
+def test_a_gate_is_one_source_file_and_one_test_file(tmp_path):
+    for folder in ("dselectk_keras", "scripts", "tests/gates", "tests/golden"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    for name in ("helpers.py", "gate_cases.py", "conftest.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "dselectk_keras/gates/favourite.py").write_text(SOURCE)
+    (tmp_path / "tests/gates/test_favourite.py").write_text(TEST)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", KEYWORDS]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "tests/gates"],
+        cwd=tmp_path,
+        env=os.environ | {"KERAS_BACKEND": keras.backend.backend()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-1000:]
+    # The contract was among them.
+    passed = int(run.stdout.rpartition(" passed")[0].split()[-1])
+    assert passed > 30
