@@ -31,18 +31,13 @@ class AttentiveGate(Gate):
     Args:
         units: Width of queries and keys, $h$.
         kernel_initializer: For the kernels of queries and keys.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
         routing_inputs: What the gate looks at, `(batch, features)`.
         hidden: The experts' hidden outputs, `(batch, n, ...)`, which a bank gives
             with `return_hidden=True`. `MoE` and `MMoE` pass them.
-        training: Whether to add the penalty to the loss.
-
-    Returns:
-        The mixture of the experts.
+        experts, training: See `Gate`.
 
     Example:
         >>> experts = DenseExperts(num_experts=4, units=[16, 2])

@@ -48,16 +48,10 @@ class DSelectKGate(SelectorGate):
             always sum to one.
         reduction: `"sum"` or `"mean"`: over the batch, in the penalties of a
             per-example gate. The release sums.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
-        routing_inputs: What a per-example gate looks at (see `Gate`).
-        training: Whether to add the penalties to the loss.
-
-    Returns:
-        The mixture of the experts.
+        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> gate = DSelectKGate(num_nonzeros=2, entropy_reg=0.01)

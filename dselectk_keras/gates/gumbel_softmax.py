@@ -40,16 +40,10 @@ class GumbelSoftmaxGate(Gate):
         use_bias: Whether a per-example $\alpha$ has a bias; $z$ always has.
         reduction: `"mean"` or `"sum"`: over the batch, in the penalty of a
             per-example gate. The default is the mean, unlike `DSelectKGate`'s.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
-        routing_inputs: What a per-example gate looks at (see `Gate`).
-        training: Whether to draw, and to add the penalties to the loss.
-
-    Returns:
-        The mixture of the experts.
+        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> gate = GumbelSoftmaxGate(sparsity_reg=0.01, z_initializer="zeros", seed=0)

@@ -25,20 +25,15 @@ class HashGate(Gate):
     Args:
         salt: A non-negative integer. Gates with another salt hash in another way:
             give each layer of a network its own.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
         routing_inputs: Ids: integers `(batch,)`, `(batch, 1)` or
             `(batch, columns)`, where all columns are hashed together. On JAX ids have
             32 bits: of larger ones it keeps the lower half, unless told otherwise.
             Floats are hashed by their bits in the gate's compute dtype, with -0.0 as
             0.0, so that any other change of a feature changes the expert.
-        training: Whether to add the penalty to the loss.
-
-    Returns:
-        The chosen expert's output.
+        experts, training: See `Gate`.
 
     Example:
         >>> gate = HashGate()

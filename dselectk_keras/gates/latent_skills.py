@@ -32,19 +32,14 @@ class LatentSkillsGate(Gate):
         learning_rate_ratio: How many times as fast as other weights the logits $z$
             learn, whatever the optimizer.
         logits_initializer: For the logits $z$. `None` is uniform in ±0.001.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
         routing_inputs: The numbers of the tasks,
             integers `(batch,)` or `(batch, 1)`, or `(batch, num_gates, 1)` for gates
             with a task each. A task out of range is a `ValueError`, but in compiled
             code, such as `fit`, it makes the weights NaN.
-        training: Whether to draw, and to add the penalty to the loss.
-
-    Returns:
-        The mixture of the experts.
+        experts, training: See `Gate`.
 
     Example:
         >>> gate = LatentSkillsGate(num_tasks=4)

@@ -29,16 +29,11 @@ class RandomGate(Gate):
         num_nonzeros: How many experts to draw, $k$.
         fixed: Whether the experts are drawn once, from `seed`. Without a seed one is
             drawn, and saved with the gate.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
         routing_inputs: Of a per-example gate; only the number of examples matters.
-        training: Whether to draw, and to add the penalty to the loss.
-
-    Returns:
-        The mean of the experts drawn.
+        experts, training: See `Gate`.
 
     Example:
         >>> gate = RandomGate(num_nonzeros=2, fixed=True, seed=0)

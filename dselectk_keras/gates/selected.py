@@ -27,15 +27,10 @@ class SelectedGate(Gate):
         kept: Of a condensed bank, the numbers that its experts had before; `None`
             is all of them, in order.
         num_before: Of a condensed bank, the number of experts before.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
-        training: Whether to add the penalty to the loss.
-
-    Returns:
-        The mixture of the experts.
+        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> gate = SelectedGate(choices=[3, 1])

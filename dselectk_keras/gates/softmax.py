@@ -22,16 +22,10 @@ class SoftmaxGate(LogitGate):
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and each expert's
             part of the kernel, as SMEAR's router does.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
-        routing_inputs: What a per-example gate looks at (see `Gate`).
-        training: Whether to add the penalty to the loss.
-
-    Returns:
-        The mixture of the experts.
+        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> gate = SoftmaxGate(kernel_initializer="zeros")

@@ -33,16 +33,10 @@ class SoftmaxSelectorGate(SelectorGate):
             ±0.05.
         reduction: `"sum"` or `"mean"`: over the batch, in the penalty of a
             per-example gate.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
-        routing_inputs: What a per-example gate looks at (see `Gate`).
-        training: Whether to add the penalties to the loss.
-
-    Returns:
-        The mixture of the experts.
+        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> gate = SoftmaxSelectorGate(num_nonzeros=2, temperature=1e-16)

@@ -33,16 +33,10 @@ class STGumbelGate(LogitGate):
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and each expert's
             part of the kernel, as SMEAR's router does.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
-        routing_inputs: What a per-example gate looks at (see `Gate`).
-        training: Whether to draw the expert, and to add the penalty to the loss.
-
-    Returns:
-        The chosen expert's output.
+        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> gate = STGumbelGate(kernel_initializer="zeros", seed=0)

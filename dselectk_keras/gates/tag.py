@@ -23,19 +23,14 @@ class TagGate(Gate):
     Args:
         experts_of_tags: A list with the expert of each tag, or a list of its experts.
             `None` is one expert for each tag: tag i has expert i.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
         routing_inputs: The tags, integers `(batch,)` or
             `(batch, 1)`, or `(batch, num_gates, 1)` for gates with a tag each. A tag
             out of range is a `ValueError`, but in compiled code, such as `fit`, it
             makes the weights NaN.
-        training: Whether to add the penalty to the loss.
-
-    Returns:
-        The mean of the tag's experts.
+        experts, training: See `Gate`.
 
     Example:
         >>> gate = TagGate(experts_of_tags=[0, 2, [0, 1]])

@@ -36,17 +36,11 @@ class TopKGate(LogitGate):
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and each expert's
             part of the kernel.
-        **kwargs: `num_gates`, `weights_regularizer`, `expert_dropout` and `seed` (see
-            `Gate`), and the arguments of `keras.Layer`. Shazeer's importance loss is
+        **kwargs: The arguments of `Gate`. Shazeer's importance loss is
             `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
 
     Call arguments:
-        experts: The experts' outputs (see `Gate`).
-        routing_inputs: What a per-example gate looks at (see `Gate`).
-        training: Whether to add the noise, and the penalties to the loss.
-
-    Returns:
-        The mixture of the experts.
+        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> gate = TopKGate(num_nonzeros=2)

@@ -27,9 +27,6 @@ class EntropyRegularizer(ScheduledRegularizer):
     Call arguments:
         inputs: Tensor of probabilities, of any shape.
 
-    Returns:
-        A float32 scalar.
-
     Example:
         >>> regularizer = EntropyRegularizer(0.5)
         >>> round(float(regularizer([[0.5, 0.5]])), 4)

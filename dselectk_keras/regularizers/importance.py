@@ -25,9 +25,6 @@ class ImportanceRegularizer(ScheduledRegularizer):
     Call arguments:
         inputs: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
 
-    Returns:
-        A float32 scalar.
-
     Example:
         >>> float(ImportanceRegularizer(0.5)([[1.0, 0.0], [1.0, 0.0]]))
         0.5

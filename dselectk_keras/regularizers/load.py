@@ -24,9 +24,6 @@ class LoadRegularizer(ScheduledRegularizer):
     Call arguments:
         inputs: Tensor `(batch, n)` or `(batch, g, n)` of those probabilities.
 
-    Returns:
-        A float32 scalar.
-
     Example:
         >>> float(LoadRegularizer(0.5)([[1.0, 0.0], [1.0, 0.0]]))
         0.5

@@ -25,9 +25,6 @@ class ParameterDistanceRegularizer(ScheduledRegularizer):
         inputs: A list of tensors `(T, ...)`, the parameters of all networks stacked,
             as a bank's `parameters()` gives them.
 
-    Returns:
-        A float32 scalar.
-
     Example:
         >>> regularizer = ParameterDistanceRegularizer(0.5)
         >>> float(regularizer([[[1.0, 2.0], [3.0, 2.0]], [[0.0], [4.0]]]))

@@ -25,9 +25,6 @@ class ReachabilityRegularizer(ScheduledRegularizer):
     Call arguments:
         inputs: Tensor `(..., n)`, the weights of each selector over the experts.
 
-    Returns:
-        A float32 scalar.
-
     Example:
         >>> float(ReachabilityRegularizer()([[0.25, 0.25, 0.0]]))
         2.0

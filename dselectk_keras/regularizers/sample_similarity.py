@@ -38,9 +38,6 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
             gate looks at, `(batch, features)`; of several gates that look at one
             each, `(batch, g, features)`.
 
-    Returns:
-        A float32 scalar.
-
     Example:
         >>> regularizer = SampleSimilarityRegularizer(beta_s=1.0, beta_d=1.0)
         >>> x = [[0.0], [1.0]]

@@ -24,9 +24,6 @@ class SparsityRegularizer(ScheduledRegularizer):
         inputs: Tensor of the logarithms $\log \psi$, of any shape. The gate has them
             as log-sigmoids, which stay finite where the probability rounds to 0.
 
-    Returns:
-        A float32 scalar.
-
     Example:
         >>> float(SparsityRegularizer(0.5)([-1.0, -2.0]))
         -1.5
