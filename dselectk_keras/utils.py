@@ -108,14 +108,29 @@ def sum_over_replicas(values: Any) -> Any:
     Returns:
         The same, summed.
     """
-    if keras.backend.backend() != "tensorflow":
-        return values  # JAX sums over all devices where it sums over the batch.
+    if num_replicas() == 1:
+        return values
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return values
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def num_replicas() -> int:
+    """The number of replicas of `tf.distribute` that share a batch.
+
+    Keras averages the losses of the replicas. A loss that is a sum over the batch has
+    to be multiplied by this number.
+
+    Returns:
+        An integer; 1 elsewhere. JAX sums over all devices where it sums over a batch.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    return 1 if context is None else context.num_replicas_in_sync
 
 
 def deserialize_if_config(value: Any) -> Any:

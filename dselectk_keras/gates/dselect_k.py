@@ -135,7 +135,7 @@ class DSelectKGate(SelectorGate):
         penalties = super().compute_penalties(outputs, step)
         if self._has_unreachable and not self._assign:
             reachability = self._reachability(outputs.selectors, step)
-            penalties["reachability"] = self.reduced(reachability, outputs)
+            penalties["reachability"] = self.over_batch(reachability, outputs)
         return penalties
 
     def describe_selectors(self, outputs):

@@ -10,7 +10,7 @@ from keras import ops
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, num_replicas
 
 
 class GateOutputs(NamedTuple):
@@ -85,6 +85,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     # Whether weights are exactly zero from the first step on.
     always_sparse = False
+    # How penalties of a per-example gate are reduced over the batch, where it has any.
+    reduction = "sum"
     # Whether there is no static gate of the kind.
     per_example_only = False
 
@@ -153,6 +155,23 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             A dict of scalars, in the order in which they are added.
         """
         return {}
+
+    def over_batch(self, penalty, outputs):
+        """A penalty of a batch: its sum over the examples, or their mean.
+
+        Args:
+            penalty: The sum over the examples of this call.
+            outputs: What `compute_weights` returned.
+
+        Returns:
+            A scalar: the sum over all replicas that share the batch, or with
+            `reduction="mean"` the mean.
+        """
+        if not self.per_example:
+            return penalty
+        if self.reduction == "mean":
+            return penalty / ops.cast(ops.shape(outputs.weights)[0], "float32")
+        return penalty * num_replicas()
 
     def describe_selectors(self, outputs) -> dict:
         """What is worth watching about each selector; nothing for most gates.

@@ -99,9 +99,7 @@ class GumbelSoftmaxGate(Gate):
         if self.sparsity_reg is None:
             return {}
         value = self.sparsity_reg(ops.log_sigmoid(outputs.logits), step)
-        if self.per_example and self.reduction == "mean":
-            value = value / ops.cast(ops.shape(outputs.weights)[0], "float32")
-        return {"sparsity": value}
+        return {"sparsity": self.over_batch(value, outputs)}
 
     def expected_nonzeros(self, routing_inputs=None):
         r"""How many experts are open on average in training, $\sum_i \psi_i$.

@@ -1,5 +1,6 @@
 """The REINFORCE gate."""
 
+import threading
 from typing import Any
 
 from keras import ops
@@ -191,8 +192,11 @@ class ReinforceGate(LogitGate):
         return ops.matmul(hidden, kernel_1) + bias
 
 
-class _Memory:
-    """What the last training call drew; not tracked, since it is no state."""
+class _Memory(threading.local):
+    """What the last training call drew; not tracked, since it is no state.
+
+    Replicas of `tf.distribute` are threads, each with a draw of its own.
+    """
 
     drawn: Any = None
 

@@ -72,13 +72,7 @@ class SelectorGate(Gate, abc.ABC):
             if self.entropy_reg.target == "selectors"
             else ops.stack([outputs.bits, 1.0 - outputs.bits], axis=-1)
         )
-        return {"entropy": self.reduced(self.entropy_reg(uncertain, step), outputs)}
-
-    def reduced(self, penalty, outputs):
-        """A penalty summed over the batch, or its mean if `reduction` says so."""
-        if self.per_example and self.reduction == "mean":
-            return penalty / ops.cast(ops.shape(outputs.weights)[0], "float32")
-        return penalty
+        return {"entropy": self.over_batch(self.entropy_reg(uncertain, step), outputs)}
 
     def selector_outputs(self, routing_inputs=None):
         """The weights of each selector over the experts.

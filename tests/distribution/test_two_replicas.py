@@ -39,7 +39,9 @@ def test_sums_over_replicas_have_the_values_and_gradients_of_the_batch(differenc
     assert max(differences["sums"]) < 1e-6
 
 
-@pytest.mark.parametrize("case", ["penalties", "missing labels", "routed"])
+@pytest.mark.parametrize(
+    "case", ["penalties", "penalties of examples", "missing labels", "routed"]
+)
 def test_weights_and_reports_are_those_of_one_process(differences, case):
     found = differences[case]
     assert {"weights", "loss"} <= set(found)

@@ -66,8 +66,11 @@ class Decide(keras.callbacks.Callback):
             self.model.get_layer("mmoe").gate.assign_expert_weights(weights)
 
 
-def tasks(tasks, gate):
-    model = build_multitask_model(DIM, tasks, experts=DenseExperts(4, [4]), gate=gate)
+def tasks(tasks, gate, per_example=False):
+    experts = DenseExperts(5, [4]) if per_example else DenseExperts(4, [4])
+    model = build_multitask_model(
+        DIM, tasks, experts=experts, gate=gate, per_example=per_example
+    )
     model.compile(keras.optimizers.SGD(0.1))
     return model
 
@@ -87,6 +90,15 @@ def routed():
 CASES = {
     "penalties": (
         lambda: tasks(TASKS[:1], DSelectKGate(2, entropy_reg=Ramp(0.01, 0.1, end=9))),
+        (Y["amount"], None, len(X)),
+        (),
+    ),
+    "penalties of examples": (
+        lambda: tasks(
+            TASKS[:1],
+            DSelectKGate(2, entropy_reg=0.01, unreachable=0.01),
+            per_example=True,
+        ),
         (Y["amount"], None, len(X)),
         (),
     ),
