@@ -65,7 +65,7 @@ reproduce: $(VENV)/.test ## run every experiment of the papers, in small, into b
 benchmark-check: $(VENV)/.test $(VENV)/.backends ## see that all forms agree
 	$(BIN)/python scripts/benchmark.py --quick
 
-check: $(VENV)/.test ## lint, format, floors and types
+check: $(VENV)/.test ## lint, format, levels of modules and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports

@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 # Where what is public is; the first is the package itself.
-FLOORS = (
+PUBLIC_MODULES = (
     "",
     "callbacks",
     "datasets",

@@ -9,7 +9,7 @@ import re
 import keras
 import numpy as np
 import pytest
-from helpers import FLOORS
+from helpers import PUBLIC_MODULES
 
 import dselectk_keras
 from dselectk_keras.experts import ExpertBank
@@ -22,12 +22,12 @@ ENTRY = re.compile(r"(\*{0,2}\w+): (.*)")
 def public_objects():
     """Public classes and functions by name, each with its public namespace."""
     found = {}
-    for floor in FLOORS:
-        module = importlib.import_module(f"dselectk_keras.{floor}".rstrip("."))
+    for part in PUBLIC_MODULES:
+        module = importlib.import_module(f"dselectk_keras.{part}".rstrip("."))
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):
-                found.setdefault(value, (f"{floor}.{name}".lstrip("."), vars(module)))
+                found.setdefault(value, (f"{part}.{name}".lstrip("."), vars(module)))
     return [pytest.param(value, names, id=id_) for value, (id_, names) in found.items()]
 
 

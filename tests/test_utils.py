@@ -1,4 +1,4 @@
-"""Small helpers of several floors."""
+"""Small helpers of several modules."""
 
 import os
 import sys
