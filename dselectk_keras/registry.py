@@ -59,12 +59,7 @@ class Registry(dict):
 
 
 def import_modules(package: str, path: Iterable[str]) -> None:
-    """Import every public module of a package, so that its classes are registered.
-
-    Args:
-        package: The name of the package.
-        path: Its `__path__`.
-    """
+    """Import the public modules in a package's path, to register their classes."""
     for module in pkgutil.iter_modules(path):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package}.{module.name}")

@@ -105,7 +105,7 @@ def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
         value: A number, a `LearningRateSchedule`, its config, or a callable of the
             step.
         name: The argument's name, for errors.
-        positive: Whether a number must be positive and finite.
+        positive: Whether a number must be positive.
 
     Returns:
         A number or a callable.
@@ -130,15 +130,7 @@ def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
 
 
 def value_at(schedule: Any, step: Any) -> Any:
-    """Compute the value of a number or schedule at a step.
-
-    Args:
-        schedule: What `check_schedule` returned.
-        step: A number, a tensor or a variable. The first step is 1.
-
-    Returns:
-        A number or a scalar tensor.
-    """
+    """Compute the value at a step, from 1, of what `check_schedule` returned."""
     if callable(schedule):
         # The callable may need a float, as in the original release.
         return schedule(ops.cast(step, "float32"))
@@ -149,14 +141,7 @@ def serialize_schedule(schedule: Any, name: str) -> Any:
     """Convert a number or schedule to JSON.
 
     A function that is not registered with Keras raises an error: it could not be found
-    when the model is loaded.
-
-    Args:
-        schedule: What `check_schedule` returned.
-        name: The argument's name, for errors.
-
-    Returns:
-        A number or a config, which `check_schedule` accepts.
+    when the model is loaded. The error contains the argument's name.
     """
     if not callable(schedule):
         return schedule

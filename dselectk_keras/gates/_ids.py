@@ -8,12 +8,7 @@ from dselectk_keras.utils import Tensor
 
 
 def require_ids(gate: Gate, kind: str) -> None:
-    """Raise an error for a gate with several columns of routing inputs.
-
-    Args:
-        gate: A gate that is being built.
-        kind: The name of the ids in errors.
-    """
+    """Raise an error for a gate with several columns of routing inputs."""
     if gate.routing_dim != 1:
         raise ValueError(
             f"{type(gate).__name__} needs one {kind} for each example, of shape "

@@ -135,13 +135,8 @@ class DSelectKGate(SelectorGate):
     def describe_selectors(self, outputs):
         """Compute whether selectors are binary, and their weight on experts.
 
-        Args:
-            outputs: What `compute_weights` returned.
-
-        Returns:
-            A dict of tensors `([batch,] [num_gates,] k)`. `"binary"` is 1.0 if every
-            bit of the selector is 0 or 1. `"reachable"` is the selector's total
-            weight on experts, as opposed to unreachable codes.
+        `"binary"` is 1.0 if every bit of the selector is 0 or 1. `"reachable"` is the
+        selector's total weight on experts, as opposed to unreachable codes.
         """
         bits = outputs.bits
         decided = ops.logical_or(bits == 0.0, bits == 1.0)
@@ -151,11 +146,7 @@ class DSelectKGate(SelectorGate):
         }
 
     def selection(self):
-        """The expert of each selector, and the distance of its bits from 0 or 1.
-
-        Returns:
-            A `Selection`.
-        """
+        """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
         _, bits = self.compute_selectors(None, self.step)
         bits = ops.convert_to_numpy(bits)

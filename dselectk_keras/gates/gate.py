@@ -145,26 +145,11 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """
 
     def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
-        """Compute the auxiliary losses of a training call; none by default.
-
-        Args:
-            outputs: What `compute_weights` returned.
-            step: The number of training calls, this one included.
-
-        Returns:
-            A dict of scalars by name, in the order in which they are added.
-        """
+        """Compute the auxiliary losses of a training call by name, in their order."""
         return {}
 
     def describe_selectors(self, outputs: GateOutputs) -> dict:
-        """Compute the quantities to monitor for each selector; none by default.
-
-        Args:
-            outputs: What `compute_weights` returned.
-
-        Returns:
-            A dict of tensors `([batch,] [num_gates,] k)` by name.
-        """
+        """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
         return {}
 
     # Methods for users and layers.
@@ -199,11 +184,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return self._report(outputs, routing_inputs, self.step + 1)
 
     def selection(self) -> Selection:
-        """The experts that a static gate has chosen, and how far it is from binary.
-
-        Returns:
-            A `Selection`.
-        """
+        """The experts that a static gate has chosen, and how far it is from binary."""
         raise ValueError(
             f"{type(self).__name__} does not choose among experts permanently. All "
             "experts are needed. Use `DSelectKGate`, `SoftmaxSelectorGate` or "
@@ -221,14 +202,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return None
 
     def with_num_gates(self, num_gates: int | None) -> "Gate":
-        """Return a copy that holds another number of gates.
-
-        Args:
-            num_gates: The number of gates.
-
-        Returns:
-            A gate that is not built; or this gate, if it has that number.
-        """
+        """Return this gate if it has this number of gates, and else an unbuilt copy."""
         if self.num_gates == num_gates:
             return self
         if self.num_gates is not None or self.built:
@@ -240,14 +214,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return self.unbuilt_copy(num_gates=num_gates)
 
     def unbuilt_copy(self, **changes: Any) -> "Gate":
-        """Return a gate with the same settings and no variables.
-
-        Args:
-            **changes: Arguments of `__init__` to replace.
-
-        Returns:
-            A gate that is not built.
-        """
+        """Return a gate that is not built, with these arguments replaced."""
         args, kwargs = self.init_arguments
         return type(self)(*args, **{**kwargs, **changes})
 
@@ -300,15 +267,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return self.mixture(experts, self.weigh_experts(routing_inputs, training))
 
     def mixture(self, experts: Any, weights: Tensor) -> Tensor:
-        """Compute the weighted sum of the experts' outputs.
-
-        Args:
-            experts: The experts' outputs, as for a call.
-            weights: What `weigh_experts` returned.
-
-        Returns:
-            A tensor `(batch, ...)`, or `(batch, num_gates, ...)`.
-        """
+        """Compute the sum of the experts' outputs with weights of `weigh_experts`."""
         if isinstance(experts, list):
             _check_same_shape([expert.shape for expert in experts])
         count = len(experts) if isinstance(experts, list) else experts.shape[1]
@@ -362,15 +321,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             self.generator = keras.random.SeedGenerator(self.seed)
 
     def drop_logits(self, logits: Tensor, training: bool) -> Tensor:
-        """Set the logits of dropped experts to minus infinity.
-
-        Args:
-            logits: Tensor `(..., n)`.
-            training: Whether this is a training call; no expert is dropped otherwise.
-
-        Returns:
-            A tensor of the shape of `logits`.
-        """
+        """Set the logits of experts that training drops to minus infinity."""
         if not (training and self.expert_dropout):
             return logits
         draw = keras.random.uniform(ops.shape(logits), seed=self.generator)
@@ -379,15 +330,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return ops.where(keep, logits, -float("inf"))
 
     def drop_weights(self, weights: Tensor) -> Tensor:
-        """Set the weights of dropped experts to zero, and scale up the others.
+        """Set weights `(..., n)` of dropped experts to zero, and scale up the others.
 
         A gate that drops experts by their logits returns the weights unchanged.
-
-        Args:
-            weights: Tensor `(..., n)`.
-
-        Returns:
-            A tensor of the shape of `weights`.
         """
         dropped = self.drop_logits(ops.zeros_like(weights), True) < 0
         total = ops.sum(weights, axis=-1, keepdims=True)
@@ -428,14 +373,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return () if self.num_gates is None else (self.num_gates,)
 
     def check_routing_inputs(self, routing_inputs: Tensor) -> Tensor:
-        """Check the routing inputs of a call, and add the axis of features to ids.
-
-        Args:
-            routing_inputs: The routing inputs, or `None`.
-
-        Returns:
-            A tensor `(batch, [num_gates,] features)`, or `None`.
-        """
+        """Check the routing inputs, and add an axis of features to ids `(batch,)`."""
         if not self.built:
             raise ValueError(
                 f"The gate {self.name!r} has no weights yet. Call it on experts "

@@ -16,11 +16,10 @@ class LogitGate(Gate, abc.ABC):
     A subclass computes them in `compute_weights`, from `kept_logits`.
 
     Args:
-        kernel_initializer: Initializer of the kernel, or of the static logits. `None`
-            is uniform in ±0.05.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel, as SMEAR's router does.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels,
+            as SMEAR's router does.
         **kwargs: The arguments of `Gate`.
     """
 

@@ -14,17 +14,7 @@ from dselectk_keras.utils import Initializer, Shape, Tensor
 def float32_weight(
     gate: Gate, name: str, shape: Shape, initializer: Initializer = "zeros"
 ) -> Any:
-    """Add a trainable weight in float32, whatever the gate's dtype policy.
-
-    Args:
-        gate: The gate that owns the weight.
-        name: The name of the weight.
-        shape: Its shape.
-        initializer: Its initializer.
-
-    Returns:
-        A variable.
-    """
+    """Add a trainable weight in float32, whatever the gate's dtype policy."""
     return gate.add_weight(
         name=name, shape=shape, initializer=initializer, dtype="float32", autocast=False
     )

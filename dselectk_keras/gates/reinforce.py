@@ -34,11 +34,9 @@ class ReinforceGate(LogitGate):
         baseline_weight: $w_b$, the weight of the baseline's loss.
         baseline_units: Width of the baseline's hidden layer; `None` is an eighth of
             the number of features. A static gate's baseline is one number.
-        kernel_initializer: Initializer of the kernel, or of the static logits. `None`
-            is uniform in ±0.05.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:

@@ -87,14 +87,7 @@ class SelectedGate(Gate):
         return self._places().any(axis=-2)
 
     def describe_selectors(self, outputs):
-        """Return that all selectors are binary, and which of them have an expert.
-
-        Args:
-            outputs: Not used.
-
-        Returns:
-            A dict of arrays `([num_gates,] k)`.
-        """
+        """Return that all selectors are binary, and which of them have an expert."""
         reached = np.asarray(self.choices) >= 0
         return {
             "binary": ops.convert_to_tensor(np.ones(reached.shape, "float32")),
@@ -102,11 +95,7 @@ class SelectedGate(Gate):
         }
 
     def selection(self):
-        """The choices and the logits of their shares.
-
-        Returns:
-            A `Selection`; its distances are 0.
-        """
+        """The choices and the logits of their shares. All distances are 0."""
         choices = np.asarray(self.choices)
         return Selection(
             choices, np.zeros(choices.shape), self._shares, lambda logits: logits

@@ -32,11 +32,7 @@ class Selection(NamedTuple):
 
 
 def require_static(gate: Any) -> None:
-    """Raise an error for a gate that is per-example or not built.
-
-    Args:
-        gate: A `Gate`.
-    """
+    """Raise an error for a gate that is per-example or not built."""
     if not gate.built or gate.per_example:
         raise ValueError(
             f"Only a built static gate has a selection. Received: {gate.name!r}, "

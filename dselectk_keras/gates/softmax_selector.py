@@ -85,24 +85,12 @@ class SoftmaxSelectorGate(SelectorGate):
         return tempered_softmax(self._z(routing_inputs), temperature), None
 
     def describe_selectors(self, outputs):
-        """Compute whether the selectors are binary.
-
-        Args:
-            outputs: What `compute_weights` returned.
-
-        Returns:
-            A dict of a tensor `([batch,] [num_gates,] k)`. `"binary"` is 1.0 if the
-            selector has all its weight on one expert.
-        """
+        """Compute whether the selectors have all their weight on one expert."""
         decided = ops.max(outputs.selectors, axis=-1) == 1.0
         return {"binary": ops.cast(decided, "float32")}
 
     def selection(self):
-        """The expert of each selector, and its total weight on other experts.
-
-        Returns:
-            A `Selection`.
-        """
+        """The expert of each selector, and its total weight on other experts."""
         require_static(self)
         selectors = ops.convert_to_numpy(self.selector_outputs())
         return Selection(

@@ -30,11 +30,9 @@ class STGumbelGate(LogitGate):
     Args:
         temperature: $\tau$: a number, or a schedule of the step. SMEAR's release
             uses 10 exp(-1e-6 t), down to 0.5: `Ramp(10.0, 0.5, end=2_995_732)`.
-        kernel_initializer: Initializer of the kernel, or of the static logits. `None`
-            is uniform in ±0.05.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel, as SMEAR's router does.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:

@@ -22,11 +22,9 @@ class SwitchGate(LogitGate):
     equal logits, the first is chosen.
 
     Args:
-        kernel_initializer: Initializer of the kernel, or of the static logits. `None`
-            is uniform in ±0.05.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel, as SMEAR's router does.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:

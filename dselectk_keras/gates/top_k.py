@@ -34,11 +34,9 @@ class TopKGate(LogitGate):
         noise: Whether to add trainable noise to the logits in training.
         load_reg: With `noise`, the load balancing loss: a `LoadRegularizer`, or its
             weight.
-        kernel_initializer: Initializer of the kernel, or of the static logits. `None`
-            is uniform in ±0.05.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`. Shazeer's importance loss is
             `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
 
@@ -123,11 +121,7 @@ class TopKGate(LogitGate):
         return {"load": self.load_reg(load, step)}
 
     def selection(self):
-        """The kept experts and their logits.
-
-        Returns:
-            A `Selection`; its distances are 0.
-        """
+        """The kept experts and their logits. All distances are 0."""
         require_static(self)
         logits = ops.convert_to_numpy(self._logits(None))
         choices = np.argsort(-logits, axis=-1, kind="stable")[..., : self.num_nonzeros]

@@ -46,15 +46,7 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
         """Compute the scalar that is multiplied by the weight."""
 
     def __call__(self, inputs: Any, step: Any = 1) -> Tensor:
-        """Compute the weighted term.
-
-        Args:
-            inputs: The tensors from which the term is computed.
-            step: The training step of a scheduled weight, from 1.
-
-        Returns:
-            A float32 scalar.
-        """
+        """Compute the term times its weight at a training step, from 1, in float32."""
         return value_at(self.weight, step) * self.term(inputs)
 
     def get_config(self):
