@@ -11,7 +11,7 @@ from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import Initializer, check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
 @GATES.register("attentive")
@@ -80,12 +80,18 @@ class AttentiveGate(Gate):
         self.hidden_dim = math.prod(shape[1:])
         super().build(experts_shape, routing_inputs_shape)
 
-    def call(self, experts, routing_inputs=None, training=None, hidden=None):
+    def call(
+        self,
+        experts: Any,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+        hidden: Tensor = None,
+    ) -> Tensor:
         """Mix the experts."""
         weights = self.weigh_experts(routing_inputs, training, hidden=hidden)
         return self.mixture(experts, weights)
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the kernels of queries and keys."""
         initializer = self.kernel_initializer
         self._query = Logits(
@@ -122,11 +128,11 @@ class AttentiveGate(Gate):
         logits = logits / math.sqrt(self.units)
         return GateOutputs(softmax(self.drop_logits(logits, training)))
 
-    def drop_weights(self, weights):
+    def drop_weights(self, weights: Tensor) -> Tensor:
         """Return the weights: the gate drops experts by their logits."""
         return weights
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

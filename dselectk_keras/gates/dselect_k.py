@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
@@ -13,7 +14,7 @@ from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import binary_codes, selector_product, smooth_step
 from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import Initializer, check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
 @GATES.register("dselect_k")
@@ -103,7 +104,7 @@ class DSelectKGate(SelectorGate):
         """The number of selectors; before they are binary, more weights are nonzero."""
         return self.num_nonzeros
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits of the bits and of the selectors' weights."""
         width = float(value_at(self.gamma, 0))
         z_initializer = self.z_initializer or keras.initializers.RandomUniform(
@@ -114,7 +115,7 @@ class DSelectKGate(SelectorGate):
         self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer)
         self._w = Logits(self, "w", shape, w_initializer)
 
-    def compute_selectors(self, routing_inputs, step):
+    def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the selectors from their bits, as products over each code."""
         z = ops.squeeze(self._z(routing_inputs), -2)
         bits = smooth_step(z, value_at(self.gamma, step))
@@ -124,7 +125,7 @@ class DSelectKGate(SelectorGate):
         owned = np.eye(self.num_experts, dtype="float32")[owners]
         return ops.matmul(selector_product(bits, len(owners)), owned), bits
 
-    def compute_penalties(self, outputs, step):
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
         """Compute the entropy and reachability terms."""
         penalties = super().compute_penalties(outputs, step)
         if self._has_unreachable and not self._assign:
@@ -132,7 +133,7 @@ class DSelectKGate(SelectorGate):
             penalties["reachability"] = self.reduced(reachability, outputs)
         return penalties
 
-    def describe_selectors(self, outputs):
+    def describe_selectors(self, outputs: GateOutputs) -> dict:
         """Compute whether selectors are binary, and their weight on experts.
 
         `"binary"` is 1.0 if every bit of the selector is 0 or 1. `"reachable"` is the
@@ -145,7 +146,7 @@ class DSelectKGate(SelectorGate):
             "reachable": ops.sum(outputs.selectors, axis=-1),
         }
 
-    def selection(self):
+    def selection(self) -> Selection:
         """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
         _, bits = self.compute_selectors(None, self.step)
@@ -244,7 +245,7 @@ class DSelectKGate(SelectorGate):
         self._z.assign(z)
         self._w.assign(w)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         unreachable = "assign"
         if not self._assign:

@@ -77,7 +77,7 @@ class GumbelSoftmaxGate(Gate):
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits of the softmax and of the probabilities."""
         shape = (*self.gate_shape, self.num_experts)
         initializer = self.kernel_initializer or "random_uniform"
@@ -96,7 +96,7 @@ class GumbelSoftmaxGate(Gate):
             draws = ops.cast(z > 0, "float32")
         return GateOutputs(softmax(self._logits(routing_inputs)) * draws, logits=z)
 
-    def compute_penalties(self, outputs, step):
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
         """Compute the sparsity term."""
         if self.sparsity_reg is None:
             return {}
@@ -117,7 +117,7 @@ class GumbelSoftmaxGate(Gate):
         z = self._z(self.check_routing_inputs(routing_inputs))
         return ops.sum(ops.sigmoid(z), axis=-1)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -64,7 +64,7 @@ class HashGate(Gate):
         """One: a single expert has a nonzero weight."""
         return 1
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create no variables."""
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
@@ -85,6 +85,6 @@ class HashGate(Gate):
         one_hot = ops.one_hot(expert, self.num_experts)
         return GateOutputs(ops.cast(one_hot, "float32"))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "salt": self.salt}

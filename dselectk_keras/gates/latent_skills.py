@@ -78,7 +78,7 @@ class LatentSkillsGate(Gate):
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the matrix of logits."""
         if self.per_example:
             require_ids(self, "task")
@@ -121,7 +121,7 @@ class LatentSkillsGate(Gate):
             weights = look_up(weights, routing_inputs, self.num_tasks, "task")
         return GateOutputs(weights)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -35,7 +35,7 @@ class LogitGate(Gate, abc.ABC):
         self.use_bias = use_bias
         self.normalize = normalize
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits."""
         self._logits = Logits(
             self,
@@ -50,11 +50,11 @@ class LogitGate(Gate, abc.ABC):
         """Compute the logits, with minus infinity for dropped experts."""
         return self.drop_logits(self._logits(routing_inputs), training)
 
-    def drop_weights(self, weights):
+    def drop_weights(self, weights: Tensor) -> Tensor:
         """Return the weights: the gate drops experts by their logits."""
         return weights
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -10,7 +10,7 @@ from keras import ops
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import keep_top_k, softmax
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Tensor, check_count
 
 
 @GATES.register("random")
@@ -58,7 +58,7 @@ class RandomGate(Gate):
         if not fixed:
             self.make_generator()
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Draw the experts of fixed gates, which are constants."""
         n, k = self.num_experts, self.num_nonzeros
         if k > n:
@@ -85,11 +85,11 @@ class RandomGate(Gate):
         kept = keep_top_k(self.drop_logits(draws, training), self.num_nonzeros)
         return GateOutputs(softmax(ops.where(kept > -float("inf"), 0.0, kept)))
 
-    def drop_weights(self, weights):
+    def drop_weights(self, weights: Tensor) -> Tensor:
         """Drop fixed experts; a gate that draws has chosen among the others already."""
         return super().drop_weights(weights) if self.fixed else weights
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

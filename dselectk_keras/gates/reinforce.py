@@ -81,7 +81,7 @@ class ReinforceGate(LogitGate):
         """One: a single expert has a nonzero weight."""
         return 1
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits and the baseline."""
         super().build_logits()
 
@@ -158,7 +158,7 @@ class ReinforceGate(LogitGate):
         """Discard the draw of the last training call, without a reward."""
         self._memory.drawn = None
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -58,7 +58,7 @@ class SelectedGate(Gate):
         self.kept = None if kept is None else [int(i) for i in kept]
         self.num_before = num_before
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits of the shares."""
         choices = np.asarray(self.choices)
         if choices.shape[:-1] != self.gate_shape or choices.max() >= self.num_experts:
@@ -86,7 +86,7 @@ class SelectedGate(Gate):
         """The chosen experts (see `Gate`)."""
         return self._places().any(axis=-2)
 
-    def describe_selectors(self, outputs):
+    def describe_selectors(self, outputs: GateOutputs) -> dict:
         """Return that all selectors are binary, and which of them have an expert."""
         reached = np.asarray(self.choices) >= 0
         return {
@@ -94,7 +94,7 @@ class SelectedGate(Gate):
             "reachable": ops.convert_to_tensor(reached.astype("float32")),
         }
 
-    def selection(self):
+    def selection(self) -> Selection:
         """The choices and the logits of their shares. All distances are 0."""
         choices = np.asarray(self.choices)
         return Selection(
@@ -105,7 +105,7 @@ class SelectedGate(Gate):
         """Whether a choice is expert i, booleans `([num_gates,] k, n)`."""
         return np.asarray(self.choices)[..., None] == np.arange(self.num_experts)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

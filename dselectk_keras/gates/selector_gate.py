@@ -62,7 +62,7 @@ class SelectorGate(Gate, abc.ABC):
         weights = ops.sum(shares * selectors, axis=-2)
         return GateOutputs(weights, selectors=selectors, bits=bits)
 
-    def compute_penalties(self, outputs, step):
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
         """Compute the entropy term."""
         if self.entropy_reg is None:
             return {}
@@ -91,7 +91,7 @@ class SelectorGate(Gate, abc.ABC):
         routing_inputs = self.check_routing_inputs(routing_inputs)
         return self.compute_selectors(routing_inputs, self.step)[0]
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -4,13 +4,14 @@ from typing import Any
 
 from keras import ops
 
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import tempered_softmax
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import Initializer
+from dselectk_keras.utils import Initializer, Tensor
 
 
 @GATES.register("softmax_selector")
@@ -71,7 +72,7 @@ class SoftmaxSelectorGate(SelectorGate):
             )
         self.temperature = check_schedule(temperature, "temperature", positive=True)
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits of the selectors and of their weights."""
         shape = (*self.gate_shape, self.num_nonzeros)
         z_initializer = self.z_initializer or "random_uniform"
@@ -79,17 +80,17 @@ class SoftmaxSelectorGate(SelectorGate):
         self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer)
         self._w = Logits(self, "w", (*shape, 1), w_initializer)
 
-    def compute_selectors(self, routing_inputs, step):
+    def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the softmax of each selector's logits."""
         temperature = value_at(self.temperature, step)
         return tempered_softmax(self._z(routing_inputs), temperature), None
 
-    def describe_selectors(self, outputs):
+    def describe_selectors(self, outputs: GateOutputs) -> dict:
         """Compute whether the selectors have all their weight on one expert."""
         decided = ops.max(outputs.selectors, axis=-1) == 1.0
         return {"binary": ops.cast(decided, "float32")}
 
-    def selection(self):
+    def selection(self) -> Selection:
         """The expert of each selector, and its total weight on other experts."""
         require_static(self)
         selectors = ops.convert_to_numpy(self.selector_outputs())
@@ -100,7 +101,7 @@ class SoftmaxSelectorGate(SelectorGate):
             lambda logits: logits[..., 0],
         )
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -82,7 +82,7 @@ class STGumbelGate(LogitGate):
         # Subtract first: 1 + p - p may not be exactly 1 after rounding.
         return GateOutputs(chosen * (1.0 + (p - ops.stop_gradient(p))))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -68,7 +68,7 @@ class TagGate(Gate):
         """The largest number of experts of a tag."""
         return max(len(_as_list(experts)) for experts in self.experts_of_tags or [0])
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the table of the tags' weights, which are constants."""
         require_ids(self, "tag")
         n = self.num_experts
@@ -91,7 +91,7 @@ class TagGate(Gate):
             weights = ops.repeat(weights[:, None], self.num_gates, axis=1)
         return GateOutputs(weights)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "experts_of_tags": self.experts_of_tags}
 

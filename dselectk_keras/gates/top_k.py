@@ -13,7 +13,7 @@ from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
-from dselectk_keras.utils import Initializer, check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
 @GATES.register("top_k")
@@ -85,7 +85,7 @@ class TopKGate(LogitGate):
         """The number of experts to keep."""
         return self.num_nonzeros
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits and the scale of the noise."""
         if self.num_nonzeros > self.num_experts:
             raise ValueError(
@@ -111,7 +111,7 @@ class TopKGate(LogitGate):
         kept = keep_top_k(self.drop_logits(noisy, training), self.num_nonzeros)
         return GateOutputs(softmax(kept), load=load)
 
-    def compute_penalties(self, outputs, step):
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
         """Compute the load term."""
         if self.load_reg is None:
             return {}
@@ -120,7 +120,7 @@ class TopKGate(LogitGate):
             load = ops.expand_dims(load, 0)
         return {"load": self.load_reg(load, step)}
 
-    def selection(self):
+    def selection(self) -> Selection:
         """The kept experts and their logits. All distances are 0."""
         require_static(self)
         logits = ops.convert_to_numpy(self._logits(None))
@@ -131,7 +131,7 @@ class TopKGate(LogitGate):
 
         return Selection(choices, np.zeros(choices.shape), self._logits.static, pick)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -47,6 +47,6 @@ class EntropyRegularizer(ScheduledRegularizer):
         """Compute the sum of the entropies."""
         return ops.sum(entropy(inputs))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "target": self.target}

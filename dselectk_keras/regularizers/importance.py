@@ -47,6 +47,6 @@ class ImportanceRegularizer(ScheduledRegularizer):
         variation = coefficient_of_variation(importance)
         return ops.sum(ops.square(variation) if self.squared else variation)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "squared": self.squared}

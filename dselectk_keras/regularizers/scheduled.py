@@ -49,6 +49,6 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
         """Compute the term times its weight at a training step, from 1, in float32."""
         return value_at(self.weight, step) * self.term(inputs)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {"weight": serialize_schedule(self.weight, "weight")}
