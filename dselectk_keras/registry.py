@@ -1,7 +1,9 @@
-"""Public things of one kind, each registered once, beside its definition."""
+"""Registries of public classes and functions by name."""
 
 import importlib
 import pkgutil
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import keras
 
@@ -9,10 +11,10 @@ import keras
 class Registry(dict):
     """A dict of classes or functions by name, filled by a decorator.
 
-    A class is registered with Keras as well, so that models with it can be loaded.
+    A class is also registered with Keras, so that models with it can be loaded.
 
     Args:
-        kind: What the things are called in errors.
+        kind: The name of the entries in errors.
 
     Example:
         >>> SHAPES = Registry("shape")
@@ -23,25 +25,27 @@ class Registry(dict):
         'o'
     """
 
-    def __init__(self, kind):
+    def __init__(self, kind: str):
         super().__init__()
         self.kind = kind
 
-    def register(self, name):
-        """A decorator that registers what it decorates under a name."""
+    def register(self, name: str) -> Callable:
+        """Return a decorator that registers a class or function under a name."""
 
-        def add(thing):
+        def add(entry):
             if name in self:
-                raise ValueError(f"There is a {self.kind} {name!r} already.")
-            if isinstance(thing, type):
-                keras.saving.register_keras_serializable("dselectk_keras")(thing)
-            self[name] = thing
-            return thing
+                raise ValueError(
+                    f"There is a {self.kind} {name!r} already. Use another name."
+                )
+            if isinstance(entry, type):
+                keras.saving.register_keras_serializable("dselectk_keras")(entry)
+            self[name] = entry
+            return entry
 
         return add
 
-    def find(self, name):
-        """The thing of a name, or an error that lists the names."""
+    def find(self, name: str) -> Any:
+        """Return the entry of a name, or raise an error that lists the names."""
         if name not in self:
             raise ValueError(
                 f"There is no {self.kind} of the name {name!r}. "
@@ -49,18 +53,13 @@ class Registry(dict):
             )
         return self[name]
 
-    def classes(self):
-        """The registered things by their own names, such as class names."""
-        return {thing.__name__: thing for thing in self.values()}
+    def classes(self) -> dict[str, Any]:
+        """The entries by their Python names, such as class names."""
+        return {entry.__name__: entry for entry in self.values()}
 
 
-def import_modules(package, path):
-    """Import every public module of a package, so that it registers what it defines.
-
-    Args:
-        package: The name of the package.
-        path: Its `__path__`.
-    """
+def import_modules(package: str, path: Iterable[str]) -> None:
+    """Import the public modules in a package's path, to register their classes."""
     for module in pkgutil.iter_modules(path):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package}.{module.name}")

@@ -1,8 +1,7 @@
-"""Numbers that change over training.
+"""Schedules: numbers that change in training.
 
-A schedule is any `keras.optimizers.schedules.LearningRateSchedule`: Keras' own
-decays, or `Ramp`, which moves between two values and stays there. It is a function of
-the step and has no state: the gate that uses it counts the steps.
+A schedule is any `keras.optimizers.schedules.LearningRateSchedule`, such as `Ramp`. It
+is a function of the step without state. The gate that uses it counts the steps.
 """
 
 import math
@@ -11,24 +10,24 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.utils import check_count, deserialize_if_config
+from dselectk_keras.utils import Tensor, check_count, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class Ramp(keras.optimizers.schedules.LearningRateSchedule):
-    r"""A value that moves from one number to another between two steps.
+    r"""A value that changes from one number to another between two steps.
 
     With $t = \mathrm{clip}\bigl((\mathrm{step} - a) / (b - a), 0, 1\bigr)$ the
     value is $v_0 + t (v_1 - v_0)$ for a linear ramp and $v_0 (v_1 / v_0)^t$ for an
-    exponential one. Before $a$ it is $v_0$, after $b$ it stays at $v_1$.
+    exponential one.
 
     Args:
         initial_value: The value $v_0$ up to step `begin`.
         final_value: The value $v_1$ from step `end` on.
         end: The step $b$ at which the ramp ends.
         begin: The step $a$ at which the ramp begins.
-        kind: `"exponential"`, for two positive values, or `"linear"`.
-        num_steps: If given, `begin` and `end` are fractions of this many steps.
+        kind: `"exponential"`, which needs two positive values, or `"linear"`.
+        num_steps: The length of a run. If given, `begin` and `end` are fractions of it.
 
     Example:
         >>> entropy_weight = Ramp(1e-3, 1e-1, end=100)
@@ -41,12 +40,12 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(
         self,
-        initial_value,
-        final_value,
-        end,
-        begin=0,
-        kind="exponential",
-        num_steps=None,
+        initial_value: float,
+        final_value: float,
+        end: float,
+        begin: float = 0,
+        kind: str = "exponential",
+        num_steps: int | None = None,
     ):
         super().__init__()
         if kind not in {"exponential", "linear"}:
@@ -57,7 +56,7 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
             raise ValueError(
                 "An exponential ramp needs two positive values. Received: "
                 f"initial_value={initial_value}, final_value={final_value}. "
-                'Pass kind="linear" to reach 0.'
+                'For a ramp to 0, pass kind="linear".'
             )
         if not 0 <= begin < end:
             raise ValueError(
@@ -66,8 +65,8 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
             )
         if num_steps is None and isinstance(end, float) and end <= 1:
             raise ValueError(
-                "A ramp that ends within one step is a fraction of a run: give the "
-                f"run's length. Received: end={end}, num_steps=None."
+                "If `begin` and `end` are fractions of a run, pass the run's length as "
+                f"`num_steps`. Received: end={end}, num_steps=None."
             )
         if num_steps is not None:
             check_count("num_steps", num_steps)
@@ -78,8 +77,8 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
         self.kind = kind
         self.num_steps = num_steps
 
-    def __call__(self, step):
-        """The value at `step`."""
+    def __call__(self, step: Tensor) -> Tensor:
+        """Compute the value at `step`."""
         step = ops.cast(step, "float32") / (self.num_steps or 1)
         t = ops.clip((step - self.begin) / (self.end - self.begin), 0.0, 1.0)
         if self.kind == "linear":
@@ -87,7 +86,7 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
         ratio = ops.cast(self.final_value / self.initial_value, "float32")
         return self.initial_value * ops.power(ratio, t)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             "initial_value": self.initial_value,
@@ -100,13 +99,13 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
-    """The number or schedule of an argument, or an error that says what to pass.
+    """Check that an argument is a number or a schedule.
 
     Args:
-        value: A number, a `LearningRateSchedule`, the config of one, or a callable of
-            the step.
+        value: A number, a `LearningRateSchedule`, its config, or a callable of the
+            step.
         name: The argument's name, for errors.
-        positive: Whether a number must be positive and finite.
+        positive: Whether a number must be positive.
 
     Returns:
         A number or a callable.
@@ -118,46 +117,31 @@ def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
         raise ValueError(
             f"`{name}` must be a number, a "
             "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
-            f"or a callable of the number of calls. Received: {name}={value!r}."
+            f"or a callable of the step. Received: {name}={value!r}."
         )
     if not math.isfinite(value):
         raise ValueError(f"`{name}` must be finite. Received: {name}={value}.")
     if positive and value <= 0:
         raise ValueError(
-            f"`{name}` must be positive. Received: {name}={value}. To end near 0, "
-            "pass a schedule such as `Ramp(1.0, 0.01, end=1000)`."
+            f"`{name}` must be positive. Received: {name}={value}. To anneal it "
+            "towards 0, pass a schedule such as `Ramp(1.0, 0.01, end=1000)`."
         )
     return value
 
 
-def value_at(schedule, step) -> Any:
-    """The value of a number or a schedule at a step.
-
-    Args:
-        schedule: What `check_schedule` returned.
-        step: The step: a number, a tensor or a variable. The first is 1.
-
-    Returns:
-        A number or a scalar tensor.
-    """
+def value_at(schedule: Any, step: Any) -> Any:
+    """Compute the value at a step, from 1, of what `check_schedule` returned."""
     if callable(schedule):
-        # The callable may be arithmetic on floats, as in the original release.
+        # The callable may need a float, as in the original release.
         return schedule(ops.cast(step, "float32"))
     return schedule
 
 
-def serialize_schedule(schedule, name):
-    """The number, or the config of the schedule.
+def serialize_schedule(schedule: Any, name: str) -> Any:
+    """Convert a number or schedule to JSON.
 
-    A bare function cannot be found again when a model is loaded, so it is refused
-    here rather than lost.
-
-    Args:
-        schedule: What `check_schedule` returned.
-        name: The argument's name, for errors.
-
-    Returns:
-        What `check_schedule` takes, ready for JSON.
+    A function that is not registered with Keras raises an error: it could not be found
+    when the model is loaded. The error contains the argument's name.
     """
     if not callable(schedule):
         return schedule
@@ -168,8 +152,8 @@ def serialize_schedule(schedule, name):
     )
     if not savable:
         raise ValueError(
-            f"`{name}` is a bare function ({function!r}), which cannot be "
-            "saved. Pass a number, a "
+            f"`{name}` is a function that is not registered with Keras "
+            f"({function!r}) and cannot be saved. Pass a number, a "
             "`keras.optimizers.schedules.LearningRateSchedule` such as "
             "`dselectk_keras.Ramp`, or register the function with "
             "`keras.saving.register_keras_serializable`."

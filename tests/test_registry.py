@@ -35,7 +35,7 @@ def test_find_lists_the_names(shapes):
 
 def test_a_name_is_given_once(shapes):
     first = shapes["circle"]
-    with pytest.raises(ValueError, match="There is a shape 'circle' already"):
+    with pytest.raises(ValueError, match=r"a shape 'circle' already\. Use another"):
         shapes.register("circle")(object)
     assert shapes["circle"] is first
 

@@ -1,6 +1,6 @@
-"""Gates: layers that give weights over the experts and mix them.
+"""Gates: layers that compute weights over the experts and mix their outputs.
 
-A gate is one module here: `@GATES.register("name")` beside its class makes it public.
+Each gate is one module. `@GATES.register("name")` on its class makes it public.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,37 +1,34 @@
-"""What gates share that look at an id instead of features."""
+"""Checks and look-ups for gates whose routing inputs are ids."""
 
 import keras
 from keras import ops
 
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.utils import Tensor
 
-def require_ids(gate, kind):
-    """Refuse a gate that looks at several columns.
 
-    Args:
-        gate: A gate that is being built.
-        kind: What its ids are called.
-    """
+def require_ids(gate: Gate, kind: str) -> None:
+    """Raise an error for a gate with several columns of routing inputs."""
     if gate.routing_dim != 1:
         raise ValueError(
-            f"{type(gate).__name__} looks at one {kind} for each example, of shape "
-            f"(batch,) or (batch, 1). Received: {gate.routing_dim} columns. Pass the "
-            f"column of the {kind}s alone, as in layer(inputs, {kind}s); "
-            "`build_multitask_model` takes a model with two outputs as `inputs`."
+            f"{type(gate).__name__} needs one {kind} for each example, of shape "
+            f"(batch,) or (batch, 1). Received: {gate.routing_dim} columns. Pass only "
+            f"the {kind}s as routing inputs, as in layer(inputs, {kind}s). For "
+            "`build_multitask_model`, pass a model with two outputs as `inputs`."
         )
 
 
-def look_up(table, ids, count, kind):
-    """Rows of a table by their ids, or NaN where an id has no row.
+def look_up(table: Tensor, ids: Tensor, count: int, kind: str) -> Tensor:
+    """Look up rows of a table by their ids.
 
-    NaN, because compiled code cannot raise: the weights, and with them the loss, then
-    show that an id was wrong.
+    An id out of range raises an error. Compiled code cannot raise: it returns NaN, so
+    that the loss shows the wrong id.
 
     Args:
         table: Float tensor `(count, n)`, or `(count, g, n)`.
-        ids: Tensor of integers `(batch, 1)`, or `(batch, g, 1)` with an id for each
-            gate.
-        count: The number of ids that there are.
-        kind: What the ids are called in errors.
+        ids: Integers `(batch, 1)`, or `(batch, g, 1)` with one id for each gate.
+        count: The number of ids.
+        kind: The name of the ids in errors.
 
     Returns:
         A tensor `(batch, [g,] n)`.
@@ -47,10 +44,10 @@ def look_up(table, ids, count, kind):
     if _is_concrete(ids) and not bool(ops.all(known)):
         values = ops.convert_to_numpy(ids)
         raise ValueError(
-            f"Each {kind} must be one of 0 to {count - 1}. Received: {kind}s from "
-            f"{values.min()} to {values.max()}. Number them from 0."
+            f"Each {kind} must be an integer from 0 to {count - 1}. Received: {kind}s "
+            f"from {values.min()} to {values.max()}. Number the {kind}s from 0."
         )
-    # Cast last: an id of 64 bits may have a lower half that looks right.
+    # Cast after the check: the lower half of a wrong 64-bit id may be in range.
     ids = ops.cast(ops.where(known, ids, ops.zeros_like(ids)), "int32")
     gates = tuple(ids.shape[1:])
     if gates and len(table.shape) == 3:
@@ -63,7 +60,7 @@ def look_up(table, ids, count, kind):
 
 
 def _is_concrete(tensor):
-    """Whether the values of a tensor can be looked at now."""
+    """Whether a tensor has values, which a tensor of a traced function has not."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return hasattr(tensor, "numpy")

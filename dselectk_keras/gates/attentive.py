@@ -7,37 +7,35 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate, GateOutputs
-from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
 @GATES.register("attentive")
 class AttentiveGate(Gate):
-    r"""Dense weights from attention over what the experts make of the example.
+    r"""Dense weights from attention of the gate to the experts' hidden outputs.
 
     $$
     g(x) = \mathrm{softmax}\Bigl(\frac{Q K^\top}{\sqrt h}\Bigr), \qquad
     Q = G(x) \, W_q, \quad K_i = E_i(x) \, W_k
     $$
 
-    $G(x)$ is the gate's hidden output, that is the routing inputs (`MoE` has an
-    argument `routing` for the network that makes them); $E_i(x)$ is the hidden
-    output of expert $i$, so that all experts are evaluated, at inference too.
-    `distill` turns the trained model into one that does without.
+    $G(x)$ are the routing inputs, which `MoE` can compute with a `routing_network`.
+    $E_i(x)$ is the hidden output of expert $i$. All experts are evaluated, also at
+    inference. `distill` turns the trained model into a model with another gate.
 
     Args:
         units: Width of queries and keys, $h$.
-        kernel_initializer: For the kernels of queries and keys.
+        kernel_initializer: Initializer of the kernels of queries and keys.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        routing_inputs: What the gate looks at, `(batch, features)`.
-        hidden: The experts' hidden outputs, `(batch, n, ...)`, which a bank gives
+        hidden: The experts' hidden outputs, `(batch, n, ...)`, which a bank returns
             with `return_hidden=True`. `MoE` and `MMoE` pass them.
-        experts, training: See `Gate`.
+        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> experts = DenseExperts(num_experts=4, units=[16, 2])
@@ -52,7 +50,12 @@ class AttentiveGate(Gate):
 
     per_example_only = True
 
-    def __init__(self, units=32, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(
+        self,
+        units: int = 32,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         check_count("units", units)
         self.units = units
@@ -60,44 +63,52 @@ class AttentiveGate(Gate):
         self.hidden_dim: Any = None
 
     def build(
-        self, experts_shape=None, routing_inputs_shape=None, hidden_shape: Any = None
+        self,
+        experts_shape: Any = None,
+        routing_inputs_shape: Any = None,
+        hidden_shape: Any = None,
     ):
         """Create the variables for these shapes."""
         shape: Any = (hidden_shape or [None])[1:]
         if len(shape) < 2 or None in shape:
             raise ValueError(
-                "An attentive gate looks at the experts' hidden outputs, (batch, "
-                "num_experts, ...): call it as gate(experts, routing_inputs, "
-                "hidden=hidden), with what a bank gives with return_hidden=True. "
+                "An attentive gate needs the experts' hidden outputs, (batch, "
+                "num_experts, ...). Call the gate as gate(experts, routing_inputs, "
+                "hidden=hidden), where a bank returns hidden with return_hidden=True. "
                 f"Received for hidden: {hidden_shape and tuple(hidden_shape)}."
             )
         self.hidden_dim = math.prod(shape[1:])
         super().build(experts_shape, routing_inputs_shape)
 
-    def call(self, experts, routing_inputs=None, training=None, hidden=None):
+    def call(
+        self,
+        experts: Any,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+        hidden: Tensor = None,
+    ) -> Tensor:
         """Mix the experts."""
         weights = self.weigh_experts(routing_inputs, training, hidden=hidden)
         return self.mixture(experts, weights)
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the kernels of queries and keys."""
         initializer = self.kernel_initializer
         self._query = Logits(
             self, "query", (*self.gate_shape, self.units), initializer, use_bias=False
         )
         gates = self.num_gates or 1
-        self._key = self.add_weight(
-            name="key_kernel",
-            shape=(gates, self.hidden_dim, self.units),
-            initializer=stacked_initializer(clone_initializer(initializer, 1)),
-            dtype="float32",
-            autocast=False,
+        self._key = float32_weight(
+            self,
+            "key_kernel",
+            (gates, self.hidden_dim, self.units),
+            stacked_initializer(clone_initializer(initializer, 1)),
         )
 
     def compute_weights(
         self, routing_inputs, training, step, hidden=None
     ) -> GateOutputs:
-        """The softmax of the scaled products of query and keys."""
+        """Compute the softmax of the scaled products of queries and keys."""
         shape = () if hidden is None else tuple(ops.convert_to_tensor(hidden).shape)
         if len(shape) < 3 or shape[1] != self.num_experts:
             raise ValueError(
@@ -109,7 +120,7 @@ class AttentiveGate(Gate):
         query = self._query(routing_inputs)
         if self.num_gates is None:
             query = ops.expand_dims(query, 1)
-        # (Q W_k') E' rather than Q (E W_k)': no key is formed for each expert.
+        # (Q W_k') E' costs less than Q (E W_k)': it forms no key for each expert.
         seen = ops.einsum("bgh,geh->bge", query, self._key)
         logits = ops.einsum("bge,bne->bgn", seen, hidden)
         if self.num_gates is None:
@@ -117,11 +128,11 @@ class AttentiveGate(Gate):
         logits = logits / math.sqrt(self.units)
         return GateOutputs(softmax(self.drop_logits(logits, training)))
 
-    def drop_weights(self, weights):
-        """The weights as they are: experts have been dropped by their logits."""
+    def drop_weights(self, weights: Tensor) -> Tensor:
+        """Return the weights: the gate drops experts by their logits."""
         return weights
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
@@ -13,41 +14,40 @@ from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import binary_codes, selector_product, smooth_step
 from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
 @GATES.register("dselect_k")
 class DSelectKGate(SelectorGate):
-    r"""Sparse weights from k selectors over binary codes: continuously differentiable.
+    r"""Sparse, continuously differentiable weights from k selectors over binary codes.
 
     $$
     g_i = \sum_{s=1}^{k} \mathrm{softmax}(\alpha)_s \; r_i(z_s), \qquad
     r_i(z) = \prod_{j=1}^{m} S(z_j)^{c_{ij}} (1 - S(z_j))^{1 - c_{ij}}
     $$
 
-    $c_i$ is the binary code of expert $i$ in $m = \lceil \log_2 n \rceil$ bits and
-    $S$ the smooth step. Each selector ends on one expert, so that at most k weights
-    are not zero; an entropy term speeds that up. With defaults the gate computes
-    what the original release does, and has its weights, in its order:
-    `[z_logits (k, 1, m), w_logits (k, 1)]`, or per-example
-    `[z kernel (p, k m), z bias, w kernel (p, k), w bias]`, and then the step.
+    $c_i$ is the binary code of expert $i$ in $m = \lceil \log_2 n \rceil$ bits, and
+    $S$ is the smooth step. In training each selector converges to one expert, so that
+    at most k weights are nonzero. Entropy regularization makes it converge earlier.
+    With default settings the gate computes the same as the original release. Its
+    weights have the same order: `[z_logits (k, 1, m), w_logits (k, 1)]`, or
+    per-example `[z kernel (p, k m), z bias, w kernel (p, k), w bias]`, then the step.
 
     Args:
-        num_nonzeros: The number of selectors, $k$: an upper bound on the number of
-            experts that a gate ends with.
+        num_nonzeros: The number of selectors, $k$, which is an upper bound on the
+            number of experts of a converged gate.
         gamma: Width of the smooth step: a number, or a schedule of the step
-            (the paper's Section 3.2 anneals it towards 0). With a wider one a gate
-            decides later.
-        entropy_reg: An `EntropyRegularizer`, or the number or schedule for one.
+            (Section 3.2 anneals it towards 0). A larger width delays convergence.
+        entropy_reg: An `EntropyRegularizer`, or its weight as a number or schedule.
         z_initializer: For the selectors' logits. `None` is uniform in ±gamma/100.
         w_initializer: For the selectors' weights. `None` is uniform in ±0.05.
-        unreachable: What becomes of codes that belong to no expert, when $n$ is not
-            a power of two. A number or schedule is the weight of a penalty on them
-            (a `ReachabilityRegularizer`; the release has 1.0). `"assign"` gives each
-            to an expert, drawn at random once for each $n$, so that the weights
-            always sum to one.
-        reduction: `"sum"` or `"mean"`: over the batch, in the penalties of a
-            per-example gate. The release sums.
+        unreachable: How to treat codes that belong to no expert, when $n$ is not a
+            power of two. A number or schedule is the weight of a penalty (see
+            `ReachabilityRegularizer`; 1.0 in the release). `"assign"` assigns each
+            code to a fixed expert, drawn at random, so that the weights always sum
+            to one.
+        reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the
+            batch. The release sums.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -66,22 +66,17 @@ class DSelectKGate(SelectorGate):
 
     def __init__(
         self,
-        num_nonzeros,
-        gamma=1.0,
-        entropy_reg=None,
-        z_initializer=None,
-        w_initializer=None,
-        unreachable=1.0,
-        reduction="sum",
-        **kwargs,
+        num_nonzeros: int,
+        gamma: Any = 1.0,
+        entropy_reg: Any = None,
+        z_initializer: Initializer = None,
+        w_initializer: Initializer = None,
+        unreachable: Any = 1.0,
+        reduction: str = "sum",
+        **kwargs: Any,
     ):
         super().__init__(
-            num_nonzeros,
-            entropy_reg,
-            z_initializer,
-            w_initializer,
-            reduction,
-            **kwargs,
+            num_nonzeros, entropy_reg, z_initializer, w_initializer, reduction, **kwargs
         )
         self.gamma = check_schedule(gamma, "gamma", positive=True)
         if isinstance(unreachable, str) and unreachable != "assign":
@@ -95,22 +90,22 @@ class DSelectKGate(SelectorGate):
         )
 
     @property
-    def unreachable(self):
+    def unreachable(self) -> Any:
         """`"assign"`, or the weight of the penalty on unreachable codes."""
         return "assign" if self._assign else self._reachability.weight
 
     @property
-    def num_bits(self):
-        """The bits of an expert's code, $m$."""
+    def num_bits(self) -> int:
+        """The number of bits of an expert's code, $m$."""
         return binary_codes(self.num_experts).shape[1]
 
     @property
-    def max_experts(self):
-        """The number of selectors: more experts have weights until they are binary."""
+    def max_experts(self) -> int:
+        """The number of selectors; before they are binary, more weights are nonzero."""
         return self.num_nonzeros
 
-    def build_logits(self):
-        """Create the logits of the bits, and of the selectors' weights."""
+    def build_logits(self) -> None:
+        """Create the logits of the bits and of the selectors' weights."""
         width = float(value_at(self.gamma, 0))
         z_initializer = self.z_initializer or keras.initializers.RandomUniform(
             -width / 100, width / 100
@@ -120,8 +115,8 @@ class DSelectKGate(SelectorGate):
         self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer)
         self._w = Logits(self, "w", shape, w_initializer)
 
-    def compute_selectors(self, routing_inputs, step):
-        """The selectors, and their bits: products over the bits of each code."""
+    def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
+        """Compute the selectors from their bits, as products over each code."""
         z = ops.squeeze(self._z(routing_inputs), -2)
         bits = smooth_step(z, value_at(self.gamma, step))
         if not (self._assign and self._has_unreachable):
@@ -130,24 +125,19 @@ class DSelectKGate(SelectorGate):
         owned = np.eye(self.num_experts, dtype="float32")[owners]
         return ops.matmul(selector_product(bits, len(owners)), owned), bits
 
-    def compute_penalties(self, outputs, step):
-        """The entropy and the reachability terms."""
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+        """Compute the entropy and reachability terms."""
         penalties = super().compute_penalties(outputs, step)
         if self._has_unreachable and not self._assign:
             reachability = self._reachability(outputs.selectors, step)
             penalties["reachability"] = self.over_batch(reachability, outputs)
         return penalties
 
-    def describe_selectors(self, outputs):
-        """Which selectors are binary, and how much of each reaches an expert.
+    def describe_selectors(self, outputs: GateOutputs) -> dict:
+        """Compute whether selectors are binary, and their weight on experts.
 
-        Args:
-            outputs: What `compute_weights` returned.
-
-        Returns:
-            A dict of tensors `([batch,] [num_gates,] k)`. `"binary"` is 1.0 where
-            every bit of the selector is 0 or 1, `"reachable"` is the selector's
-            mass on experts.
+        `"binary"` is 1.0 if every bit of the selector is 0 or 1. `"reachable"` is the
+        selector's total weight on experts, as opposed to unreachable codes.
         """
         bits = outputs.bits
         decided = ops.logical_or(bits == 0.0, bits == 1.0)
@@ -156,12 +146,8 @@ class DSelectKGate(SelectorGate):
             "reachable": ops.sum(outputs.selectors, axis=-1),
         }
 
-    def selection(self):
-        """Which expert each selector is on, and the distance of its bits from 0 or 1.
-
-        Returns:
-            A `Selection`.
-        """
+    def selection(self) -> Selection:
+        """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
         _, bits = self.compute_selectors(None, self.step)
         bits = ops.convert_to_numpy(bits)
@@ -174,22 +160,23 @@ class DSelectKGate(SelectorGate):
         )
 
     @classmethod
-    def logits_from_weights(cls, weights, num_nonzeros, gamma=1.0, slack=0.0):
-        r"""Logits with which a gate gives the weights asked for.
+    def logits_from_weights(
+        cls, weights: Any, num_nonzeros: int, gamma: float = 1.0, slack: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        r"""Compute the logits of a gate that has the given weights.
 
-        The construction in the proof of Proposition 1: one selector sits on each
-        expert with a weight, its bits at the ends of the smooth step and its
-        $\alpha$ the logarithm of the weight. Selectors left over share the largest
-        weight with the selector that is there.
+        This is the construction in the proof of Proposition 1. One selector chooses
+        each expert with a nonzero weight, and its $\alpha$ is the logarithm of the
+        weight. Spare selectors choose the expert with the largest weight and share it.
 
         Args:
             weights: Array `(..., n)`, non-negative, summing to one, with at most
-                `num_nonzeros` entries that are not zero.
+                `num_nonzeros` nonzero entries.
             num_nonzeros: The number of selectors, $k$.
-            gamma: Width of the smooth step of the gate.
-            slack: How far inside the band the bits sit, as a fraction of its half
-                width. At 0 the weights are met exactly, but no gradient moves the
-                selectors; with a little slack they can still be trained.
+            gamma: Width of the gate's smooth step.
+            slack: Distance of the bits' logits from the ends of the smooth step, as a
+                fraction of `gamma / 2`. With 0 the weights are exact, but the
+                selectors have no gradient. With a small slack they can be trained.
 
         Returns:
             Two float32 arrays, `z_logits` `(..., k, 1, m)` and `w_logits`
@@ -214,8 +201,8 @@ class DSelectKGate(SelectorGate):
         ):
             raise ValueError(
                 "`weights` must be non-negative, sum to one along the last axis and "
-                f"have at most {num_nonzeros} non-zeros. Received: weights of shape "
-                f"{weights.shape} with {used.max()} non-zeros, in the range "
+                f"have at most {num_nonzeros} nonzeros. Received: weights of shape "
+                f"{weights.shape} with {used.max()} nonzeros, in the range "
                 f"[{weights.min():g}, {weights.max():g}], with sums from "
                 f"{weights.sum(axis=-1).min():g} to {weights.sum(axis=-1).max():g}."
             )
@@ -237,14 +224,14 @@ class DSelectKGate(SelectorGate):
             "float32"
         )
 
-    def assign_expert_weights(self, weights, slack=0.0):
-        """Warm-start the gate: set its logits so that it gives these weights.
+    def assign_expert_weights(self, weights: Any, slack: float = 0.0) -> None:
+        """Warm-start the gate: set its logits so that it has the given weights.
 
-        A per-example gate gives them to every example, until it is trained.
+        Until it is trained, a per-example gate has these weights for every example.
 
         Args:
             weights: Array `(n,)`, or `(num_gates, n)`, with at most
-                `num_nonzeros` non-zeros each.
+                `num_nonzeros` nonzeros each.
             slack: See `logits_from_weights`.
         """
         expected = (*self.gate_shape, self.num_experts)
@@ -258,7 +245,7 @@ class DSelectKGate(SelectorGate):
         self._z.assign(z)
         self._w.assign(w)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         unreachable = "assign"
         if not self._assign:
@@ -274,7 +261,7 @@ class DSelectKGate(SelectorGate):
         return self.num_experts != 2**self.num_bits
 
     def _owners(self):
-        """The experts of the codes beyond the experts' own; -1 for none."""
+        """The experts of the unreachable codes, -1 if they have none."""
         spare = 2**self.num_bits - self.num_experts
         if not self._assign:
             return np.full(spare, -1)

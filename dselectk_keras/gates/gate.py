@@ -1,6 +1,7 @@
-"""What every gate is."""
+"""The base class of all gates."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -10,31 +11,31 @@ from keras import ops
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import check_count, num_replicas
+from dselectk_keras.utils import Tensor, check_count, num_replicas
 
 
 class GateOutputs(NamedTuple):
-    """What a gate computes: its weights, and what penalties and plots need.
+    """The weights of a gate, and the tensors that penalties and plots need.
 
     Args:
         weights: The weights over the experts, `([batch,] [num_gates,] n)`.
-        probabilities: Where the weights are drawn, what they are drawn from.
+        probabilities: The distribution from which a stochastic gate draws its weights.
         selectors: The weights of each selector, `([batch,] [num_gates,] k, n)`.
         bits: The relaxed bits of each selector, `([batch,] [num_gates,] k, m)`.
-        logits: Of gates that open experts one by one, the logits of being open.
-        load: The probability that noise keeps each expert.
+        logits: The logit of each expert's probability of being open.
+        load: The probability of each expert of being chosen under noise.
     """
 
-    weights: Any
-    probabilities: Any = None
-    selectors: Any = None
-    bits: Any = None
-    logits: Any = None
-    load: Any = None
+    weights: Tensor
+    probabilities: Tensor = None
+    selectors: Tensor = None
+    bits: Tensor = None
+    logits: Tensor = None
+    load: Tensor = None
 
 
 class _KeepsArguments:
-    """Keeps what a layer was made with, so that it can be made again."""
+    """Stores the arguments of `__init__`, for `unbuilt_copy`."""
 
     def __new__(cls, *args, **kwargs):
         layer: Any = super().__new__(cls, *args, **kwargs)
@@ -43,60 +44,59 @@ class _KeepsArguments:
 
 
 class Gate(_KeepsArguments, keras.Layer, abc.ABC):
-    r"""Weights over experts, and the mixture that they make.
+    r"""Computes weights over the experts, and mixes their outputs.
 
     $$
     y = \sum_{i=1}^{n} g_i \, f_i, \qquad g_i \ge 0, \quad \sum_i g_i = 1
     $$
 
-    A gate is static when it is called on the experts alone: its weights are then
-    parameters. Called with routing inputs it is per-example: the weights are computed
-    from them. The first call decides which.
+    The first call decides whether the gate is static or per-example. Without routing
+    inputs it is static: its weights are parameters. With routing inputs it is
+    per-example: it computes the weights from them.
 
-    A subclass creates its variables in `build_logits` and computes the weights in
-    `compute_weights`; what it adds to the loss in training comes from
-    `compute_penalties`. All three are functions of `step`, the number of training
-    calls, which the gate counts in its last weight.
+    A subclass creates its variables in `build_logits`, computes the weights in
+    `compute_weights` and the auxiliary losses in `compute_penalties`. The gate counts
+    its training calls in its last weight, `step`, and passes it to the last two.
 
     Args:
-        num_gates: The number of gates that the layer holds, in one batched set of
-            weights; `None` for a single gate without an axis for it.
-        weights_regularizer: A regularizer of the weights over the batch, such as
-            `ImportanceRegularizer(0.1)`.
+        num_gates: The number of gates in the layer, which are computed together.
+            `None` is a single gate, without an axis for gates.
+        weights_regularizer: An auxiliary loss on the weights, for load balancing or
+            specialization, such as `ImportanceRegularizer(0.1)`.
         expert_dropout: The probability with which an expert is dropped in training.
-            The weights of the others are scaled up to the same sum; where all would
-            be dropped, none is. A gate that chooses some experts by their logits
-            chooses among those that are left.
-        seed: Seed of what the gate draws in training.
+            The weights of the other experts are scaled up to the same sum. If all
+            experts would be dropped, none is. A gate that chooses experts by their
+            logits chooses among the experts that are left.
+        seed: Seed of the random numbers in training.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        experts: The experts' outputs, as a list of `n` tensors `(batch, ...)` or one
-            tensor `(batch, n, ...)`. A tuple of experts and routing inputs, as in
-            the original release, stands for the two arguments.
-        routing_inputs: For a per-example gate, a tensor `(batch, features)`. Several
-            gates may look at one each: `(batch, num_gates, features)`.
-        training: Whether to add the penalties to the loss, and to draw, where a
-            gate draws anything.
+        experts: The experts' outputs: a list of `n` tensors `(batch, ...)`, or one
+            tensor `(batch, n, ...)`. As in the original release, it may be the tuple
+            `(experts, routing_inputs)`.
+        routing_inputs: For a per-example gate, a tensor `(batch, features)`, or
+            `(batch, num_gates, features)` with different inputs for each gate.
+        training: Whether to add the auxiliary losses, drop experts and draw random
+            numbers.
 
     Returns:
         The mixture, `(batch, ...)`, or `(batch, num_gates, ...)`.
     """
 
-    # Whether weights are exactly zero from the first step on.
+    # Whether the gate has weights that are exactly zero from the first step.
     always_sparse = False
-    # How penalties of a per-example gate are reduced over the batch, where it has any.
+    # How a per-example gate reduces its penalties over the batch, if it has any.
     reduction = "sum"
-    # Whether there is no static gate of the kind.
+    # Whether the gate needs routing inputs.
     per_example_only = False
 
     def __init__(
         self,
-        num_gates=None,
-        weights_regularizer=None,
-        expert_dropout=0.0,
-        seed=None,
-        **kwargs,
+        num_gates: int | None = None,
+        weights_regularizer: Any = None,
+        expert_dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if num_gates is not None:
@@ -111,8 +111,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if not getattr(self.weights_regularizer, "of_weights", True):
             raise ValueError(
                 f"{type(self.weights_regularizer).__name__} is not a regularizer of a "
-                "gate's weights. `ImportanceRegularizer`, `LoadRegularizer`, "
-                "`EntropyRegularizer` and `SampleSimilarityRegularizer` are."
+                "gate's weights. Use `ImportanceRegularizer`, `LoadRegularizer`, "
+                "`EntropyRegularizer` or `SampleSimilarityRegularizer`."
             )
         self.expert_dropout = expert_dropout
         self.seed = seed
@@ -120,23 +120,25 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         self.routing_dim: Any = None
         self.step: Any = None
         self.generator: Any = None
-        # A function that is given a report of each call; `GateRecorder` sets it.
+        # A function that receives the report of each call. `GateRecorder` sets it.
         self.observer: Any = None
         if expert_dropout:
             self.make_generator()
 
-    # What a gate defines.
+    # Methods that a subclass defines.
 
     @abc.abstractmethod
-    def build_logits(self):
-        """Create the variables, for `num_experts` and `routing_dim`."""
+    def build_logits(self) -> None:
+        """Create the variables for `num_experts` experts and `routing_dim` features."""
 
     @abc.abstractmethod
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The weights over the experts, and what the penalties need.
+    def compute_weights(
+        self, routing_inputs: Tensor, training: bool, step: Tensor
+    ) -> GateOutputs:
+        """Compute the weights over the experts.
 
         Args:
-            routing_inputs: Tensor `(batch, features)`, or `None` if static.
+            routing_inputs: Tensor `(batch, features)`; `None` for a static gate.
             training: Whether this is a training call.
             step: The number of training calls, this one included.
 
@@ -144,28 +146,19 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             A `GateOutputs` with float32 weights `([batch,] [num_gates,] n)`.
         """
 
-    def compute_penalties(self, outputs, step) -> dict:
-        """The terms that a training call adds to the loss, by name.
-
-        Args:
-            outputs: What `compute_weights` returned.
-            step: The number of training calls, this one included.
-
-        Returns:
-            A dict of scalars, in the order in which they are added.
-        """
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+        """Compute the auxiliary losses of a training call by name, in their order."""
         return {}
 
-    def over_batch(self, penalty, outputs):
-        """A penalty of a batch: its sum over the examples, or their mean.
+    def over_batch(self, penalty: Tensor, outputs: GateOutputs) -> Tensor:
+        """Reduce a penalty over the batch, as `reduction` says.
 
         Args:
             penalty: The sum over the examples of this call.
             outputs: What `compute_weights` returned.
 
         Returns:
-            A scalar: the sum over all replicas that share the batch, or with
-            `reduction="mean"` the mean.
+            A scalar: the sum over all replicas that share the batch, or the mean.
         """
         if not self.per_example:
             return penalty
@@ -173,121 +166,96 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             return penalty / ops.cast(ops.shape(outputs.weights)[0], "float32")
         return penalty * num_replicas()
 
-    def describe_selectors(self, outputs) -> dict:
-        """What is worth watching about each selector; nothing for most gates.
-
-        Args:
-            outputs: What `compute_weights` returned.
-
-        Returns:
-            A dict of tensors `([batch,] [num_gates,] k)`.
-        """
+    def describe_selectors(self, outputs: GateOutputs) -> dict:
+        """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
         return {}
 
-    # What a gate is asked for.
+    # Methods for users and layers.
 
-    def expert_weights(self, routing_inputs=None, **context):
-        """The weights over the experts, as at inference.
+    def expert_weights(self, routing_inputs: Tensor = None, **context: Any) -> Tensor:
+        """Compute the weights over the experts at inference.
 
         Args:
             routing_inputs: Tensor `(batch, features)` for a per-example gate.
-            **context: What else the gate looks at, by the name of its call argument.
+            **context: Other call arguments of the gate, such as `hidden`.
 
         Returns:
-            A float32 tensor `(n,)`, or `(batch, n)` for a per-example gate, with
-            an axis for the gates before the last if there are several.
+            A float32 tensor `([batch,] [num_gates,] n)`.
         """
         routing_inputs = self.check_routing_inputs(routing_inputs)
         return self.compute_weights(routing_inputs, False, self.step, **context).weights
 
-    def report(self, routing_inputs=None, **context):
-        """All there is to watch, from one evaluation of the gate.
+    def report(self, routing_inputs: Tensor = None, **context: Any) -> dict:
+        """Compute all monitored quantities in one evaluation of the gate.
 
         Args:
             routing_inputs: Tensor `(batch, features)` for a per-example gate.
-            **context: What else the gate looks at, by the name of its call argument.
+            **context: Other call arguments of the gate, such as `hidden`.
 
         Returns:
             A dict with `"weights"`, as from `expert_weights`; `"penalties"`, a dict of
-            the terms that the next training step will add to the loss; and
-            `"selectors"`, a dict of tensors `([batch,] [num_gates,] k)`, for gates
-            that have selectors.
+            the auxiliary losses of the next training step; and `"selectors"`, the
+            dict from `describe_selectors`.
         """
         routing_inputs = self.check_routing_inputs(routing_inputs)
         outputs = self.compute_weights(routing_inputs, False, self.step, **context)
         return self._report(outputs, routing_inputs, self.step + 1)
 
     def selection(self) -> Selection:
-        """What a static gate has decided: which experts, and how firmly.
-
-        Returns:
-            A `Selection`.
-        """
+        """The experts that a static gate has chosen, and how far it is from binary."""
         raise ValueError(
-            f"{type(self).__name__} does not choose among experts for good, so that "
-            "none can be left out. `DSelectKGate`, `SoftmaxSelectorGate` and "
-            "`TopKGate` do."
+            f"{type(self).__name__} does not choose among experts permanently. All "
+            "experts are needed. Use `DSelectKGate`, `SoftmaxSelectorGate` or "
+            "`TopKGate`."
         )
 
     @property
     def max_experts(self) -> int | None:
-        """How many weights of one gate are not zero at most, if that is known."""
+        """The largest number of nonzero weights of one gate; `None` if not known."""
         return None
 
     @property
     def used_experts(self) -> np.ndarray | None:
-        """Booleans `([num_gates,] n)`: the experts in use, where they are settled."""
+        """Booleans `([num_gates,] n)`: the experts in use; `None` if not fixed."""
         return None
 
-    def with_num_gates(self, num_gates) -> "Gate":
-        """The gate for a number of gates: a copy, unless it has that number.
-
-        Args:
-            num_gates: The number.
-
-        Returns:
-            A gate that is not built, or this one.
-        """
+    def with_num_gates(self, num_gates: int | None) -> "Gate":
+        """Return this gate if it has this number of gates, and else an unbuilt copy."""
         if self.num_gates == num_gates:
             return self
         if self.num_gates is not None or self.built:
             raise ValueError(
-                f"A gate with num_gates={num_gates} is needed here. Received: one with "
+                f"Expected a gate with num_gates={num_gates}. Received: one with "
                 f"num_gates={self.num_gates}{', built already' if self.built else ''}. "
                 "Pass a new gate with num_gates=None."
             )
         return self.unbuilt_copy(num_gates=num_gates)
 
-    def unbuilt_copy(self, **changes) -> "Gate":
-        """A gate with the same settings, without weights yet.
-
-        Args:
-            **changes: Arguments that are to change.
-
-        Returns:
-            A gate that is not built.
-        """
+    def unbuilt_copy(self, **changes: Any) -> "Gate":
+        """Return a gate that is not built, with these arguments replaced."""
         args, kwargs = self.init_arguments
         return type(self)(*args, **{**kwargs, **changes})
 
-    # The layer.
+    # Methods of `keras.Layer`.
 
     @property
-    def per_example(self):
-        """Whether the gate looks at routing inputs; known once it is built."""
+    def per_example(self) -> bool:
+        """Whether the gate uses routing inputs; known once it is built."""
         return self.routing_dim is not None
 
-    def __call__(self, experts, routing_inputs=None, **kwargs):
+    def __call__(
+        self, experts: Any, routing_inputs: Tensor = None, **kwargs: Any
+    ) -> Tensor:
         """Mix the experts; see the class."""
         return super().__call__(*as_arguments(experts, routing_inputs), **kwargs)
 
-    def build(self, experts_shape=None, routing_inputs_shape=None):
+    def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
         self.num_experts = _count_experts(experts_shape)
         if self.per_example_only and routing_inputs_shape is None:
             raise ValueError(
-                f"{type(self).__name__} is per-example: there is no static one. "
-                "Received: no routing inputs. Call it as gate(experts, "
+                f"{type(self).__name__} is per-example and needs routing inputs. "
+                "Received: no routing inputs. Call the gate as gate(experts, "
                 "routing_inputs); in a layer, set per_example=True."
             )
         if routing_inputs_shape is not None:
@@ -295,59 +263,53 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         regularizer = self.weights_regularizer
         if regularizer is not None and regularizer.sees_inputs and not self.per_example:
             raise ValueError(
-                f"{type(regularizer).__name__} compares the weights of examples, and "
-                "a static gate has the same for all. Pass routing inputs, or take "
-                "another regularizer."
+                f"{type(regularizer).__name__} compares the weights of examples. A "
+                "static gate has the same weights for all examples. Pass routing "
+                "inputs, or use another regularizer."
             )
         self.build_logits()
         if regularizer is not None and not self.weights:
             raise ValueError(
-                f"{type(self).__name__} has nothing to learn, so that a regularizer "
-                "does nothing. Received: a weights_regularizer. Leave it out."
+                f"{type(self).__name__} has no trainable weights to regularize. "
+                "Received: a weights_regularizer. Leave it out."
             )
         self.step = self.add_weight(
-            name="step",
-            shape=(),
-            dtype="int32",
-            initializer="zeros",
-            trainable=False,
+            name="step", shape=(), dtype="int32", initializer="zeros", trainable=False
         )
         self.built = True
 
-    def call(self, experts, routing_inputs=None, training=None):
+    def call(
+        self, experts: Any, routing_inputs: Tensor = None, training: bool | None = None
+    ) -> Tensor:
         """Mix the experts."""
         return self.mixture(experts, self.weigh_experts(routing_inputs, training))
 
-    def mixture(self, experts, weights):
-        """The sum of the experts' outputs, weighed.
-
-        Args:
-            experts: The experts' outputs, as for a call.
-            weights: What `weigh_experts` returned.
-
-        Returns:
-            A tensor `(batch, ...)`, or `(batch, num_gates, ...)`.
-        """
+    def mixture(self, experts: Any, weights: Tensor) -> Tensor:
+        """Compute the sum of the experts' outputs with weights of `weigh_experts`."""
         if isinstance(experts, list):
             _check_same_shape([expert.shape for expert in experts])
         count = len(experts) if isinstance(experts, list) else experts.shape[1]
         if count != self.num_experts:
             raise ValueError(
                 f"This gate was built for {self.num_experts} experts. Received: "
-                f"{count}. Make a new gate for another number of experts."
+                f"{count}. Create a new gate for another number of experts."
             )
         return mix(experts, weights, self.per_example, self.used_experts)
 
-    def weigh_experts(self, routing_inputs=None, training=None, **context):
-        """The weights of one call, for a layer that combines experts in its own way.
+    def weigh_experts(
+        self,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+        **context: Any,
+    ) -> Tensor:
+        """Compute the weights of one call, for layers that combine the experts.
 
-        In training this counts the step, adds the penalties to the loss and drops
-        experts.
+        In training this counts the step, adds the auxiliary losses and drops experts.
 
         Args:
             routing_inputs: Tensor `(batch, features)` for a per-example gate.
             training: Whether this is a training call.
-            **context: What else the gate looks at, by the name of its call argument.
+            **context: Other call arguments of the gate, such as `hidden`.
 
         Returns:
             A float32 tensor `([batch,] [num_gates,] n)`.
@@ -369,23 +331,15 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 weights = self.drop_weights(weights)
         return weights
 
-    # Dropping experts.
+    # Expert dropout.
 
-    def make_generator(self):
-        """Make the generator of what is drawn in training, unless there is one."""
+    def make_generator(self) -> None:
+        """Create the generator of random numbers, unless there is one."""
         if self.generator is None:
             self.generator = keras.random.SeedGenerator(self.seed)
 
-    def drop_logits(self, logits, training):
-        """Logits with minus infinity where training drops an expert.
-
-        Args:
-            logits: Tensor `(..., n)`.
-            training: Whether this is a training call.
-
-        Returns:
-            A tensor of the shape of `logits`.
-        """
+    def drop_logits(self, logits: Tensor, training: bool) -> Tensor:
+        """Set the logits of experts that training drops to minus infinity."""
         if not (training and self.expert_dropout):
             return logits
         draw = keras.random.uniform(ops.shape(logits), seed=self.generator)
@@ -393,16 +347,10 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         keep = ops.logical_or(keep, ops.logical_not(ops.any(keep, -1, keepdims=True)))
         return ops.where(keep, logits, -float("inf"))
 
-    def drop_weights(self, weights):
-        """The weights of the experts that are left, scaled up to the same sum.
+    def drop_weights(self, weights: Tensor) -> Tensor:
+        """Set weights `(..., n)` of dropped experts to zero, and scale up the others.
 
-        A gate that has dropped logits returns the weights as they are.
-
-        Args:
-            weights: Tensor `(..., n)`.
-
-        Returns:
-            A tensor of the shape of `weights`.
+        A gate that drops experts by their logits returns the weights unchanged.
         """
         dropped = self.drop_logits(ops.zeros_like(weights), True) < 0
         total = ops.sum(weights, axis=-1, keepdims=True)
@@ -413,19 +361,19 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     # Weights, saving and checks.
 
-    def set_weights(self, weights):
-        """Set the weights from arrays, such as the original release's.
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """Set the weights from arrays, such as those of the original release.
 
         Args:
-            weights: Arrays in the order of `weights`. The last, the step, may be left
-                out: it then stays as it is.
+            weights: Arrays in the order of `weights`. If the last, the step, is left
+                out, the step does not change.
         """
         weights = list(weights)
         if len(weights) == len(self.weights) - 1:
             weights.append(ops.convert_to_numpy(self.step))
         super().set_weights(weights)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
@@ -438,32 +386,25 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         }
 
     @property
-    def gate_shape(self):
-        """The leading axes of the logits: one for the gates, if there is one."""
+    def gate_shape(self) -> tuple[int, ...]:
+        """The leading axes of the logits: `()`, or `(num_gates,)`."""
         return () if self.num_gates is None else (self.num_gates,)
 
-    def check_routing_inputs(self, routing_inputs) -> Any:
-        """Check the routing inputs of a call, and give them an axis of features.
-
-        Args:
-            routing_inputs: What the gate is called with, or `None`.
-
-        Returns:
-            A tensor `(batch, [num_gates,] features)`, or `None`.
-        """
+    def check_routing_inputs(self, routing_inputs: Tensor) -> Tensor:
+        """Check the routing inputs, and add an axis of features to ids `(batch,)`."""
         if not self.built:
             raise ValueError(
                 f"The gate {self.name!r} has no weights yet. Call it on experts "
-                "first, or build it."
+                "first, or call `build`."
             )
         if self.per_example != (routing_inputs is not None):
-            expected, mend = (
+            expected, fix = (
                 ("per-example", "pass routing inputs, gate(experts, routing_inputs)")
                 if self.per_example
                 else ("static", "leave the routing inputs out")
             )
             raise ValueError(
-                f"The gate {self.name!r} was built {expected}: {mend}. Received: "
+                f"The gate {self.name!r} was built {expected}: {fix}. Received: "
                 f"routing inputs {'missing' if self.per_example else 'given'}."
             )
         if routing_inputs is None:
@@ -481,21 +422,21 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return routing_inputs
 
     def _read_routing_dim(self, shape):
-        """The number of features, of the shape of the routing inputs."""
+        """The number of features in the shape of the routing inputs."""
         if len(shape) == 1:
             return 1
         rank = len(shape) if all(map(_is_size, shape)) else 0
         if rank not in ({2} if self.num_gates is None else {2, 3}) or not shape[-1]:
             raise ValueError(
                 "Routing inputs must be one tensor of shape (batch, features) "
-                f"with features known. Received: {shape}. Flatten or pool them first; "
-                "`MoE` and `MMoE` take a layer for that, "
+                f"with features known. Received: {shape}. Flatten or pool them first. "
+                "`MoE` and `MMoE` have an argument for that, such as "
                 "routing_network=keras.layers.GlobalAveragePooling1D()."
             )
         if rank == 3 and shape[1] != self.num_gates:
             raise ValueError(
-                f"{self.num_gates} gates need as many routing inputs, (batch, "
-                f"{self.num_gates}, features), or one for all, (batch, features). "
+                f"{self.num_gates} gates need routing inputs of shape (batch, "
+                f"{self.num_gates}, features), or (batch, features) for all gates. "
                 f"Received: {shape}."
             )
         return shape[-1]
@@ -504,9 +445,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         penalties = self.compute_penalties(outputs, step)
         regularizer = self.weights_regularizer
         if regularizer is not None:
-            # Where the weights are drawn, what they are drawn from.
-            drawn_from = outputs.probabilities
-            weights = outputs.weights if drawn_from is None else drawn_from
+            # Drawn weights have no useful gradient; their probabilities do.
+            weights = outputs.probabilities
+            weights = outputs.weights if weights is None else weights
             batch = weights if self.per_example else ops.expand_dims(weights, 0)
             seen = (batch, routing_inputs) if regularizer.sees_inputs else batch
             penalties["weights"] = regularizer(seen, step)
@@ -520,15 +461,15 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         }
 
 
-def as_arguments(inputs, routing_inputs=None):
-    """The arguments of a gate, or of a layer with one, that may come as a tuple.
+def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:
+    """Accept the two arguments of a gate, or of a layer with one, as a tuple.
 
     Args:
-        inputs: The first argument; or a tuple of the two, as in the original release.
+        inputs: The first argument; or, as in the original release, a tuple of both.
         routing_inputs: The second argument, or `None`.
 
     Returns:
-        A tuple of the arguments that are given.
+        A tuple of the arguments that are not `None`.
     """
     if isinstance(inputs, tuple):
         if len(inputs) != 2 or routing_inputs is not None:
@@ -536,7 +477,7 @@ def as_arguments(inputs, routing_inputs=None):
                 "A tuple stands for two arguments: (experts, routing_inputs) of a "
                 "gate, (inputs, routing_inputs) of a layer with a gate. Received: "
                 f"a tuple of {len(inputs)}"
-                f"{'' if routing_inputs is None else ' and routing inputs besides'}. "
+                f"{'' if routing_inputs is None else ' and also routing inputs'}. "
                 "Pass experts as a list or as one tensor."
             )
         inputs, routing_inputs = inputs
@@ -548,16 +489,16 @@ def _is_size(value):
 
 
 def _count_experts(shape):
-    """The number of experts, of the shape of their outputs or a list of shapes."""
-    shape = shape or []  # Keras gives None as the shapes of an empty list.
+    """The number of experts in the shape of their outputs, or in a list of shapes."""
+    shape = shape or []  # Keras passes None for the shapes of an empty list.
     if not shape or not all(map(_is_size, shape)):
         _check_same_shape(shape)
         return len(shape)
     if len(shape) < 2 or shape[1] is None:
         raise ValueError(
-            "Experts in one tensor must have the shape (batch, num_experts, "
-            f"...) with num_experts known. Received: {tuple(shape)}. Pass "
-            "a list of tensors, or stack them on axis 1."
+            "Experts in one tensor must have the shape (batch, num_experts, ...) with "
+            f"num_experts known. Received: {tuple(shape)}. Pass a list of tensors, or "
+            "stack them on axis 1."
         )
     return shape[1]
 
@@ -566,7 +507,7 @@ def _check_same_shape(shapes):
     shapes = [tuple(shape) for shape in shapes]
     if not shapes or len(set(shapes)) > 1:
         raise ValueError(
-            "A gate needs one expert or more, all of the same shape. Received "
-            f"shapes: {', '.join(map(str, shapes)) or 'none'}. Give "
-            "the experts the same number of units."
+            "A gate needs at least one expert, and outputs all of the same shape. "
+            f"Received shapes: {', '.join(map(str, shapes)) or 'none'}. Give the "
+            "experts the same number of units."
         )

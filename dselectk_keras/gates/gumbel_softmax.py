@@ -1,5 +1,7 @@
 """The Gumbel-softmax gate."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -9,12 +11,12 @@ from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import relaxed_bernoulli, softmax
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import Initializer, Tensor, check_choice
 
 
 @GATES.register("gumbel_softmax")
 class GumbelSoftmaxGate(Gate):
-    r"""Sparse weights: a softmax whose experts open and close at random.
+    r"""Sparse weights: a softmax times a random binary variable for each expert.
 
     $$
     g_i = \mathrm{softmax}(\alpha)_i \, U_i, \qquad
@@ -23,23 +25,23 @@ class GumbelSoftmaxGate(Gate):
 
     $\psi_i$ is the probability that expert $i$ is open. In training the draws are
     relaxed, $U_i = \mathrm{sigmoid}((z_i + \log u - \log(1 - u)) / \tau)$ with $u$
-    uniform; at inference an expert is open where $\psi_i > 1/2$. The weights do not
-    sum to one, and no number of experts is fixed beforehand: a penalty
-    $\lambda \sum_i \log \psi_i$ closes experts, and `expected_nonzeros` counts
-    those that are left. A static gate draws once for the whole batch.
+    uniform. At inference an expert is open if $\psi_i > 1/2$. The weights do not sum
+    to one. The number of open experts is learned: the penalty
+    $\lambda \sum_i \log \psi_i$ lowers it, and `expected_nonzeros` returns its
+    expected value. A static gate draws once per batch.
 
     Args:
-        temperature: $\tau$: a number, or a schedule of the step. The lower it
-            is, the closer the draws are to 0 and 1.
-        sparsity_reg: A `SparsityRegularizer`, or the number or schedule for one.
-        z_initializer: For the logits of the probabilities. `None` is uniform in
-            [0, 2] for static logits and the biases, which makes $\psi$ 0.5 to 0.88,
-            and uniform in ±0.05 for the kernel.
-        kernel_initializer: For $\alpha$, its kernel or the static logits. `None` is
+        temperature: $\tau$: a number, or a schedule of the step. A lower temperature
+            gives draws closer to 0 and 1.
+        sparsity_reg: A `SparsityRegularizer`, or its weight as a number or schedule.
+        z_initializer: For the logits $z$. `None` is uniform in [0, 2] for static
+            logits and biases, so that $\psi$ is between 0.5 and 0.88, and uniform in
+            ±0.05 for the kernel.
+        kernel_initializer: For $\alpha$ (its kernel or static logits). `None` is
             uniform in ±0.05.
-        use_bias: Whether a per-example $\alpha$ has a bias; $z$ always has.
-        reduction: `"mean"` or `"sum"`: over the batch, in the penalty of a
-            per-example gate. The default is the mean, unlike `DSelectKGate`'s.
+        use_bias: Whether a per-example $\alpha$ has a bias; $z$ always has one.
+        reduction: `"mean"` or `"sum"` of a per-example gate's penalty over the
+            batch. The default differs from that of `DSelectKGate`.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -57,13 +59,13 @@ class GumbelSoftmaxGate(Gate):
 
     def __init__(
         self,
-        temperature=1.0,
-        sparsity_reg=None,
-        z_initializer=None,
-        kernel_initializer=None,
-        use_bias=False,
-        reduction="mean",
-        **kwargs,
+        temperature: Any = 1.0,
+        sparsity_reg: Any = None,
+        z_initializer: Initializer = None,
+        kernel_initializer: Initializer = None,
+        use_bias: bool = False,
+        reduction: str = "mean",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_choice("reduction", reduction, ("sum", "mean"))
@@ -75,8 +77,8 @@ class GumbelSoftmaxGate(Gate):
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
 
-    def build_logits(self):
-        """Create the logits of the softmax, and of the probabilities."""
+    def build_logits(self) -> None:
+        """Create the logits of the softmax and of the probabilities."""
         shape = (*self.gate_shape, self.num_experts)
         initializer = self.kernel_initializer or "random_uniform"
         self._logits = Logits(self, "gate", shape, initializer, self.use_bias)
@@ -84,7 +86,7 @@ class GumbelSoftmaxGate(Gate):
         self._z = Logits(self, "z", shape, z_initializer)
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The softmax times the draws."""
+        """Compute the softmax times the draws."""
         z = self._z(routing_inputs)
         if training:
             draws = relaxed_bernoulli(
@@ -94,15 +96,15 @@ class GumbelSoftmaxGate(Gate):
             draws = ops.cast(z > 0, "float32")
         return GateOutputs(softmax(self._logits(routing_inputs)) * draws, logits=z)
 
-    def compute_penalties(self, outputs, step):
-        """The sparsity term."""
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+        """Compute the sparsity term."""
         if self.sparsity_reg is None:
             return {}
         value = self.sparsity_reg(ops.log_sigmoid(outputs.logits), step)
         return {"sparsity": self.over_batch(value, outputs)}
 
-    def expected_nonzeros(self, routing_inputs=None):
-        r"""How many experts are open on average in training, $\sum_i \psi_i$.
+    def expected_nonzeros(self, routing_inputs: Tensor = None) -> Tensor:
+        r"""Compute the expected number of open experts in training, $\sum_i \psi_i$.
 
         Args:
             routing_inputs: Tensor `(batch, features)` for a per-example gate.
@@ -113,7 +115,7 @@ class GumbelSoftmaxGate(Gate):
         z = self._z(self.check_routing_inputs(routing_inputs))
         return ops.sum(ops.sigmoid(z), axis=-1)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
@@ -126,7 +128,7 @@ class GumbelSoftmaxGate(Gate):
         }
 
     def _mostly_open(self, shape, dtype=None):
-        """Probabilities above one half for whatever routing inputs."""
+        """Draw logits of probabilities above one half, whatever the routing inputs."""
         is_kernel = self.per_example and len(shape) == 2
         low, high = (-0.05, 0.05) if is_kernel else (0.0, 2.0)
         return keras.random.uniform(shape, low, high, dtype=dtype)

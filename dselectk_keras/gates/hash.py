@@ -18,21 +18,21 @@ class HashGate(Gate):
     g_i(x) = 1[i = h(x) \bmod n]
     $$
 
-    The hash (see `ops.hash_integers`) is the same in every process, on every backend
-    and device. It spreads ids evenly over the experts, and nothing is learned. The
-    gate is per-example only, and several gates hash independently of each other.
+    The routing is fixed, without trainable parameters. The hash (see
+    `ops.hash_integers`) is the same in every process, on every backend and device, and
+    distributes ids evenly over the experts. Several gates hash independently. The gate
+    is per-example only.
 
     Args:
-        salt: A non-negative integer. Gates with another salt hash in another way:
-            give each layer of a network its own.
+        salt: A non-negative integer that changes the hash. Use a different salt for
+            each layer of a network.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        routing_inputs: Ids: integers `(batch,)`, `(batch, 1)` or
-            `(batch, columns)`, where all columns are hashed together. On JAX ids have
-            32 bits: of larger ones it keeps the lower half, unless told otherwise.
+        routing_inputs: Ids: integers `(batch,)`, `(batch, 1)` or `(batch, columns)`.
+            All columns are hashed together. By default JAX truncates ids to 32 bits.
             Floats are hashed by their bits in the gate's compute dtype, with -0.0 as
-            0.0, so that any other change of a feature changes the expert.
+            0.0, so that any other change of a feature may change the expert.
         experts, training: See `Gate`.
 
     Example:
@@ -51,7 +51,7 @@ class HashGate(Gate):
     always_sparse = True
     per_example_only = True
 
-    def __init__(self, salt=0, **kwargs):
+    def __init__(self, salt: int = 0, **kwargs: Any):
         super().__init__(**kwargs)
         if isinstance(salt, bool) or not hasattr(salt, "__index__") or salt < 0:
             raise ValueError(
@@ -60,23 +60,23 @@ class HashGate(Gate):
         self.salt = salt
 
     @property
-    def max_experts(self):
-        """The number of experts that have a weight."""
+    def max_experts(self) -> int:
+        """One: a single expert has a nonzero weight."""
         return 1
 
-    def build_logits(self):
-        """Nothing: a hash has no variables."""
+    def build_logits(self) -> None:
+        """Create no variables."""
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """A one for the expert that the hash says."""
+        """Compute a one for the expert that the hash chooses."""
         ids = routing_inputs
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(ids.dtype)):
-            # The layer's call has cast them already, `expert_weights` has not.
+            # The layer's call has cast the floats; `expert_weights` has not.
             x = ops.cast(ops.cast(ids, self.compute_dtype), "float32")
             bits = ops.view(x, "int32")
-            # Those of -0.0. To compare floats would flush tiny ones to 0 on some CPUs.
+            # Find -0.0 by its bits: some CPUs compare tiny floats as equal to 0.
             ids = ops.where(bits == -(2**31), 0, bits)
-        # Above 32 bits: no salt of one gate is another's.
+        # Above 32 bits, so that gates with different salts never have the same salt.
         salt: Any = int(self.salt) << 32
         if self.num_gates is not None:
             salt = [salt + gate for gate in range(self.num_gates)]
@@ -85,6 +85,6 @@ class HashGate(Gate):
         one_hot = ops.one_hot(expert, self.num_experts)
         return GateOutputs(ops.cast(one_hot, "float32"))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "salt": self.salt}

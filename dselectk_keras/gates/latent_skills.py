@@ -1,44 +1,46 @@
-"""The gate of latent skills."""
+"""The latent skills gate."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from dselectk_keras.gates._ids import look_up, require_ids
 from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import relaxed_bernoulli
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Initializer, check_count
 
 
 @GATES.register("latent_skills")
 class LatentSkillsGate(Gate):
-    r"""The skills that a task uses, out of an inventory: a learned binary matrix.
+    r"""Weights from a learned binary matrix of tasks by skills.
 
     $$
     g_i = \frac{Z_{t,i}}{\sum_j Z_{t,j}}, \qquad
     Z = \mathrm{sigmoid}\Bigl(\frac{z + \log u - \log(1 - u)}{\tau}\Bigr)
     $$
 
-    in training, with $u$ uniform and drawn once a call for the whole matrix of tasks
-    by skills; at inference $Z = \mathrm{sigmoid}(z)$. The skills are the experts. A
-    static gate is one task, or with `num_gates` one task for each gate; a per-example
-    gate looks up the row of the task that an example belongs to.
+    in training, with $u$ uniform and drawn once per call for the whole matrix. At
+    inference $Z = \mathrm{sigmoid}(z)$. The skills are the experts. A static gate has
+    one task, or one task per gate with `num_gates`. A per-example gate looks up the
+    row of each example's task.
 
     Args:
         num_tasks: The number of tasks of a per-example gate.
         temperature: $\tau$: a number, or a schedule of the step.
-        learning_rate_ratio: How many times as fast as other weights the logits $z$
-            learn, whatever the optimizer.
+        learning_rate_ratio: The learning rate of the logits $z$ relative to that of
+            other weights, with any optimizer.
         logits_initializer: For the logits $z$. `None` is uniform in ±0.001.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        routing_inputs: The numbers of the tasks,
-            integers `(batch,)` or `(batch, 1)`, or `(batch, num_gates, 1)` for gates
-            with a task each. A task out of range is a `ValueError`, but in compiled
-            code, such as `fit`, it makes the weights NaN.
+        routing_inputs: The tasks: integers `(batch,)` or `(batch, 1)`, or
+            `(batch, num_gates, 1)` with one task for each gate. A task out of range
+            raises a `ValueError`; in compiled code, such as `fit`, its weights are NaN.
         experts, training: See `Gate`.
 
     Example:
@@ -56,11 +58,11 @@ class LatentSkillsGate(Gate):
 
     def __init__(
         self,
-        num_tasks=None,
-        temperature=1.0,
-        learning_rate_ratio=10.0,
-        logits_initializer=None,
-        **kwargs,
+        num_tasks: int | None = None,
+        temperature: Any = 1.0,
+        learning_rate_ratio: float = 10.0,
+        logits_initializer: Initializer = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if num_tasks is not None:
@@ -70,20 +72,20 @@ class LatentSkillsGate(Gate):
                 "`learning_rate_ratio` must be positive and finite. "
                 f"Received: learning_rate_ratio={learning_rate_ratio}."
             )
-        self.num_tasks = num_tasks
+        self.num_tasks: Any = num_tasks
         self.learning_rate_ratio = learning_rate_ratio
         self.logits_initializer = keras.initializers.get(logits_initializer)
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
 
-    def build_logits(self):
-        """Create the matrix of tasks by skills."""
+    def build_logits(self) -> None:
+        """Create the matrix of logits."""
         if self.per_example:
             require_ids(self, "task")
         if self.per_example != (self.num_tasks is not None):
             raise ValueError(
-                "A per-example gate needs `num_tasks`, the rows that it looks up; a "
-                "static one has no other task than its own. Received: "
+                "A per-example gate needs `num_tasks`; a static gate must not have it, "
+                "since each gate has one task. Received: "
                 f"num_tasks={self.num_tasks} and "
                 f"{'' if self.per_example else 'no '}routing inputs."
             )
@@ -91,23 +93,22 @@ class LatentSkillsGate(Gate):
         initializer = clone_initializer(
             self.logits_initializer or keras.initializers.RandomUniform(-1e-3, 1e-3)
         )
-        # An optimizer moves this variable, and z `learning_rate_ratio` times as far.
-        self._scaled_logits = self.add_weight(
-            name="scaled_logits",
-            shape=(*tasks, *self.gate_shape, self.num_experts),
-            initializer=lambda shape, dtype=None: (
+        # An update of this variable moves z `learning_rate_ratio` times as far.
+        self._scaled_logits = float32_weight(
+            self,
+            "scaled_logits",
+            (*tasks, *self.gate_shape, self.num_experts),
+            lambda shape, dtype=None: (
                 initializer(shape, dtype=dtype) / self.learning_rate_ratio
             ),
-            dtype="float32",
-            autocast=False,
         )
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The task's skills, scaled to sum to one."""
+        """Compute the task's skills, scaled to sum to one."""
         theta = ops.convert_to_tensor(self._scaled_logits)
-        # The value is z = ratio * theta, but the gradient is that by z, not ratio
-        # times as large: so the ratio is the same for optimizers that follow the
-        # gradient's size, such as SGD, and for those that do not, such as Adam.
+        # The value is z = ratio * theta, but the gradient is the gradient by z, without
+        # the ratio. So the ratio is the same for optimizers whose steps are
+        # proportional to the gradient (SGD) and for others (Adam).
         z = theta + ops.stop_gradient((self.learning_rate_ratio - 1.0) * theta)
         if training:
             skills = relaxed_bernoulli(
@@ -120,7 +121,7 @@ class LatentSkillsGate(Gate):
             weights = look_up(weights, routing_inputs, self.num_tasks, "task")
         return GateOutputs(weights)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -1,33 +1,41 @@
-"""What gates with one logit for each expert have in common."""
+"""The base class of gates with one logit for each expert."""
 
 import abc
+from typing import Any
 
 import keras
 
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.utils import Initializer, Tensor
 
 
 class LogitGate(Gate, abc.ABC):
-    """A gate whose weights are some function of one logit for each expert.
+    """A gate that computes its weights from one logit for each expert.
 
     A subclass computes them in `compute_weights`, from `kept_logits`.
 
     Args:
-        kernel_initializer: For static logits, or the kernel of per-example ones;
-            `None` is uniform in +-0.05.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to normalize the routing inputs and the kernel.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels,
+            as SMEAR's router does.
         **kwargs: The arguments of `Gate`.
     """
 
-    def __init__(self, kernel_initializer, use_bias, normalize, **kwargs):
+    def __init__(
+        self,
+        kernel_initializer: Initializer = None,
+        use_bias: bool = False,
+        normalize: bool = False,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
         self.normalize = normalize
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits."""
         self._logits = Logits(
             self,
@@ -38,15 +46,15 @@ class LogitGate(Gate, abc.ABC):
             self.normalize,
         )
 
-    def kept_logits(self, routing_inputs, training):
-        """The logits, minus infinity for experts that training drops."""
+    def kept_logits(self, routing_inputs: Tensor, training: bool) -> Tensor:
+        """Compute the logits, with minus infinity for dropped experts."""
         return self.drop_logits(self._logits(routing_inputs), training)
 
-    def drop_weights(self, weights):
-        """The weights as they are: experts have been dropped by their logits."""
+    def drop_weights(self, weights: Tensor) -> Tensor:
+        """Return the weights: the gate drops experts by their logits."""
         return weights
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -1,42 +1,56 @@
-"""The trainable numbers behind a gate."""
+"""The trainable logits of a gate."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.initializers import clone_initializer
+from dselectk_keras.utils import Initializer, Shape, Tensor
+
+
+def float32_weight(
+    gate: Gate, name: str, shape: Shape, initializer: Initializer = "zeros"
+) -> Any:
+    """Add a trainable weight in float32, whatever the gate's dtype policy."""
+    return gate.add_weight(
+        name=name, shape=shape, initializer=initializer, dtype="float32", autocast=False
+    )
 
 
 class Logits:
     """Logits of a given shape, static or computed from the routing inputs.
 
-    Static logits are a variable of that shape. Per-example logits are an affine
-    map of the routing inputs, one kernel for all of them, reshaped. Either lives
-    in float32 whatever the gate's dtype policy is.
+    Static logits are a variable. Per-example logits are an affine map of the routing
+    inputs. Both are computed in float32.
 
-    With `normalize`, the routing inputs and each column of the kernel go through a
-    layer normalization with a scale and an offset of their own; that of the kernel
-    starts at 0.01, which makes the first weights nearly equal.
+    With `normalize`, the routing inputs and each column of the kernel are
+    layer-normalized, each with a scale and an offset. The scale for the kernel starts
+    at 0.01, so that the first weights are nearly equal.
 
     Args:
-        gate: The gate that owns the variables; its `routing_dim` says which kind.
+        gate: The gate that owns the variables. Without `routing_dim` it is static.
         name: Prefix of the variables' names.
         shape: Shape of the logits without a batch axis.
-        initializer: For the static logits, or the kernel and the bias.
+        initializer: Initializer of the static logits, or of the kernel and the bias.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to normalize the routing inputs and the kernel.
     """
 
-    def __init__(self, gate, name, shape, initializer, use_bias=True, normalize=False):
+    def __init__(
+        self,
+        gate: Gate,
+        name: str,
+        shape: Shape,
+        initializer: Initializer,
+        use_bias: bool = True,
+        normalize: bool = False,
+    ):
         def variable(suffix, shape, seed_offset=0):
-            return gate.add_weight(
-                name=f"{name}_{suffix}",
-                shape=shape,
-                initializer=clone_initializer(initializer, seed_offset),
-                dtype="float32",
-                autocast=False,
-            )
+            cloned = clone_initializer(initializer, seed_offset)
+            return float32_weight(gate, f"{name}_{suffix}", shape, cloned)
 
         self.shape = shape
         self.static = self.kernel = self.bias = None
@@ -52,17 +66,17 @@ class Logits:
             else None
         )
 
-    def __call__(self, routing_inputs=None):
-        """The logits, with a batch axis first if they are per-example."""
+    def __call__(self, routing_inputs: Tensor = None) -> Tensor:
+        """Compute the logits, with a batch axis first if they are per-example."""
         if self.static is not None:
             return ops.convert_to_tensor(self.static)
         x, kernel = ops.cast(routing_inputs, "float32"), self.kernel
         if self.norms is not None:
-            of_inputs, of_kernel = self.norms
-            x = of_inputs(x)
-            kernel = ops.transpose(of_kernel(ops.transpose(kernel)))
+            norm_inputs, norm_kernel = self.norms
+            x = norm_inputs(x)
+            kernel = ops.transpose(norm_kernel(ops.transpose(kernel)))
         if len(x.shape) == 3:
-            # One input for each gate: the gates are the first axis of the shape.
+            # Each gate has its own inputs. Gates are the first axis of the shape.
             gates = self.shape[0]
             kernel = ops.reshape(kernel, (x.shape[-1], gates, -1))
             logits = ops.einsum("bgd,dgs->bgs", x, kernel)
@@ -71,16 +85,19 @@ class Logits:
             logits = ops.matmul(x, kernel)
         if self.bias is not None:
             logits = logits + self.bias
-        # One expert has no bits: with no elements, -1 says nothing about the batch.
+        # Without elements (one expert has no bits), -1 cannot give the batch size.
         batch = -1 if math.prod(self.shape) else ops.shape(logits)[0]
         return ops.reshape(logits, (batch, *self.shape))
 
-    def assign(self, value):
-        """Set the logits; per-example ones become the same for every example."""
+    def assign(self, value: Any) -> None:
+        """Set the logits; per-example logits become the same for every example."""
         if self.static is not None:
             self.static.assign(value)
         elif self.bias is None:
-            raise ValueError("Per-example logits without a bias cannot be assigned.")
+            raise ValueError(
+                "Per-example logits without a bias cannot be assigned. Received: "
+                "use_bias=False. Set use_bias=True."
+            )
         else:
             self.kernel.assign(ops.zeros_like(ops.convert_to_tensor(self.kernel)))
             self.bias.assign(ops.reshape(value, (-1,)))
@@ -90,16 +107,10 @@ class _Norm:
     """A layer normalization of rows, in float32."""
 
     def __init__(self, gate, name, scale):
-        def variable(suffix, value):
-            return gate.add_weight(
-                name=f"{name}_{suffix}",
-                shape=(gate.routing_dim,),
-                initializer=keras.initializers.Constant(value),
-                dtype="float32",
-                autocast=False,
-            )
-
-        self.scale, self.offset = variable("scale", scale), variable("offset", 0.0)
+        shape = (gate.routing_dim,)
+        constant = keras.initializers.Constant(scale)
+        self.scale = float32_weight(gate, f"{name}_scale", shape, constant)
+        self.offset = float32_weight(gate, f"{name}_offset", shape)
 
     def __call__(self, x):
         centered = x - ops.mean(x, axis=-1, keepdims=True)

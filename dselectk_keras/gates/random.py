@@ -1,6 +1,7 @@
 """The random gate."""
 
 import random
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ from keras import ops
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import keep_top_k, softmax
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Tensor, check_count
 
 
 @GATES.register("random")
@@ -21,18 +22,18 @@ class RandomGate(Gate):
     \text{ experts}
     $$
 
-    Either each training call draws anew, for each example if the gate is
-    per-example, and at inference all experts have the weight $1 / n$; or each gate
-    has experts of its own, drawn once. Nothing is learned.
+    By default each training call draws experts, for each example if the gate is
+    per-example. At inference all experts have the weight $1 / n$. With `fixed` the
+    experts of each gate are drawn once. There are no trainable parameters.
 
     Args:
-        num_nonzeros: How many experts to draw, $k$.
-        fixed: Whether the experts are drawn once, from `seed`. Without a seed one is
-            drawn, and saved with the gate.
+        num_nonzeros: The number of experts to draw, $k$.
+        fixed: Whether to draw the experts once, from `seed`. If the seed is `None`, a
+            random one is used and saved with the gate.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        routing_inputs: Of a per-example gate; only the number of examples matters.
+        routing_inputs: For a per-example gate; only the number of examples is used.
         experts, training: See `Gate`.
 
     Example:
@@ -47,7 +48,7 @@ class RandomGate(Gate):
         Sections 3.1 and 3.3.
     """
 
-    def __init__(self, num_nonzeros=1, fixed=False, **kwargs):
+    def __init__(self, num_nonzeros: int = 1, fixed: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         check_count("num_nonzeros", num_nonzeros)
         self.num_nonzeros = num_nonzeros
@@ -57,7 +58,7 @@ class RandomGate(Gate):
         if not fixed:
             self.make_generator()
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Draw the experts of fixed gates, which are constants."""
         n, k = self.num_experts, self.num_nonzeros
         if k > n:
@@ -66,13 +67,13 @@ class RandomGate(Gate):
                 f"Received: num_nonzeros={k}."
             )
         if self.fixed:
-            # Raw numbers of a bit generator: NumPy promises that they never change.
+            # NumPy guarantees that the raw numbers of a bit generator never change.
             draws = np.random.PCG64(self.seed).random_raw((*self.gate_shape, n))
             ranks = draws.argsort(axis=-1).argsort(axis=-1)
             self._chosen = (ranks < k).astype("float32") / k
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """Equal weights for those drawn."""
+        """Compute equal weights for the drawn experts."""
         batch = (ops.shape(routing_inputs)[0],) if self.per_example else ()
         shape = (*batch, *self.gate_shape, self.num_experts)
         if self.fixed:
@@ -84,11 +85,11 @@ class RandomGate(Gate):
         kept = keep_top_k(self.drop_logits(draws, training), self.num_nonzeros)
         return GateOutputs(softmax(ops.where(kept > -float("inf"), 0.0, kept)))
 
-    def drop_weights(self, weights):
-        """The weights as they are, if draws were made among the experts left."""
+    def drop_weights(self, weights: Tensor) -> Tensor:
+        """Drop fixed experts; a gate that draws has chosen among the others already."""
         return super().drop_weights(weights) if self.fixed else weights
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -7,38 +7,37 @@ from keras import ops
 
 from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
+from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import gumbel_noise, softmax
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
 @GATES.register("reinforce")
 class ReinforceGate(LogitGate):
-    r"""One expert, drawn from the gate's distribution and learned by its reward.
+    r"""One expert, drawn at random and learned by REINFORCE from its reward.
 
     $$
     L = - w_p \log p_a(x) \, \mathrm{sg}(r - b(x)) \; + \; w_e H(p(x))
     \; + \; w_b \, \mathrm{Huber}(b(x), r), \qquad a \sim p(x) = \mathrm{softmax}(W x)
     $$
 
-    The reward $r$ is minus the example's task loss, and the baseline $b$ a small
-    network that learns to predict it. At inference the gate takes the most probable
-    expert. The reward is known to the model only: train the gate in a
-    `MultitaskModel`, which `build_multitask_model` makes, or a `RoutedModel`. In
-    another model nothing would teach it.
+    The reward $r$ is minus the example's task loss. The baseline $b$ is a small network
+    that learns to predict the reward. At inference the gate chooses the most probable
+    expert. Only the model knows the reward: train the gate in a `MultitaskModel`, which
+    `build_multitask_model` returns, or in a `RoutedModel`. In other models the gate
+    does not learn.
 
     Args:
-        policy_weight: $w_p$.
-        entropy_weight: $w_e$, of the entropy, which is penalized as in the paper. A
-            negative weight makes it a bonus for exploration.
-        baseline_weight: $w_b$.
+        policy_weight: $w_p$, the weight of the policy loss.
+        entropy_weight: $w_e$, the weight of the entropy. As in the paper, a positive
+            weight penalizes entropy; a negative one rewards exploration.
+        baseline_weight: $w_b$, the weight of the baseline's loss.
         baseline_units: Width of the baseline's hidden layer; `None` is an eighth of
-            the features. A static gate's baseline is one number.
-        kernel_initializer: For the kernel, or the static logits. `None` is uniform
-            in ±0.05.
+            the number of features. A static gate's baseline is one number.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -59,14 +58,14 @@ class ReinforceGate(LogitGate):
 
     def __init__(
         self,
-        policy_weight=0.01,
-        entropy_weight=5e-4,
-        baseline_weight=0.01,
-        baseline_units=None,
-        kernel_initializer=None,
-        use_bias=False,
-        normalize=False,
-        **kwargs,
+        policy_weight: float = 0.01,
+        entropy_weight: float = 5e-4,
+        baseline_weight: float = 0.01,
+        baseline_units: int | None = None,
+        kernel_initializer: Initializer = None,
+        use_bias: bool = False,
+        normalize: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         if baseline_units is not None:
@@ -79,22 +78,16 @@ class ReinforceGate(LogitGate):
         self.make_generator()
 
     @property
-    def max_experts(self):
-        """The number of experts that have a weight."""
+    def max_experts(self) -> int:
+        """One: a single expert has a nonzero weight."""
         return 1
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits and the baseline."""
         super().build_logits()
 
         def variable(name, shape, initializer="zeros"):
-            return self.add_weight(
-                name=f"baseline_{name}",
-                shape=shape,
-                initializer=initializer,
-                dtype="float32",
-                autocast=False,
-            )
+            return float32_weight(self, f"baseline_{name}", shape, initializer)
 
         self._baseline = [variable("bias", self.gate_shape or (1,))]
         if self.per_example:
@@ -106,23 +99,23 @@ class ReinforceGate(LogitGate):
             ]
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The one expert drawn, or the most probable one."""
+        """Draw an expert in training; choose the most probable one at inference."""
         logits = self.kept_logits(routing_inputs, training)
         if not training:
             self.forget()
             return GateOutputs(self._one_hot(logits), softmax(logits))
         noise = gumbel_noise(ops.shape(logits), self.generator)
         chosen = self._one_hot(logits + noise)
-        # The loss is not known before the model's: `policy_loss` takes these up.
+        # Kept for `policy_loss`, which the model calls when it knows the task losses.
         self._memory.drawn = (logits, chosen, routing_inputs)
         return GateOutputs(chosen, softmax(logits))
 
-    def policy_loss(self, losses, sample_weight=None):
-        """What the last training call adds to the loss, now that it is known.
+    def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Tensor:
+        """Compute the loss of the gate for its last training call.
 
         Args:
-            losses: Each example's task loss, `(batch,)`, or `(batch, num_gates)`:
-                minus the rewards.
+            losses: Task loss of each example, `(batch,)` or `(batch, num_gates)`, which
+                is minus the reward.
             sample_weight: Weights of the examples, of the same shape.
 
         Returns:
@@ -142,7 +135,7 @@ class ReinforceGate(LogitGate):
             losses, weight = losses[:, None], weight[:, None]
             logits, chosen = ops.expand_dims(logits, -2), ops.expand_dims(chosen, -2)
         if not self.per_example:
-            # One draw for the whole batch: its reward is the batch's.
+            # One draw per batch: its reward is the mean over the batch.
             count = ops.sum(weight, axis=0, keepdims=True)
             losses = ops.sum(losses * weight, axis=0, keepdims=True)
             losses = losses / ops.maximum(count, 1e-7)
@@ -162,11 +155,11 @@ class ReinforceGate(LogitGate):
         means = ops.sum(terms * weight, axis=0)
         return ops.sum(means / ops.maximum(ops.sum(weight, axis=0), 1e-7))
 
-    def forget(self):
-        """Drop what the last training call drew, which gets no reward then."""
+    def forget(self) -> None:
+        """Discard the draw of the last training call, without a reward."""
         self._memory.drawn = None
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
@@ -193,7 +186,7 @@ class ReinforceGate(LogitGate):
 
 
 class _Memory(threading.local):
-    """What the last training call drew; not tracked, since it is no state.
+    """The draw of the last training call. Keras does not track it as state.
 
     Replicas of `tf.distribute` are threads, each with a draw of its own.
     """

@@ -1,32 +1,35 @@
-"""The gate of a condensed layer."""
+"""The gate with fixed experts."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import softmax
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class SelectedGate(Gate):
-    r"""Weights on experts that are settled, such as those of a gate that has decided.
+    r"""Weights on fixed experts, such as those that a binary gate has chosen.
 
     $$
     g_i = \sum_{s=1}^{k} \mathrm{softmax}(\alpha)_s \, [c_s = i]
     $$
 
-    The choices $c$ are constants, the shares $\alpha$ are trained on. `condense`
-    puts it in the place of a static gate; it computes what the gate computed there.
+    The choices $c$ are constants; the shares $\alpha$ are trainable. `condense`
+    replaces a static gate with this gate, which computes the same weights.
 
     Args:
-        choices: The chosen experts, a list of $k$ numbers, or one such list for each
-            gate. -1 stands for a selector on a code without an expert: its share
-            is lost.
-        kept: Of a condensed bank, the numbers that its experts had before; `None`
-            is all of them, in order.
-        num_before: Of a condensed bank, the number of experts before.
+        choices: The chosen experts: a list of $k$ numbers, or one list for each gate.
+            -1 is a selector on a code without an expert; its share is lost.
+        kept: For a condensed bank, the previous numbers of its experts. `None` means
+            that the bank has all experts, in order.
+        num_before: For a condensed bank, the previous number of experts.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -43,13 +46,19 @@ class SelectedGate(Gate):
         experts are settled.
     """
 
-    def __init__(self, choices, kept=None, num_before=None, **kwargs):
+    def __init__(
+        self,
+        choices: Any,
+        kept: Sequence[int] | None = None,
+        num_before: int | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.choices = np.asarray(choices, "int32").tolist()
         self.kept = None if kept is None else [int(i) for i in kept]
         self.num_before = num_before
 
-    def build_logits(self):
+    def build_logits(self) -> None:
         """Create the logits of the shares."""
         choices = np.asarray(self.choices)
         if choices.shape[:-1] != self.gate_shape or choices.max() >= self.num_experts:
@@ -60,60 +69,43 @@ class SelectedGate(Gate):
             )
         if self.per_example:
             raise ValueError(
-                "Settled choices are the same for all examples. Received: routing "
-                "inputs. Call the gate on the experts alone."
+                "Fixed choices are the same for all examples. Received: routing "
+                "inputs. Call the gate as gate(experts)."
             )
-        self._shares = self.add_weight(
-            name="w_logits",
-            shape=choices.shape,
-            initializer="zeros",
-            dtype="float32",
-            autocast=False,
-        )
+        self._shares = float32_weight(self, "w_logits", choices.shape)
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The shares, each on its expert."""
+        """Compute the sum of the shares of each expert."""
         shares = softmax(ops.convert_to_tensor(self._shares))
         places = self._places().astype("float32")
         placed = ops.multiply(ops.expand_dims(shares, -1), places)
         return GateOutputs(ops.sum(placed, axis=-2))
 
     @property
-    def used_experts(self):
-        """The experts that are chosen (see `Gate`)."""
+    def used_experts(self) -> np.ndarray:
+        """The chosen experts (see `Gate`)."""
         return self._places().any(axis=-2)
 
-    def describe_selectors(self, outputs):
-        """All selectors have decided; those without an expert reach none.
-
-        Args:
-            outputs: Not needed.
-
-        Returns:
-            A dict of arrays `([num_gates,] k)`.
-        """
+    def describe_selectors(self, outputs: GateOutputs) -> dict:
+        """Return that all selectors are binary, and which of them have an expert."""
         reached = np.asarray(self.choices) >= 0
         return {
             "binary": ops.convert_to_tensor(np.ones(reached.shape, "float32")),
             "reachable": ops.convert_to_tensor(reached.astype("float32")),
         }
 
-    def selection(self):
-        """The choices, with the logits of their shares.
-
-        Returns:
-            A `Selection`; its distances are 0.
-        """
+    def selection(self) -> Selection:
+        """The choices and the logits of their shares. All distances are 0."""
         choices = np.asarray(self.choices)
         return Selection(
             choices, np.zeros(choices.shape), self._shares, lambda logits: logits
         )
 
     def _places(self):
-        """Whether a choice is an expert, booleans `([num_gates,] k, n)`."""
+        """Whether a choice is expert i, booleans `([num_gates,] k, n)`."""
         return np.asarray(self.choices)[..., None] == np.arange(self.num_experts)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

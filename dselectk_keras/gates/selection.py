@@ -1,4 +1,4 @@
-"""What a static gate has decided."""
+"""The experts that a static gate has chosen."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,15 +8,16 @@ from keras import ops
 
 
 class Selection(NamedTuple):
-    """The choices of a static gate's selectors, and how settled they are.
+    """The experts that a static gate's selectors have chosen.
 
     Args:
         choices: The expert of each selector, integers `([num_gates,] k)`; -1 for a
             code without an expert.
-        distance: How far each selector is from a single expert, of the same shape:
-            0.0 where it is binary.
+        distance: The distance of each selector from a single expert, of the same
+            shape; 0.0 for a binary selector.
         variable: The variable that holds the logits of the selectors' shares.
-        pick: What takes those logits, of the same shape, out of an array like it.
+        pick: A function from an array of the variable's shape to these logits,
+            `([num_gates,] k)`.
     """
 
     choices: np.ndarray
@@ -25,19 +26,15 @@ class Selection(NamedTuple):
     pick: Callable
 
     @property
-    def logits(self):
+    def logits(self) -> np.ndarray:
         """The logits of the selectors' shares."""
         return self.pick(ops.convert_to_numpy(self.variable))
 
 
-def require_static(gate):
-    """Refuse a gate whose choices depend on the example.
-
-    Args:
-        gate: A built gate.
-    """
+def require_static(gate: Any) -> None:
+    """Raise an error for a gate that is per-example or not built."""
     if not gate.built or gate.per_example:
         raise ValueError(
-            f"Only a static gate that is built has decided. Received: {gate.name!r}, "
+            f"Only a built static gate has a selection. Received: {gate.name!r}, "
             f"{'per-example' if gate.built else 'not built'}."
         )

@@ -1,4 +1,4 @@
-"""What gates with selectors have in common."""
+"""The base class of gates with selectors."""
 
 import abc
 from typing import Any
@@ -9,26 +9,25 @@ from keras import ops
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.ops import softmax
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
-from dselectk_keras.utils import check_choice, check_count
+from dselectk_keras.utils import Initializer, Tensor, check_choice, check_count
 
 
 class SelectorGate(Gate, abc.ABC):
-    r"""Weights from k selectors, each of which settles on one expert.
+    r"""Weights from k selectors, each of which converges to one expert.
 
     $$
     g = \sum_{s=1}^{k} \mathrm{softmax}(\alpha)_s \, r(z_s)
     $$
 
-    A subclass creates the logits `_z` of the selectors and `_w` of their shares, the
-    latter `(..., k, 1)`, and computes the selectors in `compute_selectors`.
+    A subclass creates the logits `_z` of the selectors and the logits `_w` of their
+    shares, `(..., k, 1)`. It computes the selectors in `compute_selectors`.
 
     Args:
         num_nonzeros: The number of selectors, $k$.
-        entropy_reg: An `EntropyRegularizer`, or the number or schedule for one.
+        entropy_reg: An `EntropyRegularizer`, or its weight as a number or schedule.
         z_initializer: For the selectors' logits.
         w_initializer: For the logits of their shares.
-        reduction: `"sum"` or `"mean"`: over the batch, in the penalties of a
-            per-example gate.
+        reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the batch.
         **kwargs: The arguments of `Gate`.
     """
 
@@ -36,12 +35,12 @@ class SelectorGate(Gate, abc.ABC):
 
     def __init__(
         self,
-        num_nonzeros,
-        entropy_reg,
-        z_initializer,
-        w_initializer,
-        reduction,
-        **kwargs,
+        num_nonzeros: int,
+        entropy_reg: Any,
+        z_initializer: Initializer,
+        w_initializer: Initializer,
+        reduction: str,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_count("num_nonzeros", num_nonzeros)
@@ -53,18 +52,18 @@ class SelectorGate(Gate, abc.ABC):
         self.reduction = reduction
 
     @abc.abstractmethod
-    def compute_selectors(self, routing_inputs, step) -> tuple[Any, Any]:
-        """The selectors `(..., k, n)`, and their relaxed bits or `None`."""
+    def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
+        """Compute the selectors `(..., k, n)`, and their relaxed bits or `None`."""
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The weighted sum of the selectors."""
+        """Compute the weighted sum of the selectors."""
         selectors, bits = self.compute_selectors(routing_inputs, step)
         shares = softmax(self._w(routing_inputs), axis=-2)
         weights = ops.sum(shares * selectors, axis=-2)
         return GateOutputs(weights, selectors=selectors, bits=bits)
 
-    def compute_penalties(self, outputs, step):
-        """The entropy term."""
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+        """Compute the entropy term."""
         if self.entropy_reg is None:
             return {}
         uncertain = (
@@ -74,20 +73,19 @@ class SelectorGate(Gate, abc.ABC):
         )
         return {"entropy": self.over_batch(self.entropy_reg(uncertain, step), outputs)}
 
-    def selector_outputs(self, routing_inputs=None):
-        """The weights of each selector over the experts.
+    def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
+        """Compute the weights of each selector over the experts.
 
         Args:
             routing_inputs: Tensor `(batch, features)` for a per-example gate.
 
         Returns:
-            A float32 tensor `(k, n)`, or `(batch, k, n)`, with an axis for the
-            gates before k if there are several.
+            A float32 tensor `([batch,] [num_gates,] k, n)`.
         """
         routing_inputs = self.check_routing_inputs(routing_inputs)
         return self.compute_selectors(routing_inputs, self.step)[0]
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -14,14 +14,12 @@ class SoftmaxGate(LogitGate):
     g(x) = \mathrm{softmax}(W x)
     $$
 
-    for a per-example gate; the softmax of $n$ parameters for a static one.
+    for a per-example gate. A static gate is the softmax of $n$ parameters.
 
     Args:
-        kernel_initializer: For the kernel, or the static logits. `None` is uniform
-            in ±0.05.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel, as SMEAR's router does.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -38,11 +36,6 @@ class SoftmaxGate(LogitGate):
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 7.
     """
 
-    def __init__(
-        self, kernel_initializer=None, use_bias=False, normalize=False, **kwargs
-    ):
-        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
-
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The softmax of the logits."""
+        """Compute the softmax of the logits."""
         return GateOutputs(softmax(self.kept_logits(routing_inputs, training)))

@@ -1,38 +1,41 @@
-"""The gate of softmax selectors."""
+"""The softmax selector gate."""
+
+from typing import Any
 
 from keras import ops
 
+from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import tempered_softmax
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.utils import Initializer, Tensor
 
 
 @GATES.register("softmax_selector")
 class SoftmaxSelectorGate(SelectorGate):
-    r"""Weights from k selectors, each of them a softmax over the experts.
+    r"""Weights from k selectors, each of which is a softmax over the experts.
 
     $$
     g = \sum_{s=1}^{k} \mathrm{softmax}(\alpha)_s \,
     \mathrm{softmax}\Bigl(\frac{\beta_s}{\tau}\Bigr)
     $$
 
-    What DSelect-k would be without its binary codes and its smooth step. A softmax
-    never gives an exact zero by itself: the gate becomes sparse by annealing the
-    temperature, `Ramp(1.0, 1e-16, end=steps)`, or by an entropy term.
+    This is an ablation of DSelect-k without binary codes and smooth step. A softmax
+    has no exact zeros. To make the gate sparse, anneal the temperature with
+    `Ramp(1.0, 1e-16, end=steps)`, or use entropy regularization.
 
     Args:
         num_nonzeros: The number of selectors, $k$.
-        temperature: $\tau$: a number, or a schedule of the step. Below 1e-16
-            it counts as that; there the gradient is finite, and 0 unless logits tie.
-        entropy_reg: An `EntropyRegularizer`, or the number or schedule for one.
+        temperature: $\tau$: a number, or a schedule of the step, at least 1e-16. At
+            this bound the gradient is finite, and 0 unless logits are equal.
+        entropy_reg: An `EntropyRegularizer`, or its weight as a number or schedule.
         z_initializer: For the selectors' logits, $\beta$. `None` is uniform in ±0.05.
         w_initializer: For the selectors' weights, $\alpha$. `None` is uniform in
             ±0.05.
-        reduction: `"sum"` or `"mean"`: over the batch, in the penalty of a
-            per-example gate.
+        reduction: `"sum"` or `"mean"` of a per-example gate's penalty over the batch.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -50,62 +53,45 @@ class SoftmaxSelectorGate(SelectorGate):
 
     def __init__(
         self,
-        num_nonzeros,
-        temperature=1.0,
-        entropy_reg=None,
-        z_initializer=None,
-        w_initializer=None,
-        reduction="sum",
-        **kwargs,
+        num_nonzeros: int,
+        temperature: Any = 1.0,
+        entropy_reg: Any = None,
+        z_initializer: Initializer = None,
+        w_initializer: Initializer = None,
+        reduction: str = "sum",
+        **kwargs: Any,
     ):
         super().__init__(
-            num_nonzeros,
-            entropy_reg,
-            z_initializer,
-            w_initializer,
-            reduction,
-            **kwargs,
+            num_nonzeros, entropy_reg, z_initializer, w_initializer, reduction, **kwargs
         )
         if self.entropy_reg is not None and self.entropy_reg.target != "selectors":
             raise ValueError(
                 "The selectors of this gate have no bits. Received: an entropy "
-                f"regularizer with target={self.entropy_reg.target!r}. Give it "
+                f"regularizer with target={self.entropy_reg.target!r}. Use "
                 'target="selectors".'
             )
         self.temperature = check_schedule(temperature, "temperature", positive=True)
 
-    def build_logits(self):
-        """Create the logits of the selectors, and of their weights."""
+    def build_logits(self) -> None:
+        """Create the logits of the selectors and of their weights."""
         shape = (*self.gate_shape, self.num_nonzeros)
         z_initializer = self.z_initializer or "random_uniform"
         w_initializer = self.w_initializer or "random_uniform"
         self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer)
         self._w = Logits(self, "w", (*shape, 1), w_initializer)
 
-    def compute_selectors(self, routing_inputs, step):
-        """The softmax of each selector's logits."""
+    def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
+        """Compute the softmax of each selector's logits."""
         temperature = value_at(self.temperature, step)
         return tempered_softmax(self._z(routing_inputs), temperature), None
 
-    def describe_selectors(self, outputs):
-        """Which selectors have decided.
-
-        Args:
-            outputs: What `compute_weights` returned.
-
-        Returns:
-            A dict of a tensor `([batch,] [num_gates,] k)`. `"binary"` is 1.0 where
-            the selector gives all its weight to one expert.
-        """
+    def describe_selectors(self, outputs: GateOutputs) -> dict:
+        """Compute whether the selectors have all their weight on one expert."""
         decided = ops.max(outputs.selectors, axis=-1) == 1.0
         return {"binary": ops.cast(decided, "float32")}
 
-    def selection(self):
-        """Which expert each selector is on, and how much of it is elsewhere.
-
-        Returns:
-            A `Selection`.
-        """
+    def selection(self) -> Selection:
+        """The expert of each selector, and its total weight on other experts."""
         require_static(self)
         selectors = ops.convert_to_numpy(self.selector_outputs())
         return Selection(
@@ -115,7 +101,7 @@ class SoftmaxSelectorGate(SelectorGate):
             lambda logits: logits[..., 0],
         )
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

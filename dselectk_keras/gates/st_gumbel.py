@@ -1,5 +1,7 @@
 """The straight-through Gumbel gate."""
 
+from typing import Any
+
 from keras import ops
 
 from dselectk_keras.gates.gate import GateOutputs
@@ -7,11 +9,12 @@ from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import gumbel_noise, tempered_softmax
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.utils import Initializer
 
 
 @GATES.register("st_gumbel")
 class STGumbelGate(LogitGate):
-    r"""One expert, drawn by Gumbel noise, with the gradient of its relaxation.
+    r"""One expert, drawn with Gumbel noise, with a straight-through gradient.
 
     $$
     g_i(x) = \begin{cases} 1 - \mathrm{sg}(p_i) + p_i & i = \arg\max_j p_j \\
@@ -19,20 +22,17 @@ class STGumbelGate(LogitGate):
     p = \mathrm{softmax}\Bigl(\frac{W x + \varepsilon}{\tau}\Bigr)
     $$
 
-    in training, where $\varepsilon$ is Gumbel noise and sg stops the gradient: the
-    weight is exactly 1, and its gradient that of $p_i$. At inference there is no
-    noise, and the expert with the largest logit has the weight 1. A static gate has
-    parameters in place of $W x$, and one draw for the whole batch.
+    in training, where $\varepsilon$ is Gumbel noise and sg stops the gradient. The
+    weight is exactly 1, and its gradient is that of $p_i$. At inference there is no
+    noise: the expert with the largest logit has the weight 1. A static gate has
+    parameters in place of $W x$, and one draw per batch.
 
     Args:
-        temperature: $\tau$: a number, or a schedule of the step. SMEAR's
-            release has 10 exp(-1e-6 t), down to 0.5:
-            `Ramp(10.0, 0.5, end=2_995_732)`.
-        kernel_initializer: For the kernel, or the static logits. `None` is uniform
-            in ±0.05.
+        temperature: $\tau$: a number, or a schedule of the step. SMEAR's release
+            uses 10 exp(-1e-6 t), down to 0.5: `Ramp(10.0, 0.5, end=2_995_732)`.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel, as SMEAR's router does.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -54,23 +54,23 @@ class STGumbelGate(LogitGate):
 
     def __init__(
         self,
-        temperature=1.0,
-        kernel_initializer=None,
-        use_bias=False,
-        normalize=False,
-        **kwargs,
+        temperature: Any = 1.0,
+        kernel_initializer: Initializer = None,
+        use_bias: bool = False,
+        normalize: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
 
     @property
-    def max_experts(self):
-        """The number of experts that have a weight."""
+    def max_experts(self) -> int:
+        """One: a single expert has a nonzero weight."""
         return 1
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """A one for the chosen expert, in training with a gradient."""
+        """Compute a one for the chosen expert, in training with a gradient."""
         logits = self.kept_logits(routing_inputs, training)
         if training:
             logits = logits + gumbel_noise(ops.shape(logits), self.generator)
@@ -79,10 +79,10 @@ class STGumbelGate(LogitGate):
         if not training:
             return GateOutputs(chosen)
         p = tempered_softmax(logits, value_at(self.temperature, step))
-        # In this order: 1 + p - p may round to a neighbour of 1.
+        # Subtract first: 1 + p - p may not be exactly 1 after rounding.
         return GateOutputs(chosen * (1.0 + (p - ops.stop_gradient(p))))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

@@ -10,7 +10,7 @@ from dselectk_keras.ops import softmax
 
 @GATES.register("switch")
 class SwitchGate(LogitGate):
-    r"""One expert, scaled by the probability that the gate gives it.
+    r"""The most probable expert, with its probability as its weight.
 
     $$
     g_i(x) = \begin{cases} p_i(x) & i = \arg\max_j p_j(x) \\ 0 & \text{otherwise}
@@ -18,15 +18,13 @@ class SwitchGate(LogitGate):
     $$
 
     A static gate has parameters in place of $W x$. The weights sum to the largest
-    probability, not to one: through it the gradient reaches all logits. Of equal
-    logits the first wins.
+    probability, not to one. All logits get a gradient through this probability. Of
+    equal logits, the first is chosen.
 
     Args:
-        kernel_initializer: For the kernel, or the static logits. `None` is uniform
-            in ±0.05.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel, as SMEAR's router does.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -45,18 +43,13 @@ class SwitchGate(LogitGate):
 
     always_sparse = True
 
-    def __init__(
-        self, kernel_initializer=None, use_bias=False, normalize=False, **kwargs
-    ):
-        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
-
     @property
-    def max_experts(self):
-        """The number of experts that have a weight."""
+    def max_experts(self) -> int:
+        """One: a single expert has a nonzero weight."""
         return 1
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The largest probability, and zeros."""
+        """Compute the largest probability, and zeros for the others."""
         logits = self.kept_logits(routing_inputs, training)
         chosen = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
         return GateOutputs(ops.cast(chosen, "float32") * softmax(logits))

@@ -1,5 +1,7 @@
 """The top-k gate."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -11,7 +13,7 @@ from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
 @GATES.register("top_k")
@@ -23,19 +25,18 @@ class TopKGate(LogitGate):
     H(x) = W x + \varepsilon \cdot \mathrm{softplus}(W_{noise} x)
     $$
 
-    with $\varepsilon \sim N(0, 1)$ in training if `noise` is set, and without the
-    second term otherwise. A static gate has parameters in place of $W x$. Only
-    the kept logits get a gradient.
+    with $\varepsilon \sim N(0, 1)$. The second term is used only in training and with
+    `noise`. A static gate has parameters in place of $W x$. Only the k largest logits
+    get a gradient.
 
     Args:
-        num_nonzeros: How many experts to keep, $k$.
+        num_nonzeros: The number of experts to keep, $k$.
         noise: Whether to add trainable noise to the logits in training.
-        load_reg: With `noise`, a `LoadRegularizer` or the weight of one.
-        kernel_initializer: For the kernel, or the static logits. `None` is uniform
-            in ±0.05.
+        load_reg: With `noise`, the load balancing loss: a `LoadRegularizer`, or its
+            weight.
+        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and each expert's
-            part of the kernel.
+        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: The arguments of `Gate`. Shazeer's importance loss is
             `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
 
@@ -57,21 +58,21 @@ class TopKGate(LogitGate):
 
     def __init__(
         self,
-        num_nonzeros,
-        noise=False,
-        load_reg=None,
-        kernel_initializer=None,
-        use_bias=False,
-        normalize=False,
-        **kwargs,
+        num_nonzeros: int,
+        noise: bool = False,
+        load_reg: Any = None,
+        kernel_initializer: Initializer = None,
+        use_bias: bool = False,
+        normalize: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         check_count("num_nonzeros", num_nonzeros)
         if load_reg is not None and not noise:
             raise ValueError(
-                "`load_reg` is the load under noise and needs noise=True. Received: "
-                "noise=False. Set noise=True, or balance the weights with "
-                "weights_regularizer=ImportanceRegularizer(...)."
+                "`load_reg` needs noise=True. Received: noise=False. Set noise=True, "
+                "or use weights_regularizer=ImportanceRegularizer(...) for load "
+                "balancing."
             )
         self.num_nonzeros = num_nonzeros
         self.noise = noise
@@ -80,12 +81,12 @@ class TopKGate(LogitGate):
             self.make_generator()
 
     @property
-    def max_experts(self):
-        """The number of experts that have a weight."""
+    def max_experts(self) -> int:
+        """The number of experts to keep."""
         return self.num_nonzeros
 
-    def build_logits(self):
-        """Create the logits, and those of the noise."""
+    def build_logits(self) -> None:
+        """Create the logits and the scale of the noise."""
         if self.num_nonzeros > self.num_experts:
             raise ValueError(
                 f"`num_nonzeros` must not exceed the {self.num_experts} experts. "
@@ -97,7 +98,7 @@ class TopKGate(LogitGate):
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
-        """The softmax of the kept logits."""
+        """Compute the softmax of the kept logits."""
         logits = noisy = self._logits(routing_inputs)
         load = None
         if self.noise:
@@ -110,8 +111,8 @@ class TopKGate(LogitGate):
         kept = keep_top_k(self.drop_logits(noisy, training), self.num_nonzeros)
         return GateOutputs(softmax(kept), load=load)
 
-    def compute_penalties(self, outputs, step):
-        """The load term."""
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+        """Compute the load term."""
         if self.load_reg is None:
             return {}
         load = outputs.load
@@ -119,12 +120,8 @@ class TopKGate(LogitGate):
             load = ops.expand_dims(load, 0)
         return {"load": self.load_reg(load, step)}
 
-    def selection(self):
-        """The experts that are kept, with their logits.
-
-        Returns:
-            A `Selection`; its distances are 0.
-        """
+    def selection(self) -> Selection:
+        """The kept experts and their logits. All distances are 0."""
         require_static(self)
         logits = ops.convert_to_numpy(self._logits(None))
         choices = np.argsort(-logits, axis=-1, kind="stable")[..., : self.num_nonzeros]
@@ -134,7 +131,7 @@ class TopKGate(LogitGate):
 
         return Selection(choices, np.zeros(choices.shape), self._logits.static, pick)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

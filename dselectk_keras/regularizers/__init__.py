@@ -1,7 +1,7 @@
 """Auxiliary losses: scalar terms that a gate adds to the loss, in training only.
 
-A regularizer is one module here: `@REGULARIZERS.register("name")` beside its class
-makes it public.
+Each regularizer is one module. `@REGULARIZERS.register("name")` on its class makes it
+public.
 """
 
 from typing import TYPE_CHECKING, Any

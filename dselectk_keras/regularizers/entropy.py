@@ -1,28 +1,30 @@
 """Entropy regularizer."""
 
+from typing import Any
+
 from keras import ops
 
 from dselectk_keras.ops import entropy
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.utils import Tensor, check_choice
 
 
 @REGULARIZERS.register("entropy")
 class EntropyRegularizer(ScheduledRegularizer):
-    r"""The entropy of the selectors: its weight sets how soon a gate decides.
+    r"""Penalizes the entropy of the selectors, so that they become binary earlier.
 
     $$
     \lambda(t) \sum_{s} \sum_i - r_{s,i} \log(r_{s,i} + 10^{-6})
     $$
 
-    summed over all selectors, where $t$ is the gate's step, the first being 1.
+    summed over all selectors, where $t$ is the gate's step, from 1.
 
     Args:
-        weight: $\lambda$: a number, a serializable schedule such as `Ramp`, or a
-            callable of the number of calls (which cannot be saved).
-        target: What the gate measures the entropy of: `"selectors"`, the weights
-            of each selector (the release), or `"bits"`, each relaxed bit of S(Z)
-            (the alternative of Section 3.1).
+        weight: $\lambda$: a number, a schedule, or a callable of the step.
+        target: `"selectors"` for the entropy of each selector's weights, as in the
+            release; `"bits"` for the entropy of each relaxed bit, as an alternative
+            in Section 3.1.
 
     Call arguments:
         inputs: Tensor of probabilities, of any shape.
@@ -36,18 +38,15 @@ class EntropyRegularizer(ScheduledRegularizer):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
     """
 
-    def __init__(self, weight=1e-6, target="selectors"):
-        if target not in {"selectors", "bits"}:
-            raise ValueError(
-                f'`target` must be "selectors" or "bits". Received: target={target!r}.'
-            )
+    def __init__(self, weight: Any = 1e-6, target: str = "selectors"):
+        check_choice("target", target, ("selectors", "bits"))
         super().__init__(weight)
         self.target = target
 
-    def term(self, inputs):
-        """The entropy of `inputs`, summed."""
+    def term(self, inputs: Tensor) -> Tensor:
+        """Compute the sum of the entropies."""
         return ops.sum(entropy(inputs))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "target": self.target}

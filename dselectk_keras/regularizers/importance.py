@@ -1,26 +1,29 @@
 """Importance regularizer."""
 
+from typing import Any
+
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("importance")
 class ImportanceRegularizer(ScheduledRegularizer):
-    r"""Balances how much weight the experts get over a batch.
+    r"""Load balancing: penalizes unequal total weights of the experts over a batch.
 
     $$
     w \, \mathrm{CV}\Bigl(\sum_x p_x\Bigr)
     $$
 
-    or, with `squared`, its square's. With several gates the terms are summed.
+    where CV is the coefficient of variation, or with `squared` its square. Several
+    gates' terms are summed.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.
-        squared: Whether to square the coefficient of variation, as Shazeer et al.
-            do.
+        squared: Whether to square the coefficient of variation, as in Shazeer et al.
 
     Call arguments:
         inputs: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
@@ -34,16 +37,16 @@ class ImportanceRegularizer(ScheduledRegularizer):
         Experts", Section 3; Shazeer et al. (ICLR 2017), Equations 6 and 7.
     """
 
-    def __init__(self, weight, squared=False):
+    def __init__(self, weight: Any, squared: bool = False):
         super().__init__(weight)
         self.squared = squared
 
-    def term(self, inputs):
-        """The coefficient of variation of the batch's sums, or its square."""
+    def term(self, inputs: Tensor) -> Tensor:
+        """Compute the coefficient of variation of the batch's sums, or its square."""
         importance = ops.sum(ops.cast(inputs, "float32"), axis=0)
         variation = coefficient_of_variation(importance)
         return ops.sum(ops.square(variation) if self.squared else variation)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "squared": self.squared}

@@ -5,24 +5,25 @@ from keras import ops
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("load")
 class LoadRegularizer(ScheduledRegularizer):
-    r"""Balances how many examples the experts get over a batch.
+    r"""Load balancing: penalizes unequal numbers of examples per expert in a batch.
 
     $$
     w \, \mathrm{CV}\Bigl(\sum_x P(x)\Bigr)^2
     $$
 
-    where $P_i(x)$ is the probability that a noisy gate sends $x$ to expert $i$
-    (see `ops.top_k_probability`). With several gates the terms are summed.
+    where $P_i(x)$ is the probability that a noisy gate sends $x$ to expert $i$ (see
+    `ops.top_k_probability`). Several gates' terms are summed.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.
 
     Call arguments:
-        inputs: Tensor `(batch, n)` or `(batch, g, n)` of those probabilities.
+        inputs: Tensor `(batch, n)` or `(batch, g, n)` of the probabilities $P$.
 
     Example:
         >>> float(LoadRegularizer(0.5)([[1.0, 0.0], [1.0, 0.0]]))
@@ -33,10 +34,7 @@ class LoadRegularizer(ScheduledRegularizer):
         Equations 10 and 11.
     """
 
-    def __init__(self, weight):
-        super().__init__(weight)
-
-    def term(self, inputs):
-        """The squared coefficient of variation of the batch's loads."""
+    def term(self, inputs: Tensor) -> Tensor:
+        """Compute the squared coefficient of variation of the batch's loads."""
         load = ops.sum(ops.cast(inputs, "float32"), axis=0)
         return ops.sum(ops.square(coefficient_of_variation(load)))

@@ -1,14 +1,18 @@
 """Parameter distance regularizer."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from keras import ops
 
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("parameter_distance")
 class ParameterDistanceRegularizer(ScheduledRegularizer):
-    r"""Draws networks of the same form together by their parameters.
+    r"""Penalizes distances between the parameters of networks of the same shape.
 
     $$
     \alpha \sum_{t < u} \lVert \theta_t - \theta_u \rVert^2
@@ -16,14 +20,14 @@ class ParameterDistanceRegularizer(ScheduledRegularizer):
     \bar\theta = \frac{1}{T} \sum_{t=1}^{T} \theta_t
     $$
 
-    computed in the second form, whose cost grows with $T$ and not with its square.
+    The second form is computed: its cost is linear in $T$.
 
     Args:
         weight: $\alpha$: a number, a schedule, or a callable of the step.
 
     Call arguments:
-        inputs: A list of tensors `(T, ...)`, the parameters of all networks stacked,
-            as a bank's `parameters()` gives them.
+        inputs: A list of tensors `(T, ...)`, the stacked parameters of all networks,
+            such as a bank's `parameters()`.
 
     Example:
         >>> regularizer = ParameterDistanceRegularizer(0.5)
@@ -37,16 +41,16 @@ class ParameterDistanceRegularizer(ScheduledRegularizer):
 
     of_weights = False
 
-    def __init__(self, weight):
+    def __init__(self, weight: Any):
         super().__init__(weight)
         if not callable(self.weight) and self.weight < 0:
             raise ValueError(
-                "`weight` must not be negative: it draws networks together. "
-                f"Received: weight={weight}."
+                f"`weight` must not be negative. Received: weight={weight}. A "
+                "negative weight would reward distances without bound."
             )
 
-    def term(self, inputs):
-        """The sum over all pairs of networks."""
+    def term(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Compute the sum over all pairs of networks."""
         return sum(_pairs(ops.cast(stacked, "float32")) for stacked in inputs)
 
 

@@ -1,23 +1,25 @@
 """Reachability regularizer."""
 
+from typing import Any
+
 from keras import ops
 
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("reachability")
 class ReachabilityRegularizer(ScheduledRegularizer):
-    r"""Keeps selectors away from codes that belong to no expert.
+    r"""Penalizes selectors whose codes belong to no expert.
 
     $$
     \xi \sum_s \frac{1}{\max(\sum_i r_{s,i}, 10^{-6})}
     $$
 
-    When the number of experts is not a power of two, some binary codes belong to
-    no expert, and a selector may put weight on them. The term is 1 for a selector
-    that puts none there. The floor keeps it finite for a selector that puts all
-    of its weight there.
+    If the number of experts is not a power of two, some binary codes belong to no
+    expert. The term is 1 for a selector without weight on these codes, and at most
+    $10^6$ for a selector with all of its weight on them.
 
     Args:
         weight: $\xi$: a number, a schedule, or a callable of the step.
@@ -35,10 +37,10 @@ class ReachabilityRegularizer(ScheduledRegularizer):
 
     of_weights = False
 
-    def __init__(self, weight=1.0):
+    def __init__(self, weight: Any = 1.0):
         super().__init__(weight)
 
-    def term(self, inputs):
-        """The sum of the reciprocal reachable masses."""
+    def term(self, inputs: Tensor) -> Tensor:
+        """Compute the sum of the reciprocals of the selectors' weight on experts."""
         mass = ops.sum(ops.cast(inputs, "float32"), axis=-1)
         return ops.sum(1.0 / ops.maximum(mass, 1e-6))

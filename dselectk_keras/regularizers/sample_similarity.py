@@ -1,15 +1,18 @@
 """Sample similarity regularizer."""
 
+from typing import Any
+
 from keras import ops
 
 from dselectk_keras.ops import squared_distances
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("sample_similarity")
 class SampleSimilarityRegularizer(ScheduledRegularizer):
-    r"""Sends examples that are alike to the same expert, and others to others.
+    r"""Penalizes dissimilar examples that share an expert.
 
     $$
     L_s = \frac{w}{N^2 - N} \sum_{x \ne x'} \bigl(\beta_s S(x, x') - \beta_d D(x, x')
@@ -22,21 +25,20 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
     \lVert x - x' \rVert^2
     $$
 
-    for the $N$ examples of a batch and $M$ experts. Both sums over experts come
-    from $P P^\top$ and the row sums of $P$, so that nothing larger than $N^2$ is
-    formed. The distances are between the gate's routing inputs and are constants:
-    no gradient moves the inputs. With several gates the terms are summed.
+    for the $N$ examples of a batch and $M$ experts. Both sums over experts are computed
+    from $P P^\top$ and the row sums of $P$, in $O(N^2)$ memory. The distances are
+    between the gate's routing inputs, which get no gradient. Several gates' terms are
+    summed.
 
     Args:
         beta_s: Weight of the pairs at the same expert, $\beta_s$.
         beta_d: Weight of the pairs at different experts, $\beta_d$.
-        weight: $w$, a factor for both: a number, a schedule, or a callable of the
-            number of calls.
+        weight: $w$: a number, a schedule, or a callable of the step.
 
     Call arguments:
-        inputs: A pair: the weights `(batch, n)` or `(batch, g, n)`, and what the
-            gate looks at, `(batch, features)`; of several gates that look at one
-            each, `(batch, g, features)`.
+        inputs: A pair: the weights `(batch, n)` or `(batch, g, n)`, and the routing
+            inputs `(batch, features)`, or `(batch, g, features)` if each gate has its
+            own.
 
     Example:
         >>> regularizer = SampleSimilarityRegularizer(beta_s=1.0, beta_d=1.0)
@@ -53,13 +55,13 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
 
     sees_inputs = True
 
-    def __init__(self, beta_s, beta_d, weight=1.0):
+    def __init__(self, beta_s: float, beta_d: float, weight: Any = 1.0):
         super().__init__(weight)
         self.beta_s = beta_s
         self.beta_d = beta_d
 
-    def term(self, inputs):
-        """The mean over the pairs of examples."""
+    def term(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
+        """Compute the mean over the pairs of examples."""
         weights, x = (ops.cast(each, "float32") for each in inputs)
         if len(weights.shape) == 2:
             weights = ops.expand_dims(weights, 1)
@@ -76,11 +78,11 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
 
     def _distances(self, x, gates):
-        """Squared distances of the examples, `(g, batch, batch)` if each gate has x."""
+        """Squared distances, `([g,] batch, batch)`: per gate if each has its own x."""
         if len(x.shape) < 3 or x.shape[1] != gates:
             return squared_distances(x)
         return ops.stack([squared_distances(x[:, g]) for g in range(gates)])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {**super().get_config(), "beta_s": self.beta_s, "beta_d": self.beta_d}

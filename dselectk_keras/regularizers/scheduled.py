@@ -1,4 +1,4 @@
-"""A regularizer whose weight may follow a schedule."""
+"""The base class of all regularizers."""
 
 import abc
 from typing import Any
@@ -6,30 +6,31 @@ from typing import Any
 import keras
 
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import deserialize_if_config
+from dselectk_keras.utils import Tensor, deserialize_if_config
 
 
 class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
-    """A weight, fixed or scheduled, times a term that a subclass defines.
+    """An auxiliary loss: a constant or scheduled weight times a term.
 
-    A regularizer has no state: the gate that uses it passes its own step. One
-    regularizer may serve several gates.
+    A subclass defines the term. A regularizer has no state, since the gate passes its
+    step. Several gates may share one regularizer.
 
     Args:
-        weight: A number, a `LearningRateSchedule`, or a callable of the step.
+        weight: A number, a `LearningRateSchedule`, or a callable of the step. A
+            callable can only be saved if it is registered with Keras.
     """
 
-    # Whether a gate may take it as `weights_regularizer`.
+    # Whether it may be a gate's `weights_regularizer`.
     of_weights = True
-    # Whether `inputs` is a pair: the weights and the routing inputs.
+    # Whether `inputs` is a pair of the weights and the routing inputs.
     sees_inputs = False
 
-    def __init__(self, weight):
+    def __init__(self, weight: Any):
         self.weight = check_schedule(weight, "weight")
 
     @classmethod
-    def get(cls, identifier):
-        """A regularizer from itself, its config, a number, a schedule or `None`."""
+    def get(cls, identifier: Any) -> Any:
+        """Convert a config or a weight to a regularizer; `None` stays `None`."""
         identifier = deserialize_if_config(identifier)
         if identifier is None or isinstance(identifier, ScheduledRegularizer):
             return identifier
@@ -41,21 +42,13 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
         return cls(identifier)
 
     @abc.abstractmethod
-    def term(self, inputs) -> Any:
-        """The scalar to be weighted."""
+    def term(self, inputs: Any) -> Tensor:
+        """Compute the scalar that is multiplied by the weight."""
 
-    def __call__(self, inputs, step=1):
-        """The weighted term.
-
-        Args:
-            inputs: What the regularizer measures.
-            step: The training step at which a scheduled weight is taken, from 1.
-
-        Returns:
-            A float32 scalar.
-        """
+    def __call__(self, inputs: Any, step: Any = 1) -> Tensor:
+        """Compute the term times its weight at a training step, from 1, in float32."""
         return value_at(self.weight, step) * self.term(inputs)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {"weight": serialize_schedule(self.weight, "weight")}

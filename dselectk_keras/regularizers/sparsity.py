@@ -4,25 +4,26 @@ from keras import ops
 
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("sparsity")
 class SparsityRegularizer(ScheduledRegularizer):
-    r"""Lowers the probabilities that experts are open, the small ones most.
+    r"""Penalizes the logarithm of each expert's probability of being open.
 
     $$
     \lambda \sum_i \log \psi_i
     $$
 
-    It has no lower bound: each probability goes to 0 unless the task's loss keeps
-    it up.
+    The term lowers small probabilities most. It has no lower bound: without a task
+    loss, every probability converges to 0.
 
     Args:
         weight: $\lambda$: a number, a schedule, or a callable of the step.
 
     Call arguments:
-        inputs: Tensor of the logarithms $\log \psi$, of any shape. The gate has them
-            as log-sigmoids, which stay finite where the probability rounds to 0.
+        inputs: Tensor of the logarithms $\log \psi$, of any shape. Compute them with
+            `log_sigmoid`, which is finite even if the probability rounds to 0.
 
     Example:
         >>> float(SparsityRegularizer(0.5)([-1.0, -2.0]))
@@ -34,9 +35,6 @@ class SparsityRegularizer(ScheduledRegularizer):
 
     of_weights = False
 
-    def __init__(self, weight):
-        super().__init__(weight)
-
-    def term(self, inputs):
-        """The sum of the logarithms."""
+    def term(self, inputs: Tensor) -> Tensor:
+        """Compute the sum of the logarithms."""
         return ops.sum(ops.cast(inputs, "float32"))

@@ -179,7 +179,9 @@ def test_half_precision_draws_the_same(policy):
 
 def test_a_task_out_of_range_is_refused():
     gate = built(routing=(None,))
-    with pytest.raises(ValueError, match=r"task must be one of 0 to 4.*from 0 to 5"):
+    with pytest.raises(
+        ValueError, match=r"must be an integer from 0 to 4.*from 0 to 5"
+    ):
         gate.expert_weights(np.array([0, 5], "int32"))
 
 

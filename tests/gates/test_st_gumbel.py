@@ -125,5 +125,5 @@ def test_temperatures_that_cannot_be_are_refused(temperature, wanted):
 def test_a_bare_function_is_refused_at_saving():
     gate = built(temperature=lambda calls: 1.0 / (1.0 + calls))
     gate.weigh_experts(training=True)
-    with pytest.raises(ValueError, match="`temperature` is a bare function"):
+    with pytest.raises(ValueError, match="`temperature` is a function that is not"):
         gate.get_config()

@@ -83,14 +83,14 @@ def test_several_gates_share_the_tags_or_have_their_own():
 @pytest.mark.parametrize("wrong", [-1, 2, 100, -(2**31)])
 def test_a_tag_out_of_range_is_refused(wrong):
     gate = built([1, 3])
-    with pytest.raises(ValueError, match=f"must be one of 0 to 1.*{wrong}"):
+    with pytest.raises(ValueError, match=f"must be an integer from 0 to 1.*{wrong}"):
         gate.expert_weights(tags(0, wrong))
 
 
 def test_a_large_tag_is_not_folded_into_the_range():
     if keras.backend.backend() == "jax":
         pytest.skip("JAX cuts integers to 32 bits before the gate sees them.")
-    with pytest.raises(ValueError, match="must be one of 0 to 3"):
+    with pytest.raises(ValueError, match="must be an integer from 0 to 3"):
         built().expert_weights(tags(0, 2**32 + 1, dtype="int64"))
 
 
@@ -126,7 +126,7 @@ def test_the_loss_of_a_wrong_tag_is_nan():
     if compiled:
         assert np.isnan(float(model.train_on_batch(*batch)))
     else:
-        with pytest.raises(ValueError, match="must be one of 0 to 3"):
+        with pytest.raises(ValueError, match="must be an integer from 0 to 3"):
             model.train_on_batch(*batch)
 
 
@@ -146,12 +146,12 @@ def test_there_is_nothing_to_train():
     "experts_of_tags", [[0, []], [0, [1, 1]], [0.5], ["a"], [True], [[0, 1.5]]]
 )
 def test_tags_have_different_experts_by_number(experts_of_tags):
-    with pytest.raises(ValueError, match="must have for each tag an expert's number"):
+    with pytest.raises(ValueError, match="must have for each tag the number of an ex"):
         TagGate(experts_of_tags)
 
 
 def test_there_are_tags():
-    with pytest.raises(ValueError, match="Received: an empty list"):
+    with pytest.raises(ValueError, match=r"an entry for each tag\. Received: \[\]"):
         TagGate([])
 
 
@@ -167,7 +167,7 @@ def test_a_static_gate_is_refused():
 
 
 def test_several_columns_are_refused():
-    with pytest.raises(ValueError, match=r"one tag for each example.*2 columns"):
+    with pytest.raises(ValueError, match=r"needs one tag for each.*2 columns"):
         built(routing=(None, 2))
 
 
@@ -185,7 +185,7 @@ def test_tags_may_come_as_an_array():
 
 def test_a_regularizer_of_nothing_is_refused():
     gate = TagGate(weights_regularizer=ImportanceRegularizer(0.1))
-    with pytest.raises(ValueError, match="TagGate has nothing to learn"):
+    with pytest.raises(ValueError, match="TagGate has no trainable weights"):
         gate.build((None, 3), (None, 1))
 
 

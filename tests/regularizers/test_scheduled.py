@@ -81,7 +81,8 @@ def test_a_bare_function_cannot_be_saved(cls):
 
     for function in (ninefold, lambda calls: calls):
         with pytest.raises(
-            ValueError, match=r"is a bare function .* cannot be saved\. Pass a number"
+            ValueError,
+            match=r"is a function that is not .* cannot be saved\. Pass a number",
         ):
             cls(function).get_config()
 
