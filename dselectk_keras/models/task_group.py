@@ -1,4 +1,4 @@
-"""Like tasks, computed together."""
+"""Groups of tasks that are computed together."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -9,19 +9,13 @@ from keras import ops
 
 from dselectk_keras._keras import metric_function
 from dselectk_keras.models.task import Task
+from dselectk_keras.utils import Tensor
 
-CHUNK = 2**16  # Rows that are checked at once, so that checking needs little memory.
+CHUNK = 2**16  # Number of rows to check at once, to save memory.
 
 
 def group_tasks(tasks: Iterable[Task]) -> "list[TaskGroup]":
-    """Gather tasks that can be computed together.
-
-    Args:
-        tasks: The tasks of a model.
-
-    Returns:
-        A list of `TaskGroup`.
-    """
+    """Group the tasks of a model that can be computed together."""
     members = {}
     for index, task in enumerate(tasks):
         members.setdefault(task.group_key, []).append((index, task))
@@ -32,13 +26,13 @@ def group_tasks(tasks: Iterable[Task]) -> "list[TaskGroup]":
 
 
 class GroupLabels(NamedTuple):
-    """The labels of like tasks in a batch.
+    """The labels of a group of tasks in a batch.
 
     Args:
-        labels: Float32 `(batch, tasks, width)`: 0 where they do not count.
-        weights: Of each example, `(batch, tasks)`: 0 where there is no label.
-        present: Whether a label has a weight, booleans `(batch, tasks)`.
-        wrong: Whether it has one and is impossible, booleans `(batch, tasks)`.
+        labels: Float32 `(batch, tasks, width)`: 0 where missing or impossible.
+        weights: Sample weights `(batch, tasks)`: 0 where the label is missing.
+        present: Whether the weight is not 0, booleans `(batch, tasks)`.
+        wrong: Whether a present label is impossible, booleans `(batch, tasks)`.
     """
 
     labels: Any
@@ -48,13 +42,13 @@ class GroupLabels(NamedTuple):
 
 
 class GroupLosses(NamedTuple):
-    """The losses of like tasks in a batch.
+    """The losses of a group of tasks in a batch.
 
     Args:
-        losses: Of each example, `(batch, tasks)`.
-        weights: Of each example, `(batch, tasks)`: 0 where there is no label.
+        losses: The loss of each example, `(batch, tasks)`.
+        weights: Sample weights `(batch, tasks)`: 0 where the label is missing.
         total: The weighted sum over the batch, `(tasks,)`.
-        count: The number of labels, `(tasks,)`.
+        count: The number of present labels, `(tasks,)`.
     """
 
     losses: Any
@@ -64,11 +58,14 @@ class GroupLosses(NamedTuple):
 
 
 class TaskGroup(keras.Metric):
-    """Loss and metrics of like tasks, computed together on an axis for the tasks.
+    """Loss and metrics of a group of tasks, computed on an axis for the tasks.
+
+    Functions are computed for all tasks at once, and `totals` and `counts` have their
+    sums. A metric that is not the mean of a function has one copy per task.
 
     Args:
-        tasks: Tasks that have all but the name and the weight in common.
-        indices: Their places among all the tasks of the model.
+        tasks: Tasks that differ only in the name and the weight.
+        indices: Their indices among all tasks of the model.
     """
 
     def __init__(self, tasks: Sequence[Task], indices: Sequence[int]):
@@ -81,21 +78,16 @@ class TaskGroup(keras.Metric):
         self._ignored_class = getattr(loss, "ignore_class", None)
         self._functions = [loss.call if isinstance(loss, keras.Loss) else loss]
         self._names = ["loss"]
-        self._objects = []
-        self._object_names = []
+        self._metrics_by_name = {}
         for identifier in tasks[0].metric_names:
-            metric = keras.metrics.get(identifier)
-            if isinstance(identifier, str) and isinstance(
-                metric, keras.metrics.MeanMetricWrapper
-            ):
+            metric, named = keras.metrics.get(identifier), isinstance(identifier, str)
+            if named and isinstance(metric, keras.metrics.MeanMetricWrapper):
                 self._functions.append(metric_function(metric))
                 self._names.append(identifier)
             elif isinstance(metric, keras.Metric):
                 config = metric.get_config()
                 copies = [type(metric).from_config(config) for _ in tasks]
-                name = identifier if isinstance(identifier, str) else metric.name
-                self._objects.append(copies)
-                self._object_names.append(name)
+                self._metrics_by_name[identifier if named else metric.name] = copies
             else:
                 self._functions.append(metric)
                 self._names.append(getattr(metric, "__name__", str(identifier)))
@@ -103,11 +95,11 @@ class TaskGroup(keras.Metric):
         self.totals = self.add_variable(shape, "zeros", name="totals")
         self.counts = self.add_variable(shape[1:], "zeros", name="counts")
 
-    def __call__(self, read: GroupLabels, predictions) -> GroupLosses:
-        """Update the metrics, and give the losses.
+    def __call__(self, read: GroupLabels, predictions: Tensor) -> GroupLosses:
+        """Update the metrics, and return the losses.
 
         Args:
-            read: What `read` makes of labels and sample weights.
+            read: The result of `read`.
             predictions: The predictions of these tasks, `(batch, tasks, outputs)`.
 
         Returns:
@@ -116,35 +108,35 @@ class TaskGroup(keras.Metric):
         labels, weights, present, wrong = read
         if self._are_classes(labels):
             labels = ops.cast(labels, "int32")
-        # 0 * NaN is NaN: a prediction without a label must not reach the loss.
+        # A weight of 0 is not enough: 0 * NaN is NaN.
         predictions = ops.where(
             ops.expand_dims(present, -1), predictions, ops.ones_like(predictions)
         )
-        # One row for the loss and each metric: (batch, tasks), summed over the batch.
+        # The loss and each metric have one row: (batch, tasks).
         rows = [
             ops.reshape(function(labels, predictions), ops.shape(weights))
             for function in self._functions
         ]
-        # Compiled code cannot raise, but it can show NaN.
+        # Compiled code cannot raise an error, so impossible labels give NaN.
         rows[0] = ops.where(wrong, float("nan"), rows[0])
         sums = ops.stack([ops.sum(weights * row, axis=0) for row in rows])
         counts = ops.sum(ops.cast(present, "float32"), axis=0)
         self.totals.assign_add(ops.stop_gradient(sums))
         self.counts.assign_add(counts)
-        for copies in self._objects:
+        for copies in self._metrics_by_name.values():
             for t, metric in enumerate(copies):
                 metric.update_state(
                     labels[:, t], predictions[:, t], sample_weight=weights[:, t]
                 )
         return GroupLosses(rows[0], weights, sums[0], counts)
 
-    def read(self, y, sample_weight=None, xp=ops) -> GroupLabels:
-        """Read the labels of these tasks, and which of them count.
+    def read(self, y: Any, sample_weight: Any = None, xp: Any = ops) -> GroupLabels:
+        """Read the labels of these tasks, and find missing and impossible ones.
 
         Args:
             y: The labels of all tasks of the model, a dict by name or one array.
             sample_weight: Sample weights, in the same form as `y`.
-            xp: `keras.ops`, or `numpy` to compute on the host.
+            xp: `keras.ops`, or `numpy` for NumPy arrays.
 
         Returns:
             A `GroupLabels`.
@@ -164,12 +156,11 @@ class TaskGroup(keras.Metric):
         labels = xp.where(xp.expand_dims(fitting, -1), labels, 0.0)
         return GroupLabels(labels, weights, present, xp.not_equal(present, fitting))
 
-    def check(self, y, sample_weight=None):
-        """Refuse labels that count and are impossible.
+    def check(self, y: Any, sample_weight: Any = None) -> None:
+        """Raise an error if a label in NumPy arrays is present and impossible.
 
         Args:
-            y: The labels of all tasks of the model, a dict by name or one array, of
-                NumPy arrays.
+            y: The labels of all tasks of the model, a dict by name or one array.
             sample_weight: Sample weights, in the same form as `y`.
         """
         given = (y,) if sample_weight is None else (y, sample_weight)
@@ -185,56 +176,46 @@ class TaskGroup(keras.Metric):
                 f"The labels of the task {self.tasks[t].name!r} must be "
                 f"{self._expected(found)}. Received: "
                 f"{', '.join(f'{value:g}' for value in found)} in row {start + row}. "
-                "For labels that you do not have, pass NaN or a sample weight of 0."
+                "For missing labels, pass NaN or a sample weight of 0."
             )
 
-    def predictions(self, y_pred):
-        """The predictions of these tasks, `(batch, tasks, outputs)`.
+    def predictions(self, y_pred: dict[str, Tensor]) -> Tensor:
+        """Get the predictions of these tasks, `(batch, tasks, outputs)`.
 
         Args:
-            y_pred: A dict that has them, under the name of the group, or one by
-                one under the names of the tasks.
+            y_pred: A dict with one tensor under the name of the group, or with one
+                per task under the names of the tasks.
         """
         if self.name in y_pred:
             return y_pred[self.name]
         return ops.stack([y_pred[task.name] for task in self.tasks], axis=1)
 
-    def update_state(self, y, predictions, sample_weight=None):
-        """Update the metrics."""
-        self(self.read(y, sample_weight), predictions)
-
-    def result(self):
-        """The mean loss and metrics so far, `(1 + metrics, tasks)`."""
-        return self.totals / self.counts
-
-    def by_task(self):
-        """The losses and metrics so far, as numbers by task name and by name."""
+    def results_by_name(self) -> dict[str, float]:
+        """Compute the mean losses and metrics so far, by `{task}_{metric}`."""
         totals = ops.convert_to_numpy(self.totals)
         counts = ops.convert_to_numpy(self.counts)
         means = np.where(counts > 0, totals / np.maximum(counts, 1.0), np.nan)
         results = {}
         for t, task in enumerate(self.tasks):
-            row = dict(zip(self._names, means[:, t].tolist(), strict=True))
-            for name, copies in zip(self._object_names, self._objects, strict=True):
-                row[name] = float(copies[t].result())
-            results[task.name] = {
-                f"{task.name}_{name}": value for name, value in row.items()
-            }
+            for name, value in zip(self._names, means[:, t].tolist(), strict=True):
+                results[f"{task.name}_{name}"] = value
+            for name, copies in self._metrics_by_name.items():
+                results[f"{task.name}_{name}"] = float(copies[t].result())
         return results
 
-    def reset_state(self):
-        """Start again."""
+    def reset_state(self) -> None:
+        """Reset all metrics, as at the start of an epoch."""
         super().reset_state()
-        for copies in self._objects:
+        for copies in self._metrics_by_name.values():
             for metric in copies:
                 metric.reset_state()
 
     def _are_classes(self, labels):
-        """Whether labels are numbers of classes, not one number for each class."""
+        """Whether labels are class indices, not one number per class."""
         return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
 
     def _possible(self, labels, xp):
-        """Which numbers can be labels, elementwise."""
+        """Whether each number can be a label."""
         if self._are_classes(labels):
             known = labels < self.tasks[0].num_outputs
             if self._ignored_class is not None:
@@ -245,13 +226,13 @@ class TaskGroup(keras.Metric):
         return xp.isfinite(labels)
 
     def _expected(self, labels):
-        """What labels are possible, in words."""
+        """Describe the possible labels, for an error."""
         if self._are_classes(labels):
-            return f"numbers of classes, 0 to {self.tasks[0].num_outputs - 1}"
+            return f"class indices from 0 to {self.tasks[0].num_outputs - 1}"
         return "between 0 and 1" if self._wants_probabilities else "finite"
 
     def _stack(self, values, xp):
-        """Values of these tasks, from a dict or one array, `(batch, tasks, width)`."""
+        """Stack the values of these tasks: `(batch, tasks, width)`."""
         as_array = np.asarray if xp is np else ops.convert_to_tensor
 
         def with_column(values):

@@ -420,8 +420,8 @@ def test_a_label_that_does_not_count_may_be_anything():
 
 
 IMPOSSIBLE = [
-    ("color", 7.0, r"numbers of classes, 0 to 2\. Received: 7 in row 4\. .* pass NaN"),
-    ("color", 1.5, r"'color' must be numbers of classes, 0 to 2\. Received: 1\.5"),
+    ("color", 7.0, r"indices from 0 to 2\. Received: 7 in row 4\. .* pass NaN"),
+    ("color", 1.5, r"'color' must be class indices from 0 to 2\. Received: 1\.5"),
     ("color", np.inf, "'color' must be .* Received: inf in row 4"),
     ("click", 5.0, r"'click' must be between 0 and 1\. Received: 5 in row 4"),
     ("click", -1.0, "'click' must be between 0 and 1"),
