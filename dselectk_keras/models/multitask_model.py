@@ -142,8 +142,8 @@ class MultitaskModel(keras.Model):
             if gates:
                 raise ValueError(
                     f"A `{type(gates[0]).__name__}` learns from the losses of the "
-                    "tasks. Received: a loss given to `compile`. Call `compile` without "
-                    "a loss, or use `RoutedModel`."
+                    "tasks. Received: a loss given to `compile`. Call `compile` "
+                    "without a loss, or use `RoutedModel`."
                 )
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if compiled_metrics(self) is not None:
