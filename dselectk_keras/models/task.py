@@ -63,7 +63,7 @@ class Task:
             )
         if (self.kind == "multiclass") != (self.num_classes is not None):
             raise ValueError(
-                "The kind 'multiclass' needs `num_classes`, and no other kind takes it. "
+                "The kind 'multiclass', and no other, needs `num_classes`. "
                 f"Received: num_classes={self.num_classes} and kind={self.kind!r} "
                 f"for the task {self.name!r}."
             )
