@@ -139,8 +139,9 @@ def omoe(
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 5.
     """
-    gate, options = gate.with_num_gates(1), (routing_network, dispatch)
-    return _mmoe(features, tasks, experts, gate, per_example, *options)
+    gate = gate.with_num_gates(1)
+    options = {"routing_network": routing_network, "dispatch": dispatch}
+    return mmoe(features, tasks, experts, gate, per_example, **options)
 
 
 @ARCHITECTURES.register("mmoe")
@@ -160,13 +161,9 @@ def mmoe(
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 6.
     """
-    options = routing_network, dispatch
-    return _mmoe(features, tasks, experts, gate, per_example, *options)
-
-
-def _mmoe(features, tasks, experts, gate, *settings):
     names = [task.name for task in tasks]
-    return MMoE(experts, gate, names, *settings, stacked=True, name="mmoe")(features)
+    settings = names, per_example, routing_network, dispatch
+    return MMoE(experts, gate, *settings, stacked=True, name="mmoe")(features)
 
 
 @ARCHITECTURES.register("cgc")
