@@ -55,8 +55,8 @@ class CrossStitch(keras.Layer):
         """Create the matrix."""
         if len(input_shape) < 3 or input_shape[1] is None:
             raise ValueError(
-                "Cross-stitch units need inputs (batch, tasks, ...) with a known number "
-                f"of tasks. Received: {tuple(input_shape)}. Stack the tasks on "
+                "Cross-stitch units need inputs (batch, tasks, ...) with a known "
+                f"number of tasks. Received: {tuple(input_shape)}. Stack the tasks on "
                 "axis 1."
             )
         tasks = input_shape[1]

@@ -92,9 +92,9 @@ class MoE(GatedExperts):
         super().build(inputs_shape, routing_inputs_shape)
         if self.dispatch not in ("auto", False) and self.gate.max_experts is None:
             raise ValueError(
-                f"Dispatch needs a gate such as `TopKGate`, which limits the number of "
-                f"experts per example. Received: {type(self.gate).__name__}. Change the "
-                "gate, or set dispatch=False."
+                "Dispatch needs a gate such as `TopKGate`, which limits the number of "
+                f"experts per example. Received: {type(self.gate).__name__}. Use "
+                "another gate, or dispatch=False."
             )
         self._dispatches = bool(self.dispatch)
         if self.dispatch == "auto":
