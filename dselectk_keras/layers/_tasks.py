@@ -15,8 +15,7 @@ def task_names(tasks: int | Sequence[str]) -> list[str]:
         A list of names.
     """
     if not isinstance(tasks, (list, tuple)):
-        check_count("tasks", tasks)
-        return [f"task_{i}" for i in range(tasks)]
+        return [f"task_{i}" for i in range(check_count("tasks", tasks))]
     if not tasks or len(set(tasks)) < len(tasks):
         raise ValueError(
             "`tasks` must be a number, or a list of one or more unique names. "
