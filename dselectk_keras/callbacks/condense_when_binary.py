@@ -1,6 +1,7 @@
 """Condense a model while it trains."""
 
 import contextlib
+from typing import Any
 
 import keras
 
@@ -8,16 +9,17 @@ from dselectk_keras.models.condense import condense_in_place, undecided
 
 
 class CondenseWhenBinary(keras.callbacks.Callback):
-    r"""Drops the experts that no task uses, as soon as all selectors have decided.
+    r"""Drops the experts that no task uses, as soon as all selectors are binary.
 
-    At the end of the epoch in which every selector of every static gate is binary the
-    model is condensed where it stands (see `condense`), its optimizer included, and
-    `fit` goes on with the experts that are left. Which experts a task uses is settled
-    then. `GateRecorder` goes on too, with the experts in the places that they had.
+    The callback checks the static gates at the end of each epoch. When all their
+    selectors are binary, it condenses the model and its optimizer (see `condense`), and
+    `fit` continues with the remaining experts. From then on, the choice of experts is
+    fixed. `GateRecorder` keeps recording, with the original indices of the experts.
 
     Args:
-        tolerance: How far a bit, or a selector's largest weight, may be from 0 or 1.
-        verbose: Whether to say what was dropped.
+        tolerance: The largest distance of a bit, or of a selector's largest weight,
+            from 0 or 1.
+        verbose: Whether to print the number of experts that each layer keeps.
 
     Example:
         >>> model = build_multitask_model(3, ["a"], gate=TopKGate(2))
@@ -33,24 +35,24 @@ class CondenseWhenBinary(keras.callbacks.Callback):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2 and Appendix C.3.
     """
 
-    def __init__(self, tolerance=0.0, verbose=1):
+    def __init__(self, tolerance: float = 0.0, verbose: int = 1):
         super().__init__()
         self.tolerance = tolerance
         self.verbose = verbose
         self.epoch = None
         self.reports = []
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Look whether all have decided; if so, condense."""
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Condense the model if all selectors are binary."""
         model = self.model
         if self.epoch is not None or undecided(model, self.tolerance):
             return
-        # Under `tf.distribute` new variables belong to the model's strategy.
+        # `tf.distribute` needs new variables in the scope of the model's strategy.
         strategy = getattr(model, "distribute_strategy", None)
         with strategy.scope() if strategy else contextlib.nullcontext():
             self.reports = condense_in_place(model, self.tolerance)
         self.epoch = epoch
-        # `fit` looks these up at every step.
+        # `fit` looks the train function up at every step.
         model.make_train_function(force=True)
         if self.verbose:
             for report in self.reports:

@@ -1,4 +1,4 @@
-"""What the gates of a model did over training."""
+"""The history of the gates of a model."""
 
 import collections
 import pathlib
@@ -10,20 +10,21 @@ from dselectk_keras.utils import optional_import
 
 
 class GateHistory:
-    """Records of the gates of a model: arrays that begin with an axis for records.
+    """Records of the gates of a model: arrays whose first axis is the record.
 
-    For each layer that has gates there are, with an axis for its tasks (of length
-    one if it has one gate):
+    Each layer with gates has these arrays. The axis for the tasks has length one if the
+    layer has one gate.
 
-    - `"weights"` `(records, tasks, n)`: the expert weights, over a probe batch on
-      average if the gates are per-example;
-    - `"active"` `(records, tasks)`: how many experts have a weight, an example;
-    - `"binary"` and `"reachable"` `(records, tasks, k)`: for DSelect-k, which
-      selectors are decided, and the mass of each that reaches an expert;
-    - `"penalty_..."` `(records,)`: the terms added to the loss.
+    - `"weights"` `(records, tasks, n)`: the expert weights, for per-example gates
+      averaged over a probe batch;
+    - `"active"` `(records, tasks)`: the mean number of experts per example whose weight
+      is not 0;
+    - `"binary"` and `"reachable"` `(records, tasks, k)`: for DSelect-k, whether each
+      selector is binary, and how much of its weight is on experts;
+    - `"penalty_..."` `(records,)`: the terms that are added to the loss.
 
     Args:
-        tasks: A dict of the names of the tasks, by layer name.
+        tasks: A dict of lists of task names, by layer name.
 
     Example:
         >>> history = GateHistory({"mmoe": ["click", "like"]})
@@ -32,17 +33,17 @@ class GateHistory:
         (1, 2, 4)
     """
 
-    def __init__(self, tasks=None):
+    def __init__(self, tasks: dict[str, list[str]] | None = None):
         self.tasks = dict(tasks or {})
         self._steps = []
         self._records = collections.defaultdict(list)
 
     @property
-    def steps(self):
+    def steps(self) -> np.ndarray:
         """The step of each record."""
         return np.array(self._steps, "int64")
 
-    def append(self, step, records):
+    def append(self, step: int, records: dict[str, dict[str, Any]]) -> None:
         """Add a record.
 
         Args:
@@ -54,12 +55,12 @@ class GateHistory:
             for quantity, value in quantities.items():
                 self._records[layer, quantity].append(np.asarray(value))
         for (layer, _), values in self._records.items():
-            # A gate that is condensed has no more penalties.
+            # A condensed gate has no penalties: record 0.
             if layer in records and len(values) < len(self._steps):
                 values.append(np.zeros_like(values[-1]))
 
-    def __getitem__(self, layer):
-        """The arrays of a layer, by quantity."""
+    def __getitem__(self, layer: str) -> dict[str, np.ndarray]:
+        """Get the arrays of a layer, by quantity."""
         if layer not in self.tasks:
             raise KeyError(
                 f"No gates were recorded in a layer {layer!r}. "
@@ -71,20 +72,20 @@ class GateHistory:
             if owner == layer
         }
 
-    def __len__(self):
+    def __len__(self) -> int:
         """The number of records."""
         return len(self._steps)
 
-    def frame(self, quantity="weights"):
-        """A tidy pandas frame of one quantity: a row for each number.
+    def frame(self, quantity: str = "weights") -> Any:
+        """Convert one quantity to a pandas frame with one row per number.
 
         Args:
             quantity: The name of a quantity, such as `"weights"`, `"active"` or
                 `"binary"`.
 
         Returns:
-            A `pandas.DataFrame` with the columns `layer`, `step`, `task` and
-            `expert` or `selector`, where the quantity has them, and the quantity.
+            A `pandas.DataFrame` with the columns `layer`, `step`, the quantity, and,
+            if the quantity has these axes, `task` and `expert` or `selector`.
         """
         pd = optional_import("pandas", extra="data", purpose="`frame`")
         known = sorted({name for _, name in self._records})
@@ -109,11 +110,11 @@ class GateHistory:
             parts.append(part)
         return pd.concat(parts, ignore_index=True)
 
-    def save(self, path):
+    def save(self, path: Any) -> None:
         """Write the records to an `.npz` file.
 
         Args:
-            path: The file's path; its folder is made if need be.
+            path: The path of the file. Its folder is created if needed.
         """
         path = _with_suffix(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,11 +126,11 @@ class GateHistory:
         np.savez_compressed(path, **arrays)
 
     @classmethod
-    def load(cls, path):
-        """The history written by `save`.
+    def load(cls, path: Any) -> "GateHistory":
+        """Read a history that `save` wrote.
 
         Args:
-            path: The file's path.
+            path: The path of the file.
 
         Returns:
             A `GateHistory`.
@@ -147,6 +148,6 @@ class GateHistory:
 
 
 def _with_suffix(path):
-    """The path with the suffix that NumPy gives it when it writes."""
+    """Add the suffix `.npz`, as NumPy does when it writes."""
     path = pathlib.Path(path)
     return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")

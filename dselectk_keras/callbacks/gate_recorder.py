@@ -14,20 +14,19 @@ from dselectk_keras.utils import optional_import
 
 
 class GateRecorder(keras.callbacks.Callback):
-    """Keeps what every gate of a model does over training, in `history`.
+    """Records all gates of a model during training, in `history`.
 
-    It records once before training, then every so many steps or epochs, and at the
-    end; see `GateHistory` for what. It warns of a selector that sits on a code that
-    belongs to no expert, where it has weight but no gradient.
+    The callback records before training, every `every` steps or epochs, and at the end.
+    `GateHistory` lists the quantities. A selector of DSelect-k may choose a binary code
+    that belongs to no expert. It then has no gradient, and the callback warns.
 
     Args:
-        every: How many steps, or epochs, lie between records.
+        every: The number of steps, or epochs, between records.
         unit: `"steps"` or `"epochs"`.
         probe: For per-example gates: a batch of the model's inputs, of a few hundred
-            examples. The model is evaluated on it, and each gate reports the weights
-            that it gave.
-        log_dir: Where to write for TensorBoard as well. Needs `tensorflow` and
-            `tensorboard`, on any backend.
+            examples. For each record the model is evaluated on this batch.
+        log_dir: A folder for TensorBoard logs; `None` writes none. Needs `tensorflow`
+            and `tensorboard`, on any backend.
 
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
@@ -39,7 +38,13 @@ class GateRecorder(keras.callbacks.Callback):
         (4, 2, 8)
     """
 
-    def __init__(self, every=100, unit="steps", probe=None, log_dir=None):
+    def __init__(
+        self,
+        every: int = 100,
+        unit: str = "steps",
+        probe: Any = None,
+        log_dir: Any = None,
+    ):
         super().__init__()
         if unit not in {"steps", "epochs"} or not every >= 1:
             raise ValueError(
@@ -57,13 +62,13 @@ class GateRecorder(keras.callbacks.Callback):
         self._warned = set()
         self._step = self._before = self._epoch_start = self._next = 0
 
-    def on_train_begin(self, logs=None):
-        """Find the gates, and record how they start."""
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Find the gates, and record their initial state."""
         self._gates = _gates(self.model)
         if not self._gates:
             raise ValueError(
-                "The model has no gates to record. Use a layer such as `MMoE`, `MoE` "
-                "or `DSelectKGate` in it."
+                "The model has no gates to record. Add a layer such as `MMoE`, `MoE` "
+                "or `DSelectKGate`."
             )
         if self.log_dir is not None and self._writer is None:
             self._writer = _summary_writer(self.log_dir)
@@ -74,48 +79,48 @@ class GateRecorder(keras.callbacks.Callback):
             self._record()
         self._next = self._step + self.every
 
-    # At the begin of a batch rather than at its end: with a hook at the end Keras
-    # brings the logs of every step to the host, and the device waits for that.
-    def on_train_batch_begin(self, batch, logs=None):
-        """Record what the last step left, if it is time."""
+    # Not `on_train_batch_end`: with it, Keras copies the logs of every step to the
+    # host, and the device waits.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Record the result of the last step, if a record is due."""
         self._step = self._epoch_start + batch
         if self.unit == "steps" and self._step >= self._next:
             self._record()
             self._next = self._step + self.every
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Record, if it is time."""
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Record, if a record is due."""
         self._step = self._iterations() - self._before
         self._epoch_start = self._step
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
             self._record()
 
-    def on_train_end(self, logs=None):
-        """Record how the gates end, unless that is done."""
+    def on_train_end(self, logs: Any = None) -> None:
+        """Record the final state, if the last step has no record yet."""
         if not len(self.history) or self.history.steps[-1] != self._step:
             self._record()
 
     def _iterations(self):
-        # Under `tf.distribute` a variable is no number.
+        # Under `tf.distribute`, `int` does not work on a variable.
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
     def _prepare(self):
-        """Make the function that observes the gates."""
+        """Create the function that observes the gates."""
         self.history.tasks = {name: tasks for name, _, tasks in self._gates}
         for name, gate, _ in self._gates:
             if gate.per_example and self.probe is None:
                 raise ValueError(
-                    f"The gates of {name!r} are per-example: give the recorder "
-                    "a `probe`, a batch of inputs on which to look at them."
+                    f"The gates of {name!r} are per-example. Received: probe=None. "
+                    "Set `probe` to a batch of inputs, on which they are recorded."
                 )
         self._observe = _compiled(self.model, self._gates, self.probe)
 
     def _record(self):
-        # On JAX asking for the model brings its variables up to date.
+        # On JAX, `self.model` first updates the variables of the model.
         gates = _gates(self.model)
         replaced = [g for _, g, _ in gates] != [g for _, g, _ in self._gates]
         if self._observe is None or replaced:
-            # The first time, or `CondenseWhenBinary` has replaced gates.
+            # This is the first record, or `CondenseWhenBinary` has replaced gates.
             self._gates = gates
             self._prepare()
         observe: Any = self._observe
@@ -137,16 +142,16 @@ class GateRecorder(keras.callbacks.Callback):
             if (layer, task, selector) not in self._warned:
                 self._warned.add((layer, task, selector))
                 warnings.warn(
-                    f"Selector {selector} of task {tasks[task]!r} in {layer!r} sits on "
-                    "a code that belongs to no expert: its weight is lost, and no "
-                    "gradient brings it back. Use unreachable='assign', or a number "
-                    "of experts that is a power of two.",
+                    f"Selector {selector} of task {tasks[task]!r} in {layer!r} has a "
+                    "binary code that belongs to no expert. Its weight is lost, and it "
+                    "has no gradient. Use unreachable='assign', or a number of experts "
+                    "that is a power of two.",
                     stacklevel=2,
                 )
 
 
 def _gates(model):
-    """The gates of a model: the name of each, the gate, and the names of its tasks."""
+    """List the gates of a model: name, gate, and the names of its tasks."""
     layers = all_layers(model)
     owners = {}
     for layer in layers:
@@ -161,14 +166,14 @@ def _gates(model):
             tasks = [f"gate_{i}" for i in range(gate.num_gates or 1)]
         elif gate.num_gates == 1:
             tasks = ["all tasks"]
-        # Models inside a model may have layers of one name.
+        # Nested models may have layers of the same name.
         number = sum(each.split("#")[0] == name for each, _, _ in found)
         found.append((f"{name}#{number}" if number else name, gate, tasks))
     return found
 
 
 def _observed(model, gates, probe):
-    """The reports of each gate, one for each call in an evaluation of the model."""
+    """Get the reports of each gate, one for each call in an evaluation of the model."""
     if probe is None:
         return {name: [gate.report()] for name, gate, _ in gates}
     reports = {name: [] for name, _, _ in gates}
@@ -183,34 +188,29 @@ def _observed(model, gates, probe):
         if not reports[name] and gate.per_example:
             raise ValueError(
                 f"The gates of {name!r} are per-example, and the model does not call "
-                "them on the `probe`: nothing can be recorded."
+                "them on the `probe`. The probe must reach every gate."
             )
         reports[name] = reports[name] or [gate.report()]
     return reports
 
 
 def _compiled(model, gates, probe):
-    """A function that observes gates, compiled where running op by op is slow."""
+    """Create a function that observes the gates; it is compiled, except on torch."""
     if probe is not None:
         probe = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
+
+    def observe():
+        # In a stateless scope, observing changes no variable.
+        with keras.StatelessScope():
+            return _observed(model, gates, probe)
+
+    if keras.backend.backend() == "torch":
+        return observe
+    if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        def observe():
-            # A scope without state: observing changes no variable.
-            with keras.StatelessScope():
-                return _observed(model, gates, probe)
-
-        # Not the function itself: TensorFlow warns of those that are made often.
+        # A concrete function, because TensorFlow warns about functions created often.
         return tf.function(observe).get_concrete_function()
-    if backend == "torch":
-
-        def observe():
-            with keras.StatelessScope():
-                return _observed(model, gates, probe)
-
-        return observe
     import jax  # pyright: ignore[reportMissingImports]
 
     @jax.jit
@@ -223,15 +223,7 @@ def _compiled(model, gates, probe):
 
 
 def _summarize(reports, gate):
-    """The arrays of one record: a task axis everywhere, and none for the batch.
-
-    Args:
-        reports: The reports of the calls of the gate, which are averaged.
-        gate: The gate.
-
-    Returns:
-        A dict of arrays.
-    """
+    """Average the reports of a gate's calls, with a task axis and no batch axis."""
 
     def tidy(value):
         if gate.num_gates is None:
@@ -241,7 +233,7 @@ def _summarize(reports, gate):
     def arrays(report):
         weights = report["weights"]
         if getattr(gate, "num_before", None) is not None:
-            # A condensed gate: its experts keep the places that they had.
+            # The experts of a condensed gate keep their original indices.
             places = np.zeros((*weights.shape[:-1], gate.num_before), weights.dtype)
             places[..., gate.kept] = weights
             weights = places

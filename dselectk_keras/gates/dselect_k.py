@@ -97,7 +97,7 @@ class DSelectKGate(SelectorGate):
     @property
     def num_bits(self) -> int:
         """The number of bits of an expert's code, $m$."""
-        return binary_codes(self.num_experts).shape[1]
+        return (self.num_experts - 1).bit_length()
 
     @property
     def max_experts(self) -> int:

@@ -87,6 +87,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     always_sparse = False
     # How a per-example gate reduces its penalties over the batch, if it has any.
     reduction = "sum"
+    # Booleans `([num_gates,] n)`: the experts in use, if they are fixed.
+    used_experts: Any = None
     # Whether the gate needs routing inputs.
     per_example_only = False
 
@@ -212,11 +214,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     @property
     def max_experts(self) -> int | None:
         """The largest number of nonzero weights of one gate; `None` if not known."""
-        return None
-
-    @property
-    def used_experts(self) -> np.ndarray | None:
-        """Booleans `([num_gates,] n)`: the experts in use; `None` if not fixed."""
         return None
 
     def with_num_gates(self, num_gates: int | None) -> "Gate":

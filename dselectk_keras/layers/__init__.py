@@ -1,4 +1,4 @@
-"""Gates and experts composed."""
+"""Layers that combine experts and gates."""
 
 from dselectk_keras.layers.cgc import CGC
 from dselectk_keras.layers.cross_stitch import CrossStitch

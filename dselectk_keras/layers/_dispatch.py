@@ -1,31 +1,35 @@
-"""Experts evaluated only for the examples that chose them."""
+"""Dispatch: evaluate experts only for the examples that chose them."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from dselectk_keras.gates import Gate
 from dselectk_keras.ops import mix, slot_table
+from dselectk_keras.utils import Tensor
 
-# Slots of an expert, as a multiple of an even share: the first number that suffices for
-# the batch at hand. If an expert is chosen more often than all allow, the batch is
-# computed densely, so that nothing is ever dropped. (Torch needs no sizes beforehand,
-# and gives each expert as many slots as the most chosen one needs.) In training the
-# last number costs more than it saves: all branches of a program prepare for gradients.
+# Compiled programs need a fixed number of slots per expert, as a multiple of an even
+# share of the choices. For each batch, the smallest of these numbers that is enough is
+# used. If none is enough, all experts are evaluated, so that no example is dropped.
+# Torch needs no fixed number: each expert has as many slots as the most chosen expert.
+# In training, the last number is not used: all branches of a program keep values for
+# gradients, and the overhead of this branch is larger than its gain.
 SLACKS = (1.25, 1.5, 4)
-# Choosing and gathering cost more than they save where fewer experts are left out, or
-# where the experts are narrow.
+# With a smaller ratio of all experts to chosen experts, or with smaller kernels, the
+# overhead of dispatch is larger than its gain.
 MIN_RATIO = 4
 MIN_KERNEL = 16_384
 
 
-def dispatch_is_faster(experts, gate, num_features):
-    """Whether dispatch is likely to be faster than evaluating all experts.
+def dispatch_is_faster(experts: Any, gate: Gate, num_features: int) -> bool:
+    """Estimate whether dispatch is faster than evaluating all experts.
 
     Args:
         experts: A bank.
         gate: A gate that is built.
-        num_features: The width of what the experts see.
+        num_features: The number of features of the experts' inputs.
 
     Returns:
         A boolean.
@@ -38,34 +42,33 @@ def dispatch_is_faster(experts, gate, num_features):
     )
 
 
-def num_chosen(experts, gate):
-    """How many experts an example may choose, over all gates.
-
-    Args:
-        experts: A bank.
-        gate: A gate.
-
-    Returns:
-        An integer.
-    """
+def num_chosen(experts: Any, gate: Any) -> int:
+    """Compute how many experts an example may choose, over all gates."""
     return min(experts.num_experts, gate.max_experts * (gate.num_gates or 1))
 
 
-def dispatch(experts, inputs, weights, chosen, capacity=None, training=None):
-    """The mixtures of the experts, each evaluated for the examples that chose it.
+def dispatch(
+    experts: Any,
+    inputs: Tensor,
+    weights: Tensor,
+    chosen: int,
+    capacity: float | None = None,
+    training: bool | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mix experts, each evaluated only for the examples that chose it.
 
     Args:
         experts: A bank of stacked experts.
         inputs: Tensor `(batch, ...)`.
         weights: Weights with exact zeros, `(batch, n)` or `(batch, g, n)`.
         chosen: How many experts an example may choose.
-        capacity: Slots of an expert as a multiple of an even share; what finds none is
-            dropped. `None` drops nothing.
-        training: Whether gradients will be asked for.
+        capacity: The number of slots of each expert, as a multiple of an even share.
+            Choices beyond the capacity are dropped. `None` drops nothing.
+        training: Whether gradients are needed.
 
     Returns:
-        A tensor `(batch, ...)` or `(batch, g, ...)`, and the number of choices that
-        were dropped.
+        A tensor `(batch, ...)` or `(batch, g, ...)`, and the number of dropped choices,
+        or `None` without a capacity.
     """
     inputs = ops.cast(inputs, experts.compute_dtype)
     by_gate = weights if len(weights.shape) == 3 else ops.expand_dims(weights, 1)
@@ -75,7 +78,7 @@ def dispatch(experts, inputs, weights, chosen, capacity=None, training=None):
         table = slot_table(used, chosen, num_slots)
         seen = ops.take(inputs, table.examples, axis=0)
         outputs = experts.call_slots(seen)
-        # What has no slot reads another one, with a weight of zero.
+        # A choice without a slot reads another slot, with a weight of zero.
         last = ops.shape(outputs)[0] - 1
         found = ops.take(outputs, ops.minimum(table.places, last), axis=0)
         at = ops.repeat(ops.expand_dims(table.experts, 1), by_gate.shape[1], axis=1)
@@ -112,16 +115,17 @@ def dispatch(experts, inputs, weights, chosen, capacity=None, training=None):
 
 
 def _rematerialized(branch):
-    """A branch that keeps nothing for its gradient, where it would cost the others.
+    """On JAX, make a branch recompute its values in the backward pass.
 
-    On JAX every branch gives what any of them keeps: for the dense one that is the
-    output of all experts, filled with zeros in vain.
+    On JAX, every branch returns the values that any branch keeps for gradients. The
+    dense branch keeps the outputs of all experts, which other branches would fill with
+    zeros.
     """
     return keras.remat(branch) if keras.backend.backend() == "jax" else branch
 
 
-def is_symbolic(tensor):
-    """Whether Keras is only asking for shapes, with a tensor that has no values."""
+def is_symbolic(tensor: Tensor) -> bool:
+    """Check whether a tensor has no values, because Keras only infers shapes."""
     backend = keras.backend.backend()
     if backend == "jax":
         return not isinstance(tensor.shape[0], int)
@@ -129,7 +133,7 @@ def is_symbolic(tensor):
 
 
 def _num_slots(used, chosen, factor):
-    """Slots of an expert: a multiple of an even share, no more than examples."""
+    """Compute the slots per expert: a multiple of an even share, at most the batch."""
     batch, n = ops.shape(used)[0], used.shape[1]
     if isinstance(batch, int):
         return max(1, min(batch, math.ceil(factor * batch * chosen / n)))

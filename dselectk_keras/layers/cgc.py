@@ -1,5 +1,6 @@
-"""Experts that all tasks share, and experts of each task's own."""
+"""Customized gate control: shared experts, and experts of each task."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,47 +10,54 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.layers._tasks import task_names
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
-from dselectk_keras.utils import check_count, copy_layer, deserialize_if_config
+from dselectk_keras.utils import (
+    Shape,
+    Tensor,
+    check_count,
+    copy_layer,
+    deserialize_if_config,
+)
 
-# Fixed seeds of shared experts and of the tasks' own must not meet.
+# Offset between the fixed seeds of shared experts and of task experts.
 TASK_SEEDS = 500_009
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class CGC(GatedExperts):
-    r"""Customized gate control: a task mixes shared experts and experts of its own.
+    r"""Customized gate control: each task mixes shared experts and its own experts.
 
     $$
     y_t = \sum_{i=1}^{n} g_{t,i}(x_t) \, f_i(x_s)
     + \sum_{j=1}^{s} g_{t,n+j}(x_t) \, f_{t,j}(x_t)
     $$
 
-    The first layer of a model sees one input, $x_t = x_s = x$. On top of another CGC
-    every task has its own: with experts of `shared_input=False` the inputs have an
-    axis for the tasks, and one entry more for the shared experts. A `shared_gate`
-    gives that entry, a mixture of all experts. Layers chained in this way are
-    progressive layered extraction (PLE). Without task experts the layer is `MMoE`, with
-    its outputs stacked.
+    The first layer of a model has one input, $x_t = x_s = x$. A CGC on top of another
+    CGC has one input per task, and one for the shared experts, all on axis 1. Its
+    experts need `shared_input=False`, and the layer below needs a `shared_gate`, which
+    computes the input of the shared experts. Layers chained in this way are progressive
+    layered extraction (PLE). Without task experts, the layer is an `MMoE` with
+    `stacked=True`.
 
     Args:
         experts: The bank of the $n$ shared experts, or a list of Keras layers. The
-            tasks' own experts are of the same kind.
+            task experts have the same settings.
         gate: A gate that is not built yet. The layer has a copy of it with one gate
-            per task. It weighs the shared experts first, then the task's own.
+            per task. Its weights are for the shared experts first, then for the
+            experts of the task.
         tasks: The number of tasks, or a list of their names.
-        num_task_experts: $s$, the number of experts of each task's own.
+        num_task_experts: $s$, the number of task experts per task.
         per_example: Whether the weights depend on the inputs.
-        shared_gate: A gate that mixes the experts of all for the next layer. It
-            weighs the shared experts first, then those of each task in turn.
-        routing_network: A Keras layer between the inputs and per-example gates; with
-            an input for each task, it sees them one by one.
+        shared_gate: A gate that mixes all experts for the next layer. Its weights are
+            for the shared experts first, then for the experts of each task in turn.
+        routing_network: A Keras layer between the inputs and per-example gates. If
+            each task has its own input, the layer is called on each of them.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The input of all experts, `(batch, ...)`, or, for experts with
-            `shared_input=False`, `(batch, tasks + 1, ...)` with that of the shared
-            experts last.
-        routing_inputs: What per-example gates look at; by default, `inputs`.
+        inputs: The input of all experts, `(batch, ...)`. For experts with
+            `shared_input=False`, `(batch, tasks + 1, ...)`, with the input of the
+            shared experts last.
+        routing_inputs: The inputs of per-example gates; by default, `inputs`.
         training: Passed on to the experts and the gates.
 
     Returns:
@@ -76,25 +84,22 @@ class CGC(GatedExperts):
 
     def __init__(
         self,
-        experts,
-        gate,
-        tasks,
-        num_task_experts=1,
-        per_example=False,
-        shared_gate=None,
-        routing_network=None,
-        **kwargs,
+        experts: Any,
+        gate: Any,
+        tasks: int | Sequence[str],
+        num_task_experts: int = 1,
+        per_example: bool = False,
+        shared_gate: Any = None,
+        routing_network: Any = None,
+        **kwargs: Any,
     ):
-        gate, shared_gate = (
-            deserialize_if_config(gate),
-            deserialize_if_config(shared_gate),
-        )
+        gate, shared_gate = map(deserialize_if_config, (gate, shared_gate))
         for each in (gate, shared_gate):
             if isinstance(each, Gate) and takes_hidden(each):
                 raise ValueError(
-                    f"{type(each).__name__} looks at the hidden outputs of all "
-                    "experts, and each gate of CGC has experts of its own. Take a gate "
-                    "that looks at the inputs, such as `SoftmaxGate`, or `MMoE`."
+                    f"{type(each).__name__} needs the hidden outputs of all experts, "
+                    "and each gate of CGC mixes different experts. Use a gate that "
+                    "depends on the inputs, such as `SoftmaxGate`, or use `MMoE`."
                 )
         self.task_names = task_names(tasks)
         num_tasks = len(self.task_names)
@@ -120,19 +125,19 @@ class CGC(GatedExperts):
             self.task_experts = copy_layer(task_experts, TASK_SEEDS)
 
     @property
-    def stacked_inputs(self):
-        """Whether every task has an input of its own."""
+    def stacked_inputs(self) -> bool:
+        """Whether every task has its own input, on axis 1."""
         return not self.experts.shared_input
 
-    def build(self, inputs_shape, routing_inputs_shape=None):
+    def build(self, inputs_shape: Shape, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gates."""
         inputs = inputs_shape
         if self.stacked_inputs and not self._is_stacked(inputs):
             raise ValueError(
                 "Experts with shared_input=False need the inputs of "
                 f"{len(self.task_names)} tasks, and of the shared experts, on axis 1: "
-                f"(batch, {len(self.task_names) + 1}, ...). Received: {inputs}. Give "
-                "the layer below a `shared_gate`."
+                f"(batch, {len(self.task_names) + 1}, ...). Received: {inputs}. Set "
+                "a `shared_gate` in the layer below."
             )
         for bank in (self.experts, self.task_experts):
             if bank is not None and not bank.built:
@@ -150,7 +155,12 @@ class CGC(GatedExperts):
             self.shared_gate.build((None, total), *for_all)
         self.built = True
 
-    def call(self, inputs, routing_inputs=None, training=None):
+    def call(
+        self,
+        inputs: Tensor,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+    ) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
         seen = super().gate_inputs(inputs, routing_inputs)
         for_tasks, for_all = self._by_gate(seen.get("routing_inputs"))
@@ -174,20 +184,22 @@ class CGC(GatedExperts):
             last = last + mix(tasks, weights[..., n:], self.per_example)
         return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
 
-    def gate_inputs(self, inputs, routing_inputs=None):
-        """What the tasks' gates look at (see `GatedExperts`)."""
+    def gate_inputs(
+        self, inputs: Tensor, routing_inputs: Tensor = None
+    ) -> dict[str, Tensor]:
+        """Compute the inputs of the tasks' gates (see `GatedExperts`)."""
         seen = super().gate_inputs(inputs, routing_inputs)
         return {name: self._by_gate(value)[0] for name, value in seen.items()}
 
-    def apply_routing_network(self, inputs):
-        """What the routing network makes of the inputs of each task, or of all."""
+    def apply_routing_network(self, inputs: Tensor) -> Tensor:
+        """Call the routing network on the inputs, or on the inputs of each task."""
         if not self._is_stacked(inputs.shape):
             return super().apply_routing_network(inputs)
-        one_by_one = ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
-        outputs = super().apply_routing_network(one_by_one)
+        unstacked = ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
+        outputs = super().apply_routing_network(unstacked)
         return ops.reshape(outputs, (-1, inputs.shape[1], *ops.shape(outputs)[1:]))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
@@ -198,7 +210,7 @@ class CGC(GatedExperts):
         }
 
     def _outputs(self, inputs, training):
-        """Of the shared experts, and of the tasks' own or `None`."""
+        """Evaluate the shared experts, and the task experts if there are any."""
         inputs_of_tasks = inputs_of_shared = inputs
         if self.stacked_inputs:
             split, n = len(self.task_names), self.experts.num_experts
@@ -212,18 +224,18 @@ class CGC(GatedExperts):
         return shared, self.task_experts(inputs_of_tasks, training=training)
 
     def _is_stacked(self, shape):
-        """Whether a shape has an axis for the tasks and the shared experts."""
+        """Check whether a shape has an axis for the tasks and the shared experts."""
         size = len(self.task_names) + 1
         return self.stacked_inputs and len(shape) > 2 and shape[1] == size
 
     def _by_gate(self, routing_inputs):
-        """What the gates of the tasks look at, and what the shared gate does."""
+        """Split routing inputs into those of the tasks' gates and the shared gate."""
         if routing_inputs is None or not self._is_stacked(routing_inputs.shape):
             return routing_inputs, routing_inputs
         return routing_inputs[:, :-1], routing_inputs[:, -1]
 
     def _routing_shapes(self, shape):
-        """The shapes of the two."""
+        """Compute the shapes of the results of `_by_gate`."""
         if not self._is_stacked(shape):
             return [self.built_routing_shape(shape)] * 2
         one = self.built_routing_shape((shape[0], *shape[2:]))

@@ -1,26 +1,28 @@
 """Cross-stitch units between the networks of several tasks."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from dselectk_keras.ops import mix
-from dselectk_keras.utils import with_name
+from dselectk_keras.utils import Shape, Tensor, with_name
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class CrossStitch(keras.Layer):
-    r"""What each task's network goes on with: a learned mixture of them all.
+    r"""Mixes the features of the tasks' networks with trainable weights.
 
     $$
     \tilde x_t = \sum_{u=1}^{T} A_{tu} \, x_u
     $$
 
-    $A$ starts with $1 - s$ on the diagonal and $s / (T - 1)$ beside it.
+    The initial $A$ has $1 - s$ on the diagonal and $s / (T - 1)$ elsewhere.
 
     Args:
-        initial_share: $s$, the share of the other tasks at the start; at 0 the
-            networks start apart.
+        initial_share: $s$, the initial share of the other tasks. With 0, the networks
+            are initially independent.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -40,7 +42,7 @@ class CrossStitch(keras.Layer):
         Equation 1.
     """
 
-    def __init__(self, initial_share=0.1, **kwargs):
+    def __init__(self, initial_share: float = 0.1, **kwargs: Any):
         super().__init__(**with_name(kwargs, "cross_stitch"))
         if not 0 <= initial_share <= 1:
             raise ValueError(
@@ -49,12 +51,12 @@ class CrossStitch(keras.Layer):
             )
         self.initial_share = initial_share
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Create the matrix."""
         if len(input_shape) < 3 or input_shape[1] is None:
             raise ValueError(
-                "Cross-stitch units need inputs (batch, tasks, ...) with the number of "
-                f"tasks known. Received: {tuple(input_shape)}. Stack the tasks on "
+                "Cross-stitch units need inputs (batch, tasks, ...) with a known "
+                f"number of tasks. Received: {tuple(input_shape)}. Stack the tasks on "
                 "axis 1."
             )
         tasks = input_shape[1]
@@ -63,11 +65,11 @@ class CrossStitch(keras.Layer):
         )
         self.built = True
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """Mix the tasks."""
         return mix(inputs, self.matrix)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "initial_share": self.initial_share}
 

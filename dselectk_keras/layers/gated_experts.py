@@ -1,7 +1,8 @@
-"""What every layer of a bank and a gate is."""
+"""The base class of layers with experts and a gate."""
 
 import abc
 import inspect
+from typing import Any
 
 import keras
 from keras import ops
@@ -10,27 +11,33 @@ from dselectk_keras._keras import replace_sublayers
 from dselectk_keras.experts import ExpertBank, Experts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
-from dselectk_keras.utils import deserialize_if_config, with_name
+from dselectk_keras.utils import Shape, Tensor, deserialize_if_config, with_name
 
 
 class GatedExperts(keras.Layer, abc.ABC):
-    r"""A bank of experts and a gate; a subclass says how they are combined.
+    r"""Base class of layers that combine a bank of experts with a gate.
+
+    A subclass implements `call`.
 
     Args:
         experts: A bank of experts, or a list of Keras layers.
         gate: A gate that is not built yet.
         per_example: Whether the weights depend on the inputs.
-        routing_network: A Keras layer between the inputs and the gate: a per-example
-            gate looks at the outputs of this layer.
+        routing_network: A Keras layer between the inputs and a per-example gate.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
     """
 
     default_name: str
-    # Whether a gate without `routing_network` looks at the mean over inner axes.
+    # Whether, without `routing_network`, the gate gets the mean over the inner axes.
     averages_inputs = False
 
     def __init__(
-        self, experts, gate, per_example=False, routing_network=None, **kwargs
+        self,
+        experts: Any,
+        gate: Any,
+        per_example: bool = False,
+        routing_network: Any = None,
+        **kwargs: Any,
     ):
         super().__init__(**with_name(kwargs, self.default_name))
         experts, gate = deserialize_if_config(experts), deserialize_if_config(gate)
@@ -49,20 +56,20 @@ class GatedExperts(keras.Layer, abc.ABC):
             )
         if routing_network is not None and not per_example:
             raise ValueError(
-                "`routing_network` computes what a per-example gate looks at, and this "
+                "`routing_network` computes the inputs of a per-example gate, and this "
                 f"gate is static. Received: routing_network={routing_network!r}. Set "
                 "per_example=True."
             )
         if gate.per_example_only and not (per_example or takes_hidden(gate)):
             raise ValueError(
-                f"{type(gate).__name__} is per-example: there is no static one. "
-                "Received: per_example=False. Set per_example=True, and call the layer "
-                "as layer(inputs, routing_inputs) where the gate looks at ids or tags."
+                f"{type(gate).__name__} is per-example: it cannot be static. "
+                "Received: per_example=False. Set per_example=True. If the gate needs "
+                "ids or tags, call the layer as layer(inputs, routing_inputs)."
             )
         if takes_hidden(gate) and not (per_example and experts.has_hidden):
             raise ValueError(
                 f"{type(gate).__name__} compares the inputs with the experts' hidden "
-                "outputs: it needs per_example=True, and experts with hidden outputs "
+                "outputs. It needs per_example=True, and experts with hidden outputs "
                 "(`DenseExperts` of two layers or more, or `Experts` with "
                 f"`hidden_layer`). Received: per_example={per_example} and a bank "
                 f"{'with' if experts.has_hidden else 'without'} hidden outputs."
@@ -72,11 +79,11 @@ class GatedExperts(keras.Layer, abc.ABC):
         self.per_example = per_example
         self.routing_network = deserialize_if_config(routing_network)
 
-    def __call__(self, inputs, routing_inputs=None, **kwargs):
+    def __call__(self, inputs: Any, routing_inputs: Any = None, **kwargs: Any) -> Any:
         """Evaluate the experts and combine them; see the class."""
         return super().__call__(*as_arguments(inputs, routing_inputs), **kwargs)
 
-    def build(self, inputs_shape, routing_inputs_shape=None):
+    def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gate."""
         if not self.experts.built:
             self.experts.build(inputs_shape)
@@ -93,8 +100,8 @@ class GatedExperts(keras.Layer, abc.ABC):
             self.gate.build((None, self.experts.num_experts), **shapes)
         self.built = True
 
-    def built_routing_shape(self, shape):
-        """Build the routing network; the shape of what the gate looks at."""
+    def built_routing_shape(self, shape: Any) -> Shape:
+        """Build the routing network, and return the shape of the gate's inputs."""
         network = self.routing_network
         if network is not None:
             if not network.built:
@@ -105,15 +112,22 @@ class GatedExperts(keras.Layer, abc.ABC):
         return shape
 
     @abc.abstractmethod
-    def call(self, inputs, routing_inputs=None, training=None):
+    def call(
+        self,
+        inputs: Tensor,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+    ) -> Any:
         """Evaluate the experts and combine them."""
 
-    def gate_inputs(self, inputs, routing_inputs=None):
-        """What the gate looks at beside the experts' outputs.
+    def gate_inputs(
+        self, inputs: Tensor, routing_inputs: Tensor = None
+    ) -> dict[str, Tensor]:
+        """Compute the inputs of the gate, other than the experts' outputs.
 
         Args:
             inputs: The experts' inputs.
-            routing_inputs: What a per-example gate looks at, if it is not `inputs`.
+            routing_inputs: The inputs of a per-example gate; by default, `inputs`.
 
         Returns:
             A dict of call arguments of the gate.
@@ -132,16 +146,18 @@ class GatedExperts(keras.Layer, abc.ABC):
             x = ops.mean(x, axis=list(range(1, len(x.shape) - 1)))
         return {"routing_inputs": x}
 
-    def apply_routing_network(self, inputs):
-        """What the routing network makes of the inputs."""
+    def apply_routing_network(self, inputs: Tensor) -> Tensor:
+        """Call the routing network on the inputs."""
         return self.routing_network(inputs)
 
-    def expert_weights(self, inputs=None, routing_inputs=None):
-        """The weights over the experts, as at inference.
+    def expert_weights(
+        self, inputs: Tensor = None, routing_inputs: Tensor = None
+    ) -> Tensor:
+        """Compute the weights of the experts, as at inference.
 
         Args:
-            inputs: What the layer is called on; needed if the gate is per-example.
-            routing_inputs: The routing inputs that the layer is called with, if any.
+            inputs: The inputs of the layer. A per-example gate needs them.
+            routing_inputs: The routing inputs of the layer, if any.
 
         Returns:
             A float32 tensor `([batch,] [num_gates,] n)`.
@@ -150,9 +166,8 @@ class GatedExperts(keras.Layer, abc.ABC):
             return self.gate.expert_weights()
         if inputs is None:
             raise ValueError(
-                f"The gate of {self.name!r} is per-example: pass the inputs (and "
-                "routing inputs, if the layer is called with them) to see the weights "
-                "for them."
+                f"The gate of {self.name!r} is per-example: pass the inputs of the "
+                "layer, and its routing inputs, if any. Received: inputs=None."
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
         seen = self.gate_inputs(inputs, *rest)
@@ -160,10 +175,10 @@ class GatedExperts(keras.Layer, abc.ABC):
             _, seen["hidden"] = self.experts(inputs, return_hidden=True)
         return self.gate.expert_weights(**seen)
 
-    def replace(self, experts, gate):
-        """Replace the bank and the gate by others, both built.
+    def replace(self, experts: Any, gate: Any) -> None:
+        """Replace the bank and the gate by others that are built.
 
-        Models that have been compiled have to make their functions anew.
+        Afterwards, a compiled model must create its train and test functions again.
 
         Args:
             experts: A bank.
@@ -171,7 +186,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         """
         replace_sublayers(self, experts=experts, gate=gate)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         serialize = keras.saving.serialize_keras_object
         return {
@@ -183,6 +198,6 @@ class GatedExperts(keras.Layer, abc.ABC):
         }
 
 
-def takes_hidden(gate):
-    """Whether a gate looks at the experts' hidden outputs: a call argument of it."""
+def takes_hidden(gate: Gate) -> bool:
+    """Check whether the experts' hidden outputs are a call argument of a gate."""
     return "hidden" in inspect.signature(gate.call).parameters

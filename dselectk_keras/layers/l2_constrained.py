@@ -1,4 +1,4 @@
-"""Networks of several tasks, held together by their parameters."""
+"""Networks of several tasks, with a penalty on their differences."""
 
 from typing import Any
 
@@ -7,32 +7,32 @@ import keras
 from dselectk_keras.experts import ExpertBank
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.schedules import check_schedule
-from dselectk_keras.utils import deserialize_if_config, with_name
+from dselectk_keras.utils import Tensor, deserialize_if_config, with_name
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class L2Constrained(keras.Layer):
-    r"""A network for each task, and a penalty on how far apart they are.
+    r"""One network per task, with an L2 penalty on the differences of their parameters.
 
     $$
     y_t = f(x; \theta_t), \qquad
     \alpha \sum_{t < u} \lVert \theta_t - \theta_u \rVert^2
     $$
 
-    The penalty is added to the loss in training. At a strength of 0 the tasks are
-    independent, at a very large one they share all parameters.
+    The penalty is added to the loss in training. With a strength of 0, the tasks are
+    independent. With a very large strength, they share all parameters.
 
     Args:
-        experts: A bank with one expert for each task, all of one form.
+        experts: A bank with one expert per task, all with the same structure.
         strength: $\alpha$: a number, a schedule, or a callable of the step.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: What the bank sees.
+        inputs: The inputs of the bank.
         training: Whether to add the penalty; passed on to the bank.
 
     Returns:
-        What the bank gives, `(batch, tasks, ...)`.
+        The outputs of the bank, `(batch, tasks, ...)`.
 
     Example:
         >>> constrained = L2Constrained(DenseExperts(3, [4]), strength=0.1)
@@ -48,13 +48,10 @@ class L2Constrained(keras.Layer):
         (KDD 2018), Section 6.1.
     """
 
-    def __init__(self, experts, strength, **kwargs):
-        # The bank keeps to its own policy; its parameters are compared in float32.
+    def __init__(self, experts: Any, strength: Any, **kwargs: Any):
+        # The penalty is computed in float32. The bank has its own dtype policy.
         super().__init__(**{"dtype": "float32", **with_name(kwargs, "l2_constrained")})
-        experts, strength = (
-            deserialize_if_config(experts),
-            deserialize_if_config(strength),
-        )
+        experts, strength = map(deserialize_if_config, (experts, strength))
         if not isinstance(experts, ExpertBank):
             raise ValueError(
                 "`experts` must be a bank with one expert for each task, such as "
@@ -67,8 +64,8 @@ class L2Constrained(keras.Layer):
         self.strength = strength
         self.step: Any = None
 
-    def build(self, input_shape):
-        """Build the bank, and see that its parameters can be compared."""
+    def build(self, input_shape: Any) -> None:
+        """Build the bank, and check that its parameters can be compared."""
         if not self.experts.built:
             self.experts.build(input_shape)
         self.experts.parameters()
@@ -81,14 +78,14 @@ class L2Constrained(keras.Layer):
         )
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Evaluate the bank, and add the penalty."""
         if training:
             self.step.assign_add(1)
             self.add_loss(self.strength(self.experts.parameters(), self.step))
         return self.experts(inputs, training=training)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),

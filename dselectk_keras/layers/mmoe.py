@@ -1,24 +1,27 @@
 """A mixture of experts for several tasks."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers._tasks import task_names
 from dselectk_keras.layers.moe import MoE
-from dselectk_keras.utils import deserialize_if_config
+from dselectk_keras.utils import Tensor, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class MMoE(MoE):
-    r"""One bank of experts for all tasks, and one gate for each.
+    r"""Multi-gate mixture of experts: shared experts, and one gate per task.
 
     $$
     y_t = \sum_{i=1}^{n} g_{t,i}(v) \, f_i(x)
     $$
 
-    A `MoE` with one gate per task, all in one batched layer. A gate with
-    `num_gates=1` serves all tasks alike: that is OMoE.
+    The gates of all tasks are computed together. With `num_gates=1`, all tasks share
+    one gate, and the layer is OMoE.
 
     Args:
         experts: A bank of experts, or a list of Keras layers.
@@ -29,12 +32,12 @@ class MMoE(MoE):
         routing_network: A Keras layer between the inputs and per-example gates.
         dispatch: Whether experts are evaluated only for the examples that chose them
             (see `MoE`).
-        stacked: Whether to give one tensor with an axis for the tasks.
+        stacked: Whether to return one tensor with an axis for the tasks.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
         inputs: The experts' input $x$.
-        routing_inputs: What per-example gates look at, $v$; by default, `inputs`.
+        routing_inputs: The inputs of per-example gates, $v$; by default, `inputs`.
         training: Passed on to the experts and the gates.
 
     Returns:
@@ -56,14 +59,14 @@ class MMoE(MoE):
 
     def __init__(
         self,
-        experts,
-        gate,
-        tasks,
-        per_example=False,
-        routing_network=None,
-        dispatch="auto",
-        stacked=False,
-        **kwargs,
+        experts: Any,
+        gate: Any,
+        tasks: int | Sequence[str],
+        per_example: bool = False,
+        routing_network: Any = None,
+        dispatch: Any = "auto",
+        stacked: bool = False,
+        **kwargs: Any,
     ):
         self.task_names = task_names(tasks)
         gate = deserialize_if_config(gate)
@@ -75,7 +78,12 @@ class MMoE(MoE):
         self.tasks = tasks
         self.stacked = stacked
 
-    def call(self, inputs, routing_inputs=None, training=None):
+    def call(
+        self,
+        inputs: Tensor,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+    ) -> Any:
         """Evaluate the experts once and mix them for every task."""
         mixtures = super().call(inputs, routing_inputs, training)
         num_tasks = len(self.task_names)
@@ -88,6 +96,6 @@ class MMoE(MoE):
             return list(mixtures)
         return dict(zip(self.task_names, mixtures, strict=True))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "tasks": self.tasks, "stacked": self.stacked}

@@ -12,11 +12,12 @@ from dselectk_keras.layers._dispatch import (
     num_chosen,
 )
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class MoE(GatedExperts):
-    r"""A bank of experts, mixed by a gate.
+    r"""Mixture of experts: a bank of experts, mixed by a gate.
 
     $$
     y = \sum_{i=1}^{n} g_i(v) \, f_i(x)
@@ -24,23 +25,23 @@ class MoE(GatedExperts):
 
     Args:
         experts: A bank of experts, or a list of Keras layers.
-        gate: A gate that is not built yet. One that holds several gates gives as
-            many mixtures.
-        per_example: Whether the weights depend on the inputs, rather than being
-            the same for all examples.
-        routing_network: A Keras layer between the inputs and a per-example gate: a
-            network of the gate's own, or a pooling layer.
-        dispatch: Whether experts are evaluated only for the examples that chose them,
-            which needs a per-example gate with zeros and `DenseExperts` without
-            dropout. `"auto"` does where it is likely to be faster, `True` and `False`
-            decide. The result is the same. A number is a capacity: each expert has
-            that many times an even share of slots, what finds none is dropped, and
-            `num_dropped` counts it.
+        gate: A gate that is not built yet. A gate with `num_gates=g` gives $g$
+            mixtures.
+        per_example: Whether the weights depend on the inputs. Otherwise they are the
+            same for all examples.
+        routing_network: A Keras layer between the inputs and a per-example gate, such
+            as a pooling layer.
+        dispatch: Whether experts are evaluated only for the examples that chose them.
+            This needs a sparse per-example gate, and `DenseExperts` without dropout.
+            The outputs are the same. `"auto"` dispatches if it is expected to be
+            faster. A number is a capacity factor: the capacity of each expert is this
+            multiple of an even share of the choices. Choices beyond it are dropped,
+            and `num_dropped` counts them.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
         inputs: The experts' input $x$.
-        routing_inputs: What a per-example gate looks at, $v$; by default, `inputs`.
+        routing_inputs: The inputs of a per-example gate, $v$; by default, `inputs`.
         training: Passed on to the experts and the gate.
 
     Returns:
@@ -60,12 +61,12 @@ class MoE(GatedExperts):
 
     def __init__(
         self,
-        experts,
-        gate,
-        per_example=False,
-        routing_network=None,
+        experts: Any,
+        gate: Any,
+        per_example: bool = False,
+        routing_network: Any = None,
         dispatch: Any = "auto",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.dispatch = dispatch
@@ -82,17 +83,18 @@ class MoE(GatedExperts):
         if not per_example or not self.experts.can_dispatch:
             raise ValueError(
                 "Dispatch needs a per-example gate, and `DenseExperts` without "
-                f"dropout. Received: per_example={per_example} and a bank "
+                f"dropout. Received: per_example={per_example} and "
                 f"{type(self.experts).__name__}."
             )
 
-    def build(self, inputs_shape, routing_inputs_shape=None):
-        """Build the experts and the gate, and see whether to dispatch."""
+    def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
+        """Build the experts and the gate, and decide whether to dispatch."""
         super().build(inputs_shape, routing_inputs_shape)
         if self.dispatch not in ("auto", False) and self.gate.max_experts is None:
             raise ValueError(
-                f"{type(self.gate).__name__} does not bound how many experts an "
-                "example uses. Take a gate such as `TopKGate`, or dispatch=False."
+                "Dispatch needs a gate such as `TopKGate`, which limits the number of "
+                f"experts per example. Received: {type(self.gate).__name__}. Use "
+                "another gate, or dispatch=False."
             )
         self._dispatches = bool(self.dispatch)
         if self.dispatch == "auto":
@@ -109,7 +111,12 @@ class MoE(GatedExperts):
                 initializer="zeros",
             )
 
-    def call(self, inputs, routing_inputs=None, training=None):
+    def call(
+        self,
+        inputs: Tensor,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+    ) -> Any:
         """Evaluate the experts and mix them."""
         seen = self.gate_inputs(inputs, routing_inputs)
         if self._dispatches and not is_symbolic(inputs):
@@ -123,7 +130,7 @@ class MoE(GatedExperts):
         return self.gate(experts, **seen, training=training)
 
     def _dispatched(self, inputs, seen, training):
-        """The mixture of experts that are evaluated where they are chosen only."""
+        """Mix experts that are evaluated only for the examples that chose them."""
         mixture, dropped = dispatch(
             self.experts,
             inputs,
@@ -140,6 +147,6 @@ class MoE(GatedExperts):
     def _capacity(self):
         return None if isinstance(self.dispatch, (str, bool)) else self.dispatch
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "dispatch": self.dispatch}

@@ -1,50 +1,52 @@
-"""Experts merged into one, for each example."""
+"""SMEAR: experts are merged into one expert for each example."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
-from dselectk_keras.utils import deserialize_if_config
+from dselectk_keras.utils import Tensor, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class SmearExperts(GatedExperts):
-    r"""One pass through the expert whose parameters are the weighted mean of all.
+    r"""One merged expert, whose parameters are the weighted mean of all experts.
 
     $$
     y = f\Bigl(u, \sum_{i=1}^{n} R_i(v) \, \theta_i\Bigr)
     $$
 
-    Every example has an expert of its own and, where it is a sequence or an image,
-    one choice for all its positions: the merge costs about as much as the pass over
-    a sequence of $n / 2$ positions, and no expert is evaluated by itself. A static
-    gate merges once for the whole batch.
+    Experts are merged for each example. If an example is a sequence or an image, all
+    its positions share the merged expert. Only the merged expert is evaluated. Merging
+    takes about as long as evaluating an expert on $n / 2$ positions. With a static
+    gate, experts are merged once for the whole batch.
 
-    The paper's experts are adapters, `DenseExperts(n, [m, d], ["swish", None])`,
-    added to their input; on images, batch normalization comes before them. Its
-    router is `SoftmaxGate(normalize=True)`. With `RandomGate()` and `per_layer=True`
-    the layer is AdaMix.
+    In the paper, experts are adapters, `DenseExperts(n, [m, d], ["swish", None])`,
+    whose outputs are added to their inputs. For images, batch normalization comes
+    before them. The paper's router is `SoftmaxGate(normalize=True)`. With
+    `RandomGate()` and `per_layer=True`, the layer is AdaMix.
 
     Args:
         experts: A bank whose parameters can be merged: `DenseExperts`, or `Experts`
             with stateless copies of one layer.
         gate: A gate that is not built yet: the router $R$.
         per_example: Whether the weights depend on the inputs.
-        routing_network: A Keras layer between the inputs and the gate; `None` is the
+        routing_network: A Keras layer between the inputs and the gate. `None` is the
             mean over the axes between the batch and the features, padding included.
-        per_layer: Whether each layer of the experts is merged by a gate of its own.
+        per_layer: Whether each layer of the experts has its own gate.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
         inputs: The experts' input $u$, `(batch, ..., features)`.
-        routing_inputs: What the router looks at, $v$; by default, `inputs`. In a
-            decoder it may be the encoder's final states.
+        routing_inputs: The inputs of the router, $v$; by default, `inputs`. In a
+            decoder, for example, the encoder's final states.
         training: Passed on to the gate and the merged expert.
 
     Returns:
-        What the merged expert gives, `(batch, ...)`; with a gate that holds several,
-        `(batch, num_gates, ...)`.
+        The outputs of the merged expert, `(batch, ...)`; or `(batch, num_gates, ...)`
+        if the gate has `num_gates`.
 
     Example:
         >>> adapters = DenseExperts(4, [2, 6], ["swish", None])
@@ -61,12 +63,12 @@ class SmearExperts(GatedExperts):
 
     def __init__(
         self,
-        experts,
-        gate,
-        per_example=True,
-        routing_network=None,
-        per_layer=False,
-        **kwargs,
+        experts: Any,
+        gate: Any,
+        per_example: bool = True,
+        routing_network: Any = None,
+        per_layer: bool = False,
+        **kwargs: Any,
     ):
         gate = deserialize_if_config(gate)
         if per_layer and isinstance(gate, Gate):
@@ -81,19 +83,24 @@ class SmearExperts(GatedExperts):
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         if takes_hidden(self.gate):
             raise ValueError(
-                f"{type(self.gate).__name__} looks at the outputs of all experts, and "
-                "merged experts are never evaluated by themselves. Take `SoftmaxGate`, "
+                f"{type(self.gate).__name__} needs the outputs of all experts, and "
+                "`SmearExperts` evaluates only the merged expert. Use `SoftmaxGate`, "
                 "or mix the outputs with `MoE`."
             )
         self.per_layer = per_layer
         self.experts.check_mergeable()
 
-    def build(self, inputs_shape, routing_inputs_shape=None):
-        """Build the experts and the gate, and see that the experts can be merged."""
+    def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
+        """Build the experts and the gate, and check that the experts can be merged."""
         super().build(inputs_shape, routing_inputs_shape)
         self.experts.check_mergeable()
 
-    def call(self, inputs, routing_inputs=None, training=None):
+    def call(
+        self,
+        inputs: Tensor,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+    ) -> Tensor:
         """Merge the experts' parameters, and apply them."""
         seen = self.gate_inputs(inputs, routing_inputs)
         weights = self.gate.weigh_experts(**seen, training=training)
@@ -102,13 +109,18 @@ class SmearExperts(GatedExperts):
         merged = self.experts.call_merged(inputs, weights, self.per_example, training)
         return ops.cast(merged, self.compute_dtype)
 
-    def compute_output_spec(self, inputs, routing_inputs=None, training=None):
-        """One expert's output, with an axis for the gates if there are several."""
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+    ) -> Any:
+        """Compute the shape and dtype of the outputs."""
         spec = self.experts.compute_output_spec(inputs)
         gates = () if self.per_layer else self.gate.gate_shape
         shape = (spec.shape[0], *gates, *spec.shape[2:])
         return keras.KerasTensor(shape, self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), "per_layer": self.per_layer}

@@ -1,17 +1,25 @@
 """Soft mixture of experts over tokens."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from dselectk_keras.experts import ExpertBank, Experts
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import check_count, deserialize_if_config, with_name
+from dselectk_keras.utils import (
+    Initializer,
+    Tensor,
+    check_count,
+    deserialize_if_config,
+    with_name,
+)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class SoftMoE(keras.Layer):
-    r"""Experts that see mixtures of tokens, and tokens that get mixtures of experts.
+    r"""Soft mixture of experts: the inputs of experts are mixtures of all tokens.
 
     $$
     D = \mathrm{softmax}_{\text{tokens}}(X \Phi), \quad
@@ -19,17 +27,19 @@ class SoftMoE(keras.Layer):
     Y = C \, f(D^\top X)
     $$
 
-    Each of the $n$ experts fills `num_slots` slots, each slot a mixture of all
-    tokens, so that the experts' cost does not grow with the number of tokens.
+    Each of the $n$ experts has `num_slots` slots, and each slot is a mixture of all
+    tokens. The cost of the experts does not depend on the number of tokens. The output
+    of each token is a mixture of all slots.
 
     Args:
-        experts: A bank of experts, or a list of Keras layers. One like it with
-            `shared_input=False`, not built yet, takes its place if it is not one.
-        num_slots: The slots of each expert.
-        normalize: Whether to bring tokens and the columns of $\Phi$ to length one,
-            the latter times a trainable scale, which keeps the softmax soft for
-            wide tokens.
-        kernel_initializer: For $\Phi$.
+        experts: A bank of experts that is not built yet, or a list of Keras layers. A
+            bank with `shared_input=True` is replaced by a copy with
+            `shared_input=False`.
+        num_slots: The number of slots per expert.
+        normalize: Whether to scale tokens and the columns of $\Phi$ to length one, and
+            $\Phi$ by a trainable factor. This avoids a softmax that is close to one-hot
+            if tokens have many features.
+        kernel_initializer: Initializer for $\Phi$.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -46,16 +56,16 @@ class SoftMoE(keras.Layer):
 
     Reference:
         Puigcerver et al., "From Sparse to Soft Mixtures of Experts" (ICLR 2024),
-        Section 2.1; a rival of SMEAR in Muqeeth et al.
+        Section 2.1. Muqeeth et al. compare SMEAR with it.
     """
 
     def __init__(
         self,
-        experts,
-        num_slots=1,
-        normalize=True,
-        kernel_initializer="lecun_normal",
-        **kwargs,
+        experts: Any,
+        num_slots: int = 1,
+        normalize: bool = True,
+        kernel_initializer: Initializer = "lecun_normal",
+        **kwargs: Any,
     ):
         super().__init__(**with_name(kwargs, "soft_moe"))
         experts = deserialize_if_config(experts)
@@ -70,7 +80,7 @@ class SoftMoE(keras.Layer):
             )
         check_count("num_slots", num_slots)
         if experts.shared_input:
-            # Not `resized`, whose copies are all of one expert.
+            # Not `resized`, which copies one expert only.
             config = {**experts.get_config(), "shared_input": False}
             experts = type(experts).from_config(config)
         self.experts = experts
@@ -78,7 +88,7 @@ class SoftMoE(keras.Layer):
         self.normalize = normalize
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Create the kernel of the slots, and build the experts."""
         if len(input_shape) != 3:
             raise ValueError(
@@ -105,8 +115,8 @@ class SoftMoE(keras.Layer):
             self.experts.build((input_shape[0], num_experts, self.num_slots, dim))
         self.built = True
 
-    def call(self, inputs, training=None):
-        """Fill the slots, evaluate the experts, and mix what they give."""
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        """Fill the slots, evaluate the experts, and mix their outputs."""
         logits = self._logits(inputs)
         dispatch = ops.cast(softmax(logits, axis=1), inputs.dtype)
         combine = ops.cast(softmax(logits), inputs.dtype)
@@ -118,8 +128,8 @@ class SoftMoE(keras.Layer):
         filled = ops.reshape(filled, (-1, num_slots, filled.shape[-1]))
         return ops.matmul(combine, filled)
 
-    def expert_weights(self, inputs):
-        """The weights with which tokens get the experts.
+    def expert_weights(self, inputs: Tensor) -> Tensor:
+        """Compute the weights of the experts for each token.
 
         Args:
             inputs: The tokens, `(batch, tokens, features)`.
@@ -131,7 +141,7 @@ class SoftMoE(keras.Layer):
         shape = (-1, weights.shape[1], self.experts.num_experts, self.num_slots)
         return ops.sum(ops.reshape(weights, shape), axis=-1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
@@ -142,7 +152,7 @@ class SoftMoE(keras.Layer):
         }
 
     def _logits(self, inputs):
-        """The logits of tokens and slots, `(batch, tokens, n s)`."""
+        """Compute the logits of tokens and slots, `(batch, tokens, n s)`."""
         tokens, kernel = ops.cast(inputs, "float32"), self._kernel
         if self.normalize:
             tokens = _to_length_one(tokens, axis=-1)
@@ -151,6 +161,6 @@ class SoftMoE(keras.Layer):
 
 
 def _to_length_one(x, axis):
-    # `ops.normalize` has a gradient of NaN at zero, which is what pads sequences.
+    # The gradient of `ops.normalize` is NaN at zero, such as at padding.
     squares = ops.sum(ops.square(x), axis=axis, keepdims=True)
     return x * ops.rsqrt(ops.maximum(squares, 1e-12))

@@ -1,4 +1,4 @@
-"""Multi-task models by the name of their architecture."""
+"""Multi-task models, and functions that change trained models."""
 
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.models.build import build_multitask_model

@@ -1,8 +1,8 @@
-"""How tasks share experts: an architecture is a function from features to mixtures.
+"""The architectures: functions that compute the inputs of the towers.
 
-Each takes the features, the tasks, a bank of experts, a gate and whether the gate is
-per-example, and its own options by keyword. Features may be a pair, the second for the
-gates, in architectures that have gates. It returns what the towers see, a tensor
+The arguments of an architecture are the features, the tasks, a bank of experts, a gate,
+and whether the gate is per-example. Its options are keyword arguments. If it has gates,
+the features may be a pair, with the routing inputs second. The result is a tensor
 `(batch, tasks, ...)`.
 """
 
@@ -25,13 +25,13 @@ from dselectk_keras.utils import check_count, copy_layer
 
 ARCHITECTURES = Registry("architecture")
 
-# Fixed seeds of the levels of one model must not meet.
+# Offset between the fixed seeds of the levels, so that their seeds differ.
 LEVEL_SEEDS = 2_000_003
 
 
 @ARCHITECTURES.register("single_task")
 def single_task(features, tasks, experts, *_):
-    """One network for each task, and nothing shared.
+    """One network per task, without shared parameters.
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
@@ -54,10 +54,10 @@ def shared_bottom(features, tasks, experts, *_):
 
 @ARCHITECTURES.register("l2_constrained")
 def l2_constrained(features, tasks, experts, *_, strength=1e-3):
-    """One network for each task, held together by an L2 penalty on all parameters.
+    """One network per task, and an L2 penalty on the differences of their parameters.
 
-    The penalty covers the towers of like tasks as well. Its strength has to be tuned,
-    as the papers do.
+    The penalty includes the towers of tasks that are computed together. Tune its
+    strength, as the papers do.
 
     Reference:
         Duong et al., "Low Resource Dependency Parsing: Cross-lingual Parameter Sharing
@@ -71,9 +71,9 @@ def l2_constrained(features, tasks, experts, *_, strength=1e-3):
 
 @ARCHITECTURES.register("cross_stitch")
 def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
-    """One network for each task, which exchange outputs after every layer.
+    """One network per task, mixed with the other networks after every layer.
 
-    A layer that drops out does so before the exchange.
+    Dropout is applied before the outputs are mixed.
 
     Reference:
         Misra et al., "Cross-stitch Networks for Multi-task Learning" (CVPR 2016),
@@ -99,9 +99,9 @@ def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
 
 @ARCHITECTURES.register("tensor_factorization")
 def tensor_factorization(features, tasks, experts, *_, ranks=None):
-    """One network for each task, with the kernels of a layer in one Tucker form.
+    """One network per task, with one Tucker factorization of the kernels per layer.
 
-    The default for the ranks is that of `TuckerExperts`.
+    `TuckerExperts` defines the default ranks.
 
     Reference:
         Yang and Hospedales, "Deep Multi-task Representation Learning: A Tensor
@@ -133,21 +133,15 @@ def omoe(
     routing_network=None,
     dispatch="auto",
 ):
-    """Experts that one gate mixes for all tasks.
+    """Shared experts, with one gate for all tasks.
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 5.
     """
-    return mmoe(
-        features,
-        tasks,
-        experts,
-        gate.with_num_gates(1),
-        per_example,
-        routing_network=routing_network,
-        dispatch=dispatch,
-    )
+    gate = gate.with_num_gates(1)
+    options = {"routing_network": routing_network, "dispatch": dispatch}
+    return mmoe(features, tasks, experts, gate, per_example, **options)
 
 
 @ARCHITECTURES.register("mmoe")
@@ -161,31 +155,22 @@ def mmoe(
     routing_network=None,
     dispatch="auto",
 ):
-    """Experts that a gate of each task's own mixes.
+    """Shared experts, with one gate per task.
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 6.
     """
     names = [task.name for task in tasks]
-    layer = MMoE(
-        experts,
-        gate,
-        names,
-        per_example,
-        routing_network,
-        dispatch,
-        stacked=True,
-        name="mmoe",
-    )
-    return layer(features)
+    settings = names, per_example, routing_network, dispatch
+    return MMoE(experts, gate, *settings, stacked=True, name="mmoe")(features)
 
 
 @ARCHITECTURES.register("cgc")
 def cgc(features, tasks, experts, gate, per_example, *, num_task_experts=1):
-    """Shared experts and experts of each task's own, mixed by a gate of its own.
+    """Shared experts and experts of each task, mixed by one gate per task.
 
-    The experts given are the shared ones.
+    The argument `experts` is the bank of the shared experts.
 
     Reference:
         Tang et al., "Progressive Layered Extraction (PLE): A Novel Multi-Task Learning
@@ -198,9 +183,9 @@ def cgc(features, tasks, experts, gate, per_example, *, num_task_experts=1):
 
 @ARCHITECTURES.register("ple")
 def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, levels=2):
-    """Levels of shared experts and experts of each task's own, one upon another.
+    """Several levels of shared experts and experts of each task.
 
-    Every level has experts and gates of its own, of the form of those given.
+    Every level has new experts and gates, with the settings of `experts` and `gate`.
 
     Reference:
         Tang et al., "Progressive Layered Extraction (PLE): A Novel Multi-Task Learning
@@ -232,24 +217,24 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
 
 @ARCHITECTURES.register("smear")
 def smear(features, tasks, experts, gate, per_example):
-    """One expert for each task, merged from the parameters of all by the task's gate.
+    """One merged expert per task: its gate averages the parameters of all experts.
 
-    With `per_example=True` each example has merged experts of its own, as in the paper.
+    With `per_example=True`, experts are merged for each example, as in the paper.
 
     Reference:
         Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 3, with
-        a router for each task.
+        one router per task.
     """
     gate = gate.with_num_gates(len(tasks))
     return SmearExperts(experts, gate, per_example, name="smear")(features)
 
 
-# Layers around the towers of like tasks, which take the options of the architecture.
+# Layers that wrap the towers, with the options of the architecture.
 AROUND_TOWERS = {"l2_constrained": L2Constrained}
 
 
 def has_gate(architecture):
-    """Whether an architecture has gates at all.
+    """Check whether an architecture has gates.
 
     Args:
         architecture: A name in `ARCHITECTURES`.
@@ -261,29 +246,29 @@ def has_gate(architecture):
 
 
 def read_options(architecture, options):
-    """The options of an architecture, with its defaults.
+    """Check the options of an architecture, and add the defaults.
 
     Args:
         architecture: A name in `ARCHITECTURES`.
-        options: A dict of those that are given.
+        options: A dict of options.
 
     Returns:
-        A dict.
+        A dict of all options of the architecture.
     """
     parameters = inspect.signature(ARCHITECTURES[architecture]).parameters.values()
     known = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(
-            f"The architecture {architecture!r} has no option of the name "
-            f"{', '.join(map(repr, unknown))}. "
-            f"Its options: {', '.join(known) or 'none'}."
+            f"The options of the architecture {architecture!r} are: "
+            f"{', '.join(known) or 'none'}. "
+            f"Received: {', '.join(map(repr, unknown))}."
         )
     return {**known, **options}
 
 
 def check_dense(experts, architecture):
-    """Refuse a bank that is not of dense layers.
+    """Raise an error if a bank is not `DenseExperts`.
 
     Args:
         experts: A bank.
@@ -291,6 +276,6 @@ def check_dense(experts, architecture):
     """
     if not isinstance(experts, DenseExperts):
         raise ValueError(
-            f"The architecture {architecture!r} is made of the layers of "
-            f"`DenseExperts`. Received: experts={experts!r}."
+            f"The architecture {architecture!r} needs `DenseExperts`, whose layers "
+            f"are known. Received: experts={experts!r}."
         )

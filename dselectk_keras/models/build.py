@@ -1,4 +1,4 @@
-"""Multi-task architectures by name."""
+"""Build a multi-task model from the name of its architecture."""
 
 from typing import Any
 
@@ -22,16 +22,16 @@ from dselectk_keras.models.task_layers import NameTasks, Predict, TakeTasks
 
 
 def build_multitask_model(
-    inputs,
-    tasks,
-    architecture="mmoe",
-    experts=None,
-    gate=None,
-    per_example=False,
-    num_params=None,
-    **options,
-):
-    r"""A multi-task model: features, experts shared in some way, a tower a task.
+    inputs: Any,
+    tasks: Any,
+    architecture: str = "mmoe",
+    experts: ExpertBank | None = None,
+    gate: Gate | None = None,
+    per_example: bool = False,
+    num_params: int | None = None,
+    **options: Any,
+) -> MultitaskModel:
+    r"""Build a multi-task model: features, shared experts, and one tower per task.
 
     $$
     \hat y_t = h_t(m_t), \qquad
@@ -46,27 +46,28 @@ def build_multitask_model(
     \end{cases}
     $$
 
-    The model is ready for `model.compile(optimizer)`: it knows its losses and
-    metrics (see `MultitaskModel`). Tasks that are alike share a bank of towers.
+    The model has its losses and metrics (see `MultitaskModel`), so that
+    `model.compile(optimizer)` is enough. Tasks that differ only in the name and the
+    weight are computed together, in one bank of towers.
 
     Args:
-        inputs: What the model sees: a number of features, a shape, a `keras.Input`,
-            or a `keras.Model` that encodes its inputs into features. A model with two
-            outputs gives features, and what per-example gates look at.
-        tasks: A list of `Task`; a list of names, or a number, makes regressions.
+        inputs: The inputs of the model: a number of features, a shape, a
+            `keras.Input`, or a `keras.Model` that encodes its inputs into features. The
+            second output of such a model, if any, is the input of per-example gates.
+        tasks: A list of `Task`; or a list of names, or a number, for regression tasks.
         architecture: One of the names in `ARCHITECTURES`.
-        experts: The bank of experts; `None` is 8 dense experts of 64 units, with a
-            hidden layer of as many if the gate is attentive. It is
-            resized to one expert for `"shared_bottom"`, and to one a task for
-            architectures without a gate.
-        gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`;
+        experts: The bank of experts. `None` is 8 dense experts of 64 units, with a
+            hidden layer of 64 units if the gate is attentive. `"shared_bottom"` takes
+            one expert from the bank, and other architectures without a gate take one
+            per task.
+        gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`.
             `None` is `SoftmaxGate()`.
-        per_example: Whether the gates look at the features.
+        per_example: Whether the gates depend on the features.
         num_params: If given, the widths of dense experts are scaled so that the
-            model's number of parameters comes as close to this one as it can, as
-            the comparisons of the MMoE paper do.
+            model's number of parameters is as close to this number as possible, as in
+            the comparisons of the MMoE paper.
         **options: Options of the architecture: `strength=1e-3` for
-            `"l2_constrained"`, which is to be tuned; `initial_share=0.1` for
+            `"l2_constrained"`, which should be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
             `TuckerExperts`); `num_task_experts=1` for `"cgc"` and `"ple"`;
             `levels=2` for `"ple"`; `routing_network=None` and `dispatch="auto"` for
@@ -122,13 +123,13 @@ def build_multitask_model(
     if not isinstance(experts, DenseExperts):
         raise ValueError(
             "`num_params` scales the widths of `DenseExperts`. "
-            f"Received: experts={experts!r}. Choose the size of the template yourself."
+            f"Received: experts={experts!r}. Set the size of other experts yourself."
         )
     return _match(build, experts, gate, num_params)
 
 
 def _towers(mixtures, tasks, architecture, options):
-    """A bank of towers for each group of like tasks; a dict of outputs."""
+    """Build the towers, one bank per group of tasks; return a dict of outputs."""
     if len(mixtures.shape) > 3:
         size = (mixtures.shape[1], -1)
         mixtures = keras.layers.Reshape(size, name="flatten_mixtures")(mixtures)
@@ -153,7 +154,7 @@ def _towers(mixtures, tasks, architecture, options):
         predict = Predict(
             task.output_activation, task.tower == "sum", name=f"predict_{number}"
         )
-        # In float32, or a half precision policy would cast the predictions back.
+        # A half precision policy would cast the predictions back from float32.
         name = NameTasks(names, name=f"names_{number}", dtype="float32")
         outputs.update(name(predict(x)))
     return {task.name: outputs[task.name] for task in tasks}
@@ -166,19 +167,18 @@ def _as_tasks(tasks):
     names: list = [getattr(task, "name", task) for task in tasks]
     if not tasks or not all(isinstance(task, Task) for task in tasks):
         raise ValueError(
-            "`tasks` must be `Task` objects or names, one or more, or a number. "
+            "`tasks` must be a list of one or more `Task` objects or names, or a "
+            "number. "
             f"Received: {tasks}."
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(
-            f"Every task needs a name of its own. Received twice: {twice}."
-        )
+        raise ValueError(f"Task names must be unique. Received twice: {twice}.")
     return tasks
 
 
 def _as_features(inputs):
-    """The model's inputs and the features that experts see."""
+    """Create the inputs of the model and the features."""
     if isinstance(inputs, int):
         inputs = (inputs,)
     if isinstance(inputs, tuple):
@@ -200,13 +200,13 @@ def _as_features(inputs):
 
 
 def _match(build, experts, gate, num_params):
-    """The model whose experts are scaled to a number of parameters."""
+    """Build the model with experts that are scaled to a number of parameters."""
 
     def scaled(units, **changes):
         return experts.resized(experts.num_experts, units=units, **changes)
 
     def weight_shapes(units):
-        # Zeros: drawing values of each new shape would be compiled on JAX.
+        # Zeros, because JAX compiles the random numbers of each new shape.
         bank = scaled(units, kernel_initializer="zeros")
         weights = build(bank, gate.unbuilt_copy()).trainable_weights
         return [tuple(weight.shape) for weight in weights]

@@ -1,7 +1,7 @@
-"""Models without the experts that no task uses."""
+"""Remove the experts that no task uses."""
 
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -13,12 +13,12 @@ from dselectk_keras.layers import MoE
 
 
 class Condensed(NamedTuple):
-    """What condensing did to a layer.
+    """The result of condensing a layer.
 
     Args:
         layer: Name of the layer.
-        kept: Numbers of the experts that some gate uses.
-        dropped: Numbers of the experts that none uses.
+        kept: Indices of the experts that some gate uses.
+        dropped: Indices of the experts that no gate uses.
         moved: The largest change of an expert's weight: 0.0 unless selectors were
             rounded.
     """
@@ -29,24 +29,27 @@ class Condensed(NamedTuple):
     moved: float
 
 
-def condense(model, tolerance=0.0, force=False, probe=None):
-    r"""A copy of a model that holds only the experts that some task uses.
+def condense(
+    model: Any, tolerance: float = 0.0, force: bool = False, probe: Any = None
+) -> Any:
+    r"""Copy a model without the experts that no task uses.
 
     $$
     \sum_{i=1}^{n} g_{t,i} \, f_i(x) = \sum_{i \in U} g_{t,i} \, f_i(x), \qquad
     U = \{ i : g_{t,i} > 0 \text{ for some } t \}
     $$
 
-    The gates must be static and have decided: each selector is binary. Which experts
-    a task uses is a constant of the new model, how much of each is still trained.
-    Outputs are the same to rounding; weights and the optimizer's state are carried
-    over, so that training can go on.
+    The gates must be static, and all selectors binary. In the new model, the choice of
+    experts is fixed. The weights of the chosen experts are still trained. The outputs
+    are equal up to rounding. The weights and the optimizer's state are copied, so that
+    training can continue.
 
     Args:
         model: A functional model or `MultitaskModel` with `MMoE` or `MoE` layers.
-        tolerance: How far a bit, or a selector's largest weight, may be from 0 or 1.
-        force: Whether to round selectors that have not decided. A warning says by
-            how much the experts' weights, and the outputs for `probe`, change.
+        tolerance: The largest distance of a bit, or of a selector's largest weight,
+            from 0 or 1.
+        force: Whether to round selectors that are not binary. A warning reports the
+            change of the experts' weights, and of the outputs for `probe`.
         probe: A batch of the model's inputs.
 
     Returns:
@@ -70,22 +73,18 @@ def condense(model, tolerance=0.0, force=False, probe=None):
         text = f"Rounding the selectors moved experts' weights by up to {moved:.3g}"
         if probe is not None:
             before, after = (
-                keras.tree.map_structure(ops.convert_to_numpy, each(probe))
+                map(ops.convert_to_numpy, keras.tree.flatten(each(probe)))
                 for each in (model, copy)
             )
-            change = max(
-                np.abs(a - b).max()
-                for a, b in zip(
-                    keras.tree.flatten(before), keras.tree.flatten(after), strict=True
-                )
-            )
+            pairs = zip(before, after, strict=True)
+            change = max(np.abs(a - b).max() for a, b in pairs)
             text += f", and outputs for the probe by up to {change:.3g}"
         warnings.warn(text + ".", stacklevel=2)
     return copy
 
 
-def condense_in_place(model, tolerance=0.0):
-    """Condense a model itself, its optimizer included.
+def condense_in_place(model: Any, tolerance: float = 0.0) -> list[Condensed]:
+    """Condense a model without a copy, and change its optimizer accordingly.
 
     Args:
         model: See `condense`.
@@ -97,15 +96,15 @@ def condense_in_place(model, tolerance=0.0):
     return _condense(model, _plans(model, tolerance, force=False))
 
 
-def undecided(model, tolerance=0.0):
-    """The selectors that have not decided.
+def undecided(model: Any, tolerance: float = 0.0) -> list[tuple[str, tuple, float]]:
+    """List the selectors that are not binary.
 
     Args:
         model: See `condense`.
         tolerance: See `condense`.
 
     Returns:
-        A list of the layer's name, the selector's place and its distance.
+        A list of the layer's name, the selector's indices and its distance from binary.
     """
     found = []
     for layer in _condensable(model):
@@ -118,21 +117,22 @@ def undecided(model, tolerance=0.0):
 def _condensable(model):
     if not model.built:
         raise ValueError(
-            "Only a model that is built can be condensed. Received: one that is not. "
-            "Call it on a batch, or train it, first."
+            "Build the model before you condense it. Received: a model that is not "
+            "built. Train it, or call it on a batch."
         )
     layers = [layer for layer in model.layers if isinstance(layer, MoE)]
     if not layers:
         names = ", ".join(layer.name for layer in model.layers)
         raise ValueError(
-            "The model has no experts with a gate to condense: no layer `MMoE` or "
-            f"`MoE` among its own. Received layers: {names}."
+            "The model has no experts with a gate to condense: it needs a layer `MMoE` "
+            f"or `MoE`. Received layers: {names}. Layers inside of other layers are "
+            "not condensed."
         )
     return layers
 
 
 def _plans(model, tolerance, force):
-    """The selection of each layer, once nothing stands in the way of any."""
+    """Get the selection of each layer, after checking that all are binary."""
     plans = {layer.name: layer.gate.selection() for layer in _condensable(model)}
     open_selectors = undecided(model, tolerance)
     if open_selectors and not force:
@@ -142,28 +142,28 @@ def _plans(model, tolerance, force):
         )
         more = len(open_selectors) - 5
         raise ValueError(
-            f"{len(open_selectors)} selectors have not decided (layer, place, distance "
+            f"{len(open_selectors)} selectors are not binary (layer, indices, distance "
             f"from binary): {shown}{f'; and {more} more' if more > 0 else ''}. Train "
-            "on, with a larger entropy term if need be, raise `tolerance`, or pass "
+            "longer, with a larger entropy term if needed, raise `tolerance`, or pass "
             "force=True to round them."
         )
     return plans
 
 
 def _condense(model, plans):
-    """Condense the layers of a model, and move its optimizer to what is left."""
+    """Condense the layers of a model, and rebuild its optimizer."""
     sources, reports = {}, []
     for name, selection in plans.items():
         layer = model.get_layer(name)
         gate, bank = layer.gate, layer.experts
-        # The selection was made on the model that this one is a copy of.
+        # `selection.variable` may belong to the model of which this model is a copy.
         variable = gate.selection().variable
         before = ops.convert_to_numpy(gate.expert_weights())
         num_experts = bank.num_experts
-        kept = sorted({*selection.choices.ravel().tolist()} - {-1})
-        kept = kept or [0]
+        kept = sorted({*selection.choices.ravel().tolist()} - {-1}) or [0]
         place = {-1: -1, **{expert: i for i, expert in enumerate(kept)}}
         choices = np.vectorize(place.get)(selection.choices)
+        # A gate that was condensed before reports the indices from before.
         numbers = getattr(gate, "kept", None) or list(range(num_experts))
         settled = SelectedGate(
             choices,
@@ -206,7 +206,7 @@ def _condense(model, plans):
 
 
 def _moved(optimizer, variables, sources):
-    """An optimizer for these variables, with the state that belongs to them."""
+    """Create an optimizer for these variables, with the state of their sources."""
     moved = type(optimizer).from_config(optimizer.get_config())
     moved.build(variables)
     moved.iterations.assign(ops.convert_to_numpy(optimizer.iterations))
@@ -220,7 +220,7 @@ def _moved(optimizer, variables, sources):
 
 
 def _copy(model):
-    """The same model with variables of its own, and an optimizer if it has one."""
+    """Copy a model with its variables, and its optimizer if it has one."""
     copy = type(model).from_config(model.get_config())
     for layer in model.layers:
         copy.get_layer(layer.name).set_weights(layer.get_weights())
@@ -232,6 +232,6 @@ def _copy(model):
                 copy.optimizer.variables, model.optimizer.variables, strict=True
             )
             for new, old in pairs:
-                # Through NumPy: on JAX the two would share what a step gives away.
+                # Through NumPy: on JAX they would share a buffer, which a step donates.
                 new.assign(ops.convert_to_numpy(old))
     return copy

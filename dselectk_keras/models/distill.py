@@ -1,25 +1,29 @@
-"""From a trained model to one with another gate."""
+"""Replace the gates of a trained model."""
+
+from typing import Any
 
 import keras
 
 from dselectk_keras.gates import Gate
+from dselectk_keras.layers.gated_experts import GatedExperts
 
 
-def distill(model, gate, freeze_experts=True):
-    """A copy of a trained model with other gates, which are still to be trained.
+def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
+    """Copy a trained model with other gates, which you then train with `fit`.
 
-    Everything is copied: features, experts, towers, and the `routing_network` between
-    the inputs and a gate. Variables of the new gate that have the name and the shape
-    of variables of the old one start from them, the step among them; the others start
-    anew. An attentive gate has none in common with the others: what it has learned is
-    carried over if there is a `routing_network`. With frozen experts this is the
-    paper's distillation: an attentive gate, which evaluates all experts to choose among
-    them, has taught them; a cheaper gate takes its place and is trained with `fit`.
+    The features, experts, towers and each `routing_network` are copied. A variable of
+    the new gate starts from the variable of the old gate with the same name and shape,
+    if there is one. This includes the step. Other variables are initialized. An
+    attentive gate has no variables in common with other gates, so the routing that it
+    has learned is only kept in a `routing_network`.
+
+    This is the paper's distillation: train the experts with an attentive gate, which
+    evaluates all experts. Then freeze them and train a cheaper gate.
 
     Args:
         model: A trained functional model, or `MultitaskModel`, with layers such as
             `MoE` or `MMoE`.
-        gate: A gate that is not built yet; every layer with a gate gets a copy.
+        gate: A gate that is not built yet. Every layer with a gate gets a copy.
         freeze_experts: Whether the experts of the copy are frozen.
 
     Returns:
@@ -48,7 +52,7 @@ def distill(model, gate, freeze_experts=True):
             "`model` must be a trained functional or sequential model. Received: "
             f"{model!r}, which is not built or not functional."
         )
-    names = [layer.name for layer in model.layers if _has_gate(layer)]
+    names = [layer.name for layer in model.layers if isinstance(layer, GatedExperts)]
     if not names:
         raise ValueError(
             "The model has no layer with experts and a gate, such as `MoE` or `MMoE`. "
@@ -58,7 +62,8 @@ def distill(model, gate, freeze_experts=True):
         if layer["config"]["name"] in names:
             teacher = model.get_layer(layer["config"]["name"])
             _put_gate(layer["config"], gate, teacher.gate.num_gates)
-            # If the gate does not fit, with the layer's own error, unwrapped.
+            # If the gate does not fit, this raises the layer's own error. Keras would
+            # wrap the error in another one.
             type(teacher)(**layer["config"])
     student = type(model).from_config(config)
     for layer in model.layers:
@@ -74,11 +79,11 @@ def distill(model, gate, freeze_experts=True):
 
 
 def _put_gate(config, gate, num_gates):
-    """Put a gate into the config of a layer, which may have a shared gate besides."""
+    """Replace the gate, and the shared gate if there is one, in a layer's config."""
     if gate.per_example_only and not config["per_example"]:
         raise ValueError(
-            f"{type(gate).__name__} is per-example, and the gate of "
-            f"{config['name']!r} is static. Take a gate that can be static."
+            f"{type(gate).__name__} is always per-example. Received: a model in which "
+            f"the gate of {config['name']!r} is static. Use a gate that can be static."
         )
     if "dispatch" in config:
         config["dispatch"] = "auto"
@@ -90,7 +95,7 @@ def _put_gate(config, gate, num_gates):
 
 
 def _copy_parts(layer, copy):
-    """Copy all but the gates, and of those what is alike."""
+    """Copy the parts of a layer, and the variables that both gates have."""
     for part in ("experts", "task_experts", "routing_network"):
         if getattr(copy, part, None) is not None:
             getattr(copy, part).set_weights(getattr(layer, part).get_weights())
@@ -99,17 +104,13 @@ def _copy_parts(layer, copy):
             _copy_alike(getattr(layer, part), getattr(copy, part))
 
 
-def _has_gate(layer):
-    return all(hasattr(layer, name) for name in ("experts", "gate", "routing_network"))
-
-
 def _copy_alike(source, target):
     """Copy the variables that both gates have, by name and shape."""
     found = {(w.name, tuple(w.shape)): w for w in source.weights}
     ratios = {getattr(gate, "learning_rate_ratio", 1.0) for gate in (source, target)}
     for variable in target.weights:
         twin = found.get((variable.name, tuple(variable.shape)))
-        # A variable that holds logits over a ratio is another with another ratio.
+        # Variables are logits divided by the ratio, so the ratios must be equal.
         if twin is not None and len(ratios) == 1:
-            # Through NumPy: on JAX the two would share what a step gives away.
+            # Through NumPy: on JAX they would share a buffer, which a step donates.
             variable.assign(keras.ops.convert_to_numpy(twin))

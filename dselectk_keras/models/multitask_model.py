@@ -1,6 +1,5 @@
 """A Keras model that trains several tasks."""
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,14 +13,18 @@ from dselectk_keras._keras import (
     compiled_metrics,
     mean_loss,
 )
+from dselectk_keras.models.labels import (
+    MANY_TASKS,
+    check_shapes,
+    stack_columns,
+    to_numpy,
+    without_stray_nan,
+)
 from dselectk_keras.models.routed_model import for_each_gate, gates_taught_by_loss
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks
 from dselectk_keras.utils import Tensor, sum_over_replicas
-
-# With more tasks, the progress bar and the errors do not show each of them.
-MANY_TASKS = 8
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -139,8 +142,8 @@ class MultitaskModel(keras.Model):
             if gates:
                 raise ValueError(
                     f"A `{type(gates[0]).__name__}` learns from the losses of the "
-                    "tasks. Received: a loss given to `compile`. Call `compile` without "
-                    "a loss, or use `RoutedModel`."
+                    "tasks. Received: a loss given to `compile`. Call `compile` "
+                    "without a loss, or use `RoutedModel`."
                 )
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if compiled_metrics(self) is not None:
@@ -213,28 +216,13 @@ class MultitaskModel(keras.Model):
         """Check labels that are NumPy arrays, and stack them into one if possible."""
         if y is None or not self._own_losses:
             return y
-        self._check_shapes(y, sample_weight)
-        y, sample_weight = self._as_one_array(_to_numpy(y)), _to_numpy(sample_weight)
+        check_shapes(self.tasks, y, sample_weight)
+        y, sample_weight = to_numpy(y), to_numpy(sample_weight)
         arrays = keras.tree.flatten((y, sample_weight))
         if all(array is None or isinstance(array, np.ndarray) for array in arrays):
             for group in self.task_groups:
                 group.check(y, sample_weight)
-        return y
-
-    def _as_one_array(self, labels):
-        """Stack a dict of NumPy columns of the same form into one array.
-
-        With 128 tasks, feeding one array per task takes as long as the step itself.
-        """
-        if not isinstance(labels, dict):
-            return labels
-        columns = [labels[task.name] for task in self.tasks]
-        if not all(isinstance(column, np.ndarray) for column in columns):
-            return labels
-        forms = {(column.shape[1:], column.dtype) for column in columns}
-        if len(forms) > 1 or columns[0].shape[1:] not in {(), (1,)}:
-            return labels
-        return np.stack([column.reshape(-1) for column in columns], axis=1)
+        return stack_columns(self.tasks, y)
 
     def _step(self, step, *args):
         """Run a step of Keras with stacked predictions, and labels read only once."""
@@ -243,7 +231,7 @@ class MultitaskModel(keras.Model):
         *state, data = args
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         read = self._read(y, sample_weight)
-        data = _without_stray_nan(x, read), read
+        data = without_stray_nan(x, read), read
         self._in_step = True
         try:
             return step(*state, data)
@@ -252,7 +240,7 @@ class MultitaskModel(keras.Model):
 
     def _read(self, y, sample_weight):
         """Read the labels of each group."""
-        self._check_shapes(y, sample_weight)
+        check_shapes(self.tasks, y, sample_weight)
         return [group.read(y, sample_weight) for group in self.task_groups]
 
     def _stacked_graph(self):
@@ -306,62 +294,6 @@ class MultitaskModel(keras.Model):
         # `[:]` makes a tensor: TensorFlow cannot concatenate variables of replicas.
         counts = [group.counts[:] for group in self.task_groups]
         return {"loss": mean_loss(self), "task_loss": self._task_loss(totals, counts)}
-
-    def _check_shapes(self, y, sample_weight):
-        """Raise an error if the labels or sample weights do not fit the tasks."""
-        self._check_shape(y, "labels")
-        if sample_weight is not None:
-            self._check_shape(sample_weight, "sample weights")
-
-    def _check_shape(self, values, what):
-        names = [task.name for task in self.tasks]
-        more = ", ..." if len(names) > MANY_TASKS else ""
-        shown = ", ".join(names[:MANY_TASKS]) + more
-        if isinstance(values, dict):
-            unknown = sorted(set(values) - set(names))
-            missing = sorted(set(names) - set(values))
-            if unknown or missing:
-                raise ValueError(
-                    f"The {what} must have one entry per task: {shown}. "
-                    f"Received: unknown {unknown}, missing {missing}. For missing "
-                    "labels, pass NaN."
-                )
-            for task in self.tasks:
-                task.check_shape(values[task.name], what)
-        elif not hasattr(values, "shape") or (
-            tuple(values.shape[1:]) != (len(names),)
-            and not (len(names) == 1 and len(values.shape) == 1)
-        ):
-            got = getattr(values, "shape", type(values).__name__)
-            raise ValueError(
-                f"The {what} must be a dict by task name ({shown}), or one array of "
-                f"shape (batch, {len(names)}), one column per task. Received: {got}."
-            )
-
-
-def _without_stray_nan(x, read):
-    """Replace NaN and infinite features by 0 in examples without any label.
-
-    A weight of 0 is not enough: a NaN feature makes the gradient of a kernel NaN.
-    """
-    present = (ops.any(labels.present, axis=1) for labels in read)
-    labeled = functools.reduce(ops.logical_or, present)
-
-    def mend(values):
-        dtype = getattr(values, "dtype", None)
-        if dtype is None or "float" not in keras.backend.standardize_dtype(dtype):
-            return values
-        rows = ops.reshape(labeled, (-1, *[1] * (len(values.shape) - 1)))
-        return ops.where(ops.logical_or(rows, ops.isfinite(values)), values, 0.0)
-
-    return keras.tree.map_structure(mend, x)
-
-
-def _to_numpy(values):
-    """Convert pandas objects to NumPy arrays."""
-    if isinstance(values, dict):
-        return {name: _to_numpy(value) for name, value in values.items()}
-    return values.to_numpy() if hasattr(values, "to_numpy") else values
 
 
 class _ShortProgbar(keras.callbacks.ProgbarLogger):

@@ -1,4 +1,6 @@
-"""The part of a model that serves one task."""
+"""Extract the sub-model of one task."""
+
+from typing import Any
 
 import keras
 
@@ -9,20 +11,21 @@ from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task_layers import NameTasks
 
 
-def per_task(model, name, tolerance=0.0):
-    """The sub-model that serves one task alone: its experts, its gate, its tower.
+def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
+    """Extract the sub-model of one task: the experts it uses, its gate and its tower.
 
-    Where 128 tasks share 32 experts and each uses four, a task alone is served by four.
+    For example, if 128 tasks share 32 experts and each task uses four of them, the
+    sub-model has four experts.
 
     Args:
-        model: A `MultitaskModel` with one `MMoE` layer, as `build_multitask_model`
-            makes for `"mmoe"` and `"omoe"`, whose static gates have decided (see
-            `condense`), or a condensed one.
+        model: A `MultitaskModel` with one `MMoE` layer, such as the architectures
+            `"mmoe"` and `"omoe"` have. Its gates must be static and binary (see
+            `condense`). It may be condensed already.
         name: The name of the task.
         tolerance: See `condense`.
 
     Returns:
-        A `MultitaskModel` with that task only, not compiled.
+        A `MultitaskModel` with only this task, not compiled.
 
     Example:
         >>> model = build_multitask_model(5, ["a", "b"], gate=TopKGate(2))
@@ -43,8 +46,8 @@ def per_task(model, name, tolerance=0.0):
     shared = [layer for layer in model.layers if isinstance(layer, MMoE)]
     if len(shared) != 1:
         raise ValueError(
-            "Only a model with one `MMoE` layer can be taken apart. Received: one with "
-            f"{len(shared)}."
+            "`per_task` needs a model with exactly one `MMoE` layer. Received: a model "
+            f"with {len(shared)}."
         )
     (layer,) = shared
     mixtures = _own_mixture(layer, name)(layer.input)
@@ -67,7 +70,7 @@ def per_task(model, name, tolerance=0.0):
 
 
 def _own_mixture(layer, name):
-    """The layer with the experts and the gate of one task."""
+    """Build the layer with the experts and the gate of one task."""
     gate = layer.gate
     row = layer.task_names.index(name) if gate.num_gates > 1 else 0
     chosen = gate.choices[row]

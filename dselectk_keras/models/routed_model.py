@@ -1,4 +1,4 @@
-"""A Keras model whose loss has what its routers learn from."""
+"""A Keras model for gates that learn from the loss of each example."""
 
 from typing import Any, Protocol
 
@@ -7,25 +7,26 @@ from keras import ops
 
 from dselectk_keras._keras import added_loss, all_layers, loss_weights
 from dselectk_keras.gates import Gate
+from dselectk_keras.utils import Tensor, check_choice
 
 
 class LearnsFromLoss(Protocol):
-    """A gate that the model teaches by each example's loss, as `ReinforceGate` is."""
+    """A gate that learns from each example's loss, such as `ReinforceGate`."""
 
     num_gates: int | None
 
-    def policy_loss(self, losses, sample_weight=None) -> Any:
-        """What the last training call adds to the loss, now that it is known."""
+    def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Any:
+        """Compute the policy loss of the last training call, given its losses."""
         ...
 
     def forget(self) -> None:
-        """Drop what the last training call drew, which gets no reward then."""
+        """Discard the samples of the last training call, without a policy loss."""
         ...
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class RoutedModel(keras.Model):
-    r"""A functional Keras model that trains routers which look at the task's loss.
+    r"""A functional Keras model for gates that learn from the loss of each example.
 
     $$
     L = \ell(y, \hat y) + \text{penalties} + \sum_{\text{gates}} L_{\text{policy}}
@@ -33,21 +34,22 @@ class RoutedModel(keras.Model):
     \mathrm{KL}(\hat y' \,\|\, \hat y)\bigr)
     $$
 
-    Each gate that learns from the loss, such as `ReinforceGate`, gets minus each
-    example's loss as its reward. With `consistency`, every step runs the model a
-    second time, which draws its routes anew, and the two predictions are drawn
-    together: that is how AdaMix trains, `SmearExperts(experts, RandomGate(),
-    per_layer=True)`.
+    Each gate that learns from the loss, such as `ReinforceGate`, gets the negative
+    loss of each example as its reward. With `consistency`, every training step runs
+    the model a second time with new random routes, and penalizes the difference
+    between the two predictions. AdaMix is trained in this way, with
+    `SmearExperts(experts, RandomGate(), per_layer=True)`.
 
-    For models with tasks there is `MultitaskModel`, which rewards each task's gate
-    by its own loss.
+    For several tasks, use `MultitaskModel`, which rewards the gate of each task by the
+    loss of this task.
 
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
-        consistency: $c$; at 0 there is no second run.
-        outputs_are: What the outputs are: `"probabilities"` over the last axis,
-            `"logits"`, or `"values"`, for which half the squared difference takes
-            the place of the divergence.
+        consistency: $c$, the weight of the consistency loss. 0 turns off the second
+            run.
+        outputs_are: The kind of the outputs: `"probabilities"` over the last axis,
+            `"logits"`, or `"values"`. For values, half the squared difference
+            replaces the divergence.
         **kwargs: The other arguments of `keras.Model`.
 
     Example:
@@ -67,17 +69,13 @@ class RoutedModel(keras.Model):
 
     def __init__(
         self,
-        *args,
+        *args: Any,
         consistency: float = 0.0,
         outputs_are: str = "probabilities",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        if outputs_are not in {"probabilities", "logits", "values"}:
-            raise ValueError(
-                '`outputs_are` must be "probabilities", "logits" or "values". '
-                f"Received: {outputs_are!r}."
-            )
+        check_choice("outputs_are", outputs_are, ("probabilities", "logits", "values"))
         if consistency < 0:
             raise ValueError(
                 f"`consistency` must not be negative. Received: {consistency}."
@@ -86,9 +84,14 @@ class RoutedModel(keras.Model):
         self.outputs_are = outputs_are
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
     ):
-        """The loss given to `compile`, and what the routers add to it."""
+        """Compute the loss of `compile`, plus the policy and consistency losses."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         gates = gates_taught_by_loss(self)
         added = []
@@ -101,30 +104,33 @@ class RoutedModel(keras.Model):
                 gate.policy_loss(*for_each_gate(gate, each, weight)) for gate in gates
             ]
         if training and self.consistency:
-            # After the first run's penalties have been read. Both runs are one step.
-            steps = [g.step for g in all_layers(self) if isinstance(g, Gate)]
-            values = [ops.convert_to_tensor(step) + 0 for step in steps]
-            for step, value in zip(steps, values, strict=True):
-                step.assign(value - 1)
-            again = self(x, training=True)
-            for step, value in zip(steps, values, strict=True):
-                step.assign(value)
+            # Last, because the second run replaces the penalties of the first run.
+            again = self._run_again(x)
             for gate in gates:
                 gate.forget()
-            pairs = zip(
-                keras.tree.flatten(y_pred), keras.tree.flatten(again), strict=True
-            )
+            outputs = keras.tree.flatten(y_pred), keras.tree.flatten(again)
             added += [
                 self.consistency * symmetric_divergence(a, b, self.outputs_are)
-                for a, b in pairs
+                for a, b in zip(*outputs, strict=True)
             ]
-        # Keras divides each by the number of replicas, as it did with its own loss.
+        # Keras divides its own loss by the number of replicas; so do these terms.
         for term in map(ops.convert_to_tensor, added):
             loss = loss + added_loss(self, term)
         return loss
 
-    def get_config(self) -> dict:
-        """The functional model, and the two arguments."""
+    def _run_again(self, x):
+        """Run the model a second time in the same step of its gates."""
+        steps = [gate.step for gate in all_layers(self) if isinstance(gate, Gate)]
+        values = [ops.convert_to_tensor(step) + 0 for step in steps]
+        for step, value in zip(steps, values, strict=True):
+            step.assign(value - 1)
+        again = self(x, training=True)
+        for step, value in zip(steps, values, strict=True):
+            step.assign(value)
+        return again
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the config of the functional model, with the two arguments."""
         return {
             **super().get_config(),
             "consistency": self.consistency,
@@ -132,7 +138,7 @@ class RoutedModel(keras.Model):
         }
 
     def _example_losses(self, y, y_pred):
-        """The loss of each example, summed over the outputs."""
+        """Compute the loss of each example, summed over the outputs."""
         if keras.tree.is_nested(self.loss):
             losses = keras.tree.flatten(self.loss)
         else:
@@ -143,7 +149,7 @@ class RoutedModel(keras.Model):
             raise ValueError(
                 "The reward of a `ReinforceGate` is the sum of the losses of all "
                 "outputs. Received: a model with `loss_weights`, or with outputs that "
-                "have no loss. `MultitaskModel` knows both."
+                "have no loss. Use `MultitaskModel`, which supports both."
             )
         return sum(
             _losses_of_output(*each)
@@ -152,7 +158,7 @@ class RoutedModel(keras.Model):
 
 
 def _losses_of_output(identifier, labels, predictions):
-    """The loss of each example, from one of the model's outputs."""
+    """Compute the loss of each example for one output of the model."""
     function = keras.losses.get(identifier)
     if isinstance(function, keras.Loss):
         function = function.call
@@ -163,45 +169,45 @@ def _losses_of_output(identifier, labels, predictions):
 
 
 def _mean_by_example(values):
-    """The mean over all axes but the first, in float32."""
+    """Compute the mean over all axes but the first, in float32."""
     values = ops.cast(values, "float32")
     return ops.mean(ops.reshape(values, (ops.shape(values)[0], -1)), axis=-1)
 
 
 def gates_taught_by_loss(model: keras.Model) -> list[LearnsFromLoss]:
-    """The gates of a model that learn from its loss.
+    """Find the gates of a model that learn from its loss.
 
     Args:
         model: A Keras model.
 
     Returns:
-        A list of those layers that have a `policy_loss`.
+        A list of the layers that have a `policy_loss`.
     """
     return [layer for layer in all_layers(model) if hasattr(layer, "policy_loss")]
 
 
-def for_each_gate(gate: LearnsFromLoss, *values):
-    """Numbers of the examples, `(batch,)`, in the form that the gate's reward has.
+def for_each_gate(gate: LearnsFromLoss, *values: Tensor) -> list[Tensor]:
+    """Repeat one number per example for each gate of a layer of several gates.
 
     Args:
         gate: The gate.
         *values: Tensors `(batch,)`.
 
     Returns:
-        A list of them, `(batch, num_gates)` if the gate holds several.
+        A list of tensors `(batch, num_gates)`, or `(batch,)` for a single gate.
     """
     if gate.num_gates is None:
         return list(values)
     return [ops.repeat(value[:, None], gate.num_gates, axis=1) for value in values]
 
 
-def symmetric_divergence(a, b, kind):
-    """The mean over the batch of half the sum of both divergences.
+def symmetric_divergence(a: Tensor, b: Tensor, kind: str) -> Tensor:
+    """Compute the mean over the batch of half the sum of both KL divergences.
 
     Args:
         a: Predictions.
         b: Predictions of the same shape.
-        kind: What they are: `"probabilities"`, `"logits"` or `"values"`.
+        kind: The kind of the predictions: `"probabilities"`, `"logits"` or `"values"`.
 
     Returns:
         A float32 scalar.

@@ -1,6 +1,7 @@
-"""What a task is."""
+"""The settings of a task."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,18 +23,18 @@ class Task:
     """A task of a multi-task model: its name, tower, loss, metrics and weight.
 
     Args:
-        name: Name of the output, and prefix of what is reported about the task.
+        name: Name of the output, and prefix of the task's losses and metrics.
         kind: `"regression"`, `"binary"` or `"multiclass"`.
         num_classes: The number of classes of a multi-class task.
         tower: Widths of the hidden layers between the task's mixture and its
             output layer. `"sum"` is a tower without weights: the output is the sum
             of the mixture's features.
-        loss: A Keras loss, or the name of one. `None` is the one for the kind.
-        metrics: Names of Keras metrics, or `keras.metrics.Metric` objects. A name
-            of a function of labels and predictions, such as `"mse"`, is computed
-            for all like tasks together; an object, or the name of a class such as
-            `"AUC"`, costs a small graph of its own. `None` is one for the kind.
-        weight: Weight of the task's loss in the sum.
+        loss: A Keras loss, or the name of one. `None` is the default for the kind.
+        metrics: Names of Keras metrics, or `keras.metrics.Metric` objects. `None` is
+            the default for the kind. The name of a function, such as `"mse"`, is fast:
+            it is computed for all similar tasks at once. An object, or the name of a
+            class such as `"AUC"`, is computed for each task separately.
+        weight: Weight of the task's loss in the total loss.
 
     Example:
         >>> Task("rating"), Task("click", "binary", tower=(16,), weight=2.0)
@@ -49,28 +50,28 @@ class Task:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a task."""
+        """Check the arguments, and make tuples of the tower and the metrics."""
         if not isinstance(self.name, str) or self.name in {"", "task"}:
             raise ValueError(
-                "A task needs a name other than 'task', which is what the sum over "
-                f"tasks is reported under. Received: name={self.name!r}."
+                "A task needs a name other than 'task': `task_loss` is the sum over "
+                f"all tasks. Received: name={self.name!r}."
             )
         if self.kind not in KINDS:
             raise ValueError(
-                f"The kind of a task is one of {', '.join(KINDS)}. "
+                f"The kind of a task must be one of {', '.join(KINDS)}. "
                 f"Received: kind={self.kind!r} for the task {self.name!r}."
             )
         if (self.kind == "multiclass") != (self.num_classes is not None):
             raise ValueError(
-                "`num_classes` goes with the kind 'multiclass', and only with it. "
+                "The kind 'multiclass', and no other, needs `num_classes`. "
                 f"Received: num_classes={self.num_classes} and kind={self.kind!r} "
                 f"for the task {self.name!r}."
             )
         if self.tower == "sum":
             if self.kind == "multiclass":
                 raise ValueError(
-                    "A tower that sums has one output. Received: tower='sum' for the "
-                    f"multi-class task {self.name!r}."
+                    "tower='sum' has one output. Received: tower='sum' for the "
+                    f"multi-class task {self.name!r}. Use the widths of layers."
                 )
         elif isinstance(self.tower, str):
             raise ValueError(
@@ -95,7 +96,7 @@ class Task:
                 )
 
     def __repr__(self) -> str:
-        """The task by name and kind."""
+        """Show the name and the kind."""
         return f"Task({self.name!r}, {self.kind!r})"
 
     @property
@@ -104,7 +105,7 @@ class Task:
         return self.num_classes or 1
 
     @property
-    def loss_function(self):
+    def loss_function(self) -> Any:
         """The Keras loss of the task."""
         return keras.losses.get(self.loss or KINDS[self.kind][1])
 
@@ -115,11 +116,11 @@ class Task:
 
     @property
     def metric_names(self) -> tuple:
-        """The metrics of the task, those of its kind if it has none of its own."""
+        """The metrics of the task; by default, those of its kind."""
         return KINDS[self.kind][2] if self.metrics is None else self.metrics
 
-    def check_shape(self, values, what: str = "labels") -> None:
-        """Refuse labels, or sample weights, that do not fit the task.
+    def check_shape(self, values: Any, what: str = "labels") -> None:
+        """Raise an error if labels or sample weights do not fit the task.
 
         Args:
             values: An array or tensor.
@@ -137,7 +138,7 @@ class Task:
 
     @property
     def group_key(self) -> str:
-        """Equal for tasks that can be computed together."""
+        """A key that is equal for tasks that can be computed together."""
         return repr(
             (
                 self.kind,
@@ -151,24 +152,17 @@ class Task:
     def get_config(self) -> dict:
         """The arguments of `__init__`, serialized."""
         return {
-            **{
-                field.name: getattr(self, field.name)
-                for field in dataclasses.fields(self)
-            },
+            **vars(self),
             "loss": keras.saving.serialize_keras_object(self.loss),
             "metrics": keras.saving.serialize_keras_object(self.metrics),
         }
 
     @classmethod
     def from_config(cls, config: dict) -> "Task":
-        """The task of a config."""
-        return cls(
-            **{
-                **config,
-                "loss": keras.saving.deserialize_keras_object(config["loss"]),
-                "metrics": keras.saving.deserialize_keras_object(config["metrics"]),
-            }
-        )
+        """Create a task from its config."""
+        deserialize = keras.saving.deserialize_keras_object
+        objects = {name: deserialize(config[name]) for name in ("loss", "metrics")}
+        return cls(**{**config, **objects})
 
 
 def _identity(value):

@@ -219,7 +219,7 @@ def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     z[1, 0] = 5.0  # Both bits are one: the code of a fourth expert.
     gate.set_weights([z, w])
     with warnings.catch_warnings(record=True) as caught:
-        warnings.filterwarnings("always", "Selector 0 of task 'b' in 'mmoe' sits on")
+        warnings.filterwarnings("always", "Selector 0 of task 'b' in 'mmoe' has")
         history = fit(model, GateRecorder(every=1))
     assert len(caught) == 1
     assert history["mmoe"]["reachable"][0, 1, 0] == 0.0
@@ -249,7 +249,7 @@ def test_what_cannot_be_recorded_is_refused():
         GateRecorder(every=0)
     with pytest.raises(ValueError, match="unit='batches'"):
         GateRecorder(unit="batches")
-    with pytest.raises(ValueError, match=r"'mmoe' are per-example: give .* `probe`"):
+    with pytest.raises(ValueError, match=r"'mmoe' are per-example\. .* Set `probe` to"):
         fit(make(per_example=True), GateRecorder())
     plain = keras.Sequential([layers.Dense(2)])
     plain.compile("sgd", "mse")

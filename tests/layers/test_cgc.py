@@ -264,12 +264,12 @@ def test_the_config_rebuilds_the_layer():
             {"gate": lambda: SoftmaxGate(num_gates=1)},
             r"num_gates=2 is needed .* num_gates=1\.",
         ),
-        ({"tasks": ["a", "a"]}, "one name or more, each once"),
+        ({"tasks": ["a", "a"]}, "one or more unique names"),
         ({"num_task_experts": -1}, "num_task_experts=-1"),
         ({"gate": lambda: layers.Dense(2)}, "`gate` must be a gate"),
         (
             {"gate": lambda: AttentiveGate(4), "per_example": True},
-            "AttentiveGate looks at the hidden outputs .* or `MMoE`",
+            "AttentiveGate needs the hidden outputs .* `MMoE`",
         ),
         ({"routing_network": layers.Dense(2)}, "Set per_example=True"),
     ],
@@ -287,7 +287,7 @@ def test_a_shared_gate_is_one_gate_that_looks_at_inputs():
         make(SoftmaxGate(num_gates=2))
     with pytest.raises(ValueError, match="must be a single gate"):
         make(layers.Dense(2))
-    with pytest.raises(ValueError, match="AttentiveGate looks at the hidden outputs"):
+    with pytest.raises(ValueError, match="AttentiveGate needs the hidden outputs"):
         make(AttentiveGate(4))
 
 

@@ -176,7 +176,7 @@ def test_half_precision_is_kept():
         ),
         (
             {"dispatch": True, "gate": SoftmaxGate()},
-            "SoftmaxGate does not bound how many experts",
+            "limits the number of experts per example. Received: SoftmaxGate",
         ),
     ],
 )

@@ -109,7 +109,7 @@ def test_the_config_rebuilds_the_layer():
 
 @pytest.mark.parametrize("tasks", [[], ["a", "a"]])
 def test_task_names_must_be_there_and_differ(tasks):
-    with pytest.raises(ValueError, match="one name or more, each once"):
+    with pytest.raises(ValueError, match="one or more unique names"):
         mmoe(tasks)
 
 

@@ -156,7 +156,7 @@ def gate_of(num_nonzeros):
 
 def test_what_has_not_decided_is_refused_unless_forced():
     model = build_multitask_model(3, 3, experts=DenseExperts(8, [2]), gate=gate_of(2))
-    with pytest.raises(ValueError, match="6 selectors have not decided") as refused:
+    with pytest.raises(ValueError, match="6 selectors are not binary") as refused:
         condense(model)
     assert "mmoe (0, 0) by 0.4" in str(refused.value)
     with warnings.catch_warnings(record=True) as caught:
@@ -181,7 +181,7 @@ def test_a_tolerance_lets_the_nearly_decided_pass():
 @pytest.mark.parametrize(
     ("model", "text"),
     [
-        (lambda: keras.Sequential([layers.Dense(2)]), "Only a model that is built"),
+        (lambda: keras.Sequential([layers.Dense(2)]), "Build the model before you"),
         (
             lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)]),
             "no experts with a gate to condense",

@@ -59,7 +59,7 @@ def test_the_config_rebuilds_the_task():
         ({"tower": "mean"}, "tower='mean' for the task 'a'"),
         (
             {"kind": "multiclass", "num_classes": 3, "tower": "sum"},
-            "A tower that sums has one output",
+            "tower='sum' has one output",
         ),
         ({"name": "task"}, "name other than 'task'"),
         ({"name": ""}, "Received: name=''"),

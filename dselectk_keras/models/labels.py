@@ -1,0 +1,109 @@
+"""Checks and conversions of labels, sample weights and features."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.models.task import Task
+from dselectk_keras.models.task_group import GroupLabels
+
+# With more tasks, the progress bar and the errors do not show each of them.
+MANY_TASKS = 8
+
+
+def to_numpy(values: Any) -> Any:
+    """Convert pandas objects, or those in a dict, to NumPy arrays."""
+    if isinstance(values, dict):
+        return {name: to_numpy(value) for name, value in values.items()}
+    return values.to_numpy() if hasattr(values, "to_numpy") else values
+
+
+def stack_columns(tasks: Sequence[Task], labels: Any) -> Any:
+    """Stack a dict of NumPy columns of one shape and dtype into one array.
+
+    With 128 tasks, feeding one array per task takes as long as the step itself.
+
+    Args:
+        tasks: The tasks of the model.
+        labels: Labels in any form.
+
+    Returns:
+        An array `(samples, tasks)`, or labels in any other form unchanged.
+    """
+    if not isinstance(labels, dict):
+        return labels
+    columns = [labels[task.name] for task in tasks]
+    if not all(isinstance(column, np.ndarray) for column in columns):
+        return labels
+    forms = {(column.shape, column.dtype) for column in columns}
+    if len(forms) > 1 or columns[0].shape[1:] not in {(), (1,)}:
+        return labels
+    return np.stack([column.reshape(-1) for column in columns], axis=1)
+
+
+def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any = None) -> None:
+    """Raise an error if the labels or sample weights do not fit the tasks.
+
+    Args:
+        tasks: The tasks of the model.
+        y: The labels of all tasks, a dict by name or one array.
+        sample_weight: Sample weights, in the same form as `y`.
+    """
+    _check_shape(tasks, y, "labels")
+    if sample_weight is not None:
+        _check_shape(tasks, sample_weight, "sample weights")
+
+
+def _check_shape(tasks, values, what):
+    names = [task.name for task in tasks]
+    more = ", ..." if len(names) > MANY_TASKS else ""
+    shown = ", ".join(names[:MANY_TASKS]) + more
+    if isinstance(values, dict):
+        unknown = sorted(set(values) - set(names))
+        missing = sorted(set(names) - set(values))
+        if unknown or missing:
+            raise ValueError(
+                f"The {what} must have one entry per task: {shown}. "
+                f"Received: unknown {unknown}, missing {missing}. For missing "
+                "labels, pass NaN."
+            )
+        for task in tasks:
+            task.check_shape(values[task.name], what)
+    elif not hasattr(values, "shape") or (
+        tuple(values.shape[1:]) != (len(names),)
+        and not (len(names) == 1 and len(values.shape) == 1)
+    ):
+        got = getattr(values, "shape", type(values).__name__)
+        raise ValueError(
+            f"The {what} must be a dict by task name ({shown}), or one array of "
+            f"shape (batch, {len(names)}), one column per task. Received: {got}."
+        )
+
+
+def without_stray_nan(x: Any, read: Sequence[GroupLabels]) -> Any:
+    """Replace NaN and infinite features by 0 in examples without any label.
+
+    A weight of 0 is not enough: a NaN feature makes the gradient of a kernel NaN.
+
+    Args:
+        x: The inputs of the model.
+        read: The labels of each group of tasks.
+
+    Returns:
+        Inputs of the same structure.
+    """
+    present = (ops.any(labels.present, axis=1) for labels in read)
+    labeled = functools.reduce(ops.logical_or, present)
+
+    def mend(values):
+        dtype = getattr(values, "dtype", None)
+        if dtype is None or "float" not in keras.backend.standardize_dtype(dtype):
+            return values
+        rows = ops.reshape(labeled, (-1, *[1] * (len(values.shape) - 1)))
+        return ops.where(ops.logical_or(rows, ops.isfinite(values)), values, 0.0)
+
+    return keras.tree.map_structure(mend, x)
