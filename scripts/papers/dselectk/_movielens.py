@@ -1,6 +1,7 @@
 """What the experiments on MovieLens share: the data, the model, what is measured."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -117,6 +118,9 @@ class MovieLensExperiment(Experiment):
         shared = method.gate is None
         # One network is as wide as the experts that a task may choose.
         units = self.units * (self.num_nonzeros if shared else 1)
+        gate: Any = new_gate(
+            method.gate, self.num_nonzeros, self.steps(data), **settings
+        )
         model = build_multitask_model(
             keras.Model(inputs, features),
             [
@@ -125,7 +129,7 @@ class MovieLensExperiment(Experiment):
             ],
             "shared_bottom" if shared else "mmoe",
             experts=DenseExperts(self.num_experts, [units]),
-            gate=new_gate(method.gate, self.num_nonzeros, self.steps(data), **settings),
+            gate=gate,
             per_example=method.per_example,
         )
         model.compile(keras.optimizers.Adam(learning_rate))
