@@ -222,7 +222,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             return self
         if self.num_gates is not None or self.built:
             raise ValueError(
-                f"Expected a gate with num_gates={num_gates}. Received: one with "
+                f"A gate with num_gates={num_gates} is needed here. Received: one with "
                 f"num_gates={self.num_gates}{', built already' if self.built else ''}. "
                 "Pass a new gate with num_gates=None."
             )

@@ -35,6 +35,6 @@ def require_static(gate: Any) -> None:
     """Raise an error for a gate that is per-example or not built."""
     if not gate.built or gate.per_example:
         raise ValueError(
-            f"Only a built static gate has a selection. Received: {gate.name!r}, "
-            f"{'per-example' if gate.built else 'not built'}."
+            "Only a static gate that is built has a selection. Received: "
+            f"{gate.name!r}, {'per-example' if gate.built else 'not built'}."
         )

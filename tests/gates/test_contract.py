@@ -517,7 +517,7 @@ def test_with_num_gates_copies(case):
     assert (gate.num_gates, several.num_gates) == (None, 3)
     assert several.seed == 3
     assert several.with_num_gates(3) is several
-    wanted = r"Expected .* num_gates=2\. Received: one with num_gates=3\. Pass a new"
+    wanted = r"num_gates=2 is needed here\. Received: one with num_gates=3\. Pass a new"
     with pytest.raises(ValueError, match=wanted):
         several.with_num_gates(2)
     build(gate, case.looks[0])

@@ -154,7 +154,7 @@ def test_gates_that_do_not_decide_have_no_selection():
         gate.selection()
     gate = TopKGate(2)
     gate.build((None, 3), (None, 2))
-    with pytest.raises(ValueError, match="Only a built static gate has a selection"):
+    with pytest.raises(ValueError, match="Only a static gate that is built"):
         gate.selection()
 
 
