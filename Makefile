@@ -6,7 +6,11 @@ WORKERS ?= 2
 
 BIN := $(VENV)/bin
 SITE := docs/_build/html
-NOTEBOOKS := $(wildcard notebooks/*.py)
+# Those that take longest come first, so that none runs alone at the end.
+LONGEST := $(patsubst %,notebooks/%.py,03_mmoe_task_correlation 06_smear 02_gates_over_training)
+NOTEBOOKS := $(LONGEST) $(filter-out $(LONGEST),$(wildcard notebooks/*.py))
+# Keras alone is another one; its backends are those of the environment.
+OLDEST_KERAS := $(CURDIR)/build/oldest-keras
 
 # Say less about devices that are not there, and say things in order.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
@@ -38,7 +42,7 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
-environment: $(addprefix $(VENV)/.,test backends docs demo browser) ## install what all targets need
+environment: $(addprefix $(VENV)/.,test backends docs demo browser) $(OLDEST_KERAS)/.installed ## install what all targets need
 
 demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
 	$(BIN)/python scripts/demo.py
@@ -49,9 +53,6 @@ test: $(VENV)/.test ## all tests, on TensorFlow
 test-backends: $(VENV)/.test $(VENV)/.backends ## all tests, on JAX and on torch
 	KERAS_BACKEND=jax $(PYTEST)
 	KERAS_BACKEND=torch $(PYTEST)
-
-# Keras alone is another one; its backends are those of the environment.
-OLDEST_KERAS := $(CURDIR)/build/oldest-keras
 
 test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ## some tests, on the oldest Keras
 	@PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(BIN)/python -c \

@@ -16,6 +16,11 @@ import subprocess
 import sys
 
 BACKENDS = ("tensorflow", "jax", "torch")
+# With --quick, JAX compiles far longer than it computes.
+COMPILE_FAST = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
 
 
 def main(arguments=None):
@@ -24,6 +29,8 @@ def main(arguments=None):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.part:
         return run_here(options)
+    if options.quick:
+        os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
     os.environ["KERAS_BACKEND"] = options.backends[0]
     from benchmarks import WORKLOADS, parts, write_page
 
