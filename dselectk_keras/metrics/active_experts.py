@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
 from dselectk_keras.metrics._used import check_tolerance, used_experts, used_mask
+from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
 
@@ -38,7 +38,7 @@ def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
     return np.count_nonzero(used_experts(weights, tolerance), axis=-1)
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@METRICS.register("active_experts")
 class ActiveExperts(MeanMetric):
     r"""Mean number of experts with a weight above the tolerance.
 

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
 from dselectk_keras.metrics._used import check_tolerance
+from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@METRICS.register("binary_selectors")
 class BinarySelectors(MeanMetric):
     r"""Share of a DSelect-k gate's selectors whose outputs are all 0 or 1.
 

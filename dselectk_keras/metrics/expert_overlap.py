@@ -2,17 +2,17 @@
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
 from dselectk_keras.metrics._used import check_tolerance, used_mask
+from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@METRICS.register("expert_overlap")
 class ExpertOverlap(MeanMetric):
     r"""Mean over the examples of the Jaccard index of pairs of tasks.
 

@@ -3,15 +3,15 @@
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
 from dselectk_keras.metrics._entropy import check_base, safe_log
 from dselectk_keras.metrics._selection_metric import SelectionMetric
+from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@METRICS.register("mutual_information")
 class MutualInformation(SelectionMetric):
     r"""Mutual information of the chosen expert and the class.
 

@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import keras
-
 from dselectk_keras.metrics._entropy import check_base, exact_entropy
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@METRICS.register("sample_entropy")
 class SampleEntropy(MeanMetric):
     r"""Mean over the examples of the entropy of their expert weights.
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from dselectk_keras.metrics._selection_metric import SelectionMetric
+from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@METRICS.register("selection_table")
 class SelectionTable(SelectionMetric):
     r"""Number of examples of each class that choose each expert.
 

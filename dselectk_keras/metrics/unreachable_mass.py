@@ -1,14 +1,14 @@
 """The mass of selectors on codes without an expert."""
 
-import keras
 from keras import ops
 
 from dselectk_keras.metrics._gate_metric import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
+@METRICS.register("unreachable_mass")
 class UnreachableMass(MeanMetric):
     r"""Mean mass of a DSelect-k gate's selectors on codes without an expert.
 
