@@ -42,7 +42,7 @@ def train(data, **settings):
 def test_every_gate_trains_in_every_architecture(data, gate, architecture):
     settings = {"gate": gate, "architecture": architecture}
     if (gate, architecture) in REFUSED:
-        with pytest.raises(ValueError, match="AttentiveGate looks at the"):
+        with pytest.raises(ValueError, match="AttentiveGate needs the"):
             train(data, **settings)
         return
     model, loss, changed = train(data, **settings)
