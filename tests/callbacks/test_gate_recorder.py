@@ -237,7 +237,7 @@ def test_writes_for_tensorboard(tmp_path):
 
 
 def test_writing_for_tensorboard_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(
         ImportError, match=r"needs tensorflow and tensorboard.*\[tensorboard\]"
     ):
