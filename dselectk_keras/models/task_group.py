@@ -145,14 +145,18 @@ class TaskGroup(keras.Metric):
         missing = xp.isnan(labels)
         if self.tasks[0].kind == "multiclass":
             missing = xp.logical_or(missing, labels < 0)
-        missing = xp.any(missing, axis=-1)
+        # Most labels have a width of 1, and need no reduction.
+        one = labels.shape[-1] == 1
+        missing = missing[..., 0] if one else xp.any(missing, axis=-1)
+        possible = self._possible(labels, xp)
+        possible = possible[..., 0] if one else xp.all(possible, axis=-1)
         if sample_weight is None:
             weights = xp.ones_like(labels[..., 0])
         else:
             weights = self._stack(sample_weight, xp)[..., 0]
         weights = xp.where(missing, 0.0, weights)
         present = weights != 0
-        fitting = xp.logical_and(present, xp.all(self._possible(labels, xp), axis=-1))
+        fitting = xp.logical_and(present, possible)
         labels = xp.where(xp.expand_dims(fitting, -1), labels, 0.0)
         return GroupLabels(labels, weights, present, xp.not_equal(present, fitting))
 
@@ -167,6 +171,9 @@ class TaskGroup(keras.Metric):
         for start in range(0, len(keras.tree.flatten(y)[0]), CHUNK):
             rows = slice(start, start + CHUNK)
             part = keras.tree.map_structure(lambda array, r=rows: array[r], given)
+            labels = self._stack(part[0], np)
+            if (self._possible(labels, np) | np.isnan(labels)).all():
+                continue
             *_, wrong = self.read(*part, xp=np)
             if not wrong.any():
                 continue
