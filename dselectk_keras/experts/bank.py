@@ -65,7 +65,7 @@ class ExpertBank(keras.Layer, abc.ABC):
             "Use `DenseExperts`, or `Experts` with copies of one layer."
         )
 
-    def check_mergeable(self) -> None:
+    def check_mergeable(self) -> Any:
         """Raise an error if the experts cannot be merged."""
         raise ValueError(
             f"The experts of {type(self).__name__} cannot be merged. Use "
@@ -96,8 +96,7 @@ class ExpertBank(keras.Layer, abc.ABC):
         Returns:
             A tensor `(batch, ...)`, or `(batch, g, ...)`.
         """
-        self.check_mergeable()
-        raise NotImplementedError
+        return self.check_mergeable()
 
     def sliced(self, indices: Sequence[int]) -> tuple["ExpertBank", list[Source]]:
         """A new bank with some of these experts, and the source of its weights.
