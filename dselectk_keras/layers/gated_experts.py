@@ -1,6 +1,7 @@
 """The base class of layers with experts and a gate."""
 
 import abc
+import functools
 import inspect
 from typing import Any
 
@@ -198,6 +199,12 @@ class GatedExperts(keras.Layer, abc.ABC):
         }
 
 
-def takes_hidden(gate: Gate) -> bool:
+def takes_hidden(gate: Gate | type[Gate]) -> bool:
     """Check whether the experts' hidden outputs are a call argument of a gate."""
-    return "hidden" in inspect.signature(gate.call).parameters
+    return "hidden" in _call_arguments(gate if isinstance(gate, type) else type(gate))
+
+
+@functools.cache
+def _call_arguments(cls):
+    """The names of the call arguments of a class; every eager call asks for them."""
+    return inspect.signature(cls.call).parameters.keys()
