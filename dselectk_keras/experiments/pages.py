@@ -111,10 +111,8 @@ def index(every, introduction="", coverage=None):
         command = f"`python scripts/reproduce.py {experiment.name}`"
         row = [link, experiment.title, verdict, command]
         rows.setdefault(experiment.paper, {})[experiment.name] = row
-    counts = [
-        f"{verdicts[each]} {each.rstrip('.').lower()}" for each in VERDICTS.values()
-    ]
-    parts = [MARK, "# Reproduction", f"**{len(every)} pages: {', '.join(counts)}.**"]
+    counts = [f"{each.rstrip('.')}: {verdicts[each]}" for each in VERDICTS.values()]
+    parts = [MARK, "# Reproduction", f"**Pages: {len(every)}. {', '.join(counts)}.**"]
     parts += [introduction] if introduction else []
     for paper, found in rows.items():
         places = (coverage or {}).get(paper, {})
