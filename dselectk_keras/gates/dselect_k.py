@@ -119,7 +119,9 @@ class DSelectKGate(SelectorGate):
     def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the selectors from their bits, as products over each code."""
         z = ops.squeeze(self._z(routing_inputs), -2)
-        bits = smooth_step(z, value_at(self.gamma, step))
+        factor, decided = self.width(step)
+        bits = smooth_step(z, value_at(self.gamma, step) * factor)
+        bits = ops.where(decided, self._nearest_code(z), bits)
         if not (self._assign and self._has_unreachable):
             return selector_product(bits, self.num_experts), bits
         owners = np.concatenate([np.arange(self.num_experts), self._owners()])
@@ -215,6 +217,22 @@ class DSelectKGate(SelectorGate):
             "gamma": serialize_schedule(self.gamma, "gamma"),
             "unreachable": unreachable,
         }
+
+    def _nearest_code(self, z):
+        """Compute the code of an expert that is nearest to the logits of the bits."""
+        if self._assign or not self._has_unreachable:
+            return ops.cast(z > 0, "float32")
+        codes = binary_codes(self.num_experts).astype("float32")
+        scores = ops.matmul(z, (2.0 * codes - 1.0).T)
+        return ops.take(codes, ops.argmax(scores, axis=-1), axis=0)
+
+    def _restarted(self, selection, idle, rng):
+        width = float(value_at(self.gamma, self.step))
+        fresh = rng.uniform(-width / 100, width / 100, self._z.static.shape)
+        codes = binary_codes(self.num_experts)[np.maximum(selection.choices, 0)]
+        kept = np.where(codes, 0.5, -0.5) * width
+        idle = idle[..., None, None]
+        return np.where(idle, fresh, kept[..., None, :])
 
     @property
     def _has_unreachable(self):

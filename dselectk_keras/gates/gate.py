@@ -407,12 +407,14 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """Set the weights from arrays, such as those of the original release.
 
         Args:
-            weights: Arrays in the order of `weights`. If the last, the step, is left
-                out, the step does not change.
+            weights: Arrays in the order of `weights`. If the last ones, the step and
+                what follows it, are left out, these do not change.
         """
-        weights = list(weights)
-        if len(weights) == len(self.weights) - 1:
-            weights.append(ops.convert_to_numpy(self.step))
+        own = self.weights
+        place = next(i for i, weight in enumerate(own) if weight is self.step)
+        if place <= len(weights) < len(own):
+            left_out = own[len(weights) :]
+            weights = [*weights, *map(ops.convert_to_numpy, left_out)]
         super().set_weights(weights)
 
     def get_config(self) -> dict:

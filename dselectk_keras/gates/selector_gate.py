@@ -4,12 +4,17 @@ import abc
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.gate import Gate, GateOutputs
-from dselectk_keras.ops import softmax
+from dselectk_keras.ops import keep_largest, softmax
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
 from dselectk_keras.utils import Initializer, Tensor, check_choice, check_count
+
+# The width that the selectors reach before they decide, as a part of their first width.
+NARROWEST = 0.01
 
 
 class SelectorGate(Gate, abc.ABC):
@@ -22,6 +27,10 @@ class SelectorGate(Gate, abc.ABC):
     A subclass creates the logits `_z` of the selectors and the logits `_w` of their
     shares, `(..., k, 1)`. It computes the selectors in `compute_selectors`.
 
+    Its last weight, `deciding`, holds two steps, which `DecideGates` sets. From the
+    first step on the selectors narrow. From the second step on each of them is exactly
+    one expert. The initial values are zeros: the selectors never narrow.
+
     Args:
         num_nonzeros: The number of selectors, $k$.
         entropy_reg: An `EntropyRegularizer`, or its weight as a number or schedule.
@@ -31,6 +40,7 @@ class SelectorGate(Gate, abc.ABC):
         **kwargs: The arguments of `Gate`.
     """
 
+    _z: Any
     _w: Any
 
     def __init__(
@@ -50,10 +60,81 @@ class SelectorGate(Gate, abc.ABC):
         self.z_initializer = keras.initializers.get(z_initializer)
         self.w_initializer = keras.initializers.get(w_initializer)
         self.reduction = reduction
+        self.deciding: Any = None
 
     @abc.abstractmethod
     def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the selectors `(..., k, n)`, and their relaxed bits or `None`."""
+
+    def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
+        """Create the variables for these shapes of experts and routing inputs."""
+        super().build(experts_shape, routing_inputs_shape)
+        self.deciding = self.add_weight(
+            name="deciding",
+            shape=(2,),
+            dtype="int32",
+            initializer="zeros",
+            trainable=False,
+        )
+
+    def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute how wide the selectors are at a step.
+
+        Args:
+            step: The number of training calls.
+
+        Returns:
+            The factor of their width, from 1 to 0.01, and whether they have decided.
+        """
+        begin, end = self.deciding[0], self.deciding[1]
+        passed = ops.cast(step - begin, "float32")
+        length = ops.cast(ops.maximum(end - begin, 1), "float32")
+        t = ops.where(end > 0, ops.clip(passed / length, 0.0, 1.0), 0.0)
+        factor = ops.power(ops.cast(NARROWEST, "float32"), t)
+        return factor, ops.logical_and(end > 0, step >= end)
+
+    def decide_between(self, begin: int, end: int) -> None:
+        """Let the selectors narrow between two steps, and decide at the second one."""
+        self.deciding.assign([begin, end])
+
+    def keep_largest(self) -> None:
+        """Let a static gate keep its k largest weights, one for each selector."""
+        kept = keep_largest(self.expert_weights(), self.num_nonzeros)
+        self.assign_expert_weights(ops.convert_to_numpy(kept))
+
+    @property
+    def has_decided(self) -> bool:
+        """Whether each selector is exactly one expert, in this and all later steps."""
+        return self.built and bool(ops.convert_to_numpy(self.width(self.step)[1]))
+
+    def restart_selectors(self, weak: float = 0.1, seed: Any = None) -> int:
+        """Start the selectors of a static gate anew that hold no expert of their own.
+
+        These are selectors on the expert of a selector with a larger share, and
+        selectors with a small share. The others stay on their experts.
+
+        Args:
+            weak: The largest share that is small.
+            seed: Seed of the new logits.
+
+        Returns:
+            The number of selectors that start anew.
+        """
+        selection = self.selection()
+        shares = np.exp(selection.logits - selection.logits.max(-1, keepdims=True))
+        shares /= shares.sum(axis=-1, keepdims=True)
+        same = selection.choices[..., :, None] == selection.choices[..., None, :]
+        # Of selectors with equal shares, the first one stays.
+        rank = np.argsort(np.argsort(-shares, axis=-1, kind="stable"), axis=-1)
+        behind = rank[..., :, None] > rank[..., None, :]
+        idle = (same & behind).any(axis=-1) | (shares < weak)
+        idle |= selection.choices < 0
+        self._z.assign(self._restarted(selection, idle, np.random.default_rng(seed)))
+        return int(idle.sum())
+
+    @abc.abstractmethod
+    def _restarted(self, selection, idle, rng):
+        """Compute the logits: new ones of idle selectors, and those of the others."""
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the weighted sum of the selectors."""
@@ -95,3 +176,23 @@ class SelectorGate(Gate, abc.ABC):
             "w_initializer": keras.initializers.serialize(self.w_initializer),
             "reduction": self.reduction,
         }
+
+
+def selector_gates(model: Any) -> list[SelectorGate]:
+    """List the gates with selectors of a model."""
+    return [layer for layer in all_layers(model) if isinstance(layer, SelectorGate)]
+
+
+def undecided_gates(model: Any) -> list[str]:
+    """Describe each gate of a model whose selectors are not all binary."""
+    lines = []
+    for gate in selector_gates(model):
+        if gate.has_decided:
+            continue
+        if gate.per_example:
+            lines.append(f"{gate.name!r}, per-example")
+            continue
+        distance = gate.selection().distance
+        if count := int((distance > 0).sum()):
+            lines.append(f"{gate.name!r}, {count} of {distance.size} selectors")
+    return lines

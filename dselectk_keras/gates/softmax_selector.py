@@ -85,8 +85,18 @@ class SoftmaxSelectorGate(SelectorGate):
 
     def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the softmax of each selector's logits."""
-        temperature = value_at(self.temperature, step)
-        return tempered_softmax(self._z(routing_inputs), temperature), None
+        logits = self._z(routing_inputs)
+        factor, decided = self.width(step)
+        temperature = value_at(self.temperature, step) * factor
+        best = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
+        selectors = tempered_softmax(logits, temperature)
+        return ops.where(decided, best, selectors), None
+
+    def _restarted(self, selection, idle, rng):
+        logits = ops.convert_to_numpy(self._z.static)
+        fresh = rng.uniform(-0.05, 0.05, logits.shape)
+        chosen = np.eye(self.num_experts)[selection.choices]
+        return np.where(idle[..., None], fresh, chosen)
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set each selector to one expert, at the temperature of the present step."""

@@ -20,12 +20,14 @@ class Stopping:
         monitor: The name of the monitored result; `None` makes the last epoch best.
         sign: 1 if lower values are better, and -1 if higher ones are.
         patience: The number of epochs without improvement after which to stop.
+        first: The first epoch that may be the best.
     """
 
     epochs: int
     monitor: str | None
     sign: int
     patience: int | None
+    first: int = 0
 
 
 class Copy:
@@ -119,8 +121,9 @@ class Copy:
             self.status = "failed"
         elif epoch + 1 == stopping.epochs:
             self.status = "finished"
-        elif stopping.patience is not None and epoch > 0:
-            waited = epoch - (-1 if self.best_epoch is None else self.best_epoch)
+        elif stopping.patience is not None and epoch > stopping.first:
+            before = stopping.first - 1
+            waited = epoch - (before if self.best_epoch is None else self.best_epoch)
             if waited >= max(stopping.patience, 1):
                 self.status = "stopped"
         ended = self.status != "running"
@@ -130,7 +133,7 @@ class Copy:
 
     def _improved(self):
         monitor, sign = self.stopping.monitor, self.stopping.sign
-        if monitor is None:
+        if monitor is None or len(self.logs) <= self.stopping.first:
             return False
         value = sign * self.logs[-1][monitor]
         if self.best_epoch is None:

@@ -16,12 +16,14 @@ class FitRuns:
         copies: A list of `Copy`.
         data: A `Data`.
         recorded: The indices of the copies whose gates are recorded.
+        decide: A `DecideGates`, or `None`.
     """
 
-    def __init__(self, build, copies, data, recorded):
+    def __init__(self, build, copies, data, recorded, decide=None):
         self.build = build
         self.copies = copies
         self.data = data
+        self.decide = decide
         self._model_bytes = self._weight_bytes = 0
         for _, model in build_models(build, copies, data, recorded):
             self._weight_bytes = _num_bytes(prediction_variables(model))
@@ -62,7 +64,10 @@ class FitRuns:
                 validation_batch_size=data.batch_size,
                 epochs=copy.stopping.epochs,
                 shuffle=False,
-                callbacks=[_CopyCallback(copy, data.probe, progress)],
+                callbacks=[
+                    *([self.decide] if self.decide else []),
+                    _CopyCallback(copy, data.probe, progress),
+                ],
                 verbose=0,
             )
 

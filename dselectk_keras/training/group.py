@@ -1,5 +1,6 @@
 """Copies that one JAX program can train."""
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ class Group:
         self.varying: list[int] = []
         self.lanes = self.workers = 1
         self.program: Any = None
+        # A model to change the state of a copy with, for one thread at a time.
+        self.model: Any = None
+        self.lock = threading.Lock()
 
     def compile(self, data, lanes):
         """Compile the program that trains several copies at once.

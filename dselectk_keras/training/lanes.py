@@ -58,7 +58,7 @@ class Lanes:
                 first = jax.tree.map(lambda a: np.stack([a] * self.group.lanes), state)
                 self.state = jax.device_put(first)
             else:
-                self.state = self._set_lane(self.state, state, lane)
+                self.set_state(lane, state)
             for column, i in zip(self._varying, self.group.varying, strict=True):
                 column[lane] = constants[i]
 
@@ -72,6 +72,10 @@ class Lanes:
     def read_weights(self, lane):
         """Copies of the prediction variables of the model in a lane."""
         return [np.array(value[lane]) for values in self.state[:2] for value in values]
+
+    def set_state(self, lane, state):
+        """Set the state of a lane: trainable, other and optimizer variables."""
+        self.state = self._set_lane(self.state, tuple(state), lane)
 
     def update_model(self, lane, model):
         """Assign the state of a lane to a model."""

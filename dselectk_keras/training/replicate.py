@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from dselectk_keras.callbacks import DecideGates
 from dselectk_keras.training.copies import Copy, Stopping
 from dselectk_keras.training.data import Data
 from dselectk_keras.training.fit_runs import FitRuns
@@ -32,6 +33,7 @@ def replicate(  # noqa: PLR0913, all but two are keyword-only
     monitor: str | None = None,
     mode: str | None = None,
     patience: int | None = None,
+    decide: DecideGates | None = None,
     histories: Iterable[int] = (),
     vectorize: int | str = "auto",
     memory_limit: float | None = None,
@@ -61,9 +63,11 @@ def replicate(  # noqa: PLR0913, all but two are keyword-only
         batch_size: Examples per training and validation step.
         monitor: The result, such as `"val_loss"`, that decides which epoch is the best
             of a copy, whose weights are kept; `None` keeps those of the last epoch.
+            With `decide`, only epochs count at whose end the gates have decided.
         mode: `"min"` or `"max"`: whether lower or higher values are better. `None`
             infers it from the name: `"max"` for accuracies and similar metrics.
         patience: Number of epochs without improvement after which a copy stops.
+        decide: A `DecideGates` that makes the gates of all copies decide.
         histories: Indices of the copies whose gates are recorded, before training and
             after every epoch.
         vectorize: On JAX, the number of copies that one program trains. `"auto"` is 1
@@ -95,7 +99,9 @@ def replicate(  # noqa: PLR0913, all but two are keyword-only
     """
     check_count("epochs", epochs)
     data = Data(data, validation_data, batch_size)
-    stopping = Stopping(epochs, monitor, _sign(monitor, mode, patience), patience)
+    first = decide.first_decided_epoch(epochs) if decide else 0
+    sign = _sign(monitor, mode, patience)
+    stopping = Stopping(epochs, monitor, sign, patience, first)
     seeds = [int(seed) for seed in seeds]
     settings_per_copy = _settings_per_copy(settings or {}, len(seeds))
     copies = [
@@ -105,7 +111,7 @@ def replicate(  # noqa: PLR0913, all but two are keyword-only
     histories = set(histories)
     _check_arguments(copies, histories, vectorize)
     runs_class = ScannedRuns if keras.backend.backend() == "jax" else FitRuns
-    runs = runs_class(build, copies, data, histories)
+    runs = runs_class(build, copies, data, histories, decide)
     needed = runs.plan(vectorize, memory_limit)
     if verbose:
         print(  # noqa: T201

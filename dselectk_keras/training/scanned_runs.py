@@ -32,15 +32,21 @@ class ScannedRuns:
         copies: A list of `Copy`.
         data: A `Data`.
         recorded: The indices of the copies whose gates are recorded.
+        decide: A `DecideGates`, or `None`.
     """
 
-    def __init__(self, build, copies, data, recorded):
+    def __init__(self, build, copies, data, recorded, decide=None):
         self.data = data
+        self.decide = decide
+        epochs = copies[0].stopping.epochs
+        self._length = epochs, -(-num_samples(data.train) // data.batch_size)
         self.groups = []
         self._cancelled = False
         # Models with equal fingerprints are traced once.
         traced, by_settings = {}, {}
         for copy, model in build_models(build, copies, data, recorded):
+            if decide is not None:
+                decide.begin_epoch(model, 0, *self._length)
             *state, _ = variable_values(model)
             settings = tuple(copy.settings.values())
             key = settings, _fingerprint(model)
@@ -54,7 +60,9 @@ class ScannedRuns:
                 mine, others = ([f"a step with {line}" for line in s] for s in steps)
                 check_same(mine, copy, others, other)
             group.members.append(Member(copy, tuple(state), constants))
-            if copy.recorder is None:
+            if decide is not None and group.model is None:
+                group.model = model
+            elif copy.recorder is None:
                 free_variables(model)
 
     def _find_group(self, epoch):
@@ -161,6 +169,7 @@ class ScannedRuns:
             lanes.start_copies(queue)
             if not lanes.running:
                 return
+            self._decide_gates(lanes)
             state, found = group.program(*lanes.next_arguments(), *shared)
             lanes.state = state
             found = jax.device_get(found)
@@ -175,6 +184,19 @@ class ScannedRuns:
                 if ended:
                     del lanes.running[lane]
                 progress.end_epoch(copy)
+
+    def _decide_gates(self, lanes):
+        """Let the gates of copies decide, where it is time."""
+        if self.decide is None:
+            return
+        times = self.decide.times(self._length[0])
+        for lane, copy in lanes.running.items():
+            if (epoch := len(copy.logs)) in times:
+                with lanes.group.lock:
+                    model = lanes.group.model
+                    lanes.update_model(lane, model)
+                    self.decide.begin_epoch(model, epoch, *self._length)
+                    lanes.set_state(lane, variable_values(model)[:3])
 
 
 def _logs(found, reader):

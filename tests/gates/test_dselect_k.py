@@ -374,7 +374,7 @@ def test_set_weights_takes_the_list_of_the_release(per_example, entropy_reg, cal
     shapes = [(DIM, 6), (6,), (DIM, 2), (2,)] if per_example else [(2, 1, 3), (2, 1)]
     arrays = [numbers(shape, seed=i) for i, shape in enumerate(shapes)]
     gate.set_weights([*arrays, *calls])
-    *weights, step = gate.get_weights()
+    *weights, step, _ = gate.get_weights()
     for found, wanted in zip(weights, arrays, strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert step == sum(calls)
@@ -473,3 +473,61 @@ def test_weights_that_no_gate_has_are_refused(weights):
 def test_assigned_weights_must_have_the_shape_of_the_gate():
     with pytest.raises(ValueError, match=r"must have the shape \(3, 4\).*\(4,\)"):
         built(4, num_gates=3).assign_expert_weights([1.0, 0, 0, 0])
+
+
+def test_selectors_narrow_to_a_hundredth_and_then_decide():
+    gate = built(4, 1)
+    gate.decide_between(10, 20)
+    for step, factor, decided in [(5, 1, 0), (10, 1, 0), (15, 0.1, 0), (20, 0.01, 1)]:
+        found = gate.width(step)
+        np.testing.assert_allclose(numpy(found[0]), factor, rtol=1e-6)
+        assert bool(found[1]) == decided
+    gate.decide_between(0, 0)
+    assert float(gate.width(30)[0]) == 1.0
+    assert not bool(gate.width(30)[1])
+
+
+@pytest.mark.parametrize(
+    ("logits", "expert"),
+    [
+        ([-1.0, -1.0, 0.1], 1),
+        ([0.3, -1.0, -1.0], 4),
+        # The code 7 is no expert's. Expert 3 differs in the smallest logit.
+        ([0.1, 1.0, 1.0], 3),
+        ([2.0, 0.1, 0.1], 4),
+    ],
+)
+def test_a_decided_selector_takes_the_nearest_expert(logits, expert):
+    gate = built(5, 1)
+    gate.set_weights([np.reshape(logits, (1, 1, 3)), np.zeros((1, 1))])
+    gate.step.assign(3)
+    gate.decide_between(3, 3)
+    np.testing.assert_array_equal(numpy(gate.expert_weights()), np.eye(5)[expert])
+    assert gate.selection().choices == [expert]
+    assert gate.selection().distance == 0.0
+
+
+def test_only_the_shares_learn_after_the_decision():
+    gate = built(4, 2)
+    z = np.array([[[0.1, 0.2]], [[-0.3, 0.1]]])
+    gate.set_weights([z, np.array([[0.2], [0.1]]), np.array(5), np.array([5, 5])])
+    experts = [numbers((3, 2), seed=i) for i in range(4)]
+
+    def loss():
+        return (keras.ops.sum(gate(experts) ** 2),)
+
+    _, (of_z, of_w) = value_and_gradients(loss, gate.trainable_weights)
+    np.testing.assert_array_equal(of_z, 0.0)
+    assert np.abs(of_w).min() > 0
+
+
+def test_idle_selectors_start_anew():
+    gate = built(4, 3)
+    # Two selectors on expert 3; the one with the smaller share is idle. Expert 0 has a
+    # share below 0.1.
+    z = np.array([[[0.4, 0.3]], [[0.9, 0.2]], [[-0.2, -0.1]]])
+    gate.set_weights([z, np.log([[0.3], [0.65], [0.05]])])
+    assert gate.restart_selectors() == 2
+    found, *_ = gate.get_weights()
+    np.testing.assert_array_equal(found[1], [[0.5, 0.5]])
+    assert np.abs(found[[0, 2]]).max() <= 0.01

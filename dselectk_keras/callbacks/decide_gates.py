@@ -1,0 +1,220 @@
+"""Make the gates decide on their experts while a model trains."""
+
+import math
+import warnings
+from typing import Any
+
+import keras
+from keras import ops
+
+from dselectk_keras.gates.selector_gate import selector_gates, undecided_gates
+from dselectk_keras.utils import check_count
+
+
+class DecideGates(keras.callbacks.Callback):
+    r"""Lets the gates explore first, and then makes each selector choose one expert.
+
+    In the first part of training, selectors are soft, and all experts learn. Then each
+    gate decides:
+
+    - A static gate keeps the `num_nonzeros` largest of its weights, one for each
+      selector, by the construction in the proof of Proposition 1.
+    - The selectors of a per-example gate narrow with each step: the width of the smooth
+      step, or the temperature, falls to 1 %. Then each selector takes the expert that
+      is nearest, for each example.
+
+    From then on a gate uses at most `num_nonzeros` experts, exactly, for any learning
+    rate, loss and optimizer. In the rest of the training, experts and shares adapt to
+    the decision. Let the learning rate fall only after the decision. Entropy
+    regularization is not needed.
+
+    The decision is in the weights of the gates. Saving, copying and resuming keep it,
+    and so does a later `fit`. The callback acts on `DSelectKGate` and
+    `SoftmaxSelectorGate`, between epochs. In a training of one epoch, static gates
+    narrow as well.
+
+    Args:
+        by: The part of the training after which all gates have decided, above 0 and at
+            most 1.
+        restarts: How often selectors of static gates start anew before the decision, in
+            equal intervals: those with a small share, and those on the expert of
+            another selector (see `SelectorGate.restart_selectors`).
+        steps: The number of training steps. It is needed only if the data of `fit` have
+            no length.
+        seed: Seed of the restarts.
+
+    Example:
+        >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
+        >>> model.compile("adam")
+        >>> x, y = np.ones((8, 3)), np.ones((8, 2))
+        >>> log = model.fit(x, y, epochs=4, verbose=0, callbacks=[DecideGates()])
+        >>> model.get_layer("mmoe").gate.has_decided
+        True
+
+    Reference:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Proposition 1 and Section 3.2.
+    """
+
+    def __init__(
+        self,
+        by: float = 0.5,
+        restarts: int = 0,
+        steps: int | None = None,
+        seed: int = 0,
+    ):
+        super().__init__()
+        if not isinstance(by, (int, float)) or not 0 < by <= 1:
+            raise ValueError(
+                "`by` must be a part of the training, above 0 and at most 1. "
+                f"Received: by={by!r}."
+            )
+        check_count("restarts", restarts, minimum=0)
+        if steps is not None:
+            check_count("steps", steps)
+        self.by = by
+        self.restarts = restarts
+        self.steps = steps
+        self.seed = seed
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Set up the gates, or let them decide, if it is time."""
+        epochs, steps = self.params["epochs"], self.params["steps"]
+        steps = self.steps / epochs if self.steps else steps
+        if not steps:
+            raise ValueError(
+                "`DecideGates` needs the length of the training, and the data have no "
+                "length. Pass `steps_per_epoch` to `fit`, or the number of training "
+                "steps to `DecideGates(steps=...)`."
+            )
+        self.begin_epoch(self.model, epoch, epochs, steps)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Warn if the training has ended before the gates decided."""
+        names = [
+            gate.name for gate in selector_gates(self.model) if not gate.has_decided
+        ]
+        if names:
+            warnings.warn(
+                f"Training ended before the gates decided: {', '.join(names)}. They "
+                f"decide after a part by={self.by} of {self.params['epochs']} epochs. "
+                "Stop later (see `OnceDecided`), or lower `by`.",
+                stacklevel=2,
+            )
+
+    def begin_epoch(
+        self, model: Any, epoch: int, epochs: int, steps_per_epoch: float
+    ) -> None:
+        """Do what is due at the beginning of an epoch.
+
+        Args:
+            model: A built model.
+            epoch: The index of the epoch.
+            epochs: The number of epochs of the training.
+            steps_per_epoch: The number of training steps per epoch.
+        """
+        times, gates = self.times(epochs), selector_gates(model)
+        if not gates:
+            raise ValueError(
+                "The model has no gates with selectors, which could decide. Use "
+                "`DSelectKGate` or `SoftmaxSelectorGate`, or remove `DecideGates`. A "
+                "`TopKGate` is always sparse."
+            )
+        if self.restarts and all(gate.per_example for gate in gates):
+            raise ValueError(
+                f"Only selectors of static gates can start anew. Received: "
+                f"restarts={self.restarts} for per-example gates. Use restarts=0."
+            )
+        for gate in gates:
+            host = times if not gate.per_example else []
+            step = int(ops.convert_to_numpy(gate.step))
+            if not ops.convert_to_numpy(gate.deciding)[1]:
+                left = max(1, math.floor((self.by * epochs - epoch) * steps_per_epoch))
+                # Static gates decide below, before they would narrow.
+                narrow = (left + 1, left + 1) if host else (left // 2, left)
+                gate.decide_between(step + narrow[0], step + narrow[1])
+            if epoch in host and not gate.has_decided:
+                gate.keep_largest()
+                if epoch == host[-1]:
+                    gate.decide_between(step, step)
+                else:
+                    gate.restart_selectors(seed=(self.seed, epoch))
+
+    def times(self, epochs: int) -> list[int]:
+        """List the epochs before which static gates restart, and then decide.
+
+        Args:
+            epochs: The number of epochs of the training.
+        """
+        last = math.floor(self.by * epochs)
+        parts = self.restarts + 1
+        times = {round(last * i / parts) for i in range(1, parts + 1)}
+        return sorted(time for time in times if 0 < time < epochs)
+
+    def first_decided_epoch(self, epochs: int) -> int:
+        """The first epoch at whose end all gates have decided.
+
+        Args:
+            epochs: The number of epochs of the training.
+        """
+        return min(math.floor(self.by * epochs), epochs - 1)
+
+
+class OnceDecided(keras.callbacks.Callback):
+    """Passes only epochs to other callbacks at whose end all gates have decided.
+
+    `EarlyStopping` and `ModelCheckpoint` would otherwise restore or save an epoch in
+    which gates still use many experts.
+
+    Args:
+        *callbacks: Callbacks that act at the end of an epoch.
+
+    Example:
+        >>> stopping = keras.callbacks.EarlyStopping(
+        ...     "val_task_loss", mode="min", patience=3, restore_best_weights=True
+        ... )
+        >>> callbacks = [DecideGates(), OnceDecided(stopping)]
+    """
+
+    def __init__(self, *callbacks: Any):
+        super().__init__()
+        self.callbacks = callbacks
+        self.epochs: Any = 0
+
+    def set_params(self, params: Any) -> None:
+        """Pass the parameters of the training on."""
+        super().set_params(params)
+        for callback in self.callbacks:
+            callback.set_params(params)
+
+    def set_model(self, model: Any) -> None:
+        """Pass the model on."""
+        super().set_model(model)
+        for callback in self.callbacks:
+            callback.set_model(model)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Pass the beginning on."""
+        self.epochs = 0
+        for callback in self.callbacks:
+            callback.on_train_begin(logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Pass the epoch on, if all gates have decided."""
+        if undecided_gates(self.model):
+            return
+        self.epochs += 1
+        for callback in self.callbacks:
+            callback.on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Pass the end on, and warn if there was no epoch to pass on."""
+        for callback in self.callbacks:
+            callback.on_train_end(logs)
+        if not self.epochs:
+            names = ", ".join(type(each).__name__ for each in self.callbacks)
+            warnings.warn(
+                f"No epoch was passed on to {names}, because the gates never decided: "
+                f"{'; '.join(undecided_gates(self.model))}. Add `DecideGates()` to the "
+                "callbacks.",
+                stacklevel=2,
+            )

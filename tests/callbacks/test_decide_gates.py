@@ -1,0 +1,253 @@
+"""Gates that decide: what is exact, what survives, and what is refused."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numpy as to_numpy
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    SoftmaxSelectorGate,
+    TopKGate,
+    build_multitask_model,
+)
+from dselectk_keras.callbacks import DecideGates, GateRecorder, OnceDecided
+from dselectk_keras.models import condense
+from dselectk_keras.training import Batches, replicate
+
+TASKS = ["a", "b", "c"]
+
+
+def data(samples=64):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(samples, 4)).astype("float32")
+    return x, (x @ rng.normal(size=(4, len(TASKS)))).astype("float32")
+
+
+def compiled(gate, optimizer="adam", **kwargs):
+    keras.utils.set_random_seed(1)
+    experts = DenseExperts(5, [3])
+    model = build_multitask_model(4, TASKS, gate=gate, experts=experts, **kwargs)
+    model.compile(optimizer)
+    return model
+
+
+def fit(model, callbacks, epochs=4, **kwargs):
+    x, y = data()
+    kwargs = {"batch_size": 16, "verbose": 0, **kwargs}
+    return model.fit(x, y, epochs=epochs, callbacks=callbacks, **kwargs)
+
+
+def gate_of(model):
+    return model.get_layer("mmoe").gate
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize("make", [DSelectKGate, SoftmaxSelectorGate])
+@pytest.mark.parametrize(
+    ("optimizer", "scale"),
+    [
+        (lambda: keras.optimizers.Adam(1e-4), 1.0),
+        (lambda: keras.optimizers.Adam(0.1), 1e3),
+        (lambda: keras.optimizers.SGD(1e-3, momentum=0.9), 1e-3),
+        (lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1), 1e-3),
+    ],
+)
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_all_selectors_are_binary_afterwards(
+    make, per_example, optimizer, scale, epochs
+):
+    model = compiled(make(2), optimizer(), per_example=per_example)
+    x, y = data()
+    decide = DecideGates(0.5)
+    model.fit(x, scale * y, 16, epochs=epochs, verbose=0, callbacks=[decide])
+    gate = gate_of(model)
+    assert gate.has_decided
+    report = gate.report(x if per_example else None)
+    np.testing.assert_array_equal(to_numpy(report["selectors"]["binary"]), 1.0)
+    weights = to_numpy(report["weights"])
+    assert ((weights > 0).sum(-1) <= 2).all()
+    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
+
+
+def test_the_k_largest_weights_are_kept():
+    model = compiled(DSelectKGate(2))
+    seen = []
+
+    class Look(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            seen.append(to_numpy(gate_of(self.model).expert_weights()))
+
+    fit(model, [Look(), DecideGates(0.5), Look()])
+    before, after = seen[4:6]  # The decision is at the beginning of epoch 2 of 4.
+    assert (before > 0).sum(-1).min() > 2
+    order = np.argsort(-before, axis=-1)
+    kept = np.take_along_axis(before, order[:, :2], axis=-1)
+    wanted = np.zeros_like(before)
+    np.put_along_axis(wanted, order[:, :2], kept / kept.sum(-1, keepdims=True), -1)
+    np.testing.assert_allclose(after, wanted, atol=1e-6)
+
+
+def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
+    model = compiled(DSelectKGate(2))
+    fit(model, [DecideGates(0.5)])
+    chosen = to_numpy(gate_of(model).expert_weights()) > 0
+    fit(model, [], epochs=1)
+    np.testing.assert_array_equal(to_numpy(gate_of(model).expert_weights()) > 0, chosen)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    x, _ = data()
+    outputs = model.predict(x, verbose=0)
+    for other in (loaded, clone, condense(model)):
+        found = other.predict(x, verbose=0)
+        for task in TASKS:
+            np.testing.assert_allclose(found[task], outputs[task], atol=1e-6)
+    assert gate_of(loaded).has_decided
+
+
+def test_a_training_in_two_parts_equals_one(tmp_path):
+    def batches(model, callbacks, **kwargs):
+        x = Batches(data(), 16, seed=0)
+        callbacks = [keras.callbacks.BackupAndRestore(tmp_path), *callbacks]
+        model.fit(x, verbose=0, shuffle=False, callbacks=callbacks, **kwargs)
+        return model
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    decide = DecideGates(0.75, restarts=1)
+    whole = compiled(DSelectKGate(2))
+    whole.fit(
+        Batches(data(), 16, seed=0),
+        epochs=4,
+        verbose=0,
+        shuffle=False,
+        callbacks=[decide],
+    )
+    with pytest.raises(KeyboardInterrupt):
+        batches(compiled(DSelectKGate(2)), [decide, Stop()], epochs=4)
+    resumed = batches(compiled(DSelectKGate(2)), [decide], epochs=4)
+    assert gate_of(resumed).has_decided
+    deciding = to_numpy(gate_of(whole).deciding)
+    np.testing.assert_array_equal(to_numpy(gate_of(resumed).deciding), deciding)
+
+
+def test_the_recorder_sees_the_decision():
+    recorder = GateRecorder(every=1, unit="epochs")
+    fit(compiled(DSelectKGate(2)), [recorder, DecideGates(0.5)])
+    record = recorder.history["mmoe"]
+    assert (record["active"][:3] > 2).any()
+    np.testing.assert_array_equal(record["binary"][3:], 1.0)
+    assert (record["active"][3:] == 2).all()
+
+
+def test_replicate_equals_fit():
+    def build(seed):
+        model = build_multitask_model(4, TASKS, gate=DSelectKGate(2))
+        model.compile("adam")
+        return model
+
+    decide = DecideGates(0.75, restarts=1)
+    assert decide.times(4) == [2, 3]
+    options = {"epochs": 4, "batch_size": 16, "decide": decide, "verbose": 0}
+    runs = replicate(build, data(), seeds=[3, 4], **options)
+    for copy, seed in enumerate((3, 4)):
+        keras.utils.set_random_seed(seed)
+        model = build(seed)
+        batches = Batches(data(), 16, seed)
+        options = {"shuffle": False, "verbose": 0, "callbacks": [decide]}
+        model.fit(batches, epochs=4, **options)
+        found = runs.model(copy)
+        assert gate_of(found).has_decided
+        pairs = zip(found.get_weights(), model.get_weights(), strict=True)
+        for ours, alone in pairs:
+            np.testing.assert_allclose(ours, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_replicate_restores_only_epochs_after_the_decision():
+    def build(seed):
+        model = build_multitask_model(4, TASKS, gate=DSelectKGate(2))
+        model.compile(keras.optimizers.SGD(0.0))
+        return model
+
+    runs = replicate(
+        build, data(), seeds=[0], epochs=4, decide=DecideGates(0.5), verbose=0
+    )
+    first = runs.copies[0].stopping.first
+    assert first == 2
+    runs = replicate(
+        build,
+        data(),
+        seeds=[0],
+        epochs=4,
+        decide=DecideGates(0.5),
+        monitor="loss",
+        verbose=0,
+    )
+    assert runs.copies[0].best_epoch >= first
+
+
+def test_early_stopping_sees_only_epochs_after_the_decision():
+    # With the learning rate 0 the first epoch that counts is the best.
+    model = compiled(DSelectKGate(2), keras.optimizers.SGD(0.0))
+    stopping = keras.callbacks.EarlyStopping(
+        "loss", mode="min", patience=1, restore_best_weights=True
+    )
+    history = fit(model, [DecideGates(0.5), OnceDecided(stopping)], epochs=8)
+    assert len(history.history["loss"]) == 6
+    assert stopping.best_epoch == 4
+    assert gate_of(model).has_decided
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_a_callback_without_a_decided_epoch_is_reported():
+    stopping = keras.callbacks.EarlyStopping("loss", mode="min")
+    with pytest.warns(UserWarning, match="No epoch was passed on to EarlyStopping"):
+        fit(compiled(DSelectKGate(2)), [OnceDecided(stopping)])
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_a_training_that_ends_too_early_is_reported():
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = True
+
+    with pytest.warns(UserWarning, match="before the gates decided"):
+        fit(compiled(DSelectKGate(2)), [DecideGates(0.5), Stop()])
+
+
+@pytest.mark.parametrize("by", [0, 1.1, -1, "a", None])
+def test_a_part_outside_of_the_training_is_refused(by):
+    with pytest.raises(ValueError, match="above 0 and at most 1"):
+        DecideGates(by)
+
+
+def test_data_without_a_length_need_the_number_of_steps():
+    def endless():
+        while True:
+            yield data(16)
+
+    with pytest.raises(ValueError, match="`steps_per_epoch`"):
+        compiled(DSelectKGate(2)).fit(
+            endless(), epochs=2, verbose=0, callbacks=[DecideGates()]
+        )
+
+
+def test_a_model_without_selectors_is_refused():
+    with pytest.raises(ValueError, match="no gates with selectors"):
+        fit(compiled(TopKGate(2)), [DecideGates()])
+    per_example = compiled(DSelectKGate(2), per_example=True)
+    with pytest.raises(ValueError, match="Only selectors of static gates"):
+        fit(per_example, [DecideGates(restarts=1)])
+
+
+def test_fit_says_which_gates_have_not_decided(capsys):
+    fit(compiled(DSelectKGate(2)), [], verbose=2)
+    assert "6 of 6 selectors): they may use more than" in capsys.readouterr().out
+    fit(compiled(DSelectKGate(2)), [DecideGates()], verbose=2)
+    assert "not decided" not in capsys.readouterr().out
