@@ -29,6 +29,8 @@ def build_multitask_model(
     gate: Gate | None = None,
     per_example: bool = False,
     num_params: int | None = None,
+    label_average: str = "labels",
+    task_weighting: str | None = None,
     **options: Any,
 ) -> MultitaskModel:
     r"""Build a multi-task model: features, shared experts, and one tower per task.
@@ -115,8 +117,14 @@ def build_multitask_model(
         share = ARCHITECTURES[architecture]
         mixtures = share(features, tasks, experts, gate, per_example, **options)
         outputs = _towers(mixtures, tasks, architecture, options)
-        name = f"{architecture}_model"
-        return MultitaskModel(model_inputs, outputs, tasks=tasks, name=name)
+        return MultitaskModel(
+            model_inputs,
+            outputs,
+            tasks=tasks,
+            label_average=label_average,
+            task_weighting=task_weighting,
+            name=f"{architecture}_model",
+        )
 
     if num_params is None:
         return build(experts, gate)

@@ -24,7 +24,8 @@ from dselectk_keras.models.routed_model import for_each_gate, gates_taught_by_lo
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks
-from dselectk_keras.utils import Tensor, sum_over_replicas
+from dselectk_keras.models.task_losses import TaskLosses
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -65,16 +66,24 @@ class MultitaskModel(keras.Model):
         **kwargs: The other arguments of `keras.Model`.
     """
 
-    def __init__(self, *args: Any, tasks: Iterable[Task | dict] = (), **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        tasks: Iterable[Task | dict] = (),
+        label_average: str = "labels",
+        task_weighting: str | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(*args, **kwargs)
         self.tasks = tuple(
             task if isinstance(task, Task) else Task.from_config(task) for task in tasks
         )
         self.task_groups = group_tasks(self.tasks)
         indices = [i for group in self.task_groups for i in group.indices]
-        # The weights are in the order of the groups. `_places` has each task's place.
+        # The losses are in the order of the groups. `_places` has each task's place.
         self._places = np.argsort(indices)
-        self._weights = np.array([self.tasks[i].weight for i in indices], "float32")
+        in_order = [self.tasks[i] for i in indices]
+        self.task_losses = TaskLosses(in_order, label_average, task_weighting)
         self._call_stacked = self._stacked_graph()
         self._in_step = False
 
@@ -162,8 +171,13 @@ class MultitaskModel(keras.Model):
         ]
         if gates:
             terms += self._policy_losses(gates, found)
-        totals, counts = [each.total for each in found], [each.count for each in found]
-        terms.append(self._task_loss(totals, counts))
+        totals = ops.concatenate([each.total for each in found])
+        counts = ops.concatenate([each.count for each in found])
+        if training:
+            examples = ops.shape(found[0].weights)[0]
+            terms.append(self.task_losses.training_loss(totals, counts, examples))
+        else:
+            terms.append(self.task_losses.reported_loss(totals, counts))
         # Keras sums the gradients of the replicas, so each loss is divided by their
         # number.
         return sum(added_loss(self, ops.convert_to_tensor(term)) for term in terms)
@@ -202,6 +216,8 @@ class MultitaskModel(keras.Model):
         return {
             **super().get_config(),
             "tasks": [task.get_config() for task in self.tasks],
+            "label_average": self.task_losses.label_average,
+            "task_weighting": self.task_losses.task_weighting,
         }
 
     def _with_short_bar(self, callbacks, verbose):
@@ -262,20 +278,12 @@ class MultitaskModel(keras.Model):
         # Keras would track an attribute that is a model, and its layers twice.
         return keras.Model(self.input, stacked).__call__
 
-    def _task_loss(self, totals, counts):
-        """Compute the weighted sum of the tasks' means, from the sums of each group."""
-        totals, counts = sum_over_replicas(
-            [ops.concatenate(totals), ops.concatenate(counts)]
-        )
-        means = ops.divide(totals, ops.maximum(counts, 1.0))
-        return ops.sum(ops.multiply(means, self._weights))
-
     def _policy_losses(self, gates, found):
         """Compute the losses of gates that learn from the losses of the examples."""
         losses = ops.concatenate([each.losses for each in found], axis=1)
         weights = ops.concatenate([each.weights for each in found], axis=1)
         losses = ops.stop_gradient(losses)
-        total = ops.sum(ops.multiply(losses * weights, self._weights), axis=1)
+        total = ops.sum(losses * weights * self.task_losses.weights_now(), axis=1)
         labeled = ops.cast(ops.any(weights != 0, axis=1), "float32")
         by_task = [ops.take(each, self._places, axis=1) for each in (losses, weights)]
         return [
@@ -290,10 +298,11 @@ class MultitaskModel(keras.Model):
         return compiled_loss(self) is None
 
     def _sums(self):
-        totals = [group.totals[0] for group in self.task_groups]
+        totals = ops.concatenate([group.totals[0] for group in self.task_groups])
         # `[:]` makes a tensor: TensorFlow cannot concatenate variables of replicas.
-        counts = [group.counts[:] for group in self.task_groups]
-        return {"loss": mean_loss(self), "task_loss": self._task_loss(totals, counts)}
+        counts = ops.concatenate([group.counts[:] for group in self.task_groups])
+        task_loss = self.task_losses.reported_loss(totals, counts)
+        return {"loss": mean_loss(self), "task_loss": task_loss}
 
 
 class _ShortProgbar(keras.callbacks.ProgbarLogger):
