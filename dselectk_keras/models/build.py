@@ -68,6 +68,11 @@ def build_multitask_model(
         num_params: If given, the widths of dense experts are scaled so that the
             model's number of parameters is as close to this number as possible, as in
             the comparisons of the MMoE paper.
+        label_average: How a task's loss is averaged in training, if labels are
+            missing: over its labels in the batch (`"labels"`), over all examples of
+            the batch (`"batch"`), or over the expected number of labels (`"running"`).
+        task_weighting: `None`, or how the weights of the tasks are learned:
+            `"uncertainty"` or `"famo"`.
         **options: Options of the architecture: `strength=1e-3` for
             `"l2_constrained"`, which should be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see

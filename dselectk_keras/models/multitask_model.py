@@ -33,13 +33,20 @@ class MultitaskModel(keras.Model):
     r"""A functional Keras model with the losses and the metrics of its tasks.
 
     $$
-    L = \sum_t \omega_t \, \frac{\sum_b m_{tb} \, \ell(y_{tb}, \hat y_{tb})}
-    {\sum_b m_{tb}} + \text{penalties}
+    L = \sum_t \omega_t \, \frac{1}{n_t} \sum_b m_{tb} \, \ell(y_{tb}, \hat y_{tb})
+    + \text{penalties}
     $$
 
-    where $m_{tb}$ is 0 if the label of task $t$ is missing, and else its sample weight
-    in the numerator and 1 in the denominator. The outputs are a dict by task name.
-    Tasks of the same kind are computed together, on an axis for the tasks.
+    where $m_{tb}$ is 0 if the label of task $t$ is missing, and else its sample weight,
+    and $n_t$ is the number of labels of the task in the batch. The outputs are a dict
+    by task name. Tasks of the same kind are computed together, on an axis for the
+    tasks. In training, $n_t$ and the weights $\omega_t$ may be others:
+
+    - With `label_average="batch"`, $n_t$ is the number $B$ of examples in the batch.
+      With `"running"`, $n_t$ is the expected number of labels, $\max(p_t B, 1)$, where
+      $p_t$ is the share of examples with a label of the task in the last batches.
+    - With `task_weighting="uncertainty"` or `"famo"`, the weight of a task is $\omega_t
+      \lambda_t$ with a learned $\lambda_t$ (see below). `task_weights` has them.
 
     Labels are a dict by task name, or one array `(samples, tasks)`. Sample weights
     have the same form. A label is missing if it is NaN (or negative, for classes), or
@@ -55,7 +62,8 @@ class MultitaskModel(keras.Model):
     that the loss equals the loss of one process with the whole batch.
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
-    `{task}_loss` and `{task}_{metric}` for each task.
+    `{task}_loss` and `{task}_{metric}` for each task. All but the `loss` of `fit` are
+    means over the labels, with the fixed weights $\omega_t$.
 
     `build_multitask_model` returns such a model. `compile` needs only an optimizer. A
     loss and metrics that are given to `compile` replace those of all tasks.
@@ -63,6 +71,8 @@ class MultitaskModel(keras.Model):
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
         tasks: The tasks, in the order of the outputs.
+        label_average: `"labels"`, `"batch"` or `"running"`: what $n_t$ is in training.
+        task_weighting: `None`, `"uncertainty"` or `"famo"`: how $\lambda_t$ is learned.
         **kwargs: The other arguments of `keras.Model`.
     """
 
@@ -202,6 +212,13 @@ class MultitaskModel(keras.Model):
     def _get_metrics_result_or_logs(self, logs):
         # Keras would report the last step if its names differ from the epoch's.
         return self.get_metrics_result() if self._own_losses else logs
+
+    @property
+    def task_weights(self) -> dict[str, float]:
+        """The present weight of each task: its fixed weight, times the learned one."""
+        weights = ops.convert_to_numpy(self.task_losses.weights_now())
+        names = [task.name for task in self.tasks]
+        return dict(zip(names, weights[self._places].tolist(), strict=True))
 
     @property
     def metrics(self) -> list:

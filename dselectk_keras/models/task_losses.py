@@ -11,7 +11,8 @@ from dselectk_keras.models.task import Task
 from dselectk_keras.utils import Tensor, check_choice, sum_over_replicas
 
 KEPT = 0.99  # What a running count keeps per batch: it covers about 100 batches.
-TINY = 1e-8
+NEVER = -1e30  # The score of a task without labels so far.
+TINY = 1e-8  # The smallest loss of which "famo" takes the logarithm.
 DECAY = 1e-3  # Of the logits of "famo".
 
 
@@ -41,9 +42,9 @@ class TaskLosses(keras.Layer):
       $$
 
     - `"famo"` learns logits $w$ with $z = \mathrm{softmax}(w)$, so that the losses of
-      all $T$ tasks decrease at equal rates. With $\bar L_t$, the mean over the labels of
-      the task in the last batch that had one, and $\bar L'_t$, the same one batch
-      earlier,
+      all $T$ tasks decrease at equal rates. They must be positive. $\bar L_t$ is the
+      mean loss over the task's labels, in the last batch with any, and $\bar L'_t$ the
+      one before it:
 
       $$
       \lambda_t = T \, \frac{z_t / \bar L_t}{\sum_u z_u / \bar L_u}, \qquad
@@ -142,10 +143,10 @@ class TaskLosses(keras.Layer):
         if self.task_weighting == "uncertainty":
             return ops.multiply(ops.exp(-self.log_variances), self._factors)
         if self.task_weighting == "famo":
-            inverse = ops.softmax(self.logits) * ops.exp(-self.log_losses)
-            total = ops.sum(inverse)
-            weights = len(self.fixed_weights) * inverse / ops.maximum(total, TINY)
-            return ops.stop_gradient(ops.where(total > 0, weights, 1.0))
+            scores = self.logits - self.log_losses
+            labeled = ops.isfinite(self.log_losses)
+            weights = ops.softmax(ops.where(labeled, scores, NEVER))
+            return ops.stop_gradient(len(self.fixed_weights) * weights)
         return np.ones_like(self.fixed_weights)
 
     def _compare_losses(self, means, labeled):
