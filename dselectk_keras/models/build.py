@@ -29,7 +29,7 @@ def build_multitask_model(
     gate: Gate | None = None,
     per_example: bool = False,
     num_params: int | None = None,
-    label_average: str = "labels",
+    label_average: str = "batch",
     task_weighting: str | None = None,
     **options: Any,
 ) -> MultitaskModel:
@@ -69,8 +69,8 @@ def build_multitask_model(
             model's number of parameters is as close to this number as possible, as in
             the comparisons of the MMoE paper.
         label_average: How a task's loss is averaged in training, if labels are
-            missing: over its labels in the batch (`"labels"`), over all examples of
-            the batch (`"batch"`), or over the expected number of labels (`"running"`).
+            missing: over all examples of the batch (`"batch"`), over its labels in the
+            batch (`"labels"`), or over their expected number (`"running"`).
         task_weighting: `None`, or how the weights of the tasks are learned:
             `"uncertainty"` or `"famo"`.
         **options: Options of the architecture: `strength=1e-3` for

@@ -38,15 +38,18 @@ class MultitaskModel(keras.Model):
     $$
 
     where $m_{tb}$ is 0 if the label of task $t$ is missing, and else its sample weight,
-    and $n_t$ is the number of labels of the task in the batch. The outputs are a dict
-    by task name. Tasks of the same kind are computed together, on an axis for the
-    tasks. In training, $n_t$ and the weights $\omega_t$ may be others:
+    and $\omega_t$ is the weight of the task. The outputs are a dict by task name. Tasks
+    of the same kind are computed together, on an axis for the tasks.
 
-    - With `label_average="batch"`, $n_t$ is the number $B$ of examples in the batch.
-      With `"running"`, $n_t$ is the expected number of labels, $\max(p_t B, 1)$, where
-      $p_t$ is the share of examples with a label of the task in the last batches.
-    - With `task_weighting="uncertainty"` or `"famo"`, the weight of a task is $\omega_t
-      \lambda_t$ with a learned $\lambda_t$ (see below). `task_weights` has them.
+    `label_average` says what $n_t$ is in training: `"batch"` is the number $B$ of
+    examples in the batch, and `"labels"` the number of labels of the task in the batch.
+    `"running"` is the expected number of labels, $\max(p_t B, 1)$, where $p_t$ is the
+    share of examples with a label of the task in about the last 100 batches.
+
+    `task_weighting` multiplies $\omega_t$ by a learned weight in training:
+    `"uncertainty"` (Kendall et al., CVPR 2018) or `"famo"` (Liu et al., NeurIPS 2023).
+    `task_weights` has the present weights. The page "Choosing a gate" has the
+    equations.
 
     Labels are a dict by task name, or one array `(samples, tasks)`. Sample weights
     have the same form. A label is missing if it is NaN (or negative, for classes), or
@@ -63,7 +66,7 @@ class MultitaskModel(keras.Model):
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
     `{task}_loss` and `{task}_{metric}` for each task. All but the `loss` of `fit` are
-    means over the labels, with the fixed weights $\omega_t$.
+    means over the labels, with the weights $\omega_t$.
 
     `build_multitask_model` returns such a model. `compile` needs only an optimizer. A
     loss and metrics that are given to `compile` replace those of all tasks.
@@ -71,8 +74,8 @@ class MultitaskModel(keras.Model):
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
         tasks: The tasks, in the order of the outputs.
-        label_average: `"labels"`, `"batch"` or `"running"`: what $n_t$ is in training.
-        task_weighting: `None`, `"uncertainty"` or `"famo"`: how $\lambda_t$ is learned.
+        label_average: `"batch"`, `"labels"` or `"running"`.
+        task_weighting: `None`, `"uncertainty"` or `"famo"`.
         **kwargs: The other arguments of `keras.Model`.
     """
 
@@ -80,7 +83,7 @@ class MultitaskModel(keras.Model):
         self,
         *args: Any,
         tasks: Iterable[Task | dict] = (),
-        label_average: str = "labels",
+        label_average: str = "batch",
         task_weighting: str | None = None,
         **kwargs: Any,
     ):

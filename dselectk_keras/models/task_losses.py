@@ -13,7 +13,7 @@ from dselectk_keras.utils import Tensor, check_choice, sum_over_replicas
 KEPT = 0.99  # What a running count keeps per batch: it covers about 100 batches.
 NEVER = -1e30  # The score of a task without labels so far.
 TINY = 1e-8  # The smallest loss of which "famo" takes the logarithm.
-DECAY = 1e-3  # Of the logits of "famo".
+DECAY = 0.01  # Of the logits of "famo", as in its release.
 
 
 class TaskLosses(keras.Layer):
@@ -26,8 +26,8 @@ class TaskLosses(keras.Layer):
 
     with the fixed weights $\omega_t$ of the tasks. `label_average` says what $n_t$ is:
 
-    - `"labels"`: the number of labels of the task in the batch.
     - `"batch"`: the number $B$ of examples in the batch.
+    - `"labels"`: the number of labels of the task in the batch.
     - `"running"`: the expected number of labels in the batch, $\max(p_t B, 1)$, where
       $p_t$ is the running share of examples that have a label of the task.
 
@@ -52,7 +52,7 @@ class TaskLosses(keras.Layer):
       + \frac{\gamma}{2} \lVert w \rVert^2 \Bigr), \qquad R = 0,
       $$
 
-      with $\gamma = 0.001$. $\lambda_t$ has no gradient.
+      with $\gamma = 0.01$. $\lambda_t$ has no gradient.
 
     Args:
         tasks: The tasks, in the order of the losses.
@@ -68,11 +68,11 @@ class TaskLosses(keras.Layer):
     def __init__(
         self,
         tasks: Sequence[Task],
-        label_average: str = "labels",
+        label_average: str = "batch",
         task_weighting: str | None = None,
     ):
         super().__init__(name="task_losses", dtype="float32")
-        check_choice("label_average", label_average, ("labels", "batch", "running"))
+        check_choice("label_average", label_average, ("batch", "labels", "running"))
         check_choice("task_weighting", task_weighting, (None, "uncertainty", "famo"))
         self.label_average = label_average
         self.task_weighting = task_weighting
