@@ -74,6 +74,18 @@ RECIPES = [
         "tests/gates/test_softmax_selector.py",
     ),
     (
+        "Uncertainty weighting of the tasks",
+        '`build_multitask_model(task_weighting="uncertainty")`',
+        "Kendall et al. (CVPR 2018), Section 3",
+        "tests/models/test_task_losses.py",
+    ),
+    (
+        "FAMO, weights of the tasks from their losses",
+        '`build_multitask_model(task_weighting="famo")`',
+        "Liu et al. (NeurIPS 2023), Algorithm 1",
+        "tests/models/test_task_losses.py",
+    ),
+    (
         "Softmax ensemble",
         "`MoE(experts, SoftmaxGate(normalize=True), per_example=True)`",
         "Muqeeth et al., SMEAR, Section 4",

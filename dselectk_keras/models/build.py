@@ -29,6 +29,8 @@ def build_multitask_model(
     gate: Gate | None = None,
     per_example: bool = False,
     num_params: int | None = None,
+    label_average: str = "batch",
+    task_weighting: str | None = None,
     **options: Any,
 ) -> MultitaskModel:
     r"""Build a multi-task model: features, shared experts, and one tower per task.
@@ -66,6 +68,11 @@ def build_multitask_model(
         num_params: If given, the widths of dense experts are scaled so that the
             model's number of parameters is as close to this number as possible, as in
             the comparisons of the MMoE paper.
+        label_average: How a task's loss is averaged in training, if labels are
+            missing: over all examples of the batch (`"batch"`), over its labels in the
+            batch (`"labels"`), or over their expected number (`"running"`).
+        task_weighting: `None`, or how the weights of the tasks are learned:
+            `"uncertainty"` or `"famo"`.
         **options: Options of the architecture: `strength=1e-3` for
             `"l2_constrained"`, which should be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
@@ -115,8 +122,14 @@ def build_multitask_model(
         share = ARCHITECTURES[architecture]
         mixtures = share(features, tasks, experts, gate, per_example, **options)
         outputs = _towers(mixtures, tasks, architecture, options)
-        name = f"{architecture}_model"
-        return MultitaskModel(model_inputs, outputs, tasks=tasks, name=name)
+        return MultitaskModel(
+            model_inputs,
+            outputs,
+            tasks=tasks,
+            label_average=label_average,
+            task_weighting=task_weighting,
+            name=f"{architecture}_model",
+        )
 
     if num_params is None:
         return build(experts, gate)

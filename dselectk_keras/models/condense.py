@@ -222,8 +222,7 @@ def _moved(optimizer, variables, sources):
 def _copy(model):
     """Copy a model with its variables, and its optimizer if it has one."""
     copy = type(model).from_config(model.get_config())
-    for layer in model.layers:
-        copy.get_layer(layer.name).set_weights(layer.get_weights())
+    copy.set_weights(model.get_weights())
     if getattr(model, "compiled", False):
         copy.compile_from_config(model.get_compile_config())
         if model.optimizer is not None and model.optimizer.built:

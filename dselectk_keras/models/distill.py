@@ -66,15 +66,11 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
             # wrap the error in another one.
             type(teacher)(**layer["config"])
     student = type(model).from_config(config)
-    for layer in model.layers:
-        copy = student.get_layer(layer.name)
-        if layer.name in names:
-            _copy_parts(layer, copy)
-            for part in ("experts", "task_experts"):
-                if getattr(copy, part, None) is not None:
-                    getattr(copy, part).trainable = not freeze_experts
-        else:
-            copy.set_weights(layer.get_weights())
+    _copy_weights(model, student, names)
+    for name in names:
+        for part in ("experts", "task_experts"):
+            if getattr(student.get_layer(name), part, None) is not None:
+                getattr(student.get_layer(name), part).trainable = not freeze_experts
     return student
 
 
@@ -92,6 +88,18 @@ def _put_gate(config, gate, num_gates):
         config["gate"]["config"]["num_gates"] = num_gates
     if config.get("shared_gate") is not None:
         config["shared_gate"] = keras.saving.serialize_keras_object(gate)
+
+
+def _copy_weights(model, student, names):
+    """Copy all weights, except those of the gates that the student does not have."""
+    for layer in model.layers:
+        copy = student.get_layer(layer.name)
+        if layer.name in names:
+            _copy_parts(layer, copy)
+        else:
+            copy.set_weights(layer.get_weights())
+    if hasattr(model, "task_losses"):
+        student.task_losses.set_weights(model.task_losses.get_weights())
 
 
 def _copy_parts(layer, copy):

@@ -25,7 +25,8 @@ from dselectk_keras.models.routed_model import for_each_gate, gates_taught_by_lo
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks
-from dselectk_keras.utils import Tensor, sum_over_replicas
+from dselectk_keras.models.task_losses import TaskLosses
+from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -33,13 +34,23 @@ class MultitaskModel(keras.Model):
     r"""A functional Keras model with the losses and the metrics of its tasks.
 
     $$
-    L = \sum_t \omega_t \, \frac{\sum_b m_{tb} \, \ell(y_{tb}, \hat y_{tb})}
-    {\sum_b m_{tb}} + \text{penalties}
+    L = \sum_t \omega_t \, \frac{1}{n_t} \sum_b m_{tb} \, \ell(y_{tb}, \hat y_{tb})
+    + \text{penalties}
     $$
 
-    where $m_{tb}$ is 0 if the label of task $t$ is missing, and else its sample weight
-    in the numerator and 1 in the denominator. The outputs are a dict by task name.
-    Tasks of the same kind are computed together, on an axis for the tasks.
+    where $m_{tb}$ is 0 if the label of task $t$ is missing, and else its sample weight,
+    and $\omega_t$ is the weight of the task. The outputs are a dict by task name. Tasks
+    of the same kind are computed together, on an axis for the tasks.
+
+    `label_average` says what $n_t$ is in training: `"batch"` is the number $B$ of
+    examples in the batch, and `"labels"` the number of labels of the task in the batch.
+    `"running"` is the expected number of labels, $\max(p_t B, 1)$, where $p_t$ is the
+    share of examples with a label of the task in about the last 100 batches.
+
+    `task_weighting` multiplies $\omega_t$ by a learned weight in training:
+    `"uncertainty"` (Kendall et al., CVPR 2018) or `"famo"` (Liu et al., NeurIPS 2023).
+    `task_weights` has the present weights. The page "Choosing a gate" has the
+    equations.
 
     Labels are a dict by task name, or one array `(samples, tasks)`. Sample weights
     have the same form. A label is missing if it is NaN (or negative, for classes), or
@@ -55,7 +66,8 @@ class MultitaskModel(keras.Model):
     that the loss equals the loss of one process with the whole batch.
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
-    `{task}_loss` and `{task}_{metric}` for each task.
+    `{task}_loss` and `{task}_{metric}` for each task. All but the `loss` of `fit` are
+    means over the labels, with the weights $\omega_t$.
 
     `build_multitask_model` returns such a model. `compile` needs only an optimizer. A
     loss and metrics that are given to `compile` replace those of all tasks.
@@ -63,19 +75,29 @@ class MultitaskModel(keras.Model):
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
         tasks: The tasks, in the order of the outputs.
+        label_average: `"batch"`, `"labels"` or `"running"`.
+        task_weighting: `None`, `"uncertainty"` or `"famo"`.
         **kwargs: The other arguments of `keras.Model`.
     """
 
-    def __init__(self, *args: Any, tasks: Iterable[Task | dict] = (), **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        tasks: Iterable[Task | dict] = (),
+        label_average: str = "batch",
+        task_weighting: str | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(*args, **kwargs)
         self.tasks = tuple(
             task if isinstance(task, Task) else Task.from_config(task) for task in tasks
         )
         self.task_groups = group_tasks(self.tasks)
         indices = [i for group in self.task_groups for i in group.indices]
-        # The weights are in the order of the groups. `_places` has each task's place.
+        # The losses are in the order of the groups. `_places` has each task's place.
         self._places = np.argsort(indices)
-        self._weights = np.array([self.tasks[i].weight for i in indices], "float32")
+        in_order = [self.tasks[i] for i in indices]
+        self.task_losses = TaskLosses(in_order, label_average, task_weighting)
         self._call_stacked = self._stacked_graph()
         self._in_step = False
 
@@ -109,7 +131,7 @@ class MultitaskModel(keras.Model):
         if verbose and (undecided := undecided_gates(self)):
             print(  # noqa: T201
                 f"Some gates have not decided ({'; '.join(undecided)}): they may use "
-                "more than `num_nonzeros` experts. Add `DecideGates()` to the callbacks."
+                "more than `num_nonzeros` experts. Add the callback `DecideGates()`."
             )
         return history
 
@@ -169,8 +191,13 @@ class MultitaskModel(keras.Model):
         ]
         if gates:
             terms += self._policy_losses(gates, found)
-        totals, counts = [each.total for each in found], [each.count for each in found]
-        terms.append(self._task_loss(totals, counts))
+        totals = ops.concatenate([each.total for each in found])
+        counts = ops.concatenate([each.count for each in found])
+        if training:
+            examples = ops.shape(found[0].weights)[0]
+            terms.append(self.task_losses.training_loss(totals, counts, examples))
+        else:
+            terms.append(self.task_losses.reported_loss(totals, counts))
         # Keras sums the gradients of the replicas, so each loss is divided by their
         # number.
         return sum(added_loss(self, ops.convert_to_tensor(term)) for term in terms)
@@ -197,6 +224,13 @@ class MultitaskModel(keras.Model):
         return self.get_metrics_result() if self._own_losses else logs
 
     @property
+    def task_weights(self) -> dict[str, float]:
+        """The present weight of each task: its fixed weight, times the learned one."""
+        weights = ops.convert_to_numpy(self.task_losses.weights_now())
+        names = [task.name for task in self.tasks]
+        return dict(zip(names, weights[self._places].tolist(), strict=True))
+
+    @property
     def metrics(self) -> list:
         """The metrics in use: those of the tasks, or those given to `compile`."""
         if self._own_losses:
@@ -209,6 +243,8 @@ class MultitaskModel(keras.Model):
         return {
             **super().get_config(),
             "tasks": [task.get_config() for task in self.tasks],
+            "label_average": self.task_losses.label_average,
+            "task_weighting": self.task_losses.task_weighting,
         }
 
     def _with_short_bar(self, callbacks, verbose):
@@ -269,20 +305,12 @@ class MultitaskModel(keras.Model):
         # Keras would track an attribute that is a model, and its layers twice.
         return keras.Model(self.input, stacked).__call__
 
-    def _task_loss(self, totals, counts):
-        """Compute the weighted sum of the tasks' means, from the sums of each group."""
-        totals, counts = sum_over_replicas(
-            [ops.concatenate(totals), ops.concatenate(counts)]
-        )
-        means = ops.divide(totals, ops.maximum(counts, 1.0))
-        return ops.sum(ops.multiply(means, self._weights))
-
     def _policy_losses(self, gates, found):
         """Compute the losses of gates that learn from the losses of the examples."""
         losses = ops.concatenate([each.losses for each in found], axis=1)
         weights = ops.concatenate([each.weights for each in found], axis=1)
         losses = ops.stop_gradient(losses)
-        total = ops.sum(ops.multiply(losses * weights, self._weights), axis=1)
+        total = ops.sum(losses * weights * self.task_losses.weights_now(), axis=1)
         labeled = ops.cast(ops.any(weights != 0, axis=1), "float32")
         by_task = [ops.take(each, self._places, axis=1) for each in (losses, weights)]
         return [
@@ -297,10 +325,11 @@ class MultitaskModel(keras.Model):
         return compiled_loss(self) is None
 
     def _sums(self):
-        totals = [group.totals[0] for group in self.task_groups]
+        totals = ops.concatenate([group.totals[0] for group in self.task_groups])
         # `[:]` makes a tensor: TensorFlow cannot concatenate variables of replicas.
-        counts = [group.counts[:] for group in self.task_groups]
-        return {"loss": mean_loss(self), "task_loss": self._task_loss(totals, counts)}
+        counts = ops.concatenate([group.counts[:] for group in self.task_groups])
+        task_loss = self.task_losses.reported_loss(totals, counts)
+        return {"loss": mean_loss(self), "task_loss": task_loss}
 
 
 class _ShortProgbar(keras.callbacks.ProgbarLogger):

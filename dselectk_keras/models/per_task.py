@@ -65,7 +65,11 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
     predictions = model.get_layer(f"predict_{number}")(mixtures)
     outputs = NameTasks([name], name="names_0", dtype="float32")(predictions)
     return MultitaskModel(
-        model.input, outputs, tasks=[tasks[name]], name=f"{model.name}_{name}"
+        model.input,
+        outputs,
+        tasks=[tasks[name]],
+        label_average=model.task_losses.label_average,
+        name=f"{model.name}_{name}",
     )
 
 

@@ -40,7 +40,15 @@ def test_sums_over_replicas_have_the_values_and_gradients_of_the_batch(differenc
 
 
 @pytest.mark.parametrize(
-    "case", ["penalties", "penalties of examples", "missing labels", "routed"]
+    "case",
+    [
+        "penalties",
+        "penalties of examples",
+        "missing labels",
+        "batch, uncertainty",
+        "running, famo",
+        "routed",
+    ],
 )
 def test_weights_and_reports_are_those_of_one_process(differences, case):
     found = differences[case]

@@ -66,10 +66,10 @@ class Decide(keras.callbacks.Callback):
             self.model.get_layer("mmoe").gate.assign_expert_weights(weights)
 
 
-def tasks(tasks, gate, per_example=False):
+def tasks(tasks, gate, per_example=False, **settings):
     experts = DenseExperts(5, [4]) if per_example else DenseExperts(4, [4])
     model = build_multitask_model(
-        DIM, tasks, experts=experts, gate=gate, per_example=per_example
+        DIM, tasks, experts=experts, gate=gate, per_example=per_example, **settings
     )
     model.compile(keras.optimizers.SGD(0.1))
     return model
@@ -104,10 +104,24 @@ CASES = {
     ),
     # The last batch has one example, so that one replica has none.
     "missing labels": (
-        lambda: tasks(TASKS, SoftmaxGate()),
+        lambda: tasks(TASKS, SoftmaxGate(), label_average="labels"),
         (MISSING, WEIGHTS, BATCH * (STEPS - 1) + 1),
         (),
     ),
+    **{
+        f"{average}, {weighting}": (
+            functools.partial(
+                tasks,
+                TASKS,
+                SoftmaxGate(),
+                label_average=average,
+                task_weighting=weighting,
+            ),
+            (MISSING, WEIGHTS, BATCH * (STEPS - 1) + 1),
+            (),
+        )
+        for average, weighting in (("batch", "uncertainty"), ("running", "famo"))
+    },
     "rewards": (
         lambda: tasks(2, ReinforceGate(baseline_weight=1.0, seed=0)),
         (DRAWS[:, :2] / 10, None, len(X)),

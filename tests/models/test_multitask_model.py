@@ -39,7 +39,13 @@ MISSING = {
 
 def make(tasks=KINDS, gate=None, compiled=True, **settings):
     gate = SoftmaxGate() if gate is None else gate
-    model = build_multitask_model(3, tasks, experts=DenseExperts(2, [4]), gate=gate)
+    model = build_multitask_model(
+        3,
+        tasks,
+        experts=DenseExperts(2, [4]),
+        gate=gate,
+        label_average="labels",
+    )
     if compiled:
         model.compile("sgd", **settings)
     return model
@@ -485,6 +491,7 @@ def reinforced(architecture="mmoe", tasks=KINDS, per_example=False, **settings):
         experts=DenseExperts(3, [4]),
         gate=ReinforceGate(policy_weight=1.0, seed=0, **settings),
         per_example=per_example,
+        label_average="labels",
     )
     model.compile("sgd")
     return model, model.get_layer("mmoe").gate

@@ -131,6 +131,7 @@ class MovieLensExperiment(Experiment):
             experts=DenseExperts(self.num_experts, [units]),
             gate=gate,
             per_example=method.per_example,
+            label_average="labels",
         )
         model.compile(keras.optimizers.Adam(learning_rate))
         return model

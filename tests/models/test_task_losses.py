@@ -1,0 +1,345 @@
+"""How the losses of the tasks are averaged and weighted."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import (
+    DenseExperts,
+    ReinforceGate,
+    SoftmaxGate,
+    Task,
+    TopKGate,
+    build_multitask_model,
+    condense,
+    distill,
+    per_task,
+    replicate,
+)
+from dselectk_keras.models.task_losses import TaskLosses
+from dselectk_keras.training import Batches
+
+AVERAGES = ("batch", "labels", "running")
+WEIGHTINGS = ("uncertainty", "famo")
+TASKS = (
+    Task("a", weight=2.0),
+    Task("b", "binary", weight=3.0),
+    Task("c", tower=(2,)),
+)
+# Two batches of 4 examples: the sums of the losses, and the numbers of labels.
+TOTALS = np.array([[6.0, 2.0, 0.0], [1.0, 0.0, 5.0]], "float32")
+COUNTS = np.array([[4.0, 1.0, 0.0], [2.0, 0.0, 1.0]], "float32")
+# Of the second batch; for "running": 4 * (0.99 * 4 + 2) / (0.99 * 4 + 4) and so on.
+DIVISORS = {
+    "labels": [2.0, 1.0, 1.0],
+    "batch": [4.0, 4.0, 4.0],
+    "running": [4 * 5.96 / 7.96, 1.0, 1.0],
+}
+X = numbers((12, 3))
+Y = numbers((12, 3), seed=1)
+Y[:, 1] = Y[:, 1] > 0
+Y[numbers((12, 3), seed=2) > 0.3] = np.nan
+
+
+def make(tasks=TASKS, gate=None, optimizer=None, **settings):
+    keras.utils.set_random_seed(0)
+    gate = SoftmaxGate() if gate is None else gate
+    experts = DenseExperts(4, [4])
+    model = build_multitask_model(3, tasks, experts=experts, gate=gate, **settings)
+    model.compile(keras.optimizers.Adam(0.05) if optimizer is None else optimizer)
+    return model
+
+
+def after_first_batch(*arguments):
+    losses = TaskLosses(TASKS, *arguments)
+    losses.training_loss(*map(ops.convert_to_tensor, (TOTALS[0], COUNTS[0])), 4)
+    return losses
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_each_average_has_the_value_and_the_gradient_by_hand(average):
+    losses = after_first_batch(average)
+    shares = np.array([2.0, 3.0, 1.0]) / DIVISORS[average]
+    count = ops.convert_to_tensor(COUNTS[1])
+    found = losses.training_loss(ops.convert_to_tensor(TOTALS[1]), count, 4)
+    np.testing.assert_allclose(numpy(found), shares @ TOTALS[1], rtol=1e-6)
+
+    losses = after_first_batch(average)
+    state = losses.variables
+    totals = keras.Variable(TOTALS[1])
+    _, (slopes,) = value_and_gradients(
+        lambda: [losses.training_loss(ops.convert_to_tensor(totals), count, 4)],
+        [totals],
+        state=state,
+    )
+    np.testing.assert_allclose(slopes, shares, rtol=1e-6)
+
+
+def test_all_averages_are_equal_when_all_labels_are_there():
+    y = np.where(np.isnan(Y), 1.0, Y)
+    logs = [
+        make(label_average=average).fit(X, y, batch_size=4, shuffle=False, verbose=0)
+        for average in AVERAGES
+    ]
+    for log in logs[1:]:
+        assert log.history["loss"] == pytest.approx(logs[0].history["loss"], rel=1e-5)
+
+
+def test_a_rare_task_weighs_as_its_expected_number_of_labels():
+    # A label in every fourth batch of eight examples.
+    losses = TaskLosses([Task("a"), Task("b")], "running")
+    totals = ops.convert_to_tensor(np.ones(2, "float32"))
+    for step in range(200):
+        counts = np.array([4.0, 8.0 * (step % 4 == 0)], "float32")
+        losses.training_loss(totals, ops.convert_to_tensor(counts), 8)
+    seen = numpy(losses.seen)
+    np.testing.assert_allclose(8 * seen[:2] / seen[2], [4.0, 2.0], rtol=0.03)
+
+
+@pytest.mark.parametrize("average", AVERAGES)
+def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
+    losses = after_first_batch(average, "uncertainty")
+    s = np.array([0.5, -1.0, 2.0], "float32")
+    losses.log_variances.assign(s)
+    totals, counts = map(ops.convert_to_tensor, (TOTALS[1], COUNTS[1]))
+    variables = [losses.log_variances]
+    state = [v for v in losses.variables if v is not losses.log_variances]
+    (value,), (slopes,) = value_and_gradients(
+        lambda: [losses.training_loss(totals, counts, 4)], variables, state=state
+    )
+    weights, factors = np.array([2.0, 3.0, 1.0]), np.array([0.5, 1.0, 0.5])
+    divisors = np.array(DIVISORS[average])
+    fit = factors * np.exp(-s) * TOTALS[1]
+    expected = weights / divisors * (fit + COUNTS[1] * s / 2)
+    np.testing.assert_allclose(value, expected.sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        slopes, weights / divisors * (COUNTS[1] / 2 - fit), rtol=1e-5
+    )
+    # A task without labels keeps its log-variance.
+    assert slopes[1] == 0.0
+    np.testing.assert_allclose(
+        numpy(losses.weights_now()), weights * factors * np.exp(-s), rtol=1e-5
+    )
+
+
+def test_the_learned_variance_of_a_regression_is_its_mean_squared_error():
+    tasks = [Task("quiet"), Task("loud")]
+    x = numbers((256, 3))
+    y = numbers((256, 2), seed=3) * np.array([0.3, 2.0], "float32")
+    y[::3, 0] = np.nan
+    model = make(tasks, task_weighting="uncertainty")
+    log = model.fit(x, y, batch_size=64, epochs=60, verbose=0).history
+    found = np.exp(numpy(model.task_losses.log_variances))
+    errors = [log["quiet_loss"][-1], log["loud_loss"][-1]]
+    np.testing.assert_allclose(found, errors, rtol=0.2)
+    weights = model.task_weights
+    assert list(weights) == ["quiet", "loud"]
+    np.testing.assert_allclose(list(weights.values()), 0.5 / found, rtol=1e-5)
+
+
+def softmax(w):
+    return np.exp(w) / np.exp(w).sum()
+
+
+def test_famo_has_the_value_and_the_gradient_by_hand():
+    losses = after_first_batch("labels", "famo")
+    np.testing.assert_allclose(
+        numpy(losses.log_losses), [np.log(1.5), np.log(2.0), np.inf], rtol=1e-5
+    )
+    w = np.array([0.5, -1.0, 0.25], "float32")
+    losses.logits.assign(w)
+    # Task "c" has no labels so far, so that its weight is 0.
+    z, weights = softmax(w), np.array([2.0, 3.0, 1.0])
+    inverse = z * [1 / 1.5, 1 / 2.0, 0.0]
+    now = 3 * inverse / inverse.sum()
+    np.testing.assert_allclose(numpy(losses.weights_now()), weights * now, rtol=1e-5)
+
+    totals, counts = map(ops.convert_to_tensor, (TOTALS[1], COUNTS[1]))
+    (value,), (slopes,) = value_and_gradients(
+        lambda: [losses.training_loss(totals, counts, 4)],
+        [losses.logits],
+        state=[losses.log_losses],
+    )
+    # Only task "a" has labels in both batches: its loss fell from 1.5 to 0.5.
+    decrease = np.array([np.log(1.5) - np.log(0.5), 0.0, 0.0])
+    by_hand = z * (decrease - z @ decrease) + 0.01 * w
+    np.testing.assert_allclose(slopes, by_hand, rtol=1e-4, atol=1e-6)
+    assert slopes[0] > 0 > slopes[1]
+    inverse = z / [0.5, 2.0, 5.0]
+    learned = 3 * inverse / inverse.sum()
+    expected = weights * learned * TOTALS[1] / np.maximum(COUNTS[1], 1)
+    np.testing.assert_allclose(value, expected.sum(), rtol=1e-5)
+
+
+def test_famo_gives_the_losses_the_gradient_of_their_weights_only():
+    losses = after_first_batch("labels", "famo")
+    counts = ops.convert_to_tensor(COUNTS[1])
+    totals = keras.Variable(TOTALS[1])
+    _, (slopes,) = value_and_gradients(
+        lambda: [losses.training_loss(ops.convert_to_tensor(totals), counts, 4)],
+        [totals],
+        state=losses.variables,
+    )
+    inverse = 1 / np.array([0.5, 2.0, 5.0])
+    learned = 3 * inverse / inverse.sum() * [2.0, 3.0, 1.0]
+    np.testing.assert_allclose(slopes, learned / [2.0, 1.0, 1.0], rtol=1e-5)
+
+
+def test_famo_raises_the_weight_of_the_task_that_falls_behind():
+    losses = TaskLosses([Task("a"), Task("b")], "labels", "famo")
+    counts = ops.convert_to_tensor(np.ones(2, "float32"))
+    optimizer = keras.optimizers.SGD(1.0)
+
+    def step(totals):
+        totals = ops.convert_to_tensor(np.array(totals, "float32"))
+        _, (slopes,) = value_and_gradients(
+            lambda: [losses.training_loss(totals, counts, 1)],
+            [losses.logits],
+            state=[losses.log_losses],
+        )
+        optimizer.apply([ops.convert_to_tensor(slopes)], [losses.logits])
+        losses.log_losses.assign(ops.log(totals))
+
+    for loss in (8.0, 4.0, 2.0, 1.0):
+        step([loss, 1.0])
+    first, second = numpy(losses.logits)
+    assert first < 0 < second
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("average", AVERAGES)
+def test_reports_have_the_fixed_weights(average, weighting):
+    model = make(label_average=average, task_weighting=weighting)
+    log = model.fit(
+        X, Y, batch_size=4, epochs=3, verbose=0, validation_data=(X, Y)
+    ).history
+    assert all(np.isfinite(values).all() for values in log.values())
+    report = model.evaluate(X, Y, batch_size=12, verbose=0, return_dict=True)
+    total = sum(task.weight * report[f"{task.name}_loss"] for task in TASKS)
+    assert report["loss"] == pytest.approx(total, rel=1e-5)
+    assert report["task_loss"] == pytest.approx(total, rel=1e-5)
+    assert log["val_task_loss"][-1] == pytest.approx(total, rel=1e-5)
+    for prefix in ("", "val_"):
+        parts = [t.weight * log[f"{prefix}{t.name}_loss"][0] for t in TASKS]
+        assert log[f"{prefix}task_loss"][0] == pytest.approx(sum(parts), rel=1e-5)
+
+
+def test_without_learned_weights_the_weights_are_the_tasks_own():
+    assert make().task_weights == {"a": 2.0, "b": 3.0, "c": 1.0}
+    # Before the first label, those of "famo" are too.
+    assert make(task_weighting="famo").task_weights == {"a": 2.0, "b": 3.0, "c": 1.0}
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_training_resumes_from_a_file(tmp_path, weighting):
+    def more(model):
+        model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        return model
+
+    model = more(make(label_average="running", task_weighting=weighting))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.task_weights == model.task_weights
+    assert numpy(loaded.task_losses.seen).all()
+    for found, expected in zip(
+        more(loaded).get_weights(), more(model).get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert any(v is loaded.task_losses.seen for v in loaded.non_trainable_variables)
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_copies_keep_the_learned_weights(weighting):
+    model = make(gate=TopKGate(2), label_average="running", task_weighting=weighting)
+    model.fit(X, Y, batch_size=4, verbose=0)
+    for copy in (condense(model), distill(model, SoftmaxGate())):
+        assert copy.task_weights == model.task_weights
+        np.testing.assert_array_equal(
+            numpy(copy.task_losses.seen), numpy(model.task_losses.seen)
+        )
+        copy.compile("sgd")
+        copy.fit(X, Y, batch_size=4, verbose=0)
+        assert copy.task_weights != model.task_weights
+    assert per_task(model, "b").task_losses.label_average == "running"
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_copies_of_replicate_train_as_alone(weighting):
+    def build(seed):
+        return make_again(weighting)
+
+    runs = replicate(build, (X, Y), seeds=[1, 2], batch_size=4, epochs=2, verbose=0)
+    weights = [runs.model(i).task_weights for i in range(2)]
+    assert weights[0] != weights[1]
+    keras.utils.set_random_seed(2)
+    alone = make_again(weighting)
+    alone.fit(Batches((X, Y), 4, 2), epochs=2, shuffle=False, verbose=0)
+    assert weights[1] == pytest.approx(alone.task_weights, rel=1e-4)
+
+
+def make_again(weighting):
+    model = build_multitask_model(
+        3,
+        TASKS,
+        experts=DenseExperts(4, [4]),
+        label_average="running",
+        task_weighting=weighting,
+    )
+    model.compile(keras.optimizers.Adam(0.05))
+    return model
+
+
+def test_one_gate_for_all_tasks_is_rewarded_with_the_learned_weights(monkeypatch):
+    gate = ReinforceGate(policy_weight=1.0, seed=0)
+    model = build_multitask_model(
+        3,
+        TASKS,
+        "omoe",
+        experts=DenseExperts(3, [4]),
+        gate=gate,
+        per_example=True,
+        task_weighting="uncertainty",
+    )
+    model.compile("sgd")
+    model.task_losses.log_variances.assign([0.5, -1.0, 2.0])
+    weights = np.array([np.exp(-0.5), 3 * np.exp(1), np.exp(-2) / 2])
+    np.testing.assert_allclose(list(model.task_weights.values()), weights, rtol=1e-5)
+
+    own, rewards = model.get_layer("mmoe").gate, []
+    teach = own.policy_loss
+    monkeypatch.setattr(
+        own, "policy_loss", lambda *given: rewards.append(given) or teach(*given)
+    )
+    y = np.where(np.isnan(Y), 1.0, Y)
+    outputs = model(X, training=True)
+    model.compute_loss(X, y, outputs)
+    p = np.concatenate([numpy(outputs[task.name]) for task in TASKS], axis=1)
+    losses = (y - p) ** 2
+    losses[:, 1] = -np.log(np.where(y[:, 1] == 1, p[:, 1], 1 - p[:, 1]))
+    np.testing.assert_allclose(numpy(rewards[0][0])[:, 0], losses @ weights, rtol=1e-4)
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_half_precision_learns_the_weights_in_full(weighting):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = make(label_average="running", task_weighting=weighting)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    log = model.fit(X, Y, batch_size=4, verbose=0).history
+    assert np.isfinite(log["loss"]).all()
+    assert {v.dtype for v in model.task_losses.variables} == {"float32"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"label_average": "mean"}, "`label_average` must be 'labels' or 'batch' or"),
+        ({"task_weighting": "dwa"}, "`task_weighting` must be None or 'uncertainty'"),
+    ],
+)
+def test_unknown_names_are_refused(settings, text):
+    with pytest.raises(ValueError, match=text):
+        make(**settings)
