@@ -4,7 +4,7 @@ import importlib
 import math
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -39,17 +39,13 @@ def check_count(name: str, value: Any, minimum: int = 1) -> int:
     return count
 
 
-def check_choice(name: str, value: Any, choices: tuple) -> None:
-    """Refuse a setting that is not one of a few.
-
-    Args:
-        name: The setting's name, for the error.
-        value: Its value.
-        choices: The values that it may have.
-    """
+def check_choice(name: str, value: Any, choices: Collection) -> None:
+    """Raise an error for a setting that is not one of the choices."""
     if value not in choices:
-        known = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"`{name}` must be {known}. Received: {name}={value!r}.")
+        known = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(
+            f"`{name}` must be one of {known}. Received: {name}={value!r}."
+        )
 
 
 def optional_import(*modules: str, extra: str, purpose: str) -> Any:

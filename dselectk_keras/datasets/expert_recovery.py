@@ -69,10 +69,7 @@ def expert_recovery(
             f"num_true_experts={num_true_experts}, num_experts={num_experts}. "
             "Lower the first or raise the second."
         )
-    sizes = _sampling.check_sizes(
-        num_train=num_train, num_validation=num_validation, num_test=num_test
-    )
-    seed = check_count("seed", seed, minimum=0)
+    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
     logit_scale = _sampling.check_number("logit_scale", logit_scale, positive=True)
 
     rng = _sampling.random_stream(seed, 1)
