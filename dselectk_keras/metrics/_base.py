@@ -1,14 +1,13 @@
 """Base classes of the streaming metrics."""
 
 import abc
-import inspect
 from typing import Any
 
 import keras
 from keras import ops
 
 from dselectk_keras.metrics._inputs import example_vector, example_weights, gate_tensor
-from dselectk_keras.utils import Tensor, check_count
+from dselectk_keras.utils import Tensor, check_count, init_arguments
 
 
 class GateMetric(keras.metrics.Metric, abc.ABC):
@@ -22,9 +21,8 @@ class GateMetric(keras.metrics.Metric, abc.ABC):
         return self.add_variable(shape, "zeros", dtype="float32", name=name)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`, which are attributes of the same names."""
-        names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names}
+        """The arguments of `__init__`."""
+        return init_arguments(self)
 
 
 class MeanMetric(GateMetric):
