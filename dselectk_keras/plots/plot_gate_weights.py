@@ -205,9 +205,7 @@ def _draw_lines(ax, steps, weights, highlighted, styles):
         # A single record has no line to show.
         marker = "o" if len(steps) == 1 else None
         ax.plot(steps, weights[:, expert], marker=marker, markersize=3, **line)
-    style.tidy_axes(ax)
-    ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
-    ax.set_axisbelow(True)
+    style.tidy_axes(ax, "y")
     ax.margins(x=0, y=0.04)
 
 
