@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.experts import ExpertBank
+from dselectk_keras.layers._arguments import as_bank
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.schedules import check_schedule
 from dselectk_keras.utils import Tensor, deserialize_if_config, with_name
@@ -51,12 +51,7 @@ class L2Constrained(keras.Layer):
     def __init__(self, experts: Any, strength: Any, **kwargs: Any):
         # The penalty is computed in float32. The bank has its own dtype policy.
         super().__init__(**{"dtype": "float32", **with_name(kwargs, "l2_constrained")})
-        experts, strength = map(deserialize_if_config, (experts, strength))
-        if not isinstance(experts, ExpertBank):
-            raise ValueError(
-                "`experts` must be a bank with one expert for each task, such as "
-                f"`DenseExperts(num_tasks, [64])`. Received: {experts!r}."
-            )
+        experts, strength = as_bank(experts), deserialize_if_config(strength)
         if not isinstance(strength, ParameterDistanceRegularizer):
             strength = check_schedule(strength, "strength")
             strength = ParameterDistanceRegularizer(strength)

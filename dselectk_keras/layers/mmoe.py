@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers._tasks import task_names
+from dselectk_keras.layers._arguments import task_names
 from dselectk_keras.layers.moe import MoE
 from dselectk_keras.utils import Tensor, deserialize_if_config
 

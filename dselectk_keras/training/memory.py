@@ -7,14 +7,7 @@ CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def free_memory(device=None):
-    """The free memory of a device.
-
-    Args:
-        device: A JAX device; `None` is the host.
-
-    Returns:
-        A number of bytes, or `None` if it is unknown.
-    """
+    """The free bytes of a JAX device, or of the host for `None`; `None` if unknown."""
     stats = device.memory_stats() if device is not None else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats["bytes_in_use"]
@@ -39,13 +32,7 @@ def free_memory(device=None):
 
 
 def check_memory(needed, limit, what):
-    """Raise an error if something does not fit in memory.
-
-    Args:
-        needed: The number of bytes needed.
-        limit: The number of bytes available; `None` is unknown.
-        what: What needs them, for the error.
-    """
+    """Raise an error if more bytes are needed than a limit, if that is known."""
     if limit is not None and needed > limit:
         raise MemoryError(
             f"{what} need about {format_bytes(needed)} of memory. Received: "
@@ -55,11 +42,7 @@ def check_memory(needed, limit, what):
 
 
 def format_bytes(num_bytes):
-    """A number of bytes in MB or GB.
-
-    Args:
-        num_bytes: The number.
-    """
+    """A number of bytes in MB or GB."""
     return (
         f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"
     )

@@ -29,12 +29,7 @@ class TracedStep:
         self.signature = self._describe()
 
     def __call__(self, constants, *arguments):
-        """Call the function with other constants.
-
-        Args:
-            constants: A list like `self.constants`.
-            *arguments: The arguments of the function.
-        """
+        """Call the function with other constants."""
         import jax  # pyright: ignore[reportMissingImports]
 
         # Indices count up from 0 for computed values, and down from -1 for constants.
