@@ -98,9 +98,11 @@ def num_replicas() -> int:
 
 
 def init_arguments(instance: Any) -> dict[str, Any]:
-    """The arguments of an object's `__init__`, from attributes of the same names."""
-    names = inspect.signature(type(instance)).parameters
-    return {name: getattr(instance, name) for name in names}
+    """The arguments of `__init__` for a config, from attributes of the same names."""
+    serialize = keras.saving.serialize_keras_object
+    names = list(inspect.signature(type(instance)).parameters)
+    values = {name: getattr(instance, name) for name in names if name != "kwargs"}
+    return {n: serialize(v) if callable(v) else v for n, v in values.items()}
 
 
 def deserialize_if_config(value: Any) -> Any:

@@ -61,6 +61,11 @@ def fetch_files(dataset, files, data_dir=None):
 
 def find_file(dataset, name, data_dir, expected, source):
     """The path of a file in a folder, or an error that says where to get it."""
+    if data_dir is None:
+        raise ValueError(
+            f"`{dataset}` needs `data_dir`, a folder with its files, which TensorFlow "
+            f"Datasets does not have. Received: data_dir=None. Get them from {source}."
+        )
     folders = [pathlib.Path(data_dir) / dataset, pathlib.Path(data_dir)]
     for folder in folders:
         if (folder / name).is_file():

@@ -177,12 +177,6 @@ def census_income(
 
 def _read_table(name, data_dir):
     """The table of a file, with numeric columns as numbers and others as text."""
-    if data_dir is None:
-        raise ValueError(
-            "`census_income` needs `data_dir`, a folder with its files, which "
-            "TensorFlow Datasets does not have. Received: data_dir=None. Get the files "
-            f"from {SOURCE}."
-        )
     pandas = optional_import("pandas", extra="data", purpose="`census_income`")
     expected, source = f"{NUM_ROWS[name]:,} rows", SOURCE
     options: dict = {"header": None, "names": COLUMNS}

@@ -5,10 +5,10 @@ import numpy as np
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
+from dselectk_keras.utils import check_choice
 
 _TASKS_PER_GROUP = 16
 _EXPERTS_PER_GROUP = 4
-_NUM_TASKS = (16, 32, 64, 128)
 
 
 def synthetic_moe(
@@ -69,12 +69,7 @@ def synthetic_moe(
         Experts with Applications to Multi-Task Learning, NeurIPS 2021,
         Appendix C.1 (https://arxiv.org/abs/2106.03760).
     """
-    if num_tasks not in _NUM_TASKS:
-        raise ValueError(
-            f"`num_tasks` must be one of {_NUM_TASKS}. Received: "
-            f"num_tasks={num_tasks!r}. Use the next larger problem and the "
-            "first columns of its labels."
-        )
+    check_choice("num_tasks", num_tasks, (16, 32, 64, 128))
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
     noise = _sampling.check_number("noise", noise)
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.ops.unstack import unstack
-from dselectk_keras.utils import Activation, Shape, Tensor, check_count
+from dselectk_keras.utils import Activation, Shape, Tensor, check_count, init_arguments
 
 # From this width on, one matrix product per expert is faster than one product for all
 # experts (see `docs/performance.md`).
@@ -226,15 +226,9 @@ class StackedExperts(ExpertBank):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_experts": self.num_experts,
-            "units": self.units,
-            "activation": [keras.activations.serialize(a) for a in self.activation],
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "shared_input": self.shared_input,
-        }
+        activations = [keras.activations.serialize(each) for each in self.activation]
+        arguments = {**init_arguments(self), "activation": activations}
+        return {**super().get_config(), **arguments}
 
 
 def _multiply_shared(x, kernel):

@@ -9,7 +9,7 @@ from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
-from dselectk_keras.ops import tempered_softmax
+from dselectk_keras.ops import softmax
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor
 
@@ -83,7 +83,7 @@ class SoftmaxSelectorGate(SelectorGate):
     def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the softmax of each selector's logits."""
         temperature = value_at(self.temperature, step)
-        return tempered_softmax(self._z(routing_inputs), temperature), None
+        return softmax(self._z(routing_inputs), temperature), None
 
     def describe_selectors(self, outputs: GateOutputs) -> dict:
         """Compute whether the selectors have all their weight on one expert."""

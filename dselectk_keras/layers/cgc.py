@@ -199,16 +199,6 @@ class CGC(GatedExperts):
         outputs = super().apply_routing_network(unstacked)
         return ops.reshape(outputs, (-1, inputs.shape[1], *ops.shape(outputs)[1:]))
 
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "tasks": self.tasks,
-            "num_task_experts": self.num_task_experts,
-            "shared_gate": self.shared_gate
-            and keras.saving.serialize_keras_object(self.shared_gate),
-        }
-
     def _outputs(self, inputs, training):
         """Evaluate the shared experts, and the task experts if there are any."""
         inputs_of_tasks = inputs_of_shared = inputs

@@ -12,7 +12,13 @@ from dselectk_keras._keras import replace_sublayers
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
 from dselectk_keras.layers._arguments import as_bank
-from dselectk_keras.utils import Shape, Tensor, deserialize_if_config, with_name
+from dselectk_keras.utils import (
+    Shape,
+    Tensor,
+    deserialize_if_config,
+    init_arguments,
+    with_name,
+)
 
 
 class GatedExperts(keras.Layer, abc.ABC):
@@ -162,14 +168,7 @@ class GatedExperts(keras.Layer, abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            "experts": serialize(self.experts),
-            "gate": serialize(self.gate),
-            "per_example": self.per_example,
-            "routing_network": serialize(self.routing_network),
-        }
+        return {**super().get_config(), **init_arguments(self)}
 
 
 def takes_hidden(gate: Gate | type[Gate]) -> bool:

@@ -7,7 +7,12 @@ import keras
 from dselectk_keras.layers._arguments import as_bank
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.schedules import check_schedule
-from dselectk_keras.utils import Tensor, deserialize_if_config, with_name
+from dselectk_keras.utils import (
+    Tensor,
+    deserialize_if_config,
+    init_arguments,
+    with_name,
+)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -82,8 +87,4 @@ class L2Constrained(keras.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "experts": keras.saving.serialize_keras_object(self.experts),
-            "strength": keras.regularizers.serialize(self.strength),
-        }
+        return {**super().get_config(), **init_arguments(self)}

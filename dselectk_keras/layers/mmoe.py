@@ -95,7 +95,3 @@ class MMoE(MoE):
         if isinstance(self.tasks, int):
             return list(mixtures)
         return dict(zip(self.task_names, mixtures, strict=True))
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "tasks": self.tasks, "stacked": self.stacked}

@@ -12,6 +12,7 @@ from dselectk_keras.utils import (
     Initializer,
     Tensor,
     check_count,
+    init_arguments,
     with_name,
 )
 
@@ -129,13 +130,7 @@ class SoftMoE(keras.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "experts": keras.saving.serialize_keras_object(self.experts),
-            "num_slots": self.num_slots,
-            "normalize": self.normalize,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+        return {**super().get_config(), **init_arguments(self)}
 
     def _logits(self, inputs):
         """Compute the logits of tokens and slots, `(batch, tokens, n s)`."""
