@@ -76,9 +76,7 @@ def movielens(
         (610, 9724)
 
     Reference:
-        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
-        Section 4 (https://arxiv.org/abs/2106.03760); Harper and Konstan, The
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4; Harper and Konstan, The
         MovieLens Datasets: History and Context, 2015
         (https://grouplens.org/datasets/movielens/).
     """

@@ -62,9 +62,7 @@ def recommender_sim(
         (('click', 'save', 'share'), 0.02)
 
     Reference:
-        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
-        Section 4.3 (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4.3.
     """
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
     recommender = Recommender(seed)

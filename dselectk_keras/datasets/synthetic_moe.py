@@ -65,9 +65,7 @@ def synthetic_moe(
         ((100, 10), (100, 16))
 
     Reference:
-        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
-        Appendix C.1 (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix C.1.
     """
     check_choice("num_tasks", num_tasks, (16, 32, 64, 128))
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)

@@ -36,8 +36,7 @@ def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
         [2, 1]
 
     Reference:
-        Hazimeh et al., DSelect-k, NeurIPS 2021
-        (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
     """
     return np.count_nonzero(used_experts(weights, tolerance), axis=-1)
 

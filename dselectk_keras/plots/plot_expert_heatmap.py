@@ -42,8 +42,7 @@ def plot_expert_heatmap(
         >>> figure = plot_expert_heatmap([[0.7, 0.3, 0.0], [0.0, 0.4, 0.6]])
 
     Reference:
-        Hazimeh et al., DSelect-k, NeurIPS 2021, Figure 3
-        (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figure 3.
     """
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 2 or 0 in weights.shape:

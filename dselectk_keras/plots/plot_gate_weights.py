@@ -53,8 +53,7 @@ def plot_gate_weights(
         >>> figure = plot_gate_weights(np.arange(11), weights)
 
     Reference:
-        Hazimeh et al., DSelect-k, NeurIPS 2021, Figures 2 and 6 to 8
-        (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figures 2 and 6 to 8.
     """
     steps, weights, panel_titles = _split_panels(steps, weights, task, task_names)
     num_panels, num_experts = weights.shape[1:]

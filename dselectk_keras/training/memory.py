@@ -1,6 +1,5 @@
 """Free memory, and checks against it."""
 
-import os
 import pathlib
 
 CGROUP = pathlib.Path("/sys/fs/cgroup")
@@ -12,23 +11,19 @@ def free_memory(device=None):
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats["bytes_in_use"]
     try:
-        pages = os.sysconf("SC_AVPHYS_PAGES")
-        free = [pages * os.sysconf("SC_PAGE_SIZE")]
-    except (AttributeError, OSError, ValueError):  # Not on every system.
-        return None
-    try:
-        # Pages that hold cached files are available too.
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         table = dict(line.split(":") for line in lines)
-        free = [int(table["MemAvailable"].split()[0]) * 1024]
+        free = int(table["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):  # Not on every system.
+        return None
+    try:
         limit, used = (
-            (CGROUP / name).read_text(encoding="utf-8")
+            int((CGROUP / name).read_text(encoding="utf-8"))
             for name in ("memory.max", "memory.current")
         )
-        free.append(int(limit) - int(used))
-    except (OSError, KeyError, ValueError):  # No such files, or no limit.
-        pass
-    return min(free)
+    except (OSError, ValueError):  # No such files, or no limit.
+        return free
+    return min(free, limit - used)
 
 
 def check_memory(needed, limit, what):
