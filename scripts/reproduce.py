@@ -102,7 +102,9 @@ def write_index(kinds, options, gates, label, root, site):
             continue
         if results.complete:
             every.append(results)
-    index = pages.index(every, "" if options.module else INTRODUCTION)
+    from papers import COVERAGE
+
+    index = pages.index(every, "" if options.module else INTRODUCTION, COVERAGE)
     (site / "index.md").write_text(index, encoding="utf-8")
 
 

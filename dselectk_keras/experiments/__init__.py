@@ -13,7 +13,14 @@ from dselectk_keras.experiments.compare import (
 from dselectk_keras.experiments.environment import environment
 from dselectk_keras.experiments.experiment import Experiment, Job
 from dselectk_keras.experiments.pages import write_page
-from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.report import (
+    Claim,
+    Fact,
+    Picture,
+    Question,
+    Report,
+    Table,
+)
 from dselectk_keras.experiments.reproduce import reproduce
 from dselectk_keras.experiments.results import Results, Run, format_mean
 from dselectk_keras.experiments.search import (
@@ -29,8 +36,10 @@ from dselectk_keras.experiments.training_run import TrainingRun
 __all__ = [
     "Claim",
     "Experiment",
+    "Fact",
     "Job",
     "Picture",
+    "Question",
     "Report",
     "Results",
     "Run",

@@ -69,7 +69,7 @@ class Experiment(abc.ABC):
         ...
         ...     def report(self, results):
         ...         more = results.mean("bent", "heads") > results.mean("fair", "heads")
-        ...         return Report([Claim("The bent coin gives more heads.", "", more)])
+        ...         return Report([Claim("Bent: more heads.", "", more, "Table 1")])
         >>> results = reproduce(Coin(seeds=3), progress=False)
         >>> results.experiment.report(results).verdict
         'yes'

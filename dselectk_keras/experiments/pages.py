@@ -1,5 +1,6 @@
 """Pages that are generated from results: one for each experiment, and their index."""
 
+import collections
 import pathlib
 
 from dselectk_keras.experiments.report import VERDICTS
@@ -61,43 +62,64 @@ def page(results, report):
         f"**{VERDICTS[report.verdict]}**",
     ]
     if report.claims:
-        rows = [[c.says, c.ours, HOLDS[c.holds]] for c in report.claims]
-        says = "the paper says" if experiment.paper else "claim"
-        parts.append(table([says, "here", "holds"], rows))
+        rows = [
+            [c.source, c.says, c.paper, c.ours, HOLDS[c.holds]] for c in report.claims
+        ]
+        columns = ["where", "the paper says", "its number", "here", "holds"]
+        parts.append(table(columns, rows))
     for picture in report.pictures:
         parts.append(f"![{picture.caption}]({image(experiment, picture)})")
         parts.append(f"*{picture.caption}*")
     for shown in report.tables:
         parts += [f"## {shown.title}", table(shown.columns, shown.rows)]
         parts += [shown.note] if shown.note else []
+    if report.questions:
+        rows = [[question.asks, question.ours] for question in report.questions]
+        parts += ["## Our questions", "The paper does not ask these."]
+        parts.append(table(["question", "here"], rows))
+    if report.protocol:
+        rows = [
+            [fact.what, fact.paper, fact.here, fact.why] for fact in report.protocol
+        ]
+        columns = ["protocol", "paper", "here", "why it differs"]
+        parts += ["## Protocol", table(columns, rows)]
     if report.notes:
         parts += ["## Remarks", *report.notes]
     parts += ["## How it was run", *_how(results)]
     return "\n\n".join(parts) + "\n"
 
 
-def index(every, introduction=""):
+def index(every, introduction="", coverage=None):
     """The page that lists all experiments, in a table for each paper.
 
     Args:
         every: A list of `Results`, of all experiments.
         introduction: Markdown to stand below the title.
+        coverage: For each paper a dict from its figures and tables to the name of an
+            experiment, or to the reason why there is none. An experiment that is not in
+            it has a row of its own.
 
     Returns:
         The text.
     """
-    tables = {}
+    rows, verdicts = {}, collections.Counter()
     for results in every:
         experiment = results.experiment
         verdict = VERDICTS[experiment.report(results).verdict]
+        verdicts[verdict] += 1
         link = f"[{experiment.where or experiment.name}]({experiment.name}.md)"
         command = f"`python scripts/reproduce.py {experiment.name}`"
         row = [link, experiment.title, verdict, command]
-        tables.setdefault(experiment.paper, []).append(row)
-    parts = [MARK, "# Reproduction", *([introduction] if introduction else [])]
-    for paper, rows in tables.items():
+        rows.setdefault(experiment.paper, {})[experiment.name] = row
+    counts = [f"{each.rstrip('.')}: {verdicts[each]}" for each in VERDICTS.values()]
+    parts = [MARK, "# Reproduction", f"**Pages: {len(every)}. {', '.join(counts)}.**"]
+    parts += [introduction] if introduction else []
+    for paper, found in rows.items():
+        places = (coverage or {}).get(paper, {})
+        shown = list(found.values())
+        shown += [[p, why, "", ""] for p, why in places.items() if why not in found]
         parts += [f"## {paper or 'Further experiments'}"]
-        parts += [table(["", "what", "verdict", "command"], rows)]
+        parts += [table(["", "what", "verdict", "command"], shown)]
     names = "\n".join(results.experiment.name for results in every)
     parts.append(f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{names}\n```")
     return "\n\n".join(parts) + "\n"

@@ -14,17 +14,51 @@ VERDICTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A claim, and whether it holds here.
+    """A claim of a paper, and whether it holds here.
 
     Args:
-        says: The claim, such as a paper's, in your words.
-        ours: What came out here, with the numbers.
+        says: The claim, in your words.
+        ours: What was measured here, with the numbers.
         holds: Whether it holds; `None` if these runs cannot tell.
+        source: Where the paper says it, such as "Section 3.3, first result".
+        paper: The paper's own number, where it gives one.
     """
 
     says: str
     ours: str
     holds: bool | None
+    source: str = ""
+    paper: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A question that no paper answers. It does not count in the verdict.
+
+    Args:
+        asks: The question, such as "Do restarts lower the error?".
+        ours: What was measured here, with the numbers.
+    """
+
+    asks: str
+    ours: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A fact of a paper's protocol, beside what is done here.
+
+    Args:
+        what: What is set, such as "Training examples".
+        paper: The paper's value, with its place if it is not obvious.
+        here: The value here.
+        why: Why it differs; empty if it does not.
+    """
+
+    what: str
+    paper: Any
+    here: Any
+    why: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,15 +98,22 @@ class Report:
     """All that an experiment reports.
 
     Args:
-        claims: A list of `Claim`.
+        claims: A list of `Claim`, all those of the figure or table. A method that was
+            left out fails its claims.
         tables: A list of `Table`.
         pictures: A list of `Picture`.
         notes: Paragraphs of Markdown: where this departs from the paper, and what was
             tried.
+        questions: A list of `Question`: what we ask beyond the paper.
+        protocol: A list of `Fact`.
 
     Example:
         >>> from dselectk_keras.experiments import Claim, Report
-        >>> Report([Claim("a < b", "1 < 2", True), Claim("b < c", "", None)]).verdict
+        >>> claims = [
+        ...     Claim("a < b", "1 < 2", True, "Section 4, first result"),
+        ...     Claim("b < c", "not run", None, "Table 2"),
+        ... ]
+        >>> Report(claims).verdict
         'partly'
     """
 
@@ -80,6 +121,8 @@ class Report:
     tables: list[Table] = dataclasses.field(default_factory=list)
     pictures: list[Picture] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    questions: list[Question] = dataclasses.field(default_factory=list)
+    protocol: list[Fact] = dataclasses.field(default_factory=list)
 
     @property
     def verdict(self):

@@ -2,8 +2,7 @@
 
 from papers import dselectk, mmoe, smear, specialization
 
-EXPERIMENTS = {
-    kind.name: kind
-    for paper in (dselectk, mmoe, specialization, smear)
-    for kind in paper.EXPERIMENTS
-}
+PAPERS = dselectk, mmoe, specialization, smear
+EXPERIMENTS = {kind.name: kind for paper in PAPERS for kind in paper.EXPERIMENTS}
+# For each paper: the experiment of each figure and table, or why there is none.
+COVERAGE = {paper.EXPERIMENTS[0].paper: paper.COVERAGE for paper in PAPERS}

@@ -4,7 +4,9 @@ import pytest
 
 from dselectk_keras.experiments import (
     Claim,
+    Fact,
     Picture,
+    Question,
     Report,
     Results,
     Run,
@@ -26,7 +28,7 @@ from papers import EXPERIMENTS
     ],
 )
 def test_the_verdict_is_that_of_the_claims(holds, verdict):
-    assert Report([Claim("a", "b", held) for held in holds]).verdict == verdict
+    assert Report([Claim("a", "b", held, "c") for held in holds]).verdict == verdict
 
 
 def test_a_table_in_markdown():
@@ -49,16 +51,20 @@ def results():
 
 def test_a_page_has_everything(results, tmp_path):
     report = Report(
-        [Claim("The sky is blue.", "It is green.", holds=False)],
+        [Claim("The sky is blue.", "It is green.", False, "Section 1", "400 nm")],
         [Table("Colours", ["what", "paper", "ours"], [["sky", "blue", "green"]])],
         [Picture("sky", "A sky.", lambda: None)],
         ["It rained."],
+        [Question("Is it far?", "A mile.")],
+        [Fact("Clouds", "none", "some", "It is November.")],
     )
     text = pages.page(results, report)
     for wanted in (
         "# DSelect-k, Figure 4: the smooth step",
         "**Not reproduced.**",
-        "| The sky is blue. | It is green. | no |",
+        "| Section 1 | The sky is blue. | 400 nm | It is green. | no |",
+        "| Is it far? | A mile. |",
+        "| Clouds | none | some | It is November. |",
         "| sky | blue | green |",
         "![A sky.](images/dselectk-fig4-sky.png)",
         "It rained.",
@@ -73,7 +79,11 @@ def test_a_page_has_everything(results, tmp_path):
 
 
 def test_the_index_links_to_every_page(results):
-    text = pages.index([results])
+    paper = results.experiment.paper
+    reasons = {"Figure 4": "dselectk-fig4", "Table 9": "It needs private data."}
+    text = pages.index([results], "", {paper: reasons})
+    assert "**Pages: 1. " in text
+    assert "| Table 9 | It needs private data. |  |  |" in text
     assert "[Figure 4](dselectk-fig4.md)" in text
     assert "`python scripts/reproduce.py dselectk-fig4`" in text
     assert text.rstrip().endswith("dselectk-fig4\n```")

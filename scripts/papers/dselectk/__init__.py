@@ -10,3 +10,6 @@ from papers.dselectk.table2 import Table2
 from papers.dselectk.table4 import Table4
 
 EXPERIMENTS = (Fig278, Fig3, Fig4, Fig5, Fig6, Table1And5, Table2, Table4)
+
+# Each figure and table of the paper: the name of its experiment, or why there is none.
+COVERAGE: dict[str, str] = {}

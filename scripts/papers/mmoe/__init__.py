@@ -9,3 +9,6 @@ from papers.mmoe.table1 import Table1
 from papers.mmoe.table2 import Table2
 
 EXPERIMENTS = (Fig2, Fig3, Fig4, Fig5, Table1, Table2, Fig6)
+
+# Each figure and table of the paper: the name of its experiment, or why there is none.
+COVERAGE: dict[str, str] = {}
