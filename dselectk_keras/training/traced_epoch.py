@@ -20,10 +20,6 @@ class TracedEpoch:
     The program also computes the results of the metrics, so that their constants are
     replaceable too. Results that only NumPy can compute are left out: the epoch then
     returns the metrics' variables, and its `reader`, otherwise `None`, reads them.
-
-    Args:
-        model: A built and compiled Keras model.
-        data: A `Data`.
     """
 
     def __init__(self, model, data):

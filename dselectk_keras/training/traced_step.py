@@ -11,10 +11,6 @@ class TracedStep:
     Whatever Python knew during tracing is a constant of the program: a dropout rate,
     the weight of a penalty, the end of a ramp. Two models whose steps have the same
     `signature` differ only in their `constants`, so that one program can run both.
-
-    Args:
-        function: A function of arrays, in nested structures.
-        *arguments: Arrays, or their shapes and dtypes, to trace the function with.
     """
 
     def __init__(self, function, *arguments):
