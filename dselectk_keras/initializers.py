@@ -10,16 +10,9 @@ from dselectk_keras.utils import Initializer, Tensor
 
 
 def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
-    """A copy of an initializer that draws other values.
+    """A copy of an initializer that draws other values; a fixed seed is shifted.
 
     One initializer object gives the same values at every use.
-
-    Args:
-        initializer: An identifier that `keras.initializers.get` knows.
-        seed_offset: Added to the initializer's seed, if it is fixed.
-
-    Returns:
-        A Keras initializer.
     """
     initializer = keras.initializers.get(initializer)
     if not isinstance(initializer, keras.initializers.Initializer):
@@ -35,13 +28,6 @@ def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
 
     A fan computed over the whole stack would be too large by the number of experts,
     and with the same fixed seed for each expert all experts would be equal.
-
-    Args:
-        initializer: An identifier that `keras.initializers.get` knows, for the
-            kernel of one expert.
-
-    Returns:
-        A callable of `(num_experts, *shape)` and a dtype.
     """
 
     def initialize(shape, dtype=None):

@@ -1,10 +1,11 @@
 """Small helpers that several modules need."""
 
 import importlib
+import inspect
 import math
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -19,16 +20,7 @@ Shape = tuple[Any, ...]
 
 
 def check_count(name: str, value: Any, minimum: int = 1) -> int:
-    """Raise an error for a setting that is not an integer or is too small.
-
-    Args:
-        name: The setting's name, for the error.
-        value: Its value.
-        minimum: The smallest integer that is allowed.
-
-    Returns:
-        The value as an `int`.
-    """
+    """Convert a setting to an `int`, or raise an error if it is none or too small."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -39,30 +31,17 @@ def check_count(name: str, value: Any, minimum: int = 1) -> int:
     return count
 
 
-def check_choice(name: str, value: Any, choices: tuple) -> None:
-    """Refuse a setting that is not one of a few.
-
-    Args:
-        name: The setting's name, for the error.
-        value: Its value.
-        choices: The values that it may have.
-    """
+def check_choice(name: str, value: Any, choices: Collection) -> None:
+    """Raise an error for a setting that is not one of the choices."""
     if value not in choices:
-        known = " or ".join(repr(choice) for choice in choices)
-        raise ValueError(f"`{name}` must be {known}. Received: {name}={value!r}.")
+        known = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(
+            f"`{name}` must be one of {known}. Received: {name}={value!r}."
+        )
 
 
 def optional_import(*modules: str, extra: str, purpose: str) -> Any:
-    """Import modules that an extra of this package installs.
-
-    Args:
-        *modules: Names of modules, all of which must be importable.
-        extra: The extra that installs them.
-        purpose: What needs them, for the error.
-
-    Returns:
-        The first of the modules.
-    """
+    """Import modules that an extra of this package installs, and return the first."""
     try:
         first, *_ = (importlib.import_module(module) for module in modules)
     except ImportError as error:
@@ -75,14 +54,7 @@ def optional_import(*modules: str, extra: str, purpose: str) -> Any:
 
 
 def num_trained(layer: Any) -> int:
-    """The number of trainable parameters; a gate counts its steps besides.
-
-    Args:
-        layer: A built Keras layer or model.
-
-    Returns:
-        An integer.
-    """
+    """The number of trainable parameters; a gate counts its steps besides."""
     return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 
@@ -101,12 +73,6 @@ def sum_over_replicas(values: Any) -> Any:
 
     Replicas are threads that take turns here. Python state that they share, such as
     what `add_loss` keeps in a layer, may be another replica's afterwards.
-
-    Args:
-        values: A tensor or a list of some, such as sums over the batch.
-
-    Returns:
-        The same, summed.
     """
     if num_replicas() == 1:
         return values
@@ -120,10 +86,8 @@ def num_replicas() -> int:
     """The number of replicas of `tf.distribute` that share a batch.
 
     Keras averages the losses of the replicas. A loss that is a sum over the batch has
-    to be multiplied by this number.
-
-    Returns:
-        An integer; 1 elsewhere. JAX sums over all devices where it sums over a batch.
+    to be multiplied by this number. It is 1 elsewhere: JAX sums over all devices where
+    it sums over a batch.
     """
     if keras.backend.backend() != "tensorflow":
         return 1
@@ -131,6 +95,14 @@ def num_replicas() -> int:
 
     context = tf.distribute.get_replica_context()
     return 1 if context is None else context.num_replicas_in_sync
+
+
+def init_arguments(instance: Any) -> dict[str, Any]:
+    """The arguments of `__init__` for a config, from attributes of the same names."""
+    serialize = keras.saving.serialize_keras_object
+    names = list(inspect.signature(type(instance)).parameters)
+    values = {name: getattr(instance, name) for name in names if name != "kwargs"}
+    return {n: serialize(v) if callable(v) else v for n, v in values.items()}
 
 
 def deserialize_if_config(value: Any) -> Any:
@@ -144,13 +116,6 @@ def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
     """Add a numbered default name to the arguments of a layer.
 
     Keras' own default for `MMoE` would be `mm_o_e`.
-
-    Args:
-        kwargs: Arguments of `keras.Layer`, with or without a name.
-        prefix: The name of the first such layer.
-
-    Returns:
-        The arguments, with a name.
     """
     if kwargs.get("name"):
         return kwargs
@@ -161,13 +126,8 @@ def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
 def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
     """An unbuilt copy of a layer that draws other random numbers.
 
-    Args:
-        layer: A Keras layer.
-        seed_offset: Added to every fixed seed in the layer's config.
-        **changes: Config entries to replace.
-
-    Returns:
-        A new layer. Keras names it, unless `changes` has a name.
+    Every fixed seed in its config is shifted, and `changes` replace entries of the
+    config. Keras names the copy, unless `changes` has a name.
     """
 
     def shift(seed):
@@ -179,15 +139,9 @@ def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
 
 
 def replace_in_config(config: Any, key: str, change: Callable[[Any], Any]) -> Any:
-    """A config in which every entry under a key is changed, at any depth.
+    """A copy of a config with every entry under a key changed, at any depth.
 
-    Args:
-        config: A config, or any part of one.
-        key: The entries to change. Entries that hold a container are searched instead.
-        change: A function of the old value that returns the new one.
-
-    Returns:
-        A changed copy.
+    Entries that hold a container are searched instead.
     """
     if isinstance(config, dict):
         return {

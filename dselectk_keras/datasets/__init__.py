@@ -12,7 +12,6 @@ from dselectk_keras.datasets.glue import glue
 from dselectk_keras.datasets.load import NAMES, load
 from dselectk_keras.datasets.mnist import mnist
 from dselectk_keras.datasets.movielens import movielens
-from dselectk_keras.datasets.multi_fashion import multi_fashion
 from dselectk_keras.datasets.multi_mnist import multi_mnist
 from dselectk_keras.datasets.recommender_sim import recommender_sim
 from dselectk_keras.datasets.recommender_stream import RecommenderStream
@@ -35,7 +34,6 @@ __all__ = [
     "load",
     "mnist",
     "movielens",
-    "multi_fashion",
     "multi_mnist",
     "recommender_sim",
     "synthetic_moe",

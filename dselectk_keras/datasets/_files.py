@@ -5,6 +5,7 @@ files.
 """
 
 import contextlib
+import csv
 import hashlib
 import os
 import pathlib
@@ -27,15 +28,19 @@ class File(NamedTuple):
         return f"{self.size:,} bytes, SHA-256 {self.sha256}"
 
 
-def fetch_files(dataset, files, data_dir=None):
-    """The paths of a data set's files, by name, with their checksums verified.
+def _read_table():
+    files = {}
+    table = pathlib.Path(__file__).with_name("files.csv").read_text(encoding="utf-8")
+    for dataset, name, size, sha256, url in list(csv.reader(table.splitlines()))[1:]:
+        files.setdefault(dataset, {})[name] = File(int(size), sha256, url)
+    return files
 
-    Args:
-        dataset: The data set's name.
-        files: The expected `File` by name.
-        data_dir: A folder with the files, or with a subfolder of the data set's name
-            that holds them; `None` downloads them.
-    """
+
+FILES = _read_table()  # By data set and name.
+
+
+def fetch_files(dataset, files, data_dir=None):
+    """The verified paths of files by name; without a folder, they are downloaded."""
     if data_dir is None:
         paths = _download(dataset, files)
     else:
@@ -44,12 +49,23 @@ def fetch_files(dataset, files, data_dir=None):
             for name, file in files.items()
         }
     for name, file in files.items():
-        _check_file(paths[name], file)
+        path, size = paths[name], paths[name].stat().st_size
+        if size != file.size:
+            raise damaged_file_error(path, file, f"{size:,} bytes", file.url)
+        with path.open("rb") as content:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        if sha256 != file.sha256:
+            raise damaged_file_error(path, file, f"SHA-256 {sha256}", file.url)
     return paths
 
 
 def find_file(dataset, name, data_dir, expected, source):
     """The path of a file in a folder, or an error that says where to get it."""
+    if data_dir is None:
+        raise ValueError(
+            f"`{dataset}` needs `data_dir`, a folder with its files, which TensorFlow "
+            f"Datasets does not have. Received: data_dir=None. Get them from {source}."
+        )
     folders = [pathlib.Path(data_dir) / dataset, pathlib.Path(data_dir)]
     for folder in folders:
         if (folder / name).is_file():
@@ -66,16 +82,6 @@ def damaged_file_error(path, expected, received, source):
         f"The file {path} must be the official one ({expected}). Received: {received}. "
         f"Remove it, and get it again from {source}."
     )
-
-
-def _check_file(path, file):
-    size = path.stat().st_size
-    if size != file.size:
-        raise damaged_file_error(path, file, f"{size:,} bytes", file.url)
-    with path.open("rb") as content:
-        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-    if sha256 != file.sha256:
-        raise damaged_file_error(path, file, f"SHA-256 {sha256}", file.url)
 
 
 def _download(dataset, files):

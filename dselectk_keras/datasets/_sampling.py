@@ -19,6 +19,7 @@ def random_stream(seed, *path):
 
     Drawing more from one stream, or adding a stream, does not change the others.
     """
+    check_count("seed", seed, minimum=0)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=path))
 
 
@@ -66,32 +67,19 @@ def apply_relu_experts(x, kernels, biases):
 
 
 def split_indices(seed, num_train_examples, num_test_examples, sizes):
-    """Indices of the splits, with validation held out of the training examples.
-
-    The sizes are the arguments `num_train`, `num_validation` and `num_test`.
-    """
-    rng = random_stream(check_count("seed", seed, minimum=0), 0)
-    num_train, num_validation, num_test = sizes
+    """Indices of the splits, with validation held out of the training examples."""
+    rng = random_stream(seed, 0)
+    train, validation, test = sizes
     return (
-        *partition(
-            rng, num_train_examples, num_train=num_train, num_validation=num_validation
-        ),
-        *partition(rng, num_test_examples, num_test=num_test),
+        *partition(rng, num_train_examples, num_train=train, num_validation=validation),
+        *partition(rng, num_test_examples, num_test=test),
     )
 
 
-def check_sizes(**sizes):
-    """The sizes of the splits as a list of integers, in the given order."""
-    return [check_count(name, size) for name, size in sizes.items()]
-
-
-def check_choice(name, value, choices):
-    """Raise an error for a value that is not among the choices."""
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {', '.join(map(repr, choices))}. "
-            f"Received: {name}={value!r}."
-        )
+def check_sizes(*sizes):
+    """The sizes of the three splits as integers."""
+    named = zip(SPLITS, sizes, strict=True)
+    return [check_count(f"num_{name}", size) for name, size in named]
 
 
 def check_some(name, values, choices):

@@ -9,7 +9,7 @@ import numpy as np
 from dselectk_keras.datasets import _files, _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count, optional_import
+from dselectk_keras.utils import check_choice, optional_import
 
 SOURCE = "https://archive.ics.uci.edu/dataset/117/census+income+kdd"
 NUM_ROWS = {
@@ -142,17 +142,13 @@ def census_income(
         Multi-gate Mixture-of-Experts, KDD 2018, Section 6
         (https://doi.org/10.1145/3219819.3220007).
     """
-    _sampling.check_choice("group", group, _TASKS)
-    _sampling.check_choice("features", features, ("all", "nominal"))
-    seed = check_count("seed", seed, minimum=0)
+    check_choice("group", group, _TASKS)
+    check_choice("features", features, ("all", "nominal"))
     nominal = features == "nominal"
     train_name = "train_nominal.csv.xz" if nominal else "census-income.data.gz"
     train = _read_table(train_name, data_dir)
     test = _read_table("census-income.test.gz", data_dir)
 
-    encoders = [
-        _fit_encoder(name, train[name]) for name in train if name not in _NO_FEATURES
-    ]
     parts = [
         *_sampling.partition(
             _sampling.random_stream(seed, 0), len(train), num_train=num_train
@@ -167,25 +163,20 @@ def census_income(
     tables = [
         table.iloc[part] for table, part in zip((train, test, test), parts, strict=True)
     ]
+    inputs = [_encode(table, train) for table in tables]
     return Dataset(
-        *(Split(_encode(table, encoders), _labels(table, group)) for table in tables),
+        *(
+            Split(x.to_numpy("float32"), _labels(table, group))
+            for x, table in zip(inputs, tables, strict=True)
+        ),
         task_names=_TASKS[group],
         task_kinds=("binary", "binary"),
-        info={
-            "columns": tuple(column for *_, columns in encoders for column in columns),
-            "features": features,
-        },
+        info={"columns": tuple(inputs[0].columns), "features": features},
     )
 
 
 def _read_table(name, data_dir):
     """The table of a file, with numeric columns as numbers and others as text."""
-    if data_dir is None:
-        raise ValueError(
-            "`census_income` needs `data_dir`, a folder with its files, which "
-            "TensorFlow Datasets does not have. Received: data_dir=None. Get the files "
-            f"from {SOURCE}."
-        )
     pandas = optional_import("pandas", extra="data", purpose="`census_income`")
     expected, source = f"{NUM_ROWS[name]:,} rows", SOURCE
     options: dict = {"header": None, "names": COLUMNS}
@@ -213,32 +204,18 @@ def _read_table(name, data_dir):
     return table
 
 
-def _fit_encoder(name, column):
-    """The encoding of a column, fitted on the training file, and its output columns."""
-    if name in NUMERIC:
-        return name, (column.mean(), column.std() or 1.0), (name,)
-    values = sorted(column.cat.categories)
-    return name, values, tuple(f"{name}={value}" for value in values)
-
-
-def _encode(table, encoders):
-    """Standardized numeric columns and one-hot columns, concatenated."""
+def _encode(table, train):
+    """Numeric columns standardized, and others one-hot, as in the training file."""
     pandas = optional_import("pandas", extra="data", purpose="`census_income`")
-    width = sum(len(columns) for *_, columns in encoders)
-    x = np.zeros((len(table), width), "float32")
-    start = 0
-    for name, learned, columns in encoders:
+    columns = []
+    for name in train.columns.drop(list(_NO_FEATURES), errors="ignore"):
         if name in NUMERIC:
-            mean, deviation = learned
-            x[:, start] = (table[name] - mean) / deviation
+            deviation = train[name].std() or 1.0
+            columns.append((table[name] - train[name].mean()) / deviation)
         else:
-            column = table[name].cat
-            numbers = pandas.Index(learned).get_indexer(column.categories)
-            values = numbers[column.codes]
-            known = np.flatnonzero(values >= 0)
-            x[known, start + values[known]] = 1
-        start += len(columns)
-    return x
+            values = table[name].cat.set_categories(sorted(train[name].cat.categories))
+            columns.append(pandas.get_dummies(values, prefix=name, prefix_sep="="))
+    return pandas.concat(columns, axis=1)
 
 
 def _labels(table, group):

@@ -6,17 +6,7 @@ import tarfile
 import numpy as np
 
 from dselectk_keras.datasets import _files, _images
-from dselectk_keras.datasets._files import File
 from dselectk_keras.datasets.dataset import Dataset
-
-_ARCHIVE = "cifar-100-binary.tar.gz"
-FILES = {
-    _ARCHIVE: File(
-        168_513_733,
-        "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-        f"https://www.cs.toronto.edu/~kriz/{_ARCHIVE}",
-    )
-}
 
 
 def cifar100(
@@ -55,24 +45,24 @@ def cifar100(
         Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009
         (https://www.cs.toronto.edu/~kriz/cifar.html).
     """
-    path = _files.fetch_files("cifar100", FILES, data_dir)[_ARCHIVE]
+    (path,) = _files.fetch_files(
+        "cifar100", _files.FILES["cifar100"], data_dir
+    ).values()
     with tarfile.open(path) as archive:
-        train, test, coarse, fine = (
-            archive.extractfile(f"cifar-100-binary/{name}").read()
-            for name in (
-                "train.bin",
-                "test.bin",
-                "coarse_label_names.txt",
-                "fine_label_names.txt",
-            )
+
+        def read(name):
+            return archive.extractfile(f"cifar-100-binary/{name}").read()
+
+        train, test = (
+            _parse_records(read("train.bin")),
+            _parse_records(read("test.bin")),
         )
-    return _images.image_dataset(
-        _parse_records(train),
-        _parse_records(test),
-        (num_train, num_validation, num_test),
-        seed,
-        {"coarse": coarse.decode().split(), "fine": fine.decode().split()},
-    )
+        classes = {
+            task: read(f"{task}_label_names.txt").decode().split()
+            for task in ("coarse", "fine")
+        }
+    sizes = (num_train, num_validation, num_test)
+    return _images.image_dataset(train, test, sizes, seed, classes)
 
 
 def _parse_records(content):

@@ -77,10 +77,7 @@ def correlated_tasks(
     phases = np.arange(m) ** 2 if betas is None else betas
     frequencies = _check_sines("alphas", frequencies, m)
     phases = _check_sines("betas", phases, m)
-    sizes = _sampling.check_sizes(
-        num_train=num_train, num_validation=num_validation, num_test=num_test
-    )
-    seed = check_count("seed", seed, minimum=0)
+    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
     noise = _sampling.check_number("noise", noise)
 
     directions = _sampling.random_stream(seed, 1).standard_normal((INPUT_DIM, 2))

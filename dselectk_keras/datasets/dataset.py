@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dselectk_keras.datasets._sampling import SPLITS, check_choice
+from dselectk_keras.datasets._sampling import SPLITS
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count, optional_import
+from dselectk_keras.utils import check_choice, check_count, optional_import
 
 _TASK_KINDS = ("regression", "binary", "multiclass")
 

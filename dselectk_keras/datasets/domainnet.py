@@ -108,11 +108,6 @@ def domainnet(
 
 def _read_list(domain, part, data_dir):
     """The paths and labels in a list of images."""
-    if data_dir is None:
-        raise ValueError(
-            "`domainnet` needs `data_dir`, a folder with its lists and images. "
-            f"Received: data_dir=None. Get them from {SOURCE}."
-        )
     name = f"{domain}_{part}.txt"
     expected = f"{NUM_IMAGES[domain][part == 'test']:,} lines of path and label"
     path = _files.find_file("domainnet", name, data_dir, expected, SOURCE)

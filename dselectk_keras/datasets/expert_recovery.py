@@ -57,9 +57,7 @@ def expert_recovery(
         (4, (16, 10, 4))
 
     Reference:
-        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
-        Appendix C.2.2 (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix C.2.2.
     """
     num_experts = check_count("num_experts", num_experts)
     num_true_experts = check_count("num_true_experts", num_true_experts)
@@ -69,10 +67,7 @@ def expert_recovery(
             f"num_true_experts={num_true_experts}, num_experts={num_experts}. "
             "Lower the first or raise the second."
         )
-    sizes = _sampling.check_sizes(
-        num_train=num_train, num_validation=num_validation, num_test=num_test
-    )
-    seed = check_count("seed", seed, minimum=0)
+    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
     logit_scale = _sampling.check_number("logit_scale", logit_scale, positive=True)
 
     rng = _sampling.random_stream(seed, 1)

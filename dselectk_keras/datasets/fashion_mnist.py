@@ -5,26 +5,6 @@ import os
 from dselectk_keras.datasets import _images
 from dselectk_keras.datasets.dataset import Dataset
 
-_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-FILES = _images.idx_files(
-    _URL,
-    train_images=(
-        26_421_880,
-        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-    ),
-    train_labels=(
-        29_515,
-        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-    ),
-    test_images=(
-        4_422_102,
-        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-    ),
-    test_labels=(
-        5_148,
-        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    ),
-)
 CLASS_NAMES = (
     "T-shirt/top",
     "Trouser",
@@ -72,8 +52,8 @@ def fashion_mnist(
         Xiao et al., Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
         Learning Algorithms, 2017 (https://arxiv.org/abs/1708.07747).
     """
-    return _images.idx_dataset(
-        _images.read_idx_dataset("fashion_mnist", FILES, data_dir),
+    return _images.image_dataset(
+        *_images.read_idx_dataset("fashion_mnist", data_dir),
         (num_train, num_validation, num_test),
         seed,
         {"article": CLASS_NAMES},

@@ -8,9 +8,7 @@ import numpy as np
 from dselectk_keras.datasets import _images, _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES as ARTICLES
-from dselectk_keras.datasets.fashion_mnist import FILES as FASHION_MNIST_FILES
 from dselectk_keras.datasets.mnist import CLASS_NAMES as DIGITS
-from dselectk_keras.datasets.mnist import FILES as MNIST_FILES
 
 
 def fmnist_mnist(
@@ -54,28 +52,23 @@ def fmnist_mnist(
         Krishnamurthy et al., Improving Expert Specialization in Mixture of Experts,
         2023 (https://arxiv.org/abs/2302.14703).
     """
-    sources = (
-        ("fashion_mnist", FASHION_MNIST_FILES, "articles", articles),
-        ("mnist", MNIST_FILES, "digits", digits),
-    )
-    parts, first = [], 0
-    for dataset, files, argument, chosen in sources:
+    train, test, names = [], [], []
+    for dataset, argument, chosen, class_names in (
+        ("fashion_mnist", "articles", articles, ARTICLES),
+        ("mnist", "digits", digits, DIGITS),
+    ):
         _sampling.check_some(argument, chosen, range(10))
-        raw = _images.read_idx_dataset(dataset, files, data_dir)
-        parts.append(_select_classes(raw, chosen, first))
-        first += len(chosen)
-    raw = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
-    names = [ARTICLES[i] for i in articles] + [DIGITS[i] for i in digits]
+        renumber = np.full(10, -1)
+        renumber[list(chosen)] = len(names) + np.arange(len(chosen))
+        names += [class_names[i] for i in chosen]
+        for found, (images, labels) in zip(
+            (train, test), _images.read_idx_dataset(dataset, data_dir), strict=True
+        ):
+            numbers = renumber[labels]
+            found.append((images[numbers[:, 0] >= 0], numbers[numbers >= 0, None]))
+    train, test = (
+        [np.concatenate(arrays) for arrays in zip(*found, strict=True)]
+        for found in (train, test)
+    )
     sizes = (num_train, num_validation, num_test)
-    return _images.idx_dataset(raw, sizes, seed, {"class": names})
-
-
-def _select_classes(raw, chosen, first):
-    """The images and labels of the chosen classes, renumbered from `first`."""
-    renumber = np.full(10, -1)
-    renumber[list(chosen)] = first + np.arange(len(chosen))
-    found = []
-    for images, labels in (raw[:2], raw[2:]):
-        numbers = renumber[labels]
-        found += [images[numbers >= 0], numbers[numbers >= 0]]
-    return found
+    return _images.image_dataset(train, test, sizes, seed, {"class": names})

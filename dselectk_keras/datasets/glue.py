@@ -9,64 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets._files import File
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count
-
-_URL = "https://dl.fbaipublicfiles.com/glue/data/"
-_MRPC_URL = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
-_MRPC_DEV_URL = (
-    "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot"
-    ".com/o/data%2Fmrpc_dev_ids.tsv?alt=media&token=ec5c0836-31d5-48f4-b431-7480817f1adc"
-)
-FILES = {
-    "CoLA.zip": File(
-        376_971,
-        "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
-        _URL + "CoLA.zip",
-    ),
-    "SST-2.zip": File(
-        7_439_277,
-        "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
-        _URL + "SST-2.zip",
-    ),
-    "msr_paraphrase_train.txt": File(
-        1_047_044,
-        "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89",
-        _MRPC_URL + "msr_paraphrase_train.txt",
-    ),
-    "mrpc_dev_ids.tsv": File(
-        6_222,
-        "971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7",
-        _MRPC_DEV_URL,
-    ),
-    "STS-B.zip": File(
-        802_872,
-        "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
-        _URL + "STS-B.zip",
-    ),
-    "QQP.zip": File(
-        41_696_084,
-        "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0",
-        _URL + "QQP.zip",
-    ),
-    "MNLI.zip": File(
-        312_783_507,
-        "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
-        _URL + "MNLI.zip",
-    ),
-    "QNLIv2.zip": File(
-        10_627_589,
-        "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
-        _URL + "QNLIv2.zip",
-    ),
-    "RTE.zip": File(
-        697_150,
-        "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
-        _URL + "RTE.zip",
-    ),
-}
 
 
 class Table(NamedTuple):
@@ -75,41 +19,32 @@ class Table(NamedTuple):
     archive: str
     folder: str
     texts: dict[str, str]  # Columns, by their names in the text.
-    label: str
+    label: str = "label"
     classes: tuple[str, ...] = ("0", "1")
+
+    @property
+    def columns(self):
+        """The columns of the texts and of the label."""
+        return [*self.texts.values(), self.label]
 
 
 _SENTENCE = {"sentence": "sentence"}
 _PAIR = {"sentence1": "sentence1", "sentence2": "sentence2"}
+_QUESTIONS = {"question1": "question1", "question2": "question2"}
+_PREMISE = {"premise": "sentence1", "hypothesis": "sentence2"}
+_QUESTION = {"question": "question", "sentence": "sentence"}
 _ENTAILMENT = ("entailment", "not_entailment")
+_RELATIONS = ("entailment", "neutral", "contradiction")
+_STRINGS = {"sentence1": "#1 String", "sentence2": "#2 String"}
 _TABLES = {
-    "mrpc": Table(
-        "", "", {"sentence1": "#1 String", "sentence2": "#2 String"}, "Quality"
-    ),
-    "cola": Table("CoLA.zip", "CoLA", _SENTENCE, "label"),
-    "sst2": Table("SST-2.zip", "SST-2", _SENTENCE, "label"),
+    "mrpc": Table("", "", _STRINGS, "Quality"),
+    "cola": Table("CoLA.zip", "CoLA", _SENTENCE),
+    "sst2": Table("SST-2.zip", "SST-2", _SENTENCE),
     "stsb": Table("STS-B.zip", "STS-B", _PAIR, "score", ()),
-    "qqp": Table(
-        "QQP.zip",
-        "QQP",
-        {"question1": "question1", "question2": "question2"},
-        "is_duplicate",
-    ),
-    "mnli": Table(
-        "MNLI.zip",
-        "MNLI",
-        {"premise": "sentence1", "hypothesis": "sentence2"},
-        "gold_label",
-        ("entailment", "neutral", "contradiction"),
-    ),
-    "qnli": Table(
-        "QNLIv2.zip",
-        "QNLI",
-        {"question": "question", "sentence": "sentence"},
-        "label",
-        _ENTAILMENT,
-    ),
-    "rte": Table("RTE.zip", "RTE", _PAIR, "label", _ENTAILMENT),
+    "qqp": Table("QQP.zip", "QQP", _QUESTIONS, "is_duplicate"),
+    "mnli": Table("MNLI.zip", "MNLI", _PREMISE, "gold_label", _RELATIONS),
+    "qnli": Table("QNLIv2.zip", "QNLI", _QUESTION, classes=_ENTAILMENT),
+    "rte": Table("RTE.zip", "RTE", _PAIR, classes=_ENTAILMENT),
 }
 TASKS = tuple(_TABLES)
 _SMALL = ("mrpc", "cola", "stsb", "rte")
@@ -172,16 +107,10 @@ def glue(
         (https://gluebenchmark.com).
     """
     _sampling.check_some("tasks", tasks, TASKS)
-    seed = check_count("seed", seed, minimum=0)
     parts = [_task_splits(task, seed, data_dir) for task in tasks]
+    sizes = {"num_train": num_train, "num_validation": num_validation}
     splits = []
-    for stream, (name, size) in enumerate(
-        {
-            "num_train": num_train,
-            "num_validation": num_validation,
-            "num_test": num_test,
-        }.items()
-    ):
+    for stream, (name, size) in enumerate({**sizes, "num_test": num_test}.items()):
         examples = [(n, *e) for n, part in enumerate(parts) for e in part[stream]]
         rng = _sampling.random_stream(seed, 1, stream)
         (chosen,) = _sampling.partition(rng, len(examples), **{name: size})
@@ -200,9 +129,8 @@ def glue(
 
 def _task_splits(task, seed, data_dir):
     """The texts and answers of the three splits of a task."""
-    train, dev, other = (
-        _read_mrpc(data_dir) if task == "mrpc" else _read(task, data_dir)
-    )
+    tables = _read_mrpc(data_dir) if task == "mrpc" else _read(task, data_dir)
+    train, dev, other = (_format_examples(task, rows) for rows in tables)
     if task == "mnli":
         return train, other, dev
     rng = _sampling.random_stream(seed, 0, TASKS.index(task))
@@ -217,20 +145,23 @@ def _task_splits(task, seed, data_dir):
     return [train[i] for i in kept], [train[i] for i in held_out], dev
 
 
+def _fetch(names, data_dir):
+    """The paths of some of the files."""
+    files = {name: _files.FILES["glue"][name] for name in names}
+    return _files.fetch_files("glue", files, data_dir).values()
+
+
 def _read(task, data_dir):
     """The examples for training and development, and MNLI's mismatched ones."""
     table = _TABLES[task]
-    files = {table.archive: FILES[table.archive]}
-    path = _files.fetch_files("glue", files, data_dir)[table.archive]
     suffixes = ("_matched", "_mismatched") if task == "mnli" else ("",)
     names = ["train", *(f"dev{suffix}" for suffix in suffixes)]
     header = _COLA_COLUMNS if task == "cola" else None
-    columns = [*table.texts.values(), table.label]
+    (path,) = _fetch([table.archive], data_dir)
     with zipfile.ZipFile(path) as archive:
         train, dev, *other = (
-            _format_examples(
-                task,
-                _read_rows(archive.read(f"{table.folder}/{name}.tsv"), columns, header),
+            _read_rows(
+                archive.read(f"{table.folder}/{name}.tsv"), table.columns, header
             )
             for name in names
         )
@@ -240,16 +171,14 @@ def _read(task, data_dir):
 def _read_mrpc(data_dir):
     """MRPC is one file, and a list of the ids of the development pairs."""
     names = ("msr_paraphrase_train.txt", "mrpc_dev_ids.tsv")
-    paths = _files.fetch_files("glue", {name: FILES[name] for name in names}, data_dir)
-    pairs, dev_ids = (paths[name].read_bytes() for name in names)
+    pairs, dev_ids = (path.read_bytes() for path in _fetch(names, data_dir))
     dev = set(_read_rows(dev_ids, _MRPC_IDS, header=_MRPC_IDS))
     parts = [], []
-    table = _TABLES["mrpc"]
     for *ids, first, second, label in _read_rows(
-        pairs, [*_MRPC_IDS, *table.texts.values(), table.label]
+        pairs, [*_MRPC_IDS, *_TABLES["mrpc"].columns]
     ):
         parts[tuple(ids) in dev].append((first, second, label))
-    return *(_format_examples("mrpc", part) for part in parts), []
+    return *parts, []
 
 
 def _read_rows(content, columns, header=None):
@@ -264,14 +193,13 @@ def _read_rows(content, columns, header=None):
 
 def _format_examples(task, rows):
     """Pairs of a text and an answer."""
-    _, _, texts, _, classes = _TABLES[task]
+    table = _TABLES[task]
     found = []
     for *values, label in rows:
-        named = (f"{n}: {value}" for n, value in zip(texts, values, strict=True))
-        answer = (
-            str(classes.index(label))
-            if classes
-            else f"{round(float(label) * 5) / 5:.1f}"
-        )
+        named = (f"{n}: {value}" for n, value in zip(table.texts, values, strict=True))
+        if table.classes:
+            answer = str(table.classes.index(label))
+        else:
+            answer = f"{round(float(label) * 5) / 5:.1f}"
         found.append((" ".join([task, *named]), answer))
     return found

@@ -5,26 +5,6 @@ import os
 from dselectk_keras.datasets import _images
 from dselectk_keras.datasets.dataset import Dataset
 
-_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
-FILES = _images.idx_files(
-    _URL,
-    train_images=(
-        9_912_422,
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    ),
-    train_labels=(
-        28_881,
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    ),
-    test_images=(
-        1_648_877,
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    ),
-    test_labels=(
-        4_542,
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    ),
-)
 CLASS_NAMES = tuple("0123456789")
 
 
@@ -61,8 +41,8 @@ def mnist(
         LeCun et al., Gradient-Based Learning Applied to Document Recognition,
         Proceedings of the IEEE, 1998 (http://yann.lecun.com/exdb/mnist/).
     """
-    return _images.idx_dataset(
-        _images.read_idx_dataset("mnist", FILES, data_dir),
+    return _images.image_dataset(
+        *_images.read_idx_dataset("mnist", data_dir),
         (num_train, num_validation, num_test),
         seed,
         {"digit": CLASS_NAMES},

@@ -8,19 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets._files import File
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count
-
-_URL = "https://files.grouplens.org/datasets/movielens/"
+from dselectk_keras.utils import check_choice
 
 
 class Version(NamedTuple):
     """The archive of a version, and the format of its table of ratings."""
 
     archive: str
-    file: File
     table: str
     separator: bytes
     header_lines: int
@@ -28,42 +24,11 @@ class Version(NamedTuple):
 
 
 VERSIONS = {
-    "100k": Version(
-        "ml-100k.zip",
-        File(
-            4_924_029,
-            "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
-            _URL + "ml-100k.zip",
-        ),
-        "ml-100k/u.data",
-        b"\t",
-        0,
-        100_000,
-    ),
+    "100k": Version("ml-100k.zip", "ml-100k/u.data", b"\t", 0, 100_000),
     "latest-small": Version(
-        "ml-latest-small.zip",
-        File(
-            978_202,
-            "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",
-            _URL + "ml-latest-small.zip",
-        ),
-        "ml-latest-small/ratings.csv",
-        b",",
-        1,
-        100_836,
+        "ml-latest-small.zip", "ml-latest-small/ratings.csv", b",", 1, 100_836
     ),
-    "1m": Version(
-        "ml-1m.zip",
-        File(
-            5_917_549,
-            "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
-            _URL + "ml-1m.zip",
-        ),
-        "ml-1m/ratings.dat",
-        b"::",
-        0,
-        1_000_209,
-    ),
+    "1m": Version("ml-1m.zip", "ml-1m/ratings.dat", b"::", 0, 1_000_209),
 }
 
 
@@ -111,14 +76,11 @@ def movielens(
         (610, 9724)
 
     Reference:
-        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
-        Section 4 (https://arxiv.org/abs/2106.03760); Harper and Konstan, The
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4; Harper and Konstan, The
         MovieLens Datasets: History and Context, 2015
         (https://grouplens.org/datasets/movielens/).
     """
-    _sampling.check_choice("version", version, VERSIONS)
-    seed = check_count("seed", seed, minimum=0)
+    check_choice("version", version, VERSIONS)
     table = _read_ratings(VERSIONS[version], data_dir)
     user_ids, users = np.unique(table[:, 0].astype("int64"), return_inverse=True)
     movie_ids, movies = np.unique(table[:, 1].astype("int64"), return_inverse=True)
@@ -135,12 +97,13 @@ def movielens(
     y[:, 0] = np.arange(len(pairs)) < len(rated)
     y[: len(rated), 1] = table[order, 2]
 
+    tenth = len(pairs) // 10
     parts = _sampling.partition(
         _sampling.random_stream(seed, 1),
         len(pairs),
         num_train=num_train,
-        num_validation=len(pairs) // 10 if num_validation is None else num_validation,
-        num_test=len(pairs) // 10 if num_test is None else num_test,
+        num_validation=tenth if num_validation is None else num_validation,
+        num_test=tenth if num_test is None else num_test,
     )
     return Dataset(
         *(Split(x[part], y[part]) for part in parts),
@@ -157,35 +120,33 @@ def movielens(
 
 def _read_ratings(version, data_dir):
     """Users, films and ratings, from the archive or from what it extracts to."""
+    file = _files.FILES["movielens"][version.archive]
     path = _find_extracted(version.table, version.archive, data_dir)
     if path is None:
-        files = {version.archive: version.file}
-        path = _files.fetch_files("movielens", files, data_dir)[version.archive]
+        (path,) = _files.fetch_files(
+            "movielens", {version.archive: file}, data_dir
+        ).values()
         with zipfile.ZipFile(path) as archive:
             content = archive.read(version.table)
     else:
         content = path.read_bytes()
     lines = content.replace(version.separator, b"\t").splitlines()
     lines = lines[version.header_lines :]
-    expected = f"{version.num_ratings:,} lines of user, film, rating and time"
-    if len(lines) != version.num_ratings:
-        received = f"{len(lines):,} lines"
-        raise _files.damaged_file_error(path, expected, received, version.file.url)
     try:
+        if len(lines) != version.num_ratings:
+            raise ValueError(f"{len(lines):,} lines")
         return np.loadtxt(lines, delimiter="\t", usecols=(0, 1, 2), encoding="utf-8")
     except ValueError as error:
-        raise _files.damaged_file_error(
-            path, expected, error, version.file.url
-        ) from error
+        expected = f"{version.num_ratings:,} lines of user, film, rating and time"
+        raise _files.damaged_file_error(path, expected, error, file.url) from error
 
 
 def _find_extracted(table, archive, data_dir):
     """The path of the extracted table, if it exists and the archive does not."""
-    if data_dir is None:
-        return None
-    for folder in (pathlib.Path(data_dir) / "movielens", pathlib.Path(data_dir)):
-        if not (folder / archive).is_file() and (folder / table).is_file():
-            return folder / table
+    if data_dir is not None:
+        for folder in (pathlib.Path(data_dir) / "movielens", pathlib.Path(data_dir)):
+            if not (folder / archive).is_file() and (folder / table).is_file():
+                return folder / table
     return None
 
 

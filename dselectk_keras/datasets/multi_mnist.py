@@ -1,10 +1,17 @@
-"""Two digits in one image, and a task for each."""
+"""Two digits or articles of clothing in one image, and a task for each."""
 
 import os
 
-from dselectk_keras.datasets import _images
+import numpy as np
+
+from dselectk_keras.datasets import _images, _sampling
 from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.mnist import CLASS_NAMES, FILES
+from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES as ARTICLES
+from dselectk_keras.datasets.mnist import CLASS_NAMES as DIGITS
+from dselectk_keras.utils import check_choice
+
+_CLASS_NAMES = {"mnist": DIGITS, "fashion_mnist": ARTICLES}
+_SHIFT = 8  # Each image moves by 4 pixels, to opposite corners.
 
 
 def multi_mnist(
@@ -14,8 +21,11 @@ def multi_mnist(
     seed: int = 0,
     data_dir: str | os.PathLike | None = None,
     num_held_out: int = 10_000,
+    images: str = "mnist",
 ) -> Dataset:
     """Multi-MNIST: two overlapping digits, one task for each of them.
+
+    With `images="fashion_mnist"` it is Multi-Fashion: two articles of clothing.
 
     From the paper: two images of MNIST, uniformly sampled, are overlaid; one is
     shifted by 4 pixels in each direction towards the top left corner and one towards
@@ -32,10 +42,12 @@ def multi_mnist(
         num_validation: number of validation pairs. Defaults to `20_000`.
         num_test: number of test pairs. Defaults to `20_000`.
         seed: non-negative integer; determines the data. Defaults to `0`.
-        data_dir: folder that holds MNIST's official files, or a folder `mnist` with
-            them; `None` downloads them. Defaults to `None`.
+        data_dir: folder that holds the official files of the images, or a folder
+            `mnist` or `fashion_mnist` with them; `None` downloads them.
+            Defaults to `None`.
         num_held_out: number of the 60,000 training images reserved for validation
             pairs. Defaults to `10_000`.
+        images: `"mnist"` or `"fashion_mnist"`. Defaults to `"mnist"`.
 
     Returns:
         A `Dataset` of two tasks, `top_left` and `bottom_right`, with float32 images
@@ -48,14 +60,35 @@ def multi_mnist(
         ((1000, 36, 36, 1), (1000, 2))
 
     Reference:
-        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
-        Section 4 (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4.
     """
-    return _images.overlay_dataset(
-        _images.read_idx_dataset("mnist", FILES, data_dir),
-        (num_train, num_validation, num_test),
-        num_held_out,
-        seed,
-        CLASS_NAMES,
+    check_choice("images", images, tuple(_CLASS_NAMES))
+    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
+    train, test = _images.read_idx_dataset(images, data_dir)
+    # Images are split before they are paired, so that splits share no image.
+    pools = _sampling.split_indices(
+        seed, len(train[0]), len(test[0]), (None, num_held_out, None)
     )
+    splits = []
+    for stream, (pixels, labels) in enumerate((train, train, test)):
+        pool, size = pools[stream], sizes[stream]
+        rng = _sampling.random_stream(seed, 1, stream)
+        first = rng.integers(len(pool), size=size)
+        other = rng.integers(len(pool) - 1, size=size)
+        pair = pool[first], pool[other + (other >= first)]
+        x = overlay_images(*(pixels[indices] for indices in pair))
+        splits.append((x, np.hstack([labels[indices] for indices in pair])))
+    names = _CLASS_NAMES[images]
+    return _images.multiclass_dataset(
+        splits, {"top_left": names, "bottom_right": names}
+    )
+
+
+def overlay_images(first, second):
+    """The maximum of an image in the top left and one in the bottom right corner."""
+    num_images, height, width = first.shape
+    canvas = np.zeros((num_images, height + _SHIFT, width + _SHIFT), first.dtype)
+    canvas[:, :height, :width] = first
+    corner = canvas[:, _SHIFT:, _SHIFT:]
+    np.maximum(corner, second, out=corner)
+    return canvas

@@ -1,16 +1,15 @@
 """A simulated recommender with tasks of engagement and satisfaction."""
 
 from dselectk_keras.datasets import _sampling
-from dselectk_keras.datasets._recommender import (
+from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.datasets.recommender_stream import (
     GROUPS,
     KINDS,
     RATES,
+    SHARDS,
     TASKS,
     Recommender,
 )
-from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.recommender_stream import SHARDS
-from dselectk_keras.utils import check_count
 
 
 def recommender_sim(
@@ -63,14 +62,10 @@ def recommender_sim(
         (('click', 'save', 'share'), 0.02)
 
     Reference:
-        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
-        Section 4.3 (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4.3.
     """
-    sizes = _sampling.check_sizes(
-        num_train=num_train, num_validation=num_validation, num_test=num_test
-    )
-    recommender = Recommender(check_count("seed", seed, minimum=0))
+    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
+    recommender = Recommender(seed)
     # The training split is the beginning of shard 0.
     paths = ((SHARDS, 0), (0, 1), (0, 2))
     return Dataset(

@@ -5,11 +5,10 @@ import numpy as np
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_choice
 
 _TASKS_PER_GROUP = 16
 _EXPERTS_PER_GROUP = 4
-_NUM_TASKS = (16, 32, 64, 128)
 
 
 def synthetic_moe(
@@ -66,52 +65,34 @@ def synthetic_moe(
         ((100, 10), (100, 16))
 
     Reference:
-        Hazimeh et al., DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning, NeurIPS 2021,
-        Appendix C.1 (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix C.1.
     """
-    if num_tasks not in _NUM_TASKS:
-        raise ValueError(
-            f"`num_tasks` must be one of {_NUM_TASKS}. Received: "
-            f"num_tasks={num_tasks!r}. Use the next larger problem and the "
-            "first columns of its labels."
-        )
-    sizes = _sampling.check_sizes(
-        num_train=num_train, num_validation=num_validation, num_test=num_test
-    )
-    seed = check_count("seed", seed, minimum=0)
+    check_choice("num_tasks", num_tasks, (16, 32, 64, 128))
+    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
     noise = _sampling.check_number("noise", noise)
 
     num_groups = num_tasks // _TASKS_PER_GROUP
     xs = [
         _sampling.normal_inputs(seed, stream, size) for stream, size in enumerate(sizes)
     ]
-    groups = [_make_group(seed, group, xs, noise) for group in range(num_groups)]
-    splits = [
-        Split(
-            x.astype("float32"),
-            np.concatenate([group["labels"][i] for group in groups], axis=1),
-        )
-        for i, x in enumerate(xs)
-    ]
-
-    expert_weights = np.zeros((num_tasks, num_groups * _EXPERTS_PER_GROUP), "float32")
-    for i, group in enumerate(groups):
-        rows = slice(i * _TASKS_PER_GROUP, (i + 1) * _TASKS_PER_GROUP)
-        columns = slice(i * _EXPERTS_PER_GROUP, (i + 1) * _EXPERTS_PER_GROUP)
-        expert_weights[rows, columns] = group["weights"]
-
+    weights, kernels, biases, labels = zip(
+        *(_make_group(seed, group, xs, noise) for group in range(num_groups)),
+        strict=True,
+    )
+    # Of each group, a block on the diagonal.
+    blocks = np.einsum("gte,gh->gthe", weights, np.eye(num_groups, dtype="float32"))
     return Dataset(
-        *splits,
+        *(
+            Split(x.astype("float32"), np.concatenate(y, axis=1))
+            for x, y in zip(xs, zip(*labels, strict=True), strict=True)
+        ),
         task_names=tuple(f"task_{task}" for task in range(num_tasks)),
         task_kinds=("regression",) * num_tasks,
         groups=tuple(task // _TASKS_PER_GROUP for task in range(num_tasks)),
         info={
-            "expert_weights": expert_weights,
-            **{
-                name: np.concatenate([group[name] for group in groups])
-                for name in ("kernels", "biases")
-            },
+            "expert_weights": blocks.reshape(num_tasks, -1),
+            "kernels": np.concatenate(kernels),
+            "biases": np.concatenate(biases),
             "noise": noise,
         },
     )
@@ -124,20 +105,10 @@ def _make_group(seed, group, xs, noise):
     logits = rng.standard_normal((_TASKS_PER_GROUP, _EXPERTS_PER_GROUP))
     weights = np.exp(logits)
     weights = (weights / weights.sum(axis=1, keepdims=True)).astype("float32")
-
-    def mixtures(x):
+    labels = []
+    for stream, x in enumerate(xs):
         experts = _sampling.apply_relu_experts(x, kernels, biases).sum(axis=-1)
-        return experts @ weights.T.astype("float64")
-
-    def labels(stream, x):
-        errors = _sampling.random_stream(seed, 2, group, stream).standard_normal(
-            (len(x), _TASKS_PER_GROUP)
-        )
-        return (mixtures(x) + noise * errors).astype("float32")
-
-    return {
-        "weights": weights,
-        "kernels": kernels,
-        "biases": biases,
-        "labels": [labels(stream, x) for stream, x in enumerate(xs)],
-    }
+        y = experts @ weights.T.astype("float64")
+        rng = _sampling.random_stream(seed, 2, group, stream)
+        labels.append((y + noise * rng.standard_normal(y.shape)).astype("float32"))
+    return weights, kernels, biases, labels

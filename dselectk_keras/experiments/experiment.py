@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -164,13 +165,4 @@ class Experiment(abc.ABC):
             del fields[left_out]
         if self.gates:
             fields["gates"] = list(self.gates)
-        return {name: _plain(value) for name, value in fields.items()}
-
-
-def _plain(value):
-    """Tuples as lists, as they come back from a file."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+        return json.loads(json.dumps(fields))

@@ -1,5 +1,6 @@
 """Run what an experiment still lacks."""
 
+import math
 import sys
 import time
 
@@ -12,6 +13,7 @@ from dselectk_keras.experiments.search import (
     next_settings,
     random_settings,
 )
+from dselectk_keras.utils import check_choice
 
 
 def reproduce(
@@ -42,10 +44,7 @@ def reproduce(
     Returns:
         A `Results`.
     """
-    if experiment.sampler not in SAMPLERS:
-        raise ValueError(
-            f"`sampler` must be one of {SAMPLERS}. Received: {experiment.sampler!r}."
-        )
+    check_choice("sampler", experiment.sampler, SAMPLERS)
     results = Results(experiment, preset, folder, fresh)
     clock = _Clock(results, progress)
     around = {**environment(), "command": command}
@@ -110,27 +109,25 @@ class _Clock:
 
     def _left(self):
         """How many runs each arm lacks."""
-        experiment = self._results.experiment
+        results, experiment = self._results, self._results.experiment
         left = {}
         for arm in experiment.arms:
-            done = {run.seed for run in self._results.of(arm)}
-            left[arm] = sum(seed not in done for seed in range(experiment.seeds))
+            left[arm] = len(_jobs(experiment, results, arm, tuning=False))
             if space := experiment.space(arm):
-                trials = min(experiment.trials, _size(space, experiment.sampler))
-                done = len(self._results.of(arm, tuning=True))
-                left[arm] += max(0, trials - done)
+                trials = experiment.trials
+                if experiment.sampler != "gp":  # A grid ends.
+                    trials = min(trials, math.prod(map(len, space.values())))
+                left[arm] += max(0, trials - len(results.of(arm, tuning=True)))
         return left
 
     def _estimate(self, left):
         runs = self._results.runs
-        if not runs:
-            return ""
-        overall = sum(run.seconds for run in runs) / len(runs)
         seconds = 0.0
         for arm, count in left.items():
             own = [run.seconds for run in runs if run.arm == arm]
-            seconds += count * (sum(own) / len(own) if own else overall)
-        return f" · about {in_words(seconds)} left"
+            times = own or [run.seconds for run in runs]
+            seconds += count * sum(times) / max(len(times), 1)
+        return f" · about {in_words(seconds)} left" if runs else ""
 
     def _say(self, text, last=False):
         if sys.stderr.isatty():
@@ -140,25 +137,8 @@ class _Clock:
         sys.stderr.flush()
 
 
-def _size(space, sampler):
-    """How many settings a sampler can draw at most."""
-    if sampler == "gp":
-        return sys.maxsize
-    size = 1
-    for values in space.values():
-        size *= len(values)
-    return size
-
-
 def in_words(seconds):
-    """A time to be read: seconds, minutes or hours.
-
-    Args:
-        seconds: The time.
-
-    Returns:
-        A string.
-    """
+    """A time to be read: seconds, minutes or hours."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -7,7 +7,7 @@ import pathlib
 
 import numpy as np
 
-from dselectk_keras.experiments.compare import standard_error
+from dselectk_keras.experiments.compare import mean_and_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,14 +101,15 @@ class Results:
 
     def mean(self, arm, number):
         """The mean of a number over the reported runs of an arm that have it."""
-        values = self.values(arm, number)
-        values = values[~np.isnan(values)]
-        return float(values.mean()) if len(values) else math.nan
+        return self._mean_and_error(arm, number)[0]
 
     def error(self, arm, number):
         """The standard error of that mean: NaN for a single run."""
+        return self._mean_and_error(arm, number)[1]
+
+    def _mean_and_error(self, arm, number):
         values = self.values(arm, number)
-        return float(standard_error(values[~np.isnan(values)]))
+        return mean_and_error(values[~np.isnan(values)])
 
     def text(self, arm, number, digits=3, scale=1.0):
         """The mean and its standard error, to be read.
@@ -122,10 +123,8 @@ class Results:
         Returns:
             A string, such as `"0.0153 ± 0.0002"`.
         """
-        mean, error = (
-            scale * value for value in (self.mean(arm, number), self.error(arm, number))
-        )
-        return format_mean(mean, error, digits)
+        mean, error = self._mean_and_error(arm, number)
+        return format_mean(scale * mean, scale * error, digits)
 
     def _read(self, path):
         kept = json.loads(path.read_text(encoding="utf-8"))

@@ -57,7 +57,7 @@ def next_settings(space, runs, seed=0):
     }
     sampler = optuna.samplers.GPSampler(seed=seed + len(runs), n_startup_trials=4)
     study = optuna.create_study(sampler=sampler)
-    objectives = [_objective(run) for run in runs]
+    objectives = [_objective(r) if _is_admissible(r) else math.inf for r in runs]
     worst = max((value for value in objectives if math.isfinite(value)), default=0.0)
     for run, value in zip(runs, objectives, strict=True):
         study.add_trial(
@@ -86,25 +86,23 @@ def best_settings(runs):
     groups = {}
     for run in runs:
         groups.setdefault(tuple(run.settings.items()), []).append(run)
-    means = {key: np.mean([_objective(run) for run in g]) for key, g in groups.items()}
-    best = min(means, key=lambda key: means[key])
-    if np.isfinite(means[best]):
-        return dict(best), True
-    raw = {
-        key: np.mean([_number(run.numbers.get("objective")) for run in group])
-        for key, group in groups.items()
-    }
-    return dict(min(raw, key=lambda key: raw[key])), False
+
+    def rank(settings):
+        group = groups[settings]
+        mean = np.mean([_objective(run) for run in group])
+        admissible = all(_is_admissible(run) for run in group)
+        return not (admissible and np.isfinite(mean)), mean
+
+    best = min(groups, key=rank)
+    return dict(best), not rank(best)[0]
+
+
+def _is_admissible(run):
+    return run.numbers.get("admissible", True)
 
 
 def _objective(run):
-    """What is to be low: infinite for what the rules disregard."""
-    if not run.numbers.get("admissible", True):
-        return math.inf
-    return _number(run.numbers.get("objective"))
-
-
-def _number(value):
+    value = run.numbers.get("objective")
     return math.inf if value is None else float(value)
 
 

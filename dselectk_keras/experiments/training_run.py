@@ -22,7 +22,7 @@ from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches
-from dselectk_keras.utils import num_trained
+from dselectk_keras.utils import check_choice, num_trained
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
 EMBEDDING = 16  # The width of an id's embedding.
@@ -72,9 +72,9 @@ class TrainingRun:
 
     def __post_init__(self):
         """Refuse names that nothing has, before any work."""
-        check_name("data set", self.data, datasets.NAMES)
-        check_name("architecture", self.architecture, ARCHITECTURES)
-        check_name("gate", self.gate, gates.GATES)
+        check_choice("data", self.data, datasets.NAMES)
+        ARCHITECTURES.find(self.architecture)
+        gates.GATES.find(self.gate)
         read_options(self.architecture, self.architecture_options)
 
     @property
@@ -245,15 +245,7 @@ class _EpochProgress(keras.callbacks.Callback):
 
 
 def prepare_folder(out, overwrite=False):
-    """Make the output folder, and see that it can be written to, before any work.
-
-    Args:
-        out: The folder.
-        overwrite: Whether a finished run in it may be replaced.
-
-    Returns:
-        The folder, as a path.
-    """
+    """Make the output folder, and see that it can be written to, before any work."""
     out = pathlib.Path(out)
     if (out / RESULT).exists() and not overwrite:
         raise FileExistsError(
@@ -272,16 +264,7 @@ def prepare_folder(out, overwrite=False):
 
 
 def summarize_gates(record, groups=None, shared=True):
-    """What the gates of a run ended with.
-
-    Args:
-        record: The arrays of a layer from a `GateHistory`.
-        groups: The group of each task, if the tasks have groups.
-        shared: Whether all tasks choose among the same experts.
-
-    Returns:
-        A dict of numbers.
-    """
+    """What the gates of a run ended with."""
     weights = record["weights"][-1]
     summary = {"experts_per_task": float(record["active"][-1].mean())}
     if shared:
@@ -293,20 +276,6 @@ def summarize_gates(record, groups=None, shared=True):
         summary["jaccard_related"] = float(related)
         summary["jaccard_unrelated"] = float(unrelated)
     return summary
-
-
-def check_name(what, name, known):
-    """Refuse a name that is not known.
-
-    Args:
-        what: What it is the name of.
-        name: The name.
-        known: The known names.
-    """
-    if name not in known:
-        raise ValueError(
-            f"There is no {what} of the name {name!r}. Known: {', '.join(known)}."
-        )
 
 
 def _encoder(data, num_tags=None):

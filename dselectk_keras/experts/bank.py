@@ -149,15 +149,7 @@ class ExpertBank(keras.Layer, abc.ABC):
     def select_experts(
         self, indices: Sequence[int] | None, inputs: Tensor
     ) -> list[int]:
-        """The indices of the experts to evaluate, checked against the inputs.
-
-        Args:
-            indices: `None` for all experts, or numbers below `num_experts`.
-            inputs: What the bank is called on.
-
-        Returns:
-            A list of integers.
-        """
+        """The indices of the experts to evaluate, checked against the inputs."""
         chosen = check_indices(indices, self.num_experts)
         if not self.shared_input and (
             len(inputs.shape) < 3 or inputs.shape[1] != len(chosen)
@@ -188,15 +180,7 @@ class ExpertBank(keras.Layer, abc.ABC):
 
 
 def check_indices(indices: Sequence[int] | None, num_experts: int) -> list[int]:
-    """Experts to evaluate or to keep, as a list of indices.
-
-    Args:
-        indices: `None` for all, or numbers below `num_experts`.
-        num_experts: The number of experts in the bank.
-
-    Returns:
-        A list of integers.
-    """
+    """Experts to evaluate or to keep, as a list of indices; `None` is all."""
     if indices is None:
         return list(range(num_experts))
     chosen = [int(i) for i in indices]

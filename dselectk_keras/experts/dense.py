@@ -99,10 +99,3 @@ class DenseExperts(StackedExperts):
         for weight, (variable, take) in zip(bank.weights, sources, strict=True):
             weight.assign(take(ops.convert_to_numpy(variable)))
         return bank, sources
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

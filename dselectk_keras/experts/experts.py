@@ -110,17 +110,16 @@ class Experts(ExpertBank):
     ) -> Any:
         """Evaluate the experts one by one."""
         selected = self.select_experts(select, inputs)
-        each = [inputs] * len(selected)
-        if not self.shared_input:
-            each = [inputs[:, i] for i in range(len(selected))]
         if return_hidden:
             self.check_hidden()
-            pairs = [
-                self._with_hidden[i](x) for i, x in zip(selected, each, strict=True)
-            ]
-            outputs, hidden = zip(*pairs, strict=True)
+        experts = self._with_hidden if return_hidden else self.experts
+        outputs = [
+            experts[i](inputs if self.shared_input else inputs[:, position])
+            for position, i in enumerate(selected)
+        ]
+        if return_hidden:
+            outputs, hidden = zip(*outputs, strict=True)
             return self._stack(outputs), self._stack(hidden)
-        outputs = [self.experts[i](x) for i, x in zip(selected, each, strict=True)]
         return outputs if as_list else self._stack(outputs)
 
     def _stack(self, outputs):
@@ -201,8 +200,7 @@ class Experts(ExpertBank):
             return expert.stateless_call(parameters, [], x)[0]
 
         def apply_to_one(element):
-            parameters, x = element
-            return apply(parameters, ops.expand_dims(x, 0))[0]
+            return apply(element[0], ops.expand_dims(element[1], 0))[0]
 
         def merge_and_apply(weights):
             weights = ops.cast(weights, self.variable_dtype)
@@ -274,18 +272,16 @@ class Experts(ExpertBank):
             [tuple(variable.shape) for variable in expert.trainable_variables]
             for expert in self.experts
         ]
-        if any(other != shapes[0] for other in shapes):
-            raise ValueError(
-                "Only experts with the same structure can be merged. Received: weights "
-                f"of shapes {'; '.join(map(str, shapes))}. Use copies of one layer."
-            )
         kinds = [(type(e), _comparable(e.get_config())) for e in self.experts]
-        if any(other != kinds[0] for other in kinds):
-            raise ValueError(
-                "Only experts with the same structure can be merged. Received: experts "
-                "whose configs differ, such as in an activation. Use copies of one "
-                "layer."
-            )
+        for found, what in (
+            (shapes, f"weights of shapes {'; '.join(map(str, shapes))}"),
+            (kinds, "experts whose configs differ, such as in an activation"),
+        ):
+            if any(other != found[0] for other in found):
+                raise ValueError(
+                    "Only experts with the same structure can be merged. Received: "
+                    f"{what}. Use copies of one layer."
+                )
 
 
 # Entries in which the configs of two copies of a layer differ: names, seeds, and

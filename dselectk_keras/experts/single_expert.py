@@ -4,7 +4,8 @@ from typing import Any
 
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.experts.dense import DenseExperts
-from dselectk_keras.experts.widths import closest_widths, num_dense_params
+from dselectk_keras.experts.widths import closest_widths
+from dselectk_keras.utils import check_choice
 
 
 def single_expert(
@@ -31,10 +32,7 @@ def single_expert(
     Reference:
         Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 4.
     """
-    if match not in {"compute", "parameters"}:
-        raise ValueError(
-            f'`match` must be "compute" or "parameters". Received: match={match!r}.'
-        )
+    check_choice("match", match, ("compute", "parameters"))
     if match == "compute":
         return bank.resized(1)
     if not isinstance(bank, DenseExperts):
@@ -57,7 +55,8 @@ def single_expert(
     *hidden, out = bank.units
 
     def count(widths):
-        return num_dense_params([*widths, out], features, bank.use_bias)
+        pairs = zip([features, *widths], [*widths, out], strict=True)
+        return sum((fan_in + bank.use_bias) * width for fan_in, width in pairs)
 
     widths = closest_widths(hidden, bank.num_experts * count(hidden), count)
     return bank.resized(1, units=[*widths, out])

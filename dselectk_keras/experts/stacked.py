@@ -10,7 +10,7 @@ from keras import ops
 
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.ops.unstack import unstack
-from dselectk_keras.utils import Activation, Shape, Tensor, check_count
+from dselectk_keras.utils import Activation, Shape, Tensor, check_count, init_arguments
 
 # From this width on, one matrix product per expert is faster than one product for all
 # experts (see `docs/performance.md`).
@@ -22,15 +22,6 @@ class StackedExperts(ExpertBank):
 
     A subclass creates the variables of the kernels in `build_kernel`, and computes
     the kernels from them in `kernel`.
-
-    Args:
-        num_experts: The number of experts.
-        units: Widths of the layers of an expert.
-        activation: Activation of every layer, or a list with one per layer.
-        dropout: Dropout rate after every layer but the last.
-        use_bias: Whether the layers have a bias.
-        shared_input: Whether all experts see the same input.
-        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
     """
 
     def __init__(
@@ -50,11 +41,8 @@ class StackedExperts(ExpertBank):
             raise ValueError("`units` must hold one width or more. Received: units=[].")
         for width in units:
             check_count("units", width)
-        activations = (
-            list(activation)
-            if isinstance(activation, (list, tuple))
-            else [activation] * len(units)
-        )
+        several = isinstance(activation, (list, tuple))
+        activations = activation if several else [activation] * len(units)
         if len(activations) != len(units):
             raise ValueError(
                 "`activation` must be one activation, or a list with one per layer. "
@@ -71,24 +59,11 @@ class StackedExperts(ExpertBank):
 
     @abc.abstractmethod
     def build_kernel(self, layer: int, fan_in: int) -> None:
-        """Create the variables of the kernels of a layer.
-
-        Args:
-            layer: The index of the layer.
-            fan_in: The width of its input.
-        """
+        """Create the variables of the kernels of a layer."""
 
     @abc.abstractmethod
     def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:
-        """The kernels of a layer.
-
-        Args:
-            layer: The index of the layer.
-            selected: A list of indices of experts; `None` is all.
-
-        Returns:
-            A tensor `(n, fan_in, units)`.
-        """
+        """The kernels `(n, fan_in, units)` of a layer, of all or selected experts."""
 
     def build(self, input_shape: Shape) -> None:
         """Create the variables of the kernels, and the stacked biases."""
@@ -124,7 +99,14 @@ class StackedExperts(ExpertBank):
         selected = self.select_experts(select, inputs)
         if return_hidden:
             self.check_hidden()
-        x, hidden = self._evaluate(inputs, selected, self.shared_input, training)
+        x = hidden = inputs
+        for layer, units in enumerate(self.units):
+            hidden, shared = x, layer == 0 and self.shared_input
+            kernel, bias = self._kernel_and_bias(layer, inputs.dtype, selected)
+            if units >= WIDE or isinstance(x, list):
+                x = self._apply_one_by_one(layer, x, kernel, bias, shared, training)
+            else:
+                x = self._apply_batched(layer, x, kernel, bias, shared, training)
         if return_hidden:
             return _stack(x), _stack(hidden)
         return x if as_list else _stack(x)
@@ -135,15 +117,7 @@ class StackedExperts(ExpertBank):
         return self.shared_input and not self.dropout
 
     def call_slots(self, inputs: Tensor) -> Tensor:
-        """Evaluate each expert on its own examples.
-
-        Args:
-            inputs: Tensor `(n * slots, ...)`: the examples of the first expert, then
-                those of the second, and so on.
-
-        Returns:
-            A tensor `(n * slots, ...)`.
-        """
+        """Evaluate each expert on its own examples, `(n * slots, ...)`, in order."""
         middle = inputs.shape[1:-1]
         # Not einsum with a batch axis before the experts, which takes 1.5 times as long
         # (JAX, 64 experts of 512, two CPU cores). TensorFlow's batched product takes
@@ -153,35 +127,22 @@ class StackedExperts(ExpertBank):
         if one_by_one:
             x = unstack(x, 0)
         for layer in range(len(self.units)):
-            kernel = ops.cast(self.kernel(layer), inputs.dtype)
-            bias = 0.0
-            if self.use_bias:
-                bias = ops.convert_to_tensor(self._biases[layer])
-                bias = ops.cast(ops.expand_dims(bias, 1), inputs.dtype)
+            kernel, bias = self._kernel_and_bias(layer, inputs.dtype)
             if one_by_one:
                 x = self._apply_one_by_one(layer, x, kernel, bias, shared=False)
             else:
+                bias = ops.expand_dims(bias, 1) if self.use_bias else bias
                 x = self._activate(layer, ops.matmul(x, kernel) + bias)
         x = ops.stack(x) if one_by_one else x
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
-    def _evaluate(self, inputs, selected, shared_input, training):
-        """The outputs of the last layer, and of the layer before it."""
-        x = hidden = inputs
-        for layer, units in enumerate(self.units):
-            hidden = x
-            shared = layer == 0 and shared_input
-            # The caller's dtype policy may differ from that of the bank.
-            kernel = ops.cast(self.kernel(layer, selected), inputs.dtype)
-            bias = 0.0
-            if self.use_bias:
-                bias = self.take_experts(self._biases[layer], selected)
-                bias = ops.cast(bias, inputs.dtype)
-            if units >= WIDE or isinstance(x, list):
-                x = self._apply_one_by_one(layer, x, kernel, bias, shared, training)
-            else:
-                x = self._apply_batched(layer, x, kernel, bias, shared, training)
-        return x, hidden
+    def _kernel_and_bias(self, layer, dtype, selected=None):
+        """The kernels and biases of a layer; the bias is 0 without one."""
+        # The caller's dtype policy may differ from that of the bank.
+        kernel = ops.cast(self.kernel(layer, selected), dtype)
+        if not self.use_bias:
+            return kernel, 0.0
+        return kernel, ops.cast(self.take_experts(self._biases[layer], selected), dtype)
 
     def _apply_one_by_one(self, layer, x, kernel, bias, shared, training=None):
         """Apply a layer with one product per expert; returns a list of tensors."""
@@ -244,11 +205,7 @@ class StackedExperts(ExpertBank):
             share = self._cast(weights[layer])
             merged = ops.tensordot(share, self._cast(self.kernel(layer)), axes=1)
             out = "bg" if several else "b"
-            x = ops.einsum(
-                f"{rows}{middle}d,{lead}dh->{out}{middle}h",
-                x,
-                merged,
-            )
+            x = ops.einsum(f"{rows}{middle}d,{lead}dh->{out}{middle}h", x, merged)
             rows = out
             if self.use_bias:
                 offset = ops.matmul(share, self._cast(self._biases[layer]))
@@ -259,15 +216,7 @@ class StackedExperts(ExpertBank):
         return x
 
     def take_experts(self, variable: Any, selected: list[int] | None = None) -> Tensor:
-        """Slice a variable along its axis of experts.
-
-        Args:
-            variable: A variable, or a tensor, `(n, ...)`.
-            selected: A list of numbers of experts; `None` is all.
-
-        Returns:
-            A tensor.
-        """
+        """Slice a variable along its axis of experts."""
         if selected is None or selected == list(range(self.num_experts)):
             return ops.convert_to_tensor(variable)
         return ops.take(variable, np.asarray(selected), axis=0)
@@ -277,15 +226,9 @@ class StackedExperts(ExpertBank):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_experts": self.num_experts,
-            "units": self.units,
-            "activation": [keras.activations.serialize(a) for a in self.activation],
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "shared_input": self.shared_input,
-        }
+        activations = [keras.activations.serialize(each) for each in self.activation]
+        arguments = {**init_arguments(self), "activation": activations}
+        return {**super().get_config(), **arguments}
 
 
 def _multiply_shared(x, kernel):

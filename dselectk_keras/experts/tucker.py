@@ -87,8 +87,15 @@ class TuckerExperts(StackedExperts):
         """Create the core and the three matrices of a layer."""
         sizes = (fan_in, self.units[layer], self.num_experts)
         ranks = self._layer_ranks[layer] or _default_ranks(sizes)
-        for rank, size, what in zip(
-            ranks, sizes, ("inputs", "units", "experts"), strict=True
+        limit = math.sqrt(6 / (fan_in + self.units[layer]))
+        core = self.add_weight(
+            name=f"core_{layer}",
+            shape=tuple(ranks),
+            initializer=keras.initializers.RandomUniform(-limit, limit),
+        )
+        matrices = []
+        for what, size, rank in zip(
+            ("inputs", "units", "experts"), sizes, ranks, strict=True
         ):
             if rank > size:
                 raise ValueError(
@@ -96,22 +103,12 @@ class TuckerExperts(StackedExperts):
                     f"rank {rank} for {size} {what}, ranks={tuple(ranks)}. Lower it "
                     f"to {size}."
                 )
-        limit = math.sqrt(6 / (fan_in + self.units[layer]))
-        core = self.add_weight(
-            name=f"core_{layer}",
-            shape=tuple(ranks),
-            initializer=keras.initializers.RandomUniform(-limit, limit),
-        )
-        matrices = [
-            self.add_weight(
+            matrix = self.add_weight(
                 name=f"{what}_{layer}",
                 shape=(size, rank),
                 initializer=_random_unit_rows,
             )
-            for what, size, rank in zip(
-                ("inputs", "units", "experts"), sizes, ranks, strict=True
-            )
-        ]
+            matrices.append(matrix)
         self._factors.append([core, *matrices])
 
     def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:
@@ -120,10 +117,6 @@ class TuckerExperts(StackedExperts):
         experts = self.take_experts(experts, selected)
         core, inputs, units = map(ops.convert_to_tensor, (core, inputs, units))
         return ops.einsum("abc,da,hb,ic->idh", core, inputs, units, experts)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "ranks": self.ranks}
 
 
 def _ranks_per_layer(ranks, num_layers):

@@ -11,8 +11,8 @@ from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
-from dselectk_keras.ops import tempered_softmax
-from dselectk_keras.ops.tempered_softmax import MIN_TEMPERATURE
+from dselectk_keras.ops import softmax
+from dselectk_keras.ops.softmax import MIN_TEMPERATURE
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor
 
@@ -89,7 +89,7 @@ class SoftmaxSelectorGate(SelectorGate):
         factor, decided = self.width(step)
         temperature = value_at(self.temperature, step) * factor
         best = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
-        selectors = tempered_softmax(logits, temperature)
+        selectors = softmax(logits, temperature)
         return ops.where(decided, best, selectors), None
 
     def _restarted(self, selection, idle, rng):

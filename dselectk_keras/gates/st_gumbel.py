@@ -7,7 +7,7 @@ from keras import ops
 from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
-from dselectk_keras.ops import gumbel_noise, tempered_softmax
+from dselectk_keras.ops import gumbel_noise, softmax
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import Initializer
 
@@ -78,7 +78,7 @@ class STGumbelGate(LogitGate):
         chosen = ops.cast(chosen, "float32")
         if not training:
             return GateOutputs(chosen)
-        p = tempered_softmax(logits, value_at(self.temperature, step))
+        p = softmax(logits, value_at(self.temperature, step))
         # Subtract first: 1 + p - p may not be exactly 1 after rounding.
         return GateOutputs(chosen * (1.0 + (p - ops.stop_gradient(p))))
 

@@ -24,16 +24,7 @@ MIN_KERNEL = 16_384
 
 
 def dispatch_is_faster(experts: Any, gate: Gate, num_features: int) -> bool:
-    """Estimate whether dispatch is faster than evaluating all experts.
-
-    Args:
-        experts: A bank.
-        gate: A gate that is built.
-        num_features: The number of features of the experts' inputs.
-
-    Returns:
-        A boolean.
-    """
+    """Estimate whether dispatch is faster than evaluating all experts."""
     return (
         gate.always_sparse
         and experts.can_dispatch
@@ -57,18 +48,10 @@ def dispatch(
 ) -> tuple[Tensor, Tensor]:
     """Mix experts, each evaluated only for the examples that chose it.
 
-    Args:
-        experts: A bank of stacked experts.
-        inputs: Tensor `(batch, ...)`.
-        weights: Weights with exact zeros, `(batch, n)` or `(batch, g, n)`.
-        chosen: How many experts an example may choose.
-        capacity: The number of slots of each expert, as a multiple of an even share.
-            Choices beyond the capacity are dropped. `None` drops nothing.
-        training: Whether gradients are needed.
-
-    Returns:
-        A tensor `(batch, ...)` or `(batch, g, ...)`, and the number of dropped choices,
-        or `None` without a capacity.
+    The weights have exact zeros: an example chooses `chosen` experts at most. The
+    `capacity` of an expert is a multiple of an even share, beyond which choices are
+    dropped; `None` drops nothing. Returns the mixture, and the number of dropped
+    choices, or `None` without a capacity.
     """
     inputs = ops.cast(inputs, experts.compute_dtype)
     by_gate = weights if len(weights.shape) == 3 else ops.expand_dims(weights, 1)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers._tasks import task_names
+from dselectk_keras.layers._arguments import task_names
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import (
@@ -198,16 +198,6 @@ class CGC(GatedExperts):
         unstacked = ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
         outputs = super().apply_routing_network(unstacked)
         return ops.reshape(outputs, (-1, inputs.shape[1], *ops.shape(outputs)[1:]))
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "tasks": self.tasks,
-            "num_task_experts": self.num_task_experts,
-            "shared_gate": self.shared_gate
-            and keras.saving.serialize_keras_object(self.shared_gate),
-        }
 
     def _outputs(self, inputs, training):
         """Evaluate the shared experts, and the task experts if there are any."""

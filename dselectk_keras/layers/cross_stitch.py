@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.ops import mix
-from dselectk_keras.utils import Shape, Tensor, with_name
+from dselectk_keras.utils import Shape, Tensor, init_arguments, with_name
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -71,7 +71,7 @@ class CrossStitch(keras.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        return {**super().get_config(), "initial_share": self.initial_share}
+        return {**super().get_config(), **init_arguments(self)}
 
     def _start(self, shape, dtype=None):
         others = shape[0] - 1

@@ -9,23 +9,22 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import replace_sublayers
-from dselectk_keras.experts import ExpertBank, Experts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
-from dselectk_keras.utils import Shape, Tensor, deserialize_if_config, with_name
+from dselectk_keras.layers._arguments import as_bank
+from dselectk_keras.utils import (
+    Shape,
+    Tensor,
+    deserialize_if_config,
+    init_arguments,
+    with_name,
+)
 
 
 class GatedExperts(keras.Layer, abc.ABC):
     r"""Base class of layers that combine a bank of experts with a gate.
 
     A subclass implements `call`.
-
-    Args:
-        experts: A bank of experts, or a list of Keras layers.
-        gate: A gate that is not built yet.
-        per_example: Whether the weights depend on the inputs.
-        routing_network: A Keras layer between the inputs and a per-example gate.
-        **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
     """
 
     default_name: str
@@ -41,15 +40,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         **kwargs: Any,
     ):
         super().__init__(**with_name(kwargs, self.default_name))
-        experts, gate = deserialize_if_config(experts), deserialize_if_config(gate)
-        if isinstance(experts, (list, tuple)):
-            experts = Experts([deserialize_if_config(expert) for expert in experts])
-        if not isinstance(experts, ExpertBank):
-            raise ValueError(
-                "`experts` must be a bank, such as `DenseExperts(8, [64])` or "
-                "`Experts(layer, 8)`, or a list of Keras layers. "
-                f"Received: {experts!r}."
-            )
+        experts, gate = as_bank(experts), deserialize_if_config(gate)
         if not isinstance(gate, Gate):
             raise ValueError(
                 "`gate` must be a gate, such as `DSelectKGate(num_nonzeros=2)`. "
@@ -124,15 +115,7 @@ class GatedExperts(keras.Layer, abc.ABC):
     def gate_inputs(
         self, inputs: Tensor, routing_inputs: Tensor = None
     ) -> dict[str, Tensor]:
-        """Compute the inputs of the gate, other than the experts' outputs.
-
-        Args:
-            inputs: The experts' inputs.
-            routing_inputs: The inputs of a per-example gate; by default, `inputs`.
-
-        Returns:
-            A dict of call arguments of the gate.
-        """
+        """Compute the call arguments of the gate, other than the experts' outputs."""
         if not self.per_example:
             if routing_inputs is not None:
                 raise ValueError(
@@ -180,23 +163,12 @@ class GatedExperts(keras.Layer, abc.ABC):
         """Replace the bank and the gate by others that are built.
 
         Afterwards, a compiled model must create its train and test functions again.
-
-        Args:
-            experts: A bank.
-            gate: A gate.
         """
         replace_sublayers(self, experts=experts, gate=gate)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            "experts": serialize(self.experts),
-            "gate": serialize(self.gate),
-            "per_example": self.per_example,
-            "routing_network": serialize(self.routing_network),
-        }
+        return {**super().get_config(), **init_arguments(self)}
 
 
 def takes_hidden(gate: Gate | type[Gate]) -> bool:

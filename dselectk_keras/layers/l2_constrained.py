@@ -4,10 +4,15 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.experts import ExpertBank
+from dselectk_keras.layers._arguments import as_bank
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.schedules import check_schedule
-from dselectk_keras.utils import Tensor, deserialize_if_config, with_name
+from dselectk_keras.utils import (
+    Tensor,
+    deserialize_if_config,
+    init_arguments,
+    with_name,
+)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -51,12 +56,7 @@ class L2Constrained(keras.Layer):
     def __init__(self, experts: Any, strength: Any, **kwargs: Any):
         # The penalty is computed in float32. The bank has its own dtype policy.
         super().__init__(**{"dtype": "float32", **with_name(kwargs, "l2_constrained")})
-        experts, strength = map(deserialize_if_config, (experts, strength))
-        if not isinstance(experts, ExpertBank):
-            raise ValueError(
-                "`experts` must be a bank with one expert for each task, such as "
-                f"`DenseExperts(num_tasks, [64])`. Received: {experts!r}."
-            )
+        experts, strength = as_bank(experts), deserialize_if_config(strength)
         if not isinstance(strength, ParameterDistanceRegularizer):
             strength = check_schedule(strength, "strength")
             strength = ParameterDistanceRegularizer(strength)
@@ -87,8 +87,4 @@ class L2Constrained(keras.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "experts": keras.saving.serialize_keras_object(self.experts),
-            "strength": keras.regularizers.serialize(self.strength),
-        }
+        return {**super().get_config(), **init_arguments(self)}

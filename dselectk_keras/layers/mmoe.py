@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers._tasks import task_names
+from dselectk_keras.layers._arguments import task_names
 from dselectk_keras.layers.moe import MoE
 from dselectk_keras.utils import Tensor, deserialize_if_config
 
@@ -95,7 +95,3 @@ class MMoE(MoE):
         if isinstance(self.tasks, int):
             return list(mixtures)
         return dict(zip(self.task_names, mixtures, strict=True))
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "tasks": self.tasks, "stacked": self.stacked}

@@ -153,7 +153,3 @@ class MoE(GatedExperts):
     @property
     def _capacity(self):
         return None if isinstance(self.dispatch, (str, bool)) else self.dispatch
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "dispatch": self.dispatch}

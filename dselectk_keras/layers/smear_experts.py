@@ -120,7 +120,3 @@ class SmearExperts(GatedExperts):
         gates = () if self.per_layer else self.gate.gate_shape
         shape = (spec.shape[0], *gates, *spec.shape[2:])
         return keras.KerasTensor(shape, self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "per_layer": self.per_layer}

@@ -5,14 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.experts import ExpertBank, Experts
 from dselectk_keras.initializers import clone_initializer
+from dselectk_keras.layers._arguments import as_bank
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import (
     Initializer,
     Tensor,
     check_count,
-    deserialize_if_config,
+    init_arguments,
     with_name,
 )
 
@@ -68,16 +68,7 @@ class SoftMoE(keras.Layer):
         **kwargs: Any,
     ):
         super().__init__(**with_name(kwargs, "soft_moe"))
-        experts = deserialize_if_config(experts)
-        if isinstance(experts, (list, tuple)):
-            experts = Experts(
-                [deserialize_if_config(e) for e in experts], shared_input=False
-            )
-        if not isinstance(experts, ExpertBank):
-            raise ValueError(
-                "`experts` must be a bank, such as `DenseExperts(8, [64])`, or a list "
-                f"of Keras layers. Received: {experts!r}."
-            )
+        experts = as_bank(experts, shared_input=False)
         check_count("num_slots", num_slots)
         if experts.shared_input:
             # Not `resized`, which copies one expert only.
@@ -96,20 +87,16 @@ class SoftMoE(keras.Layer):
                 f"Received: {tuple(input_shape)}."
             )
         dim, num_experts = input_shape[-1], self.experts.num_experts
+        in_float32 = {"dtype": "float32", "autocast": False}
         self._kernel = self.add_weight(
             name="kernel",
             shape=(dim, num_experts * self.num_slots),
             initializer=clone_initializer(self.kernel_initializer),
-            dtype="float32",
-            autocast=False,
+            **in_float32,
         )
         if self.normalize:
             self._scale = self.add_weight(
-                name="scale",
-                shape=(),
-                initializer="ones",
-                dtype="float32",
-                autocast=False,
+                name="scale", shape=(), initializer="ones", **in_float32
             )
         if not self.experts.built:
             self.experts.build((input_shape[0], num_experts, self.num_slots, dim))
@@ -143,13 +130,7 @@ class SoftMoE(keras.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "experts": keras.saving.serialize_keras_object(self.experts),
-            "num_slots": self.num_slots,
-            "normalize": self.normalize,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+        return {**super().get_config(), **init_arguments(self)}
 
     def _logits(self, inputs):
         """Compute the logits of tokens and slots, `(batch, tokens, n s)`."""

@@ -1,24 +1,34 @@
-"""Checks and casts of the inputs of metrics."""
+"""Checks and casts of the inputs of metrics, and what several of them compute."""
 
 import math
 
+import numpy as np
 from keras import ops
 
+_TINY = float(np.finfo("float32").tiny)
 
-def gate_tensor(name, value, layout, *, lowest, highest=math.inf, num_experts=None):
-    """Check and cast a tensor whose last axis is the experts.
 
-    Args:
-        name: The argument's name, for the error.
-        value: Its value.
-        layout: The allowed shapes, for the error.
-        lowest: The smallest number of axes.
-        highest: The largest number of axes.
-        num_experts: The length of the last axis, or `None` for any.
+def check_base(base):
+    """Raise an error for an invalid base of a logarithm."""
+    number = isinstance(base, int | float) and not isinstance(base, bool)
+    if not (number and 1 < base < math.inf):
+        raise ValueError(
+            "`base` must be a finite number greater than 1. Received: "
+            f"base={base!r}. Pass 2 for bits, or math.e for nats."
+        )
 
-    Returns:
-        A float32 tensor.
-    """
+
+def check_tolerance(tolerance):
+    """Raise an error for a negative tolerance."""
+    if not tolerance >= 0:
+        raise ValueError(
+            "`tolerance` must be non-negative. Received: "
+            f"tolerance={tolerance!r}. Pass 0.0 to count every positive weight."
+        )
+
+
+def gate_tensor(name, value, layout, lowest, highest=math.inf, num_experts=None):
+    """A float32 tensor of a number of axes, the last of which is the experts."""
     value = ops.cast(value, "float32")
     shape = tuple(value.shape)
     fits = lowest <= len(shape) <= highest
@@ -32,20 +42,10 @@ def gate_tensor(name, value, layout, *, lowest, highest=math.inf, num_experts=No
 
 
 def example_vector(name, value, like, dtype="float32"):
-    """Check and cast a tensor with one number per example.
-
-    Args:
-        name: The argument's name, for the error.
-        value: Array `(batch,)` or `(batch, 1)`.
-        like: Tensor with the examples as its first axis.
-        dtype: The dtype of the result.
-
-    Returns:
-        A tensor `(batch,)`.
-    """
+    """A tensor `(batch,)` with one number per example of another tensor."""
     value = ops.cast(value, dtype)
     shape, batch = tuple(value.shape), like.shape[0]
-    if shape[1:] not in {(), (1,)} or not shape or _differ(shape[0], batch):
+    if shape[1:] not in {(), (1,)} or not shape or len({*shape[:1], batch, None}) > 2:
         raise ValueError(
             f"`{name}` must have the shape (batch,) or (batch, 1), with batch="
             f"{batch} as in the gate's result. Received shape: {shape}. "
@@ -55,19 +55,44 @@ def example_vector(name, value, like, dtype="float32"):
 
 
 def example_weights(sample_weight, like):
-    """The given sample weights, or ones.
-
-    Args:
-        sample_weight: Array `(batch,)` or `(batch, 1)`, or `None`.
-        like: Tensor with the examples as its first axis.
-
-    Returns:
-        A float32 tensor `(batch,)`.
-    """
+    """The given sample weights, or ones, `(batch,)`."""
     if sample_weight is None:
         return ops.ones(ops.shape(like)[:1], "float32")
     return example_vector("sample_weight", sample_weight, like)
 
 
-def _differ(size, other):
-    return size is not None and other is not None and size != other
+def used_experts(weights, tolerance):
+    """Boolean array of the experts whose weight exceeds the tolerance."""
+    weights = np.asarray(weights)
+    if weights.ndim == 0 or weights.shape[-1] == 0:
+        raise ValueError(
+            "`weights` must have the experts as its last axis, at least one. "
+            f"Received shape: {weights.shape}. "
+            "Pass the result of `gate.expert_weights()`."
+        )
+    if np.isnan(weights).any():
+        raise ValueError(
+            "`weights` must be numbers. Received NaN among them. "
+            "The training run has diverged."
+        )
+    check_tolerance(tolerance)
+    return weights > tolerance
+
+
+def used_mask(weights, tolerance):
+    """Tensor of ones where a weight exceeds the tolerance; NaN where it is NaN."""
+    mask = ops.cast(weights > tolerance, "float32")
+    return ops.where(ops.isnan(weights), weights, mask)
+
+
+def exact_entropy(probabilities, base):
+    """Entropy over the last axis to any base, with 0 log 0 = 0 exactly."""
+    p = probabilities
+    # Not a negation, which would give -0.0 for 0.
+    return 0.0 - ops.sum(p * safe_log(p), axis=-1) / math.log(base)
+
+
+def safe_log(x):
+    """The natural logarithm, but 0 where `x` is 0."""
+    # Some devices flush numbers below `_TINY` to zero.
+    return ops.log(ops.where(x < _TINY, 1.0, x))

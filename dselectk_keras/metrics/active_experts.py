@@ -5,9 +5,13 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from dselectk_keras.metrics._gate_metric import MeanMetric
-from dselectk_keras.metrics._inputs import gate_tensor
-from dselectk_keras.metrics._used import check_tolerance, used_experts, used_mask
+from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._inputs import (
+    check_tolerance,
+    gate_tensor,
+    used_experts,
+    used_mask,
+)
 from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
@@ -32,8 +36,7 @@ def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
         [2, 1]
 
     Reference:
-        Hazimeh et al., DSelect-k, NeurIPS 2021
-        (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
     """
     return np.count_nonzero(used_experts(weights, tolerance), axis=-1)
 
@@ -77,10 +80,6 @@ class ActiveExperts(MeanMetric):
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the counts of a batch."""
-        weights = gate_tensor("weights", weights, "(..., n)", lowest=1)
+        weights = gate_tensor("weights", weights, "(..., n)", 1)
         counts = ops.sum(used_mask(weights, self.tolerance), axis=-1)
         self.add_batch(counts, sample_weight)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "tolerance": self.tolerance}

@@ -1,12 +1,9 @@
 """The share of selectors that have converged to one expert."""
 
-from typing import Any
-
 from keras import ops
 
-from dselectk_keras.metrics._gate_metric import MeanMetric
-from dselectk_keras.metrics._inputs import gate_tensor
-from dselectk_keras.metrics._used import check_tolerance
+from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._inputs import check_tolerance, gate_tensor
 from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
@@ -51,11 +48,7 @@ class BinarySelectors(MeanMetric):
 
     def update_state(self, selectors: Tensor, sample_weight: Tensor = None) -> None:
         """Add the shares of a batch."""
-        r = gate_tensor("selectors", selectors, "(..., k, n)", lowest=2)
+        r = gate_tensor("selectors", selectors, "(..., k, n)", 2)
         distance = ops.minimum(ops.abs(r), ops.abs(1.0 - r))
         binary = ops.all(distance <= self.tolerance, axis=-1)
         self.add_batch(ops.cast(binary, "float32"), sample_weight)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "tolerance": self.tolerance}

@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from dselectk_keras.metrics._gate_metric import MeanMetric
-from dselectk_keras.metrics._inputs import gate_tensor
-from dselectk_keras.metrics._used import check_tolerance, used_mask
+from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._inputs import check_tolerance, gate_tensor, used_mask
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_choice
 
 
 @METRICS.register("expert_overlap")
@@ -57,11 +56,7 @@ class ExpertOverlap(MeanMetric):
         name: str = "expert_overlap",
     ) -> None:
         super().__init__(name)
-        if pairs not in {"related", "unrelated"}:
-            raise ValueError(
-                '`pairs` must be "related" or "unrelated". Received: '
-                f"pairs={pairs!r}. Make one metric for each."
-            )
+        check_choice("pairs", pairs, ("related", "unrelated"))
         check_tolerance(tolerance)
         # Plain labels, which can be saved.
         self.groups = None if groups is None else np.asarray(groups).tolist()
@@ -72,7 +67,7 @@ class ExpertOverlap(MeanMetric):
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the overlaps of a batch."""
         layout = "(batch, g, n) or (g, n)"
-        weights = gate_tensor("weights", weights, layout, lowest=2, highest=3)
+        weights = gate_tensor("weights", weights, layout, 2, 3)
         mask = self._pair_mask(weights.shape[-2])
         sets = used_mask(weights, self.tolerance)
         shared = ops.matmul(sets, ops.swapaxes(sets, -1, -2))
@@ -81,15 +76,6 @@ class ExpertOverlap(MeanMetric):
         index = ops.where(union == 0.0, 1.0, shared / ops.maximum(union, 1.0))
         overlap = ops.sum(ops.multiply(index, mask), axis=(-2, -1)) / float(mask.sum())
         self.add_batch(overlap, sample_weight)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "groups": self.groups,
-            "pairs": self.pairs,
-            "tolerance": self.tolerance,
-        }
 
     def _pair_mask(self, num_tasks):
         """Array (tasks, tasks) with ones for the pairs of interest."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dselectk_keras.metrics._used import used_experts
+from dselectk_keras.metrics._inputs import used_experts
 
 
 class JaccardIndex(NamedTuple):
@@ -49,8 +49,7 @@ def jaccard_index(
         JaccardIndex(related=0.5, unrelated=0.0)
 
     Reference:
-        Hazimeh et al., DSelect-k, NeurIPS 2021
-        (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
     """
     sets = used_experts(weights, tolerance)
     if sets.ndim != 2:
@@ -74,8 +73,8 @@ def jaccard_index(
     first, second = np.triu_indices(len(sets), k=1)
     related = groups[first] == groups[second]
     index = index[first, second]
-    return JaccardIndex(_mean(index[related]), _mean(index[~related]))
-
-
-def _mean(values):
-    return float(values.mean()) if values.size else math.nan
+    means = (
+        float(values.mean()) if values.size else math.nan
+        for values in (index[related], index[~related])
+    )
+    return JaccardIndex(*means)

@@ -1,12 +1,11 @@
 """The mutual information of the chosen expert and the class."""
 
 import math
-from typing import Any
 
 from keras import ops
 
-from dselectk_keras.metrics._entropy import check_base, safe_log
-from dselectk_keras.metrics._selection_metric import SelectionMetric
+from dselectk_keras.metrics._base import SelectionMetric
+from dselectk_keras.metrics._inputs import check_base, safe_log
 from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
@@ -68,7 +67,3 @@ class MutualInformation(SelectionMetric):
         information = ops.sum(joint * safe_log(ratio)) / math.log(self.base)
         # Rounding gives about -1e-8 for independent counts.
         return ops.maximum(information, 0.0)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "base": self.base}

@@ -1,10 +1,7 @@
 """The entropy of the expert weights of single examples."""
 
-from typing import Any
-
-from dselectk_keras.metrics._entropy import check_base, exact_entropy
-from dselectk_keras.metrics._gate_metric import MeanMetric
-from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._inputs import check_base, exact_entropy, gate_tensor
 from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
@@ -49,9 +46,5 @@ class SampleEntropy(MeanMetric):
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the entropies of a batch."""
         layout = "(batch, n) or (batch, g, n)"
-        weights = gate_tensor("weights", weights, layout, lowest=2, highest=3)
+        weights = gate_tensor("weights", weights, layout, 2, 3)
         self.add_batch(exact_entropy(weights, self.base), sample_weight)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "base": self.base}

@@ -1,12 +1,10 @@
 """How often examples of each class choose each expert."""
 
-from typing import Any
-
 from keras import ops
 
-from dselectk_keras.metrics._selection_metric import SelectionMetric
+from dselectk_keras.metrics._base import SelectionMetric
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_choice
 
 
 @METRICS.register("selection_table")
@@ -55,11 +53,7 @@ class SelectionTable(SelectionMetric):
         name: str = "selection_table",
     ) -> None:
         super().__init__(num_experts, num_classes, name)
-        if normalize not in {None, "classes", "experts"}:
-            raise ValueError(
-                '`normalize` must be "classes", "experts" or None. Received: '
-                f"normalize={normalize!r}. Pass None for counts."
-            )
+        check_choice("normalize", normalize, (None, "classes", "experts"))
         self.normalize = normalize
 
     def result(self) -> Tensor:
@@ -70,7 +64,3 @@ class SelectionTable(SelectionMetric):
         axis = 1 if self.normalize == "classes" else 0
         sums = ops.sum(self.counts, axis=axis, keepdims=True)
         return ops.divide_no_nan(self.counts, sums)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "normalize": self.normalize}

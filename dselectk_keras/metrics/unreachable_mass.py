@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from dselectk_keras.metrics._gate_metric import MeanMetric
+from dselectk_keras.metrics._base import MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
 from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
@@ -44,5 +44,5 @@ class UnreachableMass(MeanMetric):
 
     def update_state(self, selectors: Tensor, sample_weight: Tensor = None) -> None:
         """Add the masses of a batch."""
-        r = gate_tensor("selectors", selectors, "(..., k, n)", lowest=2)
+        r = gate_tensor("selectors", selectors, "(..., k, n)", 2)
         self.add_batch(ops.maximum(1.0 - ops.sum(r, axis=-1), 0.0), sample_weight)

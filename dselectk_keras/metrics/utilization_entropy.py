@@ -1,10 +1,7 @@
 """How evenly the experts are used over all examples (load balance)."""
 
-from typing import Any
-
-from dselectk_keras.metrics._entropy import check_base, exact_entropy
-from dselectk_keras.metrics._gate_metric import MeanMetric
-from dselectk_keras.metrics._inputs import gate_tensor
+from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._inputs import check_base, exact_entropy, gate_tensor
 from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor, check_count
 
@@ -55,25 +52,10 @@ class UtilizationEntropy(MeanMetric):
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the weights of a batch."""
-        layout = "(batch, n) or (batch, g, n)"
-        weights = gate_tensor(
-            "weights",
-            weights,
-            layout,
-            lowest=2,
-            highest=3,
-            num_experts=self.num_experts,
-        )
+        layout, n = "(batch, n) or (batch, g, n)", self.num_experts
+        weights = gate_tensor("weights", weights, layout, 2, 3, num_experts=n)
         self.add_batch(weights, sample_weight)
 
     def result(self) -> Tensor:
         """The entropy of the mean so far."""
         return exact_entropy(super().result(), self.base)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_experts": self.num_experts,
-            "base": self.base,
-        }

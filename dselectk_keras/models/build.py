@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.experts.widths import closest_widths, count_from_shapes
+from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
 from dselectk_keras.layers.gated_experts import takes_hidden
@@ -19,6 +19,7 @@ from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks, Predict, TakeTasks
+from dselectk_keras.utils import num_trained
 
 
 def build_multitask_model(
@@ -65,9 +66,9 @@ def build_multitask_model(
         gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`.
             `None` is `SoftmaxGate()`.
         per_example: Whether the gates depend on the features.
-        num_params: If given, the widths of dense experts are scaled so that the
-            model's number of parameters is as close to this number as possible, as in
-            the comparisons of the MMoE paper.
+        num_params: If given, the widths of dense experts are scaled so that the model
+            has this number of parameters, up to rounding the widths, as in the
+            comparisons of the MMoE paper.
         label_average: How a task's loss is averaged in training, if labels are
             missing: over all examples of the batch (`"batch"`), over its labels in the
             batch (`"labels"`), or over their expected number (`"running"`).
@@ -218,11 +219,9 @@ def _match(build, experts, gate, num_params):
     def scaled(units, **changes):
         return experts.resized(experts.num_experts, units=units, **changes)
 
-    def weight_shapes(units):
+    def count(units):
         # Zeros, because JAX compiles the random numbers of each new shape.
         bank = scaled(units, kernel_initializer="zeros")
-        weights = build(bank, gate.unbuilt_copy()).trainable_weights
-        return [tuple(weight.shape) for weight in weights]
+        return num_trained(build(bank, gate.unbuilt_copy()))
 
-    count = count_from_shapes(weight_shapes, len(experts.units))
     return build(scaled(closest_widths(experts.units, num_params, count)), gate)

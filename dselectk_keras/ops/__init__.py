@@ -14,7 +14,6 @@ from dselectk_keras.ops.slot_table import SlotTable, slot_table
 from dselectk_keras.ops.smooth_step import smooth_step
 from dselectk_keras.ops.softmax import softmax
 from dselectk_keras.ops.squared_distances import squared_distances
-from dselectk_keras.ops.tempered_softmax import tempered_softmax
 from dselectk_keras.ops.top_k_probability import top_k_probability
 from dselectk_keras.ops.unstack import unstack
 
@@ -34,7 +33,6 @@ __all__ = [
     "smooth_step",
     "softmax",
     "squared_distances",
-    "tempered_softmax",
     "top_k_probability",
     "unstack",
 ]

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import Tensor
 
 
@@ -67,12 +68,8 @@ def hash_integers(
         ops.convert_to_tensor(tables.reshape(-1)),
         entries + ops.convert_to_tensor(starts),
     )
-    while found.shape[-1] > 1:
-        half, odd = divmod(found.shape[-1], 2)
-        folded = ops.bitwise_xor(found[..., :half], found[..., half : 2 * half])
-        rest = [found[..., -1:]] if odd else []
-        found = ops.concatenate([folded, *rest], axis=-1)
-    return ops.mod(ops.squeeze(found, -1), num_buckets)
+    hashes = functools.reduce(ops.bitwise_xor, unstack(found, -1))
+    return ops.mod(hashes, num_buckets)
 
 
 @functools.lru_cache(maxsize=32)

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.ops.gumbel_noise import SMALLEST_UNIFORM
-from dselectk_keras.ops.tempered_softmax import MIN_TEMPERATURE
+from dselectk_keras.ops.softmax import MIN_TEMPERATURE
 from dselectk_keras.utils import Tensor
 
 

@@ -10,12 +10,8 @@ from dselectk_keras.plots._spread import spread_positions
 def label_ends(ax: Any, ends: Sequence[tuple], x: float = 1.05) -> None:
     """Write labels to the right of the axes without overlap, tied to their lines.
 
-    The figure must have been drawn, so that the range of the axes is known.
-
-    Args:
-        ax: matplotlib axes.
-        ends: A list of tuples: the x and y of an end, a name and a colour.
-        x: Where the labels begin, in widths of the axes.
+    Each end has the x and y of a line's end, a name and a colour. The figure must have
+    been drawn, so that the range of the axes is known.
     """
     to_axes = ax.transData + ax.transAxes.inverted()
     heights = [to_axes.transform((x, y))[1] for x, y, _, _ in ends]

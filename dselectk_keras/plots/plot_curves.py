@@ -41,12 +41,7 @@ def plot_curves(
     """
     if not curves:
         raise ValueError("`curves` must hold at least one line. Received: none.")
-    plt = style.import_pyplot()
-    figure = ax.figure if ax is not None else None
-    if figure is None:
-        figure, ax = plt.subplots(
-            figsize=(style.PAGE_WIDTH * 0.72, 2.9), layout="constrained"
-        )
+    figure, ax = style.open_axes(ax, style.PAGE_WIDTH * 0.72, 2.9)
     for axis in log:
         ax.set(**{f"{axis}scale": "log"})
     ends = []
@@ -74,9 +69,7 @@ def plot_curves(
         known = np.flatnonzero(np.isfinite(y))
         if len(known):
             ends.append((x[known[-1]], y[known[-1]], name, color))
-    style.tidy_axes(ax)
-    ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
-    ax.set_axisbelow(True)
+    style.tidy_axes(ax, "y")
     ax.set_xlabel(x_label, fontsize=style.FONT)
     ax.set_ylabel(y_label, fontsize=style.FONT)
     if title is not None:

@@ -42,8 +42,7 @@ def plot_expert_heatmap(
         >>> figure = plot_expert_heatmap([[0.7, 0.3, 0.0], [0.0, 0.4, 0.6]])
 
     Reference:
-        Hazimeh et al., DSelect-k, NeurIPS 2021, Figure 3
-        (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figure 3.
     """
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 2 or 0 in weights.shape:
@@ -63,20 +62,13 @@ def plot_expert_heatmap(
     order, bounds, group_labels = _group_rows(groups, num_tasks)
     used = np.ma.masked_array(weights, ~(weights > tolerance))[order]
 
-    plt = style.import_pyplot()
-    if ax is None:
-        height = min(max(0.15 * num_tasks, 1.2), 4.2) + 0.7
-        figure, ax = plt.subplots(
-            figsize=(style.COLUMN_WIDTH, height), layout="constrained"
-        )
-    else:
-        figure = ax.figure
-
+    height = min(max(0.15 * num_tasks, 1.2), 4.2) + 0.7
+    figure, ax = style.open_axes(ax, style.COLUMN_WIDTH, height)
     ax.patch.set(facecolor="white", edgecolor="#DDDDDD", hatch="/////", linewidth=0)
     few = num_tasks * num_experts <= 1024
     mesh = ax.pcolormesh(
         used,
-        cmap=_color_map(plt),
+        cmap=_color_map(),
         vmin=0,
         vmax=used.max() if used.count() else 1,
         edgecolors="white" if few else "face",
@@ -125,14 +117,13 @@ def plot_expert_heatmap(
     return figure
 
 
-def _color_map(plt):
-    """Light to dark colours that work in grey and for colour-blind readers.
-
-    Without the palest ones, so that a small weight does not look like zero.
-    """
+def _color_map():
+    """Light to dark colours that work in grey and for colour-blind readers."""
+    from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
-    return ListedColormap(plt.get_cmap("YlGnBu")(np.linspace(0.2, 1, 256)))
+    # Without the palest ones, so that a small weight does not look like zero.
+    return ListedColormap(colormaps["YlGnBu"](np.linspace(0.2, 1, 256)))
 
 
 def _group_rows(groups, num_tasks):
@@ -156,6 +147,6 @@ def _set_ticks(axis, names, named, **text):
     if named and count <= _MAX_NAMED:
         axis.set_ticks(np.arange(count) + 0.5, names, **text)
         return
-    numbers = [name.rsplit(" ", 1)[-1] if not named else name for name in names]
+    shown = names if named else range(count)
     stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 16)
-    axis.set_ticks(np.arange(0, count, stride) + 0.5, numbers[::stride])
+    axis.set_ticks(np.arange(0, count, stride) + 0.5, [*map(str, shown)][::stride])

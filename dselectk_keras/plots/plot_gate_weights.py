@@ -53,8 +53,7 @@ def plot_gate_weights(
         >>> figure = plot_gate_weights(np.arange(11), weights)
 
     Reference:
-        Hazimeh et al., DSelect-k, NeurIPS 2021, Figures 2 and 6 to 8
-        (https://arxiv.org/abs/2106.03760).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figures 2 and 6 to 8.
     """
     steps, weights, panel_titles = _split_panels(steps, weights, task, task_names)
     num_panels, num_experts = weights.shape[1:]
@@ -205,9 +204,7 @@ def _draw_lines(ax, steps, weights, highlighted, styles):
         # A single record has no line to show.
         marker = "o" if len(steps) == 1 else None
         ax.plot(steps, weights[:, expert], marker=marker, markersize=3, **line)
-    style.tidy_axes(ax)
-    ax.grid(axis="y", color="#EBEBEB", linewidth=0.5)
-    ax.set_axisbelow(True)
+    style.tidy_axes(ax, "y")
     ax.margins(x=0, y=0.04)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.plots import style
+from dselectk_keras.utils import check_choice
 
 
 def plot_runs(
@@ -36,18 +37,10 @@ def plot_runs(
     """
     if not values:
         raise ValueError("`values` must hold at least one method. Received: none.")
-    if highlight is not None and highlight not in values:
-        raise ValueError(
-            f"`highlight` must be one of {', '.join(map(repr, values))}. "
-            f"Received: {highlight!r}."
-        )
-    plt = style.import_pyplot()
-    figure = ax.figure if ax is not None else None
-    if figure is None:
-        height = 0.9 + 0.26 * len(values)
-        figure, ax = plt.subplots(
-            figsize=(style.PAGE_WIDTH * 0.8, height), layout="constrained"
-        )
+    if highlight is not None:
+        check_choice("highlight", highlight, values)
+    height = 0.9 + 0.26 * len(values)
+    figure, ax = style.open_axes(ax, style.PAGE_WIDTH * 0.8, height)
     for row, (name, given) in enumerate(values.items()):
         runs = np.asarray(given, dtype=float)
         runs = runs[np.isfinite(runs)]
@@ -57,22 +50,13 @@ def plot_runs(
             ax.barh(row, 2 * error, 0.6, left=runs.mean() - error, color="#E3E3E3")
         if len(runs):
             ax.vlines(runs.mean(), row - 0.3, row + 0.3, color=color, linewidth=1.6)
-        ax.plot(
-            runs,
-            np.full(len(runs), row),
-            "o",
-            color=color,
-            markersize=4,
-            markeredgewidth=0,
-            alpha=0.55,
-        )
-    style.tidy_axes(ax)
+        dots = {"markersize": 4, "markeredgewidth": 0, "alpha": 0.55}
+        ax.plot(runs, np.full(len(runs), row), "o", color=color, **dots)
+    style.tidy_axes(ax, "x")
     ax.set_yticks(range(len(values)), list(values))
     ax.set_ylim(len(values) - 0.4, -0.6)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", color="#EBEBEB", linewidth=0.5)
-    ax.set_axisbelow(True)
     ax.set_xlabel(label, fontsize=style.FONT)
     if title is not None:
         ax.set_title(title, fontsize=style.FONT, loc="left")

@@ -38,8 +38,19 @@ def check_names(
     return [str(name) for name in given]
 
 
-def tidy_axes(ax: Any) -> None:
-    """Use small text and thin lines, and remove the box."""
+def open_axes(ax: Any, width: float, height: float) -> Any:
+    """The figure of some axes and the axes; `None` makes new ones, sized in inches."""
+    plt = import_pyplot()
+    if ax is None:
+        return plt.subplots(figsize=(width, height), layout="constrained")
+    return ax.figure, ax
+
+
+def tidy_axes(ax: Any, grid: str | None = None) -> None:
+    """Use small text and thin lines, remove the box, and mark ticks of one axis."""
+    if grid is not None:
+        ax.grid(axis=grid, color="#EBEBEB", linewidth=0.5)
+        ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set(color=TEXT, linewidth=0.6)
     ax.tick_params(labelsize=SMALL_FONT, length=2.5, width=0.6, color=TEXT)

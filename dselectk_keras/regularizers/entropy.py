@@ -46,7 +46,3 @@ class EntropyRegularizer(ScheduledRegularizer):
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the sum of the entropies."""
         return ops.sum(entropy(inputs))
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "target": self.target}

@@ -46,7 +46,3 @@ class ImportanceRegularizer(ScheduledRegularizer):
         importance = ops.sum(ops.cast(inputs, "float32"), axis=0)
         variation = coefficient_of_variation(importance)
         return ops.sum(ops.square(variation) if self.squared else variation)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "squared": self.squared}

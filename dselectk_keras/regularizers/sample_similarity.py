@@ -82,7 +82,3 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         if len(x.shape) < 3 or x.shape[1] != gates:
             return squared_distances(x)
         return ops.stack([squared_distances(x[:, g]) for g in range(gates)])
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "beta_s": self.beta_s, "beta_d": self.beta_d}

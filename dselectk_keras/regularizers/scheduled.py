@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import Tensor, deserialize_if_config
+from dselectk_keras.utils import Tensor, deserialize_if_config, init_arguments
 
 
 class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
@@ -51,4 +51,5 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
 
     def get_config(self) -> dict:
         """The arguments of `__init__`."""
-        return {"weight": serialize_schedule(self.weight, "weight")}
+        weight = serialize_schedule(self.weight, "weight")
+        return {**init_arguments(self), "weight": weight}

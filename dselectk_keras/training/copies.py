@@ -31,14 +31,7 @@ class Stopping:
 
 
 class Copy:
-    """A copy of a model: its seed and settings, its results and its best weights.
-
-    Args:
-        number: The index of the copy.
-        seed: Seed of its weights, its random draws and the order of its data.
-        settings: A dict of numbers, passed to the user's `build`.
-        stopping: A `Stopping`.
-    """
+    """A copy of a model: its seed and settings, its results and its best weights."""
 
     def __init__(self, number, seed, settings, stopping):
         self.number = number
@@ -56,15 +49,7 @@ class Copy:
         return f"copy {self.number} (seed {self.seed})"
 
     def build_model(self, build, batch):
-        """The initial model, the same in every call.
-
-        Args:
-            build: The user's function that makes it.
-            batch: A batch, for its shapes.
-
-        Returns:
-            A compiled Keras model with all its variables.
-        """
+        """The initial model, the same in every call."""
         keras.utils.set_random_seed(self.seed)
         model = build(self.seed, **self.settings)
         if not isinstance(model, keras.Model) or not model.compiled:
@@ -81,37 +66,20 @@ class Copy:
         return model
 
     def load_weights(self, model):
-        """Assign the best weights of this copy to a model.
-
-        Args:
-            model: A model of the same architecture.
-        """
+        """Assign the best weights of this copy to a model."""
         for variable, value in zip(
             prediction_variables(model), self.weights, strict=True
         ):
             variable.assign(value)
 
     def start_recorder(self, model, probe):
-        """Record the gates of a model from now on.
-
-        Args:
-            model: The model of this copy.
-            probe: Inputs on which to record per-example gates.
-        """
+        """Record the gates of a model from now on."""
         self.recorder = GateRecorder(every=1, unit="epochs", probe=probe)
         self.recorder.set_model(model)
         self.recorder.on_train_begin()
 
     def end_epoch(self, logs, read_weights):
-        """Store an epoch's results, and its weights if they are the best.
-
-        Args:
-            logs: A dict of numbers.
-            read_weights: A function that returns copies of the weights.
-
-        Returns:
-            Whether the training of this copy has ended.
-        """
+        """Store the results of an epoch, and return whether the training has ended."""
         self.logs.append(logs)
         epoch, stopping = len(self.logs) - 1, self.stopping
         failed = not math.isfinite(logs.get("loss", 0.0))
@@ -142,17 +110,7 @@ class Copy:
 
 
 def build_models(build, copies, data, recorded):
-    """The initial model of each copy, checked to have the same architecture.
-
-    Args:
-        build: The user's function that makes them.
-        copies: A list of `Copy`.
-        data: A `Data`.
-        recorded: The indices of the copies whose gates are recorded.
-
-    Yields:
-        Pairs of a copy and its model.
-    """
+    """Yield each copy and its initial model, checked to be of one architecture."""
     parts = None
     for copy in copies:
         model = copy.build_model(build, data.first_batch)
@@ -166,14 +124,7 @@ def build_models(build, copies, data, recorded):
 
 
 def prediction_variables(model):
-    """The variables that a model's predictions depend on, trainable ones first.
-
-    Args:
-        model: A Keras model.
-
-    Returns:
-        A list of variables.
-    """
+    """The variables that a model's predictions depend on, trainable ones first."""
     return [*model.trainable_variables, *model.non_trainable_variables]
 
 
@@ -192,14 +143,7 @@ def _describe(model):
 
 
 def check_same(parts, copy, other_parts, other):
-    """Raise an error if two copies differ.
-
-    Args:
-        parts: A list of texts that describes a copy.
-        copy: The copy.
-        other_parts: The same of another copy.
-        other: The other copy.
-    """
+    """Raise an error if the texts that describe two copies differ."""
     for part, other_part in itertools.zip_longest(
         parts, other_parts, fillvalue="nothing"
     ):

@@ -11,13 +11,7 @@ PROBE_SIZE = 512
 
 
 class Data:
-    """Training and validation data, as tuples of NumPy arrays.
-
-    Args:
-        train: Inputs, labels and optionally sample weights.
-        validation: The same, or `None`.
-        batch_size: Examples per batch.
-    """
+    """Training and validation data, as tuples of NumPy arrays."""
 
     def __init__(self, train, validation, batch_size):
         check_count("batch_size", batch_size)

@@ -18,11 +18,7 @@ class Member(NamedTuple):
 
 
 class Group:
-    """Copies whose epochs differ only in constants, so that one program trains all.
-
-    Args:
-        epoch: The `TracedEpoch` of one of the copies.
-    """
+    """Copies whose epochs differ only in constants, so that one program trains all."""
 
     def __init__(self, epoch):
         self.epoch = epoch
@@ -38,10 +34,6 @@ class Group:
         """Compile the program that trains several copies at once.
 
         Its state, constants and order begin with an axis for the copies.
-
-        Args:
-            data: A `Data`.
-            lanes: The number of copies that it trains at once.
         """
         import jax  # pyright: ignore[reportMissingImports]
 

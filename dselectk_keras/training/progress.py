@@ -6,12 +6,7 @@ import keras
 
 
 class Progress:
-    """One progress bar for all epochs of all copies; it is thread-safe.
-
-    Args:
-        total: The largest number of epochs of all copies together.
-        verbose: Whether to show it.
-    """
+    """One progress bar for all epochs of all copies; it is thread-safe."""
 
     def __init__(self, total, verbose):
         self._bar = keras.utils.Progbar(total, unit_name="epoch") if verbose else None
@@ -19,11 +14,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def end_epoch(self, copy):
-        """Count an epoch, and the epochs that a stopped copy skips.
-
-        Args:
-            copy: A `Copy`.
-        """
+        """Count an epoch, and the epochs that a stopped copy skips."""
         if self._bar is None:
             return
         skipped = copy.stopping.epochs - len(copy.logs)

@@ -20,10 +20,6 @@ class TracedEpoch:
     The program also computes the results of the metrics, so that their constants are
     replaceable too. Results that only NumPy can compute are left out: the epoch then
     returns the metrics' variables, and its `reader`, otherwise `None`, reads them.
-
-    Args:
-        model: A built and compiled Keras model.
-        data: A `Data`.
     """
 
     def __init__(self, model, data):
@@ -124,15 +120,7 @@ class TracedEpoch:
 
 
 def variable_values(model):
-    """Copies of the variables of a model.
-
-    Args:
-        model: A built Keras model.
-
-    Returns:
-        Four lists of arrays: the trainable and non-trainable variables, and those of
-        the optimizer and of the metrics.
-    """
+    """Copies of trainable, other, optimizer and metrics variables, in four lists."""
     return tuple(
         [np.array(variable.value) for variable in variables]
         for variables in (
@@ -145,15 +133,7 @@ def variable_values(model):
 
 
 def read_metrics(model, values):
-    """The results of a model's metrics, by name.
-
-    Args:
-        model: A Keras model.
-        values: The values of the metrics' variables, or an empty list.
-
-    Returns:
-        A dict.
-    """
+    """The results of a model's metrics by name; none without values."""
     if not values:
         return {}
     mapping = zip(model.metrics_variables, values, strict=True)
@@ -162,23 +142,14 @@ def read_metrics(model, values):
 
 
 def num_samples(arrays):
-    """The number of examples in arrays.
-
-    Args:
-        arrays: Arrays in a nested structure.
-    """
+    """The number of examples in arrays."""
     import jax  # pyright: ignore[reportMissingImports]
 
     return len(jax.tree.leaves(arrays)[0])
 
 
 def array_spec(array, *leading):
-    """The shape and dtype of an array on the device.
-
-    Args:
-        array: A NumPy array.
-        *leading: Sizes of further axes before its own.
-    """
+    """The shape and dtype of an array on the device, with further leading axes."""
     import jax  # pyright: ignore[reportMissingImports]
 
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)

@@ -11,10 +11,6 @@ class TracedStep:
     Whatever Python knew during tracing is a constant of the program: a dropout rate,
     the weight of a penalty, the end of a ramp. Two models whose steps have the same
     `signature` differ only in their `constants`, so that one program can run both.
-
-    Args:
-        function: A function of arrays, in nested structures.
-        *arguments: Arrays, or their shapes and dtypes, to trace the function with.
     """
 
     def __init__(self, function, *arguments):
@@ -29,12 +25,7 @@ class TracedStep:
         self.signature = self._describe()
 
     def __call__(self, constants, *arguments):
-        """Call the function with other constants.
-
-        Args:
-            constants: A list like `self.constants`.
-            *arguments: The arguments of the function.
-        """
+        """Call the function with other constants."""
         import jax  # pyright: ignore[reportMissingImports]
 
         # Indices count up from 0 for computed values, and down from -1 for constants.

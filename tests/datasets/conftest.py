@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets._files import File
+from dselectk_keras.datasets._files import FILES, File
 
 
 @pytest.fixture
@@ -21,19 +21,20 @@ def module():
 def official(tmp_path, monkeypatch):
     """Write a file and make it the one that is expected under its name."""
 
-    def write(files, dataset, name, content):
+    def write(dataset, name, content):
         path = tmp_path / dataset / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
-        monkeypatch.setitem(files, name, File(len(content), sha256, path.as_uri()))
+        expected = File(len(content), sha256, path.as_uri())
+        monkeypatch.setitem(FILES[dataset], name, expected)
         return path
 
     return write
 
 
 @pytest.fixture
-def idx_dir(tmp_path, official, module):
+def idx_dir(tmp_path, official):
     """A folder with MNIST and Fashion-MNIST of 200 training and 50 test images.
 
     A pixel says which image it is: the last ones the number, the first the data set.
@@ -48,8 +49,7 @@ def idx_dir(tmp_path, official, module):
             images = np.zeros((size, 28, 28))
             images[:, 0, 0] = first + 1
             images[:, 27, 27] = np.arange(size) + (part == "t10k") * 200 + 1
-            files = module(dataset).FILES
             labels = np.arange(size) % 10
             for name, array in {"images-idx3": images, "labels-idx1": labels}.items():
-                official(files, dataset, f"{part}-{name}-ubyte.gz", idx(array))
+                official(dataset, f"{part}-{name}-ubyte.gz", idx(array))
     return tmp_path

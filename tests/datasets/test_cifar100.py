@@ -10,7 +10,7 @@ from dselectk_keras.datasets import cifar100
 
 
 @pytest.fixture
-def data_dir(tmp_path, official, module):
+def data_dir(tmp_path, official):
     def records(first, size):
         table = np.zeros((size, 2 + 3 * 32 * 32), "uint8")
         table[:, 0] = np.arange(size) % 20
@@ -35,8 +35,7 @@ def data_dir(tmp_path, official, module):
             info = tarfile.TarInfo(f"cifar-100-binary/{name}")
             info.size = len(member)
             archive.addfile(info, io.BytesIO(member))
-    files = module("cifar100").FILES
-    official(files, "cifar100", "cifar-100-binary.tar.gz", content.getvalue())
+    official("cifar100", "cifar-100-binary.tar.gz", content.getvalue())
     return tmp_path
 
 

@@ -57,8 +57,7 @@ def line(row, n):
 
 
 @pytest.fixture
-def data_dir(tmp_path, official, module):
-    files = module("glue").FILES
+def data_dir(tmp_path, official):
     for name, (folder, header, row) in TABLES.items():
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as file:
@@ -67,13 +66,13 @@ def data_dir(tmp_path, official, module):
                 if folder == "QQP":
                     lines.append("broken\tline")
                 file.writestr(f"{folder}/{part}.tsv", "\n".join(lines) + "\n")
-        official(files, "glue", name, archive.getvalue())
+        official("glue", name, archive.getvalue())
     pairs = [f"{n % 2}\t{n}\t{n + 1}\tsaid {n}\ttold {n}" for n in range(1_140)]
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
     content = "\r\n".join([header, *pairs, ""]).encode("utf-8-sig")
-    official(files, "glue", "msr_paraphrase_train.txt", content)
+    official("glue", "msr_paraphrase_train.txt", content)
     dev = "".join(f"{n}\t{n + 1}\n" for n in PARTS["dev"])
-    official(files, "glue", "mrpc_dev_ids.tsv", dev.encode())
+    official("glue", "mrpc_dev_ids.tsv", dev.encode())
     return tmp_path
 
 

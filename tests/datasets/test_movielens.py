@@ -45,11 +45,8 @@ def make(tmp_path, official, module, monkeypatch):
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w") as file:
             file.writestr(expected.table, content or table(version, make_ratings()))
-        files = {}
-        official(files, "movielens", expected.archive, archive.getvalue())
-        changed = expected._replace(
-            file=files[expected.archive], num_ratings=NUM_RATINGS
-        )
+        official("movielens", expected.archive, archive.getvalue())
+        changed = expected._replace(num_ratings=NUM_RATINGS)
         monkeypatch.setitem(versions, version, changed)
 
     def load(version="1m", content=None, **options):

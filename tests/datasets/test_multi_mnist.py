@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras import datasets
-from dselectk_keras.datasets import _images
+from dselectk_keras.datasets.multi_mnist import overlay_images
 
 SMALL = {
     "num_train": 3_000,
@@ -12,13 +12,13 @@ SMALL = {
     "num_test": 300,
     "num_held_out": 40,
 }
-NAMES = pytest.mark.parametrize("name", ["multi_mnist", "multi_fashion"])
+IMAGES = pytest.mark.parametrize("images", ["mnist", "fashion_mnist"])
 
 
 @pytest.fixture
 def load(idx_dir):
-    return lambda name, **options: datasets.load(
-        name, data_dir=idx_dir, **{**SMALL, **options}
+    return lambda images="mnist", **options: datasets.multi_mnist(
+        images=images, data_dir=idx_dir, **{**SMALL, **options}
     )
 
 
@@ -32,7 +32,7 @@ def test_overlay_shifts_to_opposite_corners_and_shows_the_brighter():
     first = np.full((1, 28, 28), 3, "uint8")
     second = np.full((1, 28, 28), 7, "uint8")
     first[0, 10, 10] = 9
-    (image,) = _images.overlay_images(first, second)
+    (image,) = overlay_images(first, second)
     assert image.shape == (36, 36)
     assert (image[:8, :28] == 3).all()
     assert (image[:28, :8] == 3).all()
@@ -42,24 +42,24 @@ def test_overlay_shifts_to_opposite_corners_and_shows_the_brighter():
     assert (np.delete(image[8:28, 8:28].ravel(), 2 * 20 + 2) == 7).all()
 
 
-@NAMES
-def test_shapes_types_and_labels(load, name):
-    data = load(name)
+@IMAGES
+def test_shapes_types_and_labels(load, images):
+    data = load(images)
     for split in ("train", "validation", "test"):
         x, y = getattr(data, split)
         assert x.shape == (SMALL[f"num_{split}"], 36, 36, 1)
         assert (x.dtype, y.dtype) == (np.float32, np.int32)
         np.testing.assert_array_equal(y.T, numbers(getattr(data, split)) % 10)
-        first = {"multi_mnist": 1, "multi_fashion": 2}[name]
+        first = {"mnist": 1, "fashion_mnist": 2}[images]
         np.testing.assert_allclose(x[:, 0, 0, 0] * 255, first, rtol=1e-6)
         np.testing.assert_allclose(x[:, 8, 8, 0] * 255, first, rtol=1e-6)
     assert data.task_names == ("top_left", "bottom_right")
     assert data.num_classes == (10, 10)
 
 
-@NAMES
-def test_no_image_is_overlaid_with_itself(load, name):
-    data = load(name)
+@IMAGES
+def test_no_image_is_overlaid_with_itself(load, images):
+    data = load(images)
     for split in (data.train, data.validation, data.test):
         first, second = numbers(split)
         assert (first != second).all()
@@ -67,7 +67,7 @@ def test_no_image_is_overlaid_with_itself(load, name):
 
 def test_every_other_image_is_as_likely(load):
     # Images drawn with the first would be missing, or twice as frequent.
-    first, second = numbers(load("multi_mnist", num_train=40_000).train)
+    first, second = numbers(load(num_train=40_000).train)
     assert len(set(zip(first, second, strict=True))) > 0.7 * 160 * 159
     counts = np.bincount(second, minlength=200)
     assert counts[counts > 0].min() > 180
@@ -75,7 +75,7 @@ def test_every_other_image_is_as_likely(load):
 
 
 def test_no_image_is_in_two_splits(load):
-    data = load("multi_mnist")
+    data = load()
     train, validation, test = (
         set(numbers(split).ravel())
         for split in (data.train, data.validation, data.test)
@@ -87,7 +87,7 @@ def test_no_image_is_in_two_splits(load):
 
 
 def test_the_seed_decides_everything(load):
-    first, again, other = (load("multi_mnist", seed=seed).train for seed in (1, 1, 2))
+    first, again, other = (load(seed=seed).train for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.x, again.x)
     np.testing.assert_array_equal(first.y, again.y)
     assert not np.array_equal(first.y, other.y)
@@ -96,4 +96,4 @@ def test_the_seed_decides_everything(load):
 @pytest.mark.parametrize("name", ["num_train", "num_validation", "num_test"])
 def test_splits_hold_at_least_one_pair(load, name):
     with pytest.raises(ValueError, match=rf"`{name}` must be a positive integer"):
-        load("multi_mnist", **{name: 0})
+        load(**{name: 0})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras.datasets import RecommenderStream, recommender_sim
-from dselectk_keras.datasets._recommender import Recommender
+from dselectk_keras.datasets.recommender_stream import Recommender
 
 SMALL = {"num_train": 400, "num_validation": 30, "num_test": 20}
 

@@ -105,7 +105,7 @@ def test_another_config_is_refused(tmp_path):
 
 def test_an_unknown_sampler_is_refused_before_any_work():
     experiment = Counting(sampler="luck")
-    with pytest.raises(ValueError, match=r"`sampler` must be one of .* 'luck'"):
+    with pytest.raises(ValueError, match=r"`sampler` must be one of .*sampler='luck'"):
         reproduce(experiment, progress=False)
     assert experiment.calls == []
 

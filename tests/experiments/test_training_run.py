@@ -121,9 +121,9 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
-        ({"data": "mnist2"}, "no data set of the name 'mnist2'. Known: c"),
+        ({"data": "mnist2"}, "`data` must be one of 'c.*Received: data='mnist2'"),
         ({"architecture": "mmmoe"}, "no architecture of the name 'mmmoe'"),
-        ({"gate": "hard"}, "no gate of the name 'hard'. Known: attentive, "),
+        ({"gate": "hard"}, "no gate of the name 'hard'. Known names: attentive, "),
     ],
 )
 def test_unknown_names_are_refused_before_any_work(setting, text):

@@ -203,7 +203,7 @@ def test_num_nonzeros_counts(num_nonzeros):
 
 
 def test_unknown_settings_are_refused():
-    with pytest.raises(ValueError, match="`reduction` must be 'sum' or 'mean'"):
+    with pytest.raises(ValueError, match="`reduction` must be one of 'sum', 'mean'"):
         DSelectKGate(2, reduction="max")
     with pytest.raises(ValueError, match='`unreachable` must be "assign", or the wei'):
         DSelectKGate(2, unreachable="ignore")

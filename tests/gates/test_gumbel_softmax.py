@@ -180,7 +180,7 @@ def test_the_weight_follows_its_schedule():
 
 
 def test_settings_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="`reduction` must be 'sum' or 'mean'"):
+    with pytest.raises(ValueError, match="`reduction` must be one of 'sum', 'mean'"):
         GumbelSoftmaxGate(reduction="max")
     with pytest.raises(ValueError, match=r"`temperature` must be positive.*=0\.0"):
         GumbelSoftmaxGate(temperature=0.0)

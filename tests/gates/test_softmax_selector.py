@@ -146,7 +146,7 @@ def test_half_precision_does_not_reach_the_temperature(policy):
     [
         ({"num_nonzeros": 0}, "`num_nonzeros` must be a positive integer"),
         ({"temperature": -1.0}, "`temperature` must be positive.*=-1.0"),
-        ({"reduction": "max"}, "`reduction` must be 'sum' or 'mean'"),
+        ({"reduction": "max"}, "`reduction` must be one of 'sum', 'mean'"),
         (
             {"entropy_reg": EntropyRegularizer(0.1, target="bits")},
             "have no bits.*target='bits'",

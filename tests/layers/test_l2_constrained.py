@@ -119,7 +119,7 @@ def test_the_config_rebuilds_the_layer():
 
 
 def test_what_cannot_be_constrained_is_refused():
-    with pytest.raises(ValueError, match="a bank with one expert for each task"):
+    with pytest.raises(ValueError, match="`experts` must be a bank"):
         L2Constrained(layers.Dense(3), 0.1)
     with pytest.raises(ValueError, match="`strength` must be a number"):
         L2Constrained(DenseExperts(2, [3]), None)

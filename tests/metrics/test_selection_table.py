@@ -60,5 +60,5 @@ def test_float16_weights():
 
 
 def test_normalize_is_one_of_three():
-    with pytest.raises(ValueError, match=r'`normalize` must be "classes", "experts"'):
+    with pytest.raises(ValueError, match=r"`normalize` must be one of None, 'cl"):
         SelectionTable(2, 2, normalize="rows")

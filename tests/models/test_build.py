@@ -20,7 +20,6 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.experts.stacked import StackedExperts
-from dselectk_keras.experts.widths import count_from_shapes
 from dselectk_keras.models import ARCHITECTURES, MultitaskModel
 from dselectk_keras.models.architectures import has_gate
 
@@ -401,20 +400,16 @@ COUNTED = [
 
 
 @pytest.mark.parametrize(("architecture", "settings"), COUNTED)
-def test_parameters_are_counted_from_shapes(architecture, settings, monkeypatch):
-    counts = []
-
-    def keep(widths, target, count):
-        counts.append(count)
-        return widths
-
-    monkeypatch.setattr("dselectk_keras.models.build.closest_widths", keep)
-    experts = DenseExperts(4, [5, 7])
-    model = make(architecture, experts=experts, num_params=1, **settings)
-    assert counts[0]([5, 7]) == num_trained(model)
+def test_a_number_of_parameters_gives_the_widths_that_have_it(architecture, settings):
+    wider = make(architecture, experts=DenseExperts(4, [12, 16]), **settings)
+    experts = DenseExperts(4, [6, 8])
+    model = make(
+        architecture, experts=experts, num_params=num_trained(wider), **settings
+    )
+    assert num_trained(model) == num_trained(wider)
 
 
-def test_matching_builds_two_models_to_count(monkeypatch):
+def test_matching_builds_three_models_to_count(monkeypatch):
     built = []
 
     def build(*args, **kwargs):
@@ -423,12 +418,7 @@ def test_matching_builds_two_models_to_count(monkeypatch):
 
     monkeypatch.setattr("dselectk_keras.models.build.MultitaskModel", build)
     model = make(inputs=20, experts=DenseExperts(4, [8, 4]), num_params=6000)
-    assert built[2:] == [model]
-
-
-def test_sizes_that_no_width_explains_are_refused():
-    with pytest.raises(ValueError, match="Sizes of weights must be proportional"):
-        count_from_shapes(lambda widths: [(3, widths[0] + 1)], 1)
+    assert built[3:] == [model]
 
 
 def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():

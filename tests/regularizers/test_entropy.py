@@ -40,5 +40,5 @@ def test_config_round_trip(target):
 
 
 def test_an_unknown_target_is_refused():
-    with pytest.raises(ValueError, match="`target` must be 'selectors' or 'bits'"):
+    with pytest.raises(ValueError, match="`target` must be one of 'selectors', 'bits'"):
         EntropyRegularizer(target="experts")

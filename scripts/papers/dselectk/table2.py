@@ -33,6 +33,7 @@ from papers.dselectk._gates import (
 )
 
 TITLES = {"multi_mnist": "Multi-MNIST", "multi_fashion": "Multi-Fashion"}
+IMAGES = {"multi_mnist": "mnist", "multi_fashion": "fashion_mnist"}
 TASKS = ("top_left", "bottom_right")
 SPARSE = ("dselect_k", "top_k")
 GATING = ("static", "per-example")
@@ -190,8 +191,8 @@ class Table2(Experiment):
     def _data(self, dataset):
         if self.stand_in:
             return stand_in((36, 36, 1), dict.fromkeys(TASKS, 10))
-        return datasets.load(
-            dataset,
+        return datasets.multi_mnist(
+            images=IMAGES[dataset],
             num_train=self.num_train,
             num_validation=self.num_validation,
             num_test=self.num_test,

@@ -1,0 +1,32 @@
+"""Arguments that several layers read in the same way."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dselectk_keras.experts import ExpertBank, Experts
+from dselectk_keras.utils import check_count, deserialize_if_config
+
+
+def as_bank(experts: Any, shared_input: bool = True) -> ExpertBank:
+    """The bank of a layer, given as a bank, a config, or a list of Keras layers."""
+    experts = deserialize_if_config(experts)
+    if isinstance(experts, (list, tuple)):
+        return Experts(experts, shared_input=shared_input)
+    if not isinstance(experts, ExpertBank):
+        raise ValueError(
+            "`experts` must be a bank, such as `DenseExperts(8, [64])` or "
+            f"`Experts(layer, 8)`, or a list of Keras layers. Received: {experts!r}."
+        )
+    return experts
+
+
+def task_names(tasks: int | Sequence[str]) -> list[str]:
+    """List the names of tasks that are given by their number or by name."""
+    if not isinstance(tasks, (list, tuple)):
+        return [f"task_{i}" for i in range(check_count("tasks", tasks))]
+    if not tasks or len(set(tasks)) < len(tasks):
+        raise ValueError(
+            "`tasks` must be a number, or a list of one or more unique names. "
+            f"Received: tasks={list(tasks)}."
+        )
+    return list(tasks)
