@@ -5,7 +5,13 @@ from dselectk_keras import gates, plots
 from dselectk_keras import metrics as metrics
 from dselectk_keras import ops as ops
 from dselectk_keras import regularizers as regularizers
-from dselectk_keras.callbacks import CondenseWhenBinary, GateHistory, GateRecorder
+from dselectk_keras.callbacks import (
+    CondenseWhenBinary,
+    DecideGates,
+    GateHistory,
+    GateRecorder,
+    OnceDecided,
+)
 from dselectk_keras.experts import (
     DenseExperts,
     Experts,
@@ -64,6 +70,7 @@ __all__ = [
     "CondenseWhenBinary",
     "CrossStitch",
     "DSelectKGate",
+    "DecideGates",
     "DenseExperts",
     "EntropyRegularizer",
     "Experts",
@@ -79,6 +86,7 @@ __all__ = [
     "MMoE",
     "MoE",
     "MultitaskModel",
+    "OnceDecided",
     "ParameterDistanceRegularizer",
     "Ramp",
     "RandomGate",

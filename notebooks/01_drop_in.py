@@ -31,7 +31,7 @@ import keras
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dselectk_keras import DenseExperts, DSelectKGate, GateRecorder, Ramp, plots
+from dselectk_keras import DecideGates, DenseExperts, DSelectKGate, GateRecorder, plots
 
 keras.utils.set_random_seed(2)
 rng = np.random.default_rng(0)
@@ -49,22 +49,17 @@ labels = {
 # 16)`. A gate mixes the experts along the second axis. Each task has its own gate and
 # its own head.
 #
-# Each gate ends on at most two experts. The entropy regularizer makes the gates
-# converge. Its weight increases during training, so that all experts are tried first.
+# In the first half of the training, each gate tries all experts. Then `DecideGates`
+# makes it keep two of them.
 
 # %%
 EPOCHS, BATCH_SIZE = 20, 100
-STEPS = EPOCHS * 3_000 // BATCH_SIZE
 
 inputs = keras.Input((10,))
 experts = DenseExperts(num_experts=8, units=[16])(inputs)
 outputs = {}
 for task in labels:
-    gate = DSelectKGate(
-        num_nonzeros=2,
-        entropy_reg=Ramp(1e-4, 1e-1, end=STEPS),
-        name=f"gate_{task}",
-    )
+    gate = DSelectKGate(num_nonzeros=2, name=f"gate_{task}")
     mixture = gate(experts)
     outputs[task] = keras.layers.Dense(1, name=task)(mixture)
 model = keras.Model(inputs, outputs)
@@ -86,7 +81,7 @@ log = model.fit(
     {task: y[:3_000] for task, y in labels.items()},
     epochs=EPOCHS,
     batch_size=BATCH_SIZE,
-    callbacks=[recorder],
+    callbacks=[DecideGates(by=0.5), recorder],
     verbose=0,
 )
 test = model.evaluate(

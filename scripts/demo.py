@@ -19,6 +19,8 @@ RUNS: tuple[dict, ...] = (
 COLUMNS = (
     ("test MSE", "test_task_loss", "{:.4f}"),
     ("experts/task", "experts_per_task", "{:.2f}"),
+    ("binary", "binary_selectors", "{:.0%}"),
+    ("experts used", "experts_used", "{}"),
     ("Jaccard related", "jaccard_related", "{:.2f}"),
     ("unrelated", "jaccard_unrelated", "{:.2f}"),
     ("seconds", "seconds", "{:.1f}"),

@@ -69,9 +69,15 @@ def main(arguments=None):
         "--entropy",
         type=float,
         nargs=2,
-        default=(1e-5, 1e-2),
         metavar=("START", "END"),
-        help="entropy weight of DSelect-k at the start and at the end of training",
+        help="entropy weight of DSelect-k at the start and at the end of training; "
+        "none if omitted",
+    )
+    add(
+        "--decide-by",
+        type=float,
+        default=0.5,
+        help="part of the training after which DSelect-k chooses its experts for good",
     )
     add(
         "--per-example",
@@ -99,7 +105,7 @@ def main(arguments=None):
     options: dict[str, Any] = vars(parser.parse_args(arguments))
 
     options.pop("backend")
-    options["entropy"] = tuple(options["entropy"])
+    options["entropy"] = options["entropy"] and tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress = not options.pop("quiet")
     data_options = options.pop("data_options") | {

@@ -11,9 +11,10 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets, gates
-from dselectk_keras.callbacks import GateRecorder
+from dselectk_keras.callbacks import DecideGates, GateRecorder
 from dselectk_keras.experiments.environment import environment
 from dselectk_keras.experts import DenseExperts
+from dselectk_keras.gates.selector_gate import selector_gates
 from dselectk_keras.layers import CGC
 from dselectk_keras.layers.gated_experts import takes_hidden
 from dselectk_keras.metrics import active_experts, jaccard_index
@@ -42,7 +43,9 @@ class TrainingRun:
         num_nonzeros: How many experts a sparse gate may choose.
         gamma: Width of DSelect-k's smooth step.
         entropy: DSelect-k's entropy weight: where its exponential ramp over the run
-            begins and ends.
+            begins and ends; `None` is no entropy regularization.
+        decide_by: The part of the run after which gates with selectors decide (see
+            `DecideGates`); `None` lets them converge by themselves.
         per_example: Whether the gates look at the features. Gates of which there is
             no static kind do anyway; `"tag"` looks at the signs of the first features.
         num_experts: The number of experts; `None` is the data's own, or 8.
@@ -61,7 +64,8 @@ class TrainingRun:
     gate_options: dict = dataclasses.field(default_factory=dict)
     num_nonzeros: int = 4
     gamma: float = 1.0
-    entropy: tuple[float, float] = (1e-5, 1e-2)
+    entropy: tuple[float, float] | None = None
+    decide_by: float | None = 0.5
     per_example: bool = False
     num_experts: int | None = None
     units: tuple[int, ...] | None = None
@@ -125,6 +129,7 @@ class TrainingRun:
             shuffle=False,
             callbacks=[
                 *([recorder] if self.has_gate else []),
+                *self._decide(model),
                 *([_EpochProgress(self.epochs)] if progress else []),
             ],
             verbose=0,
@@ -193,6 +198,12 @@ class TrainingRun:
             **self.architecture_options,
         )
 
+    def _decide(self, model):
+        """List the callback that makes the gates decide, if there are such gates."""
+        if self.decide_by is None or not selector_gates(model):
+            return []
+        return [DecideGates(self.decide_by)]
+
     def _num_steps(self, data):
         return self.epochs * -(-len(data.train.x) // self.batch_size)
 
@@ -203,7 +214,9 @@ class TrainingRun:
             settings["num_nonzeros"] = self.num_nonzeros
         if self.gate == "dselect_k":
             settings["gamma"] = self.gamma
-            settings["entropy_reg"] = Ramp(*self.entropy, end=steps)
+            settings["unreachable"] = "assign"
+            if self.entropy:
+                settings["entropy_reg"] = Ramp(*self.entropy, end=steps)
         return gates.get(self.gate, **{**settings, **self.gate_options})
 
     def _draw(self, history, layer, data, out):
