@@ -219,7 +219,7 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
 def smear(features, tasks, experts, gate, per_example):
     """One merged expert per task: its gate averages the parameters of all experts.
 
-    With `per_example=True`, experts are merged for each example, as in the paper.
+    With per-example gates, experts are merged for each example, as in the paper.
 
     Reference:
         Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 3, with

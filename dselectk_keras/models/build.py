@@ -4,7 +4,9 @@ from typing import Any
 
 import keras
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.experts import DenseExperts, ExpertBank
+from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.experts.widths import closest_widths, count_from_shapes
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
@@ -27,7 +29,7 @@ def build_multitask_model(
     architecture: str = "mmoe",
     experts: ExpertBank | None = None,
     gate: Gate | None = None,
-    per_example: bool = False,
+    per_example: bool | None = None,
     num_params: int | None = None,
     **options: Any,
 ) -> MultitaskModel:
@@ -62,10 +64,14 @@ def build_multitask_model(
             per task.
         gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`.
             `None` is `SoftmaxGate()`.
-        per_example: Whether the gates depend on the features.
-        num_params: If given, the widths of dense experts are scaled so that the
-            model's number of parameters is as close to this number as possible, as in
-            the comparisons of the MMoE paper.
+        per_example: Whether the gates depend on the features. `None` is yes for a
+            `SoftmaxGate`, as in the papers of MMoE, CGC, PLE and SMEAR, and for gates
+            that cannot be static; and no for other gates, as in the release of
+            DSelect-k.
+        num_params: If given, the widths of dense experts are scaled so that the number
+            of parameters is as close to this number as possible. As in Section 5.1 of
+            the MMoE paper, only kernels of the experts and of the towers' hidden layers
+            count, without biases, gates and output units.
         **options: Options of the architecture: `strength=1e-3` for
             `"l2_constrained"`, which should be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
@@ -90,7 +96,7 @@ def build_multitask_model(
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Section 2 and Figure 1.
+        Multi-gate Mixture-of-Experts" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
     """
     ARCHITECTURES.find(architecture)
     options = read_options(architecture, options)
@@ -105,6 +111,8 @@ def build_multitask_model(
             f"gate such as `DSelectKGate(2)`. Received: experts={experts!r}, "
             f"gate={gate!r}."
         )
+    if per_example is None:
+        per_example = isinstance(gate, SoftmaxGate) or gate.per_example_only
 
     def build(experts, gate):
         model_inputs, features = _as_features(inputs)
@@ -208,8 +216,19 @@ def _match(build, experts, gate, num_params):
     def weight_shapes(units):
         # Zeros, because JAX compiles the random numbers of each new shape.
         bank = scaled(units, kernel_initializer="zeros")
-        weights = build(bank, gate.unbuilt_copy()).trainable_weights
-        return [tuple(weight.shape) for weight in weights]
+        model = build(bank, gate.unbuilt_copy())
+        return [tuple(weight.shape) for weight in _counted_weights(model)]
 
     count = count_from_shapes(weight_shapes, len(experts.units))
     return build(scaled(closest_widths(experts.units, num_params, count)), gate)
+
+
+def _counted_weights(model):
+    """The kernels of the experts, and of the towers without the output units."""
+    for bank in all_layers(model):
+        if isinstance(bank, StackedExperts):
+            is_tower = bank.name.startswith("towers_")
+            output = f"kernel_{len(bank.units) - 1}" if is_tower else None
+            for weight in bank.trainable_weights:
+                if weight.name != output and not weight.name.startswith("bias_"):
+                    yield weight

@@ -39,7 +39,8 @@ MISSING = {
 
 def make(tasks=KINDS, gate=None, compiled=True, **settings):
     gate = SoftmaxGate() if gate is None else gate
-    model = build_multitask_model(3, tasks, experts=DenseExperts(2, [4]), gate=gate)
+    experts = DenseExperts(2, [4])
+    model = build_multitask_model(3, tasks, "mmoe", experts, gate, per_example=False)
     if compiled:
         model.compile("sgd", **settings)
     return model
