@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -42,7 +42,7 @@ ARCHITECTURES = {
 WITH_STAND_IN = (SHARED, "OMoE", "MMoE")
 # The committed runs are on a part of the rows. Without this, the preset `cpu` is on all
 # of them, as in the paper: about 15 minutes of two cores for each table.
-COMMITTED = {
+COMMITTED: dict[str, Any] = {
     "num_train": 20_000,
     "num_validation": 10_000,
     "epochs": 12,

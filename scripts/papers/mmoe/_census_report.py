@@ -1,5 +1,6 @@
 """What Tables 1 and 2 show: the methods, with the paper's numbers beside ours."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +92,9 @@ def _claims(results):
     lowest = min(row.mean for arm, row in published.items() if arm != TENSOR)
 
     def ranked(*without):
-        return sorted((arm for arm in main if arm not in without), key=main.get)
+        return sorted(
+            (arm for arm in main if arm not in without), key=lambda arm: main[arm]
+        )
 
     def means(*arms):
         return " and ".join(f"{published[arm].mean:.4f}" for arm in arms)
@@ -201,9 +204,9 @@ def _auxiliary_claims(results):
     )
     means = {arm: float(np.mean(found)) for arm, found in values.items()}
     # Whether that of MMoE is the highest of all is seen beside the best of the others.
-    other = max((arm for arm in means if arm != "MMoE"), key=means.get)
+    other = max((arm for arm in means if arm != "MMoE"), key=lambda arm: means[arm])
     gap = means["MMoE"] - means[other]
-    error = float(np.hypot(*(standard_error(values[a]) for a in ("MMoE", other))))
+    error = math.hypot(*(standard_error(values[arm]) for arm in ("MMoE", other)))
     theirs = max(row.auxiliary_mean for arm, row in published.items() if arm != "MMoE")
     yield Claim(
         "MMoE's mean of the auxiliary task is the highest of all methods.",
@@ -218,10 +221,10 @@ def _auxiliary_claims(results):
 def _highest(says, arm, values, published, source):
     """The claim that the best run of a method is the best of all."""
     bests = {name: found.max() for name, found in values.items()}
-    other = max((name for name in bests if name != arm), key=bests.get)
+    other = max((name for name in bests if name != arm), key=lambda name: bests[name])
     gap = float(bests[arm] - bests[other])
     # How far the highest of a few runs lies by chance: about as far as a run does.
-    error = float(np.hypot(*(_spread(values[name]) for name in (arm, other)))) / 2
+    error = math.hypot(*(_spread(values[name]) for name in (arm, other))) / 2
     theirs = max(value for name, value in published.items() if name != arm)
     return Claim(
         says,

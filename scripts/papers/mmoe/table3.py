@@ -205,7 +205,8 @@ class Table3(Experiment):
             means = {
                 arm: self._at(results, arm, metric, third).mean() for arm in self.arms
             }
-            other = max((arm for arm in means if arm != "MMoE"), key=means.get)
+            others = [arm for arm in means if arm != "MMoE"]
+            other = max(others, key=lambda arm, means=means: means[arm])
             gap = self._gap(results, ("MMoE", other), metric, third)
             gaps.append((other, gap))
         texts = ", ".join(f"{format_gap(*gap)} ({other})" for other, gap in gaps)
