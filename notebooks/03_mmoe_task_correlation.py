@@ -151,7 +151,8 @@ plt.show()
 # %% [markdown]
 # **Figure 3**, at a small scale: the same network, trained in the same way, has a
 # larger error if the tasks are less related. It must learn two directions instead of
-# one, in a layer that both tasks change.
+# one, in a layer that both tasks change. (The layer has 113 units, as in Figure 4.
+# That of the paper's Figure 3 has 16.)
 #
 # ## Experts and gates
 #

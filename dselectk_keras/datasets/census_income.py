@@ -139,7 +139,7 @@ def census_income(
 
     Reference:
         Ma et al., Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts, KDD 2018, Section 6
+        Multi-gate Mixture-of-Experts, KDD 2018, Section 6.3
         (https://doi.org/10.1145/3219819.3220007).
     """
     check_choice("group", group, _TASKS)

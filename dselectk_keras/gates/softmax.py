@@ -33,7 +33,7 @@ class SoftmaxGate(LogitGate):
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 7.
+        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 8.
     """
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:

@@ -28,7 +28,7 @@ class MMoE(MoE):
         gate: A gate that is not built yet. The layer has a copy of it with one gate
             per task, unless `num_gates` is set to 1.
         tasks: The number of tasks, or a list of their names.
-        per_example: Whether the weights depend on the inputs.
+        per_example: Whether the weights depend on the inputs, as in the MMoE paper.
         routing_network: A Keras layer between the inputs and per-example gates.
         dispatch: Whether experts are evaluated only for the examples that chose them
             (see `MoE`).
@@ -52,7 +52,7 @@ class MMoE(MoE):
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 6.
+        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 7.
     """
 
     default_name = "mmoe"

@@ -35,7 +35,7 @@ def single_task(features, tasks, experts, *_):
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Section 6.
+        Multi-gate Mixture-of-Experts" (KDD 2018), Section 6.3.2.
     """
     return experts.resized(len(tasks))(features)
 
@@ -77,7 +77,8 @@ def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
 
     Reference:
         Misra et al., "Cross-stitch Networks for Multi-task Learning" (CVPR 2016),
-        Equation 1.
+        Equation 1; Ma et al., "Modeling Task Relationships in Multi-task Learning with
+        Multi-gate Mixture-of-Experts" (KDD 2018), Section 6.1.
     """
     check_dense(experts, "cross_stitch")
     x = features
@@ -137,7 +138,7 @@ def omoe(
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 5.
+        Multi-gate Mixture-of-Experts" (KDD 2018), Section 4.2 and Figure 1 (b).
     """
     gate = gate.with_num_gates(1)
     options = {"routing_network": routing_network, "dispatch": dispatch}
@@ -159,7 +160,7 @@ def mmoe(
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 6.
+        Multi-gate Mixture-of-Experts" (KDD 2018), Equations 6 to 8.
     """
     names = [task.name for task in tasks]
     settings = names, per_example, routing_network, dispatch
@@ -219,7 +220,7 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
 def smear(features, tasks, experts, gate, per_example):
     """One merged expert per task: its gate averages the parameters of all experts.
 
-    With `per_example=True`, experts are merged for each example, as in the paper.
+    With per-example gates, experts are merged for each example, as in the paper.
 
     Reference:
         Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 3, with

@@ -1,10 +1,13 @@
 """Build a multi-task model from the name of its architecture."""
 
+import math
 from typing import Any
 
 import keras
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.experts import DenseExperts, ExpertBank
+from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
@@ -19,7 +22,6 @@ from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks, Predict, TakeTasks
-from dselectk_keras.utils import num_trained
 
 
 def build_multitask_model(
@@ -28,7 +30,7 @@ def build_multitask_model(
     architecture: str = "mmoe",
     experts: ExpertBank | None = None,
     gate: Gate | None = None,
-    per_example: bool = False,
+    per_example: bool | None = None,
     num_params: int | None = None,
     label_average: str = "batch",
     task_weighting: str | None = None,
@@ -65,10 +67,14 @@ def build_multitask_model(
             per task.
         gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`.
             `None` is `SoftmaxGate()`.
-        per_example: Whether the gates depend on the features.
-        num_params: If given, the widths of dense experts are scaled so that the model
-            has this number of parameters, up to rounding the widths, as in the
-            comparisons of the MMoE paper.
+        per_example: Whether the gates depend on the features. `None` is yes for a
+            `SoftmaxGate`, as in the papers of MMoE, CGC, PLE and SMEAR, and for gates
+            that cannot be static; and no for other gates, as in the release of
+            DSelect-k.
+        num_params: If given, the widths of dense experts are scaled so that the number
+            of parameters is as close to this number as possible. As in Section 5.1 of
+            the MMoE paper, only kernels of the experts and of the towers' hidden layers
+            count, without biases, gates and output units.
         label_average: How a task's loss is averaged in training, if labels are
             missing: over all examples of the batch (`"batch"`), over its labels in the
             batch (`"labels"`), or over their expected number (`"running"`).
@@ -98,7 +104,7 @@ def build_multitask_model(
 
     Reference:
         Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Section 2 and Figure 1.
+        Multi-gate Mixture-of-Experts" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
     """
     ARCHITECTURES.find(architecture)
     options = read_options(architecture, options)
@@ -113,6 +119,8 @@ def build_multitask_model(
             f"gate such as `DSelectKGate(2)`. Received: experts={experts!r}, "
             f"gate={gate!r}."
         )
+    if per_example is None:
+        per_example = isinstance(gate, SoftmaxGate) or gate.per_example_only
 
     def build(experts, gate):
         model_inputs, features = _as_features(inputs)
@@ -222,6 +230,18 @@ def _match(build, experts, gate, num_params):
     def count(units):
         # Zeros, because JAX compiles the random numbers of each new shape.
         bank = scaled(units, kernel_initializer="zeros")
-        return num_trained(build(bank, gate.unbuilt_copy()))
+        model = build(bank, gate.unbuilt_copy())
+        return sum(math.prod(weight.shape) for weight in _counted_weights(model))
 
     return build(scaled(closest_widths(experts.units, num_params, count)), gate)
+
+
+def _counted_weights(model):
+    """The kernels of the experts, and of the towers without the output units."""
+    for bank in all_layers(model):
+        if isinstance(bank, StackedExperts):
+            is_tower = bank.name.startswith("towers_")
+            output = f"kernel_{len(bank.units) - 1}" if is_tower else None
+            for weight in bank.trainable_weights:
+                if weight.name != output and not weight.name.startswith("bias_"):
+                    yield weight

@@ -20,6 +20,7 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.experts.stacked import StackedExperts
+from dselectk_keras.gates import Gate
 from dselectk_keras.models import ARCHITECTURES, MultitaskModel
 from dselectk_keras.models.architectures import has_gate
 
@@ -378,7 +379,7 @@ def test_a_task_may_have_any_name():
 def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     experts = DenseExperts(4, [8, 4])
     model = make(architecture, inputs=20, experts=experts, num_params=6000)
-    assert abs(num_trained(model) - 6000) / 6000 < 0.04
+    assert abs(num_counted(model) - 6000) / 6000 < 0.04
     banks = [
         layer
         for layer in model._flatten_layers()
@@ -388,6 +389,42 @@ def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     if architecture == "cross_stitch":
         assert [bank.units for bank in banks] == [[first], [second]]
     assert abs(first / second - 2) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("architecture", "experts", "units"),
+    # Section 5.1: 100 * 16 * 8 + 16 * 8 * 2 = 13,056 = 112.6 * (100 + 8 * 2).
+    [("mmoe", DenseExperts(8, [5]), 16), ("shared_bottom", DenseExperts(1, [5]), 113)],
+)
+def test_parameters_are_counted_as_in_the_paper(architecture, experts, units):
+    tasks = [Task("a", tower=(8,)), Task("b", tower=(8,))]
+    settings = {"experts": experts, "gate": SoftmaxGate(), "num_params": 13_056}
+    model = make(architecture, tasks, inputs=100, **settings)
+    bank = model.get_layer(index=1)
+    assert (bank.experts if architecture == "mmoe" else bank).units == [units]
+
+
+@pytest.mark.parametrize("architecture", ["omoe", "mmoe", "cgc", "ple", "smear"])
+def test_softmax_gates_depend_on_the_features_unless_asked(architecture):
+    def gates(**settings):
+        layers_ = make(architecture, **settings)._flatten_layers()
+        return {each.per_example for each in layers_ if isinstance(each, Gate)}
+
+    assert gates(gate=None) == gates(gate=SoftmaxGate()) == {True}
+    assert gates(gate=SoftmaxGate(), per_example=False) == {False}
+    assert gates(gate=DSelectKGate(2)) == {False}
+    assert gates(gate=DSelectKGate(2), per_example=True) == {True}
+
+
+def num_counted(model):
+    """How many numbers are in kernels, without gates and output units."""
+    return sum(
+        math.prod(weight.shape)
+        for weight in model.trainable_variables
+        if "gate" not in weight.path
+        and not weight.name.startswith(("bias", "matrix"))
+        and not ("towers" in weight.path and weight.name == "kernel_1")
+    )
 
 
 SUMMED = [Task("a", tower="sum"), Task("b", tower=(3,))]
@@ -404,9 +441,9 @@ def test_a_number_of_parameters_gives_the_widths_that_have_it(architecture, sett
     wider = make(architecture, experts=DenseExperts(4, [12, 16]), **settings)
     experts = DenseExperts(4, [6, 8])
     model = make(
-        architecture, experts=experts, num_params=num_trained(wider), **settings
+        architecture, experts=experts, num_params=num_counted(wider), **settings
     )
-    assert num_trained(model) == num_trained(wider)
+    assert num_counted(model) == num_counted(wider)
 
 
 def test_matching_builds_three_models_to_count(monkeypatch):
@@ -469,7 +506,7 @@ def test_an_attentive_gate_gets_experts_with_a_hidden_layer():
 
 def test_a_gate_that_must_see_examples_says_so():
     with pytest.raises(ValueError, match="HashGate is per-example"):
-        make(gate=HashGate())
+        make(gate=HashGate(), per_example=False)
     with pytest.raises(ValueError, match="a model with two outputs"):
         make(gate=TagGate(), per_example=True)
 

@@ -187,7 +187,7 @@ def test_a_tolerance_lets_the_nearly_decided_pass():
             "no experts with a gate to condense",
         ),
         (
-            lambda: build_multitask_model(3, 2, gate=SoftmaxGate()),
+            lambda: build_multitask_model(3, 2, gate=SoftmaxGate(), per_example=False),
             "SoftmaxGate does not choose among experts",
         ),
         (

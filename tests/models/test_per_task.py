@@ -66,6 +66,6 @@ def test_it_trains_saves_and_reloads(tmp_path):
 def test_what_cannot_be_taken_apart_is_refused():
     with pytest.raises(ValueError, match="no task of the name 'd'"):
         per_task(decided(), "d")
-    soft = build_multitask_model(3, 2, gate=SoftmaxGate())
+    soft = build_multitask_model(3, 2, gate=SoftmaxGate(), per_example=False)
     with pytest.raises(ValueError, match="SoftmaxGate does not choose among experts"):
         per_task(soft, "task_0")

@@ -4,6 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from dselectk_keras.experiments.report import Fact
+from papers.mmoe import _synthetic
+from papers.mmoe._protocol import by_preset
 from papers.mmoe._synthetic import MODELS, Synthetic
 
 
@@ -59,3 +62,41 @@ class ThreeModels(Synthetic):
 def arm_of(model, p):
     """The name of an arm."""
     return f"{model}, p = {p:g}"
+
+
+def three_models_protocol(experiment):
+    """The facts of Section 5.1.
+
+    Args:
+        experiment: A `ThreeModels`.
+
+    Returns:
+        A list of `Fact`.
+    """
+    return [
+        Fact(
+            "Experts",
+            "8, each one layer of 16",
+            f"{_synthetic.NUM_EXPERTS}, each one layer of {_synthetic.EXPERT_UNITS}",
+        ),
+        Fact("Towers", "one layer of 8", f"one layer of {_synthetic.TOWER_UNITS}"),
+        Fact(
+            "Shared-Bottom",
+            "one layer of 113, by the number of parameters in experts and towers",
+            f"one layer of {_synthetic.SHARED_UNITS}",
+        ),
+        Fact("Optimizer", "Adam", "Adam"),
+        Fact(
+            "Learning rate",
+            "grid search in 0.0001, 0.001, 0.01 for each model and correlation",
+            by_preset(
+                experiment,
+                lambda e: (
+                    f"grid search in {', '.join(f'{r:g}' for r in e.learning_rates)} "
+                    f"for each, {e.trial_runs} run per value"
+                ),
+            ),
+            "The paper does not say how many runs decide.",
+        ),
+        *_synthetic.protocol(experiment),
+    ]

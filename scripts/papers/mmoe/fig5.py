@@ -6,12 +6,17 @@ import math
 import numpy as np
 
 from dselectk_keras.experiments.compare import all_hold, is_positive
-from dselectk_keras.experiments.report import Claim, Picture, Report, Table
+from dselectk_keras.experiments.report import Claim, Picture, Question, Report, Table
 from dselectk_keras.experiments.results import format_mean
 from papers import citations, drawing
-from papers.mmoe._synthetic import MODELS, TICKS, median
-from papers.mmoe._three_models import ThreeModels, arm_of
+from papers.mmoe._synthetic import MODELS, RESAMPLES, TICKS, median
+from papers.mmoe._three_models import ThreeModels, arm_of, three_models_protocol
 
+REMARK = (
+    "The standard errors of a standard deviation and of a median distance come from "
+    "resampling the runs. A single run in a poor minimum can decide a standard "
+    "deviation."
+)
 COMPARABLE = 1.5  # The lowest losses differ by no more than this factor.
 
 
@@ -24,9 +29,9 @@ class Fig5(ThreeModels):
     paper = citations.MMOE
     where = "Figure 5"
     about = (
-        "The runs of [Figure 4](mmoe-fig4.md) once more: not the mean of their losses "
-        "but how they are spread. Each run has initial weights of its own; a wide "
-        "histogram says that training often ends in a poor local minimum."
+        "The losses at the end of the runs of [Figure 4](mmoe-fig4.md), one by one. "
+        "Each run has its own initial weights. A wide histogram says that training "
+        "often ends in a poor local minimum."
     )
 
     def report(self, results):
@@ -35,23 +40,39 @@ class Fig5(ThreeModels):
             p: {model: results.values(arm_of(model, p), "loss") for model in MODELS}
             for p in ordered
         }
-        spreads = {
-            p: {model: spread(values) for model, values in found.items()}
-            for p, found in losses.items()
-        }
         caption = (
             "Histograms of the losses at the end of all runs, by the cosine p of the "
             "tasks' weights; the dashed lines are medians."
         )
         return Report(
             [
-                _shared_bottom_is_widest(spreads),
-                _omoe_widens(spreads, ordered),
+                _shared_bottom_is_widest(losses),
+                _omoe_widens(losses, ordered),
                 _lowest_are_comparable(losses),
             ],
-            [_table(losses, spreads)],
+            [_table(losses)],
             [Picture("histograms", caption, lambda: draw(losses))],
+            [REMARK],
+            [_robust(losses)],
+            three_models_protocol(self),
         )
+
+
+def deviation(losses):
+    """The standard deviation of losses, and its standard error.
+
+    Args:
+        losses: An array.
+
+    Returns:
+        Two numbers: NaN for a single loss.
+    """
+    if len(losses) < 2:
+        return math.nan, math.nan
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(losses), size=(RESAMPLES, len(losses)))
+    error = losses[drawn].std(axis=1, ddof=1).std()
+    return float(losses.std(ddof=1)), float(error)
 
 
 def spread(losses):
@@ -66,35 +87,47 @@ def spread(losses):
     return median(np.abs(losses - np.median(losses)))
 
 
-def _wider(spreads, model, other):
-    """Whether a model's losses are spread wider than another's."""
-    (wide, error), (narrow, its_error) = spreads[model], spreads[other]
+def _wider(losses, model, other):
+    """Whether a model's losses have a higher standard deviation than another's."""
+    (wide, error), (narrow, its_error) = (
+        deviation(losses[model]),
+        deviation(losses[other]),
+    )
     return is_positive(wide - narrow, math.hypot(error, its_error))
 
 
-def _shared_bottom_is_widest(spreads):
+def _shared_bottom_is_widest(losses):
+    found = {
+        p: {model: deviation(values) for model, values in by_model.items()}
+        for p, by_model in losses.items()
+    }
     return Claim(
-        "At every correlation the losses of Shared-Bottom are spread much wider than "
-        "those of OMoE and MMoE.",
-        f"Median distances from the median: {_by_model(spreads, _mean)}.",
+        "At every correlation the variance of Shared-Bottom's losses is much larger "
+        "than those of OMoE and MMoE.",
+        f"Standard deviations: {_by_model(found, _mean)}.",
         all_hold(
-            _wider(found, "Shared-Bottom", other)
-            for found in spreads.values()
+            _wider(by_model, "Shared-Bottom", other)
+            for by_model in losses.values()
             for other in ("OMoE", "MMoE")
         ),
+        "Section 5.2, first observation",
     )
 
 
-def _omoe_widens(spreads, ordered):
-    low, high = spreads[ordered[0]], spreads[ordered[-1]]
+def _omoe_widens(losses, ordered):
+    low, high = losses[ordered[0]], losses[ordered[-1]]
+    texts = [
+        f"{_mean(deviation(found['OMoE']))} and {_mean(deviation(found['MMoE']))} at "
+        f"p = {p:g}"
+        for p, found in ((ordered[-1], high), (ordered[0], low))
+    ]
     alike = _wider(high, "OMoE", "MMoE") is not True
     return Claim(
-        "OMoE is as robust as MMoE where the tasks are the same, and less so where "
-        "they are less correlated.",
-        f"Median distances of OMoE and MMoE: {_mean(high['OMoE'])} and "
-        f"{_mean(high['MMoE'])} at p = {ordered[-1]:g}, {_mean(low['OMoE'])} and "
-        f"{_mean(low['MMoE'])} at p = {ordered[0]:g}.",
+        "OMoE is as robust as MMoE if the tasks are the same, and clearly less robust "
+        f"at p = {ordered[0]:g}.",
+        f"Standard deviations of OMoE and MMoE: {', '.join(texts)}.",
         all_hold([alike, _wider(low, "OMoE", "MMoE")]),
+        "Section 5.2, second observation",
     )
 
 
@@ -105,12 +138,25 @@ def _lowest_are_comparable(losses):
     }
     return Claim(
         "The lowest losses of the three models are comparable.",
-        f"The best of all runs: {_by_model(lowest, '{:.3g}'.format)}. Comparable is up "
-        f"to {COMPARABLE:g} times the lowest.",
+        f"The best of all runs: {_by_model(lowest, '{:.3g}'.format)}. Comparable means "
+        f"at most {COMPARABLE:g} times the lowest.",
         all(
             max(low.values()) <= COMPARABLE * min(low.values())
             for low in lowest.values()
         ),
+        "Section 5.2, third observation",
+    )
+
+
+def _robust(losses):
+    found = {
+        p: {model: spread(values) for model, values in by_model.items()}
+        for p, by_model in losses.items()
+    }
+    return Question(
+        "How far are the losses from their median, by the median distance, which a "
+        "single poor run does not move?",
+        f"{_by_model(found, _mean)}.",
     )
 
 
@@ -128,21 +174,31 @@ def _mean(found):
     return format_mean(mean, error, 2)
 
 
-def _table(losses, spreads):
+def _table(losses):
     rows = [
         [
             f"{p:g}",
             model,
             len(values),
             *(f"{find(values):.3g}" for find in (np.min, np.median, np.max)),
-            _mean(spreads[p][model]),
+            _mean(deviation(values)),
+            _mean(spread(values)),
         ]
         for p, found in losses.items()
         for model, values in found.items()
     ]
     return Table(
         "Losses at the end of the runs",
-        ["p", "model", "runs", "lowest", "median", "highest", "distance from median"],
+        [
+            "p",
+            "model",
+            "runs",
+            "lowest",
+            "median",
+            "highest",
+            "standard deviation",
+            "distance from median",
+        ],
         rows,
         "The paper draws histograms of 200 runs and prints no numbers.",
     )

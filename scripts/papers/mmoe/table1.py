@@ -22,6 +22,7 @@ class Table1(Census):
     about = about("whether a person earns above 50,000 dollars")
 
     group = 1
+    correlation = 0.1768
     main = "income"
     published: ClassVar = {
         "single-task": Published(0.9398, 0.9337, 0.9933, 0.9922),

@@ -6,7 +6,7 @@ import pytest
 from dselectk_keras.experiments import Results, Run
 from papers import EXPERIMENTS
 from papers.mmoe._three_models import arm_of
-from papers.mmoe.fig5 import Fig5, spread
+from papers.mmoe.fig5 import Fig5, deviation, spread
 
 # How far the losses of the runs lie above 0.1, by model and correlation.
 SPREADS = {
@@ -52,7 +52,9 @@ def test_lowest_losses_may_differ():
 def test_rows_by_hand():
     row = report_of(SPREADS, seeds=4).tables[0].rows[0]
     # 0.1, 0.1667, 0.2333 and 0.3 lie 0.1, 0.0333, 0.0333 and 0.1 from their median.
-    assert row[:-1] == ["0.5", "Shared-Bottom", 4, "0.1", "0.2", "0.3"]
+    assert row[:-2] == ["0.5", "Shared-Bottom", 4, "0.1", "0.2", "0.3"]
+    # The squares of 0.1, 0.0333, 0.0333 and 0.1 sum to 0.0222: a third is 0.086 ** 2.
+    assert row[-2].startswith("0.086 ± ")
     assert row[-1].startswith("0.067 ± ")
 
 
@@ -60,6 +62,13 @@ def test_spread_is_a_median_of_distances():
     # The median is 3, the distances are 2, 1, 0, 1 and 97.
     assert spread(np.array([1.0, 2.0, 3.0, 4.0, 100.0]))[0] == 1
     assert np.isnan(spread(np.array([1.0]))[1])
+
+
+def test_the_deviation_and_its_error():
+    value, error = deviation(np.array([1.0, 2.0, 3.0]))
+    assert value == 1
+    assert 0 < error < 1
+    assert np.isnan(deviation(np.array([1.0]))).all()
 
 
 def test_a_single_run_has_no_spread_to_judge():
