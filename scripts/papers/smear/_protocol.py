@@ -2,7 +2,6 @@
 
 from dselectk_keras.experiments import Fact
 
-
 # What was different in runs that do not say how many experts were used.
 _EARLIER = {
     "REINFORCE": (
@@ -32,11 +31,12 @@ def remarks(results):
     if not (arms := outdated(results)):
         return []
     text = " ".join(_EARLIER[arm] for arm in arms)
-    return [
+    note = (
         f"**To be run again: {', '.join(arms)}.** These runs were made before their "
         f"protocol was corrected to what stands above. {text} Claims about them are "
         "judged by these runs."
-    ]
+    )
+    return [note]
 
 
 def facts(kind):
