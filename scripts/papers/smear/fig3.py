@@ -243,7 +243,7 @@ NOTES = [
         "Painting and Real are routed alike, Clipart and Sketch use all experts "
         "evenly. Our pairs of styles are made so that some domains are alike."
     ),
-    ("Figure 3 also has two routers of T5-GLUE: see [Table 2](smear-table2-small.md)."),
+    ("Figure 3 also has two routers of T5-GLUE, which belong to `smear-table2-small`."),
 ]
 
 

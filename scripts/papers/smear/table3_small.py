@@ -243,7 +243,7 @@ class Table3Small(DomainComparison):
             "the paper. Adamix and Latent Skills can merge once and keep the result. "
             "Times are of the first seed, in turns with the single expert, and depend "
             "on the machine. The whole network is so much larger than the adapters "
-            "that they hardly differ; [Figure 2](smear-fig2.md) measures sizes where "
+            "that they hardly differ; Figure 2 (`smear-fig2`) measures sizes where "
             "they can.",
         )
 
