@@ -483,7 +483,8 @@ def frozen_parts(depth, model_dim):
 def encoded(parts, inputs, adapt=lambda y, _: y):
     """Apply an encoder; `adapt` gets each sub-layer's output and its number."""
     words, places, pairs = parts
-    positions = keras.ops.arange(LENGTH)[None]
+    # Not a constant, which Keras would embed once, before any training.
+    positions = keras.ops.cumsum(keras.ops.ones_like(inputs), axis=1) - 1
     x = words(inputs) + places(positions)
     for number, (norm, layer) in enumerate(pairs):
         normal = norm(x)
