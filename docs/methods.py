@@ -40,7 +40,7 @@ RECIPES = [
     (
         "Router with layer normalization",
         "`normalize=True` in gates with logits",
-        "Muqeeth et al., SMEAR, and its release",
+        "Muqeeth et al., SMEAR, Section 4, and its release",
         "tests/gates/test_logits.py",
     ),
     (
@@ -52,13 +52,13 @@ RECIPES = [
     (
         "Expert dropout",
         "`expert_dropout` in every gate",
-        "Muqeeth et al., SMEAR, Section 4",
+        "Muqeeth et al., SMEAR, Section 4 and Appendix C",
         "tests/gates/test_contract.py",
     ),
     (
         "DSelect-k with one expert",
         '`gates.get("dselect_k", num_nonzeros=1)`',
-        "Muqeeth et al., SMEAR, Section 4",
+        "Muqeeth et al., SMEAR, Section 2",
         "tests/gates/test_dselect_k.py",
     ),
     (
@@ -88,7 +88,7 @@ RECIPES = [
     (
         "Softmax ensemble",
         "`MoE(experts, SoftmaxGate(normalize=True), per_example=True)`",
-        "Muqeeth et al., SMEAR, Section 4",
+        "Muqeeth et al., SMEAR, Section 3",
         "tests/layers/test_moe.py",
     ),
     (
@@ -100,7 +100,7 @@ RECIPES = [
     (
         "Single expert with matched compute or matched parameters",
         '`single_expert(bank, "compute")`, `single_expert(bank, "parameters")`',
-        "Muqeeth et al., SMEAR, Section 4",
+        "Muqeeth et al., SMEAR, Section 2",
         "tests/experts/test_single_expert.py",
     ),
     (

@@ -68,14 +68,17 @@ def glue(
     An example has a text such as `"rte sentence1: ... sentence2: ..."`, the index of
     its task, which gates can use, and an answer: one of 29 short texts for all tasks.
 
-    From the paper and its released code: eight tasks of GLUE, all but WNLI, as text
-    to text; answers are the number of the class, and for STS-B the score rounded to
-    0.2. GLUE's test files have no labels, therefore: where the training file is small
-    (MRPC, CoLA, STS-B, RTE), validation and test are halves of GLUE's development
-    file; for SST-2, QQP and QNLI validation is 1,000 examples of the training file and
-    test the development file; for MNLI they are the mismatched and the matched
-    development file. Ours: the label is the number of
-    the answer, so that a classifier can learn it; the seed.
+    The paper poses each example in the prompts of PromptSource, which are not included:
+    here each task has one fixed format, from the paper's released code.
+
+    From the paper and its released code: eight tasks of GLUE, all but WNLI, as text to
+    text; answers are the number of the class, and for STS-B the score rounded to 0.2.
+    GLUE's test files have no labels, therefore: where the training file is small (MRPC,
+    CoLA, STS-B, RTE), validation and test are halves of GLUE's development file; for
+    SST-2, QQP and QNLI validation is 1,000 examples of the training file and test the
+    development file; for MNLI they are the mismatched and the matched development file.
+    Ours: the label is the number of the answer, so that a classifier can learn it; the
+    seed.
 
     Args:
         tasks: some of `"mrpc"`, `"cola"`, `"sst2"`, `"stsb"`, `"qqp"`, `"mnli"`,

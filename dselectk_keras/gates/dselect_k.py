@@ -45,8 +45,8 @@ class DSelectKGate(SelectorGate):
         unreachable: How to treat codes that belong to no expert, when $n$ is not a
             power of two. A number or schedule is the weight of a penalty (see
             `ReachabilityRegularizer`; 1.0 in the release). `"assign"` assigns each
-            code to a fixed expert, drawn at random, so that the weights always sum
-            to one.
+            code to a fixed expert, drawn at random by the `seed`, if there is one, so
+            that the weights always sum to one.
         reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the
             batch. The release sums.
         **kwargs: The arguments of `Gate`.
@@ -243,5 +243,6 @@ class DSelectKGate(SelectorGate):
         spare = 2**self.num_bits - self.num_experts
         if not self._assign:
             return np.full(spare, -1)
-        generator = np.random.default_rng(self.num_experts)
+        seeds = [self.num_experts, *([] if self.seed is None else [self.seed])]
+        generator = np.random.default_rng(seeds)
         return generator.integers(self.num_experts, size=spare)

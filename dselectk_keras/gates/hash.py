@@ -1,5 +1,6 @@
 """The hash gate."""
 
+import random
 from typing import Any
 
 import keras
@@ -24,8 +25,8 @@ class HashGate(Gate):
     is per-example only.
 
     Args:
-        salt: A non-negative integer that changes the hash. Use a different salt for
-            each layer of a network.
+        salt: A non-negative integer that changes the hash. `None` draws one, which is
+            saved with the gate, so that each layer of a network has its own hash.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -36,7 +37,7 @@ class HashGate(Gate):
         experts, training: See `Gate`.
 
     Example:
-        >>> gate = HashGate()
+        >>> gate = HashGate(salt=0)
         >>> ids = keras.ops.convert_to_tensor([3, 6, 3])
         >>> mixed = gate(keras.ops.ones((3, 8, 2)), ids)
         >>> chosen = keras.ops.argmax(gate.expert_weights(ids), axis=-1)
@@ -45,14 +46,17 @@ class HashGate(Gate):
 
     Reference:
         Roller et al., "Hash Layers For Large Sparse Models" (NeurIPS 2021),
-        Section 4.
+        Section 4; Muqeeth et al., "Soft Merging of Experts with Adaptive Routing",
+        Section 2.
     """
 
     always_sparse = True
     per_example_only = True
 
-    def __init__(self, salt: int = 0, **kwargs: Any):
+    def __init__(self, salt: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
+        if salt is None:
+            salt = random.randrange(2**31)
         if isinstance(salt, bool) or not hasattr(salt, "__index__") or salt < 0:
             raise ValueError(
                 f"`salt` must be a non-negative integer. Received: salt={salt!r}."

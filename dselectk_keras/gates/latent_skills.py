@@ -53,7 +53,7 @@ class LatentSkillsGate(Gate):
     Reference:
         Ponti et al., "Combining Modular Skills in Multitask Learning" (2022),
         Section 2; Muqeeth et al., "Soft Merging of Experts with Adaptive Routing",
-        Section 4.
+        Section 2.
     """
 
     def __init__(

@@ -70,11 +70,9 @@ class Logits:
         """Compute the logits, with a batch axis first if they are per-example."""
         if self.static is not None:
             return ops.convert_to_tensor(self.static)
-        x, kernel = ops.cast(routing_inputs, "float32"), self.kernel
+        x, kernel = self.normalized(routing_inputs), self.kernel
         if self.norms is not None:
-            norm_inputs, norm_kernel = self.norms
-            x = norm_inputs(x)
-            kernel = ops.transpose(norm_kernel(ops.transpose(kernel)))
+            kernel = ops.transpose(self.norms[1](ops.transpose(kernel)))
         if len(x.shape) == 3:
             # Each gate has its own inputs. Gates are the first axis of the shape.
             gates = self.shape[0]
@@ -88,6 +86,11 @@ class Logits:
         # Without elements (one expert has no bits), -1 cannot give the batch size.
         batch = -1 if math.prod(self.shape) else ops.shape(logits)[0]
         return ops.reshape(logits, (batch, *self.shape))
+
+    def normalized(self, routing_inputs: Tensor) -> Tensor:
+        """Return the routing inputs as the logits see them, in float32."""
+        x = ops.cast(routing_inputs, "float32")
+        return x if self.norms is None else self.norms[0](x)
 
     def assign(self, value: Any) -> None:
         """Set the logits; per-example logits become the same for every example."""

@@ -3,6 +3,7 @@
 import threading
 from typing import Any
 
+import keras
 from keras import ops
 
 from dselectk_keras.gates.gate import GateOutputs
@@ -22,9 +23,12 @@ class ReinforceGate(LogitGate):
     \; + \; w_b \, \mathrm{Huber}(b(x), r), \qquad a \sim p(x) = \mathrm{softmax}(W x)
     $$
 
-    The reward $r$ is minus the example's task loss. The baseline $b$ is a small network
-    that learns to predict the reward. At inference the gate chooses the most probable
-    expert. Only the model knows the reward: train the gate in a `MultitaskModel`, which
+    The reward $r$ is minus the example's task loss. The baseline $b$ learns to predict
+    the reward. It is a network of one hidden layer, which is linear as in SMEAR's
+    release, on the routing inputs, which are normalized if the logits' inputs are. At
+    inference the gate chooses the most probable expert.
+
+    Only the model knows the reward: train the gate in a `MultitaskModel`, which
     `build_multitask_model` returns, or in a `RoutedModel`. In other models the gate
     does not learn.
 
@@ -92,10 +96,11 @@ class ReinforceGate(LogitGate):
         self._baseline = [variable("bias", self.gate_shape or (1,))]
         if self.per_example:
             units = self.baseline_units or max(1, self.routing_dim // 8)
+            small = (keras.initializers.RandomNormal(stddev=0.01) for _ in range(2))
             self._baseline += [
-                variable("kernel_0", (self.routing_dim, units), "glorot_uniform"),
+                variable("kernel_0", (self.routing_dim, units), next(small)),
                 variable("bias_0", (units,)),
-                variable("kernel_1", (units, self.num_gates or 1), "glorot_uniform"),
+                variable("kernel_1", (units, self.num_gates or 1), next(small)),
             ]
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
@@ -178,7 +183,7 @@ class ReinforceGate(LogitGate):
         if not layers:
             return bias[None]
         kernel_0, bias_0, kernel_1 = layers
-        x = ops.stop_gradient(ops.cast(routing_inputs, "float32"))
+        x = ops.stop_gradient(self._logits.normalized(routing_inputs))
         hidden = ops.matmul(x, kernel_0) + bias_0
         if len(x.shape) == 3:
             return ops.einsum("bgu,ug->bg", hidden, kernel_1) + bias

@@ -1,9 +1,14 @@
 """The softmax gate."""
 
+from typing import Any
+
+from keras import ops
+
 from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import softmax
+from dselectk_keras.utils import Initializer
 
 
 @GATES.register("softmax")
@@ -20,6 +25,9 @@ class SoftmaxGate(LogitGate):
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
+        min_weight: At inference, smaller weights are set to 0 and the others scaled to
+            sum to one, so that `dispatch=True` saves time. At most $1 / n$; 0 keeps
+            all weights.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -36,6 +44,44 @@ class SoftmaxGate(LogitGate):
         Multi-gate Mixture-of-Experts" (KDD 2018), Equation 8.
     """
 
+    def __init__(
+        self,
+        kernel_initializer: Initializer = None,
+        use_bias: bool = False,
+        normalize: bool = False,
+        min_weight: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
+        if not 0 <= min_weight <= 1:
+            raise ValueError(
+                f"`min_weight` must be from 0 to 1 / n. Received: {min_weight}."
+            )
+        self.min_weight = min_weight
+
+    @property
+    def max_experts(self) -> int | None:
+        """How many weights can be as large as `min_weight`; `None` if it is 0."""
+        return int(1 / self.min_weight + 1e-6) if self.min_weight else None
+
+    def build_logits(self) -> None:
+        """Create the logits."""
+        if self.min_weight * self.num_experts > 1 + 1e-6:
+            raise ValueError(
+                f"`min_weight` must be at most 1 / {self.num_experts}, so that some "
+                f"weight is as large. Received: min_weight={self.min_weight}."
+            )
+        super().build_logits()
+
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the softmax of the logits."""
-        return GateOutputs(softmax(self.kept_logits(routing_inputs, training)))
+        weights = softmax(self.kept_logits(routing_inputs, training))
+        if training or not self.min_weight:
+            return GateOutputs(weights)
+        # Rounding may put equal weights below 1 / n.
+        kept = ops.where(weights >= self.min_weight * (1 - 1e-5), weights, 0.0)
+        return GateOutputs(kept / ops.sum(kept, axis=-1, keepdims=True))
+
+    def get_config(self) -> dict:
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "min_weight": self.min_weight}

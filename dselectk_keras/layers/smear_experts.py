@@ -20,8 +20,9 @@ class SmearExperts(GatedExperts):
 
     Experts are merged for each example. If an example is a sequence or an image, all
     its positions share the merged expert. Only the merged expert is evaluated. Merging
-    takes about as long as evaluating an expert on $n / 2$ positions. With a static
-    gate, experts are merged once for the whole batch.
+    takes as many multiplications and additions as evaluating an expert on $n$
+    positions. (Section 3 of the paper counts half as many: one operation per
+    parameter.) With a static gate, experts are merged once for the whole batch.
 
     In the paper, experts are adapters, `DenseExperts(n, [m, d], ["swish", None])`,
     whose outputs are added to their inputs. For images, batch normalization comes

@@ -29,13 +29,16 @@ class RoutedModel(keras.Model):
     r"""A functional Keras model for gates that learn from the loss of each example.
 
     $$
-    L = \ell(y, \hat y) + \text{penalties} + \sum_{\text{gates}} L_{\text{policy}}
+    L = \ell(y, \hat y) + \text{penalties} + \frac{1}{s} \sum_{\text{layers}}
+    L_{\text{policy}}
     + c \, \tfrac12 \bigl(\mathrm{KL}(\hat y \,\|\, \hat y') +
     \mathrm{KL}(\hat y' \,\|\, \hat y)\bigr)
     $$
 
     Each gate that learns from the loss, such as `ReinforceGate`, gets the negative
-    loss of each example as its reward. With `consistency`, every training step runs
+    loss of each example as its reward. The policy losses of several layers with such
+    gates are averaged ($s$ is their number) or, with `policy_reduction="sum"`, added up
+    ($s = 1$). With `consistency`, every training step runs
     the model a second time with new random routes, and penalizes the difference
     between the two predictions. AdaMix is trained in this way, with
     `SmearExperts(experts, RandomGate(), per_layer=True)`.
@@ -50,6 +53,8 @@ class RoutedModel(keras.Model):
         outputs_are: The kind of the outputs: `"probabilities"` over the last axis,
             `"logits"`, or `"values"`. For values, half the squared difference
             replaces the divergence.
+        policy_reduction: `"mean"` or `"sum"` of the policy losses over the layers that
+            have one. SMEAR's release takes the mean.
         **kwargs: The other arguments of `keras.Model`.
 
     Example:
@@ -63,7 +68,7 @@ class RoutedModel(keras.Model):
         ['loss']
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 4;
+        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2;
         Wang et al., "AdaMix" (EMNLP 2022), Section 3.
     """
 
@@ -72,16 +77,19 @@ class RoutedModel(keras.Model):
         *args: Any,
         consistency: float = 0.0,
         outputs_are: str = "probabilities",
+        policy_reduction: str = "mean",
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
         check_choice("outputs_are", outputs_are, ("probabilities", "logits", "values"))
+        check_choice("policy_reduction", policy_reduction, ("mean", "sum"))
         if consistency < 0:
             raise ValueError(
                 f"`consistency` must not be negative. Received: {consistency}."
             )
         self.consistency = consistency
         self.outputs_are = outputs_are
+        self.policy_reduction = policy_reduction
 
     def compute_loss(
         self,
@@ -100,9 +108,11 @@ class RoutedModel(keras.Model):
             weight = ops.ones_like(each)
             if sample_weight is not None and not keras.tree.is_nested(sample_weight):
                 weight = _mean_by_example(sample_weight)
-            added += [
+            policy: Any = sum(
                 gate.policy_loss(*for_each_gate(gate, each, weight)) for gate in gates
-            ]
+            )
+            count = len(gates) if self.policy_reduction == "mean" else 1
+            added.append(policy / count)
         if training and self.consistency:
             # Last, because the second run replaces the penalties of the first run.
             again = self._run_again(x)
@@ -130,11 +140,12 @@ class RoutedModel(keras.Model):
         return again
 
     def get_config(self) -> dict[str, Any]:
-        """Return the config of the functional model, with the two arguments."""
+        """Return the config of the functional model, with the three arguments."""
         return {
             **super().get_config(),
             "consistency": self.consistency,
             "outputs_are": self.outputs_are,
+            "policy_reduction": self.policy_reduction,
         }
 
     def _example_losses(self, y, y_pred):

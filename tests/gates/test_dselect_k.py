@@ -257,6 +257,19 @@ def test_every_code_belongs_to_one_expert_and_experts_keep_their_own():
     np.testing.assert_array_equal(owners, numpy(again.selector_outputs()))
 
 
+def test_a_seed_changes_which_expert_has_an_unused_code():
+    def owners(**settings):
+        gate = built(9, num_nonzeros=16, unreachable="assign", **settings)
+        z = np.where(binary_codes(16), 9.0, -9.0)[:, None]
+        gate.set_weights([z, np.zeros((16, 1))])
+        return numpy(gate.selector_outputs()).argmax(axis=1).tolist()
+
+    found = [owners(), owners(seed=1), owners(seed=2)]
+    assert len(set(map(tuple, found))) == 3
+    assert owners(seed=2) == found[2]
+    assert all(each[:9] == list(range(9)) for each in found)
+
+
 # Penalties.
 
 

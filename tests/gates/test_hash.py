@@ -9,7 +9,12 @@ from dselectk_keras import HashGate
 from dselectk_keras.ops import hash_integers
 
 CASES = [
-    Case("hash", HashGate, looks=("ids",), learns=False),
+    Case(
+        "hash",
+        lambda **kwargs: HashGate(salt=0, **kwargs),
+        looks=("ids",),
+        learns=False,
+    ),
 ]
 
 
@@ -17,7 +22,7 @@ backend = keras.backend.backend
 
 
 def built(n=8, columns=None, **settings):
-    gate = HashGate(**settings)
+    gate = HashGate(**{"salt": 0, **settings})
     gate.build((None, n), (None,) if columns is None else (None, columns))
     return gate
 
@@ -80,9 +85,26 @@ def test_no_gate_has_the_salt_of_another_layers():
     np.testing.assert_array_equal(equal > 0.5, np.eye(9, dtype=bool))
 
 
+def test_each_gate_draws_its_own_salt_and_keeps_it():
+    keras.utils.set_random_seed(0)
+    gates = [HashGate() for _ in range(3)]
+    ids = np.arange(500, dtype="int32")
+    rows = []
+    for gate in gates:
+        gate.build((None, 8), (None,))
+        rows.append(experts_of(gate, ids))
+        rebuilt = HashGate.from_config(gate.get_config())
+        rebuilt.build((None, 8), (None,))
+        np.testing.assert_array_equal(experts_of(rebuilt, ids), rows[-1])
+    equal = (np.array(rows)[:, None] == np.array(rows)).mean(axis=-1)
+    np.testing.assert_array_equal(equal > 0.5, np.eye(3, dtype=bool))
+    keras.utils.set_random_seed(0)
+    assert [HashGate().salt for _ in range(3)] == [gate.salt for gate in gates]
+
+
 def test_gates_may_look_at_an_id_each():
     ids = np.arange(60, dtype="int32").reshape(20, 3)
-    gate = HashGate(num_gates=3)
+    gate = HashGate(salt=0, num_gates=3)
     gate.build((None, 8), (None, 3, 1))
     found = experts_of(gate, ids[:, :, None])
     for i in range(3):

@@ -91,6 +91,27 @@ def test_loss_and_gradients_by_hand():
     assert not found
 
 
+def test_the_baseline_sees_normalized_inputs_and_starts_near_zero():
+    gate = ReinforceGate(policy_weight=0, entropy_weight=0, normalize=True, seed=0)
+    gate.build((None, N), (None, 200 * DIM))
+    w = by_name(gate)
+    for name in ("kernel_0", "kernel_1"):
+        np.testing.assert_allclose(w[name].std(), 0.01, rtol=0.3)
+    assert (w["kernel_0"].ravel()[:400] != w["kernel_1"].ravel()[:400]).any()
+    # As large inputs as these change nothing once they are normalized.
+    x = numbers((BATCH, 200 * DIM))
+    for weight in gate.trainable_weights[-3:]:
+        weight.assign(numbers(weight.shape, scale=0.1))
+    losses = [trained_on(gate, x=scale * x)[0] for scale in (1.0, 1000.0)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    w = by_name(gate)
+    value = (normal @ w["kernel_0"] + w["bias_0"]) @ w["kernel_1"] + w["bias"]
+    error = np.abs(value[:, 0] + LOSSES)
+    huber = np.where(error < 1, error**2 / 2, error - 0.5)
+    np.testing.assert_allclose(losses[0], 0.01 * huber.mean(), rtol=1e-4)
+
+
 def test_a_good_draw_becomes_likelier_and_a_bad_one_less():
     gate = built(entropy_weight=0.0, use_bias=True)
     gate.set_weights([0 * numpy(w) for w in gate.trainable_weights])

@@ -15,6 +15,10 @@ PLACES = {
         *(f"Figure {number}" for number in range(1, 7)),
         *(f"Table {number}" for number in range(1, 5)),
     ],
+    citations.SMEAR: [
+        *(f"Figure {number}" for number in range(1, 29)),
+        *(f"Table {number}" for number in range(1, 4)),
+    ],
 }
 CHECKED = [
     name

@@ -14,14 +14,18 @@ from dselectk_keras.layers import SoftMoE
 from dselectk_keras.training import replicate
 from papers.smear import _backbone, _domains
 from papers.smear._routers import (
+    ABLATED,
+    OURS,
     ROUTED_BY,
     ROUTERS,
     Adapters,
     build_model,
     routed_layers,
+    whole,
 )
 
 REFERENCE = "1x compute"  # What the costs are relative to.
+RUN = tuple(router for router in ROUTERS if router != "SMEAR 2x")  # At preset cpu.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +49,7 @@ class DomainComparison(Experiment):
         turns: How often inference is timed, in turns with the single expert.
     """
 
-    routers: tuple[str, ...] = ROUTERS
+    routers: tuple[str, ...] = ROUTERS + ABLATED + OURS
     num_train: int = 1000
     num_test: int = 1000
     epochs: int = 8
@@ -62,7 +66,7 @@ class DomainComparison(Experiment):
     @classmethod
     def presets(cls):
         smoke = {
-            "routers": (REFERENCE, "tag", "SMEAR"),
+            "routers": (REFERENCE, "Tag", "SMEAR"),
             "num_train": 16,
             "num_test": 8,
             "epochs": 1,
@@ -86,7 +90,7 @@ class DomainComparison(Experiment):
         }
         return {
             "smoke": cls(**smoke),
-            "cpu": cls(seeds=5),
+            "cpu": cls(routers=RUN + OURS, seeds=5),
             "paper": cls(seeds=5, **paper),
         }
 
@@ -131,17 +135,26 @@ class DomainComparison(Experiment):
         found = []
         for copy in runs.copies:
             copy.load_weights(model)
-            found.append(_numbers(model, look, test, domains) | self._flops(arm))
+            numbers = _numbers(model, look, test, domains)
+            found.append(numbers | self.flops(arm, numbers["experts_used"]))
         found[0] |= self._times(arm, model, test[0])
         return found
 
-    def _flops(self, arm):
-        """Operations of the adapters, and of the whole network, for one image."""
+    def flops(self, arm, used=None):
+        """Operations of the adapters, and of the whole network, for one image.
+
+        Args:
+            arm: Name of a router.
+            used: How many experts each layer uses for an image, on average; `None` is
+                all of those that it may use.
+        """
         ready = self._prepared
         adapters = 0
-        for block in ready.blocks:
+        for block, passes in zip(
+            ready.blocks, used or [None] * len(ready.blocks), strict=True
+        ):
             _, height, width, channels = block.inputs[0].shape
-            adapters += self.shared.flops(arm, height * width, channels)
+            adapters += self.shared.flops(arm, height * width, channels, passes)
         frozen = _backbone.convolution_flops([ready.features, *ready.blocks])
         return {"adapter_flops": adapters, "flops": adapters + frozen}
 
@@ -163,19 +176,19 @@ class DomainComparison(Experiment):
     def _times(self, arm, model, inputs):
         """The time of inference from images, relative to that of a single expert."""
         features = self._prepared.features
-        whole = []
+        wholes = []
         for router in (arm, REFERENCE):
             rest = self._model(router, dispatch=True)
             if router == arm:
                 rest.set_weights(model.get_weights())
-            whole.append(_whole(features, rest))
+            wholes.append(whole(features, rest))
         image = self._prepared.test[0]["image"][: self.batch_size]
         batch = {name: inputs[name][: self.batch_size] for name in inputs}
         batch = {**batch, "image": image}
-        batches = [{n: batch[n] for n in each.input} for each in whole]
+        batches = [{n: batch[n] for n in each.input} for each in wholes]
         times = [[], []]
         for _ in range(self.turns + 1):
-            for each, given, taken in zip(whole, batches, times, strict=True):
+            for each, given, taken in zip(wholes, batches, times, strict=True):
                 began = time.perf_counter()
                 each.predict_on_batch(given)
                 taken.append(time.perf_counter() - began)
@@ -239,39 +252,36 @@ def _numbers(model, look, test, domains):
     given = [inputs[tensor.name] for tensor in model.inputs]
     predictions, seen = look.predict(given, batch_size=256, verbose=0)
     hits = predictions.argmax(-1) == labels[:, 0]
-    by_domain = [float(hits[domains == d].mean()) for d in range(len(_domains.DOMAINS))]
-    routing = [
-        _mean_weights(layer, inputs_of_layer, domains)
+    ids = range(len(_domains.DOMAINS))
+    by_domain = [float(hits[domains == d].mean()) for d in ids]
+    weights = [
+        _weights(layer, inputs_of_layer)
         for layer, inputs_of_layer in zip(routed_layers(model), seen, strict=True)
+    ]
+    routing = [
+        []
+        if w is None
+        else [np.round(w[domains == d].mean(0), 3).tolist() for d in ids]
+        for w in weights
+    ]
+    used = [
+        1.0 if w is None else float((w > 0).sum(-1).mean().round(3)) for w in weights
     ]
     return {
         "accuracy": float(np.mean(by_domain)),
         "accuracies": by_domain,
         "routing": routing,
+        "experts_used": used,
     }
 
 
-def _mean_weights(layer, inputs, domains):
-    """The mean weights over the experts of each domain, in thousandths."""
+def _weights(layer, inputs):
+    """The weights over the experts of each example; `None` of a single expert."""
     if not isinstance(layer, SoftMoE) and not layer.per_example:
-        return []
+        return None
     tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
     tensors = tuple(tensors) if isinstance(tensors, list) else tensors
     weights = keras.ops.convert_to_numpy(layer.expert_weights(tensors))
-    # AdaMix has a gate for each layer of the adapters; Soft MoE weights for each
+    # Adamix has a gate for each layer of the adapters; Soft MoE weights for each
     # position.
-    weights = weights.reshape(len(weights), -1, weights.shape[-1]).mean(axis=1)
-    means = [weights[domains == d].mean(0) for d in range(len(_domains.DOMAINS))]
-    return np.round(means, 3).tolist()
-
-
-def _whole(features, rest):
-    """A model from images to predictions."""
-    images = keras.Input(features.inputs[0].shape[1:], name="image")
-    others = {
-        tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
-        for tensor in rest.inputs
-        if tensor.name != "features"
-    }
-    outputs = rest({"features": features(images), **others})
-    return keras.Model({"image": images, **others}, outputs)
+    return weights.reshape(len(weights), -1, weights.shape[-1]).mean(axis=1)

@@ -25,32 +25,50 @@ from dselectk_keras.models import RoutedModel
 from dselectk_keras.schedules import Ramp
 from papers.smear._backbone import copies
 
-DROPOUT = 0.1  # Of experts, for the routers that have it in the release.
+DROPOUT = 0.1  # Of experts, where the paper found it beneficial (Appendix C).
+WITH_DROPOUT = ("SMEAR", "SMEAR 2x", "Top-k", "top-2")
 # Single experts, and what of all experts together they match.
 SINGLE = {"1x compute": "compute", "1x parameters": "parameters"}
 
-
+# The rows of Tables 2 and 3.
 ROUTERS = (
     "SMEAR",
-    "tag",
-    "hash",
-    "1x compute",
     "1x parameters",
-    "top-1",
-    "top-2",
-    "switch",
+    "1x compute",
+    "Adamix",
+    "Hash",
+    "Tag",
+    "Latent Skills",
+    "Top-k",
     "ST-Gumbel",
     "REINFORCE",
     "DSelect-k",
-    "latent skills",
-    "AdaMix",
-    "ensemble",
     "Soft MoE",
+    "Ensemble",
+    "SMEAR 2x",
 )
+# The other rows of Table 1.
+ABLATED = (
+    "SMEAR, no dropout",
+    "Top-k, no dropout",
+    "ST-Gumbel, dropout",
+    "REINFORCE, dropout",
+)
+OURS = ("top-2",)  # Not in the paper.
 # What merges the parameters of experts; the others mix their outputs.
-MERGING = ("SMEAR", "latent skills", "AdaMix")
+MERGING = ("SMEAR", "SMEAR 2x", "Latent Skills", "Adamix")
 # What routers look at that do not look at the features.
-ROUTED_BY = {"tag": "domain", "latent skills": "domain", "hash": "id"}
+ROUTED_BY = {"Tag": "domain", "Latent Skills": "domain", "Hash": "id"}
+
+
+def base_of(router):
+    """The name of a router without what is changed in it, such as its dropout."""
+    return router.split(", ", maxsplit=1)[0]
+
+
+def num_experts_of(router, num_experts):
+    """How many experts a router has if the others have so many."""
+    return 2 * num_experts if router == "SMEAR 2x" else num_experts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +76,12 @@ class Adapters:
     """Experts and their routers.
 
     Args:
-        num_experts: Experts in each layer.
+        num_experts: Experts in each layer; SMEAR 2x has twice as many.
         units: Width of an adapter.
         num_steps: Training steps, for what changes over training.
         dispatch: Whether routers that choose evaluate only what they chose.
         gates: Gates of further routers, as in an `Experiment`.
+        tags: The expert of each tag, for tag routing; `None` is one for each.
     """
 
     num_experts: int
@@ -70,11 +89,12 @@ class Adapters:
     num_steps: int
     dispatch: bool = False
     gates: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
+    tags: tuple[int, ...] | None = None
 
-    def bank(self, features):
+    def bank(self, features, router=""):
         """The experts: adapters from and to so many features."""
         return DenseExperts(
-            self.num_experts,
+            num_experts_of(router, self.num_experts),
             [self.units, features],
             ["swish", None],
             kernel_initializer=keras.initializers.RandomNormal(stddev=0.01),
@@ -82,33 +102,49 @@ class Adapters:
 
     def gate(self, router, number):
         """The gate of a router, in the layer of that number."""
-        # The release comes down to 0.5 after 0.3 of its 100,000 steps.
+        # The paper's rate takes 0.3 of its 100,000 steps from 10 down to 0.5.
         temperature = Ramp(10.0, 0.5, end=0.3, num_steps=self.num_steps)
-        entropy = Ramp(1e-4, 1e-1, end=1.0, num_steps=self.num_steps)
-        learned: dict[str, Any] = {"normalize": True}
-        dropping = {**learned, "expert_dropout": DROPOUT}
+        base = base_of(router)
+        dropped = base in WITH_DROPOUT if base == router else "no " not in router
+        learned: dict[str, Any] = {
+            "normalize": True,
+            "expert_dropout": DROPOUT if dropped else 0.0,
+        }
+        # Both weights are 0.1 in the release, on means over the batch.
         smooth: dict[str, Any] = {
-            "entropy_reg": entropy,
-            "unreachable": "assign",
+            "entropy_reg": 0.1,
+            "unreachable": 0.1,
             "reduction": "mean",
+            "z_initializer": keras.initializers.RandomNormal(stddev=0.01),
         }
         gates = {
-            "SMEAR": partial(SoftmaxGate, **dropping),
-            "tag": TagGate,
-            "hash": partial(HashGate, salt=number),
-            "top-1": partial(TopKGate, 1, **learned),
-            "top-2": partial(TopKGate, 2, **dropping),
-            "switch": partial(SwitchGate, **dropping),
+            "SMEAR": partial(SoftmaxGate, **learned),
+            "SMEAR 2x": partial(SoftmaxGate, **learned),
+            "Tag": partial(TagGate, self.tags),
+            "Hash": partial(HashGate, salt=number),
+            "top-2": partial(TopKGate, 2, **learned),
+            "Top-k": partial(SwitchGate, **learned),
             "ST-Gumbel": partial(STGumbelGate, temperature, **learned),
             "REINFORCE": partial(ReinforceGate, **learned),
             "DSelect-k": partial(DSelectKGate, 1, **smooth),
-            "latent skills": partial(LatentSkillsGate, num_tasks=self.num_experts),
-            "AdaMix": RandomGate,
-            "ensemble": partial(SoftmaxGate, **learned),
+            "Latent Skills": partial(LatentSkillsGate, num_tasks=self.num_experts),
+            "Adamix": RandomGate,
+            "Ensemble": partial(SoftmaxGate, **learned),
         }
         if router in self.gates:
             return self.gates[router](1, self.num_steps)
-        return gates[router]()
+        return gates[base]()
+
+    def routing_network(self, router, features):
+        """What is between the layer's input and the gate."""
+        if router in ROUTED_BY:
+            return None
+        pooling = keras.layers.GlobalAveragePooling1D()
+        if router != "DSelect-k":
+            return pooling
+        # The other gates normalize their inputs themselves.
+        normal = keras.layers.LayerNormalization(epsilon=1e-5)
+        return keras.Sequential([keras.Input((None, features)), pooling, normal])
 
     def layer(self, router, features, number):
         """The routed layer.
@@ -122,25 +158,24 @@ class Adapters:
             A Keras layer, called on `(batch, positions, features)`, or on a pair of
             that and what the router looks at by `ROUTED_BY`.
         """
-        bank = self.bank(features)
+        bank = self.bank(features, router)
         if router == "Soft MoE":
             return SoftMoE(bank)
         if router in SINGLE:
             return MoE(single_expert(bank, SINGLE[router], features), SoftmaxGate())
         gate = self.gate(router, number)
-        if router in MERGING:
-            return SmearExperts(bank, gate, per_layer=router == "AdaMix")
-        pooling = keras.layers.GlobalAveragePooling1D()
+        if base_of(router) in MERGING:
+            return SmearExperts(bank, gate, per_layer=router == "Adamix")
         return MoE(
             bank,
             gate,
             per_example=True,
-            routing_network=None if router in ROUTED_BY else pooling,
+            routing_network=self.routing_network(router, features),
             # Nothing can be left out by a gate that may have weights everywhere.
             dispatch=self.dispatch and gate.always_sparse,
         )
 
-    def flops(self, router, positions, features):
+    def flops(self, router, positions, features, used=None):
         """Operations of a routed layer for one image, at inference.
 
         Counted are products of matrices, an addition and a multiplication being two
@@ -150,11 +185,13 @@ class Adapters:
             router: A name in `ROUTERS`.
             positions: How many positions the layer sees.
             features: How wide they are.
+            used: For routers that may choose any number of experts, how many they use
+                for an image on average; `None` is all of them.
 
         Returns:
             A number.
         """
-        n, units = self.num_experts, self.units
+        n, units = num_experts_of(router, self.num_experts), self.units
         scores = 2 * n * features
         if router == "Soft MoE":
             # Adapters see n slots. Scores of all positions, into slots, and back.
@@ -162,14 +199,17 @@ class Adapters:
         if router in SINGLE:
             bank = single_expert(self.bank(features), SINGLE[router], features)
             return 4 * positions * features * bank.units[0]
-        passes = {"top-2": 2, "ensemble": n}.get(router, 1)
+        passes = {"top-2": 2, "Ensemble": n, "DSelect-k": used or n}.get(router, 1)
         if router in self.gates:
             passes = self.gate(router, 0).max_experts or n
         total = passes * 4 * positions * features * units
-        if router == "SMEAR":
+        if base_of(router) in ("SMEAR", "SMEAR 2x"):
             # What does not depend on the image is merged once for all.
             total += 4 * n * features * units
-        return total + (0 if router in {*ROUTED_BY, "AdaMix"} else scores)
+        if router == "DSelect-k":
+            # One selector: its bits, and its share, which is always one.
+            scores = 2 * features * ((n - 1).bit_length() + 1)
+        return total + (0 if router in {*ROUTED_BY, "Adamix"} else scores)
 
 
 def build_model(router, blocks, shared, num_classes, learning_rate):
@@ -202,11 +242,31 @@ def build_model(router, blocks, shared, num_classes, learning_rate):
         x = block(keras.layers.Add()([x, adapted]))
     x = keras.layers.GlobalAveragePooling2D()(x)
     outputs = keras.layers.Dense(num_classes, "softmax")(x)
-    consistency = 1.0 if router == "AdaMix" else 0.0
+    consistency = 1.0 if router == "Adamix" else 0.0
     model = RoutedModel(inputs, outputs, consistency=consistency)
     optimizer = keras.optimizers.Adam(learning_rate)
     model.compile(optimizer, "sparse_categorical_crossentropy")
     return model
+
+
+def whole(features, rest):
+    """A model from images to predictions.
+
+    Args:
+        features: The first model of a `Backbone`.
+        rest: A model of `build_model`.
+
+    Returns:
+        A Keras model with a dict of inputs.
+    """
+    images = keras.Input(features.inputs[0].shape[1:], name="image")
+    others = {
+        tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
+        for tensor in rest.inputs
+        if tensor.name != "features"
+    }
+    outputs = rest({"features": features(images), **others})
+    return keras.Model({"image": images, **others}, outputs)
 
 
 def routed_layers(model):

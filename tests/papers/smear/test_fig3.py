@@ -1,7 +1,8 @@
 """Routing distributions: how far apart domains are, and what follows."""
 
+import dataclasses
+
 import numpy as np
-import pytest
 
 from dselectk_keras.experiments import Results, Run
 from papers.smear import fig3
@@ -31,25 +32,57 @@ def test_separation_of_equal_weights():
         np.testing.assert_allclose(found[name], wanted, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("layers", "holds"),
-    [
-        # Pairs share in one layer, and the other tells nothing apart.
-        ([(0, 0, 1, 1, 2, 2), (0,) * 6], [True, True, True]),
-        # Nothing is told apart anywhere.
-        ([(0,) * 6, (0,) * 6], [False, False, False]),
-        # Each domain has an expert of its own, in both.
-        ([tuple(range(6))] * 2, [True, False, False]),
-    ],
-)
-def test_claims(layers, holds):
-    experiment = fig3.Fig3.presets()["smoke"]
+def test_an_expert_of_its_own():
+    own = weights_of(0, 0, 0, 0, 0, 3)
+    assert fig3.own_expert(own)
+    assert not fig3.own_expert(weights_of(0, 0, 1, 1, 2, 2))
+    assert not fig3.own_expert(np.full((6, 6), 1 / 6))
+
+
+def claims_of(**layers):
+    """Whether claims hold, of made-up routing: a list of domains' experts by layer."""
+    smoke = fig3.Fig3.presets()["smoke"]
+    experiment = dataclasses.replace(smoke, routers=tuple(layers))
     results = Results(experiment, "smoke")
-    routing = [weights_of(*experts).tolist() for experts in layers]
     for arm in experiment.arms:
-        numbers = {"routing": routing if arm == "SMEAR" else [[], []]}
-        results.add(Run(arm, 0, {}, numbers, 1.0), {})
+        routing = [weights_of(*experts).tolist() for experts in layers[arm]]
+        for seed in range(2):
+            results.add(Run(arm, seed, {}, {"routing": routing}, 1.0), {})
     report = experiment.report(results)
-    assert [claim.holds for claim in report.claims] == holds
     (table,) = report.tables
-    assert [row[0] for row in table.rows] == ["SMEAR"]
+    assert [row[0] for row in table.rows] == list(layers)
+    return [claim.holds for claim in report.claims]
+
+
+PAIRED, SPREAD, ONE = (0, 0, 1, 1, 2, 2), tuple(range(6)), (0,) * 6
+
+
+def test_claims_about_smear():
+    # One-hot weights keep to few experts, and no domain uses all evenly.
+    assert claims_of(SMEAR=[PAIRED, SPREAD])[:3] == [True, True, False]
+    assert claims_of(SMEAR=[ONE, ONE])[:3] == [True, None, False]
+    crossed = (0, 1, 0, 1, 2, 3)
+    assert claims_of(SMEAR=[crossed])[1] is False
+
+
+def test_claims_about_the_others():
+    own = (0, 0, 0, 0, 0, 3)
+    estimators = ("ST-Gumbel", "REINFORCE", "DSelect-k")
+    found = claims_of(
+        **{"Top-k": [SPREAD, ONE]},
+        **{key: [own, ONE, ONE] for key in estimators},
+        **{key: [SPREAD] for key in ("SMEAR", "Latent Skills", "Ensemble")},
+    )
+    # Each domain has an expert of its own in half of Top-k's layers.
+    assert found[3:] == [True, True, False, True]
+    found = claims_of(
+        **{"Top-k": [ONE, SPREAD]},
+        **{key: [own, own] for key in estimators},
+        **{key: [ONE] for key in ("SMEAR", "Latent Skills", "Ensemble")},
+    )
+    assert found[3:] == [False, False, True, False]
+
+
+def test_what_was_not_run_fails():
+    found = claims_of(SMEAR=[SPREAD])
+    assert found[3:] == [False] * 4

@@ -6,6 +6,8 @@ import pytest
 
 from papers.smear import _backbone
 from papers.smear._routers import (
+    ABLATED,
+    OURS,
     ROUTED_BY,
     ROUTERS,
     Adapters,
@@ -37,7 +39,7 @@ def values_of(model):
     return [keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
 
 
-@pytest.mark.parametrize("router", ROUTERS)
+@pytest.mark.parametrize("router", ROUTERS + ABLATED + OURS)
 def test_trains_all_but_the_frozen(router, blocks):
     model = build_model(router, blocks, SHARED, 3, 0.1)
     layers = routed_layers(model)
@@ -57,7 +59,7 @@ def test_trains_all_but_the_frozen(router, blocks):
     np.testing.assert_allclose(predictions.sum(-1), 1, rtol=1e-4)
 
 
-@pytest.mark.parametrize("router", ["tag", "switch", "top-2", "ensemble"])
+@pytest.mark.parametrize("router", ["Tag", "Top-k", "top-2", "Ensemble"])
 def test_dispatch_predicts_the_same(router, blocks):
     dense = build_model(router, blocks, SHARED, 3, 0.1)
     shared = Adapters(6, 2, 10, dispatch=True)
@@ -74,17 +76,47 @@ def test_flops_by_hand():
     one, scores, merge = 400, 2 * 6 * 5, 2 * 6 * (2 * 5 * 2)
     wanted = {
         "1x compute": one,
-        "tag": one,
-        "hash": one,
-        "AdaMix": one,
-        "latent skills": one,
-        "switch": one + scores,
+        "Tag": one,
+        "Hash": one,
+        "Adamix": one,
+        "Latent Skills": one,
+        "Top-k": one + scores,
         "top-2": 2 * one + scores,
-        "ensemble": 6 * one + scores,
+        "Ensemble": 6 * one + scores,
         "SMEAR": one + merge + scores,
+        "SMEAR, no dropout": one + merge + scores,
+        "SMEAR 2x": one + 2 * merge + 2 * scores,
+        # Three bits and a share; without a count, all experts.
+        "DSelect-k": 6 * one + 2 * 4 * 5,
         "Soft MoE": 6 * 40 + 3 * 10 * scores,
     }
     for router, flops in wanted.items():
         assert SHARED.flops(router, positions=10, features=5) == flops, router
+    assert SHARED.flops("DSelect-k", 10, 5, used=2.5) == 2.5 * one + 2 * 4 * 5
     # As many parameters as six adapters of 27 have: 162 = 11 u + 5.
     assert SHARED.flops("1x parameters", 10, 5) == 4 * 10 * 5 * 14
+
+
+def test_dropout_is_turned_on_and_off():
+    rates = {
+        router: SHARED.gate(router, 0).expert_dropout
+        for router in (*ABLATED, "SMEAR", "SMEAR 2x", "Top-k", "ST-Gumbel", "REINFORCE")
+    }
+    assert rates == {
+        "SMEAR, no dropout": 0.0,
+        "Top-k, no dropout": 0.0,
+        "ST-Gumbel, dropout": 0.1,
+        "REINFORCE, dropout": 0.1,
+        "SMEAR": 0.1,
+        "SMEAR 2x": 0.1,
+        "Top-k": 0.1,
+        "ST-Gumbel": 0.0,
+        "REINFORCE": 0.0,
+    }
+
+
+def test_twice_the_experts_and_shared_tags():
+    assert SHARED.bank(3, "SMEAR 2x").num_experts == 12
+    assert SHARED.bank(3, "SMEAR").num_experts == 6
+    tags = Adapters(3, 2, 10, tags=(0, 1, 1)).gate("Tag", 0)
+    assert tags.experts_of_tags == [0, 1, 1]
