@@ -11,6 +11,8 @@ from dselectk_keras.layers import MMoE
 from dselectk_keras.metrics import active_experts
 from dselectk_keras.schedules import Ramp
 
+JUMP = 0.1  # A larger change of a weight in one step is a jump.
+
 
 class Method(NamedTuple):
     """A way to share experts.
@@ -169,3 +171,28 @@ def is_admissible(numbers, method, num_nonzeros):
     if method.gate == "dselect_k" and not method.per_example and numbers["binary"] < 1:
         return False
     return numbers["experts"] <= num_nonzeros
+
+
+def movement(weights):
+    """How the weights of gates moved over training.
+
+    A *jump* is a change of a weight by more than `JUMP` from one record to the next.
+
+    Args:
+        weights: Array `(records, tasks, n)`.
+
+    Returns:
+        A dict: `"largest"`, the largest change of a weight between two records;
+        `"jumps"`, after how many records some weight of a task jumps, and
+        `"last_jump"`, at what fraction of the run that happens for the last time, as
+        means over the tasks; and `"experts"`, how many have a weight at the end, as a
+        mean as well.
+    """
+    changes = np.abs(np.diff(weights, axis=0)).max(axis=-1)
+    places = np.arange(1, len(weights))[:, None] / (len(weights) - 1)
+    return {
+        "largest": float(changes.max()),
+        "jumps": float((changes > JUMP).sum(axis=0).mean()),
+        "last_jump": float(((changes > JUMP) * places).max(axis=0).mean()),
+        "experts": float(active_experts(weights[-1]).mean()),
+    }
