@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.gates._expert_weights import one_expert_each
 from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
@@ -167,7 +168,8 @@ class DSelectKGate(SelectorGate):
 
         This is the construction in the proof of Proposition 1. One selector chooses
         each expert with a nonzero weight, and its $\alpha$ is the logarithm of the
-        weight. Spare selectors choose the expert with the largest weight and share it.
+        weight. Spare selectors choose the expert with the smallest nonzero weight and
+        share it.
 
         Args:
             weights: Array `(..., n)`, non-negative, summing to one, with at most
@@ -190,56 +192,14 @@ class DSelectKGate(SelectorGate):
             >>> keras.ops.convert_to_numpy(gate.expert_weights()).round(4).tolist()
             [0.0, 0.25, 0.0, 0.75]
         """
-        weights = np.asarray(weights, "float64")
         check_count("num_nonzeros", num_nonzeros)
-        used = (weights > 0).sum(axis=-1)
-        if (
-            weights.ndim == 0
-            or (weights < 0).any()
-            or not np.allclose(weights.sum(axis=-1), 1.0, atol=1e-4)
-            or (used > num_nonzeros).any()
-        ):
-            raise ValueError(
-                "`weights` must be non-negative, sum to one along the last axis and "
-                f"have at most {num_nonzeros} nonzeros. Received: weights of shape "
-                f"{weights.shape} with {used.max()} nonzeros, in the range "
-                f"[{weights.min():g}, {weights.max():g}], with sums from "
-                f"{weights.sum(axis=-1).min():g} to {weights.sum(axis=-1).max():g}."
-            )
-        order = np.argsort(-weights, axis=-1, kind="stable")
-        chosen = order[..., :num_nonzeros]
-        missing = num_nonzeros - chosen.shape[-1]
-        if missing > 0:
-            spare = np.repeat(order[..., :1], missing, axis=-1)
-            chosen = np.concatenate([chosen, spare], axis=-1)
-        rank = np.arange(num_nonzeros)
-        chosen = np.where(rank < used[..., None], chosen, order[..., :1])
-        # The first selector and the spare ones share the largest weight.
-        shared = (rank >= used[..., None]) | (rank == 0)
-        shares = np.take_along_axis(weights, chosen, axis=-1)
-        shares = np.where(shared, shares / shared.sum(-1, keepdims=True), shares)
-        codes = binary_codes(weights.shape[-1])[chosen]
+        chosen, log_shares = one_expert_each(weights, num_nonzeros)
+        codes = binary_codes(np.shape(weights)[-1])[chosen]
         z = np.where(codes, 0.5, -0.5) * gamma * (1.0 - slack)
-        return z[..., None, :].astype("float32"), np.log(shares)[..., None].astype(
-            "float32"
-        )
+        return z[..., None, :].astype("float32"), log_shares[..., None]
 
-    def assign_expert_weights(self, weights: Any, slack: float = 0.0) -> None:
-        """Warm-start the gate: set its logits so that it has the given weights.
-
-        Until it is trained, a per-example gate has these weights for every example.
-
-        Args:
-            weights: Array `(n,)`, or `(num_gates, n)`, with at most
-                `num_nonzeros` nonzeros each.
-            slack: See `logits_from_weights`.
-        """
-        expected = (*self.gate_shape, self.num_experts)
-        if np.shape(weights) != expected:
-            raise ValueError(
-                f"`weights` must have the shape {expected}. "
-                f"Received: {np.shape(weights)}."
-            )
+    def assign_logits(self, weights: np.ndarray, slack: float) -> None:
+        """Set each selector to one expert, at the gamma of the present step."""
         width = float(value_at(self.gamma, self.step))
         z, w = self.logits_from_weights(weights, self.num_nonzeros, width, slack)
         self._z.assign(z)

@@ -172,7 +172,52 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
         return {}
 
+    def assign_logits(self, weights: np.ndarray, slack: float) -> None:
+        """Set the logits so that the gate has these weights (see the next method)."""
+        raise ValueError(
+            f"{type(self).__name__} cannot be set to given weights. Use a gate with "
+            "logits or selectors, such as `DSelectKGate`, `TopKGate` or `SoftmaxGate`."
+        )
+
     # Methods for users and layers.
+
+    def assign_expert_weights(self, weights: Any, slack: float = 0.0) -> None:
+        """Warm-start the gate: set its logits so that it has the given weights.
+
+        Until it is trained, a per-example gate has these weights for every example. It
+        needs a bias. A gate with one logit per expert chooses among the experts as if
+        its softmax had learned these weights.
+
+        Args:
+            weights: Array `(n,)`, or `(num_gates, n)`, non-negative and summing to one,
+                such as the `expert_weights()` of a trained gate. A gate with selectors
+                needs at most `num_nonzeros` nonzeros (see `ops.keep_largest`).
+            slack: A number from 0 to 1. With 0 the weights are exact, but selectors and
+                weights of zero get no gradient. With a small slack they can be
+                trained. It is the share of each softmax that is spread evenly over all
+                experts. For the bits of `DSelectKGate`, it is the distance of their
+                logits from the ends of the smooth step, as a fraction of `gamma / 2`.
+
+        Example:
+            >>> gate = TopKGate(num_nonzeros=2)
+            >>> gate.build((None, 4))
+            >>> gate.assign_expert_weights([0.375, 0.25, 0.125, 0.25])
+            >>> weights = keras.ops.convert_to_numpy(gate.expert_weights())
+            >>> [round(float(weight), 4) for weight in weights]
+            [0.6, 0.4, 0.0, 0.0]
+        """
+        self._check_built()
+        if not 0 <= slack <= 1:
+            raise ValueError(
+                f"`slack` must be a number from 0 to 1. Received: slack={slack}."
+            )
+        weights = ops.convert_to_numpy(weights)
+        expected = (*self.gate_shape, self.num_experts)
+        if weights.shape != expected:
+            raise ValueError(
+                f"`weights` must have the shape {expected}. Received: {weights.shape}."
+            )
+        self.assign_logits(weights, slack)
 
     def expert_weights(self, routing_inputs: Tensor = None, **context: Any) -> Tensor:
         """Compute the weights over the experts at inference.
@@ -389,11 +434,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     def check_routing_inputs(self, routing_inputs: Tensor) -> Tensor:
         """Check the routing inputs, and add an axis of features to ids `(batch,)`."""
-        if not self.built:
-            raise ValueError(
-                f"The gate {self.name!r} has no weights yet. Call it on experts "
-                "first, or call `build`."
-            )
+        self._check_built()
         if self.per_example != (routing_inputs is not None):
             expected, fix = (
                 ("per-example", "pass routing inputs, gate(experts, routing_inputs)")
@@ -417,6 +458,13 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 f"when the gate was built. Received: {tuple(routing_inputs.shape)}."
             )
         return routing_inputs
+
+    def _check_built(self):
+        if not self.built:
+            raise ValueError(
+                f"The gate {self.name!r} has no weights yet. Call it on experts "
+                "first, or call `build`."
+            )
 
     def _read_routing_dim(self, shape):
         """The number of features in the shape of the routing inputs."""

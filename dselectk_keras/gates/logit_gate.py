@@ -4,7 +4,9 @@ import abc
 from typing import Any
 
 import keras
+import numpy as np
 
+from dselectk_keras.gates._expert_weights import check_expert_weights, log_weights
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.utils import Initializer, Tensor
@@ -49,6 +51,11 @@ class LogitGate(Gate, abc.ABC):
     def kept_logits(self, routing_inputs: Tensor, training: bool) -> Tensor:
         """Compute the logits, with minus infinity for dropped experts."""
         return self.drop_logits(self._logits(routing_inputs), training)
+
+    def assign_logits(self, weights: np.ndarray, slack: float) -> None:
+        """Set the logits to the logarithms of the weights."""
+        weights = check_expert_weights(weights, self.num_experts)
+        self._logits.assign(log_weights(weights, slack))
 
     def drop_weights(self, weights: Tensor) -> Tensor:
         """Return the weights: the gate drops experts by their logits."""

@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import numpy as np
 from keras import ops
 
+from dselectk_keras.gates._expert_weights import log_weights, one_expert_each
 from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import tempered_softmax
+from dselectk_keras.ops.tempered_softmax import MIN_TEMPERATURE
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor
 
@@ -84,6 +87,14 @@ class SoftmaxSelectorGate(SelectorGate):
         """Compute the softmax of each selector's logits."""
         temperature = value_at(self.temperature, step)
         return tempered_softmax(self._z(routing_inputs), temperature), None
+
+    def assign_logits(self, weights: np.ndarray, slack: float) -> None:
+        """Set each selector to one expert, at the temperature of the present step."""
+        chosen, log_shares = one_expert_each(weights, self.num_nonzeros)
+        temperature = float(value_at(self.temperature, self.step))
+        z = log_weights(np.eye(self.num_experts)[chosen], slack)
+        self._z.assign(max(temperature, MIN_TEMPERATURE) * z)
+        self._w.assign(log_shares[..., None])
 
     def describe_selectors(self, outputs: GateOutputs) -> dict:
         """Compute whether the selectors have all their weight on one expert."""

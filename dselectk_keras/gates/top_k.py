@@ -13,6 +13,7 @@ from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
+from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
@@ -22,18 +23,23 @@ class TopKGate(LogitGate):
 
     $$
     g(x) = \mathrm{softmax}\bigl(\mathrm{KeepTopK}(H(x), k)\bigr), \qquad
-    H(x) = W x + \varepsilon \cdot \mathrm{softplus}(W_{noise} x)
+    H(x) = W x + c \, \varepsilon \cdot \mathrm{softplus}(W_{noise} x)
     $$
 
     with $\varepsilon \sim N(0, 1)$. The second term is used only in training and with
     `noise`. A static gate has parameters in place of $W x$. Only the k largest logits
-    get a gradient.
+    get a gradient, except in the first `dense_steps` steps: the gate is then
+    $\mathrm{softmax}(H(x))$ over all experts.
 
     Args:
         num_nonzeros: The number of experts to keep, $k$.
-        noise: Whether to add trainable noise to the logits in training.
+        noise: Whether to add trainable noise to the logits in training. A number or
+            schedule is the factor $c$ of the noise; `True` is 1. To train first with
+            noise and then without, pass `Ramp(1.0, 0.0, end=steps, kind="linear")`.
         load_reg: With `noise`, the load balancing loss: a `LoadRegularizer`, or its
-            weight.
+            weight. It is 0 in the first `dense_steps` steps, where the load is equal.
+        dense_steps: The number of training steps in which the gate is dense, before it
+            keeps k experts. A gate with `dense_steps` is not dispatched automatically.
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
@@ -59,8 +65,9 @@ class TopKGate(LogitGate):
     def __init__(
         self,
         num_nonzeros: int,
-        noise: bool = False,
+        noise: Any = False,
         load_reg: Any = None,
+        dense_steps: int = 0,
         kernel_initializer: Initializer = None,
         use_bias: bool = False,
         normalize: bool = False,
@@ -68,6 +75,9 @@ class TopKGate(LogitGate):
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         check_count("num_nonzeros", num_nonzeros)
+        check_count("dense_steps", dense_steps, minimum=0)
+        if not isinstance(noise, bool):
+            noise = check_schedule(noise, "noise", positive=True)
         if load_reg is not None and not noise:
             raise ValueError(
                 "`load_reg` needs noise=True. Received: noise=False. Set noise=True, "
@@ -77,12 +87,14 @@ class TopKGate(LogitGate):
         self.num_nonzeros = num_nonzeros
         self.noise = noise
         self.load_reg = LoadRegularizer.get(load_reg)
+        self.dense_steps = dense_steps
+        self.always_sparse = not dense_steps
         if noise:
             self.make_generator()
 
     @property
     def max_experts(self) -> int:
-        """The number of experts to keep."""
+        """The number of experts to keep; more weights are nonzero in dense steps."""
         return self.num_nonzeros
 
     def build_logits(self) -> None:
@@ -97,18 +109,30 @@ class TopKGate(LogitGate):
             shape = (*self.gate_shape, self.num_experts)
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
 
+    def is_dense(self, step: Any) -> Any:
+        """Compute whether the gate is dense at a step, counted from 1."""
+        return step <= self.dense_steps
+
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the softmax of the kept logits."""
         logits = noisy = self._logits(routing_inputs)
         load = None
         if self.noise:
             scale = ops.softplus(self._noise(routing_inputs))
+            if self.noise is not True:
+                scale = scale * ops.cast(value_at(self.noise, step), "float32")
             if training:
                 draw = keras.random.normal(ops.shape(logits), seed=self.generator)
                 noisy = logits + scale * draw
             if self.load_reg is not None:
                 load = top_k_probability(logits, noisy, scale, self.num_nonzeros)
-        kept = keep_top_k(self.drop_logits(noisy, training), self.num_nonzeros)
+        noisy = self.drop_logits(noisy, training)
+        kept = keep_top_k(noisy, self.num_nonzeros)
+        if self.dense_steps:
+            dense = self.is_dense(step)
+            kept = ops.where(dense, noisy, kept)
+            if load is not None:
+                load = ops.where(dense, 1.0, load)
         return GateOutputs(softmax(kept), load=load)
 
     def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
@@ -121,7 +145,10 @@ class TopKGate(LogitGate):
         return {"load": self.load_reg(load, step)}
 
     def selection(self) -> Selection:
-        """The kept experts and their logits. All distances are 0."""
+        """The experts to keep and their logits.
+
+        All distances are 0, or in dense steps the total weight on the other experts.
+        """
         require_static(self)
         logits = ops.convert_to_numpy(self._logits(None))
         choices = np.argsort(-logits, axis=-1, kind="stable")[..., : self.num_nonzeros]
@@ -129,13 +156,17 @@ class TopKGate(LogitGate):
         def pick(array):
             return np.take_along_axis(array, choices, axis=-1)
 
-        return Selection(choices, np.zeros(choices.shape), self._logits.static, pick)
+        others = np.array(ops.convert_to_numpy(self.expert_weights()))
+        np.put_along_axis(others, choices, 0.0, axis=-1)
+        distance = np.broadcast_to(others.sum(-1, keepdims=True), choices.shape)
+        return Selection(choices, distance, self._logits.static, pick)
 
     def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return {
             **super().get_config(),
             "num_nonzeros": self.num_nonzeros,
-            "noise": self.noise,
+            "noise": serialize_schedule(self.noise, "noise"),
             "load_reg": keras.regularizers.serialize(self.load_reg),
+            "dense_steps": self.dense_steps,
         }

@@ -36,7 +36,8 @@ class MoE(GatedExperts):
             The outputs are the same. `"auto"` dispatches if it is expected to be
             faster. A number is a capacity factor: the capacity of each expert is this
             multiple of an even share of the choices. Choices beyond it are dropped,
-            and `num_dropped` counts them.
+            and `num_dropped` counts them. A capacity needs a gate that is sparse from
+            the first step.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -95,6 +96,12 @@ class MoE(GatedExperts):
                 "Dispatch needs a gate such as `TopKGate`, which limits the number of "
                 f"experts per example. Received: {type(self.gate).__name__}. Use "
                 "another gate, or dispatch=False."
+            )
+        if self._capacity is not None and not self.gate.always_sparse:
+            raise ValueError(
+                "A capacity would drop choices of a gate that is not sparse from the "
+                f"first step. Received: dispatch={self.dispatch} and "
+                f"{type(self.gate).__name__}. Use dispatch=True, which drops none."
             )
         self._dispatches = bool(self.dispatch)
         if self.dispatch == "auto":

@@ -5,6 +5,7 @@ from dselectk_keras.ops.coefficient_of_variation import coefficient_of_variation
 from dselectk_keras.ops.entropy import entropy
 from dselectk_keras.ops.gumbel_noise import gumbel_noise
 from dselectk_keras.ops.hash_integers import hash_integers
+from dselectk_keras.ops.keep_largest import keep_largest
 from dselectk_keras.ops.keep_top_k import keep_top_k
 from dselectk_keras.ops.mix import mix
 from dselectk_keras.ops.relaxed_bernoulli import relaxed_bernoulli
@@ -24,6 +25,7 @@ __all__ = [
     "entropy",
     "gumbel_noise",
     "hash_integers",
+    "keep_largest",
     "keep_top_k",
     "mix",
     "relaxed_bernoulli",

@@ -6,6 +6,8 @@ from keras import ops
 
 from dselectk_keras.utils import Tensor
 
+_NO_NOISE = 1e-9
+
 
 def top_k_probability(
     logits: Tensor, noisy_logits: Tensor, noise_scale: Tensor, k: int
@@ -19,7 +21,8 @@ def top_k_probability(
 
     where $\tilde v$ are the noisy logits, $\mathrm{kth\_excluding}$ is the k-th
     largest of them without the i-th, and only the i-th noise is drawn again. It is a
-    smooth estimate of which experts an example uses.
+    smooth estimate of which experts an example uses. Without noise it is 1 for the k
+    largest logits, 0 for the others and 1/2 for equal logits, with a gradient of 0.
 
     Args:
         logits: Tensor `(..., n)`, the logits without noise.
@@ -46,6 +49,8 @@ def top_k_probability(
     largest, _ = ops.top_k(noisy_logits, k + 1)
     kth, next_to_kth = largest[..., k - 1 : k], largest[..., k : k + 1]
     threshold = ops.where(noisy_logits > next_to_kth, next_to_kth, kth)
-    scale = ops.maximum(ops.cast(noise_scale, "float32"), 1e-9)
-    score = (logits - threshold) / scale
+    margin, scale = logits - threshold, ops.cast(noise_scale, "float32")
+    # At equal logits the gradient is of the order of 1 / scale.
+    margin = ops.where(scale > _NO_NOISE, margin, ops.stop_gradient(margin))
+    score = margin / ops.maximum(scale, _NO_NOISE)
     return 0.5 * (1.0 + ops.erf(score / math.sqrt(2.0)))

@@ -416,6 +416,14 @@ def test_logits_from_weights_with_more_selectors_than_experts():
     np.testing.assert_allclose(numpy(gate.expert_weights()), [0.3, 0.7], atol=1e-6)
 
 
+def test_spare_selectors_share_the_smallest_weight_as_in_proposition_1():
+    z, w = DSelectKGate.logits_from_weights([0.25, 0, 0, 0.75], num_nonzeros=4)
+    # Experts 3, 0, 0, 0 with the codes 11, 00, 00, 00.
+    np.testing.assert_array_equal(np.squeeze(z) > 0, [[1, 1], [0, 0], [0, 0], [0, 0]])
+    shares = [0.75, 0.25 / 3, 0.25 / 3, 0.25 / 3]
+    np.testing.assert_allclose(np.exp(np.squeeze(w)), shares, rtol=1e-6)
+
+
 def test_slack_leaves_a_gradient_at_nearly_the_weights():
     weights = sparse_weights(8, 2)
     gate = built(8)

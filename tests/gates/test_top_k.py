@@ -1,10 +1,19 @@
+import keras
 import numpy as np
 import pytest
 from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
-from dselectk_keras import ImportanceRegularizer, Ramp, TopKGate
+from dselectk_keras import (
+    DenseExperts,
+    ImportanceRegularizer,
+    MMoE,
+    Ramp,
+    SoftmaxGate,
+    TopKGate,
+)
+from dselectk_keras.models import condense
 
 CASES = [
     Case(
@@ -29,6 +38,19 @@ CASES = [
         ),
         penalties=("load", "weights"),
         sparse_gradient=True,
+        training_only=("noise",),
+    ),
+    Case(
+        "top-k after dense steps",
+        lambda **kwargs: TopKGate(
+            2,
+            noise=Ramp(1.0, 0.0, end=4, kind="linear"),
+            load_reg=0.1,
+            dense_steps=2,
+            **kwargs,
+        ),
+        penalties=("load",),
+        dense=True,
         training_only=("noise",),
     ),
 ]
@@ -132,3 +154,154 @@ def test_more_nonzeros_than_experts_are_refused():
 def test_a_load_without_noise_is_refused():
     with pytest.raises(ValueError, match="needs noise=True"):
         TopKGate(2, load_reg=0.1)
+
+
+# Dense steps.
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def only_largest(weights, k):
+    kept = np.where(weights >= np.sort(weights)[..., -k, None], weights, 0)
+    return kept / kept.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("num_gates", [None, 3])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_the_gate_is_dense_before_it_keeps_k(per_example, num_gates):
+    gate = built(2, per_example=per_example, dense_steps=2, num_gates=num_gates)
+    gate.trainable_weights[0].assign(numbers(gate.trainable_weights[0].shape))
+    x = numbers((BATCH, DIM)) if per_example else None
+    logits = numbers(gate.trainable_weights[0].shape)
+    if per_example:
+        logits = (x @ logits).reshape(BATCH, *gate.gate_shape, N)
+    dense = softmax(logits)
+    wanted = [dense, dense, only_largest(dense, 2), only_largest(dense, 2)]
+    np.testing.assert_allclose(numpy(gate.expert_weights(x)), dense, rtol=1e-4)
+    for weights in wanted:
+        found = numpy(gate.weigh_experts(x, training=True))
+        np.testing.assert_allclose(found, weights, rtol=1e-4)
+        np.testing.assert_allclose(numpy(gate.expert_weights(x)), weights, rtol=1e-4)
+
+
+def test_all_logits_get_a_gradient_in_dense_steps_and_then_k():
+    gate, worth = built(2, dense_steps=1), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    gate.set_weights([np.log([1.0, 3.0, 0.5, 1.0, 0.1])])
+    for weights in (np.array([10, 30, 5, 10, 1]) / 56, np.array([0.25, 0.75, 0, 0, 0])):
+        (value,), (found,) = value_and_gradients(
+            lambda: [ops.sum(gate(worth[None, :], training=True))],
+            gate.trainable_variables,
+            [gate.step],
+        )
+        mean = (weights * worth).sum()
+        np.testing.assert_allclose(value, mean, rtol=1e-5)
+        np.testing.assert_allclose(found, weights * (worth - mean), rtol=1e-4)
+
+
+def test_dense_steps_drop_experts_among_all():
+    gate = built(1, dense_steps=1, expert_dropout=0.5, num_gates=2000, seed=0)
+    weights = numpy(gate.weigh_experts(training=True))
+    open_experts = (weights > 0).sum(axis=-1)
+    # At least one of five, each kept with probability 1/2.
+    assert set(open_experts) == {1, 2, 3, 4, 5}
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(open_experts.mean(), 2.5 + 5 / 32, rtol=0.03)
+    weights = numpy(gate.weigh_experts(training=True))
+    np.testing.assert_array_equal((weights > 0).sum(axis=-1), 1)
+
+
+def test_the_load_is_equal_in_dense_steps():
+    gate = built(1, noise=True, load_reg=0.5, dense_steps=1)
+    gate.set_weights([np.array([50.0, 0, 0, 0, 0]), np.zeros(N)])
+    for wanted in (0, 0.5 * (N - 1)):
+        gate(numbers((BATCH, N, 1)), training=True)
+        np.testing.assert_allclose(numpy(gate.losses[0]), wanted, rtol=1e-5)
+
+
+def test_a_selection_in_dense_steps_is_not_binary():
+    gate = built(2, dense_steps=1)
+    gate.set_weights([np.log([1.0, 3.0, 0.5, 1.0, 0.5]), np.int32(1)])
+    found = gate.selection()
+    np.testing.assert_array_equal(found.choices, [1, 0])
+    np.testing.assert_allclose(found.distance, 2 / 6, rtol=1e-5)
+    gate.step.assign(2)
+    np.testing.assert_array_equal(gate.selection().distance, [0, 0])
+
+
+def test_a_model_is_condensed_after_the_dense_steps():
+    inputs = keras.Input((DIM,))
+    layer = MMoE(DenseExperts(8, [3]), TopKGate(2, dense_steps=1), ["a"], stacked=True)
+    model = keras.Model(inputs, layer(inputs))
+    with pytest.raises(ValueError, match="2 selectors are not binary"):
+        condense(model)
+    layer.gate.step.assign(2)
+    small = condense(model)
+    assert small.layers[-1].experts.num_experts == 2
+    x = numbers((BATCH, DIM))
+    np.testing.assert_allclose(numpy(small(x)), numpy(model(x)), atol=1e-5)
+
+
+def test_a_reloaded_gate_is_in_the_same_phase(tmp_path):
+    inputs = keras.Input((N, 1))
+    model = keras.Model(inputs, TopKGate(2, dense_steps=3)(inputs))
+    for _ in range(3):
+        model(numbers((BATCH, N, 1)), training=True)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    gate = again.layers[-1]
+    assert (numpy(gate.expert_weights()) > 0).all()
+    again(numbers((BATCH, N, 1)), training=True)
+    assert (numpy(gate.expert_weights()) > 0).sum() == 2
+
+
+def test_the_dense_gate_is_the_softmax_gate():
+    gate, dense = built(2, dense_steps=9), SoftmaxGate()
+    dense.build((None, N))
+    dense.set_weights(gate.get_weights())
+    np.testing.assert_array_equal(
+        numpy(gate.expert_weights()), numpy(dense.expert_weights())
+    )
+    assert not gate.always_sparse
+    assert built(2).always_sparse
+
+
+# A schedule of the noise.
+
+
+def test_the_noise_has_a_factor():
+    logits = []
+    for noise in (True, 0.5, Ramp(1.0, 0.0, end=2, kind="linear"), lambda step: 0.5):
+        gate = built(N, noise=noise, seed=0, kernel_initializer="zeros")
+        weights = np.log(numpy(gate.weigh_experts(training=True)))
+        logits.append(weights - weights.mean())
+    for found in logits[1:]:
+        np.testing.assert_allclose(found, logits[0] / 2, atol=1e-5)
+
+
+def test_the_noise_ends_with_its_schedule():
+    gate = built(2, noise=Ramp(1.0, 0.0, end=2, kind="linear"), load_reg=1.0, seed=0)
+    gate.set_weights([np.log([1.0, 3.0, 0.5, 1.0, 0.1]), np.zeros(N), np.int32(1)])
+    weights = numpy(gate.weigh_experts(training=True))
+    np.testing.assert_allclose(weights, [0.25, 0.75, 0, 0, 0], rtol=1e-5)
+    # Experts 0 and 3 share the threshold; the load is (1/2, 1, 0, 1/2, 0).
+    np.testing.assert_allclose(numpy(gate.losses[0]), 0.14 / 0.16, rtol=1e-5)
+    _, found = value_and_gradients(
+        lambda: [gate.report()["penalties"]["load"]], gate.trainable_variables
+    )
+    for each in found:
+        np.testing.assert_array_equal(each, 0)
+
+
+@pytest.mark.parametrize("noise", [0, -1.0, "large", None])
+def test_a_factor_of_the_noise_is_a_positive_number_or_a_schedule(noise):
+    with pytest.raises(ValueError, match="`noise` must be"):
+        TopKGate(2, noise=noise)
+
+
+@pytest.mark.parametrize("steps", [-1, 2.5, True])
+def test_dense_steps_are_counted(steps):
+    with pytest.raises(ValueError, match="`dense_steps` must be an integer >= 0"):
+        TopKGate(2, dense_steps=steps)

@@ -101,6 +101,18 @@ def test_dselect_k_is_exact_before_and_after_it_has_decided():
     np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_gate_with_dense_steps_is_exact_in_and_after_them(training):
+    layers = pair(lambda: TopKGate(2, dense_steps=1))
+    for most in (16, 2):
+        dense, sparse = (numpy(layer(X, training=training)) for layer in layers)
+        np.testing.assert_allclose(sparse, dense, atol=1e-5)
+        weights = numpy(layers[1].expert_weights(X))
+        np.testing.assert_array_equal((weights > 0).sum(axis=-1), most)
+        for layer in layers:
+            layer.gate.step.assign(1 if training else 2)
+
+
 def test_sequences_are_dispatched_whole():
     routing = keras.layers.GlobalAveragePooling1D()
     x = numbers((6, 4, DIM))
@@ -133,6 +145,7 @@ def test_auto_dispatches_where_it_pays():
     assert dispatches(DenseExperts(32, [256]), TopKGate(2))
     assert not dispatches(DenseExperts(32, [8]), TopKGate(2))
     assert not dispatches(DenseExperts(4, [256]), TopKGate(2))
+    assert not dispatches(DenseExperts(32, [256]), TopKGate(2, dense_steps=1))
     assert not dispatches(DenseExperts(32, [256]), SoftmaxGate())
     assert not dispatches(DenseExperts(32, [256]), DSelectKGate(2))
     assert not dispatches(DenseExperts(32, [256, 9], dropout=0.5), TopKGate(2))
@@ -177,6 +190,10 @@ def test_half_precision_is_kept():
         (
             {"dispatch": True, "gate": SoftmaxGate()},
             "limits the number of experts per example. Received: SoftmaxGate",
+        ),
+        (
+            {"dispatch": 1.5, "gate": TopKGate(1, dense_steps=9)},
+            "A capacity would drop choices.*dispatch=1.5 and TopKGate",
         ),
     ],
 )

@@ -71,3 +71,13 @@ def test_no_noise_gives_finite_values_and_gradients():
         lambda *arrays: top_k_probability(*arrays, k=1), logits, logits, np.zeros(3)
     ):
         assert np.isfinite(found).all()
+
+
+def test_equal_logits_without_noise_have_no_gradient():
+    logits = np.array([1.0, 1.0, 3.0])
+    found = numpy(top_k_probability(logits, logits, np.zeros(3), k=2))
+    np.testing.assert_array_equal(found, [0.5, 0.5, 1.0])
+    for each in gradient(
+        lambda *arrays: top_k_probability(*arrays, k=2), logits, logits, np.zeros(3)
+    ):
+        np.testing.assert_array_equal(each, 0)

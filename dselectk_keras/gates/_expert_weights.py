@@ -1,0 +1,68 @@
+"""From given weights of the experts to the logits of a gate."""
+
+from typing import Any
+
+import numpy as np
+
+# The softmax of its logarithm is exactly 0 in float32.
+_ALMOST_ZERO = 1e-60
+
+
+def check_expert_weights(weights: Any, num_nonzeros: int) -> np.ndarray:
+    """Raise an error for an array that is not weights over experts.
+
+    Args:
+        weights: Array `(..., n)`.
+        num_nonzeros: How many weights may be nonzero.
+
+    Returns:
+        The weights in float64.
+    """
+    weights = np.asarray(weights, "float64")
+    used = (weights > 0).sum(axis=-1)
+    if (
+        weights.ndim == 0
+        or not (weights >= 0).all()
+        or not np.allclose(weights.sum(axis=-1), 1.0, atol=1e-4)
+        or (used > num_nonzeros).any()
+    ):
+        raise ValueError(
+            "`weights` must be non-negative, sum to one along the last axis and "
+            f"have at most {num_nonzeros} nonzeros. Received: weights of shape "
+            f"{weights.shape} with {used.max()} nonzeros, in the range "
+            f"[{weights.min():g}, {weights.max():g}], with sums from "
+            f"{weights.sum(axis=-1).min():g} to {weights.sum(axis=-1).max():g}. "
+            f"To keep the largest, pass ops.keep_largest(weights, {num_nonzeros})."
+        )
+    return weights
+
+
+def log_weights(weights: np.ndarray, slack: float) -> np.ndarray:
+    """Compute logits whose softmax is the weights, `slack` of it spread evenly."""
+    spread = (1.0 - slack) * weights + slack / weights.shape[-1]
+    return np.log(np.maximum(spread, _ALMOST_ZERO)).astype("float32")
+
+
+def one_expert_each(weights: Any, num_nonzeros: int) -> tuple[np.ndarray, np.ndarray]:
+    r"""Choose one expert for each selector, and the selectors' shares.
+
+    This is the construction in the proof of Proposition 1 of DSelect-k. The selectors
+    choose the experts in the order of their weights, the largest first. Spare selectors
+    choose the last of these experts too, and share its weight evenly.
+
+    Args:
+        weights: Array `(..., n)` with at most `num_nonzeros` nonzeros.
+        num_nonzeros: The number of selectors, $k$.
+
+    Returns:
+        The experts, integers `(..., k)`, and the logarithms of the shares, float32
+        `(..., k)`.
+    """
+    weights = check_expert_weights(weights, num_nonzeros)
+    order = np.argsort(-weights, axis=-1, kind="stable")
+    last = (weights > 0).sum(axis=-1, keepdims=True) - 1
+    rank = np.arange(num_nonzeros)
+    chosen = np.take_along_axis(order, np.minimum(rank, last), axis=-1)
+    shares = np.take_along_axis(weights, chosen, axis=-1)
+    shares = shares / np.where(rank >= last, num_nonzeros - last, 1)
+    return chosen, np.log(shares).astype("float32")
