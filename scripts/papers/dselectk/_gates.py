@@ -234,3 +234,20 @@ def movement(weights):
         "last_jump": float(((changes > JUMP) * places).max(axis=0).mean()),
         "experts": float(active_experts(weights[-1]).mean()),
     }
+
+
+def decided(binary):
+    """At what fraction of a run all selectors become binary, for good.
+
+    Args:
+        binary: Array `(records, tasks, k)`: which selectors are, from before the first
+            step to the end.
+
+    Returns:
+        A number, or `None` if some are not at the end.
+    """
+    every = np.asarray(binary).all(axis=(1, 2))
+    if not every[-1]:
+        return None
+    opened = np.flatnonzero(~every)
+    return float((opened[-1] + 1) / (len(every) - 1)) if len(opened) else 0.0

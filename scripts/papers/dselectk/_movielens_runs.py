@@ -12,6 +12,7 @@ from papers.dselectk._gates import (
     METHODS,
     Method,
     choices,
+    decided,
     is_admissible,
     movement,
 )
@@ -99,23 +100,6 @@ class RecordedExperiment(MovieLensExperiment, abc.ABC):
             "steps": recorder.history.steps[kept],
             "weights": weights[kept].astype("float64").round(4),
         }
-
-
-def decided(binary):
-    """At what fraction of a run all selectors become binary, for good.
-
-    Args:
-        binary: Array `(records, tasks, k)`: which selectors are, from before the first
-            step to the end.
-
-    Returns:
-        A number, or `None` if some are not at the end.
-    """
-    every = np.asarray(binary).all(axis=(1, 2))
-    if not every[-1]:
-        return None
-    opened = np.flatnonzero(~every)
-    return float((opened[-1] + 1) / (len(every) - 1)) if len(opened) else 0.0
 
 
 def name_arm(gate, alpha):

@@ -131,8 +131,12 @@ def _top_k(steps, seed):  # noqa: ARG001
     return TopKGate(K)
 
 
-def _noisy(steps, seed):
+def _noisy(steps, seed):  # noqa: ARG001
     return TopKGate(K, noise=True, seed=seed)
+
+
+def _dense_first(steps, seed):  # noqa: ARG001
+    return TopKGate(K, dense_steps=steps // 5)
 
 
 def _annealing(steps, seed, temperature):  # noqa: ARG001
@@ -166,6 +170,7 @@ METHODS = {
         zero=SOFTMAX_ZERO,
     ),
     "noisy Top-k": Method(_noisy, paper=False),
+    "Top-k, dense first": Method(_dense_first, paper=False),
     "DSelect-k, in stages": Method(
         _staged,
         {"gamma": (1.0, 2.0), "entropy": (1.0, 10.0)},

@@ -325,8 +325,8 @@ def _recovery(results, arm):
     found, others = (results.values(arm, name) for name in ("found", "others"))
     share = float(((found == K) & (others == 0)).mean())
     text = (
-        f"{results.text(arm, 'found', 2)} of {K} on average over {len(found)} problems; "
-        f"all four, and no other, in {share:.0%}."
+        f"{results.text(arm, 'found', 2)} of {K} on average over {len(found)} "
+        f"problems; all four, and no other, in {share:.0%}."
     )
     return Recovery(float(found.mean()), share, text)
 

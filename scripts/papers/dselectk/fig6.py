@@ -66,9 +66,11 @@ class Fig6(RecordedExperiment):
                 Fact("Steps", "around 100,000", "see epochs", "smaller data"),
             ],
             notes=[
-                "Seed 0 is drawn because it is the first; the table is over all "
-                f"seeds. The pictures have {self.points} of all steps; jumps are "
-                "counted on every step."
+                (
+                    "Seed 0 is drawn because it is the first; the table is over all "
+                    f"seeds. The pictures have {self.points} of all steps; jumps are "
+                    "counted on every step."
+                )
             ],
         )
 
@@ -86,7 +88,7 @@ class Fig6(RecordedExperiment):
             Claim(
                 "Top-k's jumps go on to the end of training.",
                 f"The last jump is at {results.text(theirs, 'last_jump')} of the run; "
-                f"after {LATE} of it in {int((last > LATE).sum())} of {len(last)} runs.",
+                f"after {LATE} of it in {int((last > LATE).sum())} of {len(last)}.",
                 bool(len(last)) and bool(np.median(last) > LATE),
                 "Appendix C.2.1; Figure 6",
                 "to around step 100,000",

@@ -174,8 +174,8 @@ class Table1And5(MovieLensExperiment):
     def _claim_best(self, results):
         others = [name for name in METHODS if name not in OURS]
         return Claim(
-            "For every alpha, one of the two DSelect-k gates has a lower test loss than "
-            "every competing method.",
+            "For every alpha, one of the two DSelect-k gates has a lower test loss "
+            "than every competing method.",
             f"{self._texts(results, 'loss', METHODS)}.",
             all_hold(
                 self._lower(results, "loss", OURS, others, a) for a in self.alphas
@@ -204,9 +204,7 @@ class Table1And5(MovieLensExperiment):
                 "Section 4.1, second result; Table 1",
             )
         best = {
-            alpha: min(
-                STATIC, key=lambda n: results.mean(name_arm(n, alpha), "loss")
-            )
+            alpha: min(STATIC, key=lambda n: results.mean(name_arm(n, alpha), "loss"))
             for alpha in self.alphas
         }
         texts = [f"alpha {alpha}: {name}" for alpha, name in best.items()]

@@ -19,8 +19,9 @@ STEPS = {0.1: 11.37, 0.5: 9.39, 0.9: 0.04}  # The paper's % of steps until binar
 FLOPS = {0.1: 1.5, 0.5: 1.2, 0.9: 0.6}  # The paper's, relative to Top-k.
 NOTES = [
     (
-        "The runs are those of [Figure 6](dselectk-fig6.md). The columns of Multi-MNIST "
-        "and Multi-Fashion are measured on the runs of Table 2, and are claims of "
+        "The runs are those of [Figure 6](dselectk-fig6.md). The columns of "
+        "Multi-MNIST and "
+        "Multi-Fashion are measured on the runs of Table 2, and are claims of "
         "[that page](dselectk-table2.md)."
     ),
     (

@@ -1,0 +1,57 @@
+"""Every figure and table of a paper is covered, and every claim has a place in it."""
+
+from pathlib import Path
+
+import pytest
+
+from dselectk_keras.experiments import Results
+from papers import COVERAGE, EXPERIMENTS, PAPERS, citations
+
+RESULTS = Path(__file__).parents[2] / "docs/results"
+
+# All figures and tables of each paper, in its own numbering.
+PLACES = {
+    citations.DSELECT_K: [
+        *(f"Figure {number}" for number in range(1, 9)),
+        *(f"Table {number}" for number in range(1, 6)),
+    ],
+}
+CHECKED = [
+    name
+    for name, kind in EXPERIMENTS.items()
+    if kind.paper in PLACES
+    and (RESULTS / f"{kind.presets()['cpu'].source}_cpu.json").exists()
+]
+
+
+@pytest.mark.parametrize("paper", PLACES)
+def test_every_figure_and_table_is_covered(paper):
+    covered = COVERAGE[paper]
+    assert list(covered) == PLACES[paper]
+    # What is not the name of an experiment is a sentence that says why there is none.
+    names = {name for name in covered.values() if " " not in name}
+    assert names == {kind.name for kind in EXPERIMENTS.values() if kind.paper == paper}
+    assert all(why.endswith(".") for why in covered.values() if " " in why)
+
+
+def test_experiments_name_their_paper():
+    assert {kind.paper for kind in EXPERIMENTS.values()} == set(COVERAGE)
+    assert len(PAPERS) == len(COVERAGE)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_claims_of_committed_pages_have_a_source(name):
+    experiment = EXPERIMENTS[name].presets()["cpu"]
+    report = experiment.report(Results(experiment, "cpu", RESULTS))
+    assert report.claims
+    for claim in report.claims:
+        assert claim.says.strip(), claim
+        assert claim.ours.strip(), claim
+        assert claim.source.strip(), claim
+    for question in report.questions:
+        assert question.asks.endswith("?"), question
+        assert question.ours.strip(), question
+    assert report.protocol
+    for fact in report.protocol:
+        for text in (fact.what, fact.paper, fact.here):
+            assert str(text).strip(), fact
