@@ -473,3 +473,13 @@ def test_weights_that_no_gate_has_are_refused(weights):
 def test_assigned_weights_must_have_the_shape_of_the_gate():
     with pytest.raises(ValueError, match=r"must have the shape \(3, 4\).*\(4,\)"):
         built(4, num_gates=3).assign_expert_weights([1.0, 0, 0, 0])
+
+
+def test_without_reachability_a_gate_can_end_on_no_expert():
+    gate = DSelectKGate(2, entropy_reg=1.0, unreachable=0.0)
+    gate.build((None, 5))
+    # Code 7 belongs to no expert.
+    gate.set_weights([np.full((2, 1, 3), 0.5), np.zeros((2, 1))])
+    gate([ops.ones((1, 1))] * 5, training=True)
+    assert ops.convert_to_numpy(gate.expert_weights()).tolist() == [0.0] * 5
+    assert float(sum(gate.losses)) == pytest.approx(0.0, abs=1e-5)

@@ -191,7 +191,7 @@ class Fig5(SyntheticExperiment):
             f"DSelect-k's advantage over Top-k in the {text} grows with the number of "
             "tasks.",
             f"Advantage: {', '.join(texts)}.",
-            len(gaps) > 1 and bool(np.all(np.diff(gaps) > 0)),
+            len(gaps) > 1 and gaps[-1] > 0 and bool(np.all(np.diff(gaps) > 0)),
             WHERE,
         )
 
