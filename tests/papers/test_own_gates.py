@@ -10,7 +10,6 @@ from dselectk_keras.experiments import Job
 from papers import EXPERIMENTS
 from papers.dselectk._gates import new_gate
 
-
 KINDS = ("static", "per-example")
 
 

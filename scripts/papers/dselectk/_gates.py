@@ -246,7 +246,7 @@ def decided(binary):
     Returns:
         A number, or `None` if some are not at the end.
     """
-    every = np.asarray(binary).all(axis=(1, 2))
+    every = binary.all(axis=(1, 2))
     if not every[-1]:
         return None
     opened = np.flatnonzero(~every)

@@ -97,7 +97,7 @@ class Fig278(Experiment):
         build = functools.partial(make, problems, **fixed)
         tried = problems.search(build, settings, **length)
         best = [_best(each) for each in tried]
-        found = [None] * len(jobs)
+        found = [{}] * len(jobs)
         for number in sorted(set(best)):
             # Problems that take one setting are followed together.
             own = [i for i, each in enumerate(best) if each == number]

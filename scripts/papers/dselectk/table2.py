@@ -1,7 +1,7 @@
 """Table 2: gates on Multi-MNIST and Multi-Fashion."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -241,7 +241,7 @@ class Table2(Experiment):
             ramp = Ramp(entropy / 1000, entropy, end=0.8, num_steps=steps)
             settings["entropy"] = ramp
         k = shape.get("num_nonzeros")
-        gate = new_gate(method.gate, k, steps, use_bias=self.gate_bias, **settings)
+        gate: Any = new_gate(method.gate, k, steps, use_bias=self.gate_bias, **settings)
         expert = keras.Sequential(
             [
                 layers.Conv2D(self.filters[0], 5, activation="relu"),
