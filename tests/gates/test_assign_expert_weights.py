@@ -49,6 +49,7 @@ def built(make, per_example=False, **settings):
     gate.build((None, N), (None, DIM) if per_example else None)
     for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
+    gate.step.assign(1)
     return gate
 
 
@@ -92,7 +93,7 @@ def test_other_gates_with_logits_have_the_probabilities():
         np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.25])
+@pytest.mark.parametrize("temperature", [1.0, 0.25, Ramp(1.0, 0.25, end=1)])
 def test_slack_spreads_a_share_of_each_softmax(temperature):
     gate = built(ANY_WEIGHTS["softmax"])
     gate.assign_expert_weights(SPARSE[0], slack=0.1)
