@@ -138,8 +138,8 @@ class Fig278(Experiment):
         counts = [parameters(k, n) for k, n in SIZES]
         return [
             Claim(
-                "After tuning, DSelect-k recovers all four true experts. (It holds here "
-                "if it does on most problems.)",
+                "After tuning, DSelect-k recovers all four true experts. (It holds "
+                "here if it does on most problems.)",
                 dselect_k.text,
                 dselect_k.share > 0.5,
                 f"{WHERE}; Figures 2 and 8",
