@@ -15,6 +15,7 @@ from dselectk_keras.experiments import (
     Table,
     all_hold,
     difference,
+    format_mean,
     is_positive,
 )
 from dselectk_keras.plots import plot_curves
@@ -120,7 +121,9 @@ class Fig5(SyntheticExperiment):
                 f"At {self.most} tasks DSelect-k's error is more than 40 % below "
                 "Top-k's.",
                 f"{1 - ratio:.0%} below: {results.text(ours, 'mse')} against "
-                f"{results.text(theirs, 'mse')}.",
+                f"{results.text(theirs, 'mse')}."
+                if not math.isnan(ratio)
+                else "not run",
                 bool(ratio < 0.6),
                 WHERE,
                 "over 40 %",
@@ -129,7 +132,9 @@ class Fig5(SyntheticExperiment):
                 f"At {self.most} tasks DSelect-k's Jaccard index of related tasks is "
                 "76 % above Top-k's.",
                 f"{shared - 1:+.0%}: {results.text(ours, 'related')} against "
-                f"{results.text(theirs, 'related')}.",
+                f"{results.text(theirs, 'related')}."
+                if not math.isnan(shared)
+                else "not run",
                 bool(shared >= 1.76),
                 WHERE,
                 "76 %",
@@ -185,7 +190,8 @@ class Fig5(SyntheticExperiment):
             gap = results.mean(theirs, number) - results.mean(ours, number)
             gaps.append(-gap if number == "related" else gap)
         texts = [
-            f"{count} tasks: {gap:.3g}" for count, gap in zip(counts, gaps, strict=True)
+            f"{count} tasks: {_words(gap)}"
+            for count, gap in zip(counts, gaps, strict=True)
         ]
         return Claim(
             f"DSelect-k's advantage over Top-k in the {text} grows with the number of "
@@ -205,7 +211,7 @@ class Fig5(SyntheticExperiment):
                     for count in self._counts(number)
                 ]
                 falls.append(len(means) > 1 and bool(np.all(np.diff(means) < 0)))
-                shown = ", ".join(f"{mean:.3g}" for mean in means)
+                shown = ", ".join(_words(mean) for mean in means)
                 texts.append(f"{name}, {number}: {shown}")
         return Claim(
             "For every method, both Jaccard indices fall with the number of tasks.",
@@ -226,7 +232,7 @@ class Fig5(SyntheticExperiment):
                 f"{self._most(results, rival, 'unrelated')}"
                 for rival in rivals
             ]
-            found.append(Question(f"{asks} ({self.most} tasks)", "; ".join(texts)))
+            found.append(Question(f"At {self.most} tasks: {asks}", "; ".join(texts)))
         return found
 
     def _protocol(self):
@@ -457,6 +463,11 @@ class Fig5(SyntheticExperiment):
             frameon=False,
         )
         return figure
+
+
+def _words(number):
+    """A mean to be read."""
+    return format_mean(number, math.nan) or "not run"
 
 
 def random_jaccard(num_experts):

@@ -15,6 +15,7 @@ from dselectk_keras.experiments import (
     Table,
     all_hold,
     difference,
+    format_gap,
     is_positive,
     stand_in,
     train_jobs,
@@ -316,6 +317,7 @@ class Table2(Experiment):
         ]
         top_k, softmax = (arm_name(dataset, n) for n in (rivals[0], SOFTMAX))
         gap, error = difference(results, accuracies[1][0], mine, top_k)
+        both = results.of(mine) and results.of(top_k)
         near = results.mean(softmax, "error") + 0.01
         other = arm_name(dataset, PER_EXAMPLE)
         gain = self._better(results, "error", other, mine, lower=True)
@@ -336,10 +338,8 @@ class Table2(Experiment):
             Claim(
                 "DSelect-k (static) improves task 2's accuracy by over 1 % over Top-k "
                 "(static).",
-                f"By {100 * gap:+.2f} % ± {100 * error:.2f} %."
-                if results.of(mine)
-                else "not run",
-                is_positive(gap - 0.01, error) if results.of(mine) else False,
+                f"By {format_gap(100 * gap, 100 * error, 2)} %." if both else "not run",
+                is_positive(gap - 0.01, error) if both else False,
                 source,
                 "over 1 %",
             ),
