@@ -51,10 +51,10 @@ def partition(rng, num_samples, **sizes):
     return np.split(order, np.cumsum(counts))[: len(counts)]
 
 
-def relu_experts(rng, num_experts):
-    """Kernels (n, 10, 4) ~ N(0, 1/10) and biases (n, 4) ~ N(0, 1/4), float32."""
-    kernels = rng.standard_normal((num_experts, INPUT_DIM, UNITS)) / np.sqrt(INPUT_DIM)
-    biases = 0.5 * rng.standard_normal((num_experts, UNITS))
+def relu_experts(rng, num_experts, kernel_scale, bias_scale):
+    """Normal kernels (n, 10, 4) and biases (n, 4) of these scales, float32."""
+    kernels = kernel_scale * rng.standard_normal((num_experts, INPUT_DIM, UNITS))
+    biases = bias_scale * rng.standard_normal((num_experts, UNITS))
     return kernels.astype("float32"), biases.astype("float32")
 
 

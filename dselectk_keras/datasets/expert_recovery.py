@@ -12,37 +12,36 @@ def expert_recovery(
     num_experts: int = 16,
     num_true_experts: int = 4,
     num_train: int = 10_000,
-    num_validation: int = 2_000,
+    num_validation: int = 10_000,
     num_test: int = 2_000,
     seed: int = 0,
     logit_scale: float = 5.0,
 ) -> Dataset:
     r"""Labels from the mean of a few frozen experts, which a gate has to find.
 
-    The model is given all experts, frozen; only the gate and the logistic unit are
-    trained. Expert $e$ is a dense layer of four ReLU units, $T$ is the set
-    of true experts, and
+    The model is given all experts, frozen; only the gate is trained. Expert $e$ is a
+    dense layer of four ReLU units, $T$ is the set of true experts, and
 
-    $$P(y = 1 \mid x) = \operatorname{sigmoid}\Bigl(a^\top \frac{1}{|T|}
-    \sum_{e \in T} \max(0, K_e^\top x + b_e) + c\Bigr)$$
+    $$y = 1 \quad\text{if}\quad a^\top \frac{1}{|T|}
+    \sum_{e \in T} \max(0, K_e^\top x + b_e) + c > 0, \quad\text{else } 0$$
 
-    From the paper: binary labels by a logistic unit on 4 of 16 random experts,
-    which are frozen while gates are compared. Ours: 10 standard normal inputs;
-    four units per expert, kernels N(0, 1/10), biases N(0, 1/4); equal weights of
-    the true experts; labels drawn with the probability above, not thresholded;
-    $a$ in a random direction, scaled so that the logits have the standard
-    deviation `logit_scale`, and $c$ so that they have mean zero (both measured
-    on 10,000 further inputs); the sizes of the splits; the seed.
+    From the paper: binary labels by the sign of a logistic unit on the mean of 4 of
+    16 random experts of four ReLU units, which are frozen while gates are compared;
+    10 normal inputs; 10,000 samples each for training and validation. Ours: the
+    inputs have unit variance; kernels N(0, 1/10), biases N(0, 1/4); $a$ in a random
+    direction, scaled so that the logits have the standard deviation `logit_scale`,
+    and $c$ so that they have mean zero (both measured on 10,000 further inputs); the
+    test split; the seed.
 
     Args:
         num_experts: number of experts, true and false. Defaults to `16`.
         num_true_experts: how many of them made the labels. Defaults to `4`.
         num_train: number of training samples. Defaults to `10_000`.
-        num_validation: number of validation samples. Defaults to `2_000`.
+        num_validation: number of validation samples. Defaults to `10_000`.
         num_test: number of test samples. Defaults to `2_000`.
         seed: non-negative integer; determines the data. Defaults to `0`.
-        logit_scale: standard deviation of the logits over the inputs; the
-            larger, the less noisy the labels. Defaults to `5.0`.
+        logit_scale: standard deviation of the logits over the inputs, which scales
+            the logistic unit in `info` but leaves the labels. Defaults to `5.0`.
 
     Returns:
         A `Dataset` of one task with float32 inputs (samples, 10) and labels
@@ -71,7 +70,8 @@ def expert_recovery(
     logit_scale = _sampling.check_number("logit_scale", logit_scale, positive=True)
 
     rng = _sampling.random_stream(seed, 1)
-    kernels, biases = _sampling.relu_experts(rng, num_experts)
+    scale = _sampling.INPUT_DIM**-0.5
+    kernels, biases = _sampling.relu_experts(rng, num_experts, scale, 0.5)
     chosen = np.sort(rng.choice(num_experts, num_true_experts, replace=False))
     direction = rng.standard_normal((_sampling.UNITS, 1))
 
@@ -86,10 +86,7 @@ def expert_recovery(
     def split(stream, size):
         x = _sampling.normal_inputs(seed, stream, size)
         logits = mixture(x) @ logistic_kernel + logistic_bias
-        # y = 1 where the logit exceeds a logistic variable: a draw with the
-        # probability sigmoid(logit), without computing it.
-        threshold = _sampling.random_stream(seed, 2, stream).logistic(size=logits.shape)
-        return Split(x.astype("float32"), (logits > threshold).astype("float32"))
+        return Split(x.astype("float32"), (logits > 0.0).astype("float32"))
 
     expert_weights = np.zeros(num_experts, "float32")
     expert_weights[chosen] = 1 / num_true_experts

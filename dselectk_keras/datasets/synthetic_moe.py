@@ -9,13 +9,14 @@ from dselectk_keras.utils import check_choice
 
 _TASKS_PER_GROUP = 16
 _EXPERTS_PER_GROUP = 4
+_CORRELATION = 0.8  # Of the mixture logits of two tasks of one group.
 
 
 def synthetic_moe(
     num_tasks: int = 128,
-    num_train: int = 20_000,
-    num_validation: int = 5_000,
-    num_test: int = 5_000,
+    num_train: int = 100_000,
+    num_validation: int = 20_000,
+    num_test: int = 20_000,
     seed: int = 0,
     noise: float = 0.0,
 ) -> Dataset:
@@ -31,16 +32,17 @@ def synthetic_moe(
     A mixture of the same number of such experts, without any other layer, can fit
     the labels exactly.
 
-    From the paper: 10 inputs, groups of 16 tasks, four experts of four summed
-    ReLU units per group, separate mixture weights for each task. The paper describes
+    From the paper: 10 standard normal inputs; the sizes of the splits; groups of 16
+    tasks; four experts of four summed ReLU units per group, with standard normal
+    weights; mixture weights $g_t$ that are the softmax of four normal logits, where
+    the logits of two tasks of a group have a correlation of 0.8. The paper describes
     128 tasks as four groups of 16, which is inconsistent; here there are
     `num_tasks / 16` groups, so 128 tasks are eight groups with 32 experts.
 
-    Ours: inputs are standard normal; kernels N(0, 1/10), biases N(0, 1/4);
-    $g_t$ is the softmax of four standard normal logits; the noise is normal, in
-    all splits, so the expected squared error of any model is at least `noise**2`; the
-    sizes of the splits; the seed. The labels have a mean near 1.7 and a standard
-    deviation near 0.8.
+    Ours: the biases are standard normal as well; the logits have unit variance, and
+    those of different experts are independent; the noise, which is normal, in all
+    splits, so the expected squared error of any model is at least `noise**2`; the
+    seed. The labels have a mean near 5 and a standard deviation near 3.
 
     The problems are nested: with the same seed, the first 16 of 128 tasks are the
     problem of 16 tasks, with the same inputs and labels. A larger split begins with
@@ -48,9 +50,9 @@ def synthetic_moe(
 
     Args:
         num_tasks: 16, 32, 64 or 128. Defaults to `128`.
-        num_train: number of training samples. Defaults to `20_000`.
-        num_validation: number of validation samples. Defaults to `5_000`.
-        num_test: number of test samples. Defaults to `5_000`.
+        num_train: number of training samples. Defaults to `100_000`.
+        num_validation: number of validation samples. Defaults to `20_000`.
+        num_test: number of test samples. Defaults to `20_000`.
         seed: non-negative integer; determines the data. Defaults to `0`.
         noise: standard deviation of the noise on the labels. Defaults to `0.0`.
 
@@ -101,8 +103,10 @@ def synthetic_moe(
 def _make_group(seed, group, xs, noise):
     """The weights and experts of a group, and its labels for each split."""
     rng = _sampling.random_stream(seed, 1, group)
-    kernels, biases = _sampling.relu_experts(rng, _EXPERTS_PER_GROUP)
-    logits = rng.standard_normal((_TASKS_PER_GROUP, _EXPERTS_PER_GROUP))
+    kernels, biases = _sampling.relu_experts(rng, _EXPERTS_PER_GROUP, 1.0, 1.0)
+    shared = rng.standard_normal(_EXPERTS_PER_GROUP)
+    own = rng.standard_normal((_TASKS_PER_GROUP, _EXPERTS_PER_GROUP))
+    logits = np.sqrt(_CORRELATION) * shared + np.sqrt(1.0 - _CORRELATION) * own
     weights = np.exp(logits)
     weights = (weights / weights.sum(axis=1, keepdims=True)).astype("float32")
     labels = []

@@ -39,7 +39,8 @@ class Experiment(abc.ABC):
 
     Args:
         seeds: How many seeds are reported.
-        trials: How many settings are tried for each arm that has a `space`.
+        trials: How many settings are tried for each arm that has a `space`; all, if
+            its grid has fewer.
         sampler: How they are drawn: `"random"` from the grid, or `"gp"`, by a Gaussian
             process over the box around it.
         stand_in: Whether noise of the same shapes replaces real data, which only

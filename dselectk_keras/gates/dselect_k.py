@@ -46,7 +46,8 @@ class DSelectKGate(SelectorGate):
             power of two. A number or schedule is the weight of a penalty (see
             `ReachabilityRegularizer`; 1.0 in the release). `"assign"` assigns each
             code to a fixed expert, drawn at random by the `seed`, if there is one, so
-            that the weights always sum to one.
+            that the weights always sum to one. With a weight of 0, every selector can
+            end on a code of no expert, which has no entropy: all weights are then 0.
         reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the
             batch. The release sums.
         **kwargs: The arguments of `Gate`.
@@ -62,7 +63,8 @@ class DSelectKGate(SelectorGate):
 
     Reference:
         Hazimeh et al., "DSelect-k: Differentiable Selection in the Mixture of
-        Experts with Applications to Multi-Task Learning" (NeurIPS 2021), Section 3.
+        Experts with Applications to Multi-Task Learning" (NeurIPS 2021), Section 3
+        and Appendix B.2.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class BinarySelectors(MeanMetric):
         0.5
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.3.
     """
 
     def __init__(self, tolerance: float = 0.0, name: str = "binary_selectors") -> None:

@@ -21,7 +21,7 @@ def binary_codes(num_experts: int) -> np.ndarray:
         [[0, 0], [0, 1], [1, 0]]
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.1.
     """
     check_count("num_experts", num_experts)
     place = np.arange((int(num_experts) - 1).bit_length())[::-1]

@@ -30,7 +30,7 @@ def entropy(
         0.693147
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.3.
     """
     p = ops.cast(probabilities, "float32")
     # The lower bound makes 0 log 0 zero when epsilon is 0.

@@ -31,7 +31,7 @@ def selector_product(bits: Tensor, num_experts: int) -> Tensor:
         [0.0, 0.0, 0.75, 0.25]
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Equation 3.
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Equation 4.
     """
     bits = ops.cast(bits, "float32")
     num_bits = bits.shape[-1]

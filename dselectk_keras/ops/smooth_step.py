@@ -30,7 +30,8 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
         [0.0, 0.5, 0.84375, 1.0]
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Equation 4.
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.3 and Appendix
+        B.3.
     """
     x = ops.cast(x, "float32")
     gamma = ops.maximum(ops.cast(gamma, "float32"), 1e-7)

@@ -22,9 +22,11 @@ class EntropyRegularizer(ScheduledRegularizer):
 
     Args:
         weight: $\lambda$: a number, a schedule, or a callable of the step.
-        target: `"selectors"` for the entropy of each selector's weights, as in the
-            release; `"bits"` for the entropy of each relaxed bit, as an alternative
-            in Section 3.1.
+        target: `"selectors"` for the entropy of each selector's weights over the
+            experts, as in the release; `"bits"` for the sum of the entropies of its
+            relaxed bits, an alternative in Section 3.1.3. That sum is the entropy over
+            all $2^m$ codes. The two are equal if the number of experts is a power of
+            two; otherwise the first leaves out the codes of no expert.
 
     Call arguments:
         inputs: Tensor of probabilities, of any shape.
@@ -35,7 +37,7 @@ class EntropyRegularizer(ScheduledRegularizer):
         0.3466
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.3.
     """
 
     def __init__(self, weight: Any = 1e-6, target: str = "selectors"):

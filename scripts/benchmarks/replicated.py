@@ -47,7 +47,7 @@ def measure_replicate(name, copies=32, rounds=3, progress=lambda _: None, epochs
         A dict of numbers.
     """
     build, load, usual = SHAPES[name]
-    data = (load or datasets.synthetic_moe)()
+    data = load() if load else datasets.synthetic_moe(128, 20_000, 5_000, 5_000)
     epochs = epochs or usual
     found = {"plain": [], "again": [], "copy": []}
     for turn in range(rounds):

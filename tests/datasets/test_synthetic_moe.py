@@ -92,8 +92,40 @@ def test_the_truth_in_info_makes_the_labels():
 
 def test_labels_have_the_scale_that_the_docstring_says():
     y = synthetic_moe(128, num_train=5_000, num_validation=1, num_test=1).train.y
-    np.testing.assert_allclose(y.mean(), 1.7, atol=0.2)
-    np.testing.assert_allclose(y.std(axis=0).mean(), 0.8, atol=0.2)
+    np.testing.assert_allclose(y.mean(), 5, atol=1)
+    np.testing.assert_allclose(y.std(axis=0).mean(), 3, atol=1)
+
+
+def test_the_papers_sizes_are_the_defaults():
+    data = synthetic_moe(16)
+    assert [len(part.x) for part in (data.train, data.validation, data.test)] == [
+        100_000,
+        20_000,
+        20_000,
+    ]
+
+
+def test_mixture_logits_of_related_tasks_correlate_by_08():
+    """Over many groups: the softmax drops what its four logits have in common."""
+    pairs = []
+    for seed in range(60):
+        data = synthetic_moe(128, seed=seed, num_train=1, num_validation=1, num_test=1)
+        for group in range(8):
+            rows, columns = slice(16 * group, 16 * group + 2), slice(4 * group, None)
+            weights = data.info["expert_weights"][rows, columns][:, :4]
+            logits = np.log(weights)
+            pairs.append(logits - logits.mean(axis=1, keepdims=True))
+    first, second = np.stack(pairs, axis=1).reshape(2, -1)
+    np.testing.assert_allclose(np.corrcoef(first, second)[0, 1], 0.8, atol=0.04)
+    # The mean of four that is taken off leaves 3/4 of a unit variance.
+    np.testing.assert_allclose(first.var(), 0.75, atol=0.08)
+
+
+def test_weights_of_experts_are_standard_normal():
+    info = synthetic_moe(128, num_train=1, num_validation=1, num_test=1).info
+    for name, atol in (("kernels", 0.1), ("biases", 0.25)):
+        np.testing.assert_allclose(info[name].std(), 1.0, atol=atol)
+        np.testing.assert_allclose(info[name].mean(), 0.0, atol=atol)
 
 
 def test_noise_is_the_difference_to_the_noiseless_labels():

@@ -544,3 +544,13 @@ def test_idle_selectors_start_anew():
     found, *_ = gate.get_weights()
     np.testing.assert_array_equal(found[1], [[0.5, 0.5]])
     assert np.abs(found[[0, 2]]).max() <= 0.01
+
+
+def test_without_reachability_a_gate_can_end_on_no_expert():
+    gate = DSelectKGate(2, entropy_reg=1.0, unreachable=0.0)
+    gate.build((None, 5))
+    # Code 7 belongs to no expert.
+    gate.set_weights([np.full((2, 1, 3), 0.5), np.zeros((2, 1))])
+    gate([ops.ones((1, 1))] * 5, training=True)
+    assert ops.convert_to_numpy(gate.expert_weights()).tolist() == [0.0] * 5
+    np.testing.assert_allclose(numpy(sum(gate.losses)), 0.0, atol=1e-5)

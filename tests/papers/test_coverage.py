@@ -19,6 +19,10 @@ PLACES = {
         *(f"Figure {number}" for number in range(1, 29)),
         *(f"Table {number}" for number in range(1, 4)),
     ],
+    citations.DSELECT_K: [
+        *(f"Figure {number}" for number in range(1, 9)),
+        *(f"Table {number}" for number in range(1, 6)),
+    ],
 }
 CHECKED = [
     name

@@ -10,6 +10,8 @@ from dselectk_keras.experiments import Job
 from papers import EXPERIMENTS
 from papers.dselectk._gates import new_gate
 
+KINDS = ("static", "per-example")
+
 
 def with_gates(name, **gates):
     return dataclasses.replace(EXPERIMENTS[name].presets()["smoke"], gates=gates)
@@ -25,12 +27,9 @@ def mine(num_nonzeros, num_steps):
     [
         ("dselectk-fig3", ["mine"]),
         ("dselectk-fig5", ["mine, 32 tasks"]),
-        ("dselectk-fig6", ["mine"]),
-        ("dselectk-table1-5", ["mine, static", "mine, per-example"]),
-        (
-            "dselectk-table2",
-            [f"Multi-MNIST: mine, {kind}, k = 2" for kind in ("static", "per-example")],
-        ),
+        ("dselectk-fig6", ["mine, alpha 0.5"]),
+        ("dselectk-table1-5", [f"mine, {kind}, alpha 0.5" for kind in KINDS]),
+        ("dselectk-table2", [f"Multi-MNIST: mine, {kind}" for kind in KINDS]),
         ("smear-table3-small", ["mine"]),
     ],
 )

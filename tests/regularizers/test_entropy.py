@@ -4,7 +4,7 @@ import pytest
 from helpers import gradient, numbers
 
 from dselectk_keras import EntropyRegularizer, Ramp
-from dselectk_keras.ops import entropy
+from dselectk_keras.ops import entropy, selector_product
 
 
 def test_sums_the_entropies_of_all_selectors():
@@ -42,3 +42,13 @@ def test_config_round_trip(target):
 def test_an_unknown_target_is_refused():
     with pytest.raises(ValueError, match="`target` must be one of 'selectors', 'bits'"):
         EntropyRegularizer(target="experts")
+
+
+def test_entropy_of_bits_is_that_of_all_codes():
+    bits = np.array([0.2, 0.5, 0.9])
+    both = np.stack([bits, 1.0 - bits], axis=-1)
+    by_bit = float(EntropyRegularizer(1.0, target="bits")(both))
+    codes = selector_product(bits, 8)
+    np.testing.assert_allclose(by_bit, float(EntropyRegularizer(1.0)(codes)), rtol=1e-4)
+    # Five experts: the other codes are left out, and their entropy.
+    assert float(EntropyRegularizer(1.0)(codes[:5])) < by_bit - 0.1

@@ -9,7 +9,8 @@ import numpy as np
 from dselectk_keras.gates import DSelectKGate, GumbelSoftmaxGate, SoftmaxGate, TopKGate
 from dselectk_keras.layers import MMoE
 from dselectk_keras.metrics import active_experts
-from dselectk_keras.schedules import Ramp
+
+JUMP = 0.1  # A larger change of a weight in one step is a jump.
 
 
 class Method(NamedTuple):
@@ -30,13 +31,13 @@ METHODS = {
     "DSelect-k, static": Method("dselect_k"),
     "Top-k, static": Method("top_k"),
     "Gumbel-softmax, static": Method("gumbel_softmax"),
-    "softmax, static": Method("softmax"),
     "DSelect-k, per-example": Method("dselect_k", True),
     "Top-k, per-example": Method("top_k", True),
-    "Gumbel-softmax, per-example": Method("gumbel_softmax", True),
     "softmax, per-example": Method("softmax", True),
     "shared bottom": Method(None),
 }
+SPARSE = ("dselect_k", "top_k")  # Gates that are told how many experts to choose.
+MOST_EXPECTED = 4  # Experts of the Gumbel-softmax gate (Appendices D.1 and D.2).
 
 
 def own_methods(gates, num_nonzeros):
@@ -58,17 +59,19 @@ def own_methods(gates, num_nonzeros):
     return methods
 
 
-def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
+def new_gate(
+    gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01, use_bias=True
+):
     """A gate that is not built.
 
     Args:
         gate: As in `Method`.
         num_nonzeros: How many experts a sparse gate may choose, k.
         steps: How many steps the run has.
-        entropy: Where the exponential ramp of DSelect-k's entropy weight ends; it
-            begins at a thousandth of this, and ends after four fifths of the run.
+        entropy: Weight of DSelect-k's entropy term.
         gamma: Width of DSelect-k's smooth step.
         sparsity: Weight of the Gumbel-softmax gate's penalty.
+        use_bias: Whether per-example softmax and Top-k gates have a bias.
 
     Returns:
         A `Gate`, or `None`.
@@ -77,12 +80,13 @@ def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
         return None
     if callable(gate):
         return gate(num_nonzeros, steps)
-    ramp = Ramp(entropy / 1000, entropy, end=0.8, num_steps=steps)
     known = {
-        "dselect_k": lambda: DSelectKGate(num_nonzeros, gamma, ramp, reduction="mean"),
-        "top_k": lambda: TopKGate(num_nonzeros),
+        "dselect_k": lambda: DSelectKGate(
+            num_nonzeros, gamma, entropy, reduction="mean"
+        ),
+        "top_k": lambda: TopKGate(num_nonzeros, use_bias=use_bias),
         "gumbel_softmax": lambda: GumbelSoftmaxGate(sparsity_reg=sparsity),
-        "softmax": SoftmaxGate,
+        "softmax": lambda: SoftmaxGate(use_bias=use_bias),
     }
     if gate not in known:
         raise ValueError(
@@ -96,19 +100,48 @@ def search_space(experiment, method):
     """What there is to choose from for a method.
 
     Args:
-        experiment: With `learning_rates`, `entropies`, `gammas` and `sparsities`.
+        experiment: With `learning_rates`, `epochs`, `num_nonzeros`, `entropies`,
+            `gammas` and `sparsities`.
         method: A `Method`.
 
     Returns:
-        A dict from names of settings to values: the learning rate, and arguments of
-        `new_gate`.
+        A dict from names of settings to values: the learning rate, the epochs, k of a
+        sparse gate, and arguments of `new_gate`.
     """
-    space = {"learning_rate": experiment.learning_rates}
+    space = {"learning_rate": experiment.learning_rates, "epochs": experiment.epochs}
+    if method.gate in SPARSE or callable(method.gate):
+        space["num_nonzeros"] = experiment.num_nonzeros
     if method.gate == "dselect_k":
         space |= {"entropy": experiment.entropies, "gamma": experiment.gammas}
     if method.gate == "gumbel_softmax":
         space |= {"sparsity": experiment.sparsities}
     return space
+
+
+def choices(space):
+    """The settings of a space that have more than one value."""
+    return {name: values for name, values in space.items() if len(values) > 1}
+
+
+def grouped(jobs, fixed, names):
+    """Jobs whose models have the same shape, which can be trained in one program.
+
+    Args:
+        jobs: A list of `Job`.
+        fixed: A dict of settings for those that a job lacks.
+        names: Names of the settings that change a model's shape, or a run's length.
+
+    Returns:
+        A list of pairs: a dict of the settings `names`, and a list of pairs of an index
+        and a `Job` with the other settings.
+    """
+    groups = {}
+    for number, job in enumerate(jobs):
+        settings = fixed | job.settings
+        shape = {name: settings.pop(name) for name in names if name in settings}
+        own = groups.setdefault(tuple(shape.items()), (shape, []))
+        own[1].append((number, job._replace(settings=settings)))
+    return list(groups.values())
 
 
 def look_at(model, x, chunk=4096):
@@ -121,8 +154,9 @@ def look_at(model, x, chunk=4096):
 
     Returns:
         A dict of predictions `(samples, outputs)` by task name, and a dict of numbers,
-        empty without gates: `"experts"`, which a task uses for an example on average,
-        and `"binary"`, the share of the selectors that have decided, if there are any.
+        empty without gates: `"experts"`, which a task uses for an example on average;
+        `"binary"`, the share of the selectors that have decided, if there are any; and
+        `"expected"`, the expected experts of a static Gumbel-softmax gate.
     """
     gated = [layer for layer in model.layers if isinstance(layer, MMoE)]
     # Gates look at what their layer is called on.
@@ -147,6 +181,10 @@ def look_at(model, x, chunk=4096):
         if values:
             shares, sizes = zip(*values, strict=True)
             means[name] = float(np.average(shares, weights=sizes))
+    for layer in gated:
+        if isinstance(layer.gate, GumbelSoftmaxGate) and not layer.gate.per_example:
+            expected = keras.ops.convert_to_numpy(layer.gate.expected_nonzeros())
+            means["expected"] = float(expected.mean())
     return {name: np.concatenate(values) for name, values in predictions.items()}, means
 
 
@@ -154,10 +192,10 @@ def is_admissible(numbers, method, num_nonzeros):
     """Whether the paper's rules let a solution count.
 
     A static DSelect-k gate must have decided; no sparse gate may use more than k
-    experts for an example on average.
+    experts for an example on average; a Gumbel-softmax gate may expect four.
 
     Args:
-        numbers: The second of what `look_at` gives.
+        numbers: The second of what `look_at` gives, on validation data.
         method: A `Method`.
         num_nonzeros: The k of the gates.
 
@@ -166,6 +204,50 @@ def is_admissible(numbers, method, num_nonzeros):
     """
     if method.gate in {None, "softmax"}:
         return True
+    if method.gate == "gumbel_softmax":
+        return numbers["expected"] <= MOST_EXPECTED
     if method.gate == "dselect_k" and not method.per_example and numbers["binary"] < 1:
         return False
     return numbers["experts"] <= num_nonzeros
+
+
+def movement(weights):
+    """How the weights of gates moved over training.
+
+    A *jump* is a change of a weight by more than `JUMP` from one record to the next.
+
+    Args:
+        weights: Array `(records, tasks, n)`.
+
+    Returns:
+        A dict: `"largest"`, the largest change of a weight between two records;
+        `"jumps"`, after how many records some weight of a task jumps, and
+        `"last_jump"`, at what fraction of the run that happens for the last time, as
+        means over the tasks; and `"experts"`, how many have a weight at the end, as a
+        mean as well.
+    """
+    changes = np.abs(np.diff(weights, axis=0)).max(axis=-1)
+    places = np.arange(1, len(weights))[:, None] / (len(weights) - 1)
+    return {
+        "largest": float(changes.max()),
+        "jumps": float((changes > JUMP).sum(axis=0).mean()),
+        "last_jump": float(((changes > JUMP) * places).max(axis=0).mean()),
+        "experts": float(active_experts(weights[-1]).mean()),
+    }
+
+
+def decided(binary):
+    """At what fraction of a run all selectors become binary, for good.
+
+    Args:
+        binary: Array `(records, tasks, k)`: which selectors are, from before the first
+            step to the end.
+
+    Returns:
+        A number, or `None` if some are not at the end.
+    """
+    every = binary.all(axis=(1, 2))
+    if not every[-1]:
+        return None
+    opened = np.flatnonzero(~every)
+    return float((opened[-1] + 1) / (len(every) - 1)) if len(opened) else 0.0

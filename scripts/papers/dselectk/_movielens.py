@@ -8,11 +8,11 @@ import numpy as np
 
 from dselectk_keras import datasets
 from dselectk_keras.datasets import Split
-from dselectk_keras.experiments import Experiment, area_under_curve, stand_in
-from dselectk_keras.experts import DenseExperts
+from dselectk_keras.experiments import Experiment, Fact, area_under_curve, stand_in
+from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.training import Batches
-from papers.dselectk._gates import look_at, new_gate
+from papers.dselectk._gates import look_at, new_gate, search_space
 
 # The sizes of a run that takes seconds, and of one on two cores.
 SMOKE = {
@@ -20,8 +20,9 @@ SMOKE = {
     "embedding": 2,
     "units": 4,
     "tower": 4,
-    "epochs": 1,
+    "epochs": (1,),
     "batch_size": 32,
+    "bottoms": (4,),
 }
 CPU = {
     "version": "latest-small",
@@ -29,10 +30,12 @@ CPU = {
     "num_evaluated": 5_000,
     "embedding": 8,
     "units": 64,
-    "tower": 32,
-    "epochs": 3,
-    "batch_size": 256,
+    "tower": 64,
+    "epochs": (3,),
+    # A quarter of the paper's, as the experts' width is.
+    "bottoms": (8, 64, 512, 1024, 2048),
 }
+SHAPES = ("num_nonzeros", "epochs", "units")  # Settings that need a program each.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,27 +50,44 @@ class MovieLensExperiment(Experiment):
         num_train: How many pairs of a user and a film are trained on; `None` is all.
         num_evaluated: How many there are for validation, and for test; `None` is a
             tenth of all each.
+        alphas: The weights of the task `watched`.
         embedding: Width of the embeddings of users and of films.
         num_experts: The number of experts.
         units: Width of an expert.
         tower: Width of the hidden layer of a task.
-        dropout: Of the embeddings.
-        num_nonzeros: How many experts a sparse gate may choose, k.
-        epochs: How many passes over the training data.
+        dropout: Of the experts' outputs.
         batch_size: Examples in a step.
+        learning_rates: Of Adagrad, to choose from.
+        epochs: How many passes over the training data, to choose from.
+        num_nonzeros: How many experts a sparse gate may choose, k, to choose from.
+        entropies: Weights of DSelect-k's entropy term, to choose from.
+        gammas: Widths of DSelect-k's smooth step, to choose from.
+        sparsities: Penalties of the Gumbel-softmax gate, to choose from.
+        bottoms: Widths of the shared bottom, to choose from.
     """
 
     version: str = "1m"
     num_train: int | None = None
     num_evaluated: int | None = None
+    alphas: tuple[float, ...] = (0.1, 0.5, 0.9)
     embedding: int = 64
     num_experts: int = 8
     units: int = 256
     tower: int = 256
     dropout: float = 0.5
-    num_nonzeros: int = 2
-    epochs: int = 20
     batch_size: int = 128
+    learning_rates: tuple[float, ...] = (0.001, 0.01, 0.1, 0.2, 0.3)
+    epochs: tuple[int, ...] = (5, 10, 20, 30, 40, 50)
+    num_nonzeros: tuple[int, ...] = (2, 4)
+    entropies: tuple[float, ...] = (0.1, 1.0, 10.0)
+    gammas: tuple[float, ...] = (1.0, 10.0)
+    sparsities: tuple[float, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+    bottoms: tuple[int, ...] = (32, 256, 2048, 4096, 8192)
+
+    def full_space(self, method):
+        """All settings of a method, also those with one value."""
+        space = search_space(self, method)
+        return space if method.gate else space | {"units": self.bottoms}
 
     def data(self):
         """The data: the same for all runs, with ratings whose mean is taken off."""
@@ -90,18 +110,15 @@ class MovieLensExperiment(Experiment):
         }
         return dataclasses.replace(data, **parts)
 
-    def steps(self, data):
-        """How many steps a run has."""
-        return self.epochs * Batches(data.train, self.batch_size).num_batches
-
-    def model(self, data, method, alpha, learning_rate, **settings):
+    def model(self, data, method, alpha, learning_rate, shape, **settings):
         """A compiled model.
 
         Args:
             data: From `data()`.
             method: A `Method`.
             alpha: Weight of the task `watched`, from 0 to 1.
-            learning_rate: Of Adam.
+            learning_rate: Of Adagrad.
+            shape: A dict of the settings in `SHAPES` that the method has.
             **settings: What `new_gate` takes.
 
         Returns:
@@ -114,12 +131,14 @@ class MovieLensExperiment(Experiment):
                 for column, size in enumerate(data.info["vocabulary_sizes"])
             ]
         )
-        features = keras.layers.Dropout(self.dropout)(features)
-        shared = method.gate is None
-        # One network is as wide as the experts that a task may choose.
-        units = self.units * (self.num_nonzeros if shared else 1)
-        gate: Any = new_gate(
-            method.gate, self.num_nonzeros, self.steps(data), **settings
+        steps = shape["epochs"] * Batches(data.train, self.batch_size).num_batches
+        k = shape.get("num_nonzeros")
+        gate: Any = new_gate(method.gate, k, steps, **settings)
+        expert = keras.Sequential(
+            [
+                keras.layers.Dense(shape.get("units", self.units), "relu"),
+                keras.layers.Dropout(self.dropout),
+            ]
         )
         model = build_multitask_model(
             keras.Model(inputs, features),
@@ -127,14 +146,96 @@ class MovieLensExperiment(Experiment):
                 Task("watched", "binary", tower=(self.tower,), weight=alpha),
                 Task("rating", tower=(self.tower,), weight=1.0 - alpha),
             ],
-            "shared_bottom" if shared else "mmoe",
-            experts=DenseExperts(self.num_experts, [units]),
+            "mmoe" if method.gate else "shared_bottom",
+            experts=Experts(expert, self.num_experts if method.gate else 1),
             gate=gate,
             per_example=method.per_example,
             label_average="labels",
         )
-        model.compile(keras.optimizers.Adam(learning_rate))
+        model.compile(keras.optimizers.Adagrad(learning_rate))
         return model
+
+    def movielens_protocol(self):
+        """The facts of the paper's protocol that all experiments here share."""
+        presets = self.presets()
+
+        def values(name):
+            cpu, paper = (_list(getattr(presets[p], name)) for p in ("cpu", "paper"))
+            return cpu if cpu == paper else f"cpu: {cpu}; paper: {paper}"
+
+        small = "to run on two cores"
+        return [
+            Fact(
+                "Data",
+                "MovieLens, 4,000 films and 6,000 users; 1.6 million training "
+                "examples, 200,000 each for validation and test (Section 4.1)",
+                f"MovieLens, version {values('version')}; training examples "
+                f"{values('num_train')}; validation and test, each: "
+                f"{values('num_evaluated')}",
+                small,
+            ),
+            Fact(
+                "Pairs without a rating",
+                "not stated; after Wang et al. (2020)",
+                "as many as ratings, drawn uniformly; they have no rating loss",
+                "1.6 million and twice 200,000 are two million examples, twice the "
+                "ratings of MovieLens 1M",
+            ),
+            Fact(
+                "Loss",
+                "alpha L1 + (1 - alpha) L2; alpha 0.1, 0.5, 0.9",
+                f"the same; alpha {values('alphas')}; the mean of the training ratings "
+                "is subtracted",
+                "a start near the mean; the squared error does not depend on it",
+            ),
+            Fact("Embeddings", "not stated", values("embedding")),
+            Fact(
+                "Experts",
+                "8, each a ReLU layer of 256 units, then dropout of 0.5",
+                f"{self.num_experts}, each a ReLU layer of {values('units')} units, "
+                f"then dropout of {values('dropout')}",
+                small,
+            ),
+            Fact(
+                "Task networks",
+                "a ReLU layer of 256 units, then one unit",
+                f"a ReLU layer of {values('tower')} units, then one unit",
+                small,
+            ),
+            Fact(
+                "Optimizer",
+                "Adagrad, batches of 128",
+                f"Adagrad, batches of {values('batch_size')}",
+            ),
+            Fact(
+                "Learning rate",
+                "tuned over 0.001, 0.01, 0.1, 0.2, 0.3",
+                f"tuned over {values('learning_rates')}",
+            ),
+            Fact("Epochs", "tuned over 5, 10, 20, 30, 40, 50", values("epochs"), small),
+            Fact("k", "tuned over 2, 4", f"tuned over {values('num_nonzeros')}"),
+            Fact(
+                "lambda and gamma of DSelect-k",
+                "tuned over 0.1, 1, 10 and 1, 10",
+                f"tuned over {values('entropies')} and {values('gammas')}; a "
+                "per-example gate's entropy is a mean over the batch",
+                "the paper's objective sums it over all examples while it averages "
+                "the loss",
+            ),
+            Fact(
+                "Tuning",
+                "random grid search, 5 trials per grid point on average",
+                f"random grid search for each alpha: {values('trials')} settings, one "
+                "run each",
+                "fewer runs",
+            ),
+            Fact(
+                "Admissible",
+                "static: S(Z) is binary; per-example: at most k experts on average",
+                "the same, on validation data",
+            ),
+            Fact("Repetitions", "100", values("seeds"), "fewer runs"),
+        ]
 
 
 def measure(model, split, alpha):
@@ -176,6 +277,15 @@ def task_numbers(watched, rating, labels, alpha):
         "watched_accuracy": float(np.mean((watched > 0.5) == truth)),
         "rating_mse": error,
     }
+
+
+def _list(values):
+    """A value of a field, to be read."""
+    if isinstance(values, tuple):
+        return ", ".join(f"{value:g}" for value in values)
+    if values is None:
+        return "all"
+    return f"{values:,}" if isinstance(values, int) else str(values)
 
 
 def _pairs_of_noise():

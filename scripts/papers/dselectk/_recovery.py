@@ -7,10 +7,9 @@ from keras import ops
 from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.datasets import expert_recovery
 from dselectk_keras.gates import DSelectKGate, TopKGate
-from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches, replicate
 
-TOP_K, NOISY, DSELECT_K = GATES = "Top-k", "noisy Top-k", "DSelect-k"
+TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 K = 4  # The experts that made the labels, and as many may a gate use.
 USED = 0.01  # A smaller weight is none.
 
@@ -18,71 +17,57 @@ USED = 0.01  # A smaller weight is none.
 class Problems:
     """A problem of expert recovery for each seed, all trained in one model.
 
-    The experts are frozen: what they give is computed once, and is the model's input.
+    The experts and the logistic unit are frozen: the experts' outputs are computed
+    once, and are the model's input.
 
     Args:
         seeds: A list of seeds. Each decides experts, labels and where its gate starts.
         num_train: Training examples of each.
-        num_test: Test examples of each.
+        num_validation: Validation examples of each.
     """
 
-    def __init__(self, seeds, num_train, num_test):
-        self.seeds = seeds
+    def __init__(self, seeds, num_train, num_validation):
+        self.seeds = list(seeds)
         each = [
             expert_recovery(
-                num_train=num_train, num_validation=1, num_test=num_test, seed=seed
+                num_train=num_train,
+                num_validation=num_validation,
+                num_test=1,
+                seed=seed,
             )
             for seed in seeds
         ]
         self.train = _beside([_seen(data.train, data.info) for data in each])
-        self.test = _beside([_seen(data.test, data.info) for data in each])
+        self.validation = _beside([_seen(data.validation, data.info) for data in each])
         self.true_experts = [data.info["true_experts"] for data in each]
         self.units = [
             np.stack([np.ravel(data.info[name]) for data in each])
             for name in ("logistic_kernel", "logistic_bias")
         ]
 
-    def top_k(self, optimizer, *, start=0.05, noise=False, learn_unit=False):
-        """A model with Top-k gates.
+    def top_k(self, learning_rate, start=0.05, noise=False):
+        """A compiled model with Top-k gates.
 
         Args:
-            optimizer: A Keras optimizer.
+            learning_rate: Of Adam.
             start: The logits start uniform in plus and minus this.
             noise: Whether they are noisy in training.
-            learn_unit: Whether the logistic units start at random and learn, instead
-                of being the true ones, frozen.
-
-        Returns:
-            A compiled model.
         """
         gate = TopKGate(K, noise=noise, num_gates=len(self.seeds))
         limits = [start, 0.0] if noise else [start]
-        return self._model(gate, limits, optimizer, learn_unit)
+        return self._model(gate, limits, learning_rate)
 
-    def dselect_k(
-        self, optimizer, *, steps, gamma=1.0, entropy=0.1, start=0.01, learn_unit=False
-    ):
-        """A model with DSelect-k gates.
+    def dselect_k(self, learning_rate, gamma, entropy):
+        """A compiled model with DSelect-k gates.
 
         Args:
-            optimizer: A Keras optimizer.
-            steps: The length of the run.
+            learning_rate: Of Adam.
             gamma: Width of the smooth step.
-            entropy: What the weight of the entropy term grows to, from 1e-5.
-            start: The selectors' logits start uniform in plus and minus this many
-                widths of the smooth step.
-            learn_unit: See `top_k`.
-
-        Returns:
-            A compiled model.
+            entropy: Weight of the entropy term.
         """
-        gate = DSelectKGate(
-            K,
-            gamma=gamma,
-            entropy_reg=Ramp(1e-5, entropy, end=1.0, num_steps=steps),
-            num_gates=len(self.seeds),
-        )
-        return self._model(gate, [start * gamma, 0.05], optimizer, learn_unit)
+        count = len(self.seeds)
+        gate = DSelectKGate(K, gamma=gamma, entropy_reg=entropy, num_gates=count)
+        return self._model(gate, [gamma / 100, 0.05], learning_rate)
 
     def search(self, build, settings, *, epochs, batch_size):
         """Train all problems once with each of some settings.
@@ -94,9 +79,7 @@ class Problems:
             batch_size: Examples in a step.
 
         Returns:
-            A list with a dict for each problem: for each of the settings how many
-            true experts are `"found"`, how many `"others"` are used, and the `"loss"`
-            on test data.
+            For each problem a list of what `_judge` gives, in the settings' order.
         """
         runs = replicate(
             lambda seed, **setting: build(**setting),  # noqa: ARG005
@@ -108,10 +91,7 @@ class Problems:
             verbose=0,
         )
         judged = [self._judge(runs.model(i)) for i in range(len(settings))]
-        return [
-            {name: [each[name][i] for each in judged] for name in judged[0]}
-            for i in range(len(self.seeds))
-        ]
+        return [[each[i] for each in judged] for i in range(len(self.seeds))]
 
     def follow(self, model, *, epochs, batch_size):
         """Train a model, and look at its gates after every step.
@@ -122,8 +102,8 @@ class Problems:
             batch_size: Examples in a step.
 
         Returns:
-            A list with a dict for each problem: numbers as from `search`, the
-            `"steps"` and `"weights"` (records, experts), and the `"true_experts"`.
+            For each problem what `_judge` gives, with `"steps"` and `"weights"`
+            `(records, experts)`.
         """
         recorder = GateRecorder(every=1)
         model.fit(
@@ -134,19 +114,13 @@ class Problems:
             verbose=0,
         )
         (name,) = recorder.history.tasks
-        weights = recorder.history[name]["weights"]
-        judged = self._judge(model)
+        weights, steps = recorder.history[name]["weights"], recorder.history.steps
         return [
-            {
-                **{name: values[i] for name, values in judged.items()},
-                "steps": recorder.history.steps,
-                "weights": weights[:, i],
-                "true_experts": list(true),
-            }
-            for i, true in enumerate(self.true_experts)
+            judged | {"steps": steps, "weights": weights[:, i]}
+            for i, judged in enumerate(self._judge(model))
         ]
 
-    def _model(self, gate, limits, optimizer, learn_unit):
+    def _model(self, gate, limits, learning_rate):
         """A model that starts in the same place whatever is trained beside it."""
         layer = Recover(gate, name="recover")
         inputs = keras.Input(self.train[0].shape[1:])
@@ -154,14 +128,10 @@ class Problems:
         pairs = zip(gate.trainable_weights, limits, strict=True)
         for i, (variable, limit) in enumerate(pairs):
             variable.assign(self._draw(i, limit, variable.shape[1:]))
-        if learn_unit:
-            limit = np.sqrt(6 / (K + 1))  # Glorot's, of a layer from four to one.
-            layer.kernel.assign(self._draw(9, limit, layer.kernel.shape[1:]))
-        else:
-            layer.kernel.assign(self.units[0])
-            layer.bias.assign(self.units[1][:, 0])
-            layer.kernel.trainable = layer.bias.trainable = False
-        model.compile(optimizer, _summed)
+        layer.kernel.assign(self.units[0])
+        layer.bias.assign(self.units[1][:, 0])
+        layer.kernel.trainable = layer.bias.trainable = False
+        model.compile(keras.optimizers.Adam(learning_rate), _summed)
         return model
 
     def _draw(self, number, limit, shape):
@@ -169,23 +139,32 @@ class Problems:
         return np.stack([rng.uniform(-limit, limit, tuple(shape)) for rng in rngs])
 
     def _judge(self, model):
+        """For each problem, a dict.
+
+        `"found"` counts true experts and `"others"` false ones (see `recovered`),
+        `"loss"` is that on validation data, and `"admissible"` is whether all
+        selectors are binary.
+        """
         layer = model.get_layer("recover")
         weights = ops.convert_to_numpy(layer.gate.expert_weights())
-        counts = [
-            recovered(row, true)
-            for row, true in zip(weights, self.true_experts, strict=True)
-        ]
-        x, y = self.test
+        x, y = self.validation
         kernel, bias = (ops.convert_to_numpy(v) for v in (layer.kernel, layer.bias))
         # With NumPy: a program for each setting would take longer to compile.
         logits = np.einsum("bngu,gn,gu->bg", x, weights, kernel, optimize=True) + bias
         # The cross-entropy of logits, without overflow.
         losses = (np.logaddexp(0.0, logits) - y * logits).mean(axis=0)
-        return {
-            "found": [found for found, _ in counts],
-            "others": [others for _, others in counts],
-            "loss": [float(f"{loss:.4g}") for loss in losses],
-        }
+        decided = (layer.gate.selection().distance == 0).all(axis=1)
+        return [
+            {
+                **dict(zip(("found", "others"), recovered(row, true), strict=True)),
+                "loss": float(f"{loss:.4g}"),
+                "admissible": bool(binary),
+                "true_experts": list(true),
+            }
+            for row, true, loss, binary in zip(
+                weights, self.true_experts, losses, decided, strict=True
+            )
+        ]
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")

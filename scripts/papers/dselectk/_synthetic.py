@@ -26,16 +26,18 @@ class SyntheticExperiment(Experiment, abc.ABC):
         methods: Names in `METHODS`.
         num_train: Training examples.
         num_evaluated: Examples to tune on, and as many to report on.
+        epochs: Of a run.
         stages: The epochs of each stage of a run, for methods that are restarted
-            between stages; the others have one stage of as many in all.
+            between stages.
         batch_size: Examples in a step.
     """
 
     tasks: tuple[int, ...] = (16, 32, 64, 128)
     methods: tuple[str, ...] = tuple(METHODS)
-    num_train: int = 20_000
-    num_evaluated: int = 5_000
-    stages: tuple[int, ...] = (50, 10, 10, 10, 20)
+    num_train: int = 100_000
+    num_evaluated: int = 20_000
+    epochs: int = 25
+    stages: tuple[int, ...] = (13, 4, 4, 4)
     batch_size: int = 256
 
     @classmethod
@@ -43,14 +45,15 @@ class SyntheticExperiment(Experiment, abc.ABC):
         return {
             "smoke": cls(
                 tasks=(32,),
-                methods=("DSelect-k", "Top-k", "DSelect-k, one stage"),
+                methods=("DSelect-k", "Top-k", "DSelect-k, in stages"),
                 trials=1,
                 num_train=256,
                 num_evaluated=128,
+                epochs=2,
                 stages=(1, 1),
             ),
             "cpu": cls(seeds=5, trials=6),
-            "paper": cls(seeds=100, trials=6),
+            "paper": cls(seeds=100, trials=36, epochs=100, stages=(55, 15, 15, 15)),
         }
 
     @property
@@ -62,14 +65,14 @@ class SyntheticExperiment(Experiment, abc.ABC):
         return {
             name_arm(name, count): (name, count)
             for name, method in self.compared.items()
-            for count in (self.tasks if method.everywhere else [self.most])
+            for count in (self.tasks if method.paper else [self.most])
         }
 
     @property
     def compared(self):
         """The methods that are compared, by name."""
         own = {
-            name: Method(lambda steps, _, make=make: make(K, steps))
+            name: Method(lambda steps, _, make=make: make(K, steps), paper=False)
             for name, make in self.gates.items()
         }
         return {name: METHODS[name] for name in self.methods} | own
@@ -104,7 +107,7 @@ class SyntheticExperiment(Experiment, abc.ABC):
     @property
     def num_steps(self):
         """The steps of a run."""
-        return sum(self.stages) * self.steps_per_epoch
+        return self.epochs * self.steps_per_epoch
 
     @property
     def steps_per_epoch(self):
@@ -129,7 +132,7 @@ class SyntheticExperiment(Experiment, abc.ABC):
             their selectors were binary at the begin and after every epoch, `(epochs
             + 1, tasks, k)`, or `None`.
         """
-        stages = self.stages if method.restart else (sum(self.stages),)
+        stages = self.stages if method.restart else (self.epochs,)
         runs, models, binary = None, [], [[] for _ in jobs]
         for number, epochs in enumerate(stages):
             if models:
@@ -172,7 +175,8 @@ class SyntheticExperiment(Experiment, abc.ABC):
             method: A `Method`.
             data: A `Dataset`.
             epochs: Of the stage.
-            last: Whether it is the last stage, in which the learning rate falls.
+            last: Whether it is the last stage. In the last one of several stages the
+                learning rate falls.
             before: The models that the stage goes on with, if it is not the first.
 
         Returns:
@@ -200,7 +204,7 @@ class SyntheticExperiment(Experiment, abc.ABC):
                     model.trainable_variables, values, strict=True
                 ):
                     variable.assign(value)
-            if last:
+            if last and before:
                 learning_rate = Ramp(
                     learning_rate, learning_rate / 100, begin=begin, end=steps
                 )

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.gates import DSelectKGate, RandomGate, SoftmaxSelectorGate, TopKGate
+from dselectk_keras.gates import DSelectKGate, SoftmaxSelectorGate, TopKGate
 from dselectk_keras.schedules import Ramp
 
 K = 4  # The experts that made the labels of a task, and as many may a gate use.
@@ -18,7 +18,7 @@ FRESH = 0.02  # The new logits are uniform in plus and minus this.
 # A softmax never gives an exact zero: what is below counts as none. The other gates
 # have exact zeros, and any weight counts.
 SOFTMAX_ZERO = 1e-3
-RATES = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02)
+RATES = (0.001, 0.01, 0.1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,23 +29,25 @@ class Method:
         make: A function of the steps of a stage, a seed, and the settings by name
             that gives a gate.
         space: What is tuned beside the learning rate.
+        rates: The learning rates to choose from.
         restart: A function of a gate and a random generator that is called between
             the stages of a run; `None` makes it one stage.
         zero: The largest weight that counts as none.
-        everywhere: Whether it is tried for every number of tasks, and not only for
-            the largest.
+        paper: Whether the paper has it. Our own are tried for the largest number of
+            tasks only.
     """
 
     make: Callable
     space: dict = dataclasses.field(default_factory=dict)
+    rates: tuple[float, ...] = RATES
     restart: Callable | None = None
     zero: float = 0.0
-    everywhere: bool = True
+    paper: bool = True
 
     @property
     def settings(self):
         """Everything that is tuned."""
-        return {"learning_rate": RATES, **self.space}
+        return {"learning_rate": self.rates, **self.space}
 
 
 class SumExperts(ExpertBank):
@@ -97,25 +99,6 @@ def restart_selectors(gate, rng):
     gate.set_weights([np.where(lost, fresh, z), *others])
 
 
-def restart_kept(gate, rng):
-    """Put other experts, drawn at random, in the place of a Top-k gate's weak ones.
-
-    Args:
-        gate: A static `TopKGate` that is built.
-        rng: A NumPy generator.
-    """
-    selection = gate.selection()
-    weak = idle(selection.choices, selection.logits)
-    logits, *rest = gate.get_weights()
-    for task, (choices, lost) in enumerate(zip(selection.choices, weak, strict=True)):
-        others = np.setdiff1d(np.arange(gate.num_experts), choices)
-        count = min(lost.sum(), len(others))
-        middle, lowest = np.median(logits[task, choices]), logits[task].min()
-        logits[task, choices[lost][:count]] = lowest - 0.1
-        logits[task, rng.choice(others, count, replace=False)] = middle
-    gate.set_weights([logits, *rest])
-
-
 def idle(choices, logits):
     """Which selectors hold no expert for their task.
 
@@ -136,11 +119,24 @@ def idle(choices, logits):
 
 
 def _dselect_k(steps, seed, gamma, entropy):  # noqa: ARG001
-    return DSelectKGate(K, gamma=gamma, entropy_reg=_ramp(entropy, steps))
+    return DSelectKGate(K, gamma=gamma, entropy_reg=entropy)
+
+
+def _staged(steps, seed, gamma, entropy):  # noqa: ARG001
+    ramp = Ramp(1e-6, entropy, end=0.5, num_steps=steps)
+    return DSelectKGate(K, gamma=gamma, entropy_reg=ramp)
 
 
 def _top_k(steps, seed):  # noqa: ARG001
     return TopKGate(K)
+
+
+def _noisy(steps, seed):  # noqa: ARG001
+    return TopKGate(K, noise=True, seed=seed)
+
+
+def _dense_first(steps, seed):  # noqa: ARG001
+    return TopKGate(K, dense_steps=steps // 5)
 
 
 def _annealing(steps, seed, temperature):  # noqa: ARG001
@@ -149,29 +145,37 @@ def _annealing(steps, seed, temperature):  # noqa: ARG001
 
 
 def _entropy(steps, seed, entropy):  # noqa: ARG001
-    return SoftmaxSelectorGate(K, entropy_reg=_ramp(entropy, steps))
+    return SoftmaxSelectorGate(K, entropy_reg=entropy)
 
 
-def _random(steps, seed):  # noqa: ARG001
-    return RandomGate(K, fixed=True, seed=seed)
-
-
-def _ramp(entropy, steps):
-    """The entropy weight: next to nothing at first, final at half of the stage."""
-    return Ramp(1e-6, entropy, end=0.5, num_steps=steps)
-
-
-_BITS = {"gamma": (1.0, 2.0), "entropy": (1.0, 10.0)}
+# The ranges of Appendix D.4.
 METHODS = {
-    "DSelect-k": Method(_dselect_k, _BITS, restart_selectors),
+    "DSelect-k": Method(
+        _dselect_k,
+        {"gamma": (5.0, 10.0, 15.0), "entropy": (0.001, 0.005, 0.01, 0.1)},
+    ),
     "Top-k": Method(_top_k),
     "Ablation (annealing)": Method(
-        _annealing, {"temperature": (1.0, 10.0)}, restart_selectors
+        _annealing,
+        {
+            "temperature": (
+                *(1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4),
+                *(5e-4, 7.5e-4, 1e-3, 5e-3, 1e-2),
+            )
+        },
     ),
     "Ablation (entropy)": Method(
-        _entropy, {"entropy": (1.0, 10.0)}, restart_selectors, SOFTMAX_ZERO
+        _entropy,
+        {"entropy": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 100.0)},
+        zero=SOFTMAX_ZERO,
     ),
-    "random": Method(_random),
-    "DSelect-k, one stage": Method(_dselect_k, _BITS),
-    "Top-k, in stages": Method(_top_k, restart=restart_kept, everywhere=False),
+    "noisy Top-k": Method(_noisy, paper=False),
+    "Top-k, dense first": Method(_dense_first, paper=False),
+    "DSelect-k, in stages": Method(
+        _staged,
+        {"gamma": (1.0, 2.0), "entropy": (1.0, 10.0)},
+        rates=(0.002, 0.005, 0.01, 0.02),
+        restart=restart_selectors,
+        paper=False,
+    ),
 }

@@ -4,56 +4,50 @@ import dataclasses
 import itertools
 import math
 
-from dselectk_keras.experiments import Claim, Picture, Report, Table
+import numpy as np
+
+from dselectk_keras.experiments import (
+    Claim,
+    Fact,
+    Picture,
+    Question,
+    Report,
+    Table,
+    all_hold,
+    difference,
+    format_mean,
+    is_positive,
+)
 from dselectk_keras.plots import plot_curves
 from papers import citations, drawing
 from papers.dselectk._synthetic import SyntheticExperiment, name_arm
-from papers.dselectk._synthetic_methods import WEAK, K
+from papers.dselectk._synthetic_methods import METHODS, SOFTMAX_ZERO, WEAK, K
 
-BAR = 0.6  # What DSelect-k's error may be of Top-k's.
 GROUP = 16  # Related tasks; with no more there are none that are unrelated.
-RIVALS = ("Ablation (annealing)", "Ablation (entropy)", "random")
+WHERE = "Appendix C.1, results"
+ABLATIONS = ("Ablation (annealing)", "Ablation (entropy)")
+PAPER = ("DSelect-k", "Top-k", *ABLATIONS)
+QUESTIONS = {
+    "noisy Top-k": "Does trainable noise (footnote 4) help Top-k?",
+    "Top-k, dense first": "Does Top-k find better experts if it is dense in the first "
+    "fifth of the run?",
+    "DSelect-k, in stages": "Does DSelect-k find better experts if selectors that hold "
+    "no expert start anew?",
+}
 NOTES = [
     (
-        "**Ours, since the paper leaves it open.** The data: see `synthetic_moe` in "
-        "[fidelity](../fidelity.md); all runs see one draw of them, without noise, "
-        "and seeds differ in initial values and in the order of the examples. Adam, "
-        "with a rate that falls to a hundredth over the last tenth of a run. Every "
-        "method is tuned for every number of tasks, over as many settings, all of "
-        "the same length, on validation data and on a seed that is not reported: the "
-        "learning rate for all, and what each has of its own."
+        "**Stages** (our question). After a first stage, two selectors of a task may "
+        "be on one expert, or one may be on an expert with next to no weight. Binary "
+        "selectors have no gradient, so they stay there. Between the stages of a run, "
+        "selectors start anew from small random logits if a selector with a larger "
+        f"share is on the same expert, or if their share is below {WEAK}. In each "
+        "stage the entropy weight grows exponentially to its tuned value at half of "
+        "the stage; in the last stage the learning rate falls to a hundredth. All "
+        "methods train for as many epochs in all."
     ),
     (
-        "**Stages.** At the end of a first stage each group of tasks has its own "
-        "experts, but not each task has all of them: two of its selectors are on one "
-        "expert, or one is on an expert of which the task makes next to nothing. "
-        "Binary selectors have no gradient, so that nothing mends this. Between the "
-        "stages of a run, such selectors of DSelect-k start anew from small random "
-        "logits: those on an expert that a selector with a larger share is on as "
-        f"well, and those with a share below {WEAK}. In each stage the weight of the "
-        "entropy term grows exponentially from next to nothing to its tuned value at "
-        "half of the stage, where it is large enough to make S(Z) binary; in the "
-        "second half the experts recover. All methods train for as many epochs in "
-        "all. *DSelect-k, one stage* is the gate as the paper has it. *Top-k, in "
-        "stages* is Top-k with the same stages: experts with a share below "
-        f"{WEAK} make room for others, drawn at random."
-    ),
-    (
-        "**The ablations** are gates of softmax selectors. *Annealing*: their "
-        "temperature falls from a tuned value to 1e-16, evenly on a logarithmic "
-        "scale. *Entropy*: an entropy term as DSelect-k's makes them sparse; weights "
-        "below 0.001 count as none, as a softmax never is exactly zero. Their "
-        "selectors are restarted as DSelect-k's are. The *random* gate has experts "
-        "drawn once for each task, with equal weights."
-    ),
-    (
-        "**What else was tried** for DSelect-k in one stage, before the stages were "
-        "taken: entropy weights that are constant or end sooner, a smooth step that "
-        "narrows once or in waves, initial logits that differ more, a penalty on "
-        "selectors of one expert. Error falls well below Top-k's as long as a fifth "
-        "of the selectors may stay between two experts, and comes back as the last "
-        "of them are forced to decide. Top-k's error depends much on the learning "
-        "rate: with 0.01 alone, without tuning, it would have looked much worse."
+        "**The random gate** chooses 4 of the experts uniformly. Its Jaccard index is "
+        "the expected value, computed exactly."
     ),
 ]
 
@@ -86,67 +80,268 @@ class Fig5(SyntheticExperiment):
             f"no task uses more than {K} experts and S(Z) is binary."
         )
         return Report(
-            [
-                self._claim_error(results),
-                *self._claim_rivals(results),
-                self._claim_shared(results, "related", "more", 1),
-                self._claim_shared(results, "unrelated", "fewer", -1),
-            ],
+            self._claims(results),
             [self._numbers(results), self._tried(results)],
             [
                 Picture("tasks", caption, lambda: self._draw(results)),
                 Picture("frontier", tried, lambda: self._draw_tried(results)),
             ],
             NOTES,
+            self._questions(results),
+            self._protocol(),
         )
 
-    def _arm(self, method):
-        return name_arm(method, self.most)
-
-    def _claim_error(self, results):
-        ours, theirs = self._arm("DSelect-k"), self._arm("Top-k")
+    def _claims(self, results):
+        ours, theirs = (name_arm(name, self.most) for name in PAPER[:2])
         ratio = results.mean(ours, "mse") / results.mean(theirs, "mse")
-        counted = results.values(ours, "admissible")
-        experts = results.values(ours, "most_experts").max()
-        return Claim(
-            f"At {self.most} tasks DSelect-k's error is far below Top-k's: here, at "
-            f"most {BAR} of it, with S(Z) binary and at most {K} experts a task for "
-            "every seed.",
-            f"{results.text(ours, 'mse')} against {results.text(theirs, 'mse')}, "
-            f"{ratio:.2f} of it; S(Z) is binary for {counted.sum():.0f} of "
-            f"{len(counted)} seeds, and no task uses more than {experts:.0f} experts.",
-            bool(ratio <= BAR and counted.all() and experts <= K),
-        )
-
-    def _claim_rivals(self, results):
-        rivals = [method for method in RIVALS if method in self.methods]
-        if not rivals:
-            return []
-        ours = self._arm("DSelect-k")
-        texts = [f"{name} {results.text(self._arm(name), 'mse')}" for name in rivals]
+        shared = results.mean(ours, "related") / results.mean(theirs, "related")
+        experts = {name: self._most(results, name, "experts") for name in PAPER}
+        few = results.mean(name_arm(ABLATIONS[1], self.most), "experts")
+        four = [results.mean(arm, "experts") for arm in (ours, theirs)]
         return [
+            self._against(results, "mse", "a lower test error than Top-k", "left"),
+            self._against(
+                results, "related", "a higher Jaccard index of related tasks", "middle"
+            ),
+            self._against(
+                results,
+                "unrelated",
+                "a lower Jaccard index of unrelated tasks",
+                "right",
+            ),
+            *(
+                self._grows(results, number, text)
+                for number, text in (
+                    ("mse", "test error"),
+                    ("related", "Jaccard index of related tasks"),
+                    ("unrelated", "Jaccard index of unrelated tasks"),
+                )
+            ),
             Claim(
-                f"At {self.most} tasks it is below the ablations' and the random "
-                "gate's.",
-                f"DSelect-k {results.text(ours, 'mse')}; {'; '.join(texts)}.",
-                all(
-                    results.mean(ours, "mse") < results.mean(self._arm(name), "mse")
-                    for name in rivals
-                ),
-            )
+                f"At {self.most} tasks DSelect-k's error is more than 40 % below "
+                "Top-k's.",
+                f"{1 - ratio:.0%} below: {results.text(ours, 'mse')} against "
+                f"{results.text(theirs, 'mse')}."
+                if not math.isnan(ratio)
+                else "not run",
+                bool(ratio < 0.6),
+                WHERE,
+                "over 40 %",
+            ),
+            Claim(
+                f"At {self.most} tasks DSelect-k's Jaccard index of related tasks is "
+                "76 % above Top-k's.",
+                f"{shared - 1:+.0%}: {results.text(ours, 'related')} against "
+                f"{results.text(theirs, 'related')}."
+                if not math.isnan(shared)
+                else "not run",
+                bool(shared >= 1.76),
+                WHERE,
+                "76 %",
+            ),
+            self._against(
+                results,
+                "mse",
+                "a lower test error than both ablations",
+                "left",
+                ABLATIONS,
+            ),
+            self._falls(results),
+            Claim(
+                "Ablation (entropy) often selects about two experts; DSelect-k and "
+                "Top-k select four.",
+                f"Experts per task at {self.most} tasks: "
+                + "; ".join(f"{name} {text}" for name, text in experts.items())
+                + ".",
+                bool(few < 3 and min(four) > 3.5),
+                WHERE,
+                "about 2; 4; 4",
+            ),
         ]
 
-    def _claim_shared(self, results, kind, word, sign):
-        ours, theirs = self._arm("DSelect-k"), self._arm("Top-k")
-        difference = results.mean(ours, kind) - results.mean(theirs, kind)
-        known = not math.isnan(difference)
-        texts = results.text(ours, kind), results.text(theirs, kind)
+    def _against(self, results, number, says, panel, others=PAPER[1:2]):
+        """That DSelect-k is better in a number, for every number of tasks."""
+        sign = -1 if number == "related" else 1
+        judged, texts = [], []
+        for count in self._counts(number):
+            ours = name_arm("DSelect-k", count)
+            each = [results.text(ours, number)]
+            for other in others:
+                arm = name_arm(other, count)
+                gap, error = difference(results, number, arm, ours)
+                judged.append(
+                    is_positive(sign * gap, error) if results.of(arm) else False
+                )
+                each.append(results.text(arm, number) or "not run")
+            texts.append(f"{count} tasks: {' against '.join(each)}")
         return Claim(
-            f"At {self.most} tasks DSelect-k's {kind} tasks share {word} experts than "
-            "Top-k's.",
-            f"A Jaccard index of {texts[0]} against {texts[1]}." if known else "",
-            sign * difference > 0 if known else None,
+            f"DSelect-k has {says}, for every number of tasks.",
+            f"{'; '.join(texts)}.",
+            all_hold(judged),
+            f"{WHERE}; Figure 5, {panel}",
         )
+
+    def _grows(self, results, number, text):
+        """That the difference to Top-k is larger for more tasks."""
+        counts = self._counts(number)
+        gaps = []
+        for count in counts:
+            ours, theirs = (name_arm(name, count) for name in PAPER[:2])
+            gap = results.mean(theirs, number) - results.mean(ours, number)
+            gaps.append(-gap if number == "related" else gap)
+        texts = [
+            f"{count} tasks: {_words(gap)}"
+            for count, gap in zip(counts, gaps, strict=True)
+        ]
+        return Claim(
+            f"DSelect-k's advantage over Top-k in the {text} grows with the number of "
+            "tasks.",
+            f"Advantage: {', '.join(texts)}.",
+            len(gaps) > 1 and gaps[-1] > 0 and bool(np.all(np.diff(gaps) > 0)),
+            WHERE,
+        )
+
+    def _falls(self, results):
+        """That Jaccard indices fall with the number of tasks, for every method."""
+        falls, texts = [], []
+        for name in PAPER:
+            for number in ("related", "unrelated"):
+                means = [
+                    results.mean(name_arm(name, count), number)
+                    for count in self._counts(number)
+                ]
+                falls.append(len(means) > 1 and bool(np.all(np.diff(means) < 0)))
+                shown = ", ".join(_words(mean) for mean in means)
+                texts.append(f"{name}, {number}: {shown}")
+        return Claim(
+            "For every method, both Jaccard indices fall with the number of tasks.",
+            f"{'; '.join(texts)}." if results.of(self._ours) else "not run",
+            all(falls),
+            f"{WHERE}; Figure 5, middle and right",
+        )
+
+    def _questions(self, results):
+        found = []
+        for name, asks in QUESTIONS.items():
+            if name not in self.compared:
+                continue
+            rivals = [name, "Top-k" if "Top-k" in name else "DSelect-k"]
+            texts = [
+                f"{rival}: error {self._most(results, rival, 'mse')}, Jaccard index of "
+                f"related tasks {self._most(results, rival, 'related')}, of unrelated "
+                f"{self._most(results, rival, 'unrelated')}"
+                for rival in rivals
+            ]
+            found.append(Question(f"At {self.most} tasks: {asks}", "; ".join(texts)))
+        return found
+
+    def _protocol(self):
+        presets = self.presets()
+
+        def values(get):
+            cpu, paper = (get(presets[name]) for name in ("cpu", "paper"))
+            return f"{cpu}" if cpu == paper else f"cpu: {cpu}; paper: {paper}"
+
+        def tuned(method, name):
+            return ", ".join(f"{v:g}" for v in METHODS[method].settings[name])
+
+        return [
+            Fact(
+                "Tasks",
+                "16, 32, 64, 128: one to four groups of 16 tasks",
+                f"{', '.join(map(str, self.tasks))}: groups of 16 tasks",
+                "four groups of 16 are 64 tasks; eight groups have the paper's T/4 "
+                "experts",
+            ),
+            Fact(
+                "True experts",
+                "4 per group, the sum of 4 ReLU units, standard normal weights",
+                "the same; biases are standard normal too",
+            ),
+            Fact(
+                "Task weights",
+                "softmax of normal vectors; correlation 0.8 between any two tasks",
+                "the same; unit variance, entries of different experts independent",
+            ),
+            Fact(
+                "Examples for training, validation, test",
+                "100,000; 20,000; 20,000; 10 standard normal features",
+                f"{self.num_train:,}; {self.num_evaluated:,}; {self.num_evaluated:,}",
+            ),
+            Fact("Draws of the data", "not stated", "one, for all runs"),
+            Fact(
+                "Model",
+                "T/4 experts as in the data; k = 4; static gates",
+                f"the same; k = {K}",
+            ),
+            Fact(
+                "Optimizer",
+                "Adam, batches of 256",
+                f"Adam, batches of {self.batch_size}",
+            ),
+            Fact(
+                "Learning rate",
+                "tuned over 0.001, 0.01, 0.1",
+                f"tuned over {tuned('Top-k', 'learning_rate')}; in stages: over "
+                f"{tuned('DSelect-k, in stages', 'learning_rate')}",
+            ),
+            Fact(
+                "Epochs",
+                "tuned over 25, 50, 75, 100",
+                values(lambda e: e.epochs) + ", not tuned",
+                "fewer runs",
+            ),
+            Fact(
+                "gamma of DSelect-k",
+                "tuned over 5, 10, 15",
+                f"tuned over {tuned('DSelect-k', 'gamma')}",
+            ),
+            Fact(
+                "lambda of DSelect-k",
+                "tuned over 0.001, 0.005, 0.01, 0.1",
+                f"tuned over {tuned('DSelect-k', 'entropy')}",
+            ),
+            Fact(
+                "lambda of Ablation (entropy)",
+                "tuned over 1e-6, 1e-5, ..., 1e-1, 1, 100",
+                f"tuned over {tuned(ABLATIONS[1], 'entropy')}; weights below "
+                f"{SOFTMAX_ZERO} count as none",
+                "a softmax is never exactly zero",
+            ),
+            Fact(
+                "Temperature of Ablation (annealing)",
+                "from s, tuned over ten values from 1e-6 to 1e-2, to 1e-16, evenly on "
+                "a logarithmic scale",
+                f"from s, tuned over {tuned(ABLATIONS[0], 'temperature')}, to 1e-16, "
+                "evenly on a logarithmic scale",
+            ),
+            Fact(
+                "Tuning",
+                "random grid search, 5 trials per grid point on average",
+                f"random grid search: {values(lambda e: e.trials)} settings, or all if "
+                "there are fewer, one run each, for each number of tasks",
+                "fewer runs",
+            ),
+            Fact(
+                "Admissible",
+                "S(Z) is binary (Section 3.1.3)",
+                f"S(Z) is binary, and no task uses more than {K} experts",
+            ),
+            Fact("Repetitions", "100", values(lambda e: e.seeds), "fewer runs"),
+        ]
+
+    @property
+    def _ours(self):
+        """DSelect-k's arm at the largest number of tasks."""
+        return name_arm("DSelect-k", self.most)
+
+    def _counts(self, number):
+        """The numbers of tasks for which there is such a number."""
+        return [n for n in self.tasks if number != "unrelated" or n > GROUP]
+
+    def _most(self, results, method, number):
+        """A number of a method at the largest number of tasks, to be read."""
+        return results.text(name_arm(method, self.most), number) or "not run"
 
     def _numbers(self, results):
         numbers = ("mse", "experts", "related", "unrelated", "binary")
@@ -161,15 +356,19 @@ class Fig5(SyntheticExperiment):
                     f"{counted.sum():.0f} of {len(counted)}",
                 ]
             )
+        for count in self.tasks:
+            index = random_jaccard(count // 4)
+            apart = index if count > GROUP else None
+            rows.append(["random", count, "", float(K), index, apart, "", ""])
         columns = [
             "method",
             "tasks",
             "test MSE",
-            "experts a task",
+            "experts per task",
             "Jaccard, related",
             "Jaccard, unrelated",
             "share of binary selectors",
-            "seeds that keep the rules",
+            "seeds within the rules",
         ]
         note = (
             f"The rules: no task uses more than {K} experts, and S(Z) is binary. The "
@@ -188,15 +387,15 @@ class Fig5(SyntheticExperiment):
                 "yes" if run.numbers["admissible"] else "no",
             ]
             for method in self.compared
-            for run in results.of(self._arm(method), tuning=True)
+            for run in results.of(name_arm(method, self.most), tuning=True)
         ]
         columns = [
             "method",
             "settings",
             "validation MSE",
-            "experts a task",
+            "experts per task",
             "share of binary selectors",
-            "keeps the rules",
+            "within the rules",
         ]
         return Table(f"Every setting tried for {self.most} tasks", columns, rows)
 
@@ -211,15 +410,18 @@ class Fig5(SyntheticExperiment):
             "related": "Jaccard index, related tasks",
             "unrelated": "Jaccard index, unrelated tasks",
         }
-        shown = [name for name, each in self.compared.items() if each.everywhere]
+        shown = [name for name, each in self.compared.items() if each.paper]
         for number, label in panels.items():
             ax = axes[number]
-            counts = [n for n in self.tasks if number != "unrelated" or n > GROUP]
+            counts = self._counts(number)
             curves, bands = {}, {}
             for method in shown:
                 arms = [name_arm(method, count) for count in counts]
                 curves[method] = counts, [results.mean(arm, number) for arm in arms]
                 bands[method] = [results.error(arm, number) for arm in arms]
+            if number != "mse":
+                curves["random"] = counts, [random_jaccard(n // 4) for n in counts]
+                bands["random"] = [0.0] * len(counts)
             plot_curves(
                 curves,
                 x_label="tasks",
@@ -239,7 +441,9 @@ class Fig5(SyntheticExperiment):
         for method, color in zip(
             self.compared, itertools.cycle(drawing.COLORS), strict=False
         ):
-            runs = [r.numbers for r in results.of(self._arm(method), tuning=True)]
+            runs = [
+                r.numbers for r in results.of(name_arm(method, self.most), tuning=True)
+            ]
             ax.scatter(
                 [run["experts"] for run in runs],
                 [run["objective"] for run in runs],
@@ -259,3 +463,27 @@ class Fig5(SyntheticExperiment):
             frameon=False,
         )
         return figure
+
+
+def _words(number):
+    """A mean to be read."""
+    return format_mean(number, math.nan) or "not run"
+
+
+def random_jaccard(num_experts):
+    """The expected Jaccard index of two sets of `K` experts, drawn uniformly.
+
+    Args:
+        num_experts: The number of experts that they are drawn from.
+
+    Returns:
+        A number.
+    """
+    ways = math.comb(num_experts, K)
+    return sum(
+        math.comb(K, both)
+        * math.comb(num_experts - K, K - both)
+        / ways
+        * (both / (2 * K - both))
+        for both in range(K + 1)
+    )
