@@ -54,7 +54,8 @@ class MoE(GatedExperts):
 
     Reference:
         Jacobs et al., "Adaptive Mixtures of Local Experts" (1991); Krishnamurthy et
-        al., "Improving Expert Specialization in Mixture of Experts", Section 3.
+        al., "Improving Expert Specialization in Mixture of Experts", Section 1,
+        Figure 1.
     """
 
     default_name = "moe"
