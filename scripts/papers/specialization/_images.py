@@ -105,7 +105,8 @@ class Images(Experiment, abc.ABC):
         """A data set, with pixels of mean 0 and variance 1."""
         about = DATA[name]
         if self.stand_in:
-            return _standardized(stand_in(about.shape, {"class": about.num_classes}))
+            classes, size = {"class": about.num_classes}, 2 * self.batch_size
+            return _standardized(stand_in(about.shape, classes, size))
         return _load(name, self.num_train, self.num_test, self.data_dir)
 
     def fit(self, build, data, jobs, **settings):

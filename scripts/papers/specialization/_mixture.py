@@ -174,7 +174,7 @@ def experts(name, num_experts, num_classes):
     )
 
 
-def routing_network(name, shape, activation="relu"):
+def routing_network(name, shape, activation: str | None = "relu"):
     """The layers of a gate below its last one.
 
     Args:

@@ -68,9 +68,7 @@ class Tuned(Images):
                 "beta_s tried",
                 f"{betas[0]} (Table 6)",
                 self.both("beta_s"),
-                ""
-                if self.presets()["cpu"].beta_s == self.presets()["paper"].beta_s
-                else BETA_S,
+                BETA_S if "cpu" in self.both("beta_s") else "",
             ),
             Fact("beta_d tried", f"{betas[1]} (Table 6)", self.both("beta_d")),
             Fact(

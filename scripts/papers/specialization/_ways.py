@@ -107,7 +107,7 @@ class Ways(Tuned, abc.ABC):
         return self.fit(build, data, jobs)
 
     @abc.abstractmethod
-    def claims(self, results):
+    def claims(self, results) -> list[Claim]:
         """What the paper says of its table: a list of `Claim`."""
 
     def report(self, results):
@@ -165,8 +165,8 @@ class Ways(Tuned, abc.ABC):
                 "Batch size",
                 "not given",
                 self.both("batch_size"),
-                f"{self.presets()['paper'].batch_size} is the authors' code's; the "
-                "preset `cpu` has fewer images.",
+                "The preset `paper` has that of the authors' code; `cpu` has fewer "
+                "images.",
             ),
             Fact(
                 "Pixels", "not given", "mean 0, variance 1", "As in the authors' code."

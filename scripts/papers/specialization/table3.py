@@ -51,7 +51,7 @@ class Table3(Ways):
             "beta_d": (1e-2,),
             "num_experts": 2,
             "epochs": 1,
-            "batch_size": 48,
+            "batch_size": 8,
             "stand_in": True,
         }
         # An image takes a processor about as long as 500 digits of Table 2.
