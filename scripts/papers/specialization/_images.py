@@ -197,11 +197,9 @@ class Images(Experiment, abc.ABC):
         Returns:
             A list of `Fact`.
         """
-        fewer = "Less time on a processor in the preset `cpu`."
-        images = "" if self.num_train >= training else fewer
         return [
-            Fact("Training images", f"{training:,}", self.both("num_train"), images),
-            Fact("Test images", f"{test:,}", self.both("num_test"), images),
+            self.fact("Training images", f"{training:,}", "num_train"),
+            self.fact("Test images", f"{test:,}", "num_test"),
             Fact(
                 "Validation images",
                 "none",
@@ -211,6 +209,20 @@ class Images(Experiment, abc.ABC):
             Fact("Last layer", "ReLU, softmax (App. B)", "softmax", NO_RELU),
             Fact("Loss", "of the mixed output", "cross-entropy of the mixed output"),
         ]
+
+    def fact(self, what, paper, field):
+        """A fact that is a field of the config.
+
+        Args:
+            what: What is set.
+            paper: The paper's value.
+            field: Name of the field.
+
+        Returns:
+            A `Fact`.
+        """
+        here = self.both(field)
+        return Fact(what, paper, here, LESS if here.startswith("cpu:") else "")
 
     def both(self, field):
         """A field in the presets that train on real data, to be read."""
@@ -225,6 +237,7 @@ class Images(Experiment, abc.ABC):
         return "; ".join(f"{name}: {text}" for name, text in texts.items())
 
 
+LESS = "Less time on a processor in the preset `cpu`."
 NO_RELU = (
     "The authors' code has no ReLU there. With one, an expert whose outputs are all "
     "negative gets no gradient."

@@ -54,10 +54,10 @@ class Tuned(Images):
         """
         return [
             Fact("L_importance", "the CV, not squared (Eq. 7)", "the same", ""),
-            Fact(
+            self.fact(
                 "Weights of L_importance tried",
                 "0.2, 0.4, 0.6, 0.8, 1.0 (App. C)",
-                self.both("importance"),
+                "importance",
             ),
             Fact(
                 "L_s",
@@ -70,7 +70,7 @@ class Tuned(Images):
                 self.both("beta_s"),
                 BETA_S if "cpu" in self.both("beta_s") else "",
             ),
-            Fact("beta_d tried", f"{betas[1]} (Table 6)", self.both("beta_d")),
+            self.fact("beta_d tried", f"{betas[1]} (Table 6)", "beta_d"),
             Fact(
                 "Settings are chosen by",
                 "the training error (App. C)",

@@ -154,13 +154,12 @@ class Ways(Tuned, abc.ABC):
 
     def protocol(self):
         """The facts of the paper's protocol."""
-        why = "Less time on a processor in the preset `cpu`."
         return [
             *self.sizes(self.training, 10_000),
             Fact("Experts", DATA[self.data_set].num_experts, self.both("num_experts")),
             Fact("Networks", self.networks, "the same but for the last layer"),
             Fact("Learning rate", "0.001", self.both("learning_rate")),
-            Fact("Epochs", self.epochs_and_runs[0], self.both("epochs")),
+            self.fact("Epochs", self.epochs_and_runs[0], "epochs"),
             Fact(
                 "Batch size",
                 "not given",
@@ -171,7 +170,7 @@ class Ways(Tuned, abc.ABC):
             Fact(
                 "Pixels", "not given", "mean 0, variance 1", "As in the authors' code."
             ),
-            Fact("Runs", self.epochs_and_runs[1], self.both("seeds"), why),
+            self.fact("Runs", self.epochs_and_runs[1], "seeds"),
             *self.tuning(self.betas),
             Fact(
                 "Distillation",

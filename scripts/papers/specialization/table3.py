@@ -46,7 +46,7 @@ class Table3(Ways):
     @classmethod
     def presets(cls):
         smoke: dict[str, Any] = {
-            "ways": ("attentive, L_s",),
+            "ways": ("original",),
             "beta_s": (1e-5,),
             "beta_d": (1e-2,),
             "num_experts": 2,
