@@ -24,6 +24,7 @@ from dselectk_keras.experiments.report import (
 from dselectk_keras.experiments.reproduce import reproduce
 from dselectk_keras.experiments.results import Results, Run, format_mean
 from dselectk_keras.experiments.search import (
+    best_run,
     best_settings,
     next_settings,
     random_settings,
@@ -47,6 +48,7 @@ __all__ = [
     "TrainingRun",
     "all_hold",
     "area_under_curve",
+    "best_run",
     "best_settings",
     "count_lower",
     "difference",

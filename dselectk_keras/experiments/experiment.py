@@ -39,10 +39,10 @@ class Experiment(abc.ABC):
 
     Args:
         seeds: How many seeds are reported.
-        trials: How many settings are tried for each arm that has a `space`; all, if
-            its grid has fewer.
-        sampler: How they are drawn: `"random"` from the grid, or `"gp"`, by a Gaussian
-            process over the box around it.
+        trials: How many settings are tried for each arm that has a `space`.
+        sampler: How they are drawn: `"random"` from the grid; `"grid"`, all of it,
+            whatever `trials` is; or `"gp"`, by a Gaussian process over the box around
+            it.
         stand_in: Whether noise of the same shapes replaces real data, which only
             shows that the experiment runs.
         data_dir: The folder with the files of real data; see `datasets.load`.
@@ -81,6 +81,7 @@ class Experiment(abc.ABC):
     paper: ClassVar[str] = ""  # Where it is from, such as "MMoE (Ma et al., KDD 2018)".
     where: ClassVar[str] = ""  # The place in the paper, such as "Figure 5".
     about: ClassVar[str] = ""  # What is trained and measured, in Markdown.
+    tuned_by: ClassVar[str] = "validation"  # What the objective is.
 
     seeds: int = 1
     trials: int = 0

@@ -191,7 +191,7 @@ def _how(results):
             rows.append([arm, len(tried), text, HOLDS[admissible]])
     if rows:
         columns = ["arm", "settings tried", "taken", "admissible"]
-        parts += ["What tuning took, by validation:", table(columns, rows)]
+        parts += [f"What tuning took, by {experiment.tuned_by}:", table(columns, rows)]
     return parts
 
 

@@ -1,6 +1,5 @@
 """Run what an experiment still lacks."""
 
-import math
 import sys
 import time
 
@@ -10,6 +9,7 @@ from dselectk_keras.experiments.results import Results, Run
 from dselectk_keras.experiments.search import (
     SAMPLERS,
     best_settings,
+    grid_size,
     next_settings,
     random_settings,
 )
@@ -66,17 +66,29 @@ def _jobs(experiment, results, arm, tuning):
     """What is still to be run of an arm: trials, or seeds with the best settings."""
     trials = results.of(arm, tuning=True)
     space = experiment.space(arm)
+    count = _num_trials(experiment, space)
     if not tuning:
         settings, _ = best_settings(trials)
         done = {run.seed for run in results.of(arm)}
         seeds = [seed for seed in range(experiment.seeds) if seed not in done]
         return [Job(seed, settings) for seed in seeds]
-    if not space or len(trials) >= experiment.trials:
+    if len(trials) >= count:
         return []
     if experiment.sampler == "gp":
         return [Job(TRIAL_SEED, next_settings(space, trials))]
-    grid = random_settings(space, experiment.trials)
+    grid = random_settings(space, count)
     return [Job(TRIAL_SEED, settings) for settings in grid[len(trials) :]]
+
+
+def _num_trials(experiment, space):
+    """How many settings of an arm are tried."""
+    if not space:
+        return 0
+    if experiment.sampler == "gp":
+        return experiment.trials
+    if experiment.sampler == "grid":
+        return grid_size(space)
+    return min(experiment.trials, grid_size(space))
 
 
 class _Clock:
@@ -113,11 +125,8 @@ class _Clock:
         left = {}
         for arm in experiment.arms:
             left[arm] = len(_jobs(experiment, results, arm, tuning=False))
-            if space := experiment.space(arm):
-                trials = experiment.trials
-                if experiment.sampler != "gp":  # A grid ends.
-                    trials = min(trials, math.prod(map(len, space.values())))
-                left[arm] += max(0, trials - len(results.of(arm, tuning=True)))
+            trials = _num_trials(experiment, experiment.space(arm))
+            left[arm] += max(0, trials - len(results.of(arm, tuning=True)))
         return left
 
     def _estimate(self, left):

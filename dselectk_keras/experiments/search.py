@@ -8,7 +8,7 @@ import numpy as np
 
 from dselectk_keras.utils import optional_import
 
-SAMPLERS = ("random", "gp")
+SAMPLERS = ("random", "grid", "gp")
 
 
 def random_settings(space, count, seed=0):
@@ -101,8 +101,38 @@ def _is_admissible(run):
     return run.numbers.get("admissible", True)
 
 
+def best_run(runs, number="objective"):
+    """The run in which a number is lowest; the first one if tied.
+
+    Args:
+        runs: A list of `Run`.
+        number: Name of the number, such as `"train_error"`.
+
+    Returns:
+        A `Run`.
+
+    Example:
+        >>> from dselectk_keras.experiments import Run, best_run
+        >>> errors = {0: 0.3, 1: 0.1, 2: 0.2}
+        >>> runs = [Run("arm", seed, {}, {"e": e}, 1.0) for seed, e in errors.items()]
+        >>> best_run(runs, "e").seed
+        1
+    """
+    if not runs:
+        raise ValueError("`runs` must hold a run or more. Received: none.")
+    return min(runs, key=lambda run: _number(run.numbers.get(number)))
+
+
 def _objective(run):
-    value = run.numbers.get("objective")
+    return _number(run.numbers.get("objective"))
+
+
+def grid_size(space):
+    """How many points the grid of a space has."""
+    return math.prod(len(values) for values in space.values())
+
+
+def _number(value):
     return math.inf if value is None else float(value)
 
 

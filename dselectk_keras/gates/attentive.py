@@ -35,7 +35,7 @@ class AttentiveGate(Gate):
     Call arguments:
         hidden: The experts' hidden outputs, `(batch, n, ...)`, which a bank returns
             with `return_hidden=True`. `MoE` and `MMoE` pass them.
-        experts, routing_inputs, training: See `Gate`.
+        experts, routing_inputs, training, examples: See `Gate`.
 
     Example:
         >>> experts = DenseExperts(num_experts=4, units=[16, 2])
@@ -45,7 +45,7 @@ class AttentiveGate(Gate):
 
     Reference:
         Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Section 5.
+        Experts", Section 5, Equations 4 to 6.
     """
 
     per_example_only = True
@@ -86,9 +86,10 @@ class AttentiveGate(Gate):
         routing_inputs: Tensor = None,
         training: bool | None = None,
         hidden: Tensor = None,
+        examples: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        weights = self.weigh_experts(routing_inputs, training, hidden=hidden)
+        weights = self.weigh_experts(routing_inputs, training, examples, hidden=hidden)
         return self.mixture(experts, weights)
 
     def build_logits(self) -> None:

@@ -78,6 +78,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             `(batch, num_gates, features)` with different inputs for each gate.
         training: Whether to add the auxiliary losses, drop experts and draw random
             numbers.
+        examples: The examples that `SampleSimilarityRegularizer` compares, a tensor
+            `(batch, ...)`; by default, the routing inputs. A layer with a
+            `routing_network` passes the network's inputs.
 
     Returns:
         The mixture, `(batch, ...)`, or `(batch, num_gates, ...)`.
@@ -232,11 +235,14 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         routing_inputs = self.check_routing_inputs(routing_inputs)
         return self.compute_weights(routing_inputs, False, self.step, **context).weights
 
-    def report(self, routing_inputs: Tensor = None, **context: Any) -> dict:
+    def report(
+        self, routing_inputs: Tensor = None, examples: Tensor = None, **context: Any
+    ) -> dict:
         """Compute all monitored quantities in one evaluation of the gate.
 
         Args:
             routing_inputs: Tensor `(batch, features)` for a per-example gate.
+            examples: The examples that a regularizer compares.
             **context: Other call arguments of the gate, such as `hidden`.
 
         Returns:
@@ -246,7 +252,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """
         routing_inputs = self.check_routing_inputs(routing_inputs)
         outputs = self.compute_weights(routing_inputs, False, self.step, **context)
-        return self._report(outputs, routing_inputs, self.step + 1)
+        examples = _by_features(examples, routing_inputs)
+        return self._report(outputs, examples, self.step + 1)
 
     def selection(self) -> Selection:
         """The experts that a static gate has chosen, and how far it is from binary."""
@@ -321,10 +328,15 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         self.built = True
 
     def call(
-        self, experts: Any, routing_inputs: Tensor = None, training: bool | None = None
+        self,
+        experts: Any,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+        examples: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        return self.mixture(experts, self.weigh_experts(routing_inputs, training))
+        weights = self.weigh_experts(routing_inputs, training, examples)
+        return self.mixture(experts, weights)
 
     def mixture(self, experts: Any, weights: Tensor) -> Tensor:
         """Compute the sum of the experts' outputs with weights of `weigh_experts`."""
@@ -342,6 +354,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         self,
         routing_inputs: Tensor = None,
         training: bool | None = None,
+        examples: Tensor = None,
         **context: Any,
     ) -> Tensor:
         """Compute the weights of one call, for layers that combine the experts.
@@ -351,6 +364,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         Args:
             routing_inputs: Tensor `(batch, features)` for a per-example gate.
             training: Whether this is a training call.
+            examples: The examples that a regularizer compares.
             **context: Other call arguments of the gate, such as `hidden`.
 
         Returns:
@@ -361,12 +375,13 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if training:
             self.step.assign_add(1)
         outputs = self.compute_weights(routing_inputs, training, self.step, **context)
+        examples = _by_features(examples, routing_inputs)
         if self.observer is not None:
             step = self.step + int(not training)
-            self.observer(self._report(outputs, routing_inputs, step))
+            self.observer(self._report(outputs, examples, step))
         weights = outputs.weights
         if training:
-            penalties = self._penalties(outputs, routing_inputs, self.step)
+            penalties = self._penalties(outputs, examples, self.step)
             for penalty in penalties.values():
                 self.add_loss(penalty)
             if self.expert_dropout:
@@ -488,7 +503,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             )
         return shape[-1]
 
-    def _penalties(self, outputs, routing_inputs, step):
+    def _penalties(self, outputs, examples, step):
         penalties = self.compute_penalties(outputs, step)
         regularizer = self.weights_regularizer
         if regularizer is not None:
@@ -496,14 +511,14 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             weights = outputs.probabilities
             weights = outputs.weights if weights is None else weights
             batch = weights if self.per_example else ops.expand_dims(weights, 0)
-            seen = (batch, routing_inputs) if regularizer.sees_inputs else batch
+            seen = (batch, examples) if regularizer.sees_inputs else batch
             penalties["weights"] = regularizer(seen, step)
         return penalties
 
-    def _report(self, outputs, routing_inputs, step):
+    def _report(self, outputs, examples, step):
         return {
             "weights": outputs.weights,
-            "penalties": self._penalties(outputs, routing_inputs, step),
+            "penalties": self._penalties(outputs, examples, step),
             "selectors": self.describe_selectors(outputs),
         }
 
@@ -529,6 +544,14 @@ def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:
             )
         inputs, routing_inputs = inputs
     return (inputs,) if routing_inputs is None else (inputs, routing_inputs)
+
+
+def _by_features(examples, routing_inputs):
+    """Flatten the examples to the rank of the routing inputs, their default."""
+    if examples is None or routing_inputs is None:
+        return routing_inputs
+    leading = ops.shape(examples)[: len(routing_inputs.shape) - 1]
+    return ops.reshape(examples, (*leading, -1))
 
 
 def _is_size(value):

@@ -163,9 +163,9 @@ class CGC(GatedExperts):
     ) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
         seen = super().gate_inputs(inputs, routing_inputs)
-        for_tasks, for_all = self._by_gate(seen.get("routing_inputs"))
+        for_tasks, for_all = self._by_gate(seen)
         n, own = self.experts.num_experts, self.num_task_experts
-        weights = self.gate.weigh_experts(for_tasks, training)
+        weights = self.gate.weigh_experts(**for_tasks, training=training)
         shared, tasks = self._outputs(inputs, training)
         mixtures = mix(shared, weights[..., :n], self.per_example)
         if own:
@@ -178,7 +178,7 @@ class CGC(GatedExperts):
             )
         if self.shared_gate is None:
             return mixtures
-        weights = self.shared_gate.weigh_experts(for_all, training)
+        weights = self.shared_gate.weigh_experts(**for_all, training=training)
         last = mix(shared, weights[..., :n], self.per_example)
         if own:
             last = last + mix(tasks, weights[..., n:], self.per_example)
@@ -188,8 +188,7 @@ class CGC(GatedExperts):
         self, inputs: Tensor, routing_inputs: Tensor = None
     ) -> dict[str, Tensor]:
         """Compute the inputs of the tasks' gates (see `GatedExperts`)."""
-        seen = super().gate_inputs(inputs, routing_inputs)
-        return {name: self._by_gate(value)[0] for name, value in seen.items()}
+        return self._by_gate(super().gate_inputs(inputs, routing_inputs))[0]
 
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
         """Call the routing network on the inputs, or on the inputs of each task."""
@@ -218,11 +217,13 @@ class CGC(GatedExperts):
         size = len(self.task_names) + 1
         return self.stacked_inputs and len(shape) > 2 and shape[1] == size
 
-    def _by_gate(self, routing_inputs):
-        """Split routing inputs into those of the tasks' gates and the shared gate."""
-        if routing_inputs is None or not self._is_stacked(routing_inputs.shape):
-            return routing_inputs, routing_inputs
-        return routing_inputs[:, :-1], routing_inputs[:, -1]
+    def _by_gate(self, seen):
+        """Split the gates' inputs into those of the tasks' and of the shared gate."""
+        for_tasks, for_all = dict(seen), dict(seen)
+        for name, x in seen.items():
+            if self._is_stacked(x.shape):
+                for_tasks[name], for_all[name] = x[:, :-1], x[:, -1]
+        return for_tasks, for_all
 
     def _routing_shapes(self, shape):
         """Compute the shapes of the results of `_by_gate`."""

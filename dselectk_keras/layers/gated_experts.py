@@ -125,8 +125,8 @@ class GatedExperts(keras.Layer, abc.ABC):
             return {}
         x = inputs if routing_inputs is None else routing_inputs
         if self.routing_network is not None:
-            x = self.apply_routing_network(x)
-        elif self.averages_inputs and len(x.shape) > 2:
+            return {"routing_inputs": self.apply_routing_network(x), "examples": x}
+        if self.averages_inputs and len(x.shape) > 2:
             x = ops.mean(x, axis=list(range(1, len(x.shape) - 1)))
         return {"routing_inputs": x}
 
@@ -155,6 +155,7 @@ class GatedExperts(keras.Layer, abc.ABC):
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
         seen = self.gate_inputs(inputs, *rest)
+        seen.pop("examples", None)
         if takes_hidden(self.gate):
             _, seen["hidden"] = self.experts(inputs, return_hidden=True)
         return self.gate.expert_weights(**seen)

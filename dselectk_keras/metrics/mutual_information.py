@@ -44,7 +44,7 @@ class MutualInformation(SelectionMetric):
 
     Reference:
         Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts".
+        Experts", Equations 3 and 11 to 16.
     """
 
     def __init__(

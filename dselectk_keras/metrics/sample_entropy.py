@@ -35,7 +35,7 @@ class SampleEntropy(MeanMetric):
 
     Reference:
         Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts".
+        Experts", Equation 1.
     """
 
     def __init__(self, base: float = 2, name: str = "sample_entropy") -> None:

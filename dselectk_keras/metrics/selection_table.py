@@ -42,7 +42,7 @@ class SelectionTable(SelectionMetric):
 
     Reference:
         Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts".
+        Experts", Figure 2, and Table 4 transposed.
     """
 
     def __init__(

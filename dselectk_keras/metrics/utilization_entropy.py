@@ -38,7 +38,7 @@ class UtilizationEntropy(MeanMetric):
 
     Reference:
         Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts".
+        Experts", Equation 2.
     """
 
     def __init__(

@@ -23,7 +23,8 @@ class ImportanceRegularizer(ScheduledRegularizer):
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.
-        squared: Whether to square the coefficient of variation, as in Shazeer et al.
+        squared: Whether to square the coefficient of variation. Shazeer et al. do,
+            Krishnamurthy et al. do not.
 
     Call arguments:
         inputs: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
@@ -34,7 +35,7 @@ class ImportanceRegularizer(ScheduledRegularizer):
 
     Reference:
         Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Section 3; Shazeer et al. (ICLR 2017), Equations 6 and 7.
+        Experts", Equation 7; Shazeer et al. (ICLR 2017), Equations 6 and 7.
     """
 
     def __init__(self, weight: Any, squared: bool = False):

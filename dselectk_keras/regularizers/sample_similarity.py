@@ -27,8 +27,8 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
 
     for the $N$ examples of a batch and $M$ experts. Both sums over experts are computed
     from $P P^\top$ and the row sums of $P$, in $O(N^2)$ memory. The distances are
-    between the gate's routing inputs, which get no gradient. Several gates' terms are
-    summed.
+    between the gate's routing inputs or, with a layer's `routing_network`, between the
+    inputs of that network. They get no gradient. Several gates' terms are summed.
 
     Args:
         beta_s: Weight of the pairs at the same expert, $\beta_s$.
@@ -36,9 +36,8 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         weight: $w$: a number, a schedule, or a callable of the step.
 
     Call arguments:
-        inputs: A pair: the weights `(batch, n)` or `(batch, g, n)`, and the routing
-            inputs `(batch, features)`, or `(batch, g, features)` if each gate has its
-            own.
+        inputs: A pair: the weights `(batch, n)` or `(batch, g, n)`, and the examples
+            `(batch, features)`, or `(batch, g, features)` if each gate has its own.
 
     Example:
         >>> regularizer = SampleSimilarityRegularizer(beta_s=1.0, beta_d=1.0)

@@ -76,6 +76,15 @@ def test_a_run_that_is_cut_short_goes_on_where_it_was(tmp_path):
     assert done.calls == []
 
 
+def test_a_grid_is_tried_whole_whatever_the_number_of_trials():
+    experiment = Counting(sampler="grid")
+    results = reproduce(experiment, together=9, progress=False)
+    tried = [run.settings["rate"] for run in results.of("tuned", tuning=True)]
+    assert sorted(tried) == sorted(experiment.space("tuned")["rate"])
+    assert results.of("plain", tuning=True) == []
+    assert experiment.calls[0] == ("tuned", (TRIAL_SEED,) * len(tried))
+
+
 def test_more_seeds_are_added_to_those_that_are_there(tmp_path):
     reproduce(Counting(seeds=1), folder=tmp_path, progress=False)
     more = Counting(seeds=3)

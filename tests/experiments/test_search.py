@@ -7,6 +7,7 @@ import pytest
 
 from dselectk_keras.experiments import (
     Run,
+    best_run,
     best_settings,
     next_settings,
     random_settings,
@@ -61,6 +62,14 @@ def test_a_failed_run_is_never_the_best():
 
 def test_nothing_tried_is_nothing_set():
     assert best_settings([]) == ({}, True)
+
+
+def test_the_run_with_the_lowest_number_is_the_best():
+    runs = [trial({"rate": r}, o) for r, o in ((0.1, None), (0.2, 2.0), (0.3, 1.0))]
+    assert best_run(runs) is runs[2]
+    assert best_run(runs[:2], "objective") is runs[1]
+    with pytest.raises(ValueError, match=r"`runs` must hold a run"):
+        best_run([])
 
 
 def test_the_gaussian_process_stays_in_the_box_and_finds_its_way():

@@ -24,7 +24,7 @@ COMPILED = {
     "dselectk-fig6",
     "mmoe-fig3",
     "smear-table3-small",
-    "specialization-fig2-3",
+    "specialization-fig6-7",
 }
 
 

@@ -4,9 +4,11 @@ import keras
 import numpy as np
 import pytest
 from helpers import gradient, numbers, numpy, value_and_gradients
-from keras import ops
+from keras import layers, ops
 
 from dselectk_keras import (
+    CGC,
+    AttentiveGate,
     DenseExperts,
     MoE,
     Ramp,
@@ -164,6 +166,60 @@ def test_looks_at_what_the_gate_looks_at():
     moe((X, v), training=True)
     expected = by_hand(numpy(moe.expert_weights((X, v))), v, 0.7, 0.3)
     np.testing.assert_allclose(numpy(moe.losses[0]), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("gate", [SoftmaxGate, AttentiveGate])
+@pytest.mark.parametrize("num_gates", [None, 2])
+def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
+    # As many rows in an image as gates: the axis is not taken for that of the gates.
+    images = numbers((N, 2, 5), seed=3)
+    network = keras.Sequential([layers.Flatten(), layers.Dense(4, "tanh")])
+    moe = MoE(
+        DenseExperts(M, [4, 2]),
+        gate(
+            num_gates=num_gates,
+            weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3),
+        ),
+        per_example=True,
+        routing_network=network,
+    )
+    reports = []
+    moe((X, images))
+    moe.gate.observer = reports.append
+    moe((X, images), training=True)
+    weights = numpy(moe.expert_weights((X, images))).reshape(N, -1, M)
+    pixels = images.reshape(N, -1)
+    expected = sum(
+        by_hand(weights[:, g], pixels, 0.7, 0.3) for g in range(weights.shape[1])
+    )
+    np.testing.assert_allclose(numpy(moe.losses[0]), expected, rtol=1e-4)
+    reported = numpy(reports[0]["penalties"]["weights"])
+    np.testing.assert_allclose(reported, expected, rtol=1e-4)
+
+
+def test_each_task_compares_the_inputs_of_its_own_network():
+    layer = CGC(
+        DenseExperts(M, [2], shared_input=False),
+        SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3)),
+        tasks=2,
+        per_example=True,
+        routing_network=layers.Dense(5, "tanh"),
+    )
+    x = numbers((N, 3, DIM), seed=3)
+    layer(x, training=True)
+    weights = numpy(layer.expert_weights(x))
+    expected = sum(by_hand(weights[:, g], x[:, g], 0.7, 0.3) for g in range(2))
+    np.testing.assert_allclose(numpy(layer.losses[0]), expected, rtol=1e-4)
+
+
+def test_examples_of_a_report_are_those_of_a_call():
+    gate = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3))
+    images = numbers((N, 2, 5), seed=3)
+    gate(numbers((N, M, 2)), X, training=True, examples=images)
+    expected = by_hand(numpy(gate.expert_weights(X)), images.reshape(N, -1), 0.7, 0.3)
+    np.testing.assert_allclose(numpy(gate.losses[0]), expected, rtol=1e-4)
+    reported = gate.report(X, examples=images)["penalties"]["weights"]
+    np.testing.assert_allclose(numpy(reported), expected, rtol=1e-4)
 
 
 def test_static_gates_are_refused():

@@ -10,7 +10,7 @@ import numpy as np
 
 from dselectk_keras import datasets
 from dselectk_keras.datasets import Split
-from dselectk_keras.experiments import Experiment, stand_in
+from dselectk_keras.experiments import Experiment, Fact, best_run, stand_in
 from dselectk_keras.metrics import (
     MutualInformation,
     SampleEntropy,
@@ -18,19 +18,43 @@ from dselectk_keras.metrics import (
     UtilizationEntropy,
 )
 from dselectk_keras.models import distill
+from dselectk_keras.regularizers import (
+    ImportanceRegularizer,
+    SampleSimilarityRegularizer,
+)
 from dselectk_keras.training import replicate
 from papers.specialization import _mixture
 
-NAMES = {"mnist": "MNIST", "fashion_mnist": "FMNIST", "fmnist_mnist": "FMNIST + MNIST"}
-CLASSES = {"mnist": 10, "fashion_mnist": 10, "fmnist_mnist": 12}
-SHAPE = (28, 28, 1)
-BINS = 10  # Of the histogram of the largest weights.
+
+class Data(NamedTuple):
+    """What is known of a data set before it is read.
+
+    Args:
+        title: Its name on the pages.
+        num_classes: How many classes it has.
+        num_experts: How many experts the paper gives its mixture.
+        shape: Of an image.
+    """
+
+    title: str
+    num_classes: int
+    num_experts: int
+    shape: tuple[int, int, int] = (28, 28, 1)
+
+
+DATA = {
+    "mnist": Data("MNIST", 10, 5),
+    "fashion_mnist": Data("FMNIST", 10, 5),
+    "fmnist_mnist": Data("FMNIST + MNIST", 12, 6),
+    "cifar100": Data("CIFAR-100", 100, 20, (32, 32, 3)),
+}
 NUMBERS = {
     "error": "error",
     "mutual_information": "I(E;Y)",
     "sample_entropy": "H_s",
     "utilization_entropy": "H_u",
 }
+CHUNK = 1_000  # Images that are evaluated at once.
 
 
 class Way(NamedTuple):
@@ -45,7 +69,6 @@ class Way(NamedTuple):
     penalty: str | None = None
 
 
-# Each is trained; of the attentive ones, students are distilled besides.
 WAYS = {
     "original": Way("original"),
     "original, importance": Way("original", "importance"),
@@ -58,48 +81,41 @@ WAYS = {
 
 @dataclasses.dataclass(frozen=True)
 class Images(Experiment, abc.ABC):
-    r"""Mixtures of small convolutional networks, on images of few classes.
+    """Mixtures of small convolutional networks, on images of few classes.
 
-    An expert has one filter of 3 x 3, ReLU, a maximum over 2 x 2, and dense layers of 5
-    and 32 units before the probabilities; the gate's network has a filter and layers of
-    128 and 32. The model gives the mixture of the experts' probabilities, and learns
-    from its cross-entropy. These are the networks in the authors' repository.
-
-    The weights of an example sum to one, so that of L_s's two weights only
-    $\beta_s / M + \beta_d / (M^2 - M)$ matters, apart from a constant: one of them is
-    tuned, and $\beta_s$ is the authors' $10^{-6}$ throughout.
+    The model gives the mixture of the experts' probabilities, and learns from its
+    cross-entropy. The weights of the penalties are chosen by the training error, as in
+    the paper, so that there are no validation images.
 
     Args:
         num_train: Images to train on.
-        num_validation: Images to choose settings by.
         num_test: Images to report on.
         epochs: Passes over the training images.
         batch_size: Images in a step.
         learning_rate: Of Adam.
     """
 
-    num_train: int = 5_120
-    num_validation: int = 2_048
-    num_test: int = 4_096
-    epochs: int = 25
+    num_train: int = 10_000
+    num_test: int = 2_000
+    epochs: int = 20
     batch_size: int = 64
     learning_rate: float = 1e-3
 
     def data(self, name):
         """A data set, with pixels of mean 0 and variance 1."""
+        about = DATA[name]
         if self.stand_in:
-            return _standardized(stand_in(SHAPE, {"class": CLASSES[name]}))
-        sizes = self.num_train, self.num_validation, self.num_test
-        return _load(name, sizes, self.data_dir)
+            classes, size = {"class": about.num_classes}, 2 * self.batch_size
+            return _standardized(stand_in(about.shape, classes, size))
+        return _load(name, self.num_train, self.num_test, self.data_dir)
 
-    def fit(self, build, data, jobs, epochs=None, **settings):
+    def fit(self, build, data, jobs, **settings):
         """Train a model for each job.
 
         Args:
             build: A function of a seed, and of settings, that returns a compiled model.
             data: A `Dataset`.
             jobs: A list of `Job`.
-            epochs: How many; `None` is the field's.
             **settings: Lists with a number for each job, beside the jobs' own settings.
 
         Returns:
@@ -111,37 +127,43 @@ class Images(Experiment, abc.ABC):
             tuple(data.train),
             seeds=[job.seed for job in jobs],
             settings={**own, **settings},
-            epochs=epochs or self.epochs,
+            epochs=self.epochs,
             batch_size=self.batch_size,
             verbose=0,
         )
         return [runs.model(number) for number in range(len(runs))]
 
-    def teach(self, way, num_experts, data, jobs, **settings):
+    def teach(self, way, name, num_experts, data, jobs):
         """Train mixtures.
 
         Args:
             way: A `Way`.
+            name: Name of the data set.
             num_experts: How many experts they have.
             data: A `Dataset`.
-            jobs: A list of `Job`, with the weight of the penalty among the settings.
-            **settings: Further settings, as in `fit`.
+            jobs: A list of `Job`, with the weights of the penalty among the settings.
 
         Returns:
             A list of trained models.
         """
+        about = DATA[name]
 
-        def build(_, importance=0.0, beta_d=0.0):
-            gate = _mixture.gate_of(way.gate, importance)
-            model = _mixture.mixture(SHAPE, num_classes(data), num_experts, gate)
-            if way.penalty == "similarity":
-                model.penalty = _mixture.similarity(beta_d)
+        def build(_, importance=0.0, beta_s=0.0, beta_d=0.0):
+            penalty = None
+            if way.penalty == "importance":
+                penalty = ImportanceRegularizer(importance)
+            elif way.penalty == "similarity":
+                penalty = SampleSimilarityRegularizer(beta_s, beta_d)
+            classes = about.num_classes
+            model = _mixture.mixture(
+                name, about.shape, classes, num_experts, way.gate, penalty
+            )
             return _mixture.compiled(model, self.learning_rate)
 
-        return self.fit(build, data, jobs, **settings)
+        return self.fit(build, data, jobs)
 
     def distilled(self, teachers, data, jobs):
-        """Students with an ordinary gate, on the frozen experts of their teachers.
+        """Students with an original gate, on the frozen experts of their teachers.
 
         Args:
             teachers: A list of models with attentive gates.
@@ -151,24 +173,136 @@ class Images(Experiment, abc.ABC):
         Returns:
             A list of trained models.
         """
-        plain = [keras.Model(each.inputs[0], each.outputs[0]) for each in teachers]
 
         def build(_, teacher):
-            student = distill(plain[teacher], _mixture.gate_of("original"))
-            student.get_layer("filters").trainable = False
+            student = distill(teachers[teacher], _mixture.original_gate())
+            # The last hidden layer of an original gate has an activation.
+            network = student.get_layer("moe").routing_network
+            network.layers[-1].activation = keras.activations.relu
+            for layer in student.layers:
+                if layer.name == "filters":
+                    layer.trainable = False
             return _mixture.compiled(student, self.learning_rate)
 
         bare = [job._replace(settings={}) for job in jobs]
         return self.fit(build, data, bare, teacher=range(len(jobs)))
 
+    def sizes(self, training, test):
+        """The facts of the protocol that all of the paper's experiments have.
 
-def num_classes(data):
-    """How many classes a data set of one task has."""
-    return data.num_classes[0]
+        Args:
+            training: The paper's number of training images.
+            test: Its number of test images.
+
+        Returns:
+            A list of `Fact`.
+        """
+        return [
+            self.fact("Training images", f"{training:,}", "num_train"),
+            self.fact("Test images", f"{test:,}", "num_test"),
+            Fact(
+                "Validation images",
+                "none",
+                "none",
+            ),
+            Fact("Optimizer", "Adam", "Adam"),
+            Fact("Last layer", "ReLU, softmax (App. B)", "softmax", NO_RELU),
+            Fact("Loss", "of the mixed output", "cross-entropy of the mixed output"),
+        ]
+
+    def fact(self, what, paper, field):
+        """A fact that is a field of the config.
+
+        Args:
+            what: What is set.
+            paper: The paper's value.
+            field: Name of the field.
+
+        Returns:
+            A `Fact`.
+        """
+        here = self.both(field)
+        return Fact(what, paper, here, LESS if here.startswith("cpu:") else "")
+
+    def both(self, field):
+        """A field in the presets that train on real data, to be read."""
+        values = {
+            name: getattr(preset, field)
+            for name, preset in self.presets().items()
+            if name != "smoke"
+        }
+        texts = {name: _readable(value) for name, value in values.items()}
+        if len(set(texts.values())) == 1:
+            return texts["cpu"]
+        return "; ".join(f"{name}: {text}" for name, text in texts.items())
+
+
+LESS = "Less time on a processor in the preset `cpu`."
+NO_RELU = (
+    "The authors' code has no ReLU there. With one, an expert whose outputs are all "
+    "negative gets no gradient."
+)
+
+
+def _readable(value):
+    if isinstance(value, tuple):
+        return ", ".join(f"{each:g}" for each in value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def predicted(model, images):
+    """The probabilities that a model gives, some images at a time.
+
+    Args:
+        model: A function of images.
+        images: An array.
+
+    Returns:
+        An array `(images, ...)`.
+    """
+    parts = range(0, len(images), CHUNK)
+    return np.concatenate(
+        [keras.ops.convert_to_numpy(model(images[i : i + CHUNK])) for i in parts]
+    )
+
+
+def error_and_loss(model, split):
+    """The share of images that a model takes for another class, and its loss.
+
+    Args:
+        model: A model that gives probabilities.
+        split: A `Split`.
+
+    Returns:
+        Two numbers.
+    """
+    found, labels = predicted(model, split.x), split.y[:, 0].astype(int)
+    right = found[np.arange(len(labels)), labels]
+    loss = -np.log(np.maximum(right, keras.config.epsilon())).mean()
+    return float(np.mean(found.argmax(axis=-1) != labels)), float(loss)
+
+
+def classified(model, data):
+    """The errors of a model on test and training images, and its training loss.
+
+    Args:
+        model: A model that gives probabilities.
+        data: A `Dataset`.
+
+    Returns:
+        A dict; `"objective"` is the training error, by which the paper chooses.
+    """
+    train_error, train_loss = error_and_loss(model, data.train)
+    return {
+        "error": error_and_loss(model, data.test)[0],
+        "train_error": train_error,
+        "train_loss": train_loss,
+        "objective": train_error,
+    }
 
 
 def measured(model, data, num_experts):
-    """The numbers of the paper's tables, on the test images.
+    """The numbers of the paper's tables.
 
     Args:
         model: A trained mixture.
@@ -176,13 +310,12 @@ def measured(model, data, num_experts):
         num_experts: How many experts it has.
 
     Returns:
-        A dict: the test error, $I(E; Y)$, $H_s$ and $H_u$ in bits; how many images of
-        each class choose each expert; the mean weight of each expert; and how many
-        images have a largest weight in each of ten intervals from 0 to 1.
+        A dict: those of `classified`; on the test images $I(E; Y)$, $H_s$ and $H_u$ in
+        bits, and how many images of each class choose each expert.
     """
     images, labels = data.test
-    weights = keras.ops.convert_to_numpy(_mixture.weights_of_experts(model, images))
-    about = {"num_experts": num_experts, "num_classes": num_classes(data)}
+    weights = predicted(lambda x: _mixture.weights_of_experts(model, x), images)
+    about = {"num_experts": num_experts, "num_classes": data.num_classes[0]}
     metrics: dict[str, Any] = {
         "mutual_information": MutualInformation(**about),
         "table": SelectionTable(**about),
@@ -198,23 +331,7 @@ def measured(model, data, num_experts):
         for name, metric in metrics.items()
     }
     found["table"] = found["table"].astype(int)
-    found["usage"] = weights.mean(axis=0)
-    sure, _ = np.histogram(weights.max(axis=1).clip(max=1), BINS, (0, 1))
-    return {"error": error(model, data.test), **found, "sure": sure}
-
-
-def error(model, split):
-    """The share of images that a model takes for another class.
-
-    Args:
-        model: A model that gives probabilities.
-        split: A `Split`.
-
-    Returns:
-        A number.
-    """
-    found = keras.ops.convert_to_numpy(model(split.x)).argmax(axis=-1)
-    return float(np.mean(found != split.y[:, 0]))
+    return {**classified(model, data), **found}
 
 
 def own_numbers(results, arm, prefix=""):
@@ -231,13 +348,46 @@ def own_numbers(results, arm, prefix=""):
     return [results.text(arm, prefix + number) for number in NUMBERS]
 
 
+def reported(results, arm, prefix=""):
+    """The run that the paper would report: the one with the lowest training error.
+
+    Args:
+        results: A `Results`.
+        arm: Name of an arm.
+        prefix: Before the names of the numbers.
+
+    Returns:
+        A `Run`.
+    """
+    return best_run(results.of(arm), prefix + "train_error")
+
+
 @functools.lru_cache(maxsize=4)
-def _load(name, sizes, data_dir):
-    names = ("num_train", "num_validation", "num_test")
-    options: dict[str, Any] = dict(zip(names, sizes, strict=True))
-    if name == "fmnist_mnist":
-        options["digits"] = tuple(range(4, 10))  # As in the authors' notebook.
-    return _standardized(datasets.load(name, data_dir=data_dir, **options))
+def _load(name, num_train, num_test, data_dir):
+    # A loader holds out one image at least: here it is put back.
+    sizes = {"num_train": num_train - 1, "num_validation": 1, "num_test": num_test}
+    data = datasets.load(name, data_dir=data_dir, **sizes)
+    pairs = zip(data.train, data.validation, strict=True)
+    data = dataclasses.replace(data, train=Split(*map(np.concatenate, pairs)))
+    if name == "cifar100":
+        data = _only_task(data, "fine")
+    return _standardized(data)
+
+
+def _only_task(data, task):
+    """A data set with one of its tasks."""
+    place = data.task_names.index(task)
+    parts = {
+        name: getattr(data, name)._replace(y=getattr(data, name).y[:, [place]])
+        for name in ("train", "validation", "test")
+    }
+    return dataclasses.replace(
+        data,
+        **parts,
+        task_names=(task,),
+        task_kinds=(data.task_kinds[place],),
+        num_classes=(data.num_classes[place],),
+    )
 
 
 def _standardized(data):

@@ -1,45 +1,65 @@
-"""The networks of the paper, on images: one filter, and two hidden layers."""
+"""The networks of Appendix B: experts, gates, and mixtures of them."""
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import layers, ops
 
-from dselectk_keras.experts import DenseExperts
+from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.gates import AttentiveGate, SoftmaxGate
 from dselectk_keras.layers import MoE
-from dselectk_keras.regularizers import (
-    ImportanceRegularizer,
-    SampleSimilarityRegularizer,
-)
 
-EXPERT_UNITS = (5, 32)  # The hidden layers of an expert.
-GATE_UNITS = (128, 32)  # Those of the gate's network.
-BETA_S = 1e-6  # The weight of pairs at the same expert; see `Images`.
+
+class Sizes(NamedTuple):
+    """Sizes of the networks for images of one channel.
+
+    Args:
+        expert_units: The hidden layers of an expert, behind its filter of 3 x 3.
+        gate_filters: How many filters the gate's network has.
+        gate_size: The width of these filters.
+        gate_units: The hidden layers of the gate's network.
+    """
+
+    expert_units: tuple[int, int] = (5, 32)
+    gate_filters: int = 1
+    gate_size: int = 3
+    gate_units: tuple[int, int] = (128, 32)
+
+
+SIZES = {
+    "mnist": Sizes(),  # Appendix B.1.
+    "fmnist_mnist": Sizes(gate_size=5),  # Appendix B.2.
+    "fashion_mnist": Sizes((64, 32), 8, 3, (512, 32)),  # Appendix B.4.
+}
+# Appendix B.3: convolutions, and hidden layers, for photographs.
+PHOTO_EXPERT_FILTERS = (16, 32, 64, 128)
+PHOTO_GATE_FILTERS = (64, 128, 256, 512)
+PHOTO_UNITS = (1024, 256)
 POOLED = tuple(itertools.product((0, 1), repeat=2))  # Places that one maximum is over.
-KERNEL = tuple(itertools.product(range(3), repeat=2))  # Places of a filter.
 
 
-def _places():
-    """Which of 4 x 4 pixels each weight of a filter meets, at each pooled place."""
-    places = np.zeros((16, len(POOLED), len(KERNEL)), "float32")
+def _places(size):
+    """Which pixel of a patch each weight of a filter meets, at each pooled place."""
+    side = size + 1
+    places = np.zeros((side**2, len(POOLED), size**2), "float32")
     for pool, (a, b) in enumerate(POOLED):
-        for weight, (i, j) in enumerate(KERNEL):
-            places[4 * (a + i) + b + j, pool, weight] = 1
+        for weight, (i, j) in enumerate(itertools.product(range(size), repeat=2)):
+            places[side * (a + i) + b + j, pool, weight] = 1
     return places
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras.experiments")
 class Filters(keras.layers.Layer):
-    """Filters of 3 x 3, ReLU, and the maximum over 2 x 2, as one matrix product.
+    """Filters, ReLU, and the maximum over 2 x 2, as one matrix product.
 
     It computes what `Conv2D` and `MaxPooling2D` do, several times faster on a
     processor where there are few filters of one channel.
 
     Args:
         filters: How many. Each starts as one alone would.
+        size: The width of a filter. Defaults to `3`.
         **kwargs: The arguments of `keras.Layer`.
 
     Call arguments:
@@ -49,15 +69,19 @@ class Filters(keras.layers.Layer):
         A tensor `(batch, filters, features)`.
     """
 
-    def __init__(self, filters, **kwargs):
+    def __init__(self, filters, size=3, **kwargs):
         super().__init__(**kwargs)
         self.filters = filters
+        self.size = size
+
+    def _pooled(self, shape):
+        return tuple((side - self.size + 1) // 2 for side in shape[1:3])
 
     def build(self, input_shape):
         """Create the filters."""
-        self.size = tuple((side - 2) // 2 for side in input_shape[1:3])
+        self.sides = self._pooled(input_shape)
         self.kernel = self.add_weight(
-            shape=(len(KERNEL), self.filters),
+            shape=(self.size**2, self.filters),
             initializer=keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform"),
             name="kernel",
         )
@@ -68,14 +92,15 @@ class Filters(keras.layers.Layer):
 
     def call(self, inputs):
         """The product, over all images at once."""
-        height, width = self.size
+        height, width = self.sides
+        side = self.size + 1
         shifted = [
             inputs[:, p : p + 2 * height - 1 : 2, q : q + 2 * width - 1 : 2, 0]
-            for p, q in itertools.product(range(4), repeat=2)
+            for p, q in itertools.product(range(side), repeat=2)
         ]
-        pixels = ops.reshape(ops.stack(shifted), (16, -1))
-        kernel = ops.einsum("spk,kf->pfs", _places(), self.kernel)
-        outputs = ops.matmul(ops.reshape(kernel, (-1, 16)), pixels)
+        pixels = ops.reshape(ops.stack(shifted), (side**2, -1))
+        kernel = ops.einsum("spk,kf->pfs", _places(self.size), self.kernel)
+        outputs = ops.matmul(ops.reshape(kernel, (-1, side**2)), pixels)
         outputs = ops.max(ops.reshape(outputs, (4, self.filters, -1)), axis=0)
         outputs = ops.relu(outputs + self.bias)
         outputs = ops.reshape(outputs, (self.filters, -1, height * width))
@@ -83,127 +108,139 @@ class Filters(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         """The shape of the outputs."""
-        height, width = ((side - 2) // 2 for side in input_shape[1:3])
+        height, width = self._pooled(input_shape)
         return input_shape[0], self.filters, height * width
 
     def get_config(self):
         """The arguments of `__init__`."""
-        return {**super().get_config(), "filters": self.filters}
+        return {**super().get_config(), "filters": self.filters, "size": self.size}
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras.experiments")
-class SimilarityModel(keras.Model):
-    """A mixture with a penalty on how alike the images are that share an expert.
+def convolutions(filters):
+    """Layers of convolutions of 3 x 3, of which every second one is normalized.
 
-    A gate's own regularizer sees what the gate sees, which here has been through a
-    network. The distances of the paper are between images.
+    Args:
+        filters: How many each has.
+
+    Returns:
+        A list of layers, the last of which flattens.
     """
-
-    penalty: Any = None
-
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
-        """The loss, and in training the penalty."""
-        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
-        if self.penalty is None or not training:
-            return loss
-        pixels = ops.reshape(x, (-1, int(np.prod(x.shape[1:]))))
-        return loss + self.penalty((weights_of_experts(self, x), pixels))
+    found = []
+    for number, count in enumerate(filters):
+        found.append(layers.Conv2D(count, 3, padding="same"))
+        found += [layers.BatchNormalization()] * (number % 2)
+        found += [layers.ReLU(), layers.MaxPooling2D(2)]
+    return [*found, layers.Flatten()]
 
 
-def single(shape, num_classes):
+def _relu(units):
+    return [layers.Dense(count, "relu") for count in units]
+
+
+def single(name, shape, num_classes):
     """One expert alone.
 
     Args:
+        name: Name of the data set.
         shape: Of an image.
         num_classes: How many classes there are.
 
     Returns:
         A model that is not compiled.
     """
-    images = keras.Input(shape)
-    hidden = layers.Flatten()(Filters(1)(images))
-    for units in EXPERT_UNITS:
-        hidden = layers.Dense(units, "relu")(hidden)
-    return keras.Model(images, layers.Dense(num_classes, "softmax")(hidden))
+    if name in SIZES:
+        first = [Filters(1), layers.Flatten(), *_relu(SIZES[name].expert_units)]
+    else:
+        first = [*convolutions(PHOTO_EXPERT_FILTERS), *_relu(PHOTO_UNITS)]
+    last = layers.Dense(num_classes, "softmax")
+    return keras.Sequential([keras.Input(shape), *first, last])
 
 
-def experts(num_experts, num_classes):
-    """The experts, behind their filters: each has one of its own.
+def experts(name, num_experts, num_classes):
+    """The experts behind their filters, of which each has one of its own.
 
     Args:
+        name: Name of a data set of images of one channel.
         num_experts: How many.
         num_classes: How many probabilities each gives.
 
     Returns:
         A bank.
     """
-    units = [*EXPERT_UNITS, num_classes]
-    activations = ["relu"] * len(EXPERT_UNITS) + ["softmax"]
+    units = [*SIZES[name].expert_units, num_classes]
+    activations = ["relu", "relu", "softmax"]
     return DenseExperts(
         num_experts, units, activations, shared_input=False, name="experts"
     )
 
 
-def mixture(shape, num_classes, num_experts, gate):
+def routing_network(name, shape, activation: str | None = "relu"):
+    """The layers of a gate below its last one.
+
+    Args:
+        name: Name of the data set.
+        shape: Of an image.
+        activation: Of the last hidden layer: an attentive gate has none there.
+
+    Returns:
+        A model, and the width of its outputs.
+    """
+    if name in SIZES:
+        sizes = SIZES[name]
+        first = [Filters(sizes.gate_filters, sizes.gate_size), layers.Flatten()]
+        units = sizes.gate_units
+    else:
+        first, units = convolutions(PHOTO_GATE_FILTERS), PHOTO_UNITS
+    last = layers.Dense(units[-1], activation)
+    return keras.Sequential([keras.Input(shape), *first, *_relu(units[:-1]), last]), (
+        units[-1]
+    )
+
+
+def mixture(name, shape, num_classes, num_experts, kind="original", penalty=None):
     """A mixture of the experts' probabilities.
 
     Args:
+        name: Name of the data set.
         shape: Of an image.
         num_classes: How many classes there are.
         num_experts: How many experts there are.
-        gate: A gate; it looks at what a network of its own makes of the image.
+        kind: `"original"` or `"attentive"`: the gate.
+        penalty: The gate's regularizer, or `None`.
 
     Returns:
         A model that is not compiled.
     """
-    images = keras.Input(shape)
-    network = keras.Sequential(
-        [
-            keras.Input(shape),
-            Filters(1),
-            layers.Flatten(),
-            *(layers.Dense(units, "relu") for units in GATE_UNITS),
-        ]
-    )
+    attentive = kind == "attentive"
+    network, width = routing_network(name, shape, None if attentive else "relu")
+    gate = AttentiveGate(width, weights_regularizer=penalty)
+    images: Any = keras.Input(shape)
+    if name in SIZES:
+        filtered = Filters(num_experts, name="filters")(images)
+        bank, inputs = experts(name, num_experts, num_classes), (filtered, images)
+    else:
+        expert = single(name, shape, num_classes)
+        bank, inputs = Experts(expert, num_experts, hidden_layer=-2), images
     moe = MoE(
-        experts(num_experts, num_classes),
-        gate,
+        bank,
+        gate if attentive else original_gate(penalty),
         per_example=True,
         routing_network=network,
         name="moe",
     )
-    filtered = Filters(num_experts, name="filters")(images)
-    return SimilarityModel(images, moe((filtered, images)))
+    return keras.Model(images, moe(inputs))
 
 
-def gate_of(kind, importance=0.0):
-    """A gate of the paper.
+def original_gate(penalty=None):
+    """The last layer of the original gate, with its softmax.
 
     Args:
-        kind: `"original"` or `"attentive"`.
-        importance: Weight of the importance term.
+        penalty: A regularizer, or `None`.
 
     Returns:
         A gate that is not built.
     """
-    penalty = ImportanceRegularizer(importance, squared=True) if importance else None
-    if kind == "attentive":
-        return AttentiveGate(GATE_UNITS[-1], weights_regularizer=penalty)
     return SoftmaxGate("glorot_uniform", use_bias=True, weights_regularizer=penalty)
-
-
-def similarity(beta_d):
-    """The penalty L_s.
-
-    Args:
-        beta_d: Weight of the pairs at different experts.
-
-    Returns:
-        A regularizer.
-    """
-    return SampleSimilarityRegularizer(BETA_S, beta_d)
 
 
 def weights_of_experts(model, images):
@@ -211,13 +248,15 @@ def weights_of_experts(model, images):
 
     Args:
         model: A model from `mixture`.
-        images: A tensor `(batch, height, width, 1)`.
+        images: A tensor `(batch, height, width, channels)`.
 
     Returns:
         A tensor `(batch, n)`.
     """
-    filtered = model.get_layer("filters")(images)
-    return model.get_layer("moe").expert_weights((filtered, images))
+    names = [layer.name for layer in model.layers]
+    if "filters" in names:
+        images = model.get_layer("filters")(images), images
+    return model.get_layer("moe").expert_weights(images)
 
 
 def compiled(model, learning_rate):
@@ -231,5 +270,5 @@ def compiled(model, learning_rate):
         The same model.
     """
     optimizer = keras.optimizers.Adam(learning_rate)
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(optimizer, "sparse_categorical_crossentropy")
     return model

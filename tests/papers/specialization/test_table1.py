@@ -1,28 +1,16 @@
-"""Splits that are given: what is frozen when, and the claims."""
+"""Gates that are frozen, and fresh experts: what is frozen when, and the claims."""
 
 import keras
 import numpy as np
 import pytest
 
 from dselectk_keras.experiments import Job, Results, Run
-from papers.specialization.table1 import (
-    EQUITABLE,
-    INEQUITABLE,
-    ORIGINAL,
-    SPLITS,
-    Table1,
-    _parts,
-)
+from papers.specialization._splits import JOINT, SPLIT, arm_of, parts_of
+from papers.specialization.table1 import Table1
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-
-def test_splits_have_five_experts():
-    for split in SPLITS.values():
-        assert sorted(set(split)) == [0, 1, 2, 3, 4]
-    assert np.bincount(SPLITS[EQUITABLE]).tolist() == [2] * 5
-    assert np.bincount(SPLITS[INEQUITABLE]).tolist() == [6, 1, 1, 1, 1]
+NAME = "fmnist_mnist"
 
 
 def weights_of(part):
@@ -38,11 +26,11 @@ def same(part, other):
 
 def test_each_stage_keeps_what_was_learned():
     experiment = Table1.presets()["smoke"]
-    data, jobs = experiment.data("mnist"), [Job(0, {})]
-    (experts,) = experiment._learn_experts(data, SPLITS[EQUITABLE], jobs)
-    (gate,) = experiment._learn_rest(data, [experts], jobs, "gate")
-    (fresh,) = experiment._learn_rest(data, [gate], jobs, "experts")
-    first, second, third = (_parts(model) for model in (experts, gate, fresh))
+    data, jobs = experiment.data(NAME), [Job(0, {})]
+    (experts,) = experiment.learn_experts(NAME, data, jobs)
+    (gate,) = experiment.learn_rest(NAME, data, [experts], jobs, "gate")
+    (fresh,) = experiment.learn_rest(NAME, data, [gate], jobs, "experts")
+    first, second, third = (parts_of(model) for model in (experts, gate, fresh))
     for name in ("filters", "experts"):
         assert all(same(first[name], second[name]))
         assert not any(same(second[name], third[name]))
@@ -50,34 +38,39 @@ def test_each_stage_keeps_what_was_learned():
         assert all(same(second[name], third[name]))
 
 
-def report_of(errors, information=(1.0, 2.0)):
-    experiment = Table1(seeds=3)
-    results = Results(experiment, "test")
-    for row, (arm, error) in enumerate(errors.items()):
-        for seed, shift in enumerate(np.roll((0.0, 0.001, 0.002), row)):
-            own = {
-                "error": error + shift,
-                "mutual_information": information[0],
-                "sample_entropy": 0.5,
-                "utilization_entropy": 1.5,
-            }
-            gates = {f"gate_{name}": value for name, value in own.items()}
-            gates["gate_mutual_information"] = information[1]
-            numbers = own if arm == ORIGINAL else own | gates
-            results.add(Run(arm, seed, {}, numbers, 1.0), {})
-    return experiment.report(results)
-
-
 @pytest.mark.parametrize(
-    ("errors", "information", "expected"),
+    ("errors", "expected"),
     [
-        ((0.08, 0.05, 0.1), (1.0, 2.0), [True, True, True]),
-        ((0.03, 0.05, 0.04), (2.1, 2.0), [False, False, False]),
-        ((0.05, 0.05, 0.05), (1.0, 2.0), [True, None, True]),
+        ((0.08, 0.05), [True, True]),
+        ((0.05, 0.08), [False, False]),
+        ((0.05, 0.05), [None, None]),
     ],
 )
-def test_claims(errors, information, expected):
-    arms = ORIGINAL, EQUITABLE, INEQUITABLE
-    report = report_of(dict(zip(arms, errors, strict=True)), information)
+def test_claims(errors, expected):
+    experiment = Table1(seeds=3, datasets=("mnist",))
+    results = Results(experiment, "test")
+    for row, (kind, error) in enumerate(zip((JOINT, SPLIT), errors, strict=True)):
+        for seed, shift in enumerate(np.roll((0.0, 0.001, 0.002), row)):
+            numbers = {
+                "error": error + shift,
+                "train_loss": 2 * error + shift,
+                "gate_error": error,
+            }
+            results.add(Run(arm_of("mnist", kind), seed, {}, numbers, 1.0), {})
+    report = experiment.report(results)
     assert [claim.holds for claim in report.claims] == expected
-    assert [row[0] for row in report.tables[0].rows][1] == "equitable: frozen experts"
+    assert [claim.paper for claim in report.claims] == [
+        "0.08 against 0.12",
+        "0.05 against 0.19",
+    ]
+    assert [row[3::2] for row in report.tables[0].rows] == [[0.12, 0.19], [0.08, 0.05]]
+
+
+def test_the_preset_is_the_papers_protocol():
+    preset = Table1.presets()["cpu"]
+    assert preset.config == Table1.presets()["paper"].config
+    facts = {fact.what: fact for fact in preset.protocol()}
+    assert facts["Training images"].here == facts["Training images"].paper == "10,000"
+    assert facts["Split of the digits"].here.replace(" ", "") == (
+        facts["Split of the digits"].paper.replace(" ", "")
+    )

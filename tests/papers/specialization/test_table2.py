@@ -1,107 +1,132 @@
-"""The claims and the rows of Table 2, and Figures 6 and 7, on made-up runs."""
+"""The claims and the rows of Tables 2, 3 and 7, on made-up runs."""
 
-import numpy as np
 import pytest
 
 from dselectk_keras.experiments import Results, Run
 from papers import EXPERIMENTS
-from papers.specialization import _ways
-from papers.specialization.fig6_7 import Fig6And7, usage
-from papers.specialization.table2 import AUTHORS, Table2
+from papers.specialization._ways import EVERY, STUDENTS, place_of
+from papers.specialization.table2 import Table2
+from papers.specialization.table3 import Table3
+from papers.specialization.table7 import Table7
 
 SEEDS = 3
 
 
-def numbers_of(sample, used, seed, prefix=""):
-    own = {
-        "error": 0.05,
-        "mutual_information": 1.0,
-        "sample_entropy": sample + 0.01 * seed,
-        "utilization_entropy": used + 0.01 * seed,
-        "usage": [0.1, 0.6, 0.3],
-        "table": [[1, 2, 3]] * 10,
-        "sure": [0] * 9 + [4],
-    }
-    return {prefix + name: value for name, value in own.items()}
-
-
-def results_of(kind, entropies):
-    experiment = kind(seeds=SEEDS, datasets=("mnist",))
+def results_of(kind, changed):
+    """Runs in which all ways are alike, but for what is changed."""
+    experiment = kind(seeds=SEEDS)
     results = Results(experiment, "test")
-    for seed in range(SEEDS):
-        results.add(Run("mnist: single", seed, {}, {"error": 0.2}, 1.0), {})
-        for row, way in enumerate(experiment.ways):
-            place = (seed + row) % SEEDS
-            numbers = numbers_of(*entropies.get(way, (0.5, 2.0)), place)
-            numbers["objective"] = abs(seed - 1)
-            if way in _ways.STUDENTS.values():
-                numbers |= numbers_of(0.7, 1.9, seed, "distilled_")
-            results.add(Run(f"mnist: {way}", seed, {}, numbers, 1.0), {})
+    found = {}
+    for row, way in enumerate(EVERY):
+        arm, prefix = place_of(way)
+        own = {
+            "error": 0.05,
+            "mutual_information": 1.0,
+            "sample_entropy": 0.5,
+            "utilization_entropy": 2.0,
+            **changed.get(way, {}),
+        }
+        for seed in range(SEEDS):
+            noise = 0.001 * ((seed + row) % SEEDS)
+            numbers = {prefix + name: value + noise for name, value in own.items()}
+            numbers[prefix + "train_error"] = abs(seed - 1)
+            found.setdefault((arm, seed), {}).update(numbers)
+    for (arm, seed), numbers in found.items():
+        results.add(Run(arm, seed, {}, numbers, 1.0), {})
     return results
 
 
+def changed(number, *ways, by=-0.02):
+    base = {"error": 0.05, "sample_entropy": 0.5, "utilization_entropy": 2.0}
+    return {way: {number: base[number] + by} for way in ways}
+
+
+NEW = ("original, L_s", "attentive, L_s", "distilled, L_s")
+
+
 @pytest.mark.parametrize(
-    ("entropies", "expected"),
+    ("change", "which", "holds"),
     [
-        (
-            {"attentive": (0.3, 2.2), "original, L_s": (0.2, 2.3)},
-            [True, True, True, True, None, None],
-        ),
-        ({"attentive": (0.6, 1.8)}, [False, False, None, None, None, None]),
-        ({"original, L_s": (0.51, 2.3)}, [None, None, None, True, None, None]),
-        ({"attentive, L_s": (0.3, 2.3)}, [None] * 4 + [True, True]),
+        (changed("error", "attentive"), 0, True),
+        (changed("error", "attentive", by=0.02), 0, False),
+        (changed("utilization_entropy", *STUDENTS.values(), by=0.3), 1, True),
+        (changed("utilization_entropy", "attentive, L_s", by=0.3), 1, None),
+        (changed("sample_entropy", *STUDENTS.values()), 2, True),
+        (changed("error", *NEW), 3, True),
+        (changed("error", *NEW, by=0.02), 3, False),
+        ({}, 4, True),
+        (changed("utilization_entropy", NEW[0], by=-0.3), 4, False),
+        (changed("sample_entropy", *NEW), 5, True),
+        (changed("sample_entropy", "attentive"), 6, True),
+        (changed("utilization_entropy", "attentive", by=-0.3), 7, True),
+        ({}, 8, True),
+        (changed("error", "distilled, L_s", by=0.02), 8, False),
+        (changed("error", "attentive, L_s"), 9, True),
+        ({"attentive, L_s": {"mutual_information": 1.5}}, 10, True),
     ],
 )
-def test_claims(entropies, expected):
-    results = results_of(Table2, entropies)
+def test_claims(change, which, holds):
+    results = results_of(Table2, change)
+    claims = results.experiment.report(results).claims
+    assert len(claims) == 11
+    assert claims[which].holds is holds
+    assert all(claim.source and claim.paper for claim in claims)
+
+
+def test_numbers_of_the_paper_are_beside_those_of_the_claims():
+    results = results_of(Table2, {})
+    claims = results.experiment.report(results).claims
+    assert claims[0].paper == "0.033 against 0.038"
+    assert claims[1].paper == "2.266 against 2.172; 2.321 against 2.172"
+    assert claims[10].paper == "2.275 against 2.022"
+
+
+def test_a_way_that_was_left_out_fails():
+    experiment = Table2(seeds=1, ways=("original",))
+    results = Results(experiment, "test")
+    for arm in experiment.arms:
+        numbers = {"error": 0.1, "train_error": 0.1, "mutual_information": 1.0}
+        numbers |= {"sample_entropy": 0.5, "utilization_entropy": 2.0}
+        results.add(Run(arm, 0, {}, numbers, 1.0), {})
+    claim = experiment.report(results).claims[0]
+    assert (claim.ours, claim.holds) == ("not run.", False)
+
+
+def test_the_run_with_the_lowest_training_error_is_reported():
+    results = results_of(Table2, {})
+    best, means = results.experiment.report(results).tables
+    rows = {row[0]: row[1:] for row in best.rows}
+    assert list(rows) == list(EVERY)
+    # Seed 1: the noise of the second way is 0.002.
+    assert rows["original"][:4] == ["0.052 ± 0.001", 1.002, 0.502, 2.002]
+    assert rows["original"][4:] == ["0.038 ± 0.009", "2.022", "0.092", "2.172"]
+    assert rows["single"][1:4] == ["", "", ""]
+    assert rows["single"][4:] == ["0.096 ± 0.071", "", "", ""]
+    assert {row[0]: row[1] for row in means.rows}["single"] == "0.0510 ± 0.0006"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (changed("error", "attentive"), [True, None, False]),
+        (changed("error", *NEW), [None, True, False]),
+        (changed("error", *STUDENTS), [None, None, True]),
+    ],
+)
+def test_claims_of_table_7(change, expected):
+    # Both students have to be lower than all others.
+    results = results_of(Table7, change)
     claims = results.experiment.report(results).claims
     assert [claim.holds for claim in claims] == expected
 
 
-def test_rows_have_the_authors_numbers_beside_ours():
-    results = results_of(Table2, {})
-    table, best = results.experiment.report(results).tables
-    rows = {row[0]: row[1:] for row in table.rows}
-    assert list(rows) == list(AUTHORS)
-    assert rows["single"][0] == "0.200 ± 0.000"
-    assert rows["single"][1:4] == ["", "", ""]
-    # The mean of 0.7, 0.71 and 0.72, and 0.01 / sqrt(3).
-    assert rows["distilled, L_s"][2] == "0.710 ± 0.006"
-    assert rows["distilled, L_s"][4:] == [0.028, 2.191, 0.056, 2.319]
-    # Seed 1 has the lowest error on the validation images.
-    assert best.rows[0] == ["MNIST", "original", 0.05, 1.0, 0.51, 2.01]
-
-
-def test_students_are_kept_with_their_teachers():
-    assert _ways.place_of("mnist", "distilled") == ("mnist: attentive", "distilled_")
-    assert _ways.place_of("mnist", "original") == ("mnist: original", "")
-
-
-def test_penalties_are_tuned():
-    experiment = EXPERIMENTS["specialization-table2"].presets()["cpu"]
-    spaces = {arm: list(experiment.space(arm)) for arm in experiment.arms}
-    assert spaces["mnist: single"] == spaces["mnist: original"] == []
-    assert spaces["mnist: original, importance"] == ["importance"]
-    assert spaces["fashion_mnist: attentive, L_s"] == ["beta_d"]
-
-
-def test_figures_show_the_runs_of_the_table():
-    ours, theirs = (
-        EXPERIMENTS[f"specialization-{name}"].presets() for name in ("fig6-7", "table2")
-    )
-    for preset in ours:
-        assert ours[preset].config == theirs[preset].config
-        assert ours[preset].source == theirs[preset].source
-
-
-def test_usage_is_from_the_most_used_expert_on():
-    results = results_of(Fig6And7, {})
-    np.testing.assert_allclose(usage(results, "mnist", "distilled"), [0.6, 0.3, 0.1])
-
-
-@pytest.mark.parametrize(("used", "holds"), [(2.3, True), (1.7, False), (2.0, None)])
-def test_importance_evens_out(used, holds):
-    results = results_of(Fig6And7, {"original, importance": (0.5, used)})
-    (claim,) = results.experiment.report(results).claims
-    assert claim.holds is holds
-    assert "60% without" in claim.ours
+def test_the_grids_are_those_of_table_6():
+    for kind, sizes in ((Table2, (2, 6)), (Table3, (3, 7)), (Table7, (2, 7))):
+        paper = kind.presets()["paper"]
+        assert paper.grid("original, importance") == {
+            "importance": (0.2, 0.4, 0.6, 0.8, 1.0)
+        }
+        grid = paper.space("attentive, L_s")
+        assert tuple(map(len, grid.values())) == sizes
+        assert paper.space("single") == paper.space("original") == {}
+    assert EXPERIMENTS["specialization-table3"].presets()["paper"].epochs == 40
