@@ -108,7 +108,10 @@ def test_ratings_have_no_mean_in_training():
 
 def test_settings_are_judged_by_the_mean_over_the_weights_of_the_tasks():
     whole = dataclasses.replace(
-        Table1And5.presets()["smoke"], methods=("shared bottom",), alphas=(0.1, 0.9)
+        Table1And5.presets()["smoke"],
+        methods=("shared bottom",),
+        alphas=(0.1, 0.9),
+        batch_size=48,
     )
     jobs = [Job(seed, {"learning_rate": 0.01}) for seed in (3, 4)]
     both = whole.run("shared bottom", jobs)
