@@ -82,8 +82,11 @@ check: $(VENV)/.test ## lint, format, levels of modules and types
 notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
 	$(MAKE) NOTEBOOKS_IN=notebooks $(RUNS)
 
+# One thread for each notebook: with two, they would fight for the cores.
 notebooks-check: $(VENV)/.docs ## run the notebooks, leaving the tree as it is
-	$(MAKE) $(if $(PARALLEL),,-j $(WORKERS) PARALLEL=1) NOTEBOOKS_IN=build/notebooks $(RUNS)
+	TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1 \
+	    $(MAKE) $(if $(PARALLEL),,-j $(WORKERS) PARALLEL=1) \
+	    NOTEBOOKS_IN=build/notebooks $(RUNS)
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
