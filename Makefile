@@ -9,6 +9,7 @@ SITE := docs/_build/html
 # Those that take longest come first, so that none runs alone at the end.
 LONGEST := $(patsubst %,notebooks/%.py,03_mmoe_task_correlation 06_smear 02_gates_over_training)
 NOTEBOOKS := $(LONGEST) $(filter-out $(LONGEST),$(wildcard notebooks/*.py))
+RUNS := $(NOTEBOOKS:notebooks/%.py=run-%)
 # Keras alone is another one; its backends are those of the environment.
 OLDEST_KERAS := $(CURDIR)/build/oldest-keras
 
@@ -27,6 +28,11 @@ ALSO_demo := pandas
 EXTRAS_test := tensorflow,data,plots,tune,dev
 EXTRAS_backends := jax,torch
 EXTRAS_docs := tensorflow,notebooks,docs
+# All of them at once take one run of pip, not four.
+SETS := demo test backends docs
+comma := ,
+EXTRAS_all := $(subst $() ,$(comma),$(foreach set,$(SETS),$(EXTRAS_$(set))))
+ALSO_all := $(foreach set,$(SETS),$(ALSO_$(set)))
 
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -37,12 +43,13 @@ ifndef PARALLEL
 .NOTPARALLEL:
 endif
 .SECONDARY:
-.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check docs docs-check clean
+.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
-environment: $(addprefix $(VENV)/.,test backends docs demo browser) $(OLDEST_KERAS)/.installed ## install what all targets need
+environment: $(VENV)/.all $(VENV)/.browser $(OLDEST_KERAS)/.installed ## install what all targets need
+	touch $(SETS:%=$(VENV)/.%)
 
 demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
 	$(BIN)/python scripts/demo.py
@@ -50,9 +57,9 @@ demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
 test: $(VENV)/.test ## all tests, on TensorFlow
 	KERAS_BACKEND=tensorflow $(PYTEST)
 
-test-backends: $(VENV)/.test $(VENV)/.backends ## all tests, on JAX and on torch
-	KERAS_BACKEND=jax $(PYTEST)
-	KERAS_BACKEND=torch $(PYTEST)
+test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the backend, on JAX and on torch
+	KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
+	KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
 
 test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ## some tests, on the oldest Keras
 	@PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(BIN)/python -c \
@@ -73,10 +80,13 @@ check: $(VENV)/.test ## lint, format, levels of modules and types
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
-	$(call run-notebooks,notebooks,1)
+	$(MAKE) NOTEBOOKS_IN=notebooks $(RUNS)
 
+# One thread for each notebook: with two, they would fight for the cores.
 notebooks-check: $(VENV)/.docs ## run the notebooks, leaving the tree as it is
-	$(call run-notebooks,build/notebooks,$(WORKERS))
+	TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1 \
+	    $(MAKE) $(if $(PARALLEL),,-j $(WORKERS) PARALLEL=1) \
+	    NOTEBOOKS_IN=build/notebooks $(RUNS)
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
@@ -105,7 +115,7 @@ $(VENV)/.browser: | $(BIN)/python
 	touch $@
 
 $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -c constraints.txt \
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt \
 	    -e ".[$(EXTRAS_$*)]" $(ALSO_$*)
 	touch $@
 
@@ -126,12 +136,9 @@ NBCONVERT := $(BIN)/jupyter-nbconvert --to notebook --inplace --execute \
     --ExecutePreprocessor.record_timing=False \
     --ExecutePreprocessor.extra_arguments=--IPKernelApp.capture_fd_output=False
 
-# $(call run-notebooks,folder,workers): every notebooks/*.py becomes a notebook with output.
-define run-notebooks
-@mkdir -p $(1)
-@printf '%s\n' $(NOTEBOOKS) | xargs -P $(2) -I {} sh -ec '\
-    echo "running {}"; \
-    notebook="$(1)/$$(basename {} .py).ipynb"; \
-    $(BIN)/jupytext --quiet --update --to ipynb --output "$$notebook" {}; \
-    $(NBCONVERT) "$$notebook"'
-endef
+# A notebooks/*.py becomes a notebook with output, in the folder NOTEBOOKS_IN.
+$(RUNS): run-%: notebooks/%.py
+	@echo "running $<"
+	@mkdir -p $(NOTEBOOKS_IN)
+	@$(BIN)/jupytext --quiet --update --to ipynb --output $(NOTEBOOKS_IN)/$*.ipynb $<
+	@$(NBCONVERT) $(NOTEBOOKS_IN)/$*.ipynb

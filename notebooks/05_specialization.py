@@ -229,5 +229,5 @@ axes[0].set_ylabel("class")
 plt.show()
 
 # %% [markdown]
-# On real images the results are less clear. The reproductions of the paper's Tables 2 and
-# 7 in the documentation have all nine methods on MNIST and Fashion-MNIST.
+# On real images the results are less clear. The reproductions of the paper's Tables 2
+# and 7 in the documentation have all nine methods on MNIST and Fashion-MNIST.

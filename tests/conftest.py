@@ -36,6 +36,31 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
+# Tests of code that no backend runs, or that chooses the backend of a new process.
+# `make test-backends` leaves them out.
+BACKEND_INDEPENDENT = (
+    "datasets/",
+    "docs/",
+    "experiments/test_area_under_curve.py",
+    "experiments/test_compare.py",
+    "experiments/test_pages.py",
+    "experiments/test_search.py",
+    "experiments/test_set_fields.py",
+    "plots/",
+    "test_import.py",
+    "test_methods_page.py",
+    "test_toy_gate.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests whose result does not depend on the backend."""
+    for item in items:
+        place = item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
+        if place.startswith(BACKEND_INDEPENDENT):
+            item.add_marker(pytest.mark.backend_independent)
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """Seed Python, NumPy and the backend before each test."""

@@ -145,6 +145,8 @@ def train(scope, build, data, callbacks):
     keras.utils.set_random_seed(0)
     with scope:
         model = build()
+        # One process needs no graph: to trace it takes longer than to run these steps.
+        model.run_eagerly = tf.distribute.get_strategy().num_replicas_in_sync == 1
     y, weights, samples = data
     x, y, weights = (
         keras.tree.map_structure(lambda v: None if v is None else v[:samples], values)

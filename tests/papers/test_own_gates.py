@@ -43,8 +43,8 @@ def test_gates_of_ones_own_have_arms_beside_the_others(name, arms):
     "name", ["dselectk-fig5", "dselectk-table2", "smear-table3-small"]
 )
 def test_gates_of_ones_own_are_trained_and_reported(name):
-    if keras.backend.backend() == "jax":
-        pytest.skip("JAX takes minutes to compile them; Figure 6 runs on it.")
+    if keras.backend.backend() != "torch":
+        pytest.skip("The others take minutes to compile them; they run Figure 6.")
     experiment = with_gates(name, mine=mine)
     plain = with_gates(name)
     for arm in set(experiment.arms) - set(plain.arms):
