@@ -85,8 +85,8 @@ class AttentiveGate(Gate):
         experts: Any,
         routing_inputs: Tensor = None,
         training: bool | None = None,
-        hidden: Tensor = None,
         examples: Tensor = None,
+        hidden: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
         weights = self.weigh_experts(routing_inputs, training, examples, hidden=hidden)

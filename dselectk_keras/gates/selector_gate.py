@@ -9,6 +9,7 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import keep_largest, softmax
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
 from dselectk_keras.utils import Initializer, Tensor, check_choice, check_count
@@ -133,7 +134,7 @@ class SelectorGate(Gate, abc.ABC):
         return int(idle.sum())
 
     @abc.abstractmethod
-    def _restarted(self, selection, idle, rng):
+    def _restarted(self, selection: Selection, idle: Any, rng: Any) -> Any:
         """Compute the logits: new ones of idle selectors, and those of the others."""
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:

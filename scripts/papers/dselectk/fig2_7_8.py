@@ -195,8 +195,8 @@ class Fig278(Experiment):
         return [
             Question("Does Top-k find more with trainable noise?", texts[NOISY]),
             Question(
-                "Does the start decide what Top-k finds? Its logits start uniform in "
-                "±2, not in ±0.05.",
+                "Does the start decide what Top-k finds, if its logits start uniform "
+                "in ±2 instead of ±0.05?",
                 texts[WIDE],
             ),
         ]

@@ -389,7 +389,7 @@ class Table2(Experiment):
         mine, top_k = (arm_name(dataset, n) for n in (STATIC, "Top-k, static"))
         share = results.values(mine, "decided")
         ours, theirs = (results.mean(arm, "evaluated") for arm in (mine, top_k))
-        known = bool(len(share)) and not np.isnan(ours)
+        known = not np.isnan([ours, theirs]).any()
         word = "less" if flops < 1 else "more"
         return Claim(
             f"S(Z) is binary after {steps} % of the training steps, and training takes "
