@@ -51,9 +51,9 @@ class Table1(Splits):
                 DATA[name].title,
                 kind,
                 results.text(arm_of(name, kind), "error"),
-                PAPER[name][kind][0],
+                f"{PAPER[name][kind][0]:.2f}",
                 results.text(arm_of(name, kind), "train_loss"),
-                PAPER[name][kind][1],
+                f"{PAPER[name][kind][1]:.2f}",
             ]
             for name in self.datasets
             for kind in (JOINT, SPLIT)
