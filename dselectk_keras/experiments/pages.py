@@ -117,7 +117,12 @@ def index(every, introduction="", coverage=None):
     for paper, found in rows.items():
         places = (coverage or {}).get(paper, {})
         shown = list(found.values())
-        shown += [[p, why, "", ""] for p, why in places.items() if why not in found]
+        for place, why in places.items():
+            if " " in why:
+                shown.append([place, why, "", ""])
+            elif why not in found:
+                command = f"`python scripts/reproduce.py {why}`"
+                shown.append([place, "", "Not run yet.", command])
         parts += [f"## {paper or 'Further experiments'}"]
         parts += [table(["", "what", "verdict", "command"], shown)]
     names = "\n".join(results.experiment.name for results in every)

@@ -56,7 +56,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     A subclass creates its variables in `build_logits`, computes the weights in
     `compute_weights` and the auxiliary losses in `compute_penalties`. The gate counts
-    its training calls in its last weight, `step`, and passes it to the last two.
+    its training calls in the weight `step`, and passes it to the last two.
 
     Args:
         num_gates: The number of gates in the layer, which are computed together.

@@ -215,7 +215,7 @@ def test_counts_steps_where_several_are_run_at_once():
 def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     model = make(num_experts=3)
     gate = model.get_layer("mmoe").gate
-    z, w, _ = gate.get_weights()
+    z, w, *_ = gate.get_weights()
     z[1, 0] = 5.0  # Both bits are one: the code of a fourth expert.
     gate.set_weights([z, w])
     with warnings.catch_warnings(record=True) as caught:

@@ -127,7 +127,7 @@ def test_it_saves_and_reloads(tmp_path):
 def test_selectors_without_an_expert_keep_their_loss_of_weight():
     model = build_multitask_model(3, 1, experts=DenseExperts(5, [2]), gate=gate_of(2))
     gate = model.get_layer("mmoe").gate
-    z, w, _ = gate.get_weights()
+    z, w, *_ = gate.get_weights()
     # The codes 3 and 7, of which the second has no expert.
     z[0, :, 0] = np.where([[0, 1, 1], [1, 1, 1]], 1.0, -1.0)
     gate.set_weights([z, w])

@@ -358,7 +358,7 @@ def test_rewards_and_consistency_leave_nothing_behind():
 
 def test_unknown_outputs_and_negative_weights_are_refused():
     moe = MoE(DenseExperts(3, [5]), SoftmaxGate())
-    with pytest.raises(ValueError, match=r"'logits' or 'values'.*='classes'"):
+    with pytest.raises(ValueError, match=r"'logits', 'values'.*='classes'"):
         make(moe, outputs_are="classes")
     with pytest.raises(ValueError, match="must not be negative"):
         make(moe, consistency=-1)

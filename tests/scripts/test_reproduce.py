@@ -138,8 +138,10 @@ def test_gates_of_a_module_are_compared(main, tmp_path, monkeypatch):
     base = tmp_path / "build/smoke-mine"
     kept = json.loads((base / "results/dselectk-fig6_smoke-mine.json").read_text())
     assert kept["config"]["gates"] == ["mine"]
-    assert {run["arm"] for run in kept["runs"]} == {"DSelect-k", "Top-k", "mine"}
-    assert "| mine |" in (base / "reproduction/dselectk-fig6.md").read_text()
+    assert {run["arm"] for run in kept["runs"]} == {
+        f"{name}, alpha 0.5" for name in ("DSelect-k", "Top-k", "mine")
+    }
+    assert "mine" in (base / "reproduction/dselectk-fig6.md").read_text()
     with pytest.raises(SystemExit, match=r"own_gate.py has no experiments: name"):
         main(["--module", "own_gate.py"])
     with pytest.raises(SystemExit, match=r"mmoe-fig2 has no arms for the gates mine"):

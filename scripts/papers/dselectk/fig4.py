@@ -120,4 +120,4 @@ def _slope(x, y, where=None):
     slopes = np.abs(np.diff(y) / np.diff(x))
     if where is not None:
         slopes = slopes[where[1:] & where[:-1]]
-    return float(slopes.max())
+    return float(slopes.max(initial=0.0))
