@@ -27,7 +27,7 @@ class Claim:
     says: str
     ours: str
     holds: bool | None
-    source: str = ""
+    source: str
     paper: str = ""
 
 
