@@ -1,0 +1,333 @@
+"""The comparison: every gate on every problem, tuned on the same budget."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from dselectk_keras.callbacks import DecideGates
+from dselectk_keras.datasets import Split
+from dselectk_keras.experiments import (
+    Experiment,
+    Picture,
+    Question,
+    Report,
+    Table,
+    stand_in,
+    train_jobs,
+)
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.schedules import Ramp
+from gate_comparison.drawing import draw_ranks
+from gate_comparison.gates import METHODS
+from gate_comparison.problems import EMBEDDING, PROBLEMS
+from gate_comparison.ranks import critical_difference, mean_ranks
+
+RATES = (0.001, 0.003, 0.01, 0.03)
+UNTUNED_RATE = 0.01
+RECIPE, UNTUNED = "DSelect-k, recipe", "DSelect-k, untuned recipe"
+
+
+@dataclasses.dataclass(frozen=True)
+class GateComparison(Experiment):
+    """Gates that select experts, on synthetic and real problems.
+
+    Args:
+        problems: Names in `PROBLEMS`.
+        methods: Names in `METHODS`.
+        num_train: The largest number of training examples.
+        batch_size: Examples in a step.
+        epoch_factor: What the problems' numbers of epochs are multiplied with.
+    """
+
+    name = "gatebench"
+    title = "What is a learned choice of experts worth?"
+    about = (
+        "Every method trains the same model, and is tuned on the same number of "
+        "settings by its loss on validation data. Then it is trained with further "
+        "seeds, which also split real data anew, and reported on test data. The loss "
+        "is the mean over the tasks of the squared error of standardized labels, or of "
+        "the cross-entropy. A result is *admissible* if every static gate uses at most "
+        "k experts, and all selectors are binary."
+    )
+
+    problems: tuple[str, ...] = tuple(PROBLEMS)
+    methods: tuple[str, ...] = tuple(METHODS)
+    num_train: int = 8_000
+    batch_size: int = 128
+    epoch_factor: float = 1.0
+
+    @classmethod
+    def presets(cls):
+        """From seconds to a day of two cores."""
+        return {
+            "smoke": cls(
+                problems=("C.1, 16 tasks", "enb"),
+                methods=(UNTUNED, RECIPE, "Top-k", "random, fixed", "single task"),
+                trials=1,
+                num_train=128,
+                epoch_factor=0.02,
+                stand_in=True,
+            ),
+            "small": cls(
+                problems=(
+                    "C.1, 16 tasks",
+                    "C.1, 32 tasks",
+                    "correlated tasks, p = 0.9",
+                    "adult",
+                    "enb",
+                    "slump",
+                    "sf2",
+                ),
+                seeds=3,
+                trials=3,
+                num_train=4_000,
+                epoch_factor=0.5,
+            ),
+            "cpu": cls(seeds=10, trials=6),
+            "gpu": cls(seeds=30, trials=12, num_train=40_000),
+        }
+
+    @property
+    def arms(self):
+        """Each method on each problem."""
+        return {
+            name_arm(problem, method): (problem, method)
+            for problem in self.problems
+            for method in self.methods
+        }
+
+    def space(self, arm):
+        """The learning rate, and what the method has."""
+        method = METHODS[self.arms[arm][1]]
+        return {"learning_rate": RATES, **method.space} if method.tuned else {}
+
+    def run(self, arm, jobs):
+        """Train the jobs of a problem and a method: all trials on the same data."""
+        if jobs[0].is_trial:
+            return self._run(*self.arms[arm], jobs, seed=0)
+        return [self._run(*self.arms[arm], [job], job.seed)[0] for job in jobs]
+
+    def _run(self, problem, method, jobs, seed):
+        problem, method = PROBLEMS[problem], METHODS[method]
+        data = standardized(self._data(problem, seed))
+        epochs = max(2, round(problem.epochs * self.epoch_factor))
+        steps = epochs * -(-len(data.train.x) // self.batch_size)
+
+        def build(seed, learning_rate=UNTUNED_RATE, **settings):  # noqa: ARG001
+            model = build_multitask_model(
+                encoder(data),
+                [
+                    Task(name, kind, count)
+                    for name, kind, count in zip(
+                        data.task_names, data.task_kinds, data.num_classes, strict=True
+                    )
+                ],
+                method.architecture,
+                experts=DenseExperts(problem.num_experts, [problem.units]),
+                gate=method.make(problem.num_nonzeros, steps, **settings)
+                if method.make
+                else None,
+                per_example=method.per_example,
+            )
+            # Constant until the gates decide, and falling in the last fifth.
+            rate = Ramp(
+                learning_rate, learning_rate / 100, begin=0.8, end=1.0, num_steps=steps
+            )
+            model.compile(keras.optimizers.Adam(rate))
+            return model
+
+        runs = train_jobs(
+            build,
+            data,
+            jobs,
+            histories=method.make is not None,
+            epochs=epochs,
+            batch_size=self.batch_size,
+            decide=DecideGates() if method.decides else None,
+        )
+        return [self._measure(runs, i, problem, data) for i in range(len(jobs))]
+
+    def _measure(self, runs, number, problem, data):
+        model = runs.model(number)
+        found = {
+            "objective": loss_of(model, data.validation, data),
+            "loss": loss_of(model, data.test, data),
+        }
+        if number not in runs.histories:
+            return found
+        record = runs.histories[number]["mmoe"]
+        active = record["active"][-1]
+        decided = "binary" not in record or record["binary"][-1].min() == 1.0
+        return found | {
+            "experts": float(active.mean()),
+            "sparse": bool(decided and active.max() <= problem.num_nonzeros + 1e-6),
+        }
+
+    def _data(self, problem, seed):
+        if self.stand_in and problem.real:
+            return stand_in((6,), {"a": "regression", "b": "binary"}, seed=seed)
+        return problem.load(self.num_train, seed, self.data_dir or ".")
+
+    def report(self, results):
+        """Tables of errors and experts, and the ranks over the problems."""
+        losses = np.array(
+            [
+                [results.mean(name_arm(p, m), "loss") for m in self.methods]
+                for p in self.problems
+            ]
+        )
+        tables = [self._table(results, problem) for problem in self.problems]
+        ranks = mean_ranks(losses)
+        distance = critical_difference(*losses.shape[::-1])
+        order = np.argsort(ranks)
+        rows = [
+            [self.methods[i], f"{ranks[i]:.2f}", self._share(results, self.methods[i])]
+            for i in order
+        ]
+        overall = Table(
+            "Mean ranks",
+            ["method", "mean rank", "sparse runs"],
+            rows,
+            "Two ranks differ if they are apart by more than the critical difference "
+            f"of the Nemenyi test at 5 %, {distance:.2f}, over {len(losses)} problems.",
+        )
+        picture = Picture(
+            "ranks",
+            "Mean ranks over the problems; 1 is best. The bar is the critical "
+            "difference.",
+            lambda: draw_ranks(self.methods, ranks, distance),
+        )
+        return Report(
+            [],
+            [overall, *tables],
+            [picture],
+            questions=self._questions(results),
+        )
+
+    def _table(self, results, problem):
+        rows = []
+        for method in self.methods:
+            arm = name_arm(problem, method)
+            runs = results.of(arm)
+            rows.append(
+                [
+                    method,
+                    results.text(arm, "loss"),
+                    results.text(arm, "experts") if METHODS[method].make else "",
+                    f"{np.mean([run.seconds for run in runs]):.1f}" if runs else "",
+                ]
+            )
+        columns = ["method", "test loss", "experts per task", "seconds"]
+        return Table(problem, columns, rows)
+
+    def _share(self, results, method):
+        if METHODS[method].make is None:
+            return ""
+        found = [
+            run.numbers["sparse"]
+            for problem in self.problems
+            for run in results.of(name_arm(problem, method))
+        ]
+        return f"{np.mean(found):.0%}" if found else ""
+
+    def _questions(self, results):
+        pairs = (
+            ("Does a learned choice beat a fixed random one?", RECIPE, "random, fixed"),
+            (
+                "Is DSelect-k better than a Top-k gate that is dense first?",
+                RECIPE,
+                "Top-k, dense first",
+            ),
+            (
+                "Is a per-example choice better than a static one?",
+                "DSelect-k, per-example recipe",
+                RECIPE,
+            ),
+            ("What does the recipe lose without tuning?", UNTUNED, RECIPE),
+        )
+        return [
+            Question(asked, self._compare(results, one, other))
+            for asked, one, other in pairs
+            if {one, other} <= set(self.methods)
+        ]
+
+    def _compare(self, results, one, other):
+        ratios = {
+            problem: results.mean(name_arm(problem, one), "loss")
+            / results.mean(name_arm(problem, other), "loss")
+            for problem in self.problems
+        }
+        lower = sum(ratio < 1 for ratio in ratios.values())
+        middle = float(np.median(list(ratios.values())))
+        return (
+            f"{one} has the lower mean loss on {lower} of {len(ratios)} problems; the "
+            f"median ratio of its loss to that of {other} is {middle:.3f}."
+        )
+
+
+def name_arm(problem, method):
+    """The name of an arm."""
+    return f"{problem}: {method}"
+
+
+def standardized(data):
+    """The data with regression labels of mean 0 and deviation 1 in training."""
+    kinds = np.array([kind == "regression" for kind in data.task_kinds])
+    mean = np.where(kinds, np.nanmean(data.train.y, axis=0), 0.0)
+    scale = np.where(kinds, np.nanstd(data.train.y, axis=0), 1.0)
+    scale = np.where(scale > 0, scale, 1.0)
+    parts = {
+        part: Split(
+            getattr(data, part).x,
+            ((getattr(data, part).y - mean) / scale).astype("float32"),
+        )
+        for part in ("train", "validation", "test")
+    }
+    return dataclasses.replace(data, **parts)
+
+
+def encoder(data):
+    """The inputs of a model: embeddings of ids, flat images, or the features."""
+    x = data.train.x
+    inputs = keras.Input(x.shape[1:], dtype=str(x.dtype))
+    sizes = data.info.get("vocabulary_sizes")
+    if sizes is not None:
+        embedded = [
+            keras.layers.Embedding(size, EMBEDDING)(inputs[:, column])
+            for column, size in enumerate(sizes)
+        ]
+        return keras.Model(inputs, keras.layers.Concatenate()(embedded))
+    if x.ndim > 2:
+        return keras.Model(inputs, keras.layers.Flatten()(inputs))
+    return inputs
+
+
+def loss_of(model, split, data, chunk=4096):
+    """The mean over the tasks of their losses on a split."""
+    outputs = [
+        {
+            name: keras.ops.convert_to_numpy(value)
+            for name, value in model(split.x[i : i + chunk]).items()
+        }
+        for i in range(0, len(split.x), chunk)
+    ]
+    losses = []
+    for i, (name, kind) in enumerate(
+        zip(data.task_names, data.task_kinds, strict=True)
+    ):
+        found = np.concatenate([part[name] for part in outputs]).astype("float64")
+        labels = split.y[:, i].astype("float64")
+        known = ~np.isnan(labels)
+        found, labels = found[known], labels[known]
+        if kind == "regression":
+            each = (found[:, 0] - labels) ** 2
+        elif kind == "binary":
+            p = np.clip(found[:, 0], 1e-7, 1 - 1e-7)
+            each = -labels * np.log(p) - (1 - labels) * np.log1p(-p)
+        else:
+            chosen = found[np.arange(len(found)), labels.astype(int)]
+            each = -np.log(np.clip(chosen, 1e-7, 1))
+        losses.append(each.mean())
+    return float(np.mean(losses))

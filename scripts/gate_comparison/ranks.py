@@ -1,0 +1,34 @@
+"""Ranks of methods over problems."""
+
+import math
+
+
+def mean_ranks(losses):
+    """The mean rank of each method over the problems; 1 is the lowest loss.
+
+    Args:
+        losses: Array (problems, methods). Tied methods share the mean of their ranks.
+
+    Returns:
+        An array, one number per method.
+    """
+    below = (losses[:, None, :] < losses[:, :, None]).sum(axis=-1)
+    tied = (losses[:, None, :] == losses[:, :, None]).sum(axis=-1)
+    return (below + (tied + 1) / 2).mean(axis=0)
+
+
+def critical_difference(num_methods, num_problems, level=0.05):
+    """The difference of two mean ranks that is significant in the Nemenyi test.
+
+    Args:
+        num_methods: The number of methods.
+        num_problems: The number of problems.
+        level: The level of significance.
+
+    Returns:
+        A number.
+    """
+    from scipy.stats import studentized_range
+
+    quantile = studentized_range.ppf(1 - level, num_methods, 1e6) / math.sqrt(2)
+    return quantile * math.sqrt(num_methods * (num_methods + 1) / (6 * num_problems))
