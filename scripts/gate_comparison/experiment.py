@@ -1,6 +1,7 @@
 """The comparison: every gate on every problem, tuned on the same budget."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -111,7 +112,7 @@ class GateComparison(Experiment):
 
     def _run(self, problem, method, jobs, seed):
         problem, method = PROBLEMS[problem], METHODS[method]
-        data = standardized(self._data(problem, seed))
+        data: Any = standardized(self._data(problem, seed))
         epochs = max(2, round(problem.epochs * self.epoch_factor))
         steps = epochs * -(-len(data.train.x) // self.batch_size)
 

@@ -117,8 +117,9 @@ def split_table(features, labels, kinds, seed):
     parts = np.split(order, bounds)
     mean, scale = x[parts[0]].mean(axis=0), x[parts[0]].std(axis=0)
     x = (x - mean) / np.where(scale > 0, scale, 1.0)
-    splits = [Split(x[part], y[part]) for part in parts]
-    return Dataset(*splits, tuple(map(str, labels.columns)), tuple(kinds))
+    train, validation, test = (Split(x[part], y[part]) for part in parts)
+    names = tuple(map(str, labels.columns))
+    return Dataset(train, validation, test, names, tuple(kinds))
 
 
 PROBLEMS = {
