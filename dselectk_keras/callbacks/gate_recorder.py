@@ -9,7 +9,9 @@ import numpy as np
 from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
+from dselectk_keras.gates.selector_gate import print_undecided
 from dselectk_keras.layers.gated_experts import GatedExperts
+from dselectk_keras.models import MultitaskModel
 from dselectk_keras.utils import optional_import
 
 
@@ -99,6 +101,11 @@ class GateRecorder(keras.callbacks.Callback):
         """Record the final state, if the last step has no record yet."""
         if not len(self.history) or self.history.steps[-1] != self._step:
             self._record()
+        # `MultitaskModel.fit` says so itself.
+        if (self.params or {}).get("verbose") and not isinstance(
+            self.model, MultitaskModel
+        ):
+            print_undecided(self.model)
 
     def _iterations(self):
         # Under `tf.distribute`, `int` does not work on a variable.

@@ -197,3 +197,12 @@ def undecided_gates(model: Any) -> list[str]:
         if count := int((distance > 0).sum()):
             lines.append(f"{gate.name!r}, {count} of {distance.size} selectors")
     return lines
+
+
+def print_undecided(model: Any) -> None:
+    """Print a line if gates of a model have not decided."""
+    if undecided := undecided_gates(model):
+        print(  # noqa: T201
+            f"Some gates have not decided ({'; '.join(undecided)}): they may use more "
+            "than `num_nonzeros` experts. Add the callback `DecideGates()`."
+        )

@@ -13,7 +13,7 @@ from dselectk_keras._keras import (
     compiled_metrics,
     mean_loss,
 )
-from dselectk_keras.gates.selector_gate import undecided_gates
+from dselectk_keras.gates.selector_gate import print_undecided
 from dselectk_keras.models.labels import (
     MANY_TASKS,
     check_shapes,
@@ -128,11 +128,8 @@ class MultitaskModel(keras.Model):
             kwargs["validation_data"] = (inputs, labels, *weights)
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         history = super().fit(x, y, *args, verbose=verbose, **kwargs)
-        if verbose and (undecided := undecided_gates(self)):
-            print(  # noqa: T201
-                f"Some gates have not decided ({'; '.join(undecided)}): they may use "
-                "more than `num_nonzeros` experts. Add the callback `DecideGates()`."
-            )
+        if verbose:
+            print_undecided(self)
         return history
 
     def evaluate(

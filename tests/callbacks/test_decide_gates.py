@@ -251,3 +251,10 @@ def test_fit_says_which_gates_have_not_decided(capsys):
     assert "6 of 6 selectors): they may use more than" in capsys.readouterr().out
     fit(compiled(DSelectKGate(2)), [DecideGates()], verbose=2)
     assert "not decided" not in capsys.readouterr().out
+    # In other models the recorder does.
+    x = keras.Input((4,))
+    mixed = DSelectKGate(2)([keras.layers.Dense(1)(x) for _ in range(4)])
+    model = keras.Model(x, mixed)
+    model.compile("adam", "mse")
+    model.fit(data()[0], data()[1][:, :1], verbose=2, callbacks=[GateRecorder()])
+    assert "2 of 2 selectors): they may use" in capsys.readouterr().out
