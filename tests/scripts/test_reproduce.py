@@ -106,7 +106,8 @@ class Coin(Experiment):
 
     def report(self, results):
         more = results.mean("bent", "heads") > results.mean("fair", "heads")
-        return Report([Claim("The bent coin gives more heads.", "It does.", more)])
+        claim = Claim("The bent coin gives more heads.", "It does.", more, "our guess")
+        return Report([claim])
 """
 OWN_GATE = """
 from dselectk_keras import TopKGate
