@@ -7,7 +7,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.selector_gate import selector_gates, undecided_gates
+from dselectk_keras._keras import all_layers
+from dselectk_keras.gates.selected import SelectedGate
+from dselectk_keras.gates.selector_gate import (
+    SelectorGate,
+    selector_gates,
+    undecided_gates,
+)
 from dselectk_keras.utils import check_count
 
 
@@ -76,6 +82,10 @@ class DecideGates(keras.callbacks.Callback):
         self.steps = steps
         self.seed = seed
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Check that there are gates that can decide."""
+        self.check_model(self.model)
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Set up the gates, or let them decide, if it is time."""
         epochs, steps = self.params["epochs"], self.params["steps"]
@@ -112,7 +122,36 @@ class DecideGates(keras.callbacks.Callback):
             epochs: The number of epochs of the training.
             steps_per_epoch: The number of training steps per epoch.
         """
-        times, gates = self.times(epochs), selector_gates(model)
+        times = self.times(epochs)
+        # `CondenseWhenBinary` may have replaced gates that have decided.
+        for gate in selector_gates(model):
+            host = times if not gate.per_example else []
+            step = int(ops.convert_to_numpy(gate.step))
+            if not ops.convert_to_numpy(gate.deciding)[1]:
+                left = max(1, math.floor((self.by * epochs - epoch) * steps_per_epoch))
+                # Static gates decide below, before they would narrow.
+                narrow = (left + 1, left + 1) if host else (left // 2, left)
+                gate.decide_between(step + narrow[0], step + narrow[1])
+            if gate.has_decided or not host:
+                continue
+            if epoch >= host[-1]:
+                gate.keep_largest()
+                gate.decide_between(step, step)
+            elif epoch in host:
+                gate.keep_largest()
+                gate.restart_selectors(seed=(self.seed, epoch))
+
+    def check_model(self, model: Any) -> None:
+        """Raise an error for a model without gates that can decide.
+
+        Args:
+            model: A built model.
+        """
+        gates = [
+            layer
+            for layer in all_layers(model)
+            if isinstance(layer, (SelectorGate, SelectedGate))
+        ]
         if not gates:
             raise ValueError(
                 "The model has no gates with selectors, which could decide. Use "
@@ -121,23 +160,9 @@ class DecideGates(keras.callbacks.Callback):
             )
         if self.restarts and all(gate.per_example for gate in gates):
             raise ValueError(
-                f"Only selectors of static gates can start anew. Received: "
+                "Only selectors of static gates can start anew. Received: "
                 f"restarts={self.restarts} for per-example gates. Use restarts=0."
             )
-        for gate in gates:
-            host = times if not gate.per_example else []
-            step = int(ops.convert_to_numpy(gate.step))
-            if not ops.convert_to_numpy(gate.deciding)[1]:
-                left = max(1, math.floor((self.by * epochs - epoch) * steps_per_epoch))
-                # Static gates decide below, before they would narrow.
-                narrow = (left + 1, left + 1) if host else (left // 2, left)
-                gate.decide_between(step + narrow[0], step + narrow[1])
-            if epoch in host and not gate.has_decided:
-                gate.keep_largest()
-                if epoch == host[-1]:
-                    gate.decide_between(step, step)
-                else:
-                    gate.restart_selectors(seed=(self.seed, epoch))
 
     def times(self, epochs: int) -> list[int]:
         """List the epochs before which static gates restart, and then decide.
@@ -160,7 +185,7 @@ class DecideGates(keras.callbacks.Callback):
 
 
 class OnceDecided(keras.callbacks.Callback):
-    """Passes only epochs to other callbacks at whose end all gates have decided.
+    """Calls other callbacks only after epochs in which all gates have decided.
 
     `EarlyStopping` and `ModelCheckpoint` would otherwise restore or save an epoch in
     which gates still use many experts.

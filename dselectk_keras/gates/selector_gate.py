@@ -99,8 +99,19 @@ class SelectorGate(Gate, abc.ABC):
         self.deciding.assign([begin, end])
 
     def keep_largest(self) -> None:
-        """Let a static gate keep its k largest weights, one for each selector."""
-        kept = keep_largest(self.expert_weights(), self.num_nonzeros)
+        """Let a static gate keep its k largest weights, one for each selector.
+
+        If all weights of a gate are 0, because all its codes belong to no expert, its
+        selectors choose the experts that are nearest. A gate with NaN stays as it is.
+        """
+        weights = ops.convert_to_numpy(self.expert_weights())
+        if not np.isfinite(weights).all():
+            return
+        # At a step after the decision each selector is one expert.
+        nearest = self.compute_weights(None, False, self.deciding[1]).weights
+        some = weights.sum(axis=-1, keepdims=True) > 0
+        weights = np.where(some, weights, ops.convert_to_numpy(nearest))
+        kept = keep_largest(weights, self.num_nonzeros)
         self.assign_expert_weights(ops.convert_to_numpy(kept))
 
     @property

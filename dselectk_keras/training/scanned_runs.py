@@ -46,6 +46,7 @@ class ScannedRuns:
         traced, by_settings = {}, {}
         for copy, model in build_models(build, copies, data, recorded):
             if decide is not None:
+                decide.check_model(model)
                 decide.begin_epoch(model, 0, *self._length)
             *state, _ = variable_values(model)
             settings = tuple(copy.settings.values())

@@ -12,7 +12,12 @@ from dselectk_keras import (
     TopKGate,
     build_multitask_model,
 )
-from dselectk_keras.callbacks import DecideGates, GateRecorder, OnceDecided
+from dselectk_keras.callbacks import (
+    CondenseWhenBinary,
+    DecideGates,
+    GateRecorder,
+    OnceDecided,
+)
 from dselectk_keras.models import condense
 from dselectk_keras.training import Batches, replicate
 
@@ -258,3 +263,36 @@ def test_fit_says_which_gates_have_not_decided(capsys):
     model.compile("adam", "mse")
     model.fit(data()[0], data()[1][:, :1], verbose=2, callbacks=[GateRecorder()])
     assert "2 of 2 selectors): they may use" in capsys.readouterr().out
+
+
+def test_training_goes_on_after_condensing():
+    model = compiled(DSelectKGate(1))
+    condense_when_binary = CondenseWhenBinary(verbose=0)
+    callbacks = [DecideGates(0.5), condense_when_binary]
+    fit(model, callbacks, epochs=4)
+    assert condense_when_binary.epoch == 2
+    # A condensed model can be trained with the same callbacks.
+    fit(model, [DecideGates(0.5)], epochs=2)
+
+
+def test_a_gate_whose_codes_belong_to_no_expert_decides():
+    model = compiled(DSelectKGate(2, unreachable=0.0), keras.optimizers.SGD(0.0))
+    gate = gate_of(model)
+    z, w, *_ = gate.get_weights()
+    z[0] = 5.0  # Code 7 of 5 experts.
+    gate.set_weights([z, w])
+    assert not to_numpy(gate.expert_weights())[0].any()
+    fit(model, [DecideGates(0.5)])
+    weights = to_numpy(gate.expert_weights())
+    np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-6)
+    # Codes 3 and 4 are one and two bits away.
+    np.testing.assert_array_equal(np.flatnonzero(weights[0]), [3])
+
+
+def test_a_training_that_begins_late_keeps_the_largest_weights():
+    model = compiled(DSelectKGate(2), keras.optimizers.SGD(0.0))
+    before = to_numpy(gate_of(model).expert_weights())
+    fit(model, [DecideGates(0.5)], epochs=8, initial_epoch=6)
+    after = to_numpy(gate_of(model).expert_weights())
+    for own, kept in zip(before, after, strict=True):
+        assert set(np.flatnonzero(kept)) == set(np.argsort(-own, kind="stable")[:2])
