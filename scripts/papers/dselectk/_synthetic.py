@@ -8,10 +8,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments import Experiment, Job, train_jobs
+from dselectk_keras.experiments import Experiment, train_jobs
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.schedules import Ramp
 from papers.dselectk._synthetic_methods import METHODS, K, Method, SumExperts
 
 POINTS = 50  # Of the curve that is kept of each run.
@@ -27,8 +26,6 @@ class SyntheticExperiment(Experiment, abc.ABC):
         num_train: Training examples.
         num_evaluated: Examples to tune on, and as many to report on.
         epochs: Of a run.
-        stages: The epochs of each stage of a run, for methods that are restarted
-            between stages.
         batch_size: Examples in a step.
     """
 
@@ -37,7 +34,6 @@ class SyntheticExperiment(Experiment, abc.ABC):
     num_train: int = 100_000
     num_evaluated: int = 20_000
     epochs: int = 25
-    stages: tuple[int, ...] = (13, 4, 4, 4)
     batch_size: int = 256
 
     @classmethod
@@ -45,15 +41,14 @@ class SyntheticExperiment(Experiment, abc.ABC):
         return {
             "smoke": cls(
                 tasks=(32,),
-                methods=("DSelect-k", "Top-k", "DSelect-k, in stages"),
+                methods=("DSelect-k", "Top-k", "DSelect-k, recipe"),
                 trials=1,
                 num_train=256,
                 num_evaluated=128,
                 epochs=2,
-                stages=(1, 1),
             ),
             "cpu": cls(seeds=5, trials=6),
-            "paper": cls(seeds=100, trials=36, epochs=100, stages=(55, 15, 15, 15)),
+            "paper": cls(seeds=100, trials=36, epochs=100),
         }
 
     @property
@@ -132,82 +127,33 @@ class SyntheticExperiment(Experiment, abc.ABC):
             their selectors were binary at the begin and after every epoch, `(epochs
             + 1, tasks, k)`, or `None`.
         """
-        stages = self.stages if method.restart else (self.epochs,)
-        runs, models, binary = None, [], [[] for _ in jobs]
-        for number, epochs in enumerate(stages):
-            if models:
-                for job, model in zip(jobs, models, strict=True):
-                    rng = np.random.default_rng([job.seed, number])
-                    method.restart(model.get_layer("mmoe").gate, rng)
-            last = number == len(stages) - 1
-            build = self._build(method, data, epochs, last, models)
-            numbered = [
-                Job(job.seed, {**job.settings, "number": i})
-                for i, job in enumerate(jobs)
-            ]
-            runs = train_jobs(
-                build,
-                data,
-                numbered,
-                histories=True,
-                epochs=epochs,
-                batch_size=self.batch_size,
-            )
-            models = [runs.model(i) for i in range(len(jobs))]
-            for i, history in runs.histories.items():
-                record = history["mmoe"].get("binary")
-                if record is not None:
-                    # What each epoch begins with, and the end.
-                    binary[i].append(record if last else record[:-1])
-        return [
-            (
-                model,
-                runs.histories[i]["mmoe"]["weights"][-1],
-                np.concatenate(binary[i]) if binary[i] else None,
-            )
-            for i, model in enumerate(models)
-        ]
+        runs = train_jobs(
+            self._build(method, data),
+            data,
+            jobs,
+            histories=True,
+            decide=method.decide,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+        )
+        found = []
+        for i in range(len(jobs)):
+            history = runs.histories[i]["mmoe"]
+            found.append((runs.model(i), history["weights"][-1], history.get("binary")))
+        return found
 
-    def _build(self, method, data, epochs, last, before):
-        """What builds the model of a job, for one stage.
-
-        Args:
-            method: A `Method`.
-            data: A `Dataset`.
-            epochs: Of the stage.
-            last: Whether it is the last stage. In the last one of several stages the
-                learning rate falls.
-            before: The models that the stage goes on with, if it is not the first.
-
-        Returns:
-            A function of a seed and the settings.
-        """
-        steps = epochs * self.steps_per_epoch
+    def _build(self, method, data):
+        """What builds the model of a job: a function of a seed and the settings."""
         tasks = [Task(name, tower="sum", metrics=()) for name in data.task_names]
-        begin = max(0, steps - max(1, self.num_steps // 10))
-        trained = [
-            [ops.convert_to_numpy(v) for v in model.trainable_variables]
-            for model in before
-        ]
 
-        def build(seed, learning_rate, number, **settings):
+        def build(seed, learning_rate, **settings):
             model = build_multitask_model(
                 data.train.x.shape[1],
                 tasks,
                 "mmoe",
                 experts=SumExperts(len(tasks) // 4),
-                gate=method.make(steps, seed, **settings),
+                gate=method.make(self.num_steps, seed, **settings),
             )
-            if trained:
-                values = trained[int(number)]
-                for variable, value in zip(
-                    model.trainable_variables, values, strict=True
-                ):
-                    variable.assign(value)
-            if last and before:
-                learning_rate = Ramp(
-                    learning_rate, learning_rate / 100, begin=begin, end=steps
-                )
             model.compile(keras.optimizers.Adam(learning_rate))
             return model
 

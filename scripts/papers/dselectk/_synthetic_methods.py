@@ -3,18 +3,15 @@
 import dataclasses
 from collections.abc import Callable
 
-import numpy as np
 from keras import ops
 
+from dselectk_keras.callbacks import DecideGates
 from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.gates import DSelectKGate, SoftmaxSelectorGate, TopKGate
 from dselectk_keras.schedules import Ramp
 
 K = 4  # The experts that made the labels of a task, and as many may a gate use.
 UNITS = 4  # The ReLU units whose sum is an expert.
-# A smaller share of a task does not hold its expert: the selector is restarted.
-WEAK = 0.1
-FRESH = 0.02  # The new logits are uniform in plus and minus this.
 # A softmax never gives an exact zero: what is below counts as none. The other gates
 # have exact zeros, and any weight counts.
 SOFTMAX_ZERO = 1e-3
@@ -23,15 +20,14 @@ RATES = (0.001, 0.01, 0.1)
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """How the gates of a method are made, tuned and restarted.
+    """How the gates of a method are made and tuned.
 
     Args:
-        make: A function of the steps of a stage, a seed, and the settings by name
-            that gives a gate.
+        make: A function of the steps of a run, a seed, and the settings by name that
+            gives a gate.
         space: What is tuned beside the learning rate.
         rates: The learning rates to choose from.
-        restart: A function of a gate and a random generator that is called between
-            the stages of a run; `None` makes it one stage.
+        decide: A `DecideGates`, or `None`.
         zero: The largest weight that counts as none.
         paper: Whether the paper has it. Our own are tried for the largest number of
             tasks only.
@@ -40,7 +36,7 @@ class Method:
     make: Callable
     space: dict = dataclasses.field(default_factory=dict)
     rates: tuple[float, ...] = RATES
-    restart: Callable | None = None
+    decide: DecideGates | None = None
     zero: float = 0.0
     paper: bool = True
 
@@ -81,50 +77,16 @@ class SumExperts(ExpertBank):
         return {**super().get_config(), "num_experts": self.num_experts}
 
 
-def restart_selectors(gate, rng):
-    """Start the selectors anew that hold no expert for their task.
-
-    Those are the ones on an expert that a selector of the same task with a larger
-    share is on as well, and those whose share is below `WEAK`.
-
-    Args:
-        gate: A gate with selectors, static and built.
-        rng: A NumPy generator.
-    """
-    selection = gate.selection()
-    lost = idle(selection.choices, selection.logits)
-    z, *others = gate.get_weights()
-    fresh = rng.uniform(-FRESH, FRESH, z.shape)
-    lost = lost.reshape(*lost.shape, *[1] * (z.ndim - lost.ndim))
-    gate.set_weights([np.where(lost, fresh, z), *others])
-
-
-def idle(choices, logits):
-    """Which selectors hold no expert for their task.
-
-    Args:
-        choices: The expert of each selector, `(tasks, k)`.
-        logits: Those of its share, of the same shape.
-
-    Returns:
-        An array of bools of the same shape.
-    """
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    same = choices[:, :, None] == choices[:, None, :]
-    # Of those with equal shares the first one stays.
-    order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)
-    behind = order[:, :, None] > order[:, None, :]
-    return (same & behind).any(axis=2) | (shares < WEAK)
-
-
 def _dselect_k(steps, seed, gamma, entropy):  # noqa: ARG001
     return DSelectKGate(K, gamma=gamma, entropy_reg=entropy)
 
 
-def _staged(steps, seed, gamma, entropy):  # noqa: ARG001
-    ramp = Ramp(1e-6, entropy, end=0.5, num_steps=steps)
-    return DSelectKGate(K, gamma=gamma, entropy_reg=ramp)
+def _recipe(steps, seed):  # noqa: ARG001
+    return DSelectKGate(K)
+
+
+def _softmax_selectors(steps, seed):  # noqa: ARG001
+    return SoftmaxSelectorGate(K)
 
 
 def _top_k(steps, seed):  # noqa: ARG001
@@ -171,11 +133,11 @@ METHODS = {
     ),
     "noisy Top-k": Method(_noisy, paper=False),
     "Top-k, dense first": Method(_dense_first, paper=False),
-    "DSelect-k, in stages": Method(
-        _staged,
-        {"gamma": (1.0, 2.0), "entropy": (1.0, 10.0)},
-        rates=(0.002, 0.005, 0.01, 0.02),
-        restart=restart_selectors,
-        paper=False,
+    "DSelect-k, recipe": Method(
+        _recipe, rates=(0.01,), decide=DecideGates(), paper=False
+    ),
+    "DSelect-k, restarts": Method(_recipe, decide=DecideGates(restarts=3), paper=False),
+    "softmax selectors, recipe": Method(
+        _softmax_selectors, decide=DecideGates(), paper=False
     ),
 }

@@ -8,16 +8,10 @@ from keras.ops import convert_to_numpy
 from matplotlib import pyplot as plt
 
 from dselectk_keras.experiments import Job, Results, Run
-from dselectk_keras.gates import DSelectKGate, SoftmaxSelectorGate
+from dselectk_keras.gates import DSelectKGate
 from dselectk_keras.models import Task, build_multitask_model
-from papers.dselectk import _synthetic, _synthetic_methods
 from papers.dselectk._synthetic import error, follow, look, name_arm
-from papers.dselectk._synthetic_methods import (
-    METHODS,
-    SumExperts,
-    idle,
-    restart_selectors,
-)
+from papers.dselectk._synthetic_methods import METHODS, SumExperts
 from papers.dselectk.fig5 import Fig5, random_jaccard
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
@@ -28,7 +22,6 @@ TINY = {
     "num_train": 64,
     "num_evaluated": 32,
     "epochs": 2,
-    "stages": (1, 1),
     "batch_size": 32,
 }
 
@@ -100,7 +93,7 @@ def test_what_was_not_run_fails():
 
 def test_our_methods_are_questions():
     report = (results := made_up()).experiment.report(results)
-    assert len(report.questions) == 3
+    assert len(report.questions) == 5
     assert all("128 tasks" in question.asks for question in report.questions)
 
 
@@ -138,7 +131,7 @@ def test_random_jaccard():
 
 def test_arms():
     arms = Fig5().arms
-    assert len(arms) == 4 * 4 + 3
+    assert len(arms) == 4 * 4 + 5
     assert arms["noisy Top-k, 128 tasks"] == ("noisy Top-k", 128)
     assert "noisy Top-k, 64 tasks" not in arms
 
@@ -156,10 +149,8 @@ def test_ranges_are_those_of_appendix_d4():
     assert len(annealing["temperature"]) == 10
 
 
-def test_the_papers_gates_have_one_stage():
-    assert [name for name, each in METHODS.items() if each.restart] == [
-        "DSelect-k, in stages"
-    ]
+def test_the_papers_gates_decide_by_themselves():
+    assert not any(each.decide for each in METHODS.values() if each.paper)
 
 
 def test_look():
@@ -200,44 +191,6 @@ def test_follow():
     assert follow(None, steps=10) == {}
 
 
-def test_idle():
-    choices = np.array([[1, 1, 2, 3], [0, 1, 2, 3]])
-    shares = np.array([[0.2, 0.5, 0.25, 0.05], [0.25, 0.25, 0.25, 0.25]])
-    assert idle(choices, np.log(shares)).tolist() == [
-        [True, False, False, True],
-        [False, False, False, False],
-    ]
-    # Of selectors with equal shares the first one stays.
-    assert idle(np.array([[1, 1]]), np.zeros((1, 2))).tolist() == [[False, True]]
-
-
-def test_restart_selectors():
-    gate = DSelectKGate(2, gamma=2.0, num_gates=2)
-    gate.build((None, 4))
-    # The selectors of the first task are both on expert 3, of the second on 0 and 2.
-    z = np.array([[[1, 1], [1, 1]], [[-1, -1], [1, -1]]], "float32")[:, :, None]
-    w = np.array([[0.0, 1.0], [0.0, 0.0]], "float32")[..., None]
-    gate.set_weights([z, w])
-    restart_selectors(gate, np.random.default_rng(0))
-    after, same, *_ = gate.get_weights()
-    np.testing.assert_array_equal(same, w)
-    np.testing.assert_array_equal(after[1], z[1])
-    np.testing.assert_array_equal(after[0, 1], z[0, 1])
-    assert (abs(after[0, 0]) <= 0.02).all()
-    assert (after[0, 0] != 0).all()
-
-
-def test_restart_softmax_selectors():
-    gate = SoftmaxSelectorGate(2, num_gates=1)
-    gate.build((None, 3))
-    z = np.array([[[5, 0, 0], [4, 0, 0]]], "float32")
-    gate.set_weights([z, np.array([[[1.0], [0.0]]], "float32")])
-    restart_selectors(gate, np.random.default_rng(0))
-    after, *_ = gate.get_weights()
-    np.testing.assert_array_equal(after[0, 0], z[0, 0])
-    assert (abs(after[0, 1]) <= 0.02).all()
-
-
 def test_error_and_experts():
     experts = SumExperts(2)
     tasks = [Task("a", tower="sum"), Task("b", tower="sum")]
@@ -254,28 +207,11 @@ def test_error_and_experts():
     )
 
 
-def test_stages_go_on_where_the_last_one_ended(monkeypatch):
-    seen = []
-    spied = _synthetic.train_jobs
-
-    def spy(build, data, jobs, **options):
-        first = build(jobs[0].seed, **jobs[0].settings)
-        seen.append([convert_to_numpy(v) for v in first.trainable_variables])
-        runs = spied(build, data, jobs, **options)
-        seen.append([convert_to_numpy(v) for v in runs.model(0).trainable_variables])
-        return runs
-
-    monkeypatch.setattr(_synthetic, "train_jobs", spy)
-    monkeypatch.setattr(_synthetic_methods, "WEAK", 0.0)
+def test_the_recipe_decides_without_tuning():
+    arm = name_arm("DSelect-k, recipe", 32)
     experiment = Fig5(**TINY)
-    settings = {"learning_rate": 0.01, "gamma": 1.0, "entropy": 1.0}
-    arm = name_arm("DSelect-k, in stages", 32)
-    (found,) = experiment.run(arm, [Job(0, settings)])
-    # Two stages, each with what it begins and what it ends with. What is not a
-    # selector's logit goes over as it is.
-    assert len(seen) == 4
-    for before, after in zip(seen[1], seen[2], strict=True):
-        assert (before.ndim == 4) or np.array_equal(before, after)
-    assert found["steps"].tolist() == [0, 2, 4]
-    assert len(found["share"]) == 3
+    assert experiment.space(arm) == {"learning_rate": (0.01,)}
+    (found,) = experiment.run(arm, [Job(0, {"learning_rate": 0.01})])
+    assert found["share"].tolist()[-1] == 1.0
+    assert found["admissible"]
     assert found["mse"] > 0
