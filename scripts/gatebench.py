@@ -22,6 +22,7 @@ def main(arguments=None):
         os.environ["KERAS_BACKEND"] = options.backend
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from gate_comparison import GateComparison
+    from reproduce import without_data_dir
 
     from dselectk_keras.experiments import Results, reproduce, write_page
 
@@ -44,12 +45,12 @@ def main(arguments=None):
         results = Results(experiment, options.preset, out)
     else:
         given = sys.argv[1:] if arguments is None else arguments
-        command = ["python scripts/gatebench.py", *public(given)]
+        command = ["python scripts/gatebench.py", *without_data_dir(given)]
         results = reproduce(
             experiment,
             preset=options.preset,
             folder=out,
-            together=experiment.trials,
+            together=max(experiment.trials, experiment.seeds),
             fresh=options.fresh,
             command=" ".join(command),
         )
@@ -63,17 +64,6 @@ def check_names(what, chosen, known):
     """Stop if a name is not known."""
     if unknown := [name for name in chosen if name not in known]:
         sys.exit(f"There is no {what} {unknown[0]!r}. Known: {'; '.join(known)}.")
-
-
-def public(given):
-    """The arguments, with the folder of the data left open."""
-    given = list(given)
-    for place, argument in enumerate(given):
-        if argument.startswith("--data-dir="):
-            given[place] = "--data-dir=DATA"
-        elif place and given[place - 1] == "--data-dir":
-            given[place] = "DATA"
-    return given
 
 
 def parse(arguments):

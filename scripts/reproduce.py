@@ -57,7 +57,7 @@ def main(arguments=None):
     root = pathlib.Path(options.out or base / "results")
     site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
-    command = " ".join(["python scripts/reproduce.py", *_public(given)])
+    command = " ".join(["python scripts/reproduce.py", *without_data_dir(given)])
     run(chosen, options, label, root, site, command)
     written = [kind for name, kind in known.items() if (site / f"{name}.md").exists()]
     write_index(written, options, gates, label, root, site)
@@ -187,7 +187,7 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def _public(given):
+def without_data_dir(given):
     """The arguments, with the folder of the data left open."""
     given = list(given)
     for place, argument in enumerate(given):

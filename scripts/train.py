@@ -77,7 +77,8 @@ def main(arguments=None):
         "--decide-by",
         type=float,
         default=0.5,
-        help="part of the training after which DSelect-k chooses its experts for good",
+        help="part of the training after which DSelect-k chooses its experts for good; "
+        "0 leaves it to the entropy term",
     )
     add(
         "--per-example",

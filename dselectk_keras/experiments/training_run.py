@@ -39,13 +39,15 @@ class TrainingRun:
         architecture: Name of an architecture (see `build_multitask_model`).
         architecture_options: Its options.
         gate: Name of a gate (see `gates.get`).
-        gate_options: Its arguments, beside the three that follow.
+        gate_options: Its arguments, beside the three that follow. DSelect-k has
+            `unreachable="assign"`, which is better if the number of experts is not a
+            power of two.
         num_nonzeros: How many experts a sparse gate may choose.
         gamma: Width of DSelect-k's smooth step.
         entropy: DSelect-k's entropy weight: where its exponential ramp over the run
             begins and ends; `None` is no entropy regularization.
         decide_by: The part of the run after which gates with selectors decide (see
-            `DecideGates`); `None` lets them converge by themselves.
+            `DecideGates`); 0 lets them converge by themselves.
         per_example: Whether the gates look at the features. Gates of which there is
             no static kind do anyway; `"tag"` looks at the signs of the first features.
         num_experts: The number of experts; `None` is the data's own, or 8.
@@ -65,7 +67,7 @@ class TrainingRun:
     num_nonzeros: int = 4
     gamma: float = 1.0
     entropy: tuple[float, float] | None = None
-    decide_by: float | None = 0.5
+    decide_by: float = 0.5
     per_example: bool = False
     num_experts: int | None = None
     units: tuple[int, ...] | None = None
@@ -80,6 +82,8 @@ class TrainingRun:
         ARCHITECTURES.find(self.architecture)
         gates.GATES.find(self.gate)
         read_options(self.architecture, self.architecture_options)
+        if self.decide_by:
+            DecideGates(self.decide_by)
 
     @property
     def has_gate(self):
@@ -182,14 +186,9 @@ class TrainingRun:
         units = self.units or ((width,) if synthetic else (64,))
         if self.has_gate and takes_hidden(gates.GATES[self.gate]) and len(units) == 1:
             units = (2 * units[0], *units)
-        tasks = [
-            Task(name, kind, count, "sum" if synthetic and self.has_gate else ())
-            for name, kind, count in zip(
-                data.task_names, data.task_kinds, data.num_classes, strict=True
-            )
-        ]
+        tasks = make_tasks(data, "sum" if synthetic and self.has_gate else ())
         return build_multitask_model(
-            _encoder(data, num_experts if self.gate == "tag" else None),
+            encode_inputs(data, num_experts if self.gate == "tag" else None),
             tasks,
             self.architecture,
             experts=DenseExperts(num_experts, units),
@@ -200,7 +199,7 @@ class TrainingRun:
 
     def _decide(self, model):
         """List the callback that makes the gates decide, if there are such gates."""
-        if self.decide_by is None or not selector_gates(model):
+        if not self.decide_by or not selector_gates(model):
             return []
         return [DecideGates(self.decide_by)]
 
@@ -291,8 +290,17 @@ def summarize_gates(record, groups=None, shared=True):
     return summary
 
 
-def _encoder(data, num_tags=None):
-    """A model from the data's inputs to features: embeddings of ids, flat images."""
+def encode_inputs(data, num_tags=None, width=EMBEDDING):
+    """Make the inputs of a model: embeddings of ids, flat images, or the features.
+
+    Args:
+        data: A `datasets.Dataset`.
+        num_tags: If given, the model also outputs a tag below this number per example.
+        width: The width of the embeddings.
+
+    Returns:
+        A Keras model, or an input.
+    """
     x = data.train.x
     if not isinstance(x, np.ndarray):
         raise ValueError(
@@ -305,7 +313,7 @@ def _encoder(data, num_tags=None):
     sizes = data.info.get("vocabulary_sizes")
     if sizes is not None:
         embedded = [
-            keras.layers.Embedding(size, EMBEDDING)(inputs[:, column])
+            keras.layers.Embedding(size, width)(inputs[:, column])
             for column, size in enumerate(sizes)
         ]
         features = keras.layers.Concatenate()(embedded)
@@ -314,6 +322,21 @@ def _encoder(data, num_tags=None):
     if num_tags is None:
         return inputs if features is inputs else keras.Model(inputs, features)
     return keras.Model(inputs, [features, _tags(features, num_tags)], name="tagged")
+
+
+def make_tasks(data, tower=()):
+    """List a `Task` for each column of labels.
+
+    Args:
+        data: A `datasets.Dataset`.
+        tower: The tower of each task.
+    """
+    return [
+        Task(name, kind, count, tower)
+        for name, kind, count in zip(
+            data.task_names, data.task_kinds, data.num_classes, strict=True
+        )
+    ]
 
 
 def _tags(features, num_experts):

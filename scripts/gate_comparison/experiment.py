@@ -17,8 +17,9 @@ from dselectk_keras.experiments import (
     stand_in,
     train_jobs,
 )
+from dselectk_keras.experiments.training_run import encode_inputs, make_tasks
 from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.models import build_multitask_model
 from dselectk_keras.schedules import Ramp
 from gate_comparison.drawing import draw_ranks
 from gate_comparison.gates import METHODS
@@ -40,6 +41,7 @@ class GateComparison(Experiment):
         num_train: The largest number of training examples.
         batch_size: Examples in a step.
         epoch_factor: What the problems' numbers of epochs are multiplied with.
+        draws: How often the data are drawn or split; the seeds take turns.
     """
 
     name = "gatebench"
@@ -47,7 +49,8 @@ class GateComparison(Experiment):
     about = (
         "Every method trains the same model, and is tuned on the same number of "
         "settings by its loss on validation data. Then it is trained with further "
-        "seeds, which also split real data anew, and reported on test data. The loss "
+        "seeds, which take turns on several draws or splits of the data, and reported "
+        "on test data. The loss "
         "is the mean over the tasks of the squared error of standardized labels, or of "
         "the cross-entropy. A result is *admissible* if every static gate uses at most "
         "k experts, and all selectors are binary."
@@ -58,6 +61,7 @@ class GateComparison(Experiment):
     num_train: int = 8_000
     batch_size: int = 128
     epoch_factor: float = 1.0
+    draws: int = 2
 
     @classmethod
     def presets(cls):
@@ -87,7 +91,7 @@ class GateComparison(Experiment):
                 epoch_factor=0.5,
             ),
             "cpu": cls(seeds=10, trials=6),
-            "gpu": cls(seeds=30, trials=12, num_train=40_000),
+            "gpu": cls(seeds=30, trials=12, num_train=40_000, draws=5),
         }
 
     @property
@@ -105,10 +109,19 @@ class GateComparison(Experiment):
         return {"learning_rate": RATES, **method.space} if method.tuned else {}
 
     def run(self, arm, jobs):
-        """Train the jobs of a problem and a method: all trials on the same data."""
-        if jobs[0].is_trial:
-            return self._run(*self.arms[arm], jobs, seed=0)
-        return [self._run(*self.arms[arm], [job], job.seed)[0] for job in jobs]
+        """Train the jobs of a problem and a method: those on the same data together."""
+        by_draw = {}
+        for job in jobs:
+            draw = 0 if job.is_trial else job.seed % self.draws
+            by_draw.setdefault(draw, []).append(job)
+        found = {
+            id(job): numbers
+            for draw, same in by_draw.items()
+            for job, numbers in zip(
+                same, self._run(*self.arms[arm], same, draw), strict=True
+            )
+        }
+        return [found[id(job)] for job in jobs]
 
     def _run(self, problem, method, jobs, seed):
         problem, method = PROBLEMS[problem], METHODS[method]
@@ -118,13 +131,8 @@ class GateComparison(Experiment):
 
         def build(seed, learning_rate=UNTUNED_RATE, **settings):  # noqa: ARG001
             model = build_multitask_model(
-                encoder(data),
-                [
-                    Task(name, kind, count)
-                    for name, kind, count in zip(
-                        data.task_names, data.task_kinds, data.num_classes, strict=True
-                    )
-                ],
+                encode_inputs(data, width=EMBEDDING),
+                make_tasks(data),
                 method.architecture,
                 experts=DenseExperts(problem.num_experts, [problem.units]),
                 gate=method.make(problem.num_nonzeros, steps, **settings)
@@ -287,22 +295,6 @@ def standardized(data):
         for part in ("train", "validation", "test")
     }
     return dataclasses.replace(data, **parts)
-
-
-def encoder(data):
-    """The inputs of a model: embeddings of ids, flat images, or the features."""
-    x = data.train.x
-    inputs = keras.Input(x.shape[1:], dtype=str(x.dtype))
-    sizes = data.info.get("vocabulary_sizes")
-    if sizes is not None:
-        embedded = [
-            keras.layers.Embedding(size, EMBEDDING)(inputs[:, column])
-            for column, size in enumerate(sizes)
-        ]
-        return keras.Model(inputs, keras.layers.Concatenate()(embedded))
-    if x.ndim > 2:
-        return keras.Model(inputs, keras.layers.Flatten()(inputs))
-    return inputs
 
 
 def loss_of(model, split, data, chunk=4096):

@@ -12,9 +12,9 @@ def mean_ranks(losses):
     Returns:
         An array, one number per method.
     """
-    below = (losses[:, None, :] < losses[:, :, None]).sum(axis=-1)
-    tied = (losses[:, None, :] == losses[:, :, None]).sum(axis=-1)
-    return (below + (tied + 1) / 2).mean(axis=0)
+    from scipy.stats import rankdata
+
+    return rankdata(losses, axis=1).mean(axis=0)
 
 
 def critical_difference(num_methods, num_problems, level=0.05):

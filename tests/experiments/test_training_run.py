@@ -167,3 +167,12 @@ def test_inputs_by_name_need_a_model_of_ones_own():
     data = Dataset(*parts, task_names=("a", "b"), task_kinds=("binary",) * 2)
     with pytest.raises(ValueError, match=r"inputs in one array. Received: text"):
         TrainingRun().build(data)
+
+
+def test_gates_need_not_decide():
+    data = datasets.load("synthetic_moe", num_tasks=16, **SIZES)
+    run = dataclasses.replace(TINY, decide_by=0.0)
+    assert run._decide(run.build(data)) == []
+    assert len(TINY._decide(TINY.build(data))) == 1
+    with pytest.raises(ValueError, match="part of the training"):
+        dataclasses.replace(TINY, decide_by=1.5)

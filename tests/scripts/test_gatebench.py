@@ -67,3 +67,16 @@ def test_ranks_are_means_over_problems(module):
     # Demsar (2006), Table 5: the quantile for 4 classifiers is 2.569.
     found = ranks.critical_difference(4, 14)
     assert found == pytest.approx(2.569 * np.sqrt(20 / 84), abs=2e-3)
+
+
+def test_seeds_take_turns_on_draws_of_the_data(module, monkeypatch):
+    comparison = module("gate_comparison").GateComparison(draws=2)
+    job = module("dselectk_keras.experiments").Job
+
+    def run(self, problem, method, jobs, draw):  # noqa: ARG001
+        return [{"seed": job.seed, "draw": draw} for job in jobs]
+
+    monkeypatch.setattr(type(comparison), "_run", run)
+    arm = next(iter(comparison.arms))
+    found = comparison.run(arm, [job(seed, {}) for seed in range(3)])
+    assert [(each["seed"], each["draw"]) for each in found] == [(0, 0), (1, 1), (2, 0)]
