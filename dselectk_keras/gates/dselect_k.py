@@ -69,7 +69,7 @@ class DSelectKGate(SelectorGate):
 
     def __init__(
         self,
-        num_nonzeros: int,
+        num_nonzeros: int = 2,
         gamma: Any = 1.0,
         entropy_reg: Any = None,
         z_initializer: Initializer = None,

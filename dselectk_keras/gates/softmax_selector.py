@@ -56,7 +56,7 @@ class SoftmaxSelectorGate(SelectorGate):
 
     def __init__(
         self,
-        num_nonzeros: int,
+        num_nonzeros: int = 2,
         temperature: Any = 1.0,
         entropy_reg: Any = None,
         z_initializer: Initializer = None,

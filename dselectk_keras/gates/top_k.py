@@ -64,7 +64,7 @@ class TopKGate(LogitGate):
 
     def __init__(
         self,
-        num_nonzeros: int,
+        num_nonzeros: int = 2,
         noise: Any = False,
         load_reg: Any = None,
         dense_steps: int = 0,

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from dselectk_keras import gates
 from dselectk_keras._keras import all_layers
 from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.experts.stacked import StackedExperts
@@ -28,8 +29,8 @@ def build_multitask_model(
     inputs: Any,
     tasks: Any,
     architecture: str = "mmoe",
-    experts: ExpertBank | None = None,
-    gate: Gate | None = None,
+    experts: ExpertBank | int | None = None,
+    gate: Gate | str | None = None,
     per_example: bool | None = None,
     num_params: int | None = None,
     label_average: str = "batch",
@@ -61,12 +62,14 @@ def build_multitask_model(
             second output of such a model, if any, is the input of per-example gates.
         tasks: A list of `Task`; or a list of names, or a number, for regression tasks.
         architecture: One of the names in `ARCHITECTURES`.
-        experts: The bank of experts. `None` is 8 dense experts of 64 units, with a
-            hidden layer of 64 units if the gate is attentive. `"shared_bottom"` takes
+        experts: The bank of experts, or a number of dense experts of 64 units, with
+            a hidden layer of 64 units if the gate is attentive. `None` is 8 of them.
+            `"shared_bottom"` takes
             one expert from the bank, and other architectures without a gate take one
             per task.
-        gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`.
-            `None` is `SoftmaxGate()`.
+        gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`,
+            or its name, such as `"dselect_k"` (see `gates.get`). `None` is
+            `SoftmaxGate()`.
         per_example: Whether the gates depend on the features. `None` is yes for a
             `SoftmaxGate`, as in the papers of MMoE, CGC, PLE and SMEAR, and for gates
             that cannot be static; and no for other gates, as in the release of
@@ -109,10 +112,11 @@ def build_multitask_model(
     ARCHITECTURES.find(architecture)
     options = read_options(architecture, options)
     tasks = _as_tasks(tasks)
-    gate = SoftmaxGate() if gate is None else gate
-    if experts is None:
+    if gate is None or isinstance(gate, str):
+        gate = gates.get(gate or "softmax")
+    if experts is None or isinstance(experts, int):
         deep = isinstance(gate, Gate) and takes_hidden(gate)
-        experts = DenseExperts(8, [64, 64] if deep else [64])
+        experts = DenseExperts(experts or 8, [64, 64] if deep else [64])
     if not isinstance(experts, ExpertBank) or not isinstance(gate, Gate):
         raise ValueError(
             "`experts` must be a bank such as `DenseExperts(8, [64])`, and `gate` a "

@@ -20,7 +20,7 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.experts.stacked import StackedExperts
-from dselectk_keras.gates import Gate
+from dselectk_keras.gates import GATES, Gate
 from dselectk_keras.models import ARCHITECTURES, MultitaskModel
 from dselectk_keras.models.architectures import has_gate
 
@@ -363,6 +363,16 @@ def test_moe_is_another_name_for_omoe():
     assert ARCHITECTURES["moe"] is ARCHITECTURES["omoe"]
 
 
+@pytest.mark.parametrize("name", [n for n in GATES if n != "tag"])
+def test_gates_may_be_names_and_experts_a_number(name):
+    model = build_multitask_model(16, 2, gate=name, experts=5)
+    layer = model.get_layer("mmoe")
+    assert type(layer.gate) is GATES[name]
+    assert layer.experts.num_experts == 5
+    with pytest.raises(ValueError, match="There is no gate of the name 'top'"):
+        build_multitask_model(16, 2, gate="top")
+
+
 def test_tasks_may_be_names_or_a_number():
     assert sorted(make(tasks=["x", "y"])(X)) == ["x", "y"]
     assert sorted(make(tasks=2)(X)) == ["task_0", "task_1"]
@@ -475,7 +485,7 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
         ({"tasks": []}, "one or more `Task` objects or names, or a number"),
         ({"tasks": ["a", 3]}, r"`Task` objects or names.*Received: .*, 3\]"),
         ({"experts": layers.Dense(3)}, "`experts` must be a bank"),
-        ({"gate": "softmax"}, "`gate` a gate such as"),
+        ({"gate": layers.Dense(3)}, "`gate` a gate such as"),
         ({"inputs": "features"}, "`inputs` must be a number of features"),
     ],
 )

@@ -73,7 +73,7 @@ def test_seeds_take_turns_on_draws_of_the_data(module, monkeypatch):
     comparison = module("gate_comparison").GateComparison(draws=2)
     job = module("dselectk_keras.experiments").Job
 
-    def run(self, problem, method, jobs, draw):  # noqa: ARG001
+    def run(self, problem, method, jobs, draw):
         return [{"seed": job.seed, "draw": draw} for job in jobs]
 
     monkeypatch.setattr(type(comparison), "_run", run)
