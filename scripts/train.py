@@ -64,7 +64,7 @@ def main(arguments=None):
         default=4,
         help="largest number of experts per task, for sparse gates",
     )
-    add("--gamma", type=float, default=1.0, help="width of DSelect-k's smooth step")
+    add("--gamma", type=float, default=3.0, help="width of DSelect-k's smooth step")
     add(
         "--entropy",
         type=float,

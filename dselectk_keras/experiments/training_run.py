@@ -65,7 +65,7 @@ class TrainingRun:
     gate: str = "dselect_k"
     gate_options: dict = dataclasses.field(default_factory=dict)
     num_nonzeros: int = 4
-    gamma: float = 1.0
+    gamma: float = 3.0
     entropy: tuple[float, float] | None = None
     decide_by: float = 0.5
     per_example: bool = False

@@ -44,7 +44,7 @@ class Method:
 
 
 def _decided(k, steps):  # noqa: ARG001
-    return DSelectKGate(k, unreachable="assign", reduction="mean")
+    return DSelectKGate(k, gamma=3.0, unreachable="assign", reduction="mean")
 
 
 def _entropy(k, steps, entropy):  # noqa: ARG001

@@ -82,6 +82,10 @@ def _dselect_k(steps, seed, gamma, entropy):  # noqa: ARG001
 
 
 def _recipe(steps, seed):  # noqa: ARG001
+    return DSelectKGate(K, gamma=3.0)
+
+
+def _narrow(steps, seed):  # noqa: ARG001
     return DSelectKGate(K)
 
 
@@ -135,6 +139,9 @@ METHODS = {
     "Top-k, dense first": Method(_dense_first, paper=False),
     "DSelect-k, recipe": Method(
         _recipe, rates=(0.01,), decide=DecideGates(), paper=False
+    ),
+    "DSelect-k, recipe, gamma 1": Method(
+        _narrow, rates=(0.01,), decide=DecideGates(), paper=False
     ),
     "DSelect-k, restarts": Method(_recipe, decide=DecideGates(restarts=3), paper=False),
     "softmax selectors, recipe": Method(

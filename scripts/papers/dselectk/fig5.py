@@ -32,7 +32,8 @@ QUESTIONS = {
     "Top-k, dense first": "Does Top-k find better experts if it is dense in the first "
     "fifth of the run?",
     "DSelect-k, recipe": "Is `DecideGates()` without tuning (a learning rate of 0.01, "
-    "no entropy term) as good as the tuned gate?",
+    "gamma = 3, no entropy term) as good as the tuned gate?",
+    "DSelect-k, recipe, gamma 1": "Does it need a gamma above 1?",
     "DSelect-k, restarts": "Does DSelect-k find better experts if selectors that hold "
     "no expert start anew?",
     "softmax selectors, recipe": "Do softmax selectors do as well as binary ones?",
@@ -293,7 +294,7 @@ class Fig5(SyntheticExperiment):
             Fact(
                 "gamma of DSelect-k",
                 "tuned over 5, 10, 15",
-                f"tuned over {tuned('DSelect-k', 'gamma')}",
+                f"tuned over {tuned('DSelect-k', 'gamma')}; the recipe's is 3",
             ),
             Fact(
                 "lambda of DSelect-k",

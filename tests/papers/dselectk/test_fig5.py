@@ -93,7 +93,7 @@ def test_what_was_not_run_fails():
 
 def test_our_methods_are_questions():
     report = (results := made_up()).experiment.report(results)
-    assert len(report.questions) == 5
+    assert len(report.questions) == 6
     assert all("128 tasks" in question.asks for question in report.questions)
 
 
@@ -131,7 +131,7 @@ def test_random_jaccard():
 
 def test_arms():
     arms = Fig5().arms
-    assert len(arms) == 4 * 4 + 5
+    assert len(arms) == 4 * 4 + 6
     assert arms["noisy Top-k, 128 tasks"] == ("noisy Top-k", 128)
     assert "noisy Top-k, 64 tasks" not in arms
 
