@@ -32,7 +32,10 @@ def train(gate, data, epochs=20, batch_size=250):
     model = keras.Model(inputs, unit(gate(experts(inputs))))
     experts.set_weights([data.info["kernels"], data.info["biases"]])
     unit.set_weights([data.info["logistic_kernel"], data.info["logistic_bias"]])
-    model.compile(keras.optimizers.Adam(0.02), "binary_crossentropy")
+    steps = epochs * len(data.train.x) // batch_size
+    # The rate falls, so that the weights come to rest.
+    rate = keras.optimizers.schedules.CosineDecay(0.02, steps)
+    model.compile(keras.optimizers.Adam(rate), "binary_crossentropy")
     recorder = GateRecorder(every=2)
     model.fit(
         *data.train,

@@ -211,8 +211,12 @@ def _draw_lines(ax, steps, weights, highlighted, styles):
 def _line_ends(steps, weights, highlighted, styles, expert_names):
     """The ends of the lines, with their labels."""
     ends = [(weights[-1, e], expert_names[e], styles[e]["color"]) for e in highlighted]
+    lowest = min((end[0] for end in ends), default=np.inf)
     others = [e for e in range(weights.shape[1]) if e not in highlighted]
-    if others:
+    # An expert that ends above a highlighted one has its own label.
+    above = [e for e in others if weights[-1, e] > lowest]
+    ends += [(weights[-1, e], expert_names[e], style.GREY) for e in above]
+    if others := [e for e in others if e not in above]:
         text = f"{len(others)} other{'s' if len(others) > 1 else ''}"
         ends.append((np.median(weights[-1, others]), text, style.GREY))
     return [(steps[-1], *end) for end in ends if np.isfinite(end[0])]

@@ -56,6 +56,12 @@ def test_used_experts_are_named_and_the_rest_counted():
     assert len({grey[0], grey[1], grey[2]}) == 3
 
 
+def test_an_expert_above_a_highlighted_one_is_named():
+    weights = weights_to(0.6, 0.1, 0.3, 0.0)
+    (ax,) = plot_gate_weights(STEPS, weights, highlight=[0, 1]).axes
+    assert labels(ax) == ["expert 0", "expert 1", "expert 2", "1 other"]
+
+
 def test_at_most_seven_experts_are_named_unasked():
     final = np.arange(32, 64) / np.arange(32, 64).sum()
     (ax,) = plot_gate_weights(STEPS, weights_to(*final)).axes
@@ -69,7 +75,7 @@ def test_highlight_names_the_experts_asked_for():
         highlight=(3, 0),
         expert_names=["ant", "bee", "cat", "dog"],
     )
-    assert labels(figure.axes[0]) == ["ant", "dog", "2 others"]
+    assert labels(figure.axes[0]) == ["ant", "dog", "cat", "1 other"]
 
 
 def test_labels_of_equal_weights_do_not_overlap():
