@@ -12,7 +12,12 @@ from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
-from dselectk_keras.ops import binary_codes, selector_product, smooth_step
+from dselectk_keras.ops import (
+    binary_codes,
+    first_largest,
+    selector_product,
+    smooth_step,
+)
 from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor, check_count
@@ -226,7 +231,7 @@ class DSelectKGate(SelectorGate):
             return ops.cast(z > 0, "float32")
         codes = binary_codes(self.num_experts).astype("float32")
         scores = ops.matmul(z, (2.0 * codes - 1.0).T)
-        return ops.take(codes, ops.argmax(scores, axis=-1), axis=0)
+        return ops.matmul(ops.cast(first_largest(scores), "float32"), codes)
 
     def _restarted(self, selection, idle, rng):
         width = float(value_at(self.gamma, self.step))

@@ -10,7 +10,7 @@ from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
-from dselectk_keras.ops import gumbel_noise, softmax
+from dselectk_keras.ops import first_largest, gumbel_noise, softmax
 from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
@@ -108,9 +108,10 @@ class ReinforceGate(LogitGate):
         logits = self.kept_logits(routing_inputs, training)
         if not training:
             self.forget()
-            return GateOutputs(self._one_hot(logits), softmax(logits))
+            chosen = ops.cast(first_largest(logits), "float32")
+            return GateOutputs(chosen, softmax(logits))
         noise = gumbel_noise(ops.shape(logits), self.generator)
-        chosen = self._one_hot(logits + noise)
+        chosen = ops.cast(first_largest(logits + noise), "float32")
         # Kept for `policy_loss`, which the model calls when it knows the task losses.
         self._memory.drawn = (logits, chosen, routing_inputs)
         return GateOutputs(chosen, softmax(logits))
@@ -173,9 +174,6 @@ class ReinforceGate(LogitGate):
             "baseline_weight": self.baseline_weight,
             "baseline_units": self.baseline_units,
         }
-
-    def _one_hot(self, logits):
-        return ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
 
     def _predict_reward(self, routing_inputs):
         """The baseline, `(batch, gates)` or, for a static gate, `(1, gates)`."""

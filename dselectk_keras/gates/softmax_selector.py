@@ -11,7 +11,7 @@ from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
-from dselectk_keras.ops import softmax
+from dselectk_keras.ops import first_largest, softmax
 from dselectk_keras.ops.softmax import MIN_TEMPERATURE
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor
@@ -88,7 +88,7 @@ class SoftmaxSelectorGate(SelectorGate):
         logits = self._z(routing_inputs)
         factor, decided = self.width(step)
         temperature = value_at(self.temperature, step) * factor
-        best = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
+        best = ops.cast(first_largest(logits), "float32")
         selectors = softmax(logits, temperature)
         return ops.where(decided, best, selectors), None
 

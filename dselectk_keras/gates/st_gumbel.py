@@ -7,7 +7,7 @@ from keras import ops
 from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
-from dselectk_keras.ops import gumbel_noise, softmax
+from dselectk_keras.ops import first_largest, gumbel_noise, softmax
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
 from dselectk_keras.utils import Initializer
 
@@ -74,8 +74,7 @@ class STGumbelGate(LogitGate):
         logits = self.kept_logits(routing_inputs, training)
         if training:
             logits = logits + gumbel_noise(ops.shape(logits), self.generator)
-        chosen = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
-        chosen = ops.cast(chosen, "float32")
+        chosen = ops.cast(first_largest(logits), "float32")
         if not training:
             return GateOutputs(chosen)
         p = softmax(logits, value_at(self.temperature, step))

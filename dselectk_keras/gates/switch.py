@@ -5,7 +5,7 @@ from keras import ops
 from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
-from dselectk_keras.ops import softmax
+from dselectk_keras.ops import first_largest, softmax
 
 
 @GATES.register("switch")
@@ -51,5 +51,5 @@ class SwitchGate(LogitGate):
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the largest probability, and zeros for the others."""
         logits = self.kept_logits(routing_inputs, training)
-        chosen = ops.one_hot(ops.argmax(logits, axis=-1), self.num_experts)
+        chosen = first_largest(logits)
         return GateOutputs(ops.cast(chosen, "float32") * softmax(logits))

@@ -3,6 +3,7 @@
 from dselectk_keras.ops.binary_codes import binary_codes
 from dselectk_keras.ops.coefficient_of_variation import coefficient_of_variation
 from dselectk_keras.ops.entropy import entropy
+from dselectk_keras.ops.first_largest import first_largest
 from dselectk_keras.ops.gumbel_noise import gumbel_noise
 from dselectk_keras.ops.hash_integers import hash_integers
 from dselectk_keras.ops.keep_largest import keep_largest
@@ -22,6 +23,7 @@ __all__ = [
     "binary_codes",
     "coefficient_of_variation",
     "entropy",
+    "first_largest",
     "gumbel_noise",
     "hash_integers",
     "keep_largest",

@@ -1,6 +1,7 @@
 """Hashing of integers."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 import keras
@@ -46,18 +47,15 @@ def hash_integers(
     """
     x = ops.convert_to_tensor(ids)
     wide = keras.backend.standardize_dtype(x.dtype) in {"int64", "uint64"}
-    x = ops.cast(x, "int64" if wide else "int32")
-    words = [x]
+    low = ops.cast(x, "int32")
+    words = [low]
     if wide:
-        # 0 for integers that fit in 32 bits: their upper half repeats the sign.
-        sign = -ops.bitwise_and(ops.right_shift(x, 31), 1)
-        words.append(ops.bitwise_xor(ops.right_shift(x, 32), sign))
-    bytes_ = [
-        ops.bitwise_and(ops.right_shift(word, shift), 255)
-        for word in words
-        for shift in (0, 8, 16, 24)
-    ]
-    entries = ops.cast(ops.concatenate(bytes_, axis=-1), "int32")
+        # 0 for integers that fit in 32 bits. The division has no remainder.
+        x = ops.cast(x, "int64")
+        high = ops.floor_divide(x - ops.cast(low, "int64"), 2**32)
+        words.append(ops.cast(ops.where(low < 0, -high, high), "int32"))
+    bytes_ = [byte for word in words for byte in _bytes(word)]
+    entries = ops.concatenate(bytes_, axis=-1)
 
     several = isinstance(salt, (list, tuple))
     tables = _tables(tuple(salt) if several else (salt,), x.shape[-1])
@@ -70,6 +68,15 @@ def hash_integers(
     )
     hashes = functools.reduce(ops.bitwise_xor, unstack(found, -1))
     return ops.mod(hashes, num_buckets)
+
+
+def _bytes(word):
+    """The four lower bytes of integers, the lowest first."""
+    # Integers of 32 bits cannot be shifted by 32 at once.
+    shifted = [ops.right_shift(word, shift) for shift in (0, 8, 16, 24, 31)]
+    shifted[-1] = ops.right_shift(shifted[-1], 1)
+    # Not `bitwise_and`, which LiteRT lacks. It is right if a shift fills in zeros too.
+    return [low - 256 * high for low, high in itertools.pairwise(shifted)]
 
 
 @functools.lru_cache(maxsize=32)

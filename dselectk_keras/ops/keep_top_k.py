@@ -2,9 +2,10 @@
 
 from keras import ops
 
+from dselectk_keras.ops.first_largest import first_largest
 from dselectk_keras.utils import Tensor
 
-# For a larger k, sorting is faster than k passes of argmax.
+# For a larger k, sorting is faster than k passes.
 _MOST_PASSES = 8
 
 
@@ -42,11 +43,11 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
     # Not `ops.top_k`: which of equal logits it returns depends on the backend.
     if k > _MOST_PASSES:
         kept = ops.argsort(-logits, axis=-1)[..., :k]
-        mask = ops.any(ops.one_hot(kept, n, dtype="bool"), axis=-2)
+        mask = ops.any(ops.expand_dims(kept, -1) == ops.arange(n), axis=-2)
         return ops.where(mask, logits, -float("inf"))
     left, mask = logits, False
     for _ in range(k):
-        largest = ops.one_hot(ops.argmax(left, axis=-1), n, dtype="bool")
+        largest = first_largest(left)
         left = ops.where(largest, -float("inf"), left)
         mask = ops.logical_or(mask, largest)
     return ops.where(mask, logits, -float("inf"))
