@@ -14,6 +14,7 @@ from dselectk_keras._keras import (
     mean_loss,
 )
 from dselectk_keras.gates.selector_gate import print_undecided
+from dselectk_keras.models._export import ChecksExport
 from dselectk_keras.models.labels import (
     MANY_TASKS,
     check_shapes,
@@ -30,7 +31,7 @@ from dselectk_keras.utils import Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class MultitaskModel(keras.Model):
+class MultitaskModel(ChecksExport, keras.Model):
     r"""A functional Keras model with the losses and the metrics of its tasks.
 
     $$

@@ -7,6 +7,7 @@ from keras import ops
 
 from dselectk_keras._keras import added_loss, all_layers, loss_weights
 from dselectk_keras.gates import Gate
+from dselectk_keras.models._export import ChecksExport
 from dselectk_keras.utils import Tensor, check_choice
 
 
@@ -25,7 +26,7 @@ class LearnsFromLoss(Protocol):
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class RoutedModel(keras.Model):
+class RoutedModel(ChecksExport, keras.Model):
     r"""A functional Keras model for gates that learn from the loss of each example.
 
     $$

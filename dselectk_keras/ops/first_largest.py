@@ -30,6 +30,6 @@ def first_largest(x: Tensor) -> Tensor:
     x = ops.convert_to_tensor(x)
     n = x.shape[-1]
     places = np.arange(n, dtype="int32")
-    largest = x == ops.max(x, axis=-1, keepdims=True)
-    first = ops.min(ops.where(largest, places, n), axis=-1, keepdims=True)
+    largest = x == ops.amax(x, axis=-1, keepdims=True)
+    first = ops.amin(ops.where(largest, places, n), axis=-1, keepdims=True)
     return places == first

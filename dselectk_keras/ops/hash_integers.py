@@ -58,7 +58,7 @@ def hash_integers(
     entries = ops.concatenate(bytes_, axis=-1)
 
     several = isinstance(salt, (list, tuple))
-    tables = _tables(tuple(salt) if several else (salt,), x.shape[-1])
+    tables = _tables(tuple(salt) if several else (salt,), int(x.shape[-1]))
     tables = tables[:, : len(bytes_)]
     starts = 256 * np.arange(tables.size // 256, dtype="int32")
     starts = starts.reshape(len(tables), -1) if several else starts

@@ -40,7 +40,7 @@ def softmax(logits: Tensor, temperature: Tensor = None, axis: int = -1) -> Tenso
     if temperature is not None:
         temperature = ops.maximum(ops.cast(temperature, "float32"), MIN_TEMPERATURE)
         # Subtract the largest before dividing, so that no quotient overflows.
-        largest = ops.stop_gradient(ops.max(logits, axis=axis, keepdims=True))
+        largest = ops.stop_gradient(ops.amax(logits, axis=axis, keepdims=True))
         logits = (logits - largest) / temperature
     if logits.shape[axis] == 1:
         return ops.exp(ops.log_softmax(logits, axis=axis))

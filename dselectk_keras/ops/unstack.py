@@ -22,4 +22,4 @@ def unstack(x: Tensor, axis: int) -> list[Tensor]:
         >>> [np.asarray(column).tolist() for column in unstack(np.eye(2), axis=1)]
         [[1.0, 0.0], [0.0, 1.0]]
     """
-    return [ops.squeeze(each, axis) for each in ops.split(x, x.shape[axis], axis)]
+    return [ops.squeeze(each, axis) for each in ops.split(x, int(x.shape[axis]), axis)]

@@ -1,0 +1,207 @@
+"""Exported models give the same numbers without this package."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from gates.test_contract import all_gates, gates_of
+from helpers import numbers, numpy
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    HashGate,
+    RoutedModel,
+    Task,
+    TopKGate,
+)
+from dselectk_keras.gates.selector_gate import selector_gates
+from dselectk_keras.models import (
+    ARCHITECTURES,
+    build_multitask_model,
+    condense,
+    per_task,
+)
+
+# A `.keras` file can be loaded with TensorFlow, from whatever backend it comes. Only
+# TensorFlow exports to all formats.
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="models are exported by TensorFlow"
+)
+FORMATS = {"tf_saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
+every_format = pytest.mark.parametrize("form", FORMATS)
+
+# Loads every file of a folder in a process without this package, calls it with batches
+# of two sizes and compares.
+SERVE = """
+import pathlib, sys, warnings
+import numpy as np
+sys.modules["dselectk_keras"] = sys.modules["keras"] = None
+warnings.simplefilter("ignore")
+for path in pathlib.Path(sys.argv[1]).glob("*/model*"):
+    for batch in (1, 7):
+        kept = np.load(path.parent / f"{batch}.npz")
+        given = {k[3:]: kept[k] for k in kept if k.startswith("in_")}
+        wanted = {k[4:]: kept[k] for k in kept if k.startswith("out_")}
+        if path.suffix == ".onnx":
+            import onnxruntime
+            session = onnxruntime.InferenceSession(path)
+            names = [output.name for output in session.get_outputs()]
+            found = dict(zip(names, session.run(None, given)))
+        elif path.suffix == ".tflite":
+            import tensorflow as tf
+            serve = tf.lite.Interpreter(str(path)).get_signature_runner()
+            found = serve(**given)
+        else:
+            import tensorflow as tf
+            serve = tf.saved_model.load(path).signatures["serving_default"]
+            found = serve(**{k: tf.constant(v) for k, v in given.items()})
+        assert len(found) == len(wanted), (path, list(found), list(wanted))
+        for name, values in found.items():
+            other = wanted[name if name in wanted else "output"]
+            np.testing.assert_allclose(values, other, atol=2e-5, err_msg=str(path))
+"""
+
+
+def spread(model):
+    """Give all trainable weights other values, so that no two experts are alike."""
+    for number, weight in enumerate(model.trainable_weights):
+        weight.assign(numbers(weight.shape, seed=number, scale=0.5))
+    return model
+
+
+def exported(model, folder, form):
+    """Export a model, with batches to call it with and what it gives for them."""
+    folder.mkdir()
+    for batch in (1, 7):
+        given = {
+            one.name: numbers((batch, *one.shape[1:]))
+            if "float" in one.dtype
+            else np.arange(-3, batch - 3, dtype=one.dtype)[:, None] * 10**6
+            for one in model.inputs
+        }
+        found = model(keras.tree.pack_sequence_as(model.input, [*given.values()]))
+        found = found if isinstance(found, dict) else {"output": found}
+        np.savez(
+            folder / f"{batch}.npz",
+            **{f"in_{name}": value for name, value in given.items()},
+            **{f"out_{name}": numpy(value) for name, value in found.items()},
+        )
+    model.export(folder / FORMATS[form], format=form, verbose=False)
+
+
+def joined(*models):
+    """One model of models with the same inputs."""
+    inputs = keras.Input(models[0].input.shape[1:])
+    outputs = []
+    for number, model in enumerate(models):
+        model.name = f"model_{number}"
+        found = model(inputs)
+        outputs += found.values() if isinstance(found, dict) else [found]
+    return RoutedModel(inputs, keras.layers.Concatenate()(outputs))
+
+
+def every_gate():
+    """Every gate, after steps in which some change from dense to sparse."""
+    models = [spread(all_gates(*kind)) for kind in [(False,), (True,), (True, 3)]]
+    model = joined(*models)
+    for one in models:
+        for gate in gates_of(one):
+            gate.step.assign(5)
+    for gate in selector_gates(models[1]):
+        gate.decide_between(1, 3)
+    return model
+
+
+def every_architecture():
+    """Every architecture, and experts that are condensed."""
+    tasks, features = [Task("a", tower=(4,)), Task("b", "binary")], 6
+    sparse = spread(build_multitask_model(features, tasks, gate=TopKGate(2)))
+    per_example = {"gate": TopKGate(9), "per_example": True}
+    models = [
+        *(build_multitask_model(features, tasks, name) for name in ARCHITECTURES),
+        build_multitask_model(features, tasks, "cgc", gate=DSelectKGate(2)),
+        build_multitask_model(
+            features, tasks, experts=DenseExperts(12, [8]), **per_example
+        ),
+    ]
+    return joined(*map(spread, models), condense(sparse), per_task(sparse, "b"))
+
+
+def of_one_task():
+    """The model of one task, which nobody has called."""
+    model = build_multitask_model(6, ["a", "b"], gate=TopKGate(2))
+    return per_task(spread(model), "b")
+
+
+def by_ids(dtype="int32"):
+    """A model whose gates see ids."""
+    inputs = [
+        keras.Input((6,), name="x"),
+        keras.Input((1,), name="ids", dtype=dtype),
+    ]
+    encoder = keras.Model(inputs, inputs)
+    return build_multitask_model(encoder, ["a", "b"], gate=HashGate(salt=1))
+
+
+MODELS = [every_gate, every_architecture, of_one_task, by_ids]
+
+
+def serve(folder):
+    """Load what is in the folder without this package, and compare."""
+    subprocess.run(
+        [sys.executable, "-c", SERVE, folder],
+        check=True,
+        env=os.environ | {"PYTHONPATH": ""},
+    )
+
+
+def require(form):
+    """Skip a format whose packages are not installed (the extra `export`)."""
+    if form == "onnx":
+        pytest.importorskip("tf2onnx")
+        pytest.importorskip("onnxruntime")
+
+
+quietly = pytest.mark.filterwarnings(
+    # tf2onnx and Keras' patch of it ask NumPy for what it no longer has.
+    "ignore:In the future `np.object` will be defined:FutureWarning",
+)
+
+
+@quietly
+@every_format
+def test_an_exported_model_gives_the_same_without_this_package(form, tmp_path):
+    require(form)
+    for make in MODELS:
+        exported(make(), tmp_path / make.__name__, form)
+    serve(tmp_path)
+
+
+@quietly
+@pytest.mark.parametrize(
+    ("form", "dtype", "options", "lacks"),
+    [
+        ("litert", "int64", {}, "LiteRT lacks operations .* Received: FloorDiv"),
+        ("onnx", "float32", {}, "ONNX lacks operations .* Received: Bitcast"),
+        ("onnx", "int32", {"opset_version": 15}, "Received: BitwiseXor.*HashGate"),
+    ],
+)
+def test_what_a_format_lacks_is_an_error_and_no_file(
+    form, dtype, options, lacks, tmp_path
+):
+    require(form)
+    with pytest.raises(ValueError, match=lacks):
+        by_ids(dtype).export(tmp_path / FORMATS[form], form, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@quietly
+def test_an_export_says_where_it_is(tmp_path, capsys):
+    path = tmp_path / "model.tflite"
+    of_one_task().export(path, "litert")
+    assert f"Saved artifact at '{path}'" in capsys.readouterr().out
+    assert [file.name for file in tmp_path.iterdir()] == ["model.tflite"]
