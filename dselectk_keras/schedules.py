@@ -21,6 +21,9 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
     value is $v_0 + t (v_1 - v_0)$ for a linear ramp and $v_0 (v_1 / v_0)^t$ for an
     exponential one.
 
+    A step is a training call of the gate. With an optimizer's
+    `gradient_accumulation_steps`, every batch is a step: count batches, not updates.
+
     Args:
         initial_value: The value $v_0$ up to step `begin`.
         final_value: The value $v_1$ from step `end` on.

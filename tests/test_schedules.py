@@ -156,3 +156,14 @@ def test_a_gate_saves_piecewise_constants(tmp_path):
     assert again.get_config() == gate.get_config()
     weights = [keras.ops.convert_to_numpy(g.expert_weights()) for g in (gate, again)]
     np.testing.assert_array_equal(*weights)
+
+
+def test_a_gate_counts_batches_under_gradient_accumulation():
+    inputs = keras.Input((2,))
+    gate = DSelectKGate(2)
+    outputs = gate([keras.layers.Dense(1)(inputs) for _ in range(4)])
+    model = keras.Model(inputs, outputs)
+    optimizer = keras.optimizers.SGD(gradient_accumulation_steps=4)
+    model.compile(optimizer, "mse")
+    model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=1, verbose=0)
+    assert int(gate.step) == 8

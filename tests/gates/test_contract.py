@@ -596,6 +596,15 @@ def test_a_bare_function_is_refused_at_saving():
 
 
 @every_case_and_look
+def test_an_empty_batch_has_an_empty_mixture(case, look):
+    gate = case.make()
+    build(gate, look)
+    for training in (False, True):
+        mixed = gate(experts_of(batch=0), **seen(look, batch=0), training=training)
+        assert tuple(mixed.shape) == (0, UNITS)
+
+
+@every_case_and_look
 def test_a_built_gate_is_rebuilt_from_its_config(case, look):
     gate = case.make(num_gates=3)
     build(gate, look)
