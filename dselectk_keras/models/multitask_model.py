@@ -39,8 +39,9 @@ class MultitaskModel(keras.Model):
     $$
 
     where $m_{tb}$ is 0 if the label of task $t$ is missing, and else its sample weight,
-    and $\omega_t$ is the weight of the task. The outputs are a dict by task name. Tasks
-    of the same kind are computed together, on an axis for the tasks.
+    and $\omega_t$ is the weight of the task. The outputs are a dict by task name, or
+    one tensor `(batch, tasks)` or `(batch, tasks, outputs)`. Tasks of the same kind
+    are computed together, on an axis for the tasks.
 
     `label_average` says what $n_t$ is in training: `"batch"` is the number $B$ of
     examples in the batch, and `"labels"` the number of labels of the task in the batch.
@@ -102,7 +103,7 @@ class MultitaskModel(keras.Model):
         self._in_step = False
 
     def call(self, inputs: Tensor, training: bool | None = None, mask: Any = None):
-        """Compute the outputs by task name; inside a step, one tensor per group."""
+        """Compute the outputs; inside a step, those by name as one tensor per group."""
         if self._in_step and self._call_stacked is not None:
             return self._call_stacked(inputs, training=training)
         return super().call(inputs, training=training, mask=mask)
@@ -153,6 +154,18 @@ class MultitaskModel(keras.Model):
     def test_step(self, *args: Any):
         """Evaluate a batch, with one prediction tensor per group of tasks."""
         return self._step(super().test_step, *args)
+
+    def predict_step(self, *args: Any):
+        """Predict a batch, with one prediction tensor per group of tasks."""
+        return self._stacked(super().predict_step, *args)
+
+    def predict(self, *args: Any, **kwargs: Any):
+        """Predict as `keras.Model.predict`."""
+        return self._by_name(super().predict(*args, **kwargs))
+
+    def predict_on_batch(self, x: Any):
+        """Predict as `keras.Model.predict_on_batch`."""
+        return self._by_name(super().predict_on_batch(x))
 
     def compute_loss(
         self,
@@ -271,12 +284,27 @@ class MultitaskModel(keras.Model):
         *state, data = args
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         read = self._read(y, sample_weight)
-        data = without_stray_nan(x, read), read
+        return self._stacked(step, *state, (without_stray_nan(x, read), read))
+
+    def _stacked(self, step, *args):
+        """Run a step of Keras with stacked predictions."""
         self._in_step = True
         try:
-            return step(*state, data)
+            return step(*args)
         finally:
             self._in_step = False
+
+    def _by_name(self, outputs):
+        """Split the stacked predictions of all batches by task, as NumPy views."""
+        if self._call_stacked is None:
+            return outputs
+        columns = [
+            outputs[group.name][:, place]
+            for group in self.task_groups
+            for place in range(len(group.tasks))
+        ]
+        pairs = zip(self.tasks, self._places, strict=True)
+        return {task.name: columns[place] for task, place in pairs}
 
     def _read(self, y, sample_weight):
         """Read the labels of each group."""
@@ -287,16 +315,16 @@ class MultitaskModel(keras.Model):
         """Build a function that returns the predictions of each group as one tensor.
 
         `NameTasks` splits a tensor into one per task. With many tasks, splitting,
-        stacking and their gradients cost more than the rest of the model. A model
-        without `NameTasks` has no such function: the result is `None`.
+        stacking and their gradients cost more than the rest of the model. A model with
+        other outputs than those of `NameTasks` has no such function: the result is
+        `None`.
         """
-        unnamed = {
-            tuple(layer.names): layer.input
-            for layer in self.layers
-            if isinstance(layer, NameTasks)
-        }
+        named = [layer for layer in self.layers if isinstance(layer, NameTasks)]
+        unnamed = {tuple(layer.names): layer.input for layer in named}
         names = {g.name: tuple(t.name for t in g.tasks) for g in self.task_groups}
-        if not names or not unnamed.keys() >= set(names.values()):
+        own = {id(tensor) for tensor in keras.tree.flatten([x.output for x in named])}
+        others = {id(tensor) for tensor in self.outputs} - own
+        if not named or others or unnamed.keys() != set(names.values()):
             return None
         stacked = {group: unnamed[own] for group, own in names.items()}
         # Keras would track an attribute that is a model, and its layers twice.

@@ -186,13 +186,17 @@ class TaskGroup(keras.Metric):
                 "For missing labels, pass NaN or a sample weight of 0."
             )
 
-    def predictions(self, y_pred: dict[str, Tensor]) -> Tensor:
+    def predictions(self, y_pred: Any) -> Tensor:
         """Get the predictions of these tasks, `(batch, tasks, outputs)`.
 
         Args:
             y_pred: A dict with one tensor under the name of the group, or with one
-                per task under the names of the tasks.
+                per task under the names of the tasks; or one tensor of all tasks of
+                the model, `(batch, tasks)` or `(batch, tasks, outputs)`.
         """
+        if not isinstance(y_pred, dict):
+            own = self._columns(y_pred, ops)
+            return own if len(own.shape) == 3 else ops.expand_dims(own, -1)
         if self.name in y_pred:
             return y_pred[self.name]
         return ops.stack([y_pred[task.name] for task in self.tasks], axis=1)
@@ -249,7 +253,10 @@ class TaskGroup(keras.Metric):
         if isinstance(values, dict):
             columns = [with_column(values[task.name]) for task in self.tasks]
             return xp.stack(columns, axis=1)
-        values = with_column(values)
-        if len(self.indices) < values.shape[1]:
-            values = xp.take(values, self.indices, axis=1)
-        return xp.expand_dims(values, -1)
+        return xp.expand_dims(self._columns(with_column(values), xp), -1)
+
+    def _columns(self, values, xp):
+        """Take these tasks from values `(batch, tasks, ...)` of all tasks."""
+        if len(self.indices) == values.shape[1]:
+            return values
+        return xp.take(values, self.indices, axis=1)

@@ -200,6 +200,23 @@ def test_outputs_are_by_name_and_probabilities_where_they_should_be(model):
     assert ((outputs["click"] > 0) & (outputs["click"] < 1)).all()
 
 
+def test_predictions_of_all_batches_have_the_names_of_the_outputs(model):
+    expected = {name: numpy(output) for name, output in model(X).items()}
+    for found in (model.predict(X, batch_size=4, verbose=0), model.predict_on_batch(X)):
+        assert list(found) == [task.name for task in KINDS]
+        for name, output in found.items():
+            np.testing.assert_allclose(output, expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_outputs_beside_those_of_the_tasks_are_predicted_too():
+    model = make()
+    outputs = {**model.output, "click": 1.0 - model.output["click"]}
+    changed = type(model)(model.input, outputs, tasks=KINDS)
+    np.testing.assert_allclose(
+        changed.predict(X, verbose=0)["click"], 1.0 - numpy(model(X)["click"]), 1e-5
+    )
+
+
 def test_losses_and_metrics_may_be_names_or_objects(tmp_path):
     tasks = [
         Task("a", loss=keras.losses.Huber(), metrics=("mse",)),
