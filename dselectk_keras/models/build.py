@@ -175,7 +175,9 @@ def _towers(mixtures, groups, architecture, options):
     predictions = []
     for number, group in enumerate(groups):
         task = group.tasks[0]
-        x = TakeTasks(group.indices.tolist(), name=f"mixtures_{number}")(mixtures)
+        x = mixtures
+        if len(groups) > 1:
+            x = TakeTasks(group.indices.tolist(), name=f"mixtures_{number}")(x)
         hidden: Any = task.tower
         if hidden != "sum":
             towers = DenseExperts(

@@ -23,7 +23,7 @@ from dselectk_keras.models.labels import (
 )
 from dselectk_keras.models.routed_model import for_each_gate, gates_taught_by_loss
 from dselectk_keras.models.task import Task
-from dselectk_keras.models.task_group import group_tasks
+from dselectk_keras.models.task_group import CompleteLabels, group_tasks
 from dselectk_keras.models.task_layers import NameTasks
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.utils import Tensor
@@ -201,10 +201,10 @@ class MultitaskModel(keras.Model):
         ]
         if gates:
             terms += self._policy_losses(gates, found)
-        totals = ops.concatenate([each.total for each in found])
-        counts = ops.concatenate([each.count for each in found])
+        totals = _join([each.total for each in found])
+        counts = _join([each.count for each in found])
         if training:
-            examples = ops.shape(found[0].weights)[0]
+            examples = ops.shape(found[0].losses)[0]
             terms.append(self.task_losses.training_loss(totals, counts, examples))
         else:
             terms.append(self.task_losses.reported_loss(totals, counts))
@@ -266,15 +266,20 @@ class MultitaskModel(keras.Model):
         return [*(callbacks or []), _ShortProgbar()]
 
     def _prepare(self, y, sample_weight=None):
-        """Check labels that are NumPy arrays, and stack them into one if possible."""
-        if y is None or not self._own_losses:
+        """Check labels that are NumPy arrays, and stack them into one if possible.
+
+        The result is `CompleteLabels` if these labels need no masks.
+        """
+        # `fit` prepares the labels of the validation before `evaluate` gets them.
+        if y is None or not self._own_losses or isinstance(y, CompleteLabels):
             return y
         check_shapes(self.tasks, y, sample_weight)
         y, sample_weight = to_numpy(y), to_numpy(sample_weight)
         arrays = keras.tree.flatten((y, sample_weight))
         if all(array is None or isinstance(array, np.ndarray) for array in arrays):
-            for group in self.task_groups:
-                group.check(y, sample_weight)
+            complete = [group.check(y, sample_weight) for group in self.task_groups]
+            if all(complete) and sample_weight is None:
+                return CompleteLabels(stack_columns(self.tasks, y))
         return stack_columns(self.tasks, y)
 
     def _step(self, step, *args):
@@ -308,7 +313,8 @@ class MultitaskModel(keras.Model):
 
     def _read(self, y, sample_weight):
         """Read the labels of each group."""
-        check_shapes(self.tasks, y, sample_weight)
+        if not isinstance(y, CompleteLabels):
+            check_shapes(self.tasks, y, sample_weight)
         return [group.read(y, sample_weight) for group in self.task_groups]
 
     def _stacked_graph(self):
@@ -350,11 +356,15 @@ class MultitaskModel(keras.Model):
         return compiled_loss(self) is None
 
     def _sums(self):
-        totals = ops.concatenate([group.totals[0] for group in self.task_groups])
+        totals = _join([group.totals[0] for group in self.task_groups])
         # `[:]` makes a tensor: TensorFlow cannot concatenate variables of replicas.
-        counts = ops.concatenate([group.counts[:] for group in self.task_groups])
+        counts = _join([group.counts[:] for group in self.task_groups])
         task_loss = self.task_losses.reported_loss(totals, counts)
         return {"loss": mean_loss(self), "task_loss": task_loss}
+
+
+def _join(parts):
+    return ops.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 class _ShortProgbar(keras.callbacks.ProgbarLogger):

@@ -138,6 +138,25 @@ def test_one_array_of_labels_is_the_dict_of_its_columns(model):
     np.testing.assert_allclose(found, found[0], rtol=1e-6)
 
 
+def test_labels_that_are_all_there_are_computed_without_masks(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "dselectk_keras.models.multitask_model.without_stray_nan",
+        lambda x, read: seen.append([labels.present is None for labels in read]) or x,
+    )
+    ones = {name: np.ones(BATCH, "float32") for name in Y}
+    missing = {**Y, "like": np.full(BATCH, np.nan, "float32")}
+    reports = []
+    for y, weights in ((Y, None), (Y, ones), (missing, None)):
+        model = make(gate=SoftmaxGate(kernel_initializer="zeros"), run_eagerly=True)
+        model.set_weights([np.full(w.shape, 0.1) for w in model.get_weights()])
+        report = model.fit(X, y, sample_weight=weights, verbose=0).history
+        reports.append({**report, **model.evaluate(X, y, verbose=0, return_dict=True)})
+    assert reports[1] == pytest.approx(reports[0], rel=1e-5)
+    assert all(map(all, seen[:2]))
+    assert not any(map(any, seen[2:3] + seen[4:]))
+
+
 def test_a_weight_of_zero_is_a_missing_label(model):
     weights = {
         name: np.where(np.isnan(y) | (y < 0), 0.0, 1.0) for name, y in MISSING.items()
