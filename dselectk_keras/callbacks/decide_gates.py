@@ -127,7 +127,7 @@ class DecideGates(keras.callbacks.Callback):
         for gate in selector_gates(model):
             host = times if not gate.per_example else []
             step = int(ops.convert_to_numpy(gate.step))
-            if not gate.will_decide:
+            if not ops.convert_to_numpy(gate.deciding)[1]:
                 left = max(1, math.floor((self.by * epochs - epoch) * steps_per_epoch))
                 # Static gates decide below, before they would narrow.
                 narrow = (left + 1, left + 1) if host else (left // 2, left)

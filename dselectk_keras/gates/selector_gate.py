@@ -16,7 +16,6 @@ from dselectk_keras.utils import Initializer, Tensor, check_choice, check_count
 
 # The width that the selectors reach before they decide, as a part of their first width.
 NARROWEST = 0.01
-NEVER = 2**31 - 1
 
 
 class SelectorGate(Gate, abc.ABC):
@@ -31,7 +30,7 @@ class SelectorGate(Gate, abc.ABC):
 
     Its last weight, `deciding`, holds two steps, which `DecideGates` sets. From the
     first step on the selectors narrow. From the second step on each of them is exactly
-    one expert. The initial values are `NEVER`, a step that no training reaches.
+    one expert. The initial values are zeros: the selectors never narrow.
 
     Args:
         num_nonzeros: The number of selectors, $k$.
@@ -75,7 +74,7 @@ class SelectorGate(Gate, abc.ABC):
             name="deciding",
             shape=(2,),
             dtype="int32",
-            initializer=keras.initializers.Constant(NEVER),
+            initializer="zeros",
             trainable=False,
         )
 
@@ -88,16 +87,13 @@ class SelectorGate(Gate, abc.ABC):
         Returns:
             The factor of their width, from 1 to 0.01, and whether they have decided.
         """
+        _, end = ops.unstack(ops.convert_to_tensor(self.deciding), 2)
         since = ops.cast(step - self.deciding, "float32")
         since_begin, since_end = ops.unstack(since, 2)
         length = ops.maximum(since_begin - since_end, 1.0)
-        passed = ops.clip(since_begin / length, 0.0, 1.0)
-        return ops.power(ops.cast(NARROWEST, "float32"), passed), since_end >= 0.0
-
-    @property
-    def will_decide(self) -> bool:
-        """Whether the selectors decide at some step."""
-        return bool(ops.convert_to_numpy(self.deciding)[1] < NEVER)
+        t = ops.where(end > 0, ops.clip(since_begin / length, 0.0, 1.0), 0.0)
+        factor = ops.power(ops.cast(NARROWEST, "float32"), t)
+        return factor, ops.logical_and(end > 0, since_end >= 0.0)
 
     def decide_between(self, begin: int, end: int) -> None:
         """Let the selectors narrow between two steps, and decide at the second one."""

@@ -99,8 +99,13 @@ def _product(experts, weights, per_example):
     static = _are_static(trailing)
     size = math.prod(trailing) if static else -1
     batch = -1 if static else ops.shape(experts)[0]
-    flat = ops.reshape(experts, (batch, n, size))
     num_gates = weights.shape[-2]
+    if static and not per_example and keras.backend.backend() == "torch":
+        # No copy where the experts come first in memory, as in `DenseExperts`.
+        flat = ops.reshape(ops.moveaxis(experts, 1, 0), (n, -1))
+        mixed = ops.reshape(ops.matmul(weights, flat), (num_gates, -1, *trailing))
+        return ops.moveaxis(mixed, 0, 1)
+    flat = ops.reshape(experts, (batch, n, size))
     if static and not per_example and size < num_gates:
         # With many gates and few features, (features, n) by (n, gates) is 2 to 13 times
         # as fast as (gates, n) by (n, features) on a CPU.

@@ -495,15 +495,9 @@ def test_selectors_narrow_to_a_hundredth_and_then_decide():
         found = gate.width(step)
         np.testing.assert_allclose(numpy(found[0]), factor, rtol=1e-6)
         assert bool(found[1]) == decided
-    assert gate.will_decide
-
-
-def test_selectors_never_narrow_without_a_decision():
-    gate = built(4, 1)
-    assert not gate.will_decide
-    for step in (0, 30, 10**7):
-        assert float(gate.width(step)[0]) == 1.0
-        assert not bool(gate.width(step)[1])
+    gate.decide_between(0, 0)
+    assert float(gate.width(30)[0]) == 1.0
+    assert not bool(gate.width(30)[1])
 
 
 @pytest.mark.parametrize(
