@@ -13,7 +13,7 @@ from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import Activation, Shape, Tensor, check_count, init_arguments
 
 # From this width on, one matrix product per expert is faster than one product for all
-# experts (see `docs/performance.md`).
+# experts, but not on torch (see `docs/performance.md`).
 WIDE = 256
 
 
@@ -103,7 +103,7 @@ class StackedExperts(ExpertBank):
         for layer, units in enumerate(self.units):
             hidden, shared = x, layer == 0 and self.shared_input
             kernel, bias = self._kernel_and_bias(layer, inputs.dtype, selected)
-            if units >= WIDE or isinstance(x, list):
+            if isinstance(x, list) or (units >= WIDE and not _is_torch()):
                 x = self._apply_one_by_one(layer, x, kernel, bias, shared, training)
             else:
                 x = self._apply_batched(layer, x, kernel, bias, shared, training)
@@ -234,6 +234,12 @@ class StackedExperts(ExpertBank):
 def _multiply_shared(x, kernel):
     """`(b, ..., d)` by `(n, d, h)`, as one matrix product, to `(b, n, ..., h)`."""
     n, d, h = kernel.shape
+    if _is_torch():
+        # A batched product copies neither the kernel nor its outputs: on torch, the
+        # axis of the experts may come first in memory.
+        shape = ops.shape(x)
+        x = ops.broadcast_to(ops.expand_dims(x, 1), (shape[0], n, *shape[1:]))
+        return _multiply_own(x, kernel)
     flat = ops.reshape(ops.transpose(kernel, (1, 0, 2)), (d, n * h))
     product = ops.matmul(x, flat)
     middle = list(ops.shape(x)[1:-1])
@@ -249,6 +255,10 @@ def _multiply_own(x, kernel):
     product = ops.matmul(ops.reshape(x, (n, -1, d)), kernel)
     product = ops.reshape(product, (n, -1, *list(ops.shape(x)[2:-1]), h))
     return ops.moveaxis(product, 0, 1)
+
+
+def _is_torch():
+    return keras.backend.backend() == "torch"
 
 
 def _stack(x):

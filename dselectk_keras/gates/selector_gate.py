@@ -87,12 +87,13 @@ class SelectorGate(Gate, abc.ABC):
         Returns:
             The factor of their width, from 1 to 0.01, and whether they have decided.
         """
-        begin, end = self.deciding[0], self.deciding[1]
-        passed = ops.cast(step - begin, "float32")
-        length = ops.cast(ops.maximum(end - begin, 1), "float32")
-        t = ops.where(end > 0, ops.clip(passed / length, 0.0, 1.0), 0.0)
+        _, end = ops.unstack(ops.convert_to_tensor(self.deciding), 2)
+        since = ops.cast(step - self.deciding, "float32")
+        since_begin, since_end = ops.unstack(since, 2)
+        length = ops.maximum(since_begin - since_end, 1.0)
+        t = ops.where(end > 0, ops.clip(since_begin / length, 0.0, 1.0), 0.0)
         factor = ops.power(ops.cast(NARROWEST, "float32"), t)
-        return factor, ops.logical_and(end > 0, step >= end)
+        return factor, ops.logical_and(end > 0, since_end >= 0.0)
 
     def decide_between(self, begin: int, end: int) -> None:
         """Let the selectors narrow between two steps, and decide at the second one."""

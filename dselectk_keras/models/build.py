@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 
 from dselectk_keras import gates
 from dselectk_keras._keras import all_layers
@@ -22,7 +23,12 @@ from dselectk_keras.models.architectures import (
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
-from dselectk_keras.models.task_layers import NameTasks, Predict, TakeTasks
+from dselectk_keras.models.task_layers import (
+    NameTasks,
+    Predict,
+    StackTasks,
+    TakeTasks,
+)
 
 
 def build_multitask_model(
@@ -35,6 +41,7 @@ def build_multitask_model(
     num_params: int | None = None,
     label_average: str = "batch",
     task_weighting: str | None = None,
+    stacked: bool = False,
     **options: Any,
 ) -> MultitaskModel:
     r"""Build a multi-task model: features, shared experts, and one tower per task.
@@ -83,6 +90,9 @@ def build_multitask_model(
             batch (`"labels"`), or over their expected number (`"running"`).
         task_weighting: `None`, or how the weights of the tasks are learned:
             `"uncertainty"` or `"famo"`.
+        stacked: Whether the output is one tensor with an axis for the tasks, in their
+            order, not a dict by task name. With many tasks this is faster at
+            inference. All tasks need the same number of outputs.
         **options: Options of the architecture: `strength=1e-3` for
             `"l2_constrained"`, which should be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
@@ -92,7 +102,8 @@ def build_multitask_model(
 
     Returns:
         A `MultitaskModel` with a dict of outputs `(batch, 1)`, or `(batch,
-        num_classes)`, by task name.
+        num_classes)`, by task name; with `stacked`, one output `(batch, tasks)`, or
+        `(batch, tasks, num_classes)`.
 
     Example:
         >>> model = build_multitask_model(
@@ -134,7 +145,9 @@ def build_multitask_model(
                 features = (features, routing)
         share = ARCHITECTURES[architecture]
         mixtures = share(features, tasks, experts, gate, per_example, **options)
-        outputs = _towers(mixtures, tasks, architecture, options)
+        groups = group_tasks(tasks)
+        predictions = _towers(mixtures, groups, architecture, options)
+        outputs = (_stack if stacked else _name)(predictions, groups)
         return MultitaskModel(
             model_inputs,
             outputs,
@@ -154,20 +167,21 @@ def build_multitask_model(
     return _match(build, experts, gate, num_params)
 
 
-def _towers(mixtures, tasks, architecture, options):
-    """Build the towers, one bank per group of tasks; return a dict of outputs."""
+def _towers(mixtures, groups, architecture, options):
+    """Build the towers, one bank per group of tasks; return their predictions."""
     if len(mixtures.shape) > 3:
         size = (mixtures.shape[1], -1)
         mixtures = keras.layers.Reshape(size, name="flatten_mixtures")(mixtures)
-    outputs = {}
-    for number, group in enumerate(group_tasks(tasks)):
+    predictions = []
+    for number, group in enumerate(groups):
         task = group.tasks[0]
-        names = [member.name for member in group.tasks]
-        x = TakeTasks(group.indices.tolist(), name=f"mixtures_{number}")(mixtures)
+        x = mixtures
+        if len(groups) > 1:
+            x = TakeTasks(group.indices.tolist(), name=f"mixtures_{number}")(x)
         hidden: Any = task.tower
         if hidden != "sum":
             towers = DenseExperts(
-                len(names),
+                len(group.tasks),
                 [*hidden, task.num_outputs],
                 ["relu"] * len(hidden) + [None],
                 shared_input=False,
@@ -180,10 +194,31 @@ def _towers(mixtures, tasks, architecture, options):
         predict = Predict(
             task.output_activation, task.tower == "sum", name=f"predict_{number}"
         )
+        predictions.append(predict(x))
+    return predictions
+
+
+def _name(predictions, groups):
+    """Split the predictions by task; return a dict in the order of the tasks."""
+    outputs = {}
+    for number, (own, group) in enumerate(zip(predictions, groups, strict=True)):
+        names = [task.name for task in group.tasks]
         # A half precision policy would cast the predictions back from float32.
-        name = NameTasks(names, name=f"names_{number}", dtype="float32")
-        outputs.update(name(predict(x)))
-    return {task.name: outputs[task.name] for task in tasks}
+        split = NameTasks(names, name=f"names_{number}", dtype="float32")(own)
+        outputs |= zip(group.indices.tolist(), split.items(), strict=True)
+    return dict(outputs[index] for index in range(len(outputs)))
+
+
+def _stack(predictions, groups):
+    """Join the predictions of all groups, in the order of the tasks."""
+    widths = {group.tasks[0].num_outputs for group in groups}
+    if len(widths) > 1:
+        raise ValueError(
+            "With stacked=True, all tasks need the same number of outputs. "
+            f"Received: tasks with {' and '.join(map(str, sorted(widths)))} outputs."
+        )
+    order = np.argsort(np.concatenate([group.indices for group in groups]))
+    return StackTasks(order.tolist(), name="stack", dtype="float32")(predictions)
 
 
 def _as_tasks(tasks):

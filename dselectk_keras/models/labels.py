@@ -96,6 +96,8 @@ def without_stray_nan(x: Any, read: Sequence[GroupLabels]) -> Any:
     Returns:
         Inputs of the same structure.
     """
+    if any(labels.present is None for labels in read):
+        return x
     present = (ops.any(labels.present, axis=1) for labels in read)
     labeled = functools.reduce(ops.logical_or, present)
 

@@ -24,7 +24,7 @@ from dselectk_keras.models.labels import (
 )
 from dselectk_keras.models.routed_model import for_each_gate, gates_taught_by_loss
 from dselectk_keras.models.task import Task
-from dselectk_keras.models.task_group import group_tasks
+from dselectk_keras.models.task_group import CompleteLabels, group_tasks
 from dselectk_keras.models.task_layers import NameTasks
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.utils import Tensor
@@ -40,8 +40,9 @@ class MultitaskModel(ChecksExport, keras.Model):
     $$
 
     where $m_{tb}$ is 0 if the label of task $t$ is missing, and else its sample weight,
-    and $\omega_t$ is the weight of the task. The outputs are a dict by task name. Tasks
-    of the same kind are computed together, on an axis for the tasks.
+    and $\omega_t$ is the weight of the task. The outputs are a dict by task name, or
+    one tensor `(batch, tasks)` or `(batch, tasks, outputs)`. Tasks of the same kind
+    are computed together, on an axis for the tasks.
 
     `label_average` says what $n_t$ is in training: `"batch"` is the number $B$ of
     examples in the batch, and `"labels"` the number of labels of the task in the batch.
@@ -103,7 +104,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         self._in_step = False
 
     def call(self, inputs: Tensor, training: bool | None = None, mask: Any = None):
-        """Compute the outputs by task name; inside a step, one tensor per group."""
+        """Compute the outputs; inside a step, those by name as one tensor per group."""
         if self._in_step and self._call_stacked is not None:
             return self._call_stacked(inputs, training=training)
         return super().call(inputs, training=training, mask=mask)
@@ -155,6 +156,18 @@ class MultitaskModel(ChecksExport, keras.Model):
         """Evaluate a batch, with one prediction tensor per group of tasks."""
         return self._step(super().test_step, *args)
 
+    def predict_step(self, *args: Any):
+        """Predict a batch, with one prediction tensor per group of tasks."""
+        return self._stacked(super().predict_step, *args)
+
+    def predict(self, *args: Any, **kwargs: Any):
+        """Predict as `keras.Model.predict`."""
+        return self._by_name(super().predict(*args, **kwargs))
+
+    def predict_on_batch(self, x: Any):
+        """Predict as `keras.Model.predict_on_batch`."""
+        return self._by_name(super().predict_on_batch(x))
+
     def compute_loss(
         self,
         x: Any = None,
@@ -189,10 +202,10 @@ class MultitaskModel(ChecksExport, keras.Model):
         ]
         if gates:
             terms += self._policy_losses(gates, found)
-        totals = ops.concatenate([each.total for each in found])
-        counts = ops.concatenate([each.count for each in found])
+        totals = _join([each.total for each in found])
+        counts = _join([each.count for each in found])
         if training:
-            examples = ops.shape(found[0].weights)[0]
+            examples = ops.shape(found[0].losses)[0]
             terms.append(self.task_losses.training_loss(totals, counts, examples))
         else:
             terms.append(self.task_losses.reported_loss(totals, counts))
@@ -254,15 +267,20 @@ class MultitaskModel(ChecksExport, keras.Model):
         return [*(callbacks or []), _ShortProgbar()]
 
     def _prepare(self, y, sample_weight=None):
-        """Check labels that are NumPy arrays, and stack them into one if possible."""
-        if y is None or not self._own_losses:
+        """Check labels that are NumPy arrays, and stack them into one if possible.
+
+        The result is `CompleteLabels` if these labels need no masks.
+        """
+        # `fit` prepares the labels of the validation before `evaluate` gets them.
+        if y is None or not self._own_losses or isinstance(y, CompleteLabels):
             return y
         check_shapes(self.tasks, y, sample_weight)
         y, sample_weight = to_numpy(y), to_numpy(sample_weight)
         arrays = keras.tree.flatten((y, sample_weight))
         if all(array is None or isinstance(array, np.ndarray) for array in arrays):
-            for group in self.task_groups:
-                group.check(y, sample_weight)
+            complete = [group.check(y, sample_weight) for group in self.task_groups]
+            if all(complete) and sample_weight is None:
+                return CompleteLabels(stack_columns(self.tasks, y))
         return stack_columns(self.tasks, y)
 
     def _step(self, step, *args):
@@ -272,32 +290,48 @@ class MultitaskModel(ChecksExport, keras.Model):
         *state, data = args
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         read = self._read(y, sample_weight)
-        data = without_stray_nan(x, read), read
+        return self._stacked(step, *state, (without_stray_nan(x, read), read))
+
+    def _stacked(self, step, *args):
+        """Run a step of Keras with stacked predictions."""
         self._in_step = True
         try:
-            return step(*state, data)
+            return step(*args)
         finally:
             self._in_step = False
 
+    def _by_name(self, outputs):
+        """Split the stacked predictions of all batches by task, as NumPy views."""
+        if self._call_stacked is None:
+            return outputs
+        columns = [
+            outputs[group.name][:, place]
+            for group in self.task_groups
+            for place in range(len(group.tasks))
+        ]
+        pairs = zip(self.tasks, self._places, strict=True)
+        return {task.name: columns[place] for task, place in pairs}
+
     def _read(self, y, sample_weight):
         """Read the labels of each group."""
-        check_shapes(self.tasks, y, sample_weight)
+        if not isinstance(y, CompleteLabels):
+            check_shapes(self.tasks, y, sample_weight)
         return [group.read(y, sample_weight) for group in self.task_groups]
 
     def _stacked_graph(self):
         """Build a function that returns the predictions of each group as one tensor.
 
         `NameTasks` splits a tensor into one per task. With many tasks, splitting,
-        stacking and their gradients cost more than the rest of the model. A model
-        without `NameTasks` has no such function: the result is `None`.
+        stacking and their gradients cost more than the rest of the model. A model with
+        other outputs than those of `NameTasks` has no such function: the result is
+        `None`.
         """
-        unnamed = {
-            tuple(layer.names): layer.input
-            for layer in self.layers
-            if isinstance(layer, NameTasks)
-        }
+        named = [layer for layer in self.layers if isinstance(layer, NameTasks)]
+        unnamed = {tuple(layer.names): layer.input for layer in named}
         names = {g.name: tuple(t.name for t in g.tasks) for g in self.task_groups}
-        if not names or not unnamed.keys() >= set(names.values()):
+        own = {id(tensor) for tensor in keras.tree.flatten([x.output for x in named])}
+        others = {id(tensor) for tensor in self.outputs} - own
+        if not named or others or unnamed.keys() != set(names.values()):
             return None
         stacked = {group: unnamed[own] for group, own in names.items()}
         # Keras would track an attribute that is a model, and its layers twice.
@@ -323,11 +357,15 @@ class MultitaskModel(ChecksExport, keras.Model):
         return compiled_loss(self) is None
 
     def _sums(self):
-        totals = ops.concatenate([group.totals[0] for group in self.task_groups])
+        totals = _join([group.totals[0] for group in self.task_groups])
         # `[:]` makes a tensor: TensorFlow cannot concatenate variables of replicas.
-        counts = ops.concatenate([group.counts[:] for group in self.task_groups])
+        counts = _join([group.counts[:] for group in self.task_groups])
         task_loss = self.task_losses.reported_loss(totals, counts)
         return {"loss": mean_loss(self), "task_loss": task_loss}
+
+
+def _join(parts):
+    return ops.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 class _ShortProgbar(keras.callbacks.ProgbarLogger):

@@ -25,8 +25,23 @@ def group_tasks(tasks: Iterable[Task]) -> "list[TaskGroup]":
     ]
 
 
+class CompleteLabels(NamedTuple):
+    """Labels that are known to be present, possible and of weight 1.
+
+    A step that gets them is traced without the masks of missing labels.
+
+    Args:
+        labels: The labels of all tasks of a model, a dict by name or one array.
+    """
+
+    labels: Any
+
+
 class GroupLabels(NamedTuple):
     """The labels of a group of tasks in a batch.
+
+    Where it is known before the batch that no label is missing or impossible, and that
+    no weight differs from 1, all but the labels are `None`.
 
     Args:
         labels: Float32 `(batch, tasks, width)`: 0 where missing or impossible.
@@ -36,9 +51,9 @@ class GroupLabels(NamedTuple):
     """
 
     labels: Any
-    weights: Any
-    present: Any
-    wrong: Any
+    weights: Any = None
+    present: Any = None
+    wrong: Any = None
 
 
 class GroupLosses(NamedTuple):
@@ -108,43 +123,57 @@ class TaskGroup(keras.Metric):
         labels, weights, present, wrong = read
         if self._are_classes(labels):
             labels = ops.cast(labels, "int32")
-        # A weight of 0 is not enough: 0 * NaN is NaN.
-        predictions = ops.where(
-            ops.expand_dims(present, -1), predictions, ops.ones_like(predictions)
-        )
+        shape = ops.shape(labels)[:2]
+        if present is not None:
+            # A weight of 0 is not enough: 0 * NaN is NaN.
+            predictions = ops.where(
+                ops.expand_dims(present, -1), predictions, ops.ones_like(predictions)
+            )
+        # Metrics need no gradient.
+        seen = [predictions] + [ops.stop_gradient(predictions)] * len(self._functions)
         # The loss and each metric have one row: (batch, tasks).
         rows = [
-            ops.reshape(function(labels, predictions), ops.shape(weights))
-            for function in self._functions
+            ops.reshape(function(labels, values), shape)
+            for function, values in zip(self._functions, seen, strict=False)
         ]
-        # Compiled code cannot raise an error, so impossible labels give NaN.
-        rows[0] = ops.where(wrong, float("nan"), rows[0])
-        sums = ops.stack([ops.sum(weights * row, axis=0) for row in rows])
-        counts = ops.sum(ops.cast(present, "float32"), axis=0)
-        self.totals.assign_add(ops.stop_gradient(sums))
+        losses = rows[0]
+        if present is None:
+            counts = ops.broadcast_to(ops.cast(shape[0], "float32"), shape[1:])
+        else:
+            # Compiled code cannot raise an error, so impossible labels give NaN.
+            rows[0] = losses = ops.where(wrong, float("nan"), losses)
+            rows = [weights * row for row in rows]
+            counts = ops.sum(ops.cast(present, "float32"), axis=0)
+        total, *others = (ops.sum(row, axis=0) for row in rows)
+        self.totals.assign_add(ops.stack([ops.stop_gradient(total), *others]))
         self.counts.assign_add(counts)
         for copies in self._metrics_by_name.values():
             for t, metric in enumerate(copies):
                 metric.update_state(
-                    labels[:, t], predictions[:, t], sample_weight=weights[:, t]
+                    labels[:, t],
+                    predictions[:, t],
+                    sample_weight=None if weights is None else weights[:, t],
                 )
-        return GroupLosses(rows[0], weights, sums[0], counts)
+        if weights is None:
+            weights = ops.ones_like(losses)
+        return GroupLosses(losses, weights, total, counts)
 
     def read(self, y: Any, sample_weight: Any = None, xp: Any = ops) -> GroupLabels:
         """Read the labels of these tasks, and find missing and impossible ones.
 
         Args:
-            y: The labels of all tasks of the model, a dict by name or one array.
+            y: The labels of all tasks of the model, a dict by name or one array; or
+                `CompleteLabels`.
             sample_weight: Sample weights, in the same form as `y`.
             xp: `keras.ops`, or `numpy` for NumPy arrays.
 
         Returns:
             A `GroupLabels`.
         """
+        if isinstance(y, CompleteLabels):
+            return GroupLabels(self._stack(y.labels, xp))
         labels = self._stack(y, xp)
-        missing = xp.isnan(labels)
-        if self.tasks[0].kind == "multiclass":
-            missing = xp.logical_or(missing, labels < 0)
+        missing = self._missing(labels, xp)
         # Most labels have a width of 1, and need no reduction.
         one = labels.shape[-1] == 1
         missing = missing[..., 0] if one else xp.any(missing, axis=-1)
@@ -160,19 +189,25 @@ class TaskGroup(keras.Metric):
         labels = xp.where(xp.expand_dims(fitting, -1), labels, 0.0)
         return GroupLabels(labels, weights, present, xp.not_equal(present, fitting))
 
-    def check(self, y: Any, sample_weight: Any = None) -> None:
+    def check(self, y: Any, sample_weight: Any = None) -> bool:
         """Raise an error if a label in NumPy arrays is present and impossible.
 
         Args:
             y: The labels of all tasks of the model, a dict by name or one array.
             sample_weight: Sample weights, in the same form as `y`.
+
+        Returns:
+            Whether all labels are present and possible.
         """
+        complete = True
         given = (y,) if sample_weight is None else (y, sample_weight)
         for start in range(0, len(keras.tree.flatten(y)[0]), CHUNK):
             rows = slice(start, start + CHUNK)
             part = keras.tree.map_structure(lambda array, r=rows: array[r], given)
             labels = self._stack(part[0], np)
-            if (self._possible(labels, np) | np.isnan(labels)).all():
+            possible = self._possible(labels, np)
+            complete = complete and (possible & ~self._missing(labels, np)).all()
+            if (possible | np.isnan(labels)).all():
                 continue
             *_, wrong = self.read(*part, xp=np)
             if not wrong.any():
@@ -185,14 +220,19 @@ class TaskGroup(keras.Metric):
                 f"{', '.join(f'{value:g}' for value in found)} in row {start + row}. "
                 "For missing labels, pass NaN or a sample weight of 0."
             )
+        return complete
 
-    def predictions(self, y_pred: dict[str, Tensor]) -> Tensor:
+    def predictions(self, y_pred: Any) -> Tensor:
         """Get the predictions of these tasks, `(batch, tasks, outputs)`.
 
         Args:
             y_pred: A dict with one tensor under the name of the group, or with one
-                per task under the names of the tasks.
+                per task under the names of the tasks; or one tensor of all tasks of
+                the model, `(batch, tasks)` or `(batch, tasks, outputs)`.
         """
+        if not isinstance(y_pred, dict):
+            own = self._columns(y_pred, ops)
+            return own if len(own.shape) == 3 else ops.expand_dims(own, -1)
         if self.name in y_pred:
             return y_pred[self.name]
         return ops.stack([y_pred[task.name] for task in self.tasks], axis=1)
@@ -220,6 +260,13 @@ class TaskGroup(keras.Metric):
     def _are_classes(self, labels):
         """Whether labels are class indices, not one number per class."""
         return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
+
+    def _missing(self, labels, xp):
+        """Whether each number stands for a missing label."""
+        missing = xp.isnan(labels)
+        if self.tasks[0].kind == "multiclass":
+            missing = xp.logical_or(missing, labels < 0)
+        return missing
 
     def _possible(self, labels, xp):
         """Whether each number can be a label."""
@@ -249,7 +296,10 @@ class TaskGroup(keras.Metric):
         if isinstance(values, dict):
             columns = [with_column(values[task.name]) for task in self.tasks]
             return xp.stack(columns, axis=1)
-        values = with_column(values)
-        if len(self.indices) < values.shape[1]:
-            values = xp.take(values, self.indices, axis=1)
-        return xp.expand_dims(values, -1)
+        return xp.expand_dims(self._columns(with_column(values), xp), -1)
+
+    def _columns(self, values, xp):
+        """Take these tasks from values `(batch, tasks, ...)` of all tasks."""
+        if len(self.indices) == values.shape[1]:
+            return values
+        return xp.take(values, self.indices, axis=1)

@@ -109,3 +109,31 @@ class NameTasks(keras.Layer):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of `__init__`."""
         return {**super().get_config(), "names": self.names}
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class StackTasks(keras.Layer):
+    """Join the predictions of groups of tasks: a list of `(batch, tasks, outputs)`.
+
+    The result is `(batch, all tasks, outputs)`, or `(batch, all tasks)` where each task
+    has one output.
+
+    Args:
+        order: For each task of the model, its place among the tasks of all groups.
+        **kwargs: The arguments of `keras.Layer`.
+    """
+
+    def __init__(self, order: Sequence[int], **kwargs: Any):
+        super().__init__(**kwargs)
+        self.order = list(order)
+
+    def call(self, inputs: list[Tensor]):
+        """Join the predictions."""
+        x = ops.concatenate(inputs, axis=1) if len(inputs) > 1 else inputs[0]
+        if self.order != sorted(self.order):
+            x = ops.take(x, self.order, axis=1)
+        return ops.squeeze(x, -1) if x.shape[-1] == 1 else x
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of `__init__`."""
+        return {**super().get_config(), "order": self.order}

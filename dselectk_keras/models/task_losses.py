@@ -99,7 +99,7 @@ class TaskLosses(keras.Layer):
 
     def weights_now(self) -> Tensor:
         """Compute the weight of each task, fixed and learned, without a gradient."""
-        return ops.stop_gradient(ops.multiply(self._learned(), self.fixed_weights))
+        return ops.stop_gradient(ops.convert_to_tensor(self._weights()))
 
     def reported_loss(self, totals: Tensor, counts: Tensor) -> Tensor:
         """Compute the sum of the mean losses with the fixed weights.
@@ -128,8 +128,8 @@ class TaskLosses(keras.Layer):
             extra = ops.sum(ops.multiply(terms, self.fixed_weights))
         elif self.task_weighting == "famo":
             extra = self._compare_losses(_mean(totals, counts), counts > 0)
-        weights = ops.multiply(self._learned(), self.fixed_weights)
-        return ops.sum(weights * totals / divisors) + extra
+        losses = ops.multiply(totals, self._weights())
+        return ops.sum(losses / divisors) + extra
 
     def _divisors(self, counts, examples):
         if self.label_average == "labels":
@@ -139,15 +139,19 @@ class TaskLosses(keras.Layer):
         self.seen.assign(KEPT * self.seen + ops.concatenate([counts, examples]))
         return ops.maximum(self.seen[:-1] / self.seen[-1] * examples, 1.0)
 
+    def _weights(self):
+        """Compute the weight of each task."""
+        if self.task_weighting is None:
+            return self.fixed_weights
+        return ops.multiply(self._learned(), self.fixed_weights)
+
     def _learned(self):
         if self.task_weighting == "uncertainty":
             return ops.multiply(ops.exp(-self.log_variances), self._factors)
-        if self.task_weighting == "famo":
-            scores = self.logits - self.log_losses
-            labeled = ops.isfinite(self.log_losses)
-            weights = ops.softmax(ops.where(labeled, scores, NEVER))
-            return ops.stop_gradient(len(self.fixed_weights) * weights)
-        return np.ones_like(self.fixed_weights)
+        scores = self.logits - self.log_losses
+        labeled = ops.isfinite(self.log_losses)
+        weights = ops.softmax(ops.where(labeled, scores, NEVER))
+        return ops.stop_gradient(len(self.fixed_weights) * weights)
 
     def _compare_losses(self, means, labeled):
         """Return 0 with the gradient of the logits, and keep the losses."""

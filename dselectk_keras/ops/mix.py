@@ -50,14 +50,14 @@ def mix(
     if not isinstance(experts, list) or not hasattr(experts[0], "shape"):
         experts = ops.convert_to_tensor(experts)
     is_list = isinstance(experts, list)
-    first = experts[0] if is_list else experts[:, 0]
+    first = experts[0] if is_list else experts
     weights = ops.cast(weights, first.dtype)
     one_gate = len(weights.shape) == 1 + per_example
     if one_gate:
         weights = ops.expand_dims(weights, -2)
     num_gates, n = weights.shape[-2:]
-    trailing = first.shape[1:]
-    if _sum_is_faster(first, num_gates, n, is_list, per_example):
+    trailing = first.shape[1 if is_list else 2 :]
+    if _sum_is_faster(first.dtype, trailing, num_gates, n, is_list, per_example):
         columns = experts if is_list else unstack(experts, 1)
         used = np.ones((num_gates, n)) if used is None else np.reshape(used, (-1, n))
         ones = [1] * len(trailing)
@@ -78,13 +78,13 @@ def mix(
     return mixed[:, 0] if one_gate else mixed
 
 
-def _sum_is_faster(first, num_gates, n, is_list, per_example):
-    backend, trailing = keras.backend.backend(), first.shape[1:]
+def _sum_is_faster(dtype, trailing, num_gates, n, is_list, per_example):
+    backend = keras.backend.backend()
     return (
         _are_static(trailing)
         and math.prod(trailing) >= _WIDE
         # In half precision a matrix product is more accurate than a sum.
-        and keras.backend.standardize_dtype(first.dtype) in {"float32", "float64"}
+        and keras.backend.standardize_dtype(dtype) in {"float32", "float64"}
         and num_gates <= _FEW_GATES
         and n <= _FEW_EXPERTS
         # JAX optimizes away a stack that is split again.
@@ -99,8 +99,13 @@ def _product(experts, weights, per_example):
     static = _are_static(trailing)
     size = math.prod(trailing) if static else -1
     batch = -1 if static else ops.shape(experts)[0]
-    flat = ops.reshape(experts, (batch, n, size))
     num_gates = weights.shape[-2]
+    if static and not per_example and keras.backend.backend() == "torch":
+        # No copy where the experts come first in memory, as in `DenseExperts`.
+        flat = ops.reshape(ops.moveaxis(experts, 1, 0), (n, -1))
+        mixed = ops.reshape(ops.matmul(weights, flat), (num_gates, -1, *trailing))
+        return ops.moveaxis(mixed, 0, 1)
+    flat = ops.reshape(experts, (batch, n, size))
     if static and not per_example and size < num_gates:
         # With many gates and few features, (features, n) by (n, gates) is 2 to 13 times
         # as fast as (gates, n) by (n, features) on a CPU.

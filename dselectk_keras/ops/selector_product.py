@@ -40,8 +40,11 @@ def selector_product(bits: Tensor, num_experts: int) -> Tensor:
             f"{num_bits} bits have codes for at most {2**num_bits} experts. "
             f"Received: num_experts={num_experts}. Pass more bits."
         )
-    products = ops.ones_like(ops.sum(bits, axis=-1, keepdims=True))
-    for j in reversed(range(num_bits)):
-        bit = bits[..., j : j + 1]
-        products = ops.concatenate([products * (1.0 - bit), products * bit], axis=-1)
-    return products[..., :num_experts]
+    if num_bits == 0:
+        return ops.ones_like(ops.sum(bits, axis=-1, keepdims=True))
+    factors = ops.unstack(ops.stack([1.0 - bits, bits], axis=-1), axis=-2)
+    lead, products = ops.shape(bits)[:-1], factors[-1]
+    for factor in reversed(factors[:-1]):
+        products = ops.expand_dims(factor, -1) * ops.expand_dims(products, -2)
+        products = ops.reshape(products, (*lead, -1))
+    return products if num_experts == 2**num_bits else products[..., :num_experts]

@@ -40,12 +40,10 @@ def _parts(workload, form):
     """Operations for an example: the first layers of the experts, and the rest."""
     num_tasks = 1 if form == "one task" else workload.num_tasks
     used = {
-        "list": workload.num_experts,
-        "bank": workload.num_experts,
         "condensed": workload.num_used,
         "one task": workload.num_nonzeros,
         "dispatched": workload.num_used,
-    }[form]
+    }.get(form, workload.num_experts)
     if workload.units is None:
         height, width, channels = workload.input_shape
         sizes = []
@@ -70,6 +68,8 @@ def _parts(workload, form):
         gates = 2 * workload.num_features * logits * num_tasks
     mixed = workload.num_used if form == "dispatched" else used
     mixture = 2 * mixed * out * num_tasks
+    if form == "plain" and workload.tower == "sum":
+        mixture //= out  # The sum comes before the mixture.
     towers = 0
     if workload.tower != "sum":
         widths = [out, *workload.tower, workload.num_classes or 1]

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from benchmarks.plain import PlainModel
 from dselectk_keras.models import build_multitask_model, condense, per_task
 
 
@@ -23,18 +24,35 @@ def new_model(workload, form, seed=0):
 
 
 def forms_of(workload):
-    """The names of the forms that make sense for a workload; the first is plain."""
-    names = ["list", "bank"]
+    """The names of the forms that make sense for a workload."""
+    names = ["list", *(["plain"] if workload.units else []), "bank"]
+    if workload.num_tasks >= 8:
+        names.append("stacked")
     if workload.per_example:
+        # Selectors that have not decided choose nearly all experts.
         few = 4 * workload.num_used <= workload.num_experts
-        return [*names, *(["dispatched"] if few else [])]
+        sparse = few and workload.gate == "top_k"
+        return [*names, *(["dispatched"] if sparse else [])]
     if workload.num_used < workload.num_experts:
         names += ["condensed", "one task"]
     return names
 
 
-def equal_weights(plain, bank):
+def equal_plain_weights(plain, bank):
     """Give a plain model the weights of a bank's, so that both compute the same.
+
+    Args:
+        plain: A model of the form `"plain"`.
+        bank: A model of the form `"bank"`.
+    """
+    kernel, *others = map(ops.convert_to_numpy, bank.trainable_variables)
+    values = [np.swapaxes(kernel, 0, 1), *others]
+    for weight, value in zip(plain.trainable_variables, values, strict=True):
+        weight.assign(value.reshape(weight.shape))
+
+
+def equal_weights(plain, bank):
+    """Give the layers of a list the weights of a bank's, so that both compute the same.
 
     Args:
         plain: A model of the form `"list"`.
@@ -85,6 +103,14 @@ class PlainMixture(keras.layers.Layer):
 
 
 def _plain(workload):
+    """The forty lines that someone would write for this workload alone."""
+    model = PlainModel(workload)
+    model.compile(keras.optimizers.Adam(), loss="mse")
+    model.build((None, *workload.input_shape))
+    return model
+
+
+def _list(workload):
     """The way the original release goes: lists of layers, one gate layer a task."""
     inputs = keras.Input(workload.input_shape, name="features")
     experts = [workload.expert_layers() for _ in range(workload.num_experts)]
@@ -123,7 +149,7 @@ def _through(layers, x):
     return x
 
 
-def _bank(workload, dispatch=False):
+def _bank(workload, dispatch=False, stacked=False):
     """All experts, gates and towers on axes of tensors."""
     model = build_multitask_model(
         workload.input_shape,
@@ -132,6 +158,7 @@ def _bank(workload, dispatch=False):
         gate=workload.new_gate(workload.num_tasks),
         per_example=workload.per_example,
         dispatch=dispatch,
+        stacked=stacked,
     )
     model.compile(keras.optimizers.Adam())
     return model
@@ -152,8 +179,10 @@ def _one_task(workload):
 
 
 FORMS = {
-    "list": _plain,
+    "list": _list,
+    "plain": _plain,
     "bank": _bank,
+    "stacked": lambda workload: _bank(workload, stacked=True),
     "decided": _decided,
     "condensed": lambda workload: condense(_decided(workload)),
     "one task": _one_task,

@@ -8,7 +8,13 @@ import numpy as np
 from keras import ops
 
 from benchmarks.flops import forward_flops, training_flops
-from benchmarks.forms import equal_weights, forms_of, new_model
+from benchmarks.forms import (
+    equal_plain_weights,
+    equal_weights,
+    forms_of,
+    new_model,
+)
+from benchmarks.plain import PlainModel
 from dselectk_keras.utils import num_trained
 
 # A turn of a form takes at least about this long, and has at most so many steps.
@@ -34,6 +40,14 @@ def check_forms(workload, tolerance=1e-4):
     equal_weights(models["list"], bank)
     outputs["list"] = models["list"].predict_on_batch(x)
     differences = {"list": _difference(outputs["list"], outputs["bank"])}
+    for form in {"plain", "stacked"} & models.keys():
+        if form == "plain":
+            equal_plain_weights(models[form], bank)
+        else:
+            models[form].set_weights(bank.get_weights())
+        columns = np.split(models[form].predict_on_batch(x), workload.num_tasks, 1)
+        found = dict(zip(outputs["bank"], columns, strict=True))
+        differences[form] = _difference(found, outputs["bank"])
     if "dispatched" in models:
         models["dispatched"].set_weights(bank.get_weights())
         found = models["dispatched"].predict_on_batch(x)
@@ -68,7 +82,7 @@ def measure(workload, rounds=9, progress=lambda _: None):
         progress(f"first calls of {form}")
         models[form], results[form] = _first_calls(workload, form)
     speeds = []
-    for name, work in (("predict", _predict), ("fit", _fit)):
+    for name, work in (("predict", _predict), ("call", _call), ("fit", _fit)):
         turns = {form: _turn(work, workload, m) for form, m in models.items()}
         times = {form: [] for form in models}
         for turn in range(rounds):
@@ -80,7 +94,7 @@ def measure(workload, rounds=9, progress=lambda _: None):
             speeds.append(matrix_speed())
         for form, taken in times.items():
             results[form][f"{name}_ms"] = 1e3 * statistics.median(taken)
-            for other in ("list", "bank"):
+            for other in {"list", "plain", "bank"} & times.keys():
                 results[form][f"{name}_times_{other}"] = statistics.median(
                     a / b for a, b in zip(times[other], taken, strict=True)
                 )
@@ -118,6 +132,16 @@ def _predict(workload, model, steps):
     began = time.perf_counter()
     for _ in range(steps):
         model.predict_on_batch(x)
+    return time.perf_counter() - began
+
+
+def _call(workload, model, steps):
+    """Direct calls, without a program that Keras has compiled."""
+    x = ops.convert_to_tensor(workload.data()[0])
+    began = time.perf_counter()
+    for _ in range(steps):
+        outputs = model(x)
+    _wait(keras.tree.flatten(outputs)[-1])
     return time.perf_counter() - began
 
 
@@ -169,12 +193,14 @@ def _turn(work, workload, model):
 
 
 def labels_of(model, y):
-    """Labels by task name, for the tasks that a model has.
+    """Labels by task name for the tasks that a model has, or as one array.
 
     Args:
         model: A model of a workload.
         y: Labels `(samples, num_tasks)`.
     """
+    if isinstance(model, PlainModel) or not isinstance(model.output, dict):
+        return y
     names = list(model.output)
     return {name: y[:, int(name.split("_")[1])] for name in names}
 

@@ -6,11 +6,15 @@ import pathlib
 FORM_COLUMNS = (
     ("predict, ms", "predict_ms", "{:.3g}"),
     ("times list", "predict_times_list", "{:.2f}"),
+    ("times plain", "predict_times_plain", "{:.2f}"),
     ("times bank", "predict_times_bank", "{:.2f}"),
     ("ideal", "forward_ideal", "{:.1f}"),
     ("of floor", "predict_over_floor", "{:.1f}"),
+    ("call, ms", "call_ms", "{:.3g}"),
+    ("times plain", "call_times_plain", "{:.2f}"),
     ("fit, ms", "fit_ms", "{:.3g}"),
     ("times list", "fit_times_list", "{:.2f}"),
+    ("times plain", "fit_times_plain", "{:.2f}"),
     ("times bank", "fit_times_bank", "{:.2f}"),
     ("ideal", "training_ideal", "{:.1f}"),
     ("of floor", "fit_over_floor", "{:.1f}"),
@@ -31,7 +35,10 @@ HEAD = """<!-- Written by scripts/benchmark.py from the JSON files beside it. --
 What to take from it stands in [speed and memory](../performance.md).
 
 *list*: a plain list of Keras layers with a gate layer for each task, summed one by
-one. *bank*: `build_multitask_model`, every expert evaluated. *condensed*: static gates
+one. *plain*: a Keras model written for this workload alone, with stacked kernels, one
+loss and one output (`scripts/benchmarks/plain.py`). *bank*: `build_multitask_model`,
+every expert evaluated. *stacked*: the same with one output in place of one per task.
+*Call* is `model(x)`, not compiled. *condensed*: static gates
 have decided, and what no task uses is gone. *one task*: `per_task`. *dispatched*: each
 example sees only the experts that it chose. *Times* tells how many times as fast a form
 is as the other: the median of ratios of turns that followed one another. *Ideal* is how

@@ -164,6 +164,7 @@ WORKLOADS = {
         num_classes=10,
     ),
     "W4": _MANY_EXPERTS,
+    "W4-dselect-k": dataclasses.replace(_MANY_EXPERTS, gate="dselect_k"),
     "W4-static": dataclasses.replace(
         _MANY_EXPERTS, gate="dselect_k", per_example=False
     ),

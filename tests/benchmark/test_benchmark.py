@@ -27,18 +27,18 @@ SPARSE = dataclasses.replace(
 )
 
 
-@pytest.mark.parametrize("name", ["W1-per-example-128", "W2"])
+@pytest.mark.parametrize("name", ["W1-per-example-128", "W2", "W4-dselect-k"])
 def test_forms_predict_the_same(name):
     differences = check_forms(WORKLOADS[name].small())
     assert set(differences) == set(forms_of(WORKLOADS[name])) - {"bank"}
 
 
 def test_condensed_forms_predict_the_same():
-    assert set(check_forms(TINY)) == {"list", "condensed", "one task"}
+    assert set(check_forms(TINY)) == {"list", "plain", "condensed", "one task"}
 
 
 def test_dispatched_forms_predict_the_same():
-    assert set(check_forms(SPARSE)) == {"list", "dispatched"}
+    assert set(check_forms(SPARSE)) == {"list", "plain", "dispatched"}
 
 
 def test_forms_that_differ_are_refused():
@@ -89,11 +89,12 @@ def result():
 
 def test_every_form_has_its_times(result):
     forms = result["workloads"]["tiny"]["forms"]
-    assert list(forms) == ["list", "bank", "dispatched"]
+    assert list(forms) == ["list", "plain", "bank", "dispatched"]
     for form in forms.values():
         assert form["predict_ms"] > 0
+        assert form["call_ms"] > 0
         assert form["fit_ms"] > 0
-    assert forms["list"]["fit_times_list"] == 1
+    assert forms["list"]["fit_times_list"] == forms["plain"]["fit_times_plain"] == 1
     assert result["about"]["backend"] == keras.backend.backend()
 
 

@@ -530,3 +530,38 @@ def test_an_encoder_may_give_what_gates_look_at():
     weights = numpy(model.get_layer("mmoe").gate.expert_weights((X[:, 0] > 0) * 1))
     np.testing.assert_array_equal(weights.argmax(axis=-1)[:, 0], X[:, 0] > 0)
     assert np.isfinite(numpy(model(X)["a"])).all()
+
+
+MIXED = [Task("a", tower=(4,)), Task("b", "binary"), Task("c", tower=(4,), weight=2.0)]
+
+
+def test_one_stacked_output_is_the_outputs_by_name(tmp_path):
+    named, stacked = make(tasks=MIXED), make(tasks=MIXED, stacked=True)
+    stacked.set_weights(named.get_weights())
+    y = np.array([[0, 1, 1], [2, 0, np.nan], [1, 1, 1], [0, 0, 3]], "float32")
+    for model in (named, stacked):
+        model.compile("sgd", run_eagerly=EAGERLY)
+    report = named.train_on_batch(X, y, return_dict=True)
+    assert stacked.train_on_batch(X, y, return_dict=True) == pytest.approx(report)
+    assert stacked.evaluate(X, y, verbose=0, return_dict=True) == pytest.approx(
+        named.evaluate(X, y, verbose=0, return_dict=True)
+    )
+    stacked.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    expected = np.concatenate([numpy(each) for each in named(X).values()], axis=1)
+    assert stacked.output.shape == (None, 3)
+    for outputs in (stacked(X), stacked.predict(X, verbose=0), loaded(X)):
+        np.testing.assert_allclose(numpy(outputs), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_one_stacked_output_has_an_axis_for_classes():
+    tasks = [Task(name, "multiclass", num_classes=3) for name in "ab"]
+    stacked = make(tasks=tasks, stacked=True)
+    assert stacked.output.shape == (None, 2, 3)
+    np.testing.assert_allclose(numpy(stacked(X)).sum(axis=-1), 1.0, rtol=1e-5)
+
+
+def test_outputs_of_several_widths_cannot_be_stacked():
+    tasks = [*TASKS, Task("color", "multiclass", num_classes=3)]
+    with pytest.raises(ValueError, match="Received: tasks with 1 and 3 outputs"):
+        make(tasks=tasks, stacked=True)

@@ -138,6 +138,25 @@ def test_one_array_of_labels_is_the_dict_of_its_columns(model):
     np.testing.assert_allclose(found, found[0], rtol=1e-6)
 
 
+def test_labels_that_are_all_there_are_computed_without_masks(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "dselectk_keras.models.multitask_model.without_stray_nan",
+        lambda x, read: seen.append([labels.present is None for labels in read]) or x,
+    )
+    ones = {name: np.ones(BATCH, "float32") for name in Y}
+    missing = {**Y, "like": np.full(BATCH, np.nan, "float32")}
+    reports = []
+    for y, weights in ((Y, None), (Y, ones), (missing, None)):
+        model = make(gate=SoftmaxGate(kernel_initializer="zeros"), run_eagerly=True)
+        model.set_weights([np.full(w.shape, 0.1) for w in model.get_weights()])
+        report = model.fit(X, y, sample_weight=weights, verbose=0).history
+        reports.append({**report, **model.evaluate(X, y, verbose=0, return_dict=True)})
+    assert reports[1] == pytest.approx(reports[0], rel=1e-5)
+    assert all(map(all, seen[:2]))
+    assert not any(map(any, seen[2:3] + seen[4:]))
+
+
 def test_a_weight_of_zero_is_a_missing_label(model):
     weights = {
         name: np.where(np.isnan(y) | (y < 0), 0.0, 1.0) for name, y in MISSING.items()
@@ -198,6 +217,23 @@ def test_outputs_are_by_name_and_probabilities_where_they_should_be(model):
     }
     np.testing.assert_allclose(outputs["color"].sum(axis=1), 1.0, rtol=1e-5)
     assert ((outputs["click"] > 0) & (outputs["click"] < 1)).all()
+
+
+def test_predictions_of_all_batches_have_the_names_of_the_outputs(model):
+    expected = {name: numpy(output) for name, output in model(X).items()}
+    for found in (model.predict(X, batch_size=4, verbose=0), model.predict_on_batch(X)):
+        assert list(found) == [task.name for task in KINDS]
+        for name, output in found.items():
+            np.testing.assert_allclose(output, expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_outputs_beside_those_of_the_tasks_are_predicted_too():
+    model = make()
+    outputs = {**model.output, "click": 1.0 - model.output["click"]}
+    changed = type(model)(model.input, outputs, tasks=KINDS)
+    np.testing.assert_allclose(
+        changed.predict(X, verbose=0)["click"], 1.0 - numpy(model(X)["click"]), 1e-5
+    )
 
 
 def test_losses_and_metrics_may_be_names_or_objects(tmp_path):
