@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dselectk_keras.archive import damaged, read_arrays, write_arrays
 from dselectk_keras.utils import optional_import
 
 
@@ -116,14 +117,7 @@ class GateHistory:
         Args:
             path: The path of the file. Its folder is created if needed.
         """
-        path = _with_suffix(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, Any] = {"steps": self.steps}
-        for layer, names in self.tasks.items():
-            arrays[f"tasks|{layer}"] = np.array(names)
-            for quantity, values in self[layer].items():
-                arrays[f"{quantity}|{layer}"] = values
-        np.savez_compressed(path, **arrays)
+        write_arrays(_with_suffix(path), self.to_arrays(), compress=True)
 
     @classmethod
     def load(cls, path: Any) -> "GateHistory":
@@ -135,15 +129,52 @@ class GateHistory:
         Returns:
             A `GateHistory`.
         """
+        path = _with_suffix(path)
+        arrays = read_arrays(path)
+        try:
+            return cls.from_arrays(arrays)
+        except (LookupError, TypeError, ValueError) as error:
+            raise damaged(path, error) from error
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the records as arrays by name, and the names of the tasks."""
+        arrays: dict[str, Any] = {"steps": self.steps}
+        for layer, names in self.tasks.items():
+            arrays[f"tasks|{layer}"] = np.array(names)
+            for quantity, values in self[layer].items():
+                arrays[f"{quantity}|{layer}"] = values
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: dict[str, np.ndarray], layers: list[str] | None = None
+    ) -> "GateHistory":
+        """Make a history of what `to_arrays` returned.
+
+        Args:
+            arrays: Arrays by name.
+            layers: New names of the layers; `None` keeps their names.
+
+        Returns:
+            A `GateHistory`.
+        """
         history = cls()
-        with np.load(_with_suffix(path)) as arrays:
-            history._steps = arrays["steps"].tolist()
-            for key in arrays.files[1:]:
-                quantity, layer = key.split("|", 1)
-                if quantity == "tasks":
-                    history.tasks[layer] = arrays[key].tolist()
-                else:
-                    history._records[layer, quantity] = list(arrays[key])
+        steps = arrays["steps"]
+        history._steps = steps.tolist()
+        keys = [key.split("|", 1) for key in arrays if key != "steps"]
+        old = [layer for kind, layer in keys if kind == "tasks"]
+        new = dict(zip(old, layers or old, strict=True))
+        for quantity, layer in keys:
+            array = arrays[f"{quantity}|{layer}"]
+            if quantity == "tasks":
+                history.tasks[new[layer]] = array.tolist()
+            elif array.shape[:1] != steps.shape:
+                raise ValueError(
+                    f"{quantity!r} of {layer!r} has the shape {array.shape}, but there "
+                    f"are {len(steps)} steps"
+                )
+            else:
+                history._records[new[layer], quantity] = list(array)
         return history
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras import GateHistory
+from dselectk_keras.archive import write_arrays
 
 
 @pytest.fixture
@@ -90,3 +91,25 @@ def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
     history.append(3, {"moe": {"weights": np.ones((1, 2))}})
     history.save(tmp_path / "run.1")
     assert GateHistory.load(tmp_path / "run.1").steps.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        ({"weights|moe": np.ones((2, 1, 4))}, "steps"),
+        ({"steps": np.arange(2), "weights": np.ones((2, 1, 4))}, "unpack"),
+        ({"steps": np.arange(2), "weights|moe": np.ones((2, 1, 4))}, "moe"),
+        (
+            {
+                "steps": np.arange(3),
+                "tasks|moe": np.array(["all"]),
+                "weights|moe": np.ones((2, 1, 4)),
+            },
+            r"'weights' of 'moe' has the shape \(2, 1, 4\), but there are 3 steps",
+        ),
+    ],
+)
+def test_a_file_that_is_no_history_is_refused_by_name(arrays, text, tmp_path):
+    write_arrays(tmp_path / "history.npz", arrays)
+    with pytest.raises(ValueError, match=f"history.npz is damaged.*{text}"):
+        GateHistory.load(tmp_path / "history.npz")
