@@ -6,6 +6,7 @@ from dselectk_keras import metrics as metrics
 from dselectk_keras import ops as ops
 from dselectk_keras import regularizers as regularizers
 from dselectk_keras.callbacks import (
+    Checkpoints,
     CondenseWhenBinary,
     DecideGates,
     GateHistory,
@@ -58,7 +59,7 @@ from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
 from dselectk_keras.regularizers.sample_similarity import SampleSimilarityRegularizer
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 from dselectk_keras.schedules import Ramp
-from dselectk_keras.training import Replicas, replicate
+from dselectk_keras.training import Batches, Replicas, replicate
 
 __version__ = "0.1.0"
 
@@ -67,6 +68,8 @@ __version__ = "0.1.0"
 __all__ = [
     "CGC",
     "AttentiveGate",
+    "Batches",
+    "Checkpoints",
     "CondenseWhenBinary",
     "CrossStitch",
     "DSelectKGate",

@@ -48,6 +48,16 @@ def free_variables(model):
     )
 
 
+def begin_at_epoch(model, epoch):
+    """Let `fit` begin with an epoch; to be called when training begins.
+
+    Args:
+        model: A Keras model.
+        epoch: The index of the epoch; `None` is the `initial_epoch` of `fit`.
+    """
+    model._initial_epoch = epoch
+
+
 def track_parameters(model):
     """Tell torch which parameters a model has, after layers were replaced.
 

@@ -5,7 +5,11 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.models.condense import condense_in_place, undecided
+from dselectk_keras.models.condense import (
+    condensable,
+    condense_in_place,
+    undecided,
+)
 
 
 class CondenseWhenBinary(keras.callbacks.Callback):
@@ -41,19 +45,13 @@ class CondenseWhenBinary(keras.callbacks.Callback):
         self.verbose = verbose
         self.epoch = None
         self.reports = []
+        self._gates = []
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Condense the model if all selectors are binary."""
-        model = self.model
-        if self.epoch is not None or undecided(model, self.tolerance):
+        if self.epoch is not None or undecided(self.model, self.tolerance):
             return
-        # `tf.distribute` needs new variables in the scope of the model's strategy.
-        strategy = getattr(model, "distribute_strategy", None)
-        with strategy.scope() if strategy else contextlib.nullcontext():
-            self.reports = condense_in_place(model, self.tolerance)
-        self.epoch = epoch
-        # `fit` looks the train function up at every step.
-        model.make_train_function(force=True)
+        self._condense(epoch)
         if self.verbose:
             for report in self.reports:
                 num_experts = len(report.kept) + len(report.dropped)
@@ -61,3 +59,26 @@ class CondenseWhenBinary(keras.callbacks.Callback):
                     f"\nEpoch {epoch + 1}: {report.layer} keeps {len(report.kept)} of "
                     f"{num_experts} experts."
                 )
+
+    def get_state(self) -> dict:
+        """Return the gates from before condensing, for `Checkpoints`."""
+        return {"epoch": self.epoch, "gates": self._gates}
+
+    def set_state(self, state: dict) -> None:
+        """Condense a new model as it was condensed before."""
+        if state["epoch"] is not None:
+            layers = condensable(self.model)
+            for layer, weights in zip(layers, state["gates"], strict=True):
+                layer.gate.set_weights(weights)
+            self._condense(state["epoch"])
+
+    def _condense(self, epoch):
+        model = self.model
+        self._gates = [layer.gate.get_weights() for layer in condensable(model)]
+        # `tf.distribute` needs new variables in the scope of the model's strategy.
+        strategy = getattr(model, "distribute_strategy", None)
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            self.reports = condense_in_place(model, self.tolerance)
+        self.epoch = epoch
+        # `fit` looks the train function up at every step.
+        model.make_train_function(force=True)

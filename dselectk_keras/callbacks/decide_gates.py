@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import all_layers
+from dselectk_keras.callbacks._group import CallbackGroup
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.gates.selector_gate import (
     SelectorGate,
@@ -184,7 +185,7 @@ class DecideGates(keras.callbacks.Callback):
         return min(math.floor(self.by * epochs), epochs - 1)
 
 
-class OnceDecided(keras.callbacks.Callback):
+class OnceDecided(CallbackGroup):
     """Calls other callbacks only after epochs in which all gates have decided.
 
     `EarlyStopping` and `ModelCheckpoint` would otherwise restore or save an epoch in
@@ -201,40 +202,24 @@ class OnceDecided(keras.callbacks.Callback):
     """
 
     def __init__(self, *callbacks: Any):
-        super().__init__()
-        self.callbacks = callbacks
+        super().__init__(callbacks)
         self.epochs: Any = 0
-
-    def set_params(self, params: Any) -> None:
-        """Pass the parameters of the training on."""
-        super().set_params(params)
-        for callback in self.callbacks:
-            callback.set_params(params)
-
-    def set_model(self, model: Any) -> None:
-        """Pass the model on."""
-        super().set_model(model)
-        for callback in self.callbacks:
-            callback.set_model(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Pass the beginning on."""
         self.epochs = 0
-        for callback in self.callbacks:
-            callback.on_train_begin(logs)
+        self.pass_on("on_train_begin", logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Pass the epoch on, if all gates have decided."""
         if undecided_gates(self.model):
             return
         self.epochs += 1
-        for callback in self.callbacks:
-            callback.on_epoch_end(epoch, logs)
+        self.pass_on("on_epoch_end", epoch, logs)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Pass the end on, and warn if there was no epoch to pass on."""
-        for callback in self.callbacks:
-            callback.on_train_end(logs)
+        self.pass_on("on_train_end", logs)
         if not self.epochs:
             names = ", ".join(type(each).__name__ for each in self.callbacks)
             warnings.warn(
@@ -243,3 +228,12 @@ class OnceDecided(keras.callbacks.Callback):
                 "callbacks.",
                 stacklevel=2,
             )
+
+    def get_state(self) -> dict:
+        """Return the state of the callbacks, for `Checkpoints`."""
+        return {"epochs": self.epochs, "callbacks": super().get_state()}
+
+    def set_state(self, state: dict) -> None:
+        """Go on with a state of `get_state`."""
+        self.epochs = state["epochs"]
+        super().set_state(state["callbacks"])

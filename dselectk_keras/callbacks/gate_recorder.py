@@ -107,6 +107,20 @@ class GateRecorder(keras.callbacks.Callback):
         ):
             print_undecided(self.model)
 
+    def get_state(self) -> dict:
+        """Return the records and the counters, for `Checkpoints`."""
+        return {
+            "history": self.history.to_arrays(),
+            "counters": [self._step, self._before, self._epoch_start, self._next],
+        }
+
+    def set_state(self, state: dict) -> None:
+        """Go on with records and counters of `get_state`."""
+        # Models that one process builds have different names of layers.
+        names = [name for name, _, _ in self._gates]
+        self.history = GateHistory.from_arrays(state["history"], names)
+        self._step, self._before, self._epoch_start, self._next = state["counters"]
+
     def _iterations(self):
         # Under `tf.distribute`, `int` does not work on a variable.
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))

@@ -107,14 +107,15 @@ def undecided(model: Any, tolerance: float = 0.0) -> list[tuple[str, tuple, floa
         A list of the layer's name, the selector's indices and its distance from binary.
     """
     found = []
-    for layer in _condensable(model):
+    for layer in condensable(model):
         distance = layer.gate.selection().distance
         places = [tuple(p) for p in np.argwhere(distance > tolerance).tolist()]
         found += [(layer.name, place, float(distance[place])) for place in places]
     return found
 
 
-def _condensable(model):
+def condensable(model: Any) -> list[MoE]:
+    """List the layers of a built model that can be condensed."""
     if not model.built:
         raise ValueError(
             "Build the model before you condense it. Received: a model that is not "
@@ -133,7 +134,7 @@ def _condensable(model):
 
 def _plans(model, tolerance, force):
     """Get the selection of each layer, after checking that all are binary."""
-    plans = {layer.name: layer.gate.selection() for layer in _condensable(model)}
+    plans = {layer.name: layer.gate.selection() for layer in condensable(model)}
     open_selectors = undecided(model, tolerance)
     if open_selectors and not force:
         shown = "; ".join(

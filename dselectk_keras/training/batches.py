@@ -17,18 +17,26 @@ class Batches(keras.utils.PyDataset):
             weights.
         batch_size: Examples per batch; the last may have fewer.
         seed: Seed of the orders.
+        epoch: The epoch to begin with, of a training that is resumed (see
+            `Checkpoints`).
         **kwargs: Arguments of `keras.utils.PyDataset`.
     """
 
     def __init__(
-        self, data: Any, batch_size: int, seed: int = 0, **kwargs: Any
+        self,
+        data: Any,
+        batch_size: int,
+        seed: int = 0,
+        epoch: int = 0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.data = tuple(data)
         self.batch_size = batch_size
         self._num_samples = len(keras.tree.flatten(self.data)[0])
         self._rng = np.random.default_rng(seed)
-        self.shuffle()
+        for _ in range(epoch + 1):
+            self.shuffle()
 
     @property
     def num_batches(self) -> int:
