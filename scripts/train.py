@@ -8,6 +8,8 @@ writes the model, the gate history, the metrics and the figures to the folder.
 import argparse
 import json
 import os
+import pathlib
+import shlex
 import sys
 from typing import Any
 
@@ -17,7 +19,6 @@ def main(arguments=None):
     choose_backend(arguments)
     # KERAS_BACKEND is set, so Keras may be imported.
     from dselectk_keras import datasets, gates
-    from dselectk_keras.experiments import TrainingRun
     from dselectk_keras.models import ARCHITECTURES
 
     parser = make_parser(__doc__)
@@ -101,14 +102,35 @@ def main(arguments=None):
         help="seed of the data, the initial weights and the order of the examples",
     )
     add("--out", default="runs/train", help="output folder")
-    add("--overwrite", action="store_true", help="replace a finished run")
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--overwrite", action="store_true", help="replace a run")
+    again.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with a run that was killed or stopped, if there is one",
+    )
     add("--quiet", action="store_true", help="show no progress bar")
     options: dict[str, Any] = vars(parser.parse_args(arguments))
 
     options.pop("backend")
+    out = options["out"]
+    results = _run(options, sys.argv[1:] if arguments is None else arguments, parser)
+    print(f"{results['label']}: {results['num_params']} parameters")
+    print(f"  test loss per task   {results['test_task_loss']:.5f}")
+    for name, value in results.get("gates", {}).items():
+        print(f"  {name.replace('_', ' '):20s} {value:.4g}")
+    print(f"  seconds              {results['seconds']:.1f}")
+    print(f"Written to {out}.")
+
+
+def _run(options, arguments, parser):
+    """Train with these options, and end with a message if that fails."""
+    from dselectk_keras import Checkpoints
+    from dselectk_keras.experiments import TrainingRun
+
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")
-    progress = not options.pop("quiet")
+    progress, resume = not options.pop("quiet"), options.pop("resume")
     data_options = options.pop("data_options") | {
         name: value
         for name in ("num_tasks", "num_train")
@@ -116,16 +138,18 @@ def main(arguments=None):
     }
     try:
         run = TrainingRun(**options, data_options=data_options)
-        results = run.run(out, overwrite, progress)
+        results = run.run(out, overwrite, progress, resume)
+    except KeyboardInterrupt:
+        given = [each for each in arguments if each not in {"--overwrite", "--resume"}]
+        done = Checkpoints(pathlib.Path(out) / "checkpoints").epoch
+        parser.exit(
+            130,
+            f"\nStopped. {out} keeps {done} of {run.epochs} epochs. To go on: "
+            f"{shlex.join(['python', 'scripts/train.py', *given, '--resume'])}\n",
+        )
     except (OSError, TypeError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-
-    print(f"{results['label']}: {results['num_params']} parameters")
-    print(f"  test loss per task   {results['test_task_loss']:.5f}")
-    for name, value in results.get("gates", {}).items():
-        print(f"  {name.replace('_', ' '):20s} {value:.4g}")
-    print(f"  seconds              {results['seconds']:.1f}")
-    print(f"Written to {out}.")
+    return results
 
 
 def make_parser(doc):

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import pathlib
+import shutil
 import time
 from typing import Any
 
@@ -11,7 +12,8 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets, gates
-from dselectk_keras.callbacks import DecideGates, GateRecorder
+from dselectk_keras.archive import damaged, replacing
+from dselectk_keras.callbacks import Checkpoints, DecideGates, GateRecorder
 from dselectk_keras.experiments.environment import environment
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.selector_gate import selector_gates
@@ -26,6 +28,7 @@ from dselectk_keras.training import Batches
 from dselectk_keras.utils import check_choice, num_trained
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
+CHECKPOINTS, CONFIG = "checkpoints", "config.json"  # Of an unfinished run.
 EMBEDDING = 16  # The width of an id's embedding.
 
 
@@ -86,6 +89,11 @@ class TrainingRun:
             DecideGates(self.decide_by)
 
     @property
+    def config(self):
+        """The fields by name, as they are in a file."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    @property
     def has_gate(self):
         """Whether the architecture has a gate at all."""
         return has_gate(self.architecture)
@@ -101,39 +109,52 @@ class TrainingRun:
         gate = f" {self.gate}" if self.has_gate else ""
         return f"{self.architecture}{gate}"
 
-    def run(self, out, overwrite=False, progress=True):
+    def run(self, out, overwrite=False, progress=True, resume=False):
         """Train, evaluate, and write model, gate history, metrics and pictures.
 
         Args:
             out: The folder to write into. The metrics are written last: a folder
                 that has them holds a finished run.
-            overwrite: Whether to replace a finished run.
+            overwrite: Whether to replace a run.
             progress: Whether to show a progress bar.
+            resume: Whether to go on with an unfinished run of the same settings. A
+                finished run is returned as it is.
 
         Returns:
             A dict of what is in the file of metrics.
         """
-        out = prepare_folder(out, overwrite)
+        out, finished = prepare_folder(out, self.config, overwrite, resume)
+        if finished is not None:
+            return finished
         keras.utils.set_random_seed(self.seed)
         data: Any = datasets.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
         # From here on the folder does not hold a finished run.
         (out / RESULT).unlink(missing_ok=True)
+        if not resume:
+            shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         model.compile(keras.optimizers.Adam(self.learning_rate))
         steps = self._num_steps(data)
         recorder = GateRecorder(
             every=max(1, steps // 200),
             probe=data.validation.x[:512] if self.gates_see_examples else None,
         )
+        checkpoints = Checkpoints(
+            out / CHECKPOINTS,
+            [*([recorder] if self.has_gate else []), *self._decide(model)],
+        )
+        epoch = checkpoints.epoch
+        if not epoch:
+            with replacing(out / CHECKPOINTS / CONFIG) as file:
+                file.write(json.dumps(self.config).encode())
         began = time.perf_counter()
-        log = model.fit(
-            Batches(data.train, self.batch_size, self.seed),
+        model.fit(
+            Batches(data.train, self.batch_size, self.seed, epoch),
             validation_data=tuple(data.validation),
             epochs=self.epochs,
             shuffle=False,
             callbacks=[
-                *([recorder] if self.has_gate else []),
-                *self._decide(model),
+                checkpoints,
                 *([_EpochProgress(self.epochs)] if progress else []),
             ],
             verbose=0,
@@ -142,12 +163,12 @@ class TrainingRun:
         test = model.evaluate(*data.test, batch_size=4096, verbose=0, return_dict=True)
         results = {
             "label": self.label,
-            "config": dataclasses.asdict(self),
+            "config": self.config,
             "num_params": num_trained(model),
             "test_task_loss": test["task_loss"] / len(data.task_names),
             "test": test,
             "curve": {
-                name: log.history[name]
+                name: checkpoints.history[name]
                 for name in ("loss", "task_loss", "val_task_loss")
             },
             "seconds": round(seconds, 2),
@@ -164,7 +185,9 @@ class TrainingRun:
             )
             recorder.history.save(out / HISTORY)
             self._draw(recorder.history, layer, data, out)
-        (out / RESULT).write_text(json.dumps(results, indent=1) + "\n")
+        with replacing(out / RESULT) as file:
+            file.write(f"{json.dumps(results, indent=1)}\n".encode())
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         return results
 
     def build(self, data):
@@ -256,14 +279,35 @@ class _EpochProgress(keras.callbacks.Callback):
         self._bar.update(epoch + 1, values)
 
 
-def prepare_folder(out, overwrite=False):
-    """Make the output folder, and see that it can be written to, before any work."""
+def prepare_folder(out, config, overwrite=False, resume=False):
+    """Make the output folder, and see that it can be written to, before any work.
+
+    Returns:
+        The path, and the results of the finished run that `resume` has found, or None.
+    """
     out = pathlib.Path(out)
-    if (out / RESULT).exists() and not overwrite:
-        raise FileExistsError(
-            f"{out} holds a finished run. Choose another folder, or ask to overwrite "
-            "it."
+    if overwrite and resume:
+        raise ValueError(
+            "A run is resumed or overwritten. Received: resume=True, overwrite=True."
         )
+    kept = out / CHECKPOINTS / CONFIG
+    if (out / RESULT).exists() and not overwrite:
+        results = _read_json(out / RESULT)
+        if not resume:
+            raise FileExistsError(
+                f"{out} holds a finished run. Choose another folder, or ask to "
+                "overwrite it."
+            )
+        _check_config(out, results.get("config", {}), config)
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+        return out, results
+    if kept.exists() and not overwrite:
+        if not resume:
+            raise FileExistsError(
+                f"{out} holds an unfinished run. Resume it (--resume), overwrite it "
+                "(--overwrite), or choose another folder."
+            )
+        _check_config(out, _read_json(kept), config)
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / ".writable").touch()
@@ -272,7 +316,28 @@ def prepare_folder(out, overwrite=False):
         raise OSError(
             f"The output folder {out} cannot be written to: {error}. Choose another."
         ) from error
-    return out
+    return out, None
+
+
+def _read_json(path):
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise damaged(path, error) from error
+    if not isinstance(content, dict):
+        raise damaged(path, "not a JSON object")
+    return content
+
+
+def _check_config(out, kept, config):
+    differing = sorted(
+        name for name in kept | config if kept.get(name) != config.get(name)
+    )
+    if differing:
+        raise ValueError(
+            f"{out} holds a run with other settings: {', '.join(differing)} differ. "
+            "Resume it with its own, or choose another folder."
+        )
 
 
 def summarize_gates(record, groups=None, shared=True):

@@ -7,6 +7,8 @@ import pathlib
 import keras
 import pytest
 
+from dselectk_keras.experiments import training_run
+
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 TINY = ["--num-tasks", "16", "--num-train", "64", "--epochs", "1", "--quiet"]
 
@@ -56,12 +58,65 @@ def test_what_cannot_be_trained_ends_with_a_message(
     assert "Traceback" not in shown
 
 
-def test_a_finished_run_is_not_replaced(script, tmp_path, capsys):
-    (tmp_path / "metrics.json").touch()
+def test_a_run_is_stopped_resumed_and_then_finished(
+    script, tmp_path, capsys, monkeypatch
+):
+    sizes = {"num_tasks": 16, "num_train": 64, "num_validation": 16, "num_test": 16}
+    options = ["--data-options", json.dumps(sizes), "--epochs", "3"]
+
+    def train(out, *more):
+        return script("train", *options, "--out", str(tmp_path / out), *more)
+
+    train("whole", "--quiet")
+    progress = training_run._EpochProgress
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "on_epoch_end", interrupt_after_an_epoch)
+        with pytest.raises(SystemExit) as ended:
+            train("parts")
+    assert ended.value.code == 130
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{tmp_path / 'parts'} keeps 2 of 3 epochs." in line
+    assert line.endswith(f"--out {tmp_path / 'parts'} --resume")
+
+    assert refusal(capsys, train, "parts", "--quiet") == "unfinished"
+    assert refusal(capsys, train, "parts", "--seed", "1", "--resume") == "seed"
+    for _ in range(2):
+        train("parts", "--quiet", "--resume")
+    assert refusal(capsys, train, "parts", "--quiet") == "finished"
+    files = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert {path.name for path in (tmp_path / "parts").iterdir()} == files
+    whole, parts = (
+        json.loads((tmp_path / out / "metrics.json").read_text())
+        for out in ("whole", "parts")
+    )
+    for name in ("test", "curve", "gates"):
+        assert parts[name] == whole[name], name
+
+
+def interrupt_after_an_epoch(self, epoch, logs=None):
+    if epoch == 1:
+        raise KeyboardInterrupt
+
+
+def refusal(capsys, train, *arguments):
+    """Which of these words the error of a run has."""
     with pytest.raises(SystemExit) as ended:
-        script("train", "--out", str(tmp_path))
+        train(*arguments)
     assert ended.value.code == 2
-    assert "holds a finished run" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    return next(word for word in ("unfinished", "finished", "seed") if word in shown)
+
+
+def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(
+    script, tmp_path, capsys
+):
+    (tmp_path / "metrics.json").touch()
+    for option in ("--quiet", "--resume"):
+        with pytest.raises(SystemExit) as ended:
+            script("train", "--out", str(tmp_path), option)
+        assert ended.value.code == 2
+        assert f"{tmp_path / 'metrics.json'} is damaged" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
 
 def test_demo_prints_a_table_of_the_models(script, tmp_path, capsys, monkeypatch):
