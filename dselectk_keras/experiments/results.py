@@ -1,13 +1,17 @@
 """The runs of an experiment, kept in a file."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import pathlib
 
 import numpy as np
 
+from dselectk_keras.archive import damaged, replacing
 from dselectk_keras.experiments.compare import mean_and_error
+
+HEAD = ("experiment", "preset", "config", "environments")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +131,18 @@ class Results:
         return format_mean(scale * mean, scale * error, digits)
 
     def _read(self, path):
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            # Files that were committed before there were checksums have none.
+            checksum = kept.pop("checksum", None)
+            if checksum not in {None, _checksum(kept)} or kept.keys() != {
+                *HEAD,
+                "runs",
+            }:
+                raise ValueError("its checksum differs from its content")
+            runs = [Run(**run) for run in kept["runs"]]
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise damaged(path, error) from error
         mine = self.experiment.config
         if kept["config"] != mine:
             differs = sorted(
@@ -140,23 +155,30 @@ class Results:
                 "differ. Throw them away with --fresh, or write elsewhere with --out."
             )
         self.environments = kept["environments"]
-        self.runs = [Run(**run) for run in kept["runs"]]
+        self.runs = runs
 
     def _write(self, path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        head = {
-            "experiment": self.experiment.source,
-            "preset": self.preset,
-            "config": self.experiment.config,
-            "environments": self.environments,
-        }
-        lines = [json.dumps(dataclasses.asdict(run)) for run in self.runs]
-        text = json.dumps(head, indent=1)[:-2] + ',\n "runs": [\n  '
-        text += ",\n  ".join(lines) + "\n ]\n}\n"
-        # A file that is cut while it is written does not replace the one before.
-        part = path.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        values = (
+            self.experiment.source,
+            self.preset,
+            self.experiment.config,
+            self.environments,
+        )
+        head = dict(zip(HEAD, values, strict=True))
+        runs = [dataclasses.asdict(run) for run in self.runs]
+        lines = ",\n  ".join(map(json.dumps, runs))
+        text = json.dumps(head, indent=1)[:-2] + f',\n "runs": [\n  {lines}\n ],\n'
+        # As the file will be read: JSON has no tuples, for example.
+        content = json.loads(json.dumps({**head, "runs": runs}))
+        text += f' "checksum": "{_checksum(content)}"\n}}\n'
+        with replacing(path) as file:
+            file.write(text.encode())
+
+
+def _checksum(content):
+    """The SHA-256 of the content of a file of results."""
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def format_mean(mean, error, digits=3):

@@ -1,6 +1,7 @@
 """Arms are tuned and run seed by seed, and nothing is run twice."""
 
 import dataclasses
+import random
 
 import pytest
 
@@ -110,6 +111,26 @@ def test_another_config_is_refused(tmp_path):
     reproduce(Counting(), folder=tmp_path, progress=False)
     with pytest.raises(ValueError, match=r"another config: size differ.*--fresh"):
         reproduce(Counting(size=4), folder=tmp_path, progress=False)
+
+
+def test_altered_results_are_refused_by_name_and_left_alone(tmp_path):
+    reproduce(Counting(seeds=2), folder=tmp_path, progress=False)
+    (path,) = tmp_path.iterdir()
+    content = path.read_bytes()
+    kept, draw = Results(Counting(), "smoke", tmp_path).runs, random.Random(0)
+    for _ in range(300):
+        place = draw.randrange(len(content))
+        bit = 1 << draw.randrange(8)
+        flipped = content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
+        for altered in (flipped, content[:place], content + content[:place]):
+            path.write_bytes(altered)
+            # Other white space changes nothing.
+            try:
+                found = Results(Counting(), "smoke", tmp_path).runs
+            except ValueError as error:
+                found = str(error)
+            assert found == kept or f"{path} is damaged" in found
+            assert path.read_bytes() == altered
 
 
 def test_an_unknown_sampler_is_refused_before_any_work():
