@@ -135,10 +135,32 @@ def _read_ratings(version, data_dir):
     try:
         if len(lines) != version.num_ratings:
             raise ValueError(f"{len(lines):,} lines")
-        return np.loadtxt(lines, delimiter="\t", usecols=(0, 1, 2), encoding="utf-8")
+        table = np.loadtxt(lines, delimiter="\t", usecols=(0, 1, 2), encoding="utf-8")
+        _check_ratings(table, version.header_lines)
+        return table
     except ValueError as error:
         expected = f"{version.num_ratings:,} lines of user, film, rating and time"
         raise _files.damaged_file_error(path, expected, error, file.url) from error
+
+
+def _check_ratings(table, header_lines):
+    """Raise an error for a rating that is impossible, or that a user gave twice."""
+    stars = table[:, 2]
+    wrong = ~((stars >= 0.5) & (stars <= 5.0) & (2 * stars % 1 == 0))
+    if wrong.any():
+        row = wrong.argmax()
+        raise ValueError(
+            f"a rating of {stars[row]:g} in line {header_lines + row + 1}, where 0.5 "
+            "to 5 stars are possible"
+        )
+    _, first = np.unique(table[:, :2], axis=0, return_index=True)
+    if len(first) < len(table):
+        row = np.setdiff1d(np.arange(len(table)), first)[0]
+        user, film = table[row, :2]
+        raise ValueError(
+            f"a second rating of film {film:g} by user {user:g} in line "
+            f"{header_lines + row + 1}"
+        )
 
 
 def _find_extracted(table, archive, data_dir):

@@ -167,3 +167,21 @@ def test_a_missing_archive_is_an_error_that_says_where_to_get_it(tmp_path):
         FileNotFoundError, match=r"ml-100k.zip \(4,924,029 bytes, SHA-256 50d2.*groupl"
     ):
         movielens("100k", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ((10, 7, 99), "a rating of 99 in line 300, where 0.5 to 5 stars"),
+        ((10, 7, 0), "a rating of 0 in line 300"),
+        ((10, 7, 3.3), "a rating of 3.3 in line 300"),
+        ((None, None, 1), "a second rating of film .* by user .* in line 300"),
+    ],
+)
+def test_impossible_and_repeated_ratings_are_refused(make, row, text):
+    ratings = make_ratings()
+    user, film, stars = row
+    first = ratings[0]
+    ratings[-1] = (user or first[0], film or first[1], stars)
+    with pytest.raises(ValueError, match=text):
+        make("1m", table("1m", ratings))
