@@ -19,8 +19,14 @@ Activation = Any
 Shape = tuple[Any, ...]
 
 
-def check_count(name: str, value: Any, minimum: int = 1) -> int:
-    """Convert a setting to an `int`, or raise an error if it is none or too small."""
+# More would take all memory, or hours, before anything else fails.
+MAX_EXPERTS = 2**16
+
+
+def check_count(
+    name: str, value: Any, minimum: int = 1, maximum: int | None = None
+) -> int:
+    """Convert a setting to an `int`, or raise an error if it is none or off limits."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -28,6 +34,10 @@ def check_count(name: str, value: Any, minimum: int = 1) -> int:
     if count is None or isinstance(value, bool) or count < minimum:
         kind = "a positive integer" if minimum == 1 else f"an integer >= {minimum}"
         raise ValueError(f"`{name}` must be {kind}. Received: {name}={value!r}.")
+    if maximum is not None and count > maximum:
+        raise ValueError(
+            f"`{name}` must be at most {maximum:,}. Received: {name}={count:,}."
+        )
     return count
 
 

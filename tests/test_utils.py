@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+import dselectk_keras as dk
 from dselectk_keras.utils import (
     check_count,
     deserialize_if_config,
@@ -65,3 +66,18 @@ def test_names_are_counted_as_keras_counts_them():
     names = [with_name({"trainable": False}, "mmoe")["name"] for _ in range(3)]
     assert names == ["mmoe", "mmoe_1", "mmoe_2"]
     assert with_name({"name": "mine"}, "mmoe") == {"name": "mine"}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: dk.DenseExperts(10**9, [4]),
+        lambda: dk.Experts(keras.layers.Dense(4), 10**9),
+        lambda: dk.DSelectKGate(2).build((None, 10**9, 4)),
+        lambda: dk.SoftmaxGate().build((None, 10**9, 4), (None, 3)),
+    ],
+)
+def test_a_number_of_experts_beyond_reason_is_refused_at_once(build):
+    text = "`num_experts` must be at most 65,536. Received: num_experts=1,000,000,000"
+    with pytest.raises(ValueError, match=text):
+        build()

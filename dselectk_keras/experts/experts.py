@@ -8,6 +8,7 @@ from keras import ops
 
 from dselectk_keras.experts.bank import ExpertBank, Source, check_indices
 from dselectk_keras.utils import (
+    MAX_EXPERTS,
     Shape,
     Tensor,
     check_count,
@@ -72,7 +73,7 @@ class Experts(ExpertBank):
                 f"Received: {template!r}."
             )
         if not is_list:
-            check_count("num_experts", num_experts)
+            check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
             experts = [
                 copy_layer(experts[0], 1_000_003 * i, name=f"expert_{i}")
                 for i in range(num_experts)

@@ -10,7 +10,14 @@ from keras import ops
 
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.ops.unstack import unstack
-from dselectk_keras.utils import Activation, Shape, Tensor, check_count, init_arguments
+from dselectk_keras.utils import (
+    MAX_EXPERTS,
+    Activation,
+    Shape,
+    Tensor,
+    check_count,
+    init_arguments,
+)
 
 # From this width on, one matrix product per expert is faster than one product for all
 # experts, but not on torch (see `docs/performance.md`).
@@ -35,7 +42,7 @@ class StackedExperts(ExpertBank):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_count("num_experts", num_experts)
+        check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
         units = [units] if isinstance(units, int) else list(units)
         if not units:
             raise ValueError("`units` must hold one width or more. Received: units=[].")

@@ -11,7 +11,7 @@ from keras import ops
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor, check_count, num_replicas
+from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, num_replicas
 
 
 class GateOutputs(NamedTuple):
@@ -300,7 +300,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
-        self.num_experts = _count_experts(experts_shape)
+        self.num_experts = check_count(
+            "num_experts", _count_experts(experts_shape), maximum=MAX_EXPERTS
+        )
         if self.per_example_only and routing_inputs_shape is None:
             raise ValueError(
                 f"{type(self).__name__} is per-example and needs routing inputs. "

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import MAX_EXPERTS, check_count
 
 
 def binary_codes(num_experts: int) -> np.ndarray:
@@ -23,6 +23,6 @@ def binary_codes(num_experts: int) -> np.ndarray:
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.1.
     """
-    check_count("num_experts", num_experts)
+    check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
     place = np.arange((int(num_experts) - 1).bit_length())[::-1]
     return (np.arange(num_experts)[:, None] >> place & 1).astype(bool)
