@@ -1,0 +1,266 @@
+"""Kill trainings at random moments, resume them, and write what was lost.
+
+    python scripts/fault_injection.py --kills 54
+
+compares each training with one that was not killed, and writes the table of
+docs/reliability.md.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "reliability.md"
+MARK = "<!-- Written by scripts/fault_injection.py -->\n"
+BACKENDS = ("torch", "jax", "tensorflow")
+EPOCHS = 10
+# With one thread, trainings are not slowed down by what else runs.
+QUIET = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def main(arguments=None):
+    """Inject the faults, print the table, and write it into the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    add = parser.add_argument
+    add(
+        "--kills", type=int, default=54, help="kills at random moments, of all backends"
+    )
+    add("--writes", type=int, default=3, help="kills while a checkpoint is written")
+    add("--files", type=int, default=300, help="alterations of each kind of file")
+    add("--backend", choices=BACKENDS, help="only this backend, without a page")
+    add("--seed", type=int, default=0, help="seed of the moments")
+    options = parser.parse_args(arguments)
+    if options.backend is None:
+        return of_all_backends(options)
+    os.environ.update(KERAS_BACKEND=options.backend, **QUIET)
+    if options.backend != "tensorflow":
+        # Keras would import it in each training, for nothing.
+        sys.modules["tensorflow"] = None  # pyright: ignore[reportArgumentType]
+    # Before the forks. Nothing may be computed before them.
+    import dselectk_keras  # noqa: F401
+
+    draw = random.Random(f"{options.seed}, {options.backend}")
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        rows = kill(root, options.backend, options.kills, options.writes, draw)
+        rows.append(alter(root, options.backend, options.files, draw))
+    print(json.dumps(rows))
+    return None
+
+
+def of_all_backends(options):
+    """Inject the faults on each backend, and write the table into the page."""
+    rows = []
+    for place, backend in enumerate(BACKENDS):
+        kills = (options.kills + len(BACKENDS) - 1 - place) // len(BACKENDS)
+        command = [sys.executable, __file__, "--backend", backend]
+        for name in ("writes", "files", "seed"):
+            command += [f"--{name}", str(getattr(options, name))]
+        command += ["--kills", str(kills)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        rows += json.loads(done.stdout.splitlines()[-1])
+    lines = ["| fault | injected | lost |", "| --- | --- | --- |"]
+    lines += [f"| {fault} | {times} | {lost} |" for fault, times, lost in rows]
+    table = "\n".join(lines)
+    print(table)
+    before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
+    PAGE.write_text(f"{before}{MARK}\n{table}\n\n{MARK}{after}", encoding="utf-8")
+    return 0 if all(lost == "nothing" for _, _, lost in rows) else 1
+
+
+def kill(folder, backend, kills, writes, draw):
+    """Kill trainings on a backend until there were so many kills of each kind.
+
+    Returns:
+        Rows of the table.
+    """
+    wanted, seconds = attempt(folder / "whole")
+    print(f"{backend}: {seconds:.1f} s without a fault", file=sys.stderr)
+    counts = {"at a random moment": kills, "while a checkpoint is written": writes}
+    rows = []
+    for moment, count in counts.items():
+        done = damaged = lost = number = 0
+        while done < count:
+            number += 1
+            found = None
+            run = folder / f"{moment}_{number}"
+            while found is None:
+                fault = {}
+                if done < count:
+                    in_write = moment != "at a random moment"
+                    fault = (
+                        {"write": draw.randrange(1, EPOCHS)}
+                        if in_write
+                        else {"after": draw.uniform(0, seconds)}
+                    )
+                found, _ = attempt(run, **fault)
+                done += found is None
+                # Of every third checkpoint the last one is damaged as well.
+                if found is None and draw.random() < 1 / 3:
+                    damaged += damage_last(run, draw)
+            lost += found != wanted
+            print(f"{backend}: {done} of {count} kills {moment}", file=sys.stderr)
+        result = f"{lost} of {number} trainings differ" if lost else "nothing"
+        rows.append((f"kill -9 {moment}, {backend}", done, result))
+        after = f"last checkpoint damaged after a kill {moment}, {backend}"
+        rows.append((after, damaged, result))
+    return [row for row in rows if row[1]]
+
+
+def attempt(folder, after=None, write=None):
+    """Start or resume a training in another process, and perhaps kill it.
+
+    Args:
+        folder: The folder of the training.
+        after: Seconds from the beginning of the training to the kill.
+        write: The number of the write in which the process kills itself.
+
+    Returns:
+        What the training ended with, or None if it was killed; and its seconds.
+    """
+    # A fork, because a new process would import the backend for seconds.
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        status = 1
+        try:
+            train(folder, write, lambda text: os.write(writer, f"{text}\n".encode()))
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        lines.readline()
+        began = time.monotonic()
+        if after is not None and not select.select([lines], [], [], after)[0]:
+            os.kill(child, signal.SIGKILL)
+        output = lines.read()
+        seconds = time.monotonic() - began
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return None, seconds
+    if status:
+        raise RuntimeError(f"A training ended with the status {status}.")
+    return output.split()[-1], seconds
+
+
+def damage_last(folder, draw):
+    """Truncate the last of two checkpoints or flip one of its bits."""
+    paths = sorted(folder.glob("epoch_*.npz"))
+    if len(paths) < 2:
+        return 0
+    paths[-1].write_bytes(altered(paths[-1].read_bytes(), draw))
+    return 1
+
+
+def altered(content, draw):
+    """A copy of some bytes that is truncated, longer, or has another bit."""
+    kind = draw.randrange(3)
+    if kind == 0:
+        return content[: draw.randrange(len(content))]
+    if kind == 1:
+        return content + draw.randbytes(draw.randrange(1, 100))
+    changed = bytearray(content)
+    changed[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    return bytes(changed)
+
+
+def alter(folder, backend, count, draw):
+    """Alter files of gate histories, and see that none is read."""
+    import numpy as np
+
+    from dselectk_keras import GateHistory
+
+    history = GateHistory({"mmoe": ["a"]})
+    history.append(0, {"mmoe": {"weights": np.full((1, 4), 0.25)}})
+    path = folder / "history.npz"
+    history.save(path)
+    content = path.read_bytes()
+    read = 0
+    for _ in range(count):
+        path.write_bytes(altered(content, draw))
+        try:
+            GateHistory.load(path)
+            read += 1
+        except ValueError as error:
+            read += str(path) not in str(error)
+    lost = f"{read} were read" if read else "nothing"
+    return f"file of a gate history altered, {backend}", count, lost
+
+
+def train(folder, write, report):
+    """Train a small model to the end, and report a digest of all it ended with."""
+    import keras
+    import numpy as np
+
+    import dselectk_keras as dk
+    from dselectk_keras import archive
+
+    sync, calls = os.fsync, iter(range(10**9))
+
+    def fsync(file):
+        if write and next(calls) == write:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(file)
+
+    archive.os.fsync = fsync
+    keras.utils.set_random_seed(0)
+    draws = np.random.default_rng(0).normal(size=(2, 64, 4)).astype("float32")
+    x, y = draws[0], draws[1, :, :2]
+    model = dk.build_multitask_model(
+        4,
+        2,
+        experts=dk.DenseExperts(8, [8, 4], dropout=0.2),
+        gate=dk.DSelectKGate(
+            1, gamma=dk.Ramp(1.0, 0.5, end=50), expert_dropout=0.1, entropy_reg=0.01
+        ),
+    )
+    model.compile(keras.optimizers.Adam(0.01))
+    recorder = dk.GateRecorder(every=5)
+    stopping = keras.callbacks.EarlyStopping(
+        "val_task_loss", mode="min", patience=5, restore_best_weights=True
+    )
+    checkpoints = dk.Checkpoints(
+        folder,
+        [
+            dk.DecideGates(0.4, restarts=1),
+            dk.CondenseWhenBinary(verbose=0),
+            recorder,
+            dk.OnceDecided(stopping),
+        ],
+    )
+    report("training")
+    model.fit(
+        dk.Batches((x, y), 16, seed=0, epoch=checkpoints.epoch),
+        validation_data=(x, y),
+        epochs=EPOCHS,
+        shuffle=False,
+        verbose=0,
+        callbacks=[checkpoints],
+    )
+    digest = hashlib.sha256(repr(sorted(checkpoints.history.items())).encode())
+    for variable in [*model.variables, *model.optimizer.variables]:
+        digest.update(np.array(keras.ops.convert_to_numpy(variable)).tobytes())
+    for name, array in recorder.history.to_arrays().items():
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    shutil.rmtree(folder)
+    report(digest.hexdigest())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
