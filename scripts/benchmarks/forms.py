@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from benchmarks.tokens import TokenWorkload
 from dselectk_keras.models import build_multitask_model, condense, per_task
 
 
@@ -19,11 +20,15 @@ def new_model(workload, form, seed=0):
         A Keras model.
     """
     keras.utils.set_random_seed(seed)
+    if isinstance(workload, TokenWorkload):
+        return workload.model(form)
     return FORMS[form](workload)
 
 
 def forms_of(workload):
     """The names of the forms that make sense for a workload; the first is plain."""
+    if isinstance(workload, TokenWorkload):
+        return list(workload.forms)
     names = ["list", "bank"]
     if workload.per_example:
         few = 4 * workload.num_used <= workload.num_experts
