@@ -56,6 +56,7 @@ from dselectk_keras.regularizers.importance import ImportanceRegularizer
 from dselectk_keras.regularizers.load import LoadRegularizer
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
+from dselectk_keras.regularizers.router_z import RouterZRegularizer
 from dselectk_keras.regularizers.sample_similarity import SampleSimilarityRegularizer
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 from dselectk_keras.schedules import Ramp
@@ -97,6 +98,7 @@ __all__ = [
     "ReinforceGate",
     "Replicas",
     "RoutedModel",
+    "RouterZRegularizer",
     "STGumbelGate",
     "SampleSimilarityRegularizer",
     "SmearExperts",

@@ -25,6 +25,17 @@ def all_layers(model):
     return list(model._flatten_layers())
 
 
+def mask_of(tensor):
+    """Get the mask that Keras has attached to a tensor, or `None`.
+
+    Keras itself passes a mask only to layers that are called on one tensor.
+
+    Args:
+        tensor: A tensor.
+    """
+    return getattr(tensor, "_keras_mask", None)
+
+
 def create_variables(model, batch):
     """Create all variables of a compiled model, without computing anything.
 

@@ -122,6 +122,14 @@ def test_layers_inside_of_layers_are_found():
     assert len(found) == len({id(each) for each in found})
 
 
+def test_the_mask_that_keras_attaches_to_a_tensor_is_found():
+    embedding = keras.layers.Embedding(3, 2, mask_zero=True)
+    ids = np.array([[1, 2, 0]])
+    mask = _keras.mask_of(embedding(ids))
+    assert numpy(mask).tolist() == [[True, True, False]]
+    assert _keras.mask_of(keras.ops.ones((1, 3, 2))) is None
+
+
 def test_variables_are_created_of_layers_loss_metrics_and_optimizer():
     model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(), "mse", metrics=["mae"])

@@ -17,7 +17,7 @@ class GateHistory:
     layer has one gate.
 
     - `"weights"` `(records, tasks, n)`: the expert weights, for per-example gates
-      averaged over a probe batch;
+      averaged over a probe batch, or over its tokens without padding;
     - `"active"` `(records, tasks)`: the mean number of experts per example whose weight
       is not 0;
     - `"binary"` and `"reachable"` `(records, tasks, k)`: for DSelect-k, whether each

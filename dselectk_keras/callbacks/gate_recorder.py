@@ -246,12 +246,14 @@ def _compiled(model, gates, probe):
 def _summarize(reports, gate):
     """Average the reports of a gate's calls, with a task axis and no batch axis."""
 
-    def tidy(value):
-        if gate.num_gates is None:
-            value = np.expand_dims(value, int(gate.per_example))
-        return value.mean(axis=0) if gate.per_example else value
-
     def arrays(report):
+        valid = report.get("valid", slice(None))
+
+        def tidy(value):
+            if gate.num_gates is None:
+                value = np.expand_dims(value, int(gate.per_example))
+            return value[valid].mean(axis=0) if gate.per_example else value
+
         weights = report["weights"]
         if getattr(gate, "num_before", None) is not None:
             # The experts of a condensed gate keep their original indices.

@@ -35,7 +35,7 @@ class AttentiveGate(Gate):
     Call arguments:
         hidden: The experts' hidden outputs, `(batch, n, ...)`, which a bank returns
             with `return_hidden=True`. `MoE` and `MMoE` pass them.
-        experts, routing_inputs, training, examples: See `Gate`.
+        experts, routing_inputs, training, examples, valid: See `Gate`.
 
     Example:
         >>> experts = DenseExperts(num_experts=4, units=[16, 2])
@@ -86,10 +86,13 @@ class AttentiveGate(Gate):
         routing_inputs: Tensor = None,
         training: bool | None = None,
         examples: Tensor = None,
+        valid: Tensor = None,
         hidden: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        weights = self.weigh_experts(routing_inputs, training, examples, hidden=hidden)
+        weights = self.weigh_experts(
+            routing_inputs, training, examples, valid, hidden=hidden
+        )
         return self.mixture(experts, weights)
 
     def build_logits(self) -> None:

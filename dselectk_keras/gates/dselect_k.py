@@ -139,7 +139,9 @@ class DSelectKGate(SelectorGate):
         """Compute the entropy and reachability terms."""
         penalties = super().compute_penalties(outputs, step)
         if self._has_unreachable and not self._assign:
-            reachability = self._reachability(outputs.selectors, step)
+            # The reciprocal of infinity is zero.
+            selectors = self.only_valid(outputs.selectors, outputs, float("inf"))
+            reachability = self._reachability(selectors, step)
             penalties["reachability"] = self.over_batch(reachability, outputs)
         return penalties
 

@@ -22,8 +22,9 @@ class GateOutputs(NamedTuple):
         probabilities: The distribution from which a stochastic gate draws its weights.
         selectors: The weights of each selector, `([batch,] [num_gates,] k, n)`.
         bits: The relaxed bits of each selector, `([batch,] [num_gates,] k, m)`.
-        logits: The logit of each expert's probability of being open.
+        logits: The logits of the experts, `([batch,] [num_gates,] n)`.
         load: The probability of each expert of being chosen under noise.
+        valid: Which examples count, booleans `(batch,)`; `None` is all.
     """
 
     weights: Tensor
@@ -32,6 +33,7 @@ class GateOutputs(NamedTuple):
     bits: Tensor = None
     logits: Tensor = None
     load: Tensor = None
+    valid: Tensor = None
 
 
 class _KeepsArguments:
@@ -81,6 +83,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         examples: The examples that `SampleSimilarityRegularizer` compares, a tensor
             `(batch, ...)`; by default, the routing inputs. A layer with a
             `routing_network` passes the network's inputs.
+        valid: Which examples of a per-example gate count, booleans `(batch,)`. The
+            others, such as padding, have weights of zero and add no penalty. A layer
+            passes its mask.
 
     Returns:
         The mixture, `(batch, ...)`, or `(batch, num_gates, ...)`.
@@ -168,8 +173,21 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if not self.per_example:
             return penalty
         if self.reduction == "mean":
-            return penalty / ops.cast(ops.shape(outputs.weights)[0], "float32")
+            return penalty / self.num_examples(outputs)
         return penalty * num_replicas()
+
+    def num_examples(self, outputs: GateOutputs) -> Tensor:
+        """Count the examples of this call that are valid, at least 1, in float32."""
+        if outputs.valid is None:
+            return ops.cast(ops.shape(outputs.weights)[0], "float32")
+        return ops.maximum(ops.sum(ops.cast(outputs.valid, "float32")), 1.0)
+
+    def only_valid(self, x: Tensor, outputs: GateOutputs, other: float = 0.0) -> Tensor:
+        """Replace the rows of examples that are not valid by a number."""
+        if outputs.valid is None or x is None:
+            return x
+        rows = ops.reshape(outputs.valid, (-1, *[1] * (len(x.shape) - 1)))
+        return ops.where(rows, x, other)
 
     def describe_selectors(self, outputs: GateOutputs) -> dict:
         """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
@@ -247,8 +265,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
         Returns:
             A dict with `"weights"`, as from `expert_weights`; `"penalties"`, a dict of
-            the auxiliary losses of the next training step; and `"selectors"`, the
-            dict from `describe_selectors`.
+            the auxiliary losses of the next training step; `"selectors"`, the dict
+            from `describe_selectors`. The report of a call with a mask, which an
+            observer gets, has `"valid"` too.
         """
         routing_inputs = self.check_routing_inputs(routing_inputs)
         outputs = self.compute_weights(routing_inputs, False, self.step, **context)
@@ -335,9 +354,10 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         routing_inputs: Tensor = None,
         training: bool | None = None,
         examples: Tensor = None,
+        valid: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        weights = self.weigh_experts(routing_inputs, training, examples)
+        weights = self.weigh_experts(routing_inputs, training, examples, valid)
         return self.mixture(experts, weights)
 
     def mixture(self, experts: Any, weights: Tensor) -> Tensor:
@@ -357,6 +377,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         routing_inputs: Tensor = None,
         training: bool | None = None,
         examples: Tensor = None,
+        valid: Tensor = None,
         **context: Any,
     ) -> Tensor:
         """Compute the weights of one call, for layers that combine the experts.
@@ -367,6 +388,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             routing_inputs: Tensor `(batch, features)` for a per-example gate.
             training: Whether this is a training call.
             examples: The examples that a regularizer compares.
+            valid: Which examples count, booleans `(batch,)`.
             **context: Other call arguments of the gate, such as `hidden`.
 
         Returns:
@@ -377,11 +399,13 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if training:
             self.step.assign_add(1)
         outputs = self.compute_weights(routing_inputs, training, self.step, **context)
+        if valid is not None and self.per_example:
+            outputs = outputs._replace(valid=valid)
         examples = _by_features(examples, routing_inputs)
         if self.observer is not None:
             step = self.step + int(not training)
             self.observer(self._report(outputs, examples, step))
-        weights = outputs.weights
+        weights = self.only_valid(outputs.weights, outputs)
         if training:
             penalties = self._penalties(outputs, examples, self.step)
             for penalty in penalties.values():
@@ -512,17 +536,22 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             # Drawn weights have no useful gradient; their probabilities do.
             weights = outputs.probabilities
             weights = outputs.weights if weights is None else weights
+            weights = self.only_valid(weights, outputs)
             batch = weights if self.per_example else ops.expand_dims(weights, 0)
-            seen = (batch, examples) if regularizer.sees_inputs else batch
+            seen = batch
+            if regularizer.sees_inputs:
+                seen = (batch, examples, self.num_examples(outputs))
             penalties["weights"] = regularizer(seen, step)
         return penalties
 
     def _report(self, outputs, examples, step):
-        return {
+        report = {
             "weights": outputs.weights,
             "penalties": self._penalties(outputs, examples, step),
             "selectors": self.describe_selectors(outputs),
         }
+        # What has no mask has no entry, since compiled functions return tensors.
+        return report if outputs.valid is None else {**report, "valid": outputs.valid}
 
 
 def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:

@@ -100,7 +100,8 @@ class GumbelSoftmaxGate(Gate):
         """Compute the sparsity term."""
         if self.sparsity_reg is None:
             return {}
-        value = self.sparsity_reg(ops.log_sigmoid(outputs.logits), step)
+        log_open = self.only_valid(ops.log_sigmoid(outputs.logits), outputs)
+        value = self.sparsity_reg(log_open, step)
         return {"sparsity": self.over_batch(value, outputs)}
 
     def expected_nonzeros(self, routing_inputs: Tensor = None) -> Tensor:

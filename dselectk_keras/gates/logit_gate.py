@@ -1,41 +1,49 @@
 """The base class of gates with one logit for each expert."""
 
 import abc
+import math
 from typing import Any
 
 import keras
 import numpy as np
 
 from dselectk_keras.gates._expert_weights import check_expert_weights, log_weights
-from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.regularizers.router_z import RouterZRegularizer
 from dselectk_keras.utils import Initializer, Tensor
 
 
 class LogitGate(Gate, abc.ABC):
     """A gate that computes its weights from one logit for each expert.
 
-    A subclass computes them in `compute_weights`, from `kept_logits`.
+    A subclass computes them in `compute_weights`, from `kept_logits`. It returns the
+    logits too, for the router z-loss.
 
     Args:
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels,
             as SMEAR's router does.
+        z_reg: The router z-loss: a `RouterZRegularizer`, or its weight.
         **kwargs: The arguments of `Gate`.
     """
+
+    reduction = "mean"
 
     def __init__(
         self,
         kernel_initializer: Initializer = None,
         use_bias: bool = False,
         normalize: bool = False,
+        z_reg: Any = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.use_bias = use_bias
         self.normalize = normalize
+        self.z_reg = RouterZRegularizer.get(z_reg)
 
     def build_logits(self) -> None:
         """Create the logits."""
@@ -51,6 +59,14 @@ class LogitGate(Gate, abc.ABC):
     def kept_logits(self, routing_inputs: Tensor, training: bool) -> Tensor:
         """Compute the logits, with minus infinity for dropped experts."""
         return self.drop_logits(self._logits(routing_inputs), training)
+
+    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+        """Compute the router z-loss, a mean over the examples."""
+        if self.z_reg is None:
+            return {}
+        # The logarithm of the sum of these exponentials is zero.
+        logits = self.only_valid(outputs.logits, outputs, -math.log(self.num_experts))
+        return {"z": self.over_batch(self.z_reg(logits, step), outputs)}
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set the logits to the logarithms of the weights."""
@@ -68,4 +84,5 @@ class LogitGate(Gate, abc.ABC):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "use_bias": self.use_bias,
             "normalize": self.normalize,
+            "z_reg": keras.regularizers.serialize(self.z_reg),
         }

@@ -42,7 +42,7 @@ class ReinforceGate(LogitGate):
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
-        **kwargs: The arguments of `Gate`.
+        **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
 
     Call arguments:
         experts, routing_inputs, training: See `Gate`.
@@ -109,12 +109,12 @@ class ReinforceGate(LogitGate):
         if not training:
             self.forget()
             chosen = ops.cast(first_largest(logits), "float32")
-            return GateOutputs(chosen, softmax(logits))
+            return GateOutputs(chosen, softmax(logits), logits=logits)
         noise = gumbel_noise(ops.shape(logits), self.generator)
         chosen = ops.cast(first_largest(logits + noise), "float32")
         # Kept for `policy_loss`, which the model calls when it knows the task losses.
         self._memory.drawn = (logits, chosen, routing_inputs)
-        return GateOutputs(chosen, softmax(logits))
+        return GateOutputs(chosen, softmax(logits), logits=logits)
 
     def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Tensor:
         """Compute the loss of the gate for its last training call.

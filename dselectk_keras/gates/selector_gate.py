@@ -165,7 +165,8 @@ class SelectorGate(Gate, abc.ABC):
             if self.entropy_reg.target == "selectors"
             else ops.stack([outputs.bits, 1.0 - outputs.bits], axis=-1)
         )
-        return {"entropy": self.over_batch(self.entropy_reg(uncertain, step), outputs)}
+        value = self.entropy_reg(self.only_valid(uncertain, outputs), step)
+        return {"entropy": self.over_batch(value, outputs)}
 
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector over the experts.

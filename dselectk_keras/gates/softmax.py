@@ -28,7 +28,7 @@ class SoftmaxGate(LogitGate):
         min_weight: At inference, smaller weights are set to 0 and the others scaled to
             sum to one, so that `dispatch=True` saves time. At most $1 / n$; 0 keeps
             all weights.
-        **kwargs: The arguments of `Gate`.
+        **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
 
     Call arguments:
         experts, routing_inputs, training: See `Gate`.
@@ -75,12 +75,14 @@ class SoftmaxGate(LogitGate):
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the softmax of the logits."""
-        weights = softmax(self.kept_logits(routing_inputs, training))
+        logits = self.kept_logits(routing_inputs, training)
+        weights = softmax(logits)
         if training or not self.min_weight:
-            return GateOutputs(weights)
+            return GateOutputs(weights, logits=logits)
         # Rounding may put equal weights below 1 / n.
         kept = ops.where(weights >= self.min_weight * (1 - 1e-5), weights, 0.0)
-        return GateOutputs(kept / ops.sum(kept, axis=-1, keepdims=True))
+        weights = kept / ops.sum(kept, axis=-1, keepdims=True)
+        return GateOutputs(weights, logits=logits)
 
     def get_config(self) -> dict:
         """The arguments of `__init__`."""

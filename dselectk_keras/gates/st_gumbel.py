@@ -33,7 +33,7 @@ class STGumbelGate(LogitGate):
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
-        **kwargs: The arguments of `Gate`.
+        **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
 
     Call arguments:
         experts, routing_inputs, training: See `Gate`.
@@ -71,15 +71,15 @@ class STGumbelGate(LogitGate):
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute a one for the chosen expert, in training with a gradient."""
-        logits = self.kept_logits(routing_inputs, training)
+        logits = noisy = self.kept_logits(routing_inputs, training)
         if training:
-            logits = logits + gumbel_noise(ops.shape(logits), self.generator)
-        chosen = ops.cast(first_largest(logits), "float32")
-        if not training:
-            return GateOutputs(chosen)
-        p = softmax(logits, value_at(self.temperature, step))
-        # Subtract first: 1 + p - p may not be exactly 1 after rounding.
-        return GateOutputs(chosen * (1.0 + (p - ops.stop_gradient(p))))
+            noisy = logits + gumbel_noise(ops.shape(logits), self.generator)
+        weights = ops.cast(first_largest(noisy), "float32")
+        if training:
+            p = softmax(noisy, value_at(self.temperature, step))
+            # Subtract first: 1 + p - p may not be exactly 1 after rounding.
+            weights = weights * (1.0 + (p - ops.stop_gradient(p)))
+        return GateOutputs(weights, logits=logits)
 
     def get_config(self) -> dict:
         """The arguments of `__init__`."""

@@ -25,7 +25,7 @@ class SwitchGate(LogitGate):
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
-        **kwargs: The arguments of `Gate`.
+        **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
 
     Call arguments:
         experts, routing_inputs, training: See `Gate`.
@@ -52,4 +52,5 @@ class SwitchGate(LogitGate):
         """Compute the largest probability, and zeros for the others."""
         logits = self.kept_logits(routing_inputs, training)
         chosen = first_largest(logits)
-        return GateOutputs(ops.cast(chosen, "float32") * softmax(logits))
+        weights = ops.cast(chosen, "float32") * softmax(logits)
+        return GateOutputs(weights, logits=logits)

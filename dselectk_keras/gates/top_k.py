@@ -43,7 +43,8 @@ class TopKGate(LogitGate):
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
-        **kwargs: The arguments of `Gate`. Shazeer's importance loss is
+        **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
+            Shazeer's importance loss is
             `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
 
     Call arguments:
@@ -133,16 +134,17 @@ class TopKGate(LogitGate):
             kept = ops.where(dense, noisy, kept)
             if load is not None:
                 load = ops.where(dense, 1.0, load)
-        return GateOutputs(softmax(kept), load=load)
+        return GateOutputs(softmax(kept), logits=logits, load=load)
 
     def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
-        """Compute the load term."""
-        if self.load_reg is None:
-            return {}
-        load = outputs.load
-        if not self.per_example:
-            load = ops.expand_dims(load, 0)
-        return {"load": self.load_reg(load, step)}
+        """Compute the load term and the router z-loss."""
+        penalties = super().compute_penalties(outputs, step)
+        if self.load_reg is not None:
+            load = self.only_valid(outputs.load, outputs)
+            if not self.per_example:
+                load = ops.expand_dims(load, 0)
+            penalties["load"] = self.load_reg(load, step)
+        return penalties
 
     def selection(self) -> Selection:
         """The experts to keep and their logits.

@@ -45,20 +45,22 @@ def dispatch(
     chosen: int,
     capacity: float | None = None,
     training: bool | None = None,
+    valid: Tensor = None,
 ) -> tuple[Tensor, Tensor]:
     """Mix experts, each evaluated only for the examples that chose it.
 
     The weights have exact zeros: an example chooses `chosen` experts at most. The
     `capacity` of an expert is a multiple of an even share, beyond which choices are
-    dropped; `None` drops nothing. Returns the mixture, and the number of dropped
+    dropped; `None` drops nothing. Examples that are not `valid` have weights of zero,
+    and have no part in the share. Returns the mixture, and the number of dropped
     choices, or `None` without a capacity.
     """
     inputs = ops.cast(inputs, experts.compute_dtype)
     by_gate = weights if len(weights.shape) == 3 else ops.expand_dims(weights, 1)
     used = ops.any(by_gate != 0, axis=1)
 
-    def sparse(num_slots):
-        table = slot_table(used, chosen, num_slots)
+    def sparse(num_slots, limit=None):
+        table = slot_table(used, chosen, num_slots, limit)
         seen = ops.take(inputs, table.examples, axis=0)
         outputs = experts.call_slots(seen)
         # A choice without a slot reads another slot, with a weight of zero.
@@ -72,7 +74,11 @@ def dispatch(
 
     counts = ops.cast(used, "int32")
     if capacity is not None:
-        mixed, kept = sparse(_num_slots(used, chosen, capacity))
+        batch, n = ops.shape(used)[0], used.shape[1]
+        limit = None
+        if valid is not None:
+            limit = _num_slots(ops.sum(ops.cast(valid, "int32")), n, chosen, capacity)
+        mixed, kept = sparse(_num_slots(batch, n, chosen, capacity), limit)
         return mixed, ops.sum(counts) - kept
 
     most = ops.max(ops.sum(counts, axis=0))
@@ -80,7 +86,8 @@ def dispatch(
         sizes = [max(1, int(most))]
     else:
         slacks = SLACKS[:-1] if training else SLACKS
-        sizes = [_num_slots(used, chosen, slack) for slack in slacks]
+        batch, n = ops.shape(used)[0], used.shape[1]
+        sizes = [_num_slots(batch, n, chosen, slack) for slack in slacks]
     few = ops.max(ops.sum(counts, axis=1)) <= chosen
 
     def dense():
@@ -111,13 +118,12 @@ def is_symbolic(tensor: Tensor) -> bool:
     """Check whether a tensor has no values, because Keras only infers shapes."""
     backend = keras.backend.backend()
     if backend == "jax":
-        return not isinstance(tensor.shape[0], int)
+        return not all(isinstance(size, int) for size in tensor.shape)
     return backend == "torch" and tensor.device.type == "meta"
 
 
-def _num_slots(used, chosen, factor):
+def _num_slots(batch, n, chosen, factor):
     """Compute the slots per expert: a multiple of an even share, at most the batch."""
-    batch, n = ops.shape(used)[0], used.shape[1]
     if isinstance(batch, int):
         return max(1, min(batch, math.ceil(factor * batch * chosen / n)))
     share = ops.ceil(ops.cast(batch, "float32") * (factor * chosen / n))

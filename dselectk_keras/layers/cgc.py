@@ -160,9 +160,10 @@ class CGC(GatedExperts):
         inputs: Tensor,
         routing_inputs: Tensor = None,
         training: bool | None = None,
+        mask: Tensor = None,
     ) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
-        seen = super().gate_inputs(inputs, routing_inputs)
+        seen = super().gate_inputs(inputs, routing_inputs, mask)
         for_tasks, for_all = self._by_gate(seen)
         n, own = self.experts.num_experts, self.num_task_experts
         weights = self.gate.weigh_experts(**for_tasks, training=training)
@@ -185,10 +186,10 @@ class CGC(GatedExperts):
         return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
 
     def gate_inputs(
-        self, inputs: Tensor, routing_inputs: Tensor = None
+        self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
     ) -> dict[str, Tensor]:
         """Compute the inputs of the tasks' gates (see `GatedExperts`)."""
-        return self._by_gate(super().gate_inputs(inputs, routing_inputs))[0]
+        return self._by_gate(super().gate_inputs(inputs, routing_inputs, mask))[0]
 
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
         """Call the routing network on the inputs, or on the inputs of each task."""

@@ -8,7 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import replace_sublayers
+from dselectk_keras._keras import mask_of, replace_sublayers
+from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
 from dselectk_keras.layers._arguments import as_bank
@@ -24,10 +25,18 @@ from dselectk_keras.utils import (
 class GatedExperts(keras.Layer, abc.ABC):
     r"""Base class of layers that combine a bank of experts with a gate.
 
+    A per-example gate chooses experts for each position of the leading axes of its
+    routing inputs, which are all axes but the last. The inputs begin with the same
+    axes. With routing inputs `(batch, features)` that is one choice per example, with
+    `(batch, length, features)` one per position of a sequence. The experts and the gate
+    see these positions as one batch.
+
     A subclass implements `call`.
     """
 
     default_name: str
+    # The number of leading axes whose positions are routed; known once it is built.
+    num_routed_axes = 1
     # Whether, without `routing_network`, the gate gets the mean over the inner axes.
     averages_inputs = False
 
@@ -70,6 +79,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         self.gate = gate
         self.per_example = per_example
         self.routing_network = deserialize_if_config(routing_network)
+        self.supports_masking = True
 
     def __call__(self, inputs: Any, routing_inputs: Any = None, **kwargs: Any) -> Any:
         """Evaluate the experts and combine them; see the class."""
@@ -77,12 +87,17 @@ class GatedExperts(keras.Layer, abc.ABC):
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gate."""
-        if not self.experts.built:
-            self.experts.build(inputs_shape)
         shapes = {}
         if self.per_example:
             shape = self.built_routing_shape(routing_inputs_shape or inputs_shape)
+            given = routing_inputs_shape is not None or not self.experts.shared_input
+            self.num_routed_axes = self._count_routed_axes(inputs_shape, shape, given)
+            if self.num_routed_axes > 1:
+                inputs_shape = (None, *inputs_shape[self.num_routed_axes :])
+                shape = (None, *shape[self.num_routed_axes :])
             shapes["routing_inputs_shape"] = shape
+        if not self.experts.built:
+            self._build_experts(inputs_shape)
         if takes_hidden(self.gate):
             outputs = self.experts.compute_output_spec(
                 keras.KerasTensor(inputs_shape), return_hidden=True
@@ -103,19 +118,101 @@ class GatedExperts(keras.Layer, abc.ABC):
             return (shape[0], shape[-1])
         return shape
 
+    def _count_routed_axes(self, inputs, routing, given):
+        """Count the leading axes that are routed, from the shapes."""
+        axes = max(len(routing) - 1, 1)
+        gates = self.gate.num_gates
+        if given and gates is not None and axes > 1 and routing[-2] == gates:
+            axes -= 1  # Each gate has its own routing inputs.
+        pairs = zip(inputs[:axes], routing[:axes], strict=False)
+        if axes > 1 and (
+            len(inputs) <= axes or any(len({*pair, None}) > 2 for pair in pairs)
+        ):
+            raise ValueError(
+                "Experts are chosen for each position of the leading axes of the "
+                "routing inputs, so that the inputs must begin with the same axes. "
+                f"Received: inputs {tuple(inputs)} and routing inputs "
+                f"{tuple(routing)}. To choose experts once per example, pool or "
+                "flatten the routing inputs to (batch, features), for example with "
+                "routing_network=keras.layers.GlobalAveragePooling1D()."
+            )
+        if axes > 1 and hasattr(self.gate, "policy_loss"):
+            raise ValueError(
+                f"{type(self.gate).__name__} learns from the loss of each example, and "
+                "cannot choose experts for each position. Received: routing inputs "
+                f"{tuple(routing)}. Pool them, or use another gate."
+            )
+        return axes
+
+    def _build_experts(self, shape):
+        """Build the experts for inputs with one axis for all routed positions."""
+        try:
+            self.experts.build(shape)
+        except ValueError as error:
+            if self.num_routed_axes == 1:
+                raise
+            raise ValueError(
+                f"The experts cannot be applied to single positions, {shape}, which is "
+                f"how routing inputs with {self.num_routed_axes} leading axes choose "
+                "them. To choose experts once per example, pool or flatten the routing "
+                "inputs to (batch, features), for example with "
+                "routing_network=keras.layers.GlobalAveragePooling"
+                f"{self.num_routed_axes - 1}D()."
+            ) from error
+
     @abc.abstractmethod
     def call(
         self,
         inputs: Tensor,
         routing_inputs: Tensor = None,
         training: bool | None = None,
+        mask: Tensor = None,
     ) -> Any:
         """Evaluate the experts and combine them."""
 
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the shapes and dtypes of the outputs, by tracing `call`."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def compute_output_shape(
+        self, inputs_shape: Any, routing_inputs_shape: Any = None
+    ) -> Any:
+        """Compute the shapes of the outputs."""
+        shapes = (inputs_shape, routing_inputs_shape)
+        if not self.built:
+            self.build(*shapes)
+        tensors = [keras.KerasTensor(shape) for shape in shapes if shape is not None]
+        specs = self.compute_output_spec(*tensors)
+        return keras.tree.map_structure(lambda spec: spec.shape, specs)
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Tensor:
+        """Pass the mask on, if the outputs have a value for each of its positions."""
+        fits = isinstance(self.experts, StackedExperts) and not self.has_gate_axis
+        return previous_mask if fits or self.num_routed_axes > 1 else None
+
+    @property
+    def has_gate_axis(self) -> bool:
+        """Whether the outputs have an axis for the gates."""
+        return self.gate.num_gates is not None
+
+    def flatten(self, tensor: Tensor) -> Tensor:
+        """Make one axis of the axes that are routed."""
+        if self.num_routed_axes == 1:
+            return tensor
+        return ops.reshape(tensor, (-1, *ops.shape(tensor)[self.num_routed_axes :]))
+
+    def unflatten(self, tensor: Tensor, inputs: Tensor) -> Tensor:
+        """Restore the axes that `flatten` has made one."""
+        if self.num_routed_axes == 1:
+            return tensor
+        leading = ops.shape(inputs)[: self.num_routed_axes]
+        return ops.reshape(tensor, (*leading, *ops.shape(tensor)[1:]))
+
     def gate_inputs(
-        self, inputs: Tensor, routing_inputs: Tensor = None
+        self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
     ) -> dict[str, Tensor]:
         """Compute the call arguments of the gate, other than the experts' outputs."""
+        mask = mask_of(inputs) if mask is None else mask
         if not self.per_example:
             if routing_inputs is not None:
                 raise ValueError(
@@ -125,10 +222,14 @@ class GatedExperts(keras.Layer, abc.ABC):
             return {}
         x = inputs if routing_inputs is None else routing_inputs
         if self.routing_network is not None:
-            return {"routing_inputs": self.apply_routing_network(x), "examples": x}
-        if self.averages_inputs and len(x.shape) > 2:
-            x = ops.mean(x, axis=list(range(1, len(x.shape) - 1)))
-        return {"routing_inputs": x}
+            found = {"routing_inputs": self.apply_routing_network(x), "examples": x}
+        elif self.averages_inputs and len(x.shape) > 2:
+            found = {"routing_inputs": _mean(x, mask if x is inputs else mask_of(x))}
+        else:
+            found = {"routing_inputs": x}
+        if mask is not None and len(mask.shape) == self.num_routed_axes:
+            found["valid"] = ops.cast(mask, "bool")
+        return {name: self.flatten(value) for name, value in found.items()}
 
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
         """Call the routing network on the inputs."""
@@ -144,7 +245,8 @@ class GatedExperts(keras.Layer, abc.ABC):
             routing_inputs: The routing inputs of the layer, if any.
 
         Returns:
-            A float32 tensor `([batch,] [num_gates,] n)`.
+            A float32 tensor `([batch,] [num_gates,] n)`, or `(batch, length,
+            [num_gates,] n)` if each position of a sequence is routed.
         """
         if not self.per_example:
             return self.gate.expert_weights()
@@ -155,10 +257,12 @@ class GatedExperts(keras.Layer, abc.ABC):
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
         seen = self.gate_inputs(inputs, *rest)
-        seen.pop("examples", None)
+        for name in ("examples", "valid"):
+            seen.pop(name, None)
         if takes_hidden(self.gate):
-            _, seen["hidden"] = self.experts(inputs, return_hidden=True)
-        return self.gate.expert_weights(**seen)
+            flat = self.flatten(inputs)
+            _, seen["hidden"] = self.experts(flat, return_hidden=True)
+        return self.unflatten(self.gate.expert_weights(**seen), inputs)
 
     def replace(self, experts: Any, gate: Any) -> None:
         """Replace the bank and the gate by others that are built.
@@ -170,6 +274,20 @@ class GatedExperts(keras.Layer, abc.ABC):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), **init_arguments(self)}
+
+
+def _mean(x, mask):
+    """The mean over the axes between the batch and the features, without padding."""
+    axes = list(range(1, len(x.shape) - 1))
+    if mask is None:
+        return ops.mean(x, axis=axes)
+    weights = ops.cast(mask, x.dtype)
+    weights = ops.reshape(
+        weights, (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape)))
+    )
+    weights = ops.broadcast_to(weights, (*ops.shape(x)[:-1], 1))
+    total = ops.maximum(ops.sum(weights, axis=axes), 1)
+    return ops.sum(x * weights, axis=axes) / total
 
 
 def takes_hidden(gate: Gate | type[Gate]) -> bool:

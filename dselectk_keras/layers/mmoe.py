@@ -39,10 +39,12 @@ class MMoE(MoE):
         inputs: The experts' input $x$.
         routing_inputs: The inputs of per-example gates, $v$; by default, `inputs`.
         training: Passed on to the experts and the gates.
+        mask: Which positions count (see `MoE`).
 
     Returns:
         A list of tensors `(batch, ...)`, one per task; a dict of them if the tasks
-        have names; one tensor `(batch, tasks, ...)` if `stacked`.
+        have names; one tensor `(batch, tasks, ...)` if `stacked`, or of routed tokens
+        `(batch, length, tasks, ...)`.
 
     Example:
         >>> mmoe = MMoE(DenseExperts(4, [8]), DSelectKGate(2), ["click", "like"])
@@ -83,15 +85,26 @@ class MMoE(MoE):
         inputs: Tensor,
         routing_inputs: Tensor = None,
         training: bool | None = None,
+        mask: Tensor = None,
     ) -> Any:
         """Evaluate the experts once and mix them for every task."""
-        mixtures = super().call(inputs, routing_inputs, training)
-        num_tasks = len(self.task_names)
+        mixtures = super().call(inputs, routing_inputs, training, mask)
+        num_tasks, axis = len(self.task_names), self.num_routed_axes
         if self.gate.num_gates < num_tasks:
-            mixtures = ops.repeat(mixtures, num_tasks, axis=1)
+            mixtures = ops.repeat(mixtures, num_tasks, axis=axis)
         if self.stacked:
             return mixtures
-        mixtures = ops.unstack(mixtures, num_tasks, axis=1)
+        mixtures = ops.unstack(mixtures, num_tasks, axis=axis)
         if isinstance(self.tasks, int):
             return list(mixtures)
         return dict(zip(self.task_names, mixtures, strict=True))
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Any:
+        """Pass the mask on with the mixture of each task."""
+        mask = super().compute_mask(inputs, previous_mask)
+        return mask if self.stacked else [mask] * len(self.task_names)
+
+    @property
+    def has_gate_axis(self) -> bool:
+        """Whether the outputs have an axis for the tasks."""
+        return self.stacked

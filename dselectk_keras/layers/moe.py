@@ -23,6 +23,12 @@ class MoE(GatedExperts):
     y = \sum_{i=1}^{n} g_i(v) \, f_i(x)
     $$
 
+    A per-example gate chooses experts for each position of the leading axes of its
+    routing inputs. With inputs `(batch, features)` that is one choice per example, with
+    `(batch, length, features)` one for each token of a sequence. For one choice per
+    sequence, pass routing inputs `(batch, features)`, or a `routing_network` that
+    pools. Experts are applied to what is routed: to tokens, or to whole examples.
+
     Args:
         experts: A bank of experts, or a list of Keras layers.
         gate: A gate that is not built yet. A gate with `num_gates=g` gives $g$
@@ -43,15 +49,23 @@ class MoE(GatedExperts):
     Call arguments:
         inputs: The experts' input $x$.
         routing_inputs: The inputs of a per-example gate, $v$; by default, `inputs`.
+            Several gates may have an input each, `(batch, num_gates, features)`.
         training: Passed on to the experts and the gate.
+        mask: Which positions count, booleans `(batch, length)`; by default, the Keras
+            mask of `inputs`. Where tokens are routed, padding takes no capacity of an
+            expert, adds no penalty, and gets zeros. The mask is passed on.
 
     Returns:
-        The mixture `(batch, ...)`, or `(batch, num_gates, ...)`.
+        The mixture `(batch, ...)`, or `(batch, num_gates, ...)`. Of tokens, the mixture
+        `(batch, length, ...)`, or `(batch, length, num_gates, ...)`.
 
     Example:
         >>> moe = MoE(DenseExperts(4, [8]), DSelectKGate(2), per_example=True)
         >>> moe(keras.ops.ones((2, 3))).shape
         (2, 8)
+        >>> moe = MoE(DenseExperts(4, [8]), SwitchGate(), per_example=True)
+        >>> moe(keras.ops.ones((2, 5, 3))).shape
+        (2, 5, 8)
 
     Reference:
         Jacobs et al., "Adaptive Mixtures of Local Experts" (1991); Krishnamurthy et
@@ -125,18 +139,22 @@ class MoE(GatedExperts):
         inputs: Tensor,
         routing_inputs: Tensor = None,
         training: bool | None = None,
+        mask: Tensor = None,
     ) -> Any:
         """Evaluate the experts and mix them."""
-        seen = self.gate_inputs(inputs, routing_inputs)
+        seen = self.gate_inputs(inputs, routing_inputs, mask)
+        x = self.flatten(inputs)
         if self._dispatches and not is_symbolic(inputs):
-            return self._dispatched(inputs, seen, training)
-        if takes_hidden(self.gate):
-            experts, seen["hidden"] = self.experts(
-                inputs, training=training, return_hidden=True
-            )
+            mixture = self._dispatched(x, seen, training)
         else:
-            experts = self.experts(inputs, as_list=True, training=training)
-        return self.gate(experts, **seen, training=training)
+            if takes_hidden(self.gate):
+                experts, seen["hidden"] = self.experts(
+                    x, training=training, return_hidden=True
+                )
+            else:
+                experts = self.experts(x, as_list=True, training=training)
+            mixture = self.gate(experts, **seen, training=training)
+        return self.unflatten(mixture, inputs)
 
     def _dispatched(self, inputs, seen, training):
         """Mix experts that are evaluated only for the examples that chose them."""
@@ -147,6 +165,7 @@ class MoE(GatedExperts):
             num_chosen(self.experts, self.gate),
             self._capacity,
             training,
+            seen.get("valid"),
         )
         if dropped is not None:
             self.num_dropped.assign_add(dropped)

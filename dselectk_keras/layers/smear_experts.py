@@ -19,10 +19,11 @@ class SmearExperts(GatedExperts):
     $$
 
     Experts are merged for each example. If an example is a sequence or an image, all
-    its positions share the merged expert. Only the merged expert is evaluated. Merging
-    takes as many multiplications and additions as evaluating an expert on $n$
-    positions. (Section 3 of the paper counts half as many: one operation per
-    parameter.) With a static gate, experts are merged once for the whole batch.
+    its positions share the merged expert. With `routing_network=
+    keras.layers.Identity()`, each position has its own. Only the merged expert is
+    evaluated. Merging takes as many multiplications and additions as evaluating an
+    expert on $n$ positions. (Section 3 of the paper counts half as many: one operation
+    per parameter.) With a static gate, experts are merged once for the whole batch.
 
     In the paper, experts are adapters, `DenseExperts(n, [m, d], ["swish", None])`,
     whose outputs are added to their inputs. For images, batch normalization comes
@@ -35,7 +36,8 @@ class SmearExperts(GatedExperts):
         gate: A gate that is not built yet: the router $R$.
         per_example: Whether the weights depend on the inputs.
         routing_network: A Keras layer between the inputs and the gate. `None` is the
-            mean over the axes between the batch and the features, padding included.
+            mean over the axes between the batch and the features, without the positions
+            that a mask leaves out.
         per_layer: Whether each layer of the experts has its own gate.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -44,6 +46,7 @@ class SmearExperts(GatedExperts):
         routing_inputs: The inputs of the router, $v$; by default, `inputs`. In a
             decoder, for example, the encoder's final states.
         training: Passed on to the gate and the merged expert.
+        mask: The mask of the inputs, `(batch, length)`, if there is padding.
 
     Returns:
         The outputs of the merged expert, `(batch, ...)`; or `(batch, num_gates, ...)`
@@ -101,23 +104,27 @@ class SmearExperts(GatedExperts):
         inputs: Tensor,
         routing_inputs: Tensor = None,
         training: bool | None = None,
+        mask: Tensor = None,
     ) -> Tensor:
         """Merge the experts' parameters, and apply them."""
-        seen = self.gate_inputs(inputs, routing_inputs)
+        seen = self.gate_inputs(inputs, routing_inputs, mask)
         weights = self.gate.weigh_experts(**seen, training=training)
         if self.per_layer:
             weights = ops.unstack(weights, self.gate.num_gates, axis=-2)
-        merged = self.experts.call_merged(inputs, weights, self.per_example, training)
-        return ops.cast(merged, self.compute_dtype)
+        x = self.flatten(inputs)
+        merged = self.experts.call_merged(x, weights, self.per_example, training)
+        return self.unflatten(ops.cast(merged, self.compute_dtype), inputs)
 
-    def compute_output_spec(
-        self,
-        inputs: Tensor,
-        routing_inputs: Tensor = None,
-        training: bool | None = None,
-    ) -> Any:
+    def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Compute the shape and dtype of the outputs."""
-        spec = self.experts.compute_output_spec(inputs)
-        gates = () if self.per_layer else self.gate.gate_shape
-        shape = (spec.shape[0], *gates, *spec.shape[2:])
+        axes = self.num_routed_axes
+        flat = keras.KerasTensor((inputs.shape[0], *inputs.shape[axes:]), inputs.dtype)
+        spec = self.experts.compute_output_spec(flat)
+        gates = self.gate.gate_shape if self.has_gate_axis else ()
+        shape = (*inputs.shape[:axes], *gates, *spec.shape[2:])
         return keras.KerasTensor(shape, self.compute_dtype)
+
+    @property
+    def has_gate_axis(self) -> bool:
+        """Whether the outputs have an axis for the gates."""
+        return super().has_gate_axis and not self.per_layer

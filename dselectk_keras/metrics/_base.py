@@ -38,7 +38,14 @@ class MeanMetric(GateMetric):
         """Compute the values of a batch, and pass them to `add_batch`."""
 
     def add_batch(self, values, sample_weight):
-        """Add values `(batch, ..., *shape)`, with the mean over the axes between."""
+        """Add values `(batch, ..., *shape)`, with the mean over the axes between.
+
+        With sample weights `(batch, length)` each token counts as an example.
+        """
+        tokens = tuple(getattr(sample_weight, "shape", ()))
+        if len(tokens) > 1 and tokens == tuple(values.shape[: len(tokens)]):
+            values = ops.reshape(values, (-1, *values.shape[len(tokens) :]))
+            sample_weight = ops.reshape(sample_weight, (-1,))
         trailing = len(self.total.shape)
         if len(values.shape) == trailing:
             values = ops.expand_dims(values, 0)
@@ -56,7 +63,7 @@ class MeanMetric(GateMetric):
 
 
 class SelectionMetric(GateMetric):
-    """Counts how often examples of each class choose each expert.
+    """Counts how often examples, or tokens, of each class choose each expert.
 
     An example chooses the expert with its largest weight, the first one if tied.
     """
@@ -74,6 +81,11 @@ class SelectionMetric(GateMetric):
     ) -> None:
         """Count the choices of a batch."""
         n = self.num_experts
+        weights, labels = map(ops.convert_to_tensor, (weights, labels))
+        if len(weights.shape) == 3 and len(labels.shape) == 2:
+            weights, labels = ops.reshape(weights, (-1, n)), ops.reshape(labels, (-1,))
+            if sample_weight is not None:
+                sample_weight = ops.reshape(sample_weight, (-1,))
         weights = gate_tensor("weights", weights, "(batch, n)", 2, 2, num_experts=n)
         labels = example_vector("labels", labels, weights, "int32")
         amounts = example_weights(sample_weight, weights)

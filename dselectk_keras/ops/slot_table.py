@@ -24,7 +24,9 @@ class SlotTable(NamedTuple):
     filled: Tensor
 
 
-def slot_table(used: Tensor, num_chosen: int, num_slots: int) -> SlotTable:
+def slot_table(
+    used: Tensor, num_chosen: int, num_slots: int, limit: Tensor = None
+) -> SlotTable:
     """Assign each example to a slot of every expert that it chose.
 
     Slots are assigned in the order of the batch. An example is dropped where the
@@ -34,6 +36,7 @@ def slot_table(used: Tensor, num_chosen: int, num_slots: int) -> SlotTable:
         used: Boolean tensor `(batch, n)`: whether the example chose the expert.
         num_chosen: The largest number of experts per example.
         num_slots: The capacity of an expert, in examples.
+        limit: How many of the slots may be filled, a tensor; by default, all.
 
     Returns:
         A `SlotTable`.
@@ -58,7 +61,7 @@ def slot_table(used: Tensor, num_chosen: int, num_slots: int) -> SlotTable:
     experts = ops.sum(matches * ops.arange(n, dtype="int32"), axis=2)
     rank = ops.sum(matches * ops.expand_dims(rank, 1), axis=2)
     filled = position <= ops.sum(counts, axis=1, keepdims=True)
-    filled = ops.logical_and(filled, rank < num_slots)
+    filled = ops.logical_and(filled, rank < (num_slots if limit is None else limit))
     # Dropped examples go to an extra slot after the last, which is cut off.
     places = ops.where(filled, experts * num_slots + rank, n * num_slots)
     rows = ops.arange(batch, dtype="int32")

@@ -1,5 +1,6 @@
 """Sample similarity regularizer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
@@ -36,8 +37,9 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         weight: $w$: a number, a schedule, or a callable of the step.
 
     Call arguments:
-        inputs: A pair: the weights `(batch, n)` or `(batch, g, n)`, and the examples
-            `(batch, features)`, or `(batch, g, features)` if each gate has its own.
+        inputs: The weights `(batch, n)` or `(batch, g, n)`; the examples `(batch,
+            features)`, or `(batch, g, features)` if each gate has its own; and, if
+            some examples do not count and have weights of zero, the number of others.
 
     Example:
         >>> regularizer = SampleSimilarityRegularizer(beta_s=1.0, beta_d=1.0)
@@ -59,9 +61,9 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         self.beta_s = beta_s
         self.beta_d = beta_d
 
-    def term(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
+    def term(self, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the mean over the pairs of examples."""
-        weights, x = (ops.cast(each, "float32") for each in inputs)
+        weights, x, *count = (ops.cast(each, "float32") for each in inputs)
         if len(weights.shape) == 2:
             weights = ops.expand_dims(weights, 1)
         n = weights.shape[-1]
@@ -72,7 +74,7 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         pairs = self.beta_s / n * same
         if n > 1:
             pairs = pairs - self.beta_d / (n * n - n) * different
-        batch = ops.cast(ops.shape(weights)[0], "float32")
+        batch = count[0] if count else ops.cast(ops.shape(weights)[0], "float32")
         distances = ops.stop_gradient(self._distances(x, gates=by_gate.shape[0]))
         return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
 

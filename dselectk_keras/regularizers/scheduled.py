@@ -22,7 +22,7 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
 
     # Whether it may be a gate's `weights_regularizer`.
     of_weights = True
-    # Whether `inputs` is a pair of the weights and the routing inputs.
+    # Whether `inputs` are the weights, the routing inputs and the number of examples.
     sees_inputs = False
 
     def __init__(self, weight: Any):

@@ -2,6 +2,8 @@
 
 import itertools
 
+from benchmarks.tokens import TokenWorkload
+
 
 def forward_flops(workload, form):
     """Operations of a forward pass, an addition and a multiplication being two.
@@ -38,6 +40,8 @@ def training_flops(workload, form):
 
 def _parts(workload, form):
     """Operations for an example: the first layers of the experts, and the rest."""
+    if isinstance(workload, TokenWorkload):
+        return workload.flops(form)
     num_tasks = 1 if form == "one task" else workload.num_tasks
     used = {
         "condensed": workload.num_used,

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from benchmarks.plain import PlainModel
+from benchmarks.tokens import TokenWorkload
 from dselectk_keras.models import build_multitask_model, condense, per_task
 
 
@@ -20,11 +21,15 @@ def new_model(workload, form, seed=0):
         A Keras model.
     """
     keras.utils.set_random_seed(seed)
+    if isinstance(workload, TokenWorkload):
+        return workload.model(form)
     return FORMS[form](workload)
 
 
 def forms_of(workload):
     """The names of the forms that make sense for a workload."""
+    if isinstance(workload, TokenWorkload):
+        return list(workload.forms)
     names = ["list", *(["plain"] if workload.units else []), "bank"]
     if workload.num_tasks >= 8:
         names.append("stacked")

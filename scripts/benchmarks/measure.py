@@ -15,6 +15,7 @@ from benchmarks.forms import (
     new_model,
 )
 from benchmarks.plain import PlainModel
+from benchmarks.tokens import TokenWorkload
 from dselectk_keras.utils import num_trained
 
 # A turn of a form takes at least about this long, and has at most so many steps.
@@ -33,6 +34,21 @@ def check_forms(workload, tolerance=1e-4):
     Returns:
         A dict of the largest difference found, by form.
     """
+    if isinstance(workload, TokenWorkload):
+        differences = workload.differences()
+    else:
+        differences = _differences(workload)
+    wrong = {form: value for form, value in differences.items() if value > tolerance}
+    if wrong:
+        raise ValueError(
+            f"All forms of a workload must predict the same, to {tolerance}. "
+            f"Received differences: {wrong}."
+        )
+    return differences
+
+
+def _differences(workload):
+    """The largest difference of each form to the bank, or to the decided bank."""
     x, _ = workload.data()
     models = {form: new_model(workload, form) for form in forms_of(workload)}
     bank = models["bank"]
@@ -57,12 +73,6 @@ def check_forms(workload, tolerance=1e-4):
         for form in ("condensed", "one task"):
             found = models[form].predict_on_batch(x)
             differences[form] = _difference(found, wanted)
-    wrong = {form: value for form, value in differences.items() if value > tolerance}
-    if wrong:
-        raise ValueError(
-            f"All forms of a workload must predict the same, to {tolerance}. "
-            f"Received differences: {wrong}."
-        )
     return differences
 
 
@@ -94,7 +104,7 @@ def measure(workload, rounds=9, progress=lambda _: None):
             speeds.append(matrix_speed())
         for form, taken in times.items():
             results[form][f"{name}_ms"] = 1e3 * statistics.median(taken)
-            for other in {"list", "plain", "bank"} & times.keys():
+            for other in {"list", "plain", "bank"} & {*times}:
                 results[form][f"{name}_times_{other}"] = statistics.median(
                     a / b for a, b in zip(times[other], taken, strict=True)
                 )

@@ -6,6 +6,7 @@ import math
 import keras
 import numpy as np
 
+from benchmarks.tokens import TOKEN_WORKLOADS
 from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.models import Task
@@ -168,4 +169,5 @@ WORKLOADS = {
     "W4-static": dataclasses.replace(
         _MANY_EXPERTS, gate="dselect_k", per_example=False
     ),
+    **TOKEN_WORKLOADS,
 }

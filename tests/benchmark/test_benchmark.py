@@ -41,6 +41,26 @@ def test_dispatched_forms_predict_the_same():
     assert set(check_forms(SPARSE)) == {"list", "plain", "dispatched"}
 
 
+def test_forms_of_tokens_predict_the_same():
+    tokens = WORKLOADS["W5-tokens-8"].small()
+    found = check_forms(dataclasses.replace(tokens, width=8, units=6))
+    assert set(found) == {"dispatched", "batched product", "one-hot"}
+
+
+def test_operations_of_tokens_by_hand():
+    tokens = WORKLOADS["W5-tokens-8"]
+    tokens = dataclasses.replace(tokens, width=3, units=5, length=2, batch_size=4)
+    gate, expert = 2 * 3 * 8, 2 * 2 * 3 * 5
+    bank = 8 * (8 * expert + gate + 2 * 3 * 8)
+    assert forward_flops(tokens, "bank") == bank
+    assert forward_flops(tokens, "batched product") == bank
+    assert forward_flops(tokens, "dispatched") == 8 * (2 * expert + gate + 2 * 3 * 2)
+    assert forward_flops(tokens, "FFN") == 8 * 2 * expert
+    # Each token meets all 20 slots in two products.
+    one_hot = 8 * (2.5 * expert + gate + 2 * 2 * 3 * 20)
+    assert forward_flops(tokens, "one-hot") == one_hot
+
+
 def test_forms_that_differ_are_refused():
     with pytest.raises(ValueError, match=r"must predict the same, to -1.0\. Received"):
         check_forms(TINY, tolerance=-1.0)

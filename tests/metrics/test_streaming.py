@@ -199,7 +199,7 @@ def test_the_state_is_float32_whatever_the_policy(make, data):
 
 @every_metric
 def test_a_sample_weight_belongs_to_an_example(make, data):
-    for shape in [(), (BATCH - 1,), (BATCH, 2), (1, BATCH)]:
+    for shape in [(), (BATCH - 1,), (BATCH, GATES + 1), (1, BATCH)]:
         with pytest.raises(
             ValueError,
             match=rf"`sample_weight` must have the shape \(batch,\) .*batch={BATCH} ",

@@ -1,0 +1,366 @@
+"""Each token of a sequence chooses its experts, and padding has no part in it."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import (
+    DecideGates,
+    DenseExperts,
+    DSelectKGate,
+    EntropyRegularizer,
+    Experts,
+    GateRecorder,
+    GumbelSoftmaxGate,
+    HashGate,
+    ImportanceRegularizer,
+    MMoE,
+    MoE,
+    ReinforceGate,
+    SampleSimilarityRegularizer,
+    SmearExperts,
+    SoftmaxGate,
+    SwitchGate,
+    TopKGate,
+    metrics,
+)
+
+BATCH, LENGTH, DIM, N = 3, 4, 6, 5
+X = numbers((BATCH, LENGTH, DIM))
+MASK = np.array([[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 0, 0]], "bool")
+BALANCE = ImportanceRegularizer(0.5)
+SIMILAR = SampleSimilarityRegularizer(0.5, 0.7)
+# With noise this small, its draws do not change the choices.
+GATES = {
+    "top-k": lambda: TopKGate(2, z_reg=0.3, weights_regularizer=BALANCE),
+    "noisy": lambda: TopKGate(2, noise=1e-6, load_reg=0.5),
+    "switch": lambda: SwitchGate(z_reg=0.3, weights_regularizer=SIMILAR),
+    "dselect-k": lambda: DSelectKGate(2, entropy_reg=0.3),
+    "bits": lambda: DSelectKGate(
+        2, entropy_reg=EntropyRegularizer(0.3, "bits"), reduction="mean"
+    ),
+    "softmax": lambda: SoftmaxGate(z_reg=0.3, weights_regularizer=BALANCE),
+}
+CASES = [(name, False) for name in GATES] + [("top-k", True), ("dselect-k", True)]
+
+
+def pair(make, shapes, cls=MoE, **settings):
+    """Two equal layers, the gates far from uniform, built for inputs of two shapes."""
+    made = []
+    for shape in shapes:
+        bank = DenseExperts(N, [4, 3], ["tanh", None])
+        made.append(cls(bank, make(), per_example=True, **settings))
+        made[-1].build(shape)
+    for one in made:
+        spread = [numbers(w.shape, seed=2) for w in one.gate.trainable_variables]
+        for variable, value in zip(one.gate.trainable_variables, spread, strict=True):
+            variable.assign(value)
+        one.experts.set_weights(made[0].experts.get_weights())
+    return made
+
+
+def outputs_and_gradients(layer, inputs, upstream, **arguments):
+    """The loss with penalties, the outputs and the penalties; and the gradients."""
+    x = keras.Variable(inputs)
+
+    def compute():
+        y = layer(ops.convert_to_tensor(x), training=True, **arguments)
+        total = ops.sum(ops.multiply(y, upstream)) + sum(layer.losses)
+        return [total, y, *layer.losses]
+
+    state = layer.non_trainable_variables
+    return value_and_gradients(compute, [*layer.trainable_variables, x], state)
+
+
+def assert_equal(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(("name", "dispatch"), CASES)
+def test_tokens_are_routed_as_one_batch_of_them(name, dispatch):
+    tokens, flat = pair(GATES[name], [X.shape, (None, DIM)], dispatch=dispatch)
+    upstream = numbers((BATCH, LENGTH, 3), seed=3)
+    ours = outputs_and_gradients(tokens, X, upstream)
+    theirs = outputs_and_gradients(
+        flat, X.reshape(-1, DIM), ops.reshape(upstream, (-1, 3))
+    )
+    assert ours[0][1].shape == (BATCH, LENGTH, 3)
+    for each in (0, 1):
+        pairs = zip(ours[each], theirs[each], strict=True)
+        assert_equal([a.reshape(b.shape) for a, b in pairs], theirs[each])
+    weights = numpy(tokens.expert_weights(X))
+    assert weights.shape == (BATCH, LENGTH, N)
+    flat_weights = numpy(flat.expert_weights(X.reshape(-1, DIM)))
+    assert_equal([weights.reshape(-1, N)], [flat_weights])
+
+
+@pytest.mark.parametrize(("name", "dispatch"), [*CASES, ("switch", 1.0)])
+def test_padding_has_no_part_in_outputs_losses_gradients_and_capacity(name, dispatch):
+    padded, short = pair(GATES[name], [X.shape, (None, DIM)], dispatch=dispatch)
+    upstream = numbers((BATCH, LENGTH, 3), seed=3)
+    ours = outputs_and_gradients(padded, X, upstream, mask=MASK)
+    theirs = outputs_and_gradients(short, X[MASK], upstream[MASK])
+    np.testing.assert_array_equal(ours[0][1][~MASK], 0.0)
+    ours[0][1], ours[1][-1] = ours[0][1][MASK], ours[1][-1][MASK]
+    for each in (0, 1):
+        assert_equal(ours[each], theirs[each])
+    if padded.num_dropped is not None:
+        assert int(padded.num_dropped) == int(short.num_dropped)
+
+
+def test_padding_takes_no_slot_of_an_expert():
+    (padded,) = pair(SwitchGate, [(1, 6, DIM)], dispatch=1.0)
+    x = np.repeat(X[:1, :1], 6, axis=1)  # All choose one expert, of ceil(2 / 5) slots.
+    mask = np.array([[False, False, False, False, True, True]])
+    y = numpy(padded(x, mask=mask))
+    assert (np.abs(y).sum(axis=-1) > 0).tolist() == [[False] * 4 + [True, False]]
+    assert int(padded.num_dropped) == 1
+
+
+def test_the_sparsity_penalty_is_a_mean_over_tokens_that_are_not_padding():
+    def make():
+        return GumbelSoftmaxGate(sparsity_reg=0.5, seed=0)
+
+    padded, short = pair(make, [X.shape, (None, DIM)])
+    padded(X, mask=MASK, training=True)
+    short(X[MASK], training=True)
+    assert_equal([numpy(padded.losses[0])], [numpy(short.losses[0])])
+
+
+def test_the_router_z_loss_by_hand():
+    moe = MoE(DenseExperts(2, [3]), SwitchGate(z_reg=0.5), per_example=True)
+    moe.build((None, None, 2))
+    moe.gate.trainable_variables[0].assign([[1.0, 0.0], [0.0, -1.0]])
+    x = np.array([[[1.0, 2.0], [3.0, 0.5], [9.0, 9.0]]], "float32")
+    moe(x, mask=np.array([[True, True, False]]), training=True)
+    logs = [np.log(np.exp(1) + np.exp(-2)), np.log(np.exp(3) + np.exp(-0.5))]
+    expected = 0.5 * np.mean(np.square(logs))
+    np.testing.assert_allclose(numpy(moe.losses[0]), expected, rtol=1e-5)
+
+
+def language_model(gate, **settings):
+    ids = keras.Input((None,), dtype="int32")
+    x = layers.Embedding(7, DIM, mask_zero=True)(ids)
+    bank = DenseExperts(4, [8, DIM], ["relu", None])
+    x = layers.Add()([x, MoE(bank, gate, True, name="moe", **settings)(x)])
+    return keras.Model(ids, layers.Dense(7)(x))
+
+
+IDS = np.array([[1, 2, 3, 0, 0], [4, 5, 6, 1, 0]] * 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "dispatch"),
+    [
+        (lambda: TopKGate(1, noise=True, load_reg=0.1, z_reg=0.1), "auto"),
+        (lambda: SwitchGate(weights_regularizer=ImportanceRegularizer(0.01)), 1.25),
+        (lambda: DSelectKGate(2, entropy_reg=0.01, reduction="mean"), True),
+    ],
+    ids=["top-k", "switch", "dselect-k"],
+)
+def test_a_model_of_tokens_trains_and_reloads_with_the_mask(make, dispatch, tmp_path):
+    model = language_model(make(), dispatch=dispatch)
+    assert model.output_shape == (None, None, 7)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    before = numpy(model.get_layer("moe").gate.trainable_variables[0])
+    losses = model.fit(IDS, IDS, epochs=8, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    after = numpy(model.get_layer("moe").gate.trainable_variables[0])
+    assert (before != after).any()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(loaded(IDS)), numpy(model(IDS)))
+    # Longer padding changes neither outputs nor the loss.
+    longer = np.pad(IDS, [(0, 0), (0, 3)])
+    np.testing.assert_allclose(
+        numpy(model(longer))[:, :5], numpy(model(IDS)), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        model.evaluate(longer, longer, verbose=0),
+        model.evaluate(IDS, IDS, verbose=0),
+        rtol=1e-5,
+    )
+
+
+def test_the_mask_passes_on_where_outputs_have_its_positions():
+    x = layers.Masking()(keras.Input((None, DIM)))
+    v = keras.Input((2,))
+
+    def mask_after(layer, *inputs):
+        outputs = keras.tree.flatten(layer(*inputs))
+        return [getattr(output, "_keras_mask", None) for output in outputs]
+
+    bank = DenseExperts(4, [3])
+    for found in (
+        mask_after(MoE(bank, SwitchGate(), per_example=True), x),
+        mask_after(MoE(bank, SoftmaxGate()), x),
+        mask_after(MoE(bank, SwitchGate(), per_example=True), x, v),
+        mask_after(MMoE(bank, SwitchGate(), ["a", "b"], per_example=True), x),
+        mask_after(SmearExperts(bank, SoftmaxGate()), x),
+    ):
+        assert all(mask.shape == (None, None) for mask in found)
+    pooled = Experts(layers.GlobalAveragePooling1D(), 2)
+    for found in (
+        mask_after(MoE(pooled, SoftmaxGate()), x),
+        mask_after(MMoE(bank, SoftmaxGate(), 2, stacked=True), x),
+    ):
+        assert found == [None]
+
+
+def test_a_mask_of_inputs_counts_also_if_there_are_routing_inputs():
+    ids = np.array([[1, 2, 0]])
+    x = layers.Embedding(4, DIM, mask_zero=True)(ids)
+    bank = DenseExperts(4, [3], activation=None)
+    moe = MoE(bank, HashGate(salt=0), per_example=True)
+    y = numpy(moe(x, ids[..., None]))
+    assert (np.abs(y).sum(axis=-1) > 0).tolist() == [[True, True, False]]
+    shown = numpy(moe.expert_weights(x, ids[..., None]))
+    direct = numpy(moe.gate.expert_weights(ids[0]))
+    np.testing.assert_array_equal(shown[0], direct)
+
+
+def test_routing_inputs_of_rank_two_choose_once_per_sequence():
+    moe = MoE(DenseExperts(N, [3]), SoftmaxGate(), per_example=True)
+    v = numbers((BATCH, 2), seed=4)
+    y = numpy(moe(X, v, mask=MASK))
+    weights, experts = numpy(moe.expert_weights(X, v)), numpy(moe.experts(X))
+    assert weights.shape == (BATCH, N)
+    np.testing.assert_allclose(
+        y, np.einsum("bn,bnlh->blh", weights, experts), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_frames_of_a_video_are_routed_to_convolutions():
+    moe = MoE(Experts(layers.Conv2D(2, 3), 3), SoftmaxGate(), per_example=True)
+    x, v = numbers((2, 4, 5, 5, 1)), numbers((2, 4, 6), seed=1)
+    y = numpy(moe(x, v))
+    frames = numpy(moe.experts(x.reshape(8, 5, 5, 1)))
+    weights = numpy(moe.gate.expert_weights(v.reshape(8, 6)))
+    expected = np.einsum("bn,bn...->b...", weights, frames)
+    assert y.shape == (2, 4, 3, 3, 2)
+    np.testing.assert_allclose(
+        y.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6
+    )
+    assert moe.compute_output_shape((None, None, 5, 5, 1), (None, None, 6)) == (
+        None,
+        None,
+        3,
+        3,
+        2,
+    )
+
+
+@pytest.mark.parametrize("tasks", [2, ["a", "b"]])
+def test_each_task_routes_the_tokens_by_its_own_gate(tasks):
+    mmoe = MMoE(DenseExperts(N, [3]), SwitchGate(), tasks, per_example=True)
+    x = numbers((3, 2, DIM))  # As many tokens as tasks.
+    outputs = keras.tree.flatten(mmoe(x))
+    weights = numpy(mmoe.expert_weights(x))
+    experts = numpy(mmoe.experts(x.reshape(-1, DIM))).reshape(3, 2, N, 3)
+    for task, output in enumerate(outputs):
+        expected = np.einsum("bln,blnh->blh", weights[:, :, task], experts)
+        np.testing.assert_allclose(numpy(output), expected, rtol=1e-4, atol=1e-6)
+    stacked = MMoE(
+        DenseExperts(N, [3]), SwitchGate(), tasks, per_example=True, stacked=True
+    )
+    assert tuple(stacked(x).shape) == (3, 2, 2, 3)
+
+
+def test_several_gates_may_still_have_an_input_each():
+    mmoe = MMoE(DenseExperts(N, [3]), SoftmaxGate(), 2, per_example=True)
+    x, v = numbers((3, DIM)), numbers((3, 2, 4), seed=1)
+    assert [tuple(y.shape) for y in mmoe(x, v)] == [(3, 3)] * 2
+    assert tuple(mmoe.expert_weights(x, v).shape) == (3, 2, N)
+
+
+def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
+    (once,) = pair(SoftmaxGate, [X.shape], SmearExperts)
+    y = numpy(once(X, mask=MASK))
+    for i in (0, 2):
+        alone = numpy(once(X[i : i + 1][:, MASK[i]]))
+        np.testing.assert_allclose(y[i][MASK[i]], alone[0], rtol=1e-4, atol=1e-6)
+    assert np.abs(y - numpy(once(X)))[0].max() > 1e-3
+    token, flat = pair(
+        SoftmaxGate,
+        [X.shape, (None, DIM)],
+        SmearExperts,
+        routing_network=layers.Identity(),
+    )
+    assert token.compute_output_shape((None, None, DIM)) == (None, None, 3)
+    np.testing.assert_allclose(
+        numpy(token(X)).reshape(-1, 3), numpy(flat(X.reshape(-1, DIM))), atol=1e-5
+    )
+
+
+def test_half_precision_has_outputs_in_half_and_weights_in_full():
+    moe = MoE(
+        DenseExperts(N, [3], dtype="mixed_bfloat16"),
+        TopKGate(2, z_reg=0.1, dtype="mixed_bfloat16"),
+        per_example=True,
+        dispatch=1.25,
+        dtype="mixed_bfloat16",
+    )
+    y = moe(X, mask=MASK, training=True)
+    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
+    kinds = {keras.backend.standardize_dtype(loss.dtype) for loss in moe.losses}
+    assert kinds == {"float32"}
+    assert np.isfinite(numpy(ops.cast(y, "float32"))).all()
+
+
+def test_the_recorder_has_means_over_tokens_without_padding():
+    model = language_model(DSelectKGate(2, reduction="mean"))
+    model.compile("sgd", "mse")
+    recorder = GateRecorder(every=1, unit="epochs", probe=IDS)
+    model.fit(IDS, np.ones((8, 5, 7)), epochs=1, verbose=0, callbacks=[recorder])
+    record = recorder.history["moe"]
+    embedded = model.layers[1](IDS)
+    moe = model.get_layer("moe")
+    weights = numpy(moe.expert_weights(embedded))[IDS > 0]
+    np.testing.assert_allclose(record["weights"][-1, 0], weights.mean(0), atol=1e-6)
+    assert record["active"][-1, 0] == (weights > 0).sum(-1).mean()
+    assert record["binary"].shape == (2, 1, 2)
+
+
+def test_metrics_count_tokens_without_padding():
+    weights = np.abs(numbers((BATCH, LENGTH, N)))
+    weights /= weights.sum(-1, keepdims=True)
+    labels = np.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 2
+    for metric in (
+        metrics.SampleEntropy(),
+        metrics.UtilizationEntropy(N),
+        metrics.ActiveExperts(tolerance=0.1),
+    ):
+        masked = float(metric(weights, MASK))
+        metric.reset_state()
+        assert masked == pytest.approx(float(metric(weights[MASK])))
+        metric.reset_state()
+        assert masked != pytest.approx(float(metric(weights, ~MASK)))
+    information = metrics.MutualInformation(N, num_classes=2)
+    masked = float(information(labels, weights, MASK))
+    information.reset_state()
+    assert masked == pytest.approx(float(information(labels[MASK], weights[MASK])))
+
+
+def test_gates_of_tokens_decide_at_half_of_the_training():
+    model = language_model(DSelectKGate(1, reduction="mean"), dispatch=True)
+    model.compile("sgd", "mse")
+    model.fit(IDS, np.ones((8, 5, 7)), epochs=4, verbose=0, callbacks=[DecideGates()])
+    moe = model.get_layer("moe")
+    assert moe.gate.has_decided
+    weights = numpy(moe.expert_weights(model.layers[1](IDS)))
+    np.testing.assert_array_equal((weights > 0).sum(-1), 1)
+
+
+def test_unequal_axes_experts_of_whole_sequences_and_reinforce_are_refused():
+    moe = MoE(DenseExperts(N, [3]), SoftmaxGate(), per_example=True)
+    with pytest.raises(ValueError, match="begin with the same axes"):
+        moe(X, X[:, 1:])
+    whole = MoE(Experts(layers.Conv1D(2, 3), 2), SoftmaxGate(), per_example=True)
+    with pytest.raises(ValueError, match=r"cannot be applied to single positions.*1D"):
+        whole(X)
+    with pytest.raises(ValueError, match="learns from the loss of each example"):
+        MoE(DenseExperts(N, [3]), ReinforceGate(), per_example=True)(X)
