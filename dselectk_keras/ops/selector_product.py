@@ -45,6 +45,7 @@ def selector_product(bits: Tensor, num_experts: int) -> Tensor:
     factors = ops.unstack(ops.stack([1.0 - bits, bits], axis=-1), axis=-2)
     lead, products = ops.shape(bits)[:-1], factors[-1]
     for factor in reversed(factors[:-1]):
+        width = 2 * products.shape[-1]
         products = ops.expand_dims(factor, -1) * ops.expand_dims(products, -2)
-        products = ops.reshape(products, (*lead, -1))
+        products = ops.reshape(products, (*lead, width))
     return products if num_experts == 2**num_bits else products[..., :num_experts]
