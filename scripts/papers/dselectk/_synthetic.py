@@ -47,7 +47,7 @@ class SyntheticExperiment(Experiment, abc.ABC):
                 num_evaluated=128,
                 epochs=2,
             ),
-            "cpu": cls(seeds=5, trials=6),
+            "cpu": cls(seeds=5, trials=12),
             "paper": cls(seeds=100, trials=36, epochs=100),
         }
 
