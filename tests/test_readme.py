@@ -5,6 +5,7 @@ import importlib
 import re
 from pathlib import Path
 
+import keras
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,8 @@ def domainnet(folder, monkeypatch):
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
+    if page == "docs/serving.md" and keras.backend.backend() != "tensorflow":
+        pytest.skip("Models are exported by TensorFlow.")
     if page == "docs/datasets.md":
         domainnet(tmp_path / "data" / "domainnet", monkeypatch)
     namespace = {"__name__": "__main__"}

@@ -25,7 +25,9 @@ class SwitchGate(LogitGate):
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
-        **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
+        z_reg: Weight of the router z-loss: a number, a schedule or a
+            `RouterZRegularizer`.
+        **kwargs: The arguments of `Gate`.
 
     Call arguments:
         experts, routing_inputs, training: See `Gate`.
