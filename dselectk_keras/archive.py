@@ -62,7 +62,7 @@ def write_arrays(path: Any, arrays: Mapping[str, np.ndarray], compress=False) ->
         compress: Whether to compress them.
     """
     with replacing(path) as file:
-        save = np.savez_compressed if compress else np.savez
+        save: Any = np.savez_compressed if compress else np.savez
         save(file, **arrays)
         # The last two bytes of an archive are the length of its comment.
         file.seek(-2, os.SEEK_END)

@@ -123,7 +123,7 @@ def main(arguments=None):
     print(f"Written to {out}.")
 
 
-def _run(options, arguments, parser):
+def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
     from dselectk_keras import Checkpoints
     from dselectk_keras.experiments import TrainingRun
@@ -131,6 +131,7 @@ def _run(options, arguments, parser):
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")
+    epochs = options["epochs"]
     data_options = options.pop("data_options") | {
         name: value
         for name in ("num_tasks", "num_train")
@@ -144,7 +145,7 @@ def _run(options, arguments, parser):
         done = Checkpoints(pathlib.Path(out) / "checkpoints").epoch
         parser.exit(
             130,
-            f"\nStopped. {out} keeps {done} of {run.epochs} epochs. To go on: "
+            f"\nStopped. {out} keeps {done} of {epochs} epochs. To go on: "
             f"{shlex.join(['python', 'scripts/train.py', *given, '--resume'])}\n",
         )
     except (OSError, TypeError, ValueError) as error:

@@ -217,7 +217,7 @@ def _set_random_state(state):
             torch.cuda.set_rng_state_all(generators)
 
 
-def _pack(value, arrays):
+def _pack(value: Any, arrays: list) -> Any:
     """Convert a state for JSON, with its arrays moved to the end of a list."""
     if isinstance(value, dict):
         return {key: _pack(each, arrays) for key, each in value.items()}
@@ -229,7 +229,7 @@ def _pack(value, arrays):
     return value
 
 
-def _unpack(value, arrays):
+def _unpack(value: Any, arrays: list) -> Any:
     """Put the arrays of a state back to where they were."""
     if isinstance(value, dict):
         if value.keys() == {ARRAY}:

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from typing import Any
 
 import keras
 import numpy as np
@@ -148,6 +149,7 @@ def _predict(workload, model, steps):
 def _call(workload, model, steps):
     """Direct calls, without a program that Keras has compiled."""
     x = ops.convert_to_tensor(workload.data()[0])
+    outputs: Any = None
     began = time.perf_counter()
     for _ in range(steps):
         outputs = model(x)
