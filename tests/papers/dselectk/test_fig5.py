@@ -86,6 +86,11 @@ def test_claims_fail(method, numbers, fail):
     assert found[fail[0]].holds is False
 
 
+def test_success_outside_of_the_rules_cannot_be_judged():
+    found = claims(made_up({"DSelect-k": {"admissible": False}}))
+    assert [found[i].holds for i in (0, 1, 2, 6, 7, 8)] == [None] * 6
+
+
 def test_what_was_not_run_fails():
     results = Results(Fig5(), "cpu")
     assert {claim.holds for claim in claims(results)} == {False}
