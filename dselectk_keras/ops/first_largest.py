@@ -1,5 +1,8 @@
 """Which entry is the largest."""
 
+from typing import Any
+
+import keras
 import numpy as np
 from keras import ops
 
@@ -28,8 +31,24 @@ def first_largest(x: Tensor) -> Tensor:
     # Not `ops.argmax`: TensorFlow's cannot be exported to ONNX or LiteRT, and JAX's
     # takes up to six times as long.
     x = ops.convert_to_tensor(x)
-    n = x.shape[-1]
-    places = np.arange(n, dtype="int32")
-    largest = x == ops.amax(x, axis=-1, keepdims=True)
-    first = ops.amin(ops.where(largest, places, n), axis=-1, keepdims=True)
-    return places == first
+    # The first place is the largest one if places are counted from the end.
+    places = np.arange(x.shape[-1], 0, -1, dtype="int32")
+    found = ops.where(x == largest(x), places, 0)
+    return ops.logical_and(found > 0, found == largest(found, initial=0))
+
+
+def largest(x: Tensor, axis: int = -1, initial: Any = -np.inf) -> Tensor:
+    """Find the largest value along an axis, which is kept, also of an empty batch.
+
+    Args:
+        x: A tensor.
+        axis: The axis.
+        initial: The smallest possible value.
+
+    Returns:
+        A tensor with an axis of length one.
+    """
+    if keras.backend.backend() == "tensorflow":
+        # Without an initial value it refuses an empty batch. Torch refuses it with one.
+        return ops.max(x, axis=axis, keepdims=True, initial=initial)
+    return ops.amax(x, axis=axis, keepdims=True)

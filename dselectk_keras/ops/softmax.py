@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from dselectk_keras.ops.first_largest import largest
 from dselectk_keras.utils import Tensor
 
 # At tied logits the gradient is of the order of 1 / temperature and must not overflow.
@@ -40,8 +41,7 @@ def softmax(logits: Tensor, temperature: Tensor = None, axis: int = -1) -> Tenso
     if temperature is not None:
         temperature = ops.maximum(ops.cast(temperature, "float32"), MIN_TEMPERATURE)
         # Subtract the largest before dividing, so that no quotient overflows.
-        largest = ops.stop_gradient(ops.amax(logits, axis=axis, keepdims=True))
-        logits = (logits - largest) / temperature
+        logits = (logits - ops.stop_gradient(largest(logits, axis))) / temperature
     if logits.shape[axis] == 1:
         return ops.exp(ops.log_softmax(logits, axis=axis))
     return ops.softmax(logits, axis=axis)
