@@ -33,6 +33,7 @@ def replicate(  # noqa: PLR0913, all but two are keyword-only
     monitor: str | None = None,
     mode: str | None = None,
     patience: int | None = None,
+    start_from_epoch: int = 0,
     decide: DecideGates | None = None,
     histories: Iterable[int] = (),
     vectorize: int | str = "auto",
@@ -67,6 +68,7 @@ def replicate(  # noqa: PLR0913, all but two are keyword-only
         mode: `"min"` or `"max"`: whether lower or higher values are better. `None`
             infers it from the name: `"max"` for accuracies and similar metrics.
         patience: Number of epochs without improvement after which a copy stops.
+        start_from_epoch: The first epoch that may be the best.
         decide: A `DecideGates` that makes the gates of all copies decide.
         histories: Indices of the copies whose gates are recorded, before training and
             after every epoch.
@@ -99,7 +101,9 @@ def replicate(  # noqa: PLR0913, all but two are keyword-only
     """
     check_count("epochs", epochs)
     data = Data(data, validation_data, batch_size)
-    first = decide.first_decided_epoch(epochs) if decide else 0
+    first = check_count("start_from_epoch", start_from_epoch, 0, epochs - 1)
+    if decide:
+        first = max(first, decide.first_decided_epoch(epochs))
     sign = _sign(monitor, mode, patience)
     stopping = Stopping(epochs, monitor, sign, patience, first)
     seeds = [int(seed) for seed in seeds]

@@ -50,7 +50,9 @@ class GateComparison(Experiment):
         "Every method trains the same model, and is tuned on the same number of "
         "settings by its loss on validation data. Then it is trained with further "
         "seeds, which take turns on several draws or splits of the data, and reported "
-        "on test data. The loss "
+        "on test data. A run keeps the weights of the epoch with the lowest validation "
+        "loss, among those in which its gates can be sparse: the second half, or the "
+        "last tenth if a penalty or a temperature changes until then. The loss "
         "is the mean over the tasks of the squared error of standardized labels, or of "
         "the cross-entropy. A result is *admissible* if every static gate uses at most "
         "k experts, and all selectors are binary."
@@ -79,13 +81,16 @@ class GateComparison(Experiment):
                 problems=(
                     "C.1, 16 tasks",
                     "C.1, 32 tasks",
+                    "correlated tasks, p = 0.5",
                     "correlated tasks, p = 0.9",
                     "adult",
+                    "MovieLens",
                     "enb",
                     "slump",
+                    "sf1",
                     "sf2",
                 ),
-                seeds=3,
+                seeds=10,
                 trials=3,
                 num_train=4_000,
                 epoch_factor=0.5,
@@ -155,6 +160,8 @@ class GateComparison(Experiment):
             epochs=epochs,
             batch_size=self.batch_size,
             decide=DecideGates() if method.decides else None,
+            monitor="val_task_loss",
+            start_from_epoch=min(round(method.settled * epochs), epochs - 1),
         )
         return [self._measure(runs, i, problem, data) for i in range(len(jobs))]
 
@@ -167,8 +174,9 @@ class GateComparison(Experiment):
         if number not in runs.histories:
             return found
         record = runs.histories[number]["mmoe"]
-        active = record["active"][-1]
-        decided = "binary" not in record or record["binary"][-1].min() == 1.0
+        best = runs.copies[number].best_epoch + 1  # The first row is the start.
+        active = record["active"][best]
+        decided = "binary" not in record or record["binary"][best].min() == 1.0
         return found | {
             "experts": float(active.mean()),
             "sparse": bool(decided and active.max() <= problem.num_nonzeros + 1e-6),

@@ -33,6 +33,7 @@ class Method:
         decides: Whether `DecideGates` is used.
         tuned: Whether anything is tuned, the learning rate included.
         architecture: Name of the architecture.
+        settled: The part of the training after which an epoch may be the best one.
     """
 
     make: Callable[..., Any] | None
@@ -41,6 +42,7 @@ class Method:
     decides: bool = False
     tuned: bool = True
     architecture: str = "mmoe"
+    settled: float = 0.5
 
 
 def _decided(k, steps):  # noqa: ARG001
@@ -60,7 +62,7 @@ METHODS = {
     "DSelect-k, untuned recipe": Method(_decided, decides=True, tuned=False),
     "DSelect-k, recipe": Method(_decided, decides=True),
     "DSelect-k, entropy": Method(_entropy, ENTROPIES),
-    "DSelect-k, entropy ramp": Method(_ramped, ENTROPIES),
+    "DSelect-k, entropy ramp": Method(_ramped, ENTROPIES, settled=0.9),
     "Top-k": Method(lambda k, steps: TopKGate(k)),  # noqa: ARG005
     "Top-k, noisy": Method(
         lambda k, steps: TopKGate(
@@ -81,7 +83,8 @@ METHODS = {
     "softmax selectors, annealed": Method(
         lambda k, steps: SoftmaxSelectorGate(
             k, temperature=Ramp(1.0, 1e-16, end=0.9, num_steps=steps)
-        )
+        ),
+        settled=0.9,
     ),
     "Gumbel-softmax": Method(
         lambda k, steps, sparsity: GumbelSoftmaxGate(sparsity_reg=sparsity),  # noqa: ARG005

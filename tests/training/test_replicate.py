@@ -212,6 +212,18 @@ def test_copies_that_fail_or_stop_leave_the_others_alone():
         assert again.summary["status"].tolist() == summary["status"].tolist()
 
 
+def test_no_epoch_before_the_first_that_may_be_best_is_kept():
+    # Without a learning rate all epochs are equal, and the first of them is the best.
+    runs = train(
+        plain,
+        settings={"rate": 0.0},
+        epochs=4,
+        monitor="val_loss",
+        start_from_epoch=2,
+    )
+    assert runs.summary["best_epoch"].tolist() == [2] * 3
+
+
 @pytest.mark.parametrize("name", ["accuracy", "own_AUC"])
 def test_the_best_weights_are_kept_where_higher_is_better(name):
     def build(seed):
@@ -295,6 +307,7 @@ def two_activations(seed):
         (plain, {"histories": [0]}, ValueError, "no gates to record"),
         (plain, {"monitor": "val_auc"}, ValueError, "val_mae. Received: 'val_auc'"),
         (plain, {"patience": 1}, ValueError, 'monitor="val_loss"'),
+        (plain, {"epochs": 2, "start_from_epoch": 2}, ValueError, "at most 1"),
         (plain, {"mode": "least"}, ValueError, "Received: 'least'"),
         (plain, {"vectorize": 0}, ValueError, "vectorize=0"),
         (plain, {"memory_limit": 100}, MemoryError, "copies, .* at a time, need about"),
