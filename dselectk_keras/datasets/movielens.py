@@ -61,8 +61,9 @@ def movielens(
         num_test: number of test pairs; `None` is a tenth of all. Defaults to `None`.
         seed: non-negative integer; determines the negatives and the splits.
             Defaults to `0`.
-        data_dir: folder that holds the official archive or what it extracts to, or a
-            folder `movielens` with them; `None` downloads it. Defaults to `None`.
+        data_dir: folder that holds the official archive or what it extracts to, the
+            extracted folder, or a folder `movielens` with them; `None` downloads it.
+            Defaults to `None`.
 
     Returns:
         A `Dataset` with int32 inputs (samples, 2), the indices of user and film, and
@@ -169,6 +170,10 @@ def _find_extracted(table, archive, data_dir):
         for folder in (pathlib.Path(data_dir) / "movielens", pathlib.Path(data_dir)):
             if not (folder / archive).is_file() and (folder / table).is_file():
                 return folder / table
+        # Or the folder is the extracted one itself.
+        file = pathlib.Path(data_dir) / pathlib.PurePath(table).name
+        if file.parent.name == pathlib.PurePath(table).parent.name and file.is_file():
+            return file
     return None
 
 

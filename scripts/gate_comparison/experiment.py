@@ -1,6 +1,7 @@
 """The comparison: every gate on every problem, tuned on the same budget."""
 
 import dataclasses
+import math
 from typing import Any
 
 import keras
@@ -172,13 +173,16 @@ class GateComparison(Experiment):
             "loss": loss_of(model, data.test, data),
         }
         if number not in runs.histories:
-            return found
+            return found | {"operations": count_operations(model)}
         record = runs.histories[number]["mmoe"]
         best = runs.copies[number].best_epoch + 1  # The first row is the start.
         active = record["active"][best]
         decided = "binary" not in record or record["binary"][best].min() == 1.0
+        evaluated = count_experts(model, data.test)
         return found | {
             "experts": float(active.mean()),
+            "evaluated": evaluated,
+            "operations": count_operations(model, evaluated / problem.num_experts),
             "sparse": bool(decided and active.max() <= problem.num_nonzeros + 1e-6),
         }
 
@@ -233,10 +237,19 @@ class GateComparison(Experiment):
                     method,
                     results.text(arm, "loss"),
                     results.text(arm, "experts") if METHODS[method].make else "",
+                    results.text(arm, "evaluated") if METHODS[method].make else "",
+                    f"{results.mean(arm, 'operations') / 1000:.1f}",
                     f"{np.mean([run.seconds for run in runs]):.1f}" if runs else "",
                 ]
             )
-        columns = ["method", "test loss", "experts per task", "seconds"]
+        columns = [
+            "method",
+            "test loss",
+            "experts per task",
+            "experts per example",
+            "thousand operations",
+            "seconds",
+        ]
         return Table(problem, columns, rows)
 
     def _share(self, results, method):
@@ -303,6 +316,29 @@ def standardized(data):
         for part in ("train", "validation", "test")
     }
     return dataclasses.replace(data, **parts)
+
+
+def count_experts(model, split, chunk=4096):
+    """How many experts an example needs for all tasks, on average."""
+    layer = model.get_layer("mmoe")
+    x = keras.tree.map_structure(lambda array: array[:chunk], split.x)
+    features = keras.Model(model.input, layer.input)(x)
+    weights = keras.ops.convert_to_numpy(layer.expert_weights(features))
+    return float((weights > 0).any(axis=-2).sum(axis=-1).mean())
+
+
+def count_operations(model, share=1.0):
+    """Operations of a prediction: two per weight of a kernel that an example meets.
+
+    Args:
+        model: A model; embeddings are looked up, and cost nothing.
+        share: The share of the experts that is evaluated.
+    """
+    kernels = {v.path: v.shape for v in model.trainable_variables if "kernel" in v.name}
+    return 2 * sum(
+        math.prod(shape) * (share if "/dense_experts" in path else 1.0)
+        for path, shape in kernels.items()
+    )
 
 
 def loss_of(model, split, data, chunk=4096):

@@ -131,8 +131,9 @@ def test_what_the_archive_extracts_to_will_do(make, tmp_path, folder):
     with zipfile.ZipFile(archive) as file:
         file.extractall(tmp_path / folder)
     archive.unlink()
-    found = movielens("latest-small", data_dir=tmp_path).train
-    np.testing.assert_array_equal(found.x, expected.x)
+    for given in (tmp_path, tmp_path / folder / "ml-latest-small"):
+        found = movielens("latest-small", data_dir=given).train
+        np.testing.assert_array_equal(found.x, expected.x)
     path = tmp_path / folder / "ml-latest-small" / "ratings.csv"
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(

@@ -60,6 +60,22 @@ def test_a_table_is_read_and_split(module, tmp_path):
     np.testing.assert_array_equal(np.sort(labels[:, 0]), np.arange(10) + 0.5)
 
 
+def test_experts_and_operations_of_an_example_are_counted(module):
+    experiment = module("gate_comparison.experiment")
+    layers = module("dselectk_keras")
+    gate = layers.TopKGate(1)
+    model = layers.build_multitask_model(
+        5, ["a", "b"], experts=layers.DenseExperts(4, [3]), gate=gate, per_example=False
+    )
+    weights = np.array([[1.0, 0, 0, 0], [0, 0, 1.0, 0]])
+    model.get_layer("mmoe").gate.assign_expert_weights(weights)
+    split = module("dselectk_keras.datasets").Split(np.ones((7, 5), "float32"), None)
+    assert experiment.count_experts(model, split) == 2.0
+    # Half of the experts, 5 x 3 each; a tower for each task.
+    expected = 2 * (0.5 * 4 * 5 * 3 + 2 * 3)
+    assert experiment.count_operations(model, 0.5) == expected
+
+
 def test_ranks_are_means_over_problems(module):
     ranks = module("gate_comparison.ranks")
     losses = np.array([[0.1, 0.2, 0.3], [0.5, 0.4, 0.4]])
