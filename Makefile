@@ -83,10 +83,10 @@ notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
 	$(MAKE) NOTEBOOKS_IN=notebooks $(RUNS)
 
 # One thread for each notebook: with two, they would fight for the cores.
-notebooks-check: $(VENV)/.docs ## run the notebooks, leaving the tree as it is
+notebooks-check: $(VENV)/.docs ## run short versions of the notebooks, outside of the tree
 	TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1 \
 	    $(MAKE) $(if $(PARALLEL),,-j $(WORKERS) PARALLEL=1) \
-	    NOTEBOOKS_IN=build/notebooks $(RUNS)
+	    NOTEBOOKS_IN=build/notebooks QUICK=1 $(RUNS)
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
@@ -136,9 +136,11 @@ NBCONVERT := $(BIN)/jupyter-nbconvert --to notebook --inplace --execute \
     --ExecutePreprocessor.record_timing=False \
     --ExecutePreprocessor.extra_arguments=--IPKernelApp.capture_fd_output=False
 
-# A notebooks/*.py becomes a notebook with output, in the folder NOTEBOOKS_IN.
+# A notebooks/*.py becomes a notebook with output, in the folder NOTEBOOKS_IN. With QUICK,
+# its lines that begin with "# quick: " are run, which make it short.
 $(RUNS): run-%: notebooks/%.py
 	@echo "running $<"
 	@mkdir -p $(NOTEBOOKS_IN)
-	@$(BIN)/jupytext --quiet --update --to ipynb --output $(NOTEBOOKS_IN)/$*.ipynb $<
+	@$(if $(QUICK),sed 's/^# quick: //' $< > $(NOTEBOOKS_IN)/$*.py)
+	@$(BIN)/jupytext --quiet --update --to ipynb $(NOTEBOOKS_IN)/$*.py
 	@$(NBCONVERT) $(NOTEBOOKS_IN)/$*.ipynb

@@ -39,6 +39,7 @@ from dselectk_keras import (
 
 CORRELATIONS = 0.5, 1.0
 RUNS, EPOCHS, BATCH_SIZE, NUM_TRAIN = 3, 12, 250, 40_000
+# quick: RUNS, EPOCHS, NUM_TRAIN = 2, 3, 4_000
 STEPS = NUM_TRAIN // BATCH_SIZE * np.arange(1, EPOCHS + 1)
 
 # %% [markdown]

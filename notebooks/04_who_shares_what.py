@@ -50,6 +50,7 @@ from dselectk_keras import (
 
 # %%
 EPOCHS, BATCH_SIZE, NUM_TRAIN = 60, 250, 5_000
+# quick: EPOCHS, NUM_TRAIN = 6, 1_000
 STEPS = EPOCHS * NUM_TRAIN // BATCH_SIZE
 
 data = datasets.synthetic_moe(num_tasks=32, num_train=NUM_TRAIN)

@@ -47,6 +47,7 @@ from dselectk_keras import (
 
 TASKS, EXPERTS, K = 16, 64, 2
 EPOCHS, BATCH_SIZE = 15, 256
+# quick: EPOCHS = 3
 
 # %% [markdown]
 # ## The data, and too many experts

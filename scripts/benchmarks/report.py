@@ -3,6 +3,8 @@
 import json
 import pathlib
 
+from benchmarks.drawing import draw_ratios
+
 FORM_COLUMNS = (
     ("predict, ms", "predict_ms", "{:.3g}"),
     ("times list", "predict_times_list", "{:.2f}"),
@@ -32,28 +34,17 @@ HEAD = """<!-- Written by scripts/benchmark.py from the JSON files beside it. --
 
 # Benchmark
 
-What to take from it stands in [speed and memory](../performance.md).
-
-*list*: a plain list of Keras layers with a gate layer for each task, summed one by
-one. *plain*: a Keras model written for this workload alone, with stacked kernels, one
-loss and one output (`scripts/benchmarks/plain.py`). *bank*: `build_multitask_model`,
-every expert evaluated. *stacked*: the same with one output in place of one per task.
-*Call* is `model(x)`, not compiled. *condensed*: static gates
-have decided, and what no task uses is gone. *one task*: `per_task`. *dispatched*: each
-example sees only the experts that it chose. *Times* tells how many times as fast a form
-is as the other: the median of ratios of turns that followed one another. *Ideal* is how
-many times fewer operations than the bank it has, towers included. *Of floor* is the
-time as a multiple of what the counted products would take at the speed of one large
-matrix product in the same run. First calls are building, the first batch predicted and
-the first step fitted. Peak is by how much a fresh process grew at its highest in its
-first steps, compilation included.
-
-In W5, 1024 tokens choose two experts each. *batched product*: one product of all
-tokens with all experts, as in the Mixtral block of KerasHub. *capacity*:
-`dispatch=1.25`. *one-hot*: the same with products by a one-hot table of tokens by
-slots, as in GShard. Both drop the choices beyond the capacity. *FFN*: a dense network
-with the operations of two experts, which is the limit.
+[Speed and memory](../performance.md) says what follows from these numbers.
 """
+ABOUT = pathlib.Path(__file__).with_name("about.md")  # Workloads, forms, columns.
+# Time of the package divided by the time of the plain model.
+AGAINST_PLAIN = (
+    ("fit", "fit_times_plain"),
+    ("predict", "predict_times_plain"),
+    ("call", "call_times_plain"),
+)
+SPARSE_FORMS = "condensed", "one task", "dispatched"
+GOAL = 1.15
 
 
 def write_page(folder):
@@ -66,13 +57,90 @@ def write_page(folder):
         The path of the page.
     """
     folder = pathlib.Path(folder)
+    results = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("benchmark_*.json"))
+    ]
+    ratios = plain_ratios(results)
     parts = [HEAD]
-    for path in sorted(folder.glob("benchmark_*.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        parts.append(_section(result))
+    if ratios:
+        draw_ratios(ratios, GOAL).savefig(folder / "benchmark.png", dpi=200)
+        parts.append(_against_plain(ratios))
+    parts += [
+        _against_ideal(results),
+        ABOUT.read_text(encoding="utf-8"),
+        *map(_section, results),
+    ]
     page = folder / "benchmark.md"
     page.write_text("\n".join(parts), encoding="utf-8")
     return page
+
+
+def plain_ratios(results):
+    """Times of the package, divided by the times of the plain model.
+
+    Args:
+        results: What the JSON files have, one per backend.
+
+    Returns:
+        A dict of dicts: workload, then (measurement, backend).
+    """
+    ratios = {}
+    for result in results:
+        for name, workload in result["workloads"].items():
+            forms = workload["forms"]
+            # One output per task is the default; the plain model has a single one.
+            ours = forms.get("stacked", forms.get("bank", {}))
+            for what, key in AGAINST_PLAIN:
+                if ours.get(key) is not None:
+                    pair = what, result["about"]["backend"]
+                    ratios.setdefault(name, {})[pair] = 1 / ours[key]
+    return dict(sorted(ratios.items()))
+
+
+def _against_plain(ratios):
+    backends = sorted({backend for found in ratios.values() for _, backend in found})
+    columns = [(what, backend) for what, _ in AGAINST_PLAIN for backend in backends]
+    rows = [
+        [name, *(f"{found[c]:.2f}" if c in found else "-" for c in columns)]
+        for name, found in ratios.items()
+    ]
+    heads = ["workload", *(f"{what}, {backend}" for what, backend in columns)]
+    return f"""## The package against a plain Keras model
+
+![Time of the package divided by time of the plain model](benchmark.png)
+
+Time of the package divided by the time of a Keras model that was written for one
+workload alone; below 1 the package is faster. The line is the goal, {GOAL}. With 128
+tasks (W2), the package has `stacked=True`.
+
+{_lines(heads, rows, left=1)}
+"""
+
+
+def _against_ideal(results):
+    keys = "predict_times_bank", "forward_ideal", "fit_times_bank", "training_ideal"
+    rows = [
+        [name, form, result["about"]["backend"], *(f"{found[k]:.1f}" for k in keys)]
+        for result in results
+        for name, workload in result["workloads"].items()
+        for form, found in _with_ideal(workload["forms"]).items()
+        if form in SPARSE_FORMS and found.get("fit_times_bank") is not None
+    ]
+    heads = ["workload", "form", "backend", "predict", "ideal", "fit", "ideal"]
+    return f"""## Sparse forms against the ideal
+
+How many times as fast as *bank*, with all experts evaluated. Ideal: how many times
+fewer operations it has.
+
+{_lines(heads, sorted(rows), left=3)}
+"""
+
+
+def _lines(heads, rows, left):
+    """A table; the first columns are aligned to the left."""
+    marks = ["---"] * left + ["---:"] * (len(heads) - left)
+    return "\n".join(map(_row, [heads, marks, *rows]))
 
 
 def _section(result):
@@ -88,14 +156,14 @@ def _section(result):
             f"`{own['command']}`, {own['date']}, {versions}, Python {own['python']}.",
             f"A large matrix product runs at {workload['matrix_gflops']:.0f} GFLOP/s.",
             "",
-            *_table("form", FORM_COLUMNS, _with_ideal(workload["forms"])),
+            _table("form", FORM_COLUMNS, _with_ideal(workload["forms"])),
         ]
     if result["replicate"]:
         lines += [
             "",
             f"### Many runs in one program ({about['backend']})",
             "",
-            *_table("shape", REPLICATE_COLUMNS, result["replicate"]),
+            _table("shape", REPLICATE_COLUMNS, result["replicate"]),
         ]
     return "\n".join(lines) + "\n"
 
@@ -113,14 +181,17 @@ def _with_ideal(forms):
 def _table(corner, columns, rows):
     """A table with a row for each item of a dict of dicts."""
     heads = [corner, *(head for head, _, _ in columns)]
-    lines = [_row(heads), _row(["---"] + ["---:"] * len(columns))]
-    for name, values in rows.items():
-        cells = (
-            layout.format(values[key]) if values.get(key) is not None else "-"
-            for _, key, layout in columns
-        )
-        lines.append(_row([name, *cells]))
-    return lines
+    cells = [
+        [
+            name,
+            *(
+                layout.format(values[key]) if values.get(key) is not None else "-"
+                for _, key, layout in columns
+            ),
+        ]
+        for name, values in rows.items()
+    ]
+    return _lines(heads, cells, left=1)
 
 
 def _row(cells):

@@ -17,6 +17,7 @@ from benchmarks.flops import forward_flops, training_flops
 from benchmarks.forms import forms_of, new_model
 from benchmarks.measure import check_forms, measure
 from benchmarks.memory import program_memory
+from benchmarks.report import plain_ratios
 
 W1, W4 = WORKLOADS["W1-static-128"], WORKLOADS["W4"]
 TINY = dataclasses.replace(
@@ -121,10 +122,23 @@ def test_every_form_has_its_times(result):
 def test_the_page_shows_what_was_measured(tmp_path, result):
     (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(result))
     page = write_page(tmp_path).read_text()
-    row = next(line for line in page.splitlines() if line.startswith("| dispatched"))
+    details = page[page.index("### tiny") :]
+    row = next(r for r in details.splitlines() if r.startswith("| dispatched"))
     times = result["workloads"]["tiny"]["forms"]["dispatched"]["fit_times_bank"]
     assert f"| {times:.2f} |" in row
     assert row.endswith("| 2 |")
+
+
+def test_the_page_opens_with_ratios_to_the_plain_model(tmp_path, result):
+    (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(result))
+    page = write_page(tmp_path).read_text()
+    forms = result["workloads"]["tiny"]["forms"]
+    ratios = plain_ratios([result])["tiny"]
+    backend = result["about"]["backend"]
+    assert ratios["fit", backend] == pytest.approx(1 / forms["bank"]["fit_times_plain"])
+    assert f"| tiny | {ratios['fit', backend]:.2f} |" in page
+    assert page.index("| tiny |") < page.index("## Workloads")
+    assert (tmp_path / "benchmark.png").stat().st_size > 1000
 
 
 def test_what_is_not_measured_again_stays(result):
