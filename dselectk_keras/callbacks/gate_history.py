@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ from dselectk_keras.archive import damaged, read_arrays, write_arrays
 from dselectk_keras.utils import optional_import
 
 
-class GateHistory:
+class GateHistory(Mapping):
     """Records of the gates of a model: arrays whose first axis is the record.
 
-    Each layer with gates has these arrays. The axis for the tasks has length one if the
-    layer has one gate.
+    A mapping from the name of each layer with gates to a dict of these arrays. The axis
+    for the tasks has length one if the layer has one gate.
 
     - `"weights"` `(records, tasks, n)`: the expert weights, for per-example gates
       averaged over a probe batch, or over its tokens without padding;
@@ -32,6 +33,8 @@ class GateHistory:
         >>> history.append(0, {"mmoe": {"weights": np.full((2, 4), 0.25)}})
         >>> history["mmoe"]["weights"].shape
         (1, 2, 4)
+        >>> list(history), list(history["mmoe"]), history.steps.tolist()
+        (['mmoe'], ['weights'], [0])
     """
 
     def __init__(self, tasks: dict[str, list[str]] | None = None):
@@ -73,9 +76,13 @@ class GateHistory:
             if owner == layer
         }
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of the layers."""
+        return iter(self.tasks)
+
     def __len__(self) -> int:
-        """The number of records."""
-        return len(self._steps)
+        """The number of layers; that of the records is `len(history.steps)`."""
+        return len(self.tasks)
 
     def frame(self, quantity: str = "weights") -> Any:
         """Convert one quantity to a pandas frame with one row per number.

@@ -76,7 +76,8 @@ class GateRecorder(keras.callbacks.Callback):
             self._writer = _summary_writer(self.log_dir)
         self._before = self._iterations() - self._step
         self._epoch_start = self._step
-        if all(gate.built for _, gate, _ in self._gates) and not len(self.history):
+        built = all(gate.built for _, gate, _ in self._gates)
+        if built and not len(self.history.steps):
             self._prepare()
             self._record()
         self._next = self._step + self.every
@@ -99,7 +100,7 @@ class GateRecorder(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Record the final state, if the last step has no record yet."""
-        if not len(self.history) or self.history.steps[-1] != self._step:
+        if self._step not in self.history.steps[-1:]:
             self._record()
         # `MultitaskModel.fit` says so itself.
         if (self.params or {}).get("verbose") and not isinstance(

@@ -29,7 +29,6 @@ def history():
 
 
 def test_arrays_begin_with_an_axis_for_records(history):
-    assert len(history) == 2
     assert history.steps.tolist() == [0, 10]
     assert {name: array.shape for name, array in history["mmoe"].items()} == {
         "weights": (2, 2, 3),
@@ -38,6 +37,18 @@ def test_arrays_begin_with_an_axis_for_records(history):
         "penalty_entropy": (2,),
     }
     assert history["moe"]["weights"][1].tolist() == [[2.0, 1.0]]
+
+
+def test_a_history_is_a_mapping_by_layer(history):
+    assert list(history) == list(history.keys()) == ["mmoe", "moe"]
+    assert len(history) == 2
+    assert "moe" in history
+    assert "gate" not in history
+    assert history.get("gate") is None
+    assert {layer: list(arrays) for layer, arrays in history.items()} == {
+        "mmoe": ["weights", "active", "binary", "penalty_entropy"],
+        "moe": ["weights"],
+    }
 
 
 def test_the_frame_has_a_row_for_each_number(history):
