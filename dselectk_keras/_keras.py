@@ -135,6 +135,20 @@ def metric_function(metric):
     return metric._fn
 
 
+def metric_mode(metric):
+    """Get the `mode` with which a callback such as `EarlyStopping` monitors a metric.
+
+    Args:
+        metric: A Keras metric, or a function.
+
+    Returns:
+        `"min"`, `"max"`, or `"auto"`: not known.
+    """
+    if not hasattr(metric, "_direction"):
+        return "auto"
+    return "max" if metric._direction == "up" else "min"
+
+
 def compiled_loss(model):
     """Get the loss that was given to `compile`.
 

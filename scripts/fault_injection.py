@@ -233,7 +233,7 @@ def train(folder, write, report):
     model.compile(keras.optimizers.Adam(0.01))
     recorder = dk.GateRecorder(every=5)
     stopping = keras.callbacks.EarlyStopping(
-        "val_task_loss", mode="min", patience=5, restore_best_weights=True
+        "val_task_loss", patience=5, restore_best_weights=True
     )
     checkpoints = dk.Checkpoints(
         folder,

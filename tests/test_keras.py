@@ -32,6 +32,7 @@ PRIVATE = {
     "_tracker": ("layer", "layers/layer.py and utils/tracking.py", None),
     "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
     "_fn": ("metric", "metrics/reduction_metrics.py", None),
+    "_direction": ("metric", "callbacks/monitor_callback.py", None),
     "_compile_loss": ("model", "trainers/trainer.py", None),
     "_compile_metrics": ("model", "trainers/trainer.py", None),
     "_user_loss_weights": ("loss", "trainers/compile_utils.py", None),

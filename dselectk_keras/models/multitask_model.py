@@ -69,7 +69,8 @@ class MultitaskModel(ChecksExport, keras.Model):
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
     `{task}_loss` and `{task}_{metric}` for each task. All but the `loss` of `fit` are
-    means over the labels, with the weights $\omega_t$.
+    means over the labels, with the weights $\omega_t$. `EarlyStopping` and similar
+    callbacks can monitor each of them, without `mode`.
 
     `build_multitask_model` returns such a model. `compile` needs only an optimizer. A
     loss and metrics that are given to `compile` replace those of all tasks.
@@ -128,6 +129,7 @@ class MultitaskModel(ChecksExport, keras.Model):
             inputs, labels, *weights = held_out
             labels = self._prepare(labels, *weights)
             kwargs["validation_data"] = (inputs, labels, *weights)
+        self._set_modes(callbacks)
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         history = super().fit(x, y, *args, verbose=verbose, **kwargs)
         if verbose:
@@ -257,6 +259,23 @@ class MultitaskModel(ChecksExport, keras.Model):
             "label_average": self.task_losses.label_average,
             "task_weighting": self.task_losses.task_weighting,
         }
+
+    def _set_modes(self, callbacks):
+        """Say to callbacks such as `EarlyStopping` which way a number gets better.
+
+        Keras knows this only of metrics that are given to `compile`.
+        """
+        if not self._own_losses:
+            return
+        modes = {"task_loss": "min"}
+        for group in self.task_groups:
+            modes.update(group.modes)
+        for callback in keras.tree.flatten(callbacks):
+            name = getattr(callback, "monitor", "").removeprefix("val_")
+            if name and callback.mode == "auto":
+                callback.mode = modes.get(name, "auto")
+            # Such as `OnceDecided`, which holds other callbacks.
+            self._set_modes(getattr(callback, "callbacks", ()))
 
     def _with_short_bar(self, callbacks, verbose):
         many = self._own_losses and len(self.tasks) > MANY_TASKS and verbose

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras._keras import metric_function
+from dselectk_keras._keras import metric_function, metric_mode
 from dselectk_keras.models.task import Task
 from dselectk_keras.utils import Tensor
 
@@ -94,18 +94,31 @@ class TaskGroup(keras.Metric):
         self._functions = [loss.call if isinstance(loss, keras.Loss) else loss]
         self._names = ["loss"]
         self._metrics_by_name = {}
+        modes = {"loss": "min"}
         for identifier in tasks[0].metric_names:
             metric, named = keras.metrics.get(identifier), isinstance(identifier, str)
+            if named:
+                name = identifier
+            elif isinstance(metric, keras.Metric):
+                name = metric.name
+            else:
+                name = getattr(metric, "__name__", str(identifier))
+            modes[name] = metric_mode(metric)
             if named and isinstance(metric, keras.metrics.MeanMetricWrapper):
                 self._functions.append(metric_function(metric))
-                self._names.append(identifier)
+                self._names.append(name)
             elif isinstance(metric, keras.Metric):
                 config = metric.get_config()
                 copies = [type(metric).from_config(config) for _ in tasks]
-                self._metrics_by_name[identifier if named else metric.name] = copies
+                self._metrics_by_name[name] = copies
             else:
                 self._functions.append(metric)
-                self._names.append(getattr(metric, "__name__", str(identifier)))
+                self._names.append(name)
+        self.modes = {
+            f"{task.name}_{name}": mode
+            for task in tasks
+            for name, mode in modes.items()
+        }
         shape = (len(self._functions), len(tasks))
         self.totals = self.add_variable(shape, "zeros", name="totals")
         self.counts = self.add_variable(shape[1:], "zeros", name="counts")

@@ -131,7 +131,7 @@ def test_gates_decide_and_layers_condense_as_without_an_interruption(tmp_path):
 
     def callbacks():
         stopping = keras.callbacks.EarlyStopping(
-            "val_task_loss", mode="min", patience=1, restore_best_weights=True
+            "val_task_loss", patience=1, restore_best_weights=True
         )
         return [
             DecideGates(0.4, restarts=1),

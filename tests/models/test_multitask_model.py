@@ -9,6 +9,7 @@ from keras import ops
 from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
+    OnceDecided,
     ReinforceGate,
     SoftmaxGate,
     Task,
@@ -369,6 +370,40 @@ def test_metrics_without_a_loss_in_compile_are_refused():
     model = make(metrics=["mse"])
     with pytest.raises(ValueError, match=r"give them to `Task\(metrics=...\)`"):
         model.compute_loss(X, Y, model(X))
+
+
+def test_callbacks_know_which_way_a_number_gets_better(tmp_path):
+    metrics = ("AUC", "binary_accuracy")
+    model = make([KINDS[0], Task("click", "binary", metrics=metrics)])
+    better = {
+        "val_loss": ops.less,
+        "task_loss": ops.less,
+        "val_task_loss": ops.less,
+        "val_amount_loss": ops.less,
+        "amount_mean_absolute_error": ops.less,
+        "click_binary_accuracy": ops.greater,
+        "val_click_AUC": ops.greater,
+    }
+    callbacks = {
+        monitor: [
+            keras.callbacks.EarlyStopping(monitor),
+            keras.callbacks.ReduceLROnPlateau(monitor),
+            keras.callbacks.ModelCheckpoint(
+                tmp_path / "best.weights.h5",
+                monitor,
+                save_best_only=True,
+                save_weights_only=True,
+            ),
+        ]
+        for monitor in better
+    }
+    own = keras.callbacks.EarlyStopping("val_click_AUC", mode="min")
+    y = {name: Y[name] for name in ("amount", "click")}
+    held = [OnceDecided(*some) for some in callbacks.values()]
+    model.fit(X, y, validation_data=(X, y), verbose=0, callbacks=[*held, own])
+    for monitor, some in callbacks.items():
+        assert {each.monitor_op for each in some} == {better[monitor]}, monitor
+    assert own.monitor_op is ops.less
 
 
 def test_many_tasks_leave_the_progress_bar_short(capsys):
