@@ -109,6 +109,7 @@ def main(arguments=None):
         action="store_true",
         help="go on with a run that was killed or stopped, if there is one",
     )
+    add("--log-dir", help="folder for TensorBoard; none is written if omitted")
     add("--quiet", action="store_true", help="show no progress bar")
     options: dict[str, Any] = vars(parser.parse_args(arguments))
 
@@ -131,6 +132,7 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")
+    log_dir = options.pop("log_dir")
     epochs = options["epochs"]
     data_options = options.pop("data_options") | {
         name: value
@@ -139,7 +141,7 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     }
     try:
         run = TrainingRun(**options, data_options=data_options)
-        results = run.run(out, overwrite, progress, resume)
+        results = run.run(out, overwrite, progress, resume, log_dir)
     except KeyboardInterrupt:
         given = [each for each in arguments if each not in {"--overwrite", "--resume"}]
         done = Checkpoints(pathlib.Path(out) / "checkpoints").epoch

@@ -22,13 +22,20 @@ class GateRecorder(keras.callbacks.Callback):
     `GateHistory` lists the quantities. A selector of DSelect-k may choose a binary code
     that belongs to no expert. It then has no gradient, and the callback warns.
 
+    At the end of each epoch it adds two numbers to the logs, means over all gates:
+    `experts`, the number of experts per example whose weight is not 0, and, if gates
+    have selectors, `binary`, the share of selectors that are binary. The progress bar,
+    the result of `fit` and the callbacks after this one have them.
+
     Args:
         every: The number of steps, or epochs, between records.
         unit: `"steps"` or `"epochs"`.
         probe: For per-example gates: a batch of the model's inputs, of a few hundred
             examples. For each record the model is evaluated on this batch.
-        log_dir: A folder for TensorBoard logs; `None` writes none. Needs `tensorflow`
-            and `tensorboard`, on any backend.
+        log_dir: A folder for TensorBoard; `None` writes none. Each record of a layer
+            has a heat map of its weights and, as curves, the share of each expert, the
+            experts per task, the experts in use, the binary share and the penalties.
+            Needs `tensorflow` and `tensorboard`, on any backend.
 
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
@@ -38,6 +45,8 @@ class GateRecorder(keras.callbacks.Callback):
         >>> log = model.fit(x, y, epochs=3, verbose=0, callbacks=[recorder])
         >>> recorder.history["mmoe"]["weights"].shape
         (4, 2, 8)
+        >>> len(log.history["binary"]), len(log.history["experts"])
+        (3, 3)
     """
 
     def __init__(
@@ -79,7 +88,7 @@ class GateRecorder(keras.callbacks.Callback):
         built = all(gate.built for _, gate, _ in self._gates)
         if built and not len(self.history.steps):
             self._prepare()
-            self._record()
+            self._record(self._observed())
         self._next = self._step + self.every
 
     # Not `on_train_batch_end`: with it, Keras copies the logs of every step to the
@@ -88,20 +97,23 @@ class GateRecorder(keras.callbacks.Callback):
         """Record the result of the last step, if a record is due."""
         self._step = self._epoch_start + batch
         if self.unit == "steps" and self._step >= self._next:
-            self._record()
+            self._record(self._observed())
             self._next = self._step + self.every
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Record, if a record is due."""
+        """Record, if a record is due, and add `binary` and `experts` to the logs."""
         self._step = self._iterations() - self._before
         self._epoch_start = self._step
+        records = self._observed()
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
-            self._record()
+            self._record(records)
+        if logs is not None:
+            logs.update(_means(records))
 
     def on_train_end(self, logs: Any = None) -> None:
         """Record the final state, if the last step has no record yet."""
         if self._step not in self.history.steps[-1:]:
-            self._record()
+            self._record(self._observed())
         # `MultitaskModel.fit` says so itself.
         if (self.params or {}).get("verbose") and not isinstance(
             self.model, MultitaskModel
@@ -137,24 +149,29 @@ class GateRecorder(keras.callbacks.Callback):
                 )
         self._observe = _compiled(self.model, self._gates, self.probe)
 
-    def _record(self):
+    def _observed(self):
+        """Observe all gates: a dict of arrays by quantity, by layer name."""
         # On JAX, `self.model` first updates the variables of the model.
         gates = _gates(self.model)
         replaced = [g for _, g, _ in gates] != [g for _, g, _ in self._gates]
         if self._observe is None or replaced:
-            # This is the first record, or `CondenseWhenBinary` has replaced gates.
+            # This is the first time, or `CondenseWhenBinary` has replaced gates.
             self._gates = gates
             self._prepare()
         observe: Any = self._observe
         reports = observe()
         records = {}
-        for name, gate, tasks in self._gates:
+        for name, gate, _ in self._gates:
             calls = keras.tree.map_structure(keras.ops.convert_to_numpy, reports[name])
             records[name] = _summarize(calls, gate)
+        return records
+
+    def _record(self, records):
+        for name, _, tasks in self._gates:
             self._warn(name, tasks, records[name])
         self.history.append(self._step, records)
         if self._writer is not None:
-            _write_summaries(self._writer, self._step, records)
+            _write_summaries(self._writer, self._step, records, self.history.tasks)
 
     def _warn(self, layer, tasks, record):
         reachable = record.get("reachable")
@@ -194,7 +211,7 @@ def _gates(model):
     return found
 
 
-def _observed(model, gates, probe):
+def _reports(model, gates, probe):
     """Get the reports of each gate, one for each call in an evaluation of the model."""
     if probe is None:
         return {name: [gate.report()] for name, gate, _ in gates}
@@ -224,7 +241,7 @@ def _compiled(model, gates, probe):
     def observe():
         # In a stateless scope, observing changes no variable.
         with keras.StatelessScope():
-            return _observed(model, gates, probe)
+            return _reports(model, gates, probe)
 
     if keras.backend.backend() == "torch":
         return observe
@@ -239,7 +256,7 @@ def _compiled(model, gates, probe):
     def compiled(values, probe):
         state = zip(model.variables, values, strict=True)
         with keras.StatelessScope(state_mapping=list(state)):
-            return _observed(model, gates, probe)
+            return _reports(model, gates, probe)
 
     return lambda: compiled([v.value for v in model.variables], probe)
 
@@ -272,6 +289,20 @@ def _summarize(reports, gate):
     return {name: np.mean([each[name] for each in calls], axis=0) for name in calls[0]}
 
 
+def _means(records):
+    """Average over all gates what the progress bar shows."""
+    shown = {"binary": "binary", "experts": "active"}
+    found = {
+        name: [record[quantity] for record in records.values() if quantity in record]
+        for name, quantity in shown.items()
+    }
+    return {
+        name: float(np.concatenate(values, axis=None).mean())
+        for name, values in found.items()
+        if values
+    }
+
+
 def _summary_writer(log_dir):
     tf = optional_import(
         "tensorflow", "tensorboard", extra="tensorboard", purpose="`log_dir`"
@@ -279,14 +310,31 @@ def _summary_writer(log_dir):
     return tf.summary.create_file_writer(str(log_dir))
 
 
-def _write_summaries(writer, step, records):
+def _write_summaries(writer, step, records, tasks):
     import tensorflow as tf
 
     with writer.as_default(step=step):
         for layer, record in records.items():
-            for name, value in record.items():
-                if name == "weights":
-                    tf.summary.histogram(f"{layer}/{name}", value)
-                else:
-                    tf.summary.scalar(f"{layer}/{name}", np.mean(value))
+            weights = record["weights"]
+            rows = f"Rows are tasks: {', '.join(tasks[layer])}. Columns are experts."
+            tf.summary.image(f"{layer}/heat_map", [_picture(weights)], description=rows)
+            for expert, share in enumerate(weights.mean(axis=0)):
+                tf.summary.scalar(f"{layer}_share/expert_{expert}", share)
+            scalars = {
+                "experts_per_task": record["active"],
+                "experts_used": np.count_nonzero(weights.any(axis=0)),
+                **{n: v for n, v in record.items() if n not in {"weights", "active"}},
+            }
+            for name, value in scalars.items():
+                tf.summary.scalar(f"{layer}/{name}", np.mean(value))
     writer.flush()
+
+
+def _picture(weights, side=16):
+    """Draw a heat map of squares. White is 0, and the darkest is the largest weight."""
+    weights = np.nan_to_num(weights)[..., None]
+    light, dark = np.array([[200, 220, 240], [10, 50, 110]])
+    colors = light + weights / (weights.max() or 1.0) * (dark - light)
+    picture = np.where(weights > 0, colors, 255).repeat(side, 0).repeat(side, 1)
+    picture[::side] = picture[:, ::side] = 255  # Lines between the squares.
+    return picture.astype("uint8")

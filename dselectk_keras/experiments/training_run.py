@@ -109,7 +109,7 @@ class TrainingRun:
         gate = f" {self.gate}" if self.has_gate else ""
         return f"{self.architecture}{gate}"
 
-    def run(self, out, overwrite=False, progress=True, resume=False):
+    def run(self, out, overwrite=False, progress=True, resume=False, log_dir=None):
         """Train, evaluate, and write model, gate history, metrics and pictures.
 
         Args:
@@ -119,6 +119,8 @@ class TrainingRun:
             progress: Whether to show a progress bar.
             resume: Whether to go on with an unfinished run of the same settings. A
                 finished run is returned as it is.
+            log_dir: A folder for TensorBoard: the gates and the losses; `None` writes
+                none.
 
         Returns:
             A dict of what is in the file of metrics.
@@ -138,7 +140,11 @@ class TrainingRun:
         recorder = GateRecorder(
             every=max(1, steps // 200),
             probe=data.validation.x[:512] if self.gates_see_examples else None,
+            log_dir=log_dir,
         )
+        watching: list = [_EpochProgress(self.epochs)] if progress else []
+        if log_dir is not None:
+            watching.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
         checkpoints = Checkpoints(
             out / CHECKPOINTS,
             [*([recorder] if self.has_gate else []), *self._decide(model)],
@@ -153,10 +159,7 @@ class TrainingRun:
             validation_data=tuple(data.validation),
             epochs=self.epochs,
             shuffle=False,
-            callbacks=[
-                checkpoints,
-                *([_EpochProgress(self.epochs)] if progress else []),
-            ],
+            callbacks=[checkpoints, *watching],
             verbose=0,
         )
         seconds = time.perf_counter() - began
@@ -265,17 +268,18 @@ class TrainingRun:
 
 
 class _EpochProgress(keras.callbacks.Callback):
-    """One progress bar for the whole run, with the sums over tasks."""
+    """One progress bar for the whole run, without single tasks."""
+
+    NAMES = ("task_loss", "val_task_loss", "binary", "experts")
 
     def __init__(self, epochs):
         super().__init__()
-        names = ["task_loss", "val_task_loss"]
         self._bar = keras.utils.Progbar(
-            epochs, unit_name="epoch", stateful_metrics=names
+            epochs, unit_name="epoch", stateful_metrics=self.NAMES
         )
 
-    def on_epoch_end(self, epoch, logs=None):
-        values = [(name, logs[name]) for name in self._bar.stateful_metrics]
+    def on_epoch_end(self, epoch, logs: Any = None):
+        values = [(name, logs[name]) for name in self.NAMES if name in logs]
         self._bar.update(epoch + 1, values)
 
 

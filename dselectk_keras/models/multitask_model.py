@@ -388,7 +388,7 @@ def _join(parts):
 
 
 class _ShortProgbar(keras.callbacks.ProgbarLogger):
-    """A progress bar that shows the sums over the tasks only."""
+    """A progress bar that shows no task by itself."""
 
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, _sums_only(logs))
@@ -399,4 +399,5 @@ class _ShortProgbar(keras.callbacks.ProgbarLogger):
 
 def _sums_only(logs):
     sums = ("loss", "task_loss", "val_loss", "val_task_loss")
-    return {name: logs[name] for name in sums if name in logs}
+    of_recorder = ("binary", "experts")
+    return {name: logs[name] for name in (*sums, *of_recorder) if name in logs}

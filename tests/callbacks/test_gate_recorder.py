@@ -12,15 +12,18 @@ from helpers import numbers, numpy
 from keras import layers, ops
 
 from dselectk_keras import (
+    DecideGates,
     DenseExperts,
     DSelectKGate,
     GateRecorder,
     MMoE,
     MoE,
+    OnceDecided,
     SoftmaxGate,
     TopKGate,
     build_multitask_model,
 )
+from dselectk_keras.callbacks import gate_recorder
 
 # Five steps of four examples.
 X, Y = numbers((20, 3)), numbers((20, 2), seed=1)
@@ -97,6 +100,43 @@ def test_a_step_within_an_epoch_sees_fresh_values():
     weights = history["mmoe"]["weights"]
     assert len(weights) == 6
     assert all((a != b).any() for a, b in itertools.pairwise(weights))
+
+
+def test_the_logs_of_an_epoch_have_binary_and_experts(capsys):
+    model, recorder = make(), GateRecorder(every=1, unit="epochs")
+    seen = []
+
+    class After(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append((logs["binary"], logs["experts"]))
+
+    callbacks = [recorder, DecideGates(), OnceDecided(After())]
+    log = model.fit(X, Y, epochs=2, verbose=2, callbacks=callbacks).history
+    record = recorder.history["mmoe"]
+    wanted = {"binary": record["binary"], "experts": record["active"]}
+    for name, values in wanted.items():
+        np.testing.assert_allclose(log[name], values[1:].reshape(2, -1).mean(axis=1))
+    assert log["binary"] == [0.0, 1.0]
+    # The first epoch is before the decision.
+    assert seen == [(1.0, log["experts"][1])]
+    assert "- binary: 1.0000 - experts: " in capsys.readouterr().out
+
+
+def test_the_logs_are_fresh_between_records():
+    model, recorder = make(TopKGate(1)), GateRecorder(every=100)
+    logs = {}
+    recorder.set_model(model)
+    recorder.on_train_begin()
+    recorder.on_epoch_end(0, logs)
+    assert logs == {"experts": 1.0}
+
+
+def test_the_logs_have_the_mean_of_all_gates():
+    records = {
+        "a": {"active": np.array([1.0, 2.0]), "binary": np.array([[1.0, 0.0]])},
+        "b": {"active": np.array([6.0])},
+    }
+    assert gate_recorder._means(records) == {"binary": 0.5, "experts": 3.0}
 
 
 def test_counts_the_active_experts():
@@ -225,15 +265,57 @@ def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     assert history["mmoe"]["reachable"][0, 1, 0] == 0.0
 
 
-def test_writes_for_tensorboard(tmp_path):
+def events(folder):
+    """Read what a folder has for TensorBoard: tensors by step, by tag."""
+    from tensorboard.backend.event_processing import event_accumulator
+    from tensorboard.util import tensor_util
+
+    read = event_accumulator.EventAccumulator(str(folder), {"tensors": 0}).Reload()
+    return {
+        tag: {
+            e.step: tensor_util.make_ndarray(e.tensor_proto) for e in read.Tensors(tag)
+        }
+        for tag in read.Tags()["tensors"]
+    }
+
+
+def test_writes_pictures_and_curves_for_tensorboard(tmp_path):
     for module in ("tensorflow", "tensorboard"):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
-    fit(make(DSelectKGate(2, entropy_reg=0.1)), GateRecorder(log_dir=tmp_path))
-    (events,) = tmp_path.glob("events.out.*")
-    content = events.read_bytes()
-    for name in (b"mmoe/weights", b"mmoe/active", b"mmoe/penalty_entropy"):
-        assert name in content
+    import tensorflow as tf
+
+    gate = DSelectKGate(2, entropy_reg=0.1, unreachable="assign")
+    model, recorder = make(gate, num_experts=3), GateRecorder(3, log_dir=tmp_path)
+    history = fit(model, recorder)
+    record, found = history["mmoe"], events(tmp_path)
+    for i, step in enumerate(history.steps.tolist()):
+        weights = record["weights"][i]
+        wanted = {
+            "mmoe/experts_per_task": record["active"][i].mean(),
+            "mmoe/experts_used": (weights.max(axis=0) > 0).sum(),
+            "mmoe/binary": record["binary"][i].mean(),
+            "mmoe/reachable": record["reachable"][i].mean(),
+            "mmoe/penalty_entropy": record["penalty_entropy"][i],
+            **{f"mmoe_share/expert_{n}": weights[:, n].mean() for n in range(3)},
+        }
+        assert found.keys() == {*wanted, "mmoe/heat_map"}
+        for tag, value in wanted.items():
+            np.testing.assert_allclose(found[tag][step], value, 1e-6, err_msg=tag)
+        width, height, image = found["mmoe/heat_map"][step]
+        assert (int(width), int(height)) == (3 * 16, 2 * 16)
+        # A row per task, a column per expert; the larger the weight, the darker.
+        brightness = tf.io.decode_png(image).numpy()[8::16, 8::16].sum(axis=-1)
+        order = np.argsort(weights, axis=None)
+        assert (np.diff(brightness.reshape(-1)[order]) <= 0).all()
+
+
+def test_a_weight_of_zero_is_white_in_the_picture():
+    weights = np.array([[0.0, 0.01, 1.0], [np.nan, 0.0, 0.5]], "float32")
+    middles = gate_recorder._picture(weights)[8::16, 8::16].astype(int).sum(axis=-1)
+    white = 3 * 255
+    assert (middles == white).tolist() == [[True, False, False], [True, True, False]]
+    assert middles[0, 2] < middles[1, 2] < middles[0, 1] < white
 
 
 def test_writing_for_tensorboard_says_what_is_missing(tmp_path, monkeypatch):

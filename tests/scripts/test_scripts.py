@@ -29,7 +29,8 @@ def script(monkeypatch):
 def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
     out = tmp_path / "run"
     backend = ["--backend", keras.backend.backend()]
-    assert script("train", *backend, *TINY, "--units", "3", "--out", str(out)) is None
+    arguments = [*backend, *TINY, "--units", "3", "--out", str(out)]
+    assert script("train", *arguments, "--log-dir", str(tmp_path / "logs")) is None
     shown = capsys.readouterr().out
     config = json.loads((out / "metrics.json").read_text())["config"]
     assert config["units"] == [3]
@@ -37,6 +38,8 @@ def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
     assert "mmoe dselect_k: " in shown
     assert "test loss per task" in shown
     assert f"Written to {out}." in shown
+    logs = {path.parent.name for path in (tmp_path / "logs").rglob("events.out.*")}
+    assert logs == {"logs", "train", "validation"}
 
 
 @pytest.mark.parametrize(
