@@ -15,6 +15,8 @@ import re
 import subprocess
 import sys
 
+from command_line import check_names, make_parser
+
 BACKENDS = ("tensorflow", "jax", "torch")
 # With --quick, JAX compiles far longer than it computes.
 COMPILE_FAST = (
@@ -35,9 +37,7 @@ def main(arguments=None):
     from benchmarks import WORKLOADS, parts, write_page
 
     workloads = options.workloads or list(WORKLOADS)
-    unknown = set(workloads) - set(WORKLOADS)
-    if unknown:
-        sys.exit(f"There is no workload {unknown}. Known: {', '.join(WORKLOADS)}.")
+    check_names("workload", workloads, WORKLOADS)
     out = pathlib.Path(options.out)
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python scripts/benchmark.py", *given])
@@ -117,10 +117,7 @@ def write(out, backend, found, command):
 
 def parse(arguments):
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n", maxsplit=1)[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = make_parser(__doc__)
     add = parser.add_argument
     add(
         "--backends",

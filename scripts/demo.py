@@ -8,7 +8,7 @@ takes a few minutes on two cores. Choose the output folder with --out.
 import pathlib
 import sys
 
-from train import choose_backend, make_parser
+from command_line import add_backend, choose_backend, make_parser, note_selection
 
 RUNS: tuple[dict, ...] = (
     {"architecture": "shared_bottom"},
@@ -31,10 +31,8 @@ COLUMNS = (
 
 def main(arguments=None):
     """Train the four models, and print the results and where they are."""
-    choose_backend(arguments)
-    from dselectk_keras.experiments import TrainingRun
-
     parser = make_parser(__doc__)
+    add_backend(parser)
     parser.add_argument("--out", default="runs/demo", help="output folder")
     parser.add_argument(
         "--num-tasks", type=int, default=32, help="number of tasks: 16, 32, 64 or 128"
@@ -44,6 +42,9 @@ def main(arguments=None):
         "--seed", type=int, default=0, help="seed of the data and the initial weights"
     )
     options = parser.parse_args(arguments)
+    choose_backend(options.backend)
+    # The backend is chosen: Keras may be imported.
+    from dselectk_keras.experiments import TrainingRun
 
     rows = []
     for number, settings in enumerate(RUNS, start=1):
@@ -55,6 +56,7 @@ def main(arguments=None):
         )
         folder = pathlib.Path(options.out) / run.label.replace(" ", "_")
         print(f"[{number}/{len(RUNS)}] {run.label} on {options.num_tasks} tasks")
+        note_selection(run)
         results = run.run(folder, overwrite=True)
         rows.append((run.label, {**results, **results.get("gates", {})}, folder))
 

@@ -6,7 +6,6 @@ compares each training with one that was not killed, and writes the table of
 docs/reliability.md.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -21,6 +20,8 @@ import tempfile
 import time
 import traceback
 
+from command_line import make_parser
+
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "reliability.md"
 MARK = "<!-- Written by scripts/fault_injection.py -->\n"
 BACKENDS = ("torch", "jax", "tensorflow")
@@ -31,7 +32,7 @@ QUIET = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 def main(arguments=None):
     """Inject the faults, print the table, and write it into the page."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = make_parser(__doc__)
     add = parser.add_argument
     add(
         "--kills", type=int, default=54, help="kills at random moments, of all backends"

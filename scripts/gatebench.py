@@ -6,11 +6,17 @@ tunes and trains every method on every problem with the same budget, and writes 
 table for each problem and a picture. An interrupted run is continued.
 """
 
-import argparse
 import dataclasses
-import os
 import pathlib
 import sys
+
+from command_line import (
+    add_backend,
+    check_names,
+    choose_backend,
+    make_parser,
+    without_data_dir,
+)
 
 PRESETS = ("smoke", "small", "cpu", "gpu")
 
@@ -18,11 +24,8 @@ PRESETS = ("smoke", "small", "cpu", "gpu")
 def main(arguments=None):
     """Parse, run, and say where the page is."""
     options = parse(arguments)
-    if options.backend:
-        os.environ["KERAS_BACKEND"] = options.backend
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    choose_backend(options.backend)
     from gate_comparison import GateComparison
-    from reproduce import without_data_dir
 
     from dselectk_keras.experiments import Results, reproduce, write_page
 
@@ -60,18 +63,10 @@ def main(arguments=None):
     return 0
 
 
-def check_names(what, chosen, known):
-    """Stop if a name is not known."""
-    if unknown := [name for name in chosen if name not in known]:
-        sys.exit(f"There is no {what} {unknown[0]!r}. Known: {'; '.join(known)}.")
-
-
 def parse(arguments):
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n", maxsplit=1)[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = make_parser(__doc__)
+    add_backend(parser)
     add = parser.add_argument
     add(
         "--preset",
@@ -84,7 +79,6 @@ def parse(arguments):
     add("--methods", nargs="+", metavar="NAME", help="methods; all if omitted")
     add("--list", action="store_true", help="list problems and methods, and stop")
     add("--data-dir", help="folder with the folders of the real data")
-    add("--backend", choices=("tensorflow", "jax", "torch"), help="Keras' backend")
     add("--fresh", action="store_true", help="discard existing runs, and start again")
     add("--pages-only", action="store_true", help="write the page, run nothing")
     add("--out", default="build/gatebench", help="folder of results and page")

@@ -7,14 +7,20 @@ beside them into docs/reproduction. What has been run is not run again. Changed 
 and experiments of other modules are written into a folder in build/.
 """
 
-import argparse
 import dataclasses
 import importlib
 import inspect
-import os
 import pathlib
 import re
 import sys
+
+from command_line import (
+    add_backend,
+    check_names,
+    choose_backend,
+    make_parser,
+    without_data_dir,
+)
 
 PRESETS = ("smoke", "cpu", "paper")
 INTRODUCTION = (
@@ -28,9 +34,7 @@ INTRODUCTION = (
 def main(arguments=None):
     """Parse, run, and say where the page is."""
     options = parse(arguments)
-    if options.backend:
-        os.environ["KERAS_BACKEND"] = options.backend
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    choose_backend(options.backend)
     # The backend is chosen: Keras may be imported.
     from papers import EXPERIMENTS
 
@@ -43,8 +47,7 @@ def main(arguments=None):
     names = options.names or list(found if options.module else known)
     if not names:
         sys.exit(f"{options.module} has no experiments: name those to run.")
-    if unknown := [name for name in names if name not in known]:
-        sys.exit(f"There is no {unknown[0]!r}. Known: {', '.join(known)}.")
+    check_names("experiment", names, known)
     try:
         chosen = {name: choose(known[name], options, gates) for name in names}
     except ValueError as error:
@@ -145,10 +148,8 @@ def choose(kind, options, gates):
 
 def parse(arguments):
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n", maxsplit=1)[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = make_parser(__doc__)
+    add_backend(parser)
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="such as dselectk-fig5; all if none")
     add("--list", action="store_true", help="list the names, and stop")
@@ -172,7 +173,6 @@ def parse(arguments):
         help="change a field of the config, such as epochs=3; may be repeated",
     )
     add("--seeds", type=int, help="seeds to report; the preset's own if left out")
-    add("--backend", choices=("tensorflow", "jax", "torch"), help="Keras' backend")
     add("--data-dir", help="folder with the files of real data")
     add(
         "--together",
@@ -185,17 +185,6 @@ def parse(arguments):
     add("--out", help="folder of the results, in docs/ or build/ if left out")
     add("--pages", help="folder of the pages, in docs/ or build/ if left out")
     return parser.parse_args(arguments)
-
-
-def without_data_dir(given):
-    """The arguments, with the folder of the data left open."""
-    given = list(given)
-    for place, argument in enumerate(given):
-        if argument.startswith("--data-dir="):
-            given[place] = "--data-dir=DATA"
-        elif place and given[place - 1] == "--data-dir":
-            given[place] = "DATA"
-    return given
 
 
 if __name__ == "__main__":

@@ -6,32 +6,34 @@ writes the model, the gate history, the metrics and the figures to the folder.
 """
 
 import argparse
-import json
-import os
 import pathlib
 import shlex
 import sys
 from typing import Any
 
+from command_line import (
+    add_backend,
+    choose_backend,
+    json_object,
+    make_parser,
+    note_selection,
+    registered,
+)
+
 
 def main(arguments=None):
     """Parse the arguments, train, and print the results and where they are."""
-    choose_backend(arguments)
-    # KERAS_BACKEND is set, so Keras may be imported.
-    from dselectk_keras import datasets, gates
-    from dselectk_keras.models import ARCHITECTURES
-
     parser = make_parser(__doc__)
+    add_backend(parser)
     add = parser.add_argument
     add(
         "--data",
-        choices=datasets.NAMES,
         default="synthetic_moe",
-        help="name of the data set",
+        help="name of the data set: see docs/datasets.md",
     )
     add(
         "--data-options",
-        type=json.loads,
+        type=json_object,
         default={},
         metavar="JSON",
         help='arguments of the data set, such as \'{"data_dir": "data"}\'',
@@ -40,24 +42,29 @@ def main(arguments=None):
     add("--num-train", type=int, help="number of training examples to generate")
     add(
         "--architecture",
-        choices=ARCHITECTURES,
+        choices=registered("ARCHITECTURES", "models"),
         default="mmoe",
         help="name of the architecture",
     )
     add(
         "--architecture-options",
-        type=json.loads,
+        type=json_object,
         default={},
         metavar="JSON",
         help="options of the architecture, such as '{\"levels\": 3}'",
     )
-    add("--gate", choices=gates.GATES, default="dselect_k", help="name of the gate")
+    add(
+        "--gate",
+        choices=registered("GATES", "gates"),
+        default="dselect_k",
+        help="name of the gate",
+    )
     add(
         "--gate-options",
-        type=json.loads,
+        type=json_object,
         default={},
         metavar="JSON",
-        help="arguments of the gate, such as '{\"temperature\": 0.5}'",
+        help="arguments of the gate, such as '{\"expert_dropout\": 0.1}'",
     )
     add(
         "--num-nonzeros",
@@ -113,7 +120,7 @@ def main(arguments=None):
     add("--quiet", action="store_true", help="show no progress bar")
     options: dict[str, Any] = vars(parser.parse_args(arguments))
 
-    options.pop("backend")
+    choose_backend(options.pop("backend"))
     out = options["out"]
     results = _run(options, sys.argv[1:] if arguments is None else arguments, parser)
     print(f"{results['label']}: {results['num_params']} parameters")
@@ -126,6 +133,7 @@ def main(arguments=None):
 
 def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
+    # The backend is chosen: Keras may be imported.
     from dselectk_keras import Checkpoints
     from dselectk_keras.experiments import TrainingRun
 
@@ -141,6 +149,7 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     }
     try:
         run = TrainingRun(**options, data_options=data_options)
+        note_selection(run)
         results = run.run(out, overwrite, progress, resume, log_dir)
     except KeyboardInterrupt:
         given = [each for each in arguments if each not in {"--overwrite", "--resume"}]
@@ -153,35 +162,6 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     except (OSError, TypeError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     return results
-
-
-def make_parser(doc):
-    """A parser with the docstring's first line as description, and `--backend`."""
-    parser = argparse.ArgumentParser(
-        description=doc.split("\n", maxsplit=1)[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add_backend(parser)
-    return parser
-
-
-def add_backend(parser):
-    """Add the option `--backend`."""
-    parser.add_argument(
-        "--backend",
-        choices=("tensorflow", "jax", "torch"),
-        default=os.environ.get("KERAS_BACKEND", "tensorflow"),
-        help="Keras backend to train on",
-    )
-
-
-def choose_backend(arguments=None):
-    """Set the backend before anything imports Keras."""
-    parser = argparse.ArgumentParser(add_help=False)
-    add_backend(parser)
-    os.environ["KERAS_BACKEND"] = parser.parse_known_args(arguments)[0].backend
-    os.environ.setdefault("MPLBACKEND", "agg")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 if __name__ == "__main__":

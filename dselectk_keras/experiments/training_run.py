@@ -1,7 +1,6 @@
 """Train one architecture with one gate on one data set."""
 
 import dataclasses
-import inspect
 import json
 import pathlib
 import shutil
@@ -16,6 +15,7 @@ from dselectk_keras.archive import damaged, replacing
 from dselectk_keras.callbacks import Checkpoints, DecideGates, GateRecorder
 from dselectk_keras.experiments.environment import environment
 from dselectk_keras.experts import DenseExperts
+from dselectk_keras.gates.registry import arguments, check_settings
 from dselectk_keras.gates.selector_gate import selector_gates
 from dselectk_keras.layers import CGC
 from dselectk_keras.layers.gated_experts import takes_hidden
@@ -25,7 +25,7 @@ from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches
-from dselectk_keras.utils import check_choice, num_trained
+from dselectk_keras.utils import check_choice, check_count, num_trained
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
 CHECKPOINTS, CONFIG = "checkpoints", "config.json"  # Of an unfinished run.
@@ -87,6 +87,15 @@ class TrainingRun:
         read_options(self.architecture, self.architecture_options)
         if self.decide_by:
             DecideGates(self.decide_by)
+        if self.has_gate:
+            check_settings(self.gate, self.gate_options)
+        if self.selection is not None:
+            chosen, experts = self.selection
+            if check_count("num_nonzeros", chosen) > experts:
+                raise ValueError(
+                    f"`num_nonzeros` must be at most the number of experts, {experts}. "
+                    f"Received: num_nonzeros={chosen}. Lower it, or add experts."
+                )
 
     @property
     def config(self):
@@ -97,6 +106,21 @@ class TrainingRun:
     def has_gate(self):
         """Whether the architecture has a gate at all."""
         return has_gate(self.architecture)
+
+    @property
+    def selection(self) -> tuple[int, int] | None:
+        """How many experts a gate may choose, and of how many; `None`: of all."""
+        if not self.has_gate or "num_nonzeros" not in arguments(self.gate):
+            return None
+        num_tasks = 0
+        if self.data == "synthetic_moe":
+            sizes = {"num_train": 1, "num_validation": 1, "num_test": 1}
+            options = {**self.data_options, **sizes}
+            num_tasks = datasets.load(self.data, **options).num_tasks
+        # In some architectures a task has experts of its own besides.
+        own = read_options(self.architecture, self.architecture_options)
+        chosen = self.gate_options.get("num_nonzeros", self.num_nonzeros)
+        return chosen, self._num_experts(num_tasks) + own.get("num_task_experts", 0)
 
     @property
     def gates_see_examples(self):
@@ -205,9 +229,7 @@ class TrainingRun:
         # The synthetic experts are sums of 4 ReLU units, and so are the model's. A
         # shared bottom is as wide as all of them, with a linear head for each task.
         synthetic = self.data == "synthetic_moe"
-        num_experts = self.num_experts or (
-            len(data.task_names) // 4 if synthetic else 8
-        )
+        num_experts = self._num_experts(len(data.task_names))
         width = 4 * num_experts if self.architecture == "shared_bottom" else 4
         units = self.units or ((width,) if synthetic else (64,))
         if self.has_gate and takes_hidden(gates.GATES[self.gate]) and len(units) == 1:
@@ -229,13 +251,17 @@ class TrainingRun:
             return []
         return [DecideGates(self.decide_by)]
 
+    def _num_experts(self, num_tasks):
+        return self.num_experts or (
+            num_tasks // 4 if self.data == "synthetic_moe" else 8
+        )
+
     def _num_steps(self, data):
         return self.epochs * -(-len(data.train.x) // self.batch_size)
 
     def _gate(self, steps):
         settings = {}
-        arguments = inspect.signature(gates.GATES[self.gate].__init__).parameters
-        if "num_nonzeros" in arguments:
+        if "num_nonzeros" in arguments(self.gate):
             settings["num_nonzeros"] = self.num_nonzeros
         if self.gate == "dselect_k":
             settings["gamma"] = self.gamma

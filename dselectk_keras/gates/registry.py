@@ -1,6 +1,9 @@
 """The gates by name."""
 
+import inspect
 from typing import Any
+
+import keras
 
 from dselectk_keras.registry import Registry
 
@@ -17,4 +20,26 @@ def get(name: str, **settings: Any) -> Any:
     Returns:
         A `Gate`.
     """
+    check_settings(name, settings)
     return GATES.find(name)(**settings)
+
+
+def check_settings(name: str, settings: dict[str, Any]) -> None:
+    """Raise an error for settings that a gate does not have, with those it has."""
+    known = arguments(name)
+    if unknown := [each for each in settings if each not in {*known, "dtype"}]:
+        raise ValueError(
+            f"The arguments of the gate {name!r} are: {', '.join(known)}. "
+            f"Received: {', '.join(map(repr, unknown))}."
+        )
+
+
+def arguments(name: str) -> list[str]:
+    """List the arguments of a gate's class, and of the classes that it is made from."""
+    kinds = GATES.find(name).__mro__
+    names = dict.fromkeys(
+        argument
+        for kind in kinds[: kinds.index(keras.Layer)]
+        for argument in inspect.signature(kind.__init__).parameters
+    )
+    return [each for each in names if each not in {"self", "args", "kwargs"}]

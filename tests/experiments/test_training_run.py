@@ -76,8 +76,9 @@ def test_a_finished_run_is_kept_unless_told_otherwise(finished):
 
 def test_a_run_that_cannot_begin_keeps_the_finished_one(tmp_path):
     (tmp_path / "metrics.json").touch()
-    run = dataclasses.replace(TINY, data_options={"num_tasks": 5})
-    with pytest.raises(ValueError, match="num_tasks=5"):
+    nothing = {"data": "expert_recovery", "data_options": {"num_train": 0}}
+    run = dataclasses.replace(TINY, **nothing)
+    with pytest.raises(ValueError, match="num_train=0"):
         run.run(tmp_path, overwrite=True, progress=False)
     assert (tmp_path / "metrics.json").exists()
 
@@ -124,11 +125,37 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
         ({"data": "mnist2"}, "`data` must be one of 'c.*Received: data='mnist2'"),
         ({"architecture": "mmmoe"}, "no architecture of the name 'mmmoe'"),
         ({"gate": "hard"}, "no gate of the name 'hard'. Known names: attentive, "),
+        (
+            {"gate": "top_k", "gate_options": {"gama": 1}},
+            "'top_k' are: num_nonzeros, noise, .*seed. Received: 'gama'",
+        ),
+        ({"gate": "random", "num_nonzeros": 0}, "positive integer. .*num_nonzeros=0"),
+        ({"gate_options": {"num_nonzeros": 0.5}}, "integer. .*num_nonzeros=0.5"),
+        (
+            {"gate": "top_k", "data": "mnist", "num_nonzeros": 9},
+            "at most the number of experts, 8. Received: num_nonzeros=9",
+        ),
+        ({"data_options": {"num_tasks": 5}}, "num_tasks=5"),
     ],
 )
-def test_unknown_names_are_refused_before_any_work(setting, text):
+def test_what_no_run_can_have_is_refused_before_any_work(setting, text):
     with pytest.raises(ValueError, match=text):
         TrainingRun(**setting)
+
+
+@pytest.mark.parametrize(
+    ("settings", "selection"),
+    [
+        ({}, (4, 32)),
+        ({"data": "mnist", "gate": "top_k", "num_nonzeros": 2}, (2, 8)),
+        ({"num_experts": 4, "gate_options": {"num_nonzeros": 3}}, (3, 4)),
+        ({"data": "mnist", "architecture": "cgc"}, (4, 9)),
+        ({"gate": "softmax"}, None),
+        ({"architecture": "shared_bottom", "num_nonzeros": 99}, None),
+    ],
+)
+def test_a_run_knows_how_many_experts_a_gate_selects(settings, selection):
+    assert TrainingRun(**settings).selection == selection
 
 
 def data_of(x, info=None, num_classes=None):

@@ -19,3 +19,11 @@ def test_get_makes_a_gate_by_its_name(name):
 def test_get_lists_the_names_it_knows():
     with pytest.raises(ValueError, match=r"no gate of the name 'dselectk'.*dselect_k"):
         gates.get("dselectk")
+
+
+def test_get_lists_the_arguments_that_a_gate_takes():
+    with pytest.raises(
+        ValueError,
+        match=r"'dselect_k' are: num_nonzeros, .*num_gates, .*Received: 'noise'\.",
+    ):
+        gates.get("dselect_k", noise=True, dtype="float32")

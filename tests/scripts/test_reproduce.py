@@ -81,7 +81,9 @@ def test_names_are_listed(main, capsys):
 
 
 def test_an_unknown_name_ends_with_the_known_ones(main):
-    with pytest.raises(SystemExit, match=r"no 'fig9'\. Known: .*dselectk-fig4"):
+    with pytest.raises(
+        SystemExit, match=r"no experiment 'fig9'\. Known: .*dselectk-fig4"
+    ):
         main(["fig9"])
 
 

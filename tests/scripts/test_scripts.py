@@ -3,13 +3,18 @@
 import importlib
 import json
 import pathlib
+import subprocess
+import sys
 
 import keras
 import pytest
 
 from dselectk_keras.experiments import training_run
+from dselectk_keras.gates import GATES
+from dselectk_keras.models import ARCHITECTURES
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
+COMMANDS = ("train", "demo", "reproduce", "gatebench", "benchmark", "fault_injection")
 TINY = ["--num-tasks", "16", "--num-train", "64", "--epochs", "1", "--quiet"]
 
 
@@ -26,12 +31,45 @@ def script(monkeypatch):
     return run
 
 
+# Each prints its help and ends; `keras` in the modules would mean seconds.
+HELP = """
+import contextlib, importlib, sys
+for name in sys.argv[1:]:
+    with contextlib.suppress(SystemExit):
+        importlib.import_module(name).main(["--help"])
+print("imported:", "keras" in sys.modules)
+"""
+
+
+@pytest.mark.backend_independent
+def test_help_imports_no_keras_and_shows_no_empty_default():
+    command = [sys.executable, "-c", HELP, *COMMANDS]
+    done = subprocess.run(
+        command, cwd=SCRIPTS, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout.count("usage: ") == len(COMMANDS)
+    assert done.stdout.endswith("imported: False\n")
+    for shown in ("default: None", "default: {}", "default: []", "default: False"):
+        assert shown not in done.stdout
+    assert "seed of the moments (default: 0)" in done.stdout
+
+
+@pytest.mark.backend_independent
+@pytest.mark.usefixtures("script")
+def test_names_are_found_without_an_import():
+    registered = importlib.import_module("command_line").registered
+    assert set(registered("GATES", "gates")) == set(GATES)
+    assert set(registered("ARCHITECTURES", "models")) == set(ARCHITECTURES)
+
+
 def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
     out = tmp_path / "run"
     backend = ["--backend", keras.backend.backend()]
     arguments = [*backend, *TINY, "--units", "3", "--out", str(out)]
     assert script("train", *arguments, "--log-dir", str(tmp_path / "logs")) is None
-    shown = capsys.readouterr().out
+    shown, noted = capsys.readouterr()
+    # TINY has four experts.
+    assert "Note: with num_nonzeros=4 of 4 experts a gate may use all" in noted
     config = json.loads((out / "metrics.json").read_text())["config"]
     assert config["units"] == [3]
     assert config["epochs"] == 1
@@ -48,6 +86,12 @@ def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
         (["--gate", "hard"], "softmax"),
         (["--epochs", "many"], "invalid int value"),
         (["--num-tasks", "5"], "num_tasks=5"),
+        (["--num-nonzeros", "0"], "num_nonzeros=0"),
+        (
+            ["--gate-options", "{gamma"],
+            "expected JSON such as '{\"name\": 1}', received",
+        ),
+        (["--gate-options", '{"gama": 1}'], "num_nonzeros, gamma, entropy_reg, "),
     ],
 )
 def test_what_cannot_be_trained_ends_with_a_message(

@@ -1,0 +1,90 @@
+"""What the command lines share. Nothing here imports Keras, so that --help is fast."""
+
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import sys
+from typing import Any
+
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the default of an option, if it has one."""
+
+    def _get_help_string(self, action):
+        if action.default or type(action.default) is int:
+            return super()._get_help_string(action)
+        return action.help
+
+
+def make_parser(doc):
+    """A parser with the first line of a module's docstring as description."""
+    return argparse.ArgumentParser(
+        description=doc.split("\n", maxsplit=1)[0], formatter_class=_Formatter
+    )
+
+
+def add_backend(parser):
+    """Add the option `--backend`."""
+    parser.add_argument(
+        "--backend", choices=("tensorflow", "jax", "torch"), help="Keras' backend"
+    )
+
+
+def choose_backend(backend=None):
+    """Set the backend before anything imports Keras; `None` is Keras' own choice."""
+    if backend:
+        os.environ["KERAS_BACKEND"] = backend
+    os.environ.setdefault("MPLBACKEND", "agg")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def registered(registry, folder):
+    """The names in a registry of the package, read from the source of a folder."""
+    package: Any = importlib.util.find_spec("dselectk_keras")
+    paths = sorted(pathlib.Path(package.origin).with_name(folder).glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in paths)
+    return re.findall(rf'^@{registry}\.register\("(\w+)"\)', text, re.MULTILINE)
+
+
+def json_object(text):
+    """Read options that are given as JSON."""
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise argparse.ArgumentTypeError(
+            f"""expected JSON such as '{{"name": 1}}', received {text!r}"""
+        )
+    return options
+
+
+def check_names(what, chosen, known):
+    """Stop if a name is not known."""
+    if unknown := [name for name in chosen if name not in known]:
+        sys.exit(f"There is no {what} {unknown[0]!r}. Known: {'; '.join(known)}.")
+
+
+def note_selection(run):
+    """Say in one line if the gates of a `TrainingRun` select nothing."""
+    if run.selection and len(set(run.selection)) == 1:
+        chosen, experts = run.selection
+        print(
+            f"Note: with num_nonzeros={chosen} of {experts} experts a gate may use all "
+            "of them. Lower --num-nonzeros, or raise --num-experts.",
+            file=sys.stderr,
+        )
+
+
+def without_data_dir(given):
+    """The arguments, with the folder of the data left open."""
+    given = list(given)
+    for place, argument in enumerate(given):
+        if argument.startswith("--data-dir="):
+            given[place] = "--data-dir=DATA"
+        elif place and given[place - 1] == "--data-dir":
+            given[place] = "DATA"
+    return given
