@@ -75,7 +75,7 @@ def train(gate, data, learn_unit=False):
     experts.set_weights([data.info["kernels"], data.info["biases"]])
     experts.trainable = False
     if not learn_unit:
-        units = model.get_layer("towers_0")
+        units = next(each for each in model.layers if each.name.startswith("towers"))
         truth = data.info["logistic_kernel"], data.info["logistic_bias"]
         units.set_weights([np.stack([array] * STARTS) for array in truth])
         units.trainable = False

@@ -173,11 +173,11 @@ def _towers(mixtures, groups, architecture, options):
         size = (mixtures.shape[1], -1)
         mixtures = keras.layers.Reshape(size, name="flatten_mixtures")(mixtures)
     predictions = []
-    for number, group in enumerate(groups):
+    for group in groups:
         task = group.tasks[0]
         x = mixtures
         if len(groups) > 1:
-            x = TakeTasks(group.indices.tolist(), name=f"mixtures_{number}")(x)
+            x = TakeTasks(group.indices.tolist(), name=f"mixtures_{group.label}")(x)
         hidden: Any = task.tower
         if hidden != "sum":
             towers = DenseExperts(
@@ -185,14 +185,14 @@ def _towers(mixtures, groups, architecture, options):
                 [*hidden, task.num_outputs],
                 ["relu"] * len(hidden) + [None],
                 shared_input=False,
-                name=f"towers_{number}",
+                name=f"towers_{group.label}",
             )
             if architecture in AROUND_TOWERS:
                 around = AROUND_TOWERS[architecture]
                 towers = around(towers, name=towers.name, **options)
             x = towers(x)
         predict = Predict(
-            task.output_activation, task.tower == "sum", name=f"predict_{number}"
+            task.output_activation, task.tower == "sum", name=f"predict_{group.label}"
         )
         predictions.append(predict(x))
     return predictions
@@ -201,10 +201,10 @@ def _towers(mixtures, groups, architecture, options):
 def _name(predictions, groups):
     """Split the predictions by task; return a dict in the order of the tasks."""
     outputs = {}
-    for number, (own, group) in enumerate(zip(predictions, groups, strict=True)):
+    for own, group in zip(predictions, groups, strict=True):
         names = [task.name for task in group.tasks]
         # A half precision policy would cast the predictions back from float32.
-        split = NameTasks(names, name=f"names_{number}", dtype="float32")(own)
+        split = NameTasks(names, name=f"names_{group.label}", dtype="float32")(own)
         outputs |= zip(group.indices.tolist(), split.items(), strict=True)
     return dict(outputs[index] for index in range(len(outputs)))
 

@@ -53,17 +53,19 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
     mixtures = _own_mixture(layer, name)(layer.input)
     if len(mixtures.shape) > 3:
         mixtures = keras.layers.Reshape((1, -1), name="flatten_mixtures")(mixtures)
-    number, group = next(
-        (number, group)
-        for number, group in enumerate(model.task_groups)
+    group = next(
+        group
+        for group in model.task_groups
         if name in [task.name for task in group.tasks]
     )
     place = [task.name for task in group.tasks].index(name)
     if tasks[name].tower != "sum":
-        towers, _ = model.get_layer(f"towers_{number}").sliced([place])
+        towers, _ = model.get_layer(f"towers_{group.label}").sliced([place])
         mixtures = towers(mixtures)
-    predictions = model.get_layer(f"predict_{number}")(mixtures)
-    outputs = NameTasks([name], name="names_0", dtype="float32")(predictions)
+    predictions = model.get_layer(f"predict_{group.label}")(mixtures)
+    outputs = NameTasks([name], name=f"names_{group.label}", dtype="float32")(
+        predictions
+    )
     return MultitaskModel(
         model.input,
         outputs,

@@ -1,5 +1,6 @@
 """Groups of tasks that are computed together."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,10 +20,20 @@ def group_tasks(tasks: Iterable[Task]) -> "list[TaskGroup]":
     members = {}
     for index, task in enumerate(tasks):
         members.setdefault(task.group_key, []).append((index, task))
-    return [
-        TaskGroup([task for _, task in group], [index for index, _ in group])
-        for group in members.values()
-    ]
+    groups = []
+    for number, group in enumerate(members.values()):
+        tasks = [task for _, task in group]
+        label = _label([task.name for task in tasks])
+        if label in {"", *(each.label for each in groups)}:
+            label = str(number)
+        groups.append(TaskGroup(tasks, [index for index, _ in group], label))
+    return groups
+
+
+def _label(names):
+    """Make a part of a layer's name, which TensorFlow wants in plain letters."""
+    text = "_".join(names if len(names) <= 3 else (names[0], "to", names[-1]))
+    return re.sub(r"[^a-zA-Z0-9]+", "_", text).strip("_")
 
 
 class CompleteLabels(NamedTuple):
@@ -81,11 +92,13 @@ class TaskGroup(keras.Metric):
     Args:
         tasks: Tasks that differ only in the name and the weight.
         indices: Their indices among all tasks of the model.
+        label: The tasks in the names of the model's layers.
     """
 
-    def __init__(self, tasks: Sequence[Task], indices: Sequence[int]):
+    def __init__(self, tasks: Sequence[Task], indices: Sequence[int], label: str):
         super().__init__(name=f"group_of_{tasks[0].name}")
         self.tasks = tuple(tasks)
+        self.label = label
         self.indices = np.array(indices)
         loss = tasks[0].loss_function
         name = getattr(loss, "__name__", type(loss).__name__)

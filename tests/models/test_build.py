@@ -160,8 +160,8 @@ def test_the_l2_constraint_covers_the_towers_of_like_tasks():
     tasks = [Task("a", tower=(4,)), Task("b", tower=(4,)), Task("c", "binary")]
     model = make("l2_constrained", tasks=tasks, strength=0.5)
     model(X, training=True)
-    banks = [model.get_layer("l2_constrained"), model.get_layer("towers_0")]
-    banks.append(model.get_layer("towers_1"))  # Of one task: nothing to compare.
+    banks = [model.get_layer("l2_constrained"), model.get_layer("towers_a_b")]
+    banks.append(model.get_layer("towers_c"))  # Of one task: nothing to compare.
     expected = []
     for bank in banks:
         stacked = [numpy(part) for part in bank.experts.parameters()]
@@ -295,9 +295,30 @@ def test_every_architecture_says_what_it_is_and_where_it_is_from():
         assert has_gate(name) == (name not in {*without, "tensor_factorization"}), name
 
 
+@pytest.mark.backend_independent
+def test_layers_carry_the_names_of_the_tasks():
+    tasks = [
+        Task("click"),
+        Task("is paid?", "binary"),
+        Task("like"),
+        Task("is_paid", "multiclass", 3),
+        Task("点击", tower=(2,)),
+    ]
+    names = [layer.name for layer in make(tasks=tasks).layers]
+    for label in ("click_like", "is_paid", "2", "3"):
+        kinds = ("mixtures", "towers", "predict", "names")
+        assert {f"{kind}_{label}" for kind in kinds} <= set(names)
+    names = [layer.name for layer in make(tasks=12).layers]
+    assert names[2:] == [
+        "towers_task_0_to_task_11",
+        "predict_task_0_to_task_11",
+        "names_task_0_to_task_11",
+    ]
+
+
 def test_each_task_has_a_tower_of_its_own():
     model = make()
-    tower = model.get_layer("towers_0")
+    tower = model.get_layer("towers_a_b")
     w0, b0, w1, b1 = (numpy(weight) for weight in tower.weights)
     mixtures = mixtures_by_hand("mmoe", model)
     outputs = model(X)
@@ -356,7 +377,7 @@ def test_experts_of_higher_rank_are_flattened_for_the_towers():
     bank = Experts(layers.Conv1D(2, 2), 3)
     model = make(inputs=(5, 1), experts=bank)
     assert model(numbers((4, 5, 1)))["b"].shape == (4, 1)
-    assert model.get_layer("towers_0").weights[0].shape == (2, 4 * 2, 4)
+    assert model.get_layer("towers_a_b").weights[0].shape == (2, 4 * 2, 4)
 
 
 def test_moe_is_another_name_for_omoe():

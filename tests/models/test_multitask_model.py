@@ -185,8 +185,8 @@ def test_a_task_without_labels_is_not_trained(model, how):
         state=[v for group in model.task_groups for v in group.variables],
     )
     gate = model.get_layer("mmoe").gate.trainable_variables[0]
-    tower = {id(v) for v in model.get_layer("towers_0").trainable_variables}
-    others = {id(v) for v in model.get_layer("towers_1").trainable_variables}
+    tower = {id(v) for v in model.get_layer("towers_amount").trainable_variables}
+    others = {id(v) for v in model.get_layer("towers_click_like").trainable_variables}
     for variable, gradient in zip(variables, gradients, strict=True):
         assert np.isfinite(gradient).all()
         if id(variable) in tower:

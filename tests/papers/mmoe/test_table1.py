@@ -158,7 +158,8 @@ def test_what_is_tuned_is_what_the_paper_tunes():
 
 def test_the_tower_of_a_cross_stitch_network_is_tuned():
     data = SMALL._data("cross-stitch")
+    towers = f"towers_{'_'.join(data.task_names)}"
     model = SMALL._build("cross-stitch", data, 0, units=5, tower=7)
-    assert model.get_layer("towers_0").units == [7, 1]
+    assert model.get_layer(towers).units == [7, 1]
     model = SMALL._build("MMoE", data, 0)
-    assert model.get_layer("towers_0").units == [16, 1]
+    assert model.get_layer(towers).units == [16, 1]
