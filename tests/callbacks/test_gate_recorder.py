@@ -348,9 +348,9 @@ class Doubled(keras.layers.Layer):
     def __init__(self):
         super().__init__()
         self.experts = [keras.layers.Dense(2) for _ in range(4)]
-        self.gate = DSelectKGate(2, gamma=5.0, name="inner_gate")
+        self.gate = TopKGate(2, name="gate")
         # As wide as the model's inputs, so that they would do in its place.
-        self.look = keras.layers.Dense(3, "tanh")
+        self.look = keras.layers.Dense(3, "tanh", name="look")
 
     def call(self, x):
         return self.gate([expert(x) for expert in self.experts], self.look(2.0 * x))
@@ -375,25 +375,53 @@ def nested():
     return keras.Model(x, functional()(x + 1.0))
 
 
+def routed():
+    x = keras.Input((3,))
+    look = layers.Dense(3, "tanh", name="look")
+    moe = MoE(DenseExperts(4, [2]), TopKGate(2), per_example=True, name="gate")
+    return keras.Model(x, moe(x, look(2.0 * x)))
+
+
+IDS = np.random.default_rng(0).integers(5, size=(20, 6))  # 0 is padding.
+
+
+def tokens():
+    ids = keras.Input((6,), dtype="int32")
+    table = layers.Embedding(5, 3, mask_zero=True, name="table")
+    moe = MoE(DenseExperts(4, [2]), TopKGate(2), per_example=True, name="gate")
+    return keras.Model(ids, moe(table(ids)))
+
+
+def what_the_gate_sees(build, model):
+    named = {layer.name: layer for layer in model._flatten_layers()}
+    if build is tokens:
+        return numpy(named["table"].weights[0])[IDS[IDS > 0]]
+    kernel, bias = map(numpy, named["look"].weights)
+    x = X + 1.0 if build is nested else X
+    return np.tanh(2.0 * x @ kernel + bias)
+
+
 def spread_weights(gate):
     for i, weight in enumerate(gate.trainable_weights):
         weight.assign(np.random.default_rng(i).normal(size=weight.shape))
 
 
-@pytest.mark.parametrize("build", [functional, OwnModel, nested])
-def test_a_gate_inside_another_layer_is_recorded_as_it_was_called(build):
-    model = build()
-    model(X)
-    (gate,) = (g for g in model._flatten_layers() if isinstance(g, DSelectKGate))
-    (layer,) = (g for g in model._flatten_layers() if isinstance(g, Doubled))
+@pytest.mark.parametrize("build", [functional, OwnModel, nested, routed, tokens])
+def test_the_record_of_any_model_is_what_numpy_computes(build):
+    model, inputs = build(), IDS if build is tokens else X
+    outputs = model(inputs)
+    (gate,) = (g for g in model._flatten_layers() if isinstance(g, TopKGate))
     spread_weights(gate)
-    model.compile(keras.optimizers.SGD(0.0), "mse")
-    recorder = GateRecorder(probe=X)
-    model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
-    x = X + 1.0 if build is nested else X
-    wanted = numpy(gate.expert_weights(layer.look(2.0 * x))).mean(axis=0)
-    found = recorder.history["inner_gate"]["weights"]
-    np.testing.assert_allclose(found[-1, 0], wanted, rtol=1e-5)
+    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=EAGERLY)
+    recorder = GateRecorder(probe=inputs)
+    model.fit(inputs, np.zeros(outputs.shape), verbose=0, callbacks=[recorder])
+    logits = what_the_gate_sees(build, model) @ numpy(gate.trainable_weights[0])
+    second = np.sort(logits)[:, -2:-1]
+    weights = np.where(logits >= second, np.exp(logits), 0.0)
+    wanted = (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
+    record = recorder.history["gate"]
+    np.testing.assert_allclose(record["weights"][-1, 0], wanted, rtol=1e-5)
+    np.testing.assert_array_equal(record["active"][-1], [2.0])
 
 
 def test_a_gate_called_twice_is_recorded_as_the_mean_of_its_calls():
