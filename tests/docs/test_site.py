@@ -164,3 +164,44 @@ def test_no_page_has_a_broken_picture_or_complains(browser, site):
         if found := said + broken_images(browser):
             trouble[page] = found
     assert not trouble
+
+
+@pytest.mark.parametrize(
+    ("page", "code", "name"),
+    [
+        ("quickstart", "MMoE", "MMoE"),
+        ("quickstart.zh", "MMoE", "MMoE"),
+        ("faq", "condense(model)", "condense"),
+        (
+            "faq",
+            "weights_regularizer=ImportanceRegularizer(0.1)",
+            "ImportanceRegularizer",
+        ),
+        ("datasets", "mnist", "datasets.mnist"),
+        ("notebooks/01_drop_in", "DenseExperts", "DenseExperts"),
+        ("api", "Ramp", "Ramp"),
+    ],
+)
+def test_names_in_the_text_link_to_the_api(browser, site, page, code, name):
+    browser.get(f"{site}/{page}.html")
+    links = browser.find_elements("css selector", "article a:has(> code)")
+    (target,) = {a.get_attribute("href") for a in links if a.text == code}
+    browser.get(target)
+    assert target.startswith(f"{site}/api.html")
+    entry = browser.find_element("css selector", "dt:target")
+    assert entry.get_attribute("id") == f"dselectk_keras.{name}"
+
+
+def test_the_api_page_has_a_line_for_every_entry(browser, site):
+    browser.get(f"{site}/api.html")
+    entries, lines = (
+        browser.execute_script(
+            f"return [...document.querySelectorAll('{selector}')].map(e => e.{key})"
+        )
+        for selector, key in (
+            ("dl.py:is(.class, .function) > dt.sig", "id"),
+            ("table.autosummary td:first-child a", "hash"),
+        )
+    )
+    assert entries
+    assert sorted(lines) == sorted(f"#{entry}" for entry in entries)
