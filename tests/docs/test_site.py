@@ -167,6 +167,19 @@ def test_no_page_has_a_broken_picture_or_complains(browser, site):
 
 
 @pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("load balancing", "choosing.html"),
+        ("multi-GPU", "performance.html"),
+        ("auxiliary loss", "choosing.html"),
+        ("ONNX", "serving.html"),
+    ],
+)
+def test_search_finds_the_page_first(browser, site, query, page):
+    assert searched(browser, site, query)[0].startswith(page)
+
+
+@pytest.mark.parametrize(
     ("page", "code", "name"),
     [
         ("quickstart", "MMoE", "MMoE"),
