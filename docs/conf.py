@@ -36,6 +36,7 @@ exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = f"{project} {version}"
 html_show_copyright = False
+html_extra_path = ["llms.txt"]  # For language models: llmstxt.org.
 html_search_language = "en+zh"
 pygments_dark_style = "github-dark"
 
