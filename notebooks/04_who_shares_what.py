@@ -23,6 +23,12 @@
 # how to use the answer.
 
 # %%
+# pip install "dselectk-keras[tensorflow,plots]"
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
+
+# %%
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
