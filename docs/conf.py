@@ -35,6 +35,8 @@ exclude_patterns = ["_build", "jupyter_execute"]
 
 html_theme = "furo"
 html_title = f"{project} {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_copyright = False
 html_extra_path = ["llms.txt"]  # For language models: llmstxt.org.
 html_search_language = "en+zh"
