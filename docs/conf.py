@@ -8,7 +8,10 @@ from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
+from docutils import nodes
 from sphinx.search.en import SearchEnglish
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.nodes import make_refnode
 
 import dselectk_keras
 
@@ -22,6 +25,7 @@ version = release = dselectk_keras.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     # MathJax comes with the site: equations need no network, and no CDN.
@@ -31,7 +35,10 @@ exclude_patterns = ["_build", "jupyter_execute"]
 
 html_theme = "furo"
 html_title = f"{project} {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_show_copyright = False
+html_extra_path = ["llms.txt"]  # For language models: llmstxt.org.
 html_search_language = "en+zh"
 pygments_dark_style = "github-dark"
 
@@ -46,6 +53,7 @@ napoleon_custom_sections = [
     ("Call arguments", "params_style"),
     ("Reference", "References"),
 ]
+autosummary_generate = False  # Its tables are on the API page; it needs no others.
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
 autodoc_default_options = {
@@ -90,6 +98,69 @@ def class_signature(_app, what, _name, obj, _options, _signature, returns):
     return str(inspect.Signature(parameters)), returns
 
 
+def tables_of_names(_app, page, content):
+    """Start each part of the API page with a table: every name, in one line."""
+
+    def with_table(block):
+        entry = r"(?m)^\.\. auto(?:class|function):: (?:dselectk_keras\.)?(\S+)"
+        names = "".join(f"   {name}\n" for name in re.findall(entry, block[0]))
+        table = f".. autosummary::\n   :nosignatures:\n\n{names}\n"
+        return (
+            f"```{{eval-rst}}\n.. currentmodule:: dselectk_keras\n\n{table}{block[1]}"
+        )
+
+    if page == "api":
+        block = r"(?ms)^```\{eval-rst\}\n(.*?^```)$"
+        content[0] = re.sub(block, with_table, content[0])
+
+
+class CodeLinks(SphinxPostTransform):
+    """Links names of the package, written as inline code, to the API page.
+
+    `MoE`, `dk.MoE`, `MoE(bank, gate)` and `layer=MoE(...)` link to `MoE`. A function of
+    a module is linked with its module, as in `datasets.load`, or if it has an
+    underscore or loads a data set: the other names are also ordinary words.
+    """
+
+    default_priority = 500
+    code = re.compile(
+        r"(?:\w+=)?(?:dk\.|dselectk_keras\.)?(\w+(?:\.\w+)*)(?:\(.*\))?", re.DOTALL
+    )
+
+    def run(self, **_kwargs):
+        """Link the names of one page."""
+        known = self.known_names()
+        for literal in list(self.document.findall(nodes.literal)):
+            match = self.code.fullmatch(literal.astext())
+            entry = match and known.get(match[1])
+            if entry and not self.inside_link_or_title(literal):
+                link = make_refnode(
+                    self.app.builder, self.env.docname, entry.docname, entry.node_id, ()
+                )
+                literal.replace_self(link)
+                link += literal
+
+    def known_names(self):
+        """The entries of the API page by the names that are linked to them."""
+        names = {}
+        for full_name, entry in self.env.domains.python_domain.objects.items():
+            name = full_name.removeprefix("dselectk_keras.")
+            short = name.rpartition(".")[2]
+            names[name] = entry
+            clear = "_" in short or short in dselectk_keras.datasets.NAMES
+            if entry.objtype == "class" or (entry.objtype == "function" and clear):
+                names[short] = entry
+        return names
+
+    @staticmethod
+    def inside_link_or_title(node):
+        """Whether a link would be in another link, or in a heading."""
+        while node := node.parent:
+            if isinstance(node, nodes.reference | nodes.title):
+                return True
+        return False
+
+
 class EnglishAndChinese(SearchEnglish):
     """Searches for English words, and for Chinese characters one by one."""
 
@@ -114,6 +185,8 @@ def setup(app):
     """Copy the notebooks and connect the hooks."""
     copy_notebooks()
     app.add_search_language(EnglishAndChinese)
+    app.add_post_transform(CodeLinks)
+    app.connect("source-read", tables_of_names)
     app.connect("html-page-context", page_language)
     # Before Napoleon, which reads the sections.
     app.connect("autodoc-process-docstring", markdown_math, priority=400)

@@ -24,6 +24,12 @@
 # part and a part that only one task has.
 
 # %%
+# pip install "dselectk-keras[tensorflow,plots]"
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
+
+# %%
 import tempfile
 from pathlib import Path
 

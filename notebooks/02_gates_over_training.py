@@ -29,6 +29,12 @@
 # the same labels. They share no trainable weight, so the runs are independent.
 
 # %%
+# pip install "dselectk-keras[tensorflow,plots]"
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
+
+# %%
 import keras
 import matplotlib.pyplot as plt
 import numpy as np

@@ -22,6 +22,12 @@
 # three runs of each. Then it looks at what the gates have learned.
 
 # %%
+# pip install "dselectk-keras[tensorflow,plots]"
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
+
+# %%
 import functools
 
 import keras

@@ -23,6 +23,12 @@
 # how to use the answer.
 
 # %%
+# pip install "dselectk-keras[tensorflow,plots]"
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
+
+# %%
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
@@ -143,9 +149,10 @@ def groups_in(jaccard, threshold):
 
 def draw(jaccard, names, ax, title):
     image = ax.imshow(jaccard, vmin=0, vmax=1, cmap="YlGnBu")
-    ax.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
-    ax.set_yticks(range(len(names)), names, fontsize=6)
-    ax.set_title(title, fontsize=9)
+    size = 6 if len(names) > 16 else 8
+    ax.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
+    ax.set_yticks(range(len(names)), names, fontsize=size)
+    ax.set_title(title, fontsize=10, loc="left")
     return image
 
 
@@ -240,24 +247,29 @@ recommender.fit(*shop.train, epochs=10, batch_size=500, verbose=0)
 shop_weights = weights_of(recommender)
 
 figure, axes = plt.subplots(
-    1, 2, figsize=(9, 3.2), layout="constrained", width_ratios=(1.2, 1)
+    1, 2, figsize=(8.4, 3.4), layout="constrained", width_ratios=(1.1, 1)
 )
 plots.plot_expert_heatmap(
     shop_weights,
     task_names=shop.task_names,
     groups=shop.groups,
-    title="expert weights",
+    title="which expert each task uses",
+    largest=1.0,
     ax=axes[0],
 )
-image = draw(sharing(shop_weights), shop.task_names, axes[1], "Jaccard index")
-figure.colorbar(image, ax=axes[1], shrink=0.8)
+image = draw(
+    sharing(shop_weights), shop.task_names, axes[1], "how much two tasks share"
+)
+axes[1].hlines(4.5, -0.5, 7.5, color="black", linewidth=0.9)
+axes[1].vlines(4.5, -0.5, 7.5, color="black", linewidth=0.9)
+figure.colorbar(image, ax=axes[1], label="Jaccard index of their experts", shrink=0.8)
 plt.show()
 
 index = metrics.jaccard_index(shop_weights, shop.groups)
 print(f"within the groups {index.related:.2f}, across {index.unrelated:.2f}")
 
 # %% [markdown]
-# The line in the heat map separates engagement from satisfaction. Two tasks share
+# The lines in both figures separate engagement from satisfaction. Two tasks share
 # experts more often if they are on the same side of the line. The data has these
 # groups, and one run finds them in part. A task with an expert of its own shares
 # nothing, and tasks with few positive labels carry little information. Before you draw

@@ -26,6 +26,12 @@
 # expert per family would be a good division of the work.
 
 # %%
+# pip install "dselectk-keras[tensorflow,plots]"
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
+
+# %%
 import keras
 import matplotlib.pyplot as plt
 import numpy as np

@@ -31,6 +31,12 @@
 # styles. It measures which style uses which expert, the accuracy, and the wall time.
 
 # %%
+# pip install "dselectk-keras[tensorflow,plots]"
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
+
+# %%
 import time
 
 import keras

@@ -19,10 +19,12 @@
 # one program. In production, experts that no task uses need not be computed. This
 # notebook shows the whole way: train six models, select one, remove the experts that it
 # does not use, extract a single task, and export the result.
-#
-# ```
+
+# %%
 # pip install "dselectk-keras[tensorflow,data,plots]"
-# ```
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
 
 # %%
 import tempfile

@@ -20,10 +20,12 @@
 # the same cost per token. In this notebook a small Transformer learns to write Python.
 # We compare a dense FFN with three mixtures that do the same number of operations per
 # token, and look at which tokens go where.
-#
-# ```
+
+# %%
 # pip install "dselectk-keras[tensorflow,plots]"
-# ```
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
 
 # %%
 import functools

@@ -21,6 +21,12 @@
 # It runs on TensorFlow, because the layers that look up strings do.
 
 # %%
+# pip install "dselectk-keras[tensorflow,data,plots]"
+import os
+
+os.environ["KERAS_BACKEND"] = "tensorflow"
+
+# %%
 import pathlib
 import tempfile
 

@@ -17,6 +17,7 @@ def plot_expert_heatmap(
     expert_names: Sequence[str] | None = None,
     groups: Any = None,
     tolerance: float = 0.0,
+    largest: float | None = None,
     title: str | None = None,
     ax: Any = None,
 ) -> Any:
@@ -32,6 +33,8 @@ def plot_expert_heatmap(
         groups: one group label per task. The tasks of a group are drawn next to each
             other, with a line between groups. Defaults to `None`: no groups.
         tolerance: largest weight that counts as not used. Defaults to `0.0`.
+        largest: weight of the darkest colour. Give heat maps that are compared the
+            same number. Defaults to `None`: the largest of `weights`.
         title: title of the figure. Defaults to `None`.
         ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
 
@@ -70,7 +73,7 @@ def plot_expert_heatmap(
         used,
         cmap=_color_map(),
         vmin=0,
-        vmax=used.max() if used.count() else 1,
+        vmax=largest or (used.max() if used.count() else 1),
         edgecolors="white" if few else "face",
         linewidth=0.5 if few else 0,
     )

@@ -1,5 +1,6 @@
 """Single runs of several methods, side by side."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ def plot_runs(
     title: str | None = None,
     ax: Any = None,
 ) -> Any:
-    """A row per method, with a dot per run and a line at their mean.
+    """A row per method, with a dot per run, and a line and a number for their mean.
 
     The grey bar is the standard error of the mean. Failed runs, which are NaN, are
     omitted.
@@ -52,7 +53,9 @@ def plot_runs(
             ax.vlines(runs.mean(), row - 0.3, row + 0.3, color=color, linewidth=1.6)
         dots = {"markersize": 4, "markeredgewidth": 0, "alpha": 0.55}
         ax.plot(runs, np.full(len(runs), row), "o", color=color, **dots)
+    _write_means(ax, values)
     style.tidy_axes(ax, "x")
+    ax.locator_params(axis="x", nbins=4)
     ax.set_yticks(range(len(values)), list(values))
     ax.set_ylim(len(values) - 0.4, -0.6)
     ax.spines["left"].set_visible(False)
@@ -61,3 +64,22 @@ def plot_runs(
     if title is not None:
         ax.set_title(title, fontsize=style.FONT, loc="left")
     return figure
+
+
+def _write_means(ax, values):
+    """Write the mean to the right of each row, to two digits of a usual error."""
+    runs = [np.asarray(given, dtype=float) for given in values.values()]
+    runs = [each[np.isfinite(each)] for each in runs]
+    errors = [each.std(ddof=1) / np.sqrt(len(each)) for each in runs if len(each) > 1]
+    error = np.median(errors) if errors else 0.0
+    decimals = max(0, 1 - math.floor(math.log10(error))) if error > 0 else 3
+    for row, each in enumerate(runs):
+        ax.annotate(
+            f"{each.mean():.{decimals}f}" if len(each) else "",
+            xy=(1.02, row),
+            xycoords=("axes fraction", "data"),
+            fontsize=style.SMALL_FONT,
+            color=style.TEXT,
+            va="center",
+            annotation_clip=False,
+        )

@@ -13,9 +13,9 @@ GREY = "#BDBDBD"
 TEXT = "#333333"
 
 COLUMN_WIDTH = 3.3  # inches, one column of a two-column paper
-PAGE_WIDTH = 6.9
-FONT = 8
-SMALL_FONT = 7
+PAGE_WIDTH = 5.5  # the text of a one-column paper; on the site, text of 12 points
+FONT = 9
+SMALL_FONT = 8
 
 
 def import_pyplot() -> Any:

@@ -5,7 +5,7 @@ import pathlib
 
 from benchmarks.drawing import draw_ratios
 
-FORM_COLUMNS = (
+INFERENCE_COLUMNS = (
     ("predict, ms", "predict_ms", "{:.3g}"),
     ("times list", "predict_times_list", "{:.2f}"),
     ("times plain", "predict_times_plain", "{:.2f}"),
@@ -14,6 +14,8 @@ FORM_COLUMNS = (
     ("of floor", "predict_over_floor", "{:.1f}"),
     ("call, ms", "call_ms", "{:.3g}"),
     ("times plain", "call_times_plain", "{:.2f}"),
+)
+TRAINING_COLUMNS = (
     ("fit, ms", "fit_ms", "{:.3g}"),
     ("times list", "fit_times_list", "{:.2f}"),
     ("times plain", "fit_times_plain", "{:.2f}"),
@@ -100,12 +102,18 @@ def plain_ratios(results):
 
 def _against_plain(ratios):
     backends = sorted({backend for found in ratios.values() for _, backend in found})
-    columns = [(what, backend) for what, _ in AGAINST_PLAIN for backend in backends]
+    measured = [what for what, _ in AGAINST_PLAIN]
     rows = [
-        [name, *(f"{found[c]:.2f}" if c in found else "-" for c in columns)]
+        [name, backend]
+        + [
+            f"{found[w, backend]:.2f}" if (w, backend) in found else "-"
+            for w in measured
+        ]
         for name, found in ratios.items()
+        for backend in backends
+        if any((what, backend) in found for what in measured)
     ]
-    heads = ["workload", *(f"{what}, {backend}" for what, backend in columns)]
+    heads = ["workload", "backend", *measured]
     return f"""## The package against a plain Keras model
 
 ![Time of the package divided by time of the plain model](benchmark.png)
@@ -114,7 +122,7 @@ Time of the package divided by the time of a Keras model that was written for on
 workload alone; below 1 the package is faster. The line is the goal, {GOAL}. With 128
 tasks (W2), the package has `stacked=True`.
 
-{_lines(heads, rows, left=1)}
+{_lines(heads, rows, left=2)}
 """
 
 
@@ -156,7 +164,9 @@ def _section(result):
             f"`{own['command']}`, {own['date']}, {versions}, Python {own['python']}.",
             f"A large matrix product runs at {workload['matrix_gflops']:.0f} GFLOP/s.",
             "",
-            _table("form", FORM_COLUMNS, _with_ideal(workload["forms"])),
+            _table("form", INFERENCE_COLUMNS, _with_ideal(workload["forms"])),
+            "",
+            _table("form", TRAINING_COLUMNS, _with_ideal(workload["forms"])),
         ]
     if result["replicate"]:
         lines += [
@@ -179,7 +189,12 @@ def _with_ideal(forms):
 
 
 def _table(corner, columns, rows):
-    """A table with a row for each item of a dict of dicts."""
+    """A table with a row for each item of a dict of dicts, without empty columns."""
+    columns = [
+        column
+        for column in columns
+        if any(values.get(column[1]) is not None for values in rows.values())
+    ]
     heads = [corner, *(head for head, _, _ in columns)]
     cells = [
         [

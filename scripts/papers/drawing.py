@@ -15,6 +15,7 @@ __all__ = [
     "COLORS",
     "FONT",
     "GREY",
+    "PAGE_WIDTH",
     "SMALL_FONT",
     "TEXT",
     "color_bar",
@@ -33,7 +34,7 @@ def panels(rows, columns, height, width=1.0, **shared):
         columns: How many panels in a row.
         height: Of the figure, in inches.
         width: Of the figure, as a share of a page's.
-        **shared: `sharex` and `sharey`, as matplotlib has them.
+        **shared: `sharex`, `sharey` and `width_ratios`, as matplotlib has them.
 
     Returns:
         A figure, and an array `(rows, columns)` of axes.

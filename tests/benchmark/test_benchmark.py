@@ -123,7 +123,8 @@ def test_the_page_shows_what_was_measured(tmp_path, result):
     (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(result))
     page = write_page(tmp_path).read_text()
     details = page[page.index("### tiny") :]
-    row = next(r for r in details.splitlines() if r.startswith("| dispatched"))
+    # The first row has the times of inference, the second those of training.
+    _, row = (r for r in details.splitlines() if r.startswith("| dispatched"))
     times = result["workloads"]["tiny"]["forms"]["dispatched"]["fit_times_bank"]
     assert f"| {times:.2f} |" in row
     assert row.endswith("| 2 |")
@@ -136,7 +137,7 @@ def test_the_page_opens_with_ratios_to_the_plain_model(tmp_path, result):
     ratios = plain_ratios([result])["tiny"]
     backend = result["about"]["backend"]
     assert ratios["fit", backend] == pytest.approx(1 / forms["bank"]["fit_times_plain"])
-    assert f"| tiny | {ratios['fit', backend]:.2f} |" in page
+    assert f"| tiny | {backend} | {ratios['fit', backend]:.2f} |" in page
     assert page.index("| tiny |") < page.index("## Workloads")
     assert (tmp_path / "benchmark.png").stat().st_size > 1000
 

@@ -164,3 +164,123 @@ def test_no_page_has_a_broken_picture_or_complains(browser, site):
         if found := said + broken_images(browser):
             trouble[page] = found
     assert not trouble
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("load balancing", "choosing.html"),
+        ("multi-GPU", "performance.html"),
+        ("auxiliary loss", "choosing.html"),
+        ("ONNX", "serving.html"),
+    ],
+)
+def test_search_finds_the_page_first(browser, site, query, page):
+    assert searched(browser, site, query)[0].startswith(page)
+
+
+@pytest.mark.parametrize(
+    ("page", "code", "name"),
+    [
+        ("quickstart", "MMoE", "MMoE"),
+        ("quickstart.zh", "MMoE", "MMoE"),
+        ("faq", "condense(model)", "condense"),
+        (
+            "faq",
+            "weights_regularizer=ImportanceRegularizer(0.1)",
+            "ImportanceRegularizer",
+        ),
+        ("datasets", "mnist", "datasets.mnist"),
+        ("notebooks/01_drop_in", "DenseExperts", "DenseExperts"),
+        ("api", "Ramp", "Ramp"),
+    ],
+)
+def test_names_in_the_text_link_to_the_api(browser, site, page, code, name):
+    browser.get(f"{site}/{page}.html")
+    links = browser.find_elements("css selector", "article a:has(> code)")
+    (target,) = {a.get_attribute("href") for a in links if a.text == code}
+    browser.get(target)
+    assert target.startswith(f"{site}/api.html")
+    entry = browser.find_element("css selector", "dt:target")
+    assert entry.get_attribute("id") == f"dselectk_keras.{name}"
+
+
+def test_the_api_page_has_a_line_for_every_entry(browser, site):
+    browser.get(f"{site}/api.html")
+    entries, lines = (
+        browser.execute_script(
+            f"return [...document.querySelectorAll('{selector}')].map(e => e.{key})"
+        )
+        for selector, key in (
+            ("dl.py:is(.class, .function) > dt.sig", "id"),
+            ("table.autosummary td:first-child a", "hash"),
+        )
+    )
+    assert entries
+    assert sorted(lines) == sorted(f"#{entry}" for entry in entries)
+
+
+def shown_at(browser, address, width, theme):
+    """Open a page in a window of a width, light or dark."""
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    scheme = {"name": "prefers-color-scheme", "value": theme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    browser.get(address)
+
+
+# Whatever is wider than the window must be in something that can be scrolled.
+CLIPPED = """
+const width = document.documentElement.clientWidth;
+const scrolls = e => e && (getComputedStyle(e).overflowX == "auto" ||
+    scrolls(e.parentElement));
+return [...document.querySelectorAll("article :is(p, img, table, pre, h1, h2)")]
+    .filter(e => e.getBoundingClientRect().right > width + 1 && !scrolls(e))
+    .map(e => e.outerHTML.slice(0, 100));
+"""
+WIDE_TABLES = """
+return [...document.querySelectorAll(".table-wrapper")]
+    .filter(e => e.scrollWidth > e.clientWidth + 1)
+    .map(e => e.textContent.slice(0, 100));
+"""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "index",
+        "quickstart",
+        "quickstart.zh",
+        "api",
+        "results/benchmark",
+        "reproduction/dselectk-fig5",
+        "notebooks/09_tabular",
+    ],
+)
+def test_a_phone_clips_nothing(browser, site, page):
+    shown_at(browser, f"{site}/{page}.html", 390, "light")
+    assert not browser.execute_script(CLIPPED)
+    assert browser.execute_script(
+        "return document.documentElement.scrollWidth <= window.innerWidth"
+    )
+
+
+@pytest.mark.parametrize(
+    "page", ["results/benchmark", "performance", "choosing", "api"]
+)
+def test_tables_fit_a_desktop(browser, site, page):
+    shown_at(browser, f"{site}/{page}.html", 1300, "light")
+    assert browser.find_elements("css selector", ".table-wrapper")
+    assert not browser.execute_script(WIDE_TABLES)
+
+
+def test_figures_are_light_cards_on_dark_pages(browser, site):
+    shown_at(browser, f"{site}/reproduction/dselectk-fig5.html", 1300, "dark")
+    page, figure, rounded = browser.execute_script(
+        "const style = e => getComputedStyle(document.querySelector(e));"
+        "return [style('body').backgroundColor, style('article img').backgroundColor,"
+        " style('article img').borderRadius]"
+    )
+    assert figure == "rgb(255, 255, 255)"
+    assert page != figure
+    assert rounded != "0px"

@@ -96,6 +96,16 @@ def test_given_axes_are_drawn_on():
     assert not left.collections
 
 
+def test_heat_maps_share_a_scale_if_asked():
+    figures = [plot_expert_heatmap(w, largest=0.9) for w in (WEIGHTS, WEIGHTS[2:])]
+    ends = [figure.axes[0].collections[0].get_clim() for figure in figures]
+    assert ends == [(0, 0.9), (0, 0.9)]
+    assert plot_expert_heatmap(WEIGHTS[2:]).axes[0].collections[0].get_clim() == (
+        0,
+        0.6,
+    )
+
+
 def test_weights_of_zero_only_are_drawn():
     plot_expert_heatmap(np.zeros((2, 3))).canvas.draw()
 

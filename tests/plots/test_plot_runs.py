@@ -22,6 +22,8 @@ def test_runs_mean_and_error_are_drawn():
     assert means == [2, 2]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"]
     assert ax.get_xlabel() == "y"
+    # To two digits of the standard error, which is 1.
+    assert [text.get_text() for text in ax.texts] == ["2.0", "2.0"]
     plt.close(figure)
 
 

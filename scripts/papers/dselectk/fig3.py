@@ -403,15 +403,19 @@ class Fig3(Experiment):
 
     def _draw_heatmaps(self, results, data):
         figure, axes = drawing.panels(1, len(self.arms), 2.7)
-        for ax, arm in zip(axes.flat, self.arms, strict=True):
-            weights = np.array(results.of(arm)[0].numbers["weights"])
+        all_weights = [np.array(results.of(a)[0].numbers["weights"]) for a in self.arms]
+        for ax, arm, weights in zip(axes.flat, self.arms, all_weights, strict=True):
             plot_expert_heatmap(
                 by_first_use(weights),
                 task_names=data.task_names,
                 groups=data.groups,
+                largest=np.max(all_weights),
                 title=arm,
                 ax=ax,
             )
+        for ax in axes.flat[1:]:
+            ax.set_ylabel("")
+            ax.tick_params(labelleft=False)
         return figure
 
 

@@ -412,7 +412,7 @@ class Fig5(SyntheticExperiment):
     def _draw(self, results):
         figure, axes = drawing.import_pyplot().subplot_mosaic(
             [["mse", "related"], ["mse", "unrelated"]],
-            figsize=(8, 5),
+            figsize=(drawing.PAGE_WIDTH, 4.2),
             layout="constrained",
         )
         panels = {
@@ -447,10 +447,9 @@ class Fig5(SyntheticExperiment):
         return figure
 
     def _draw_tried(self, results):
-        figure, [[ax]] = drawing.panels(1, 1, 3.2, width=0.78)
-        for method, color in zip(
-            self.compared, itertools.cycle(drawing.COLORS), strict=False
-        ):
+        figure, [[ax]] = drawing.panels(1, 1, 3.2)
+        looks = itertools.product("o^", drawing.COLORS)
+        for method, (marker, color) in zip(self.compared, looks, strict=False):
             runs = [
                 r.numbers for r in results.of(name_arm(method, self.most), tuning=True)
             ]
@@ -458,13 +457,14 @@ class Fig5(SyntheticExperiment):
                 [run["experts"] for run in runs],
                 [run["objective"] for run in runs],
                 s=20,
+                marker=marker,
                 edgecolors=color,
                 facecolors=[color if r["admissible"] else "none" for r in runs],
                 label=method,
             )
         drawing.tidy_axes(ax)
         ax.set_yscale("log")
-        drawing.label(ax, x="experts a task", y="validation MSE")
+        drawing.label(ax, x="experts per task", y="validation MSE")
         ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
         ax.legend(
             loc="center left",

@@ -233,8 +233,7 @@ class Ways(Tuned, abc.ABC):
             for way in self.shown[1:]:
                 arm, prefix = place_of(way)
                 values[way] = results.values(arm, prefix + number)
-            plot_runs(values, label=title, ax=ax)
-            ax.locator_params(axis="x", nbins=6)
+            plot_runs(values, label=title, highlight=self.shown[-1], ax=ax)
         return figure
 
 

@@ -19,7 +19,7 @@ from papers.specialization._splits import (
     share_by_split,
     used,
 )
-from papers.specialization._tables import USED, draw_table
+from papers.specialization._tables import SHARE, USED, draw_table
 
 FIGURE = {JOINT: "Figure 2", SPLIT: "Figure 3"}
 MIXED = "fmnist_mnist"
@@ -129,15 +129,16 @@ class Fig2And3(Splits):
         """The tables of all runs: a row for each arm, a column for each seed."""
         columns = max(len(results.of(arm)) for arm in self.arms)
         figure, axes = drawing.panels(
-            len(self.arms), columns, 2.0 * len(self.arms) + 0.4
+            len(self.arms), columns, 2.0 * len(self.arms) + 0.4, sharey="row"
         )
         for row, (arm, (name, kind)) in zip(axes, self.arms.items(), strict=True):
             for ax, run in zip(row, results.of(arm), strict=False):
-                draw_table(ax, run.numbers["gate_table"])
+                mesh = draw_table(ax, run.numbers["gate_table"])
                 if name == MIXED:
                     ax.axhline(CLOTHES, color=drawing.TEXT, linewidth=0.8)
                 ax.set_title(f"seed {run.seed}", fontsize=drawing.SMALL_FONT)
             drawing.label(row[0], y=f"{FIGURE[kind]}\n{DATA[name].title}")
         for ax in axes[-1]:
             drawing.label(ax, x="expert")
+        drawing.color_bar(figure, mesh, axes, SHARE, location="bottom", aspect=60)
         return figure

@@ -25,7 +25,7 @@ from papers.specialization._images import (
     reported,
 )
 from papers.specialization._splits import used
-from papers.specialization._tables import USED, draw_table
+from papers.specialization._tables import SHARE, USED, draw_table
 from papers.specialization._tuned import Tuned
 
 NEEDS, ALL = "original, L_s", "original, importance"
@@ -194,14 +194,21 @@ class Fig6And7(Tuned):
 
     def draw(self, results):
         """A table for each penalty (row) and number of experts (column)."""
-        figure, axes = drawing.panels(len(SHOWN), len(self.num_experts), 5.2)
+        figure, axes = drawing.panels(
+            len(SHOWN),
+            len(self.num_experts),
+            5.2,
+            sharey=True,
+            width_ratios=self.num_experts,
+        )
         for arm, (way, count) in self.arms.items():
             row = axes[list(SHOWN).index(way)]
             ax = row[self.num_experts.index(count)]
-            draw_table(ax, np.array(reported(results, arm).numbers["table"]))
+            mesh = draw_table(ax, np.array(reported(results, arm).numbers["table"]))
             drawing.label(ax, title=f"{SHOWN[way]}, {count} experts", x="expert")
         for ax in axes[:, 0]:
             drawing.label(ax, y="digit")
+        drawing.color_bar(figure, mesh, axes, SHARE)
         return figure
 
 
