@@ -155,7 +155,7 @@ def main():
                 np.abs(a - b).max()
                 for a, b in zip(model.get_weights(), alone.get_weights(), strict=True)
             )
-            result = {
+            result: dict = {
                 "weights": float(difference),
                 "loss": float(np.abs(np.subtract(own, losses)).max()),
             }
