@@ -7,9 +7,7 @@ A script, since JAX's devices have to be divided before anything uses them.
 """
 
 import json
-import math
 import os
-import re
 import sys
 
 os.environ["KERAS_BACKEND"] = "jax"
@@ -34,7 +32,6 @@ from dselectk_keras import (
     build_multitask_model,
     expert_layout_map,
 )
-from dselectk_keras.utils import num_trained
 
 OTHERS = sys.argv[1:]
 BATCH, DIM, EXPERTS = 16, 8, 8
@@ -108,19 +105,6 @@ def experts_moved(model):
     )
 
 
-def numbers_reduced(model):
-    """How many numbers a training step reduces over devices."""
-    shapes = [
-        shape
-        for line in program(model)
-        if " all-reduce(" in line
-        for shape in re.findall(
-            r"f32\[([\d,]*)\]", line.partition("=")[2].partition(" all-reduce(")[0]
-        )
-    ]
-    return sum(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
-
-
 def main():
     if OTHERS:
         distribution.initialize(OTHERS[0], 2, int(OTHERS[1]))
@@ -159,8 +143,6 @@ def main():
                 "weights": float(difference),
                 "loss": float(np.abs(np.subtract(own, losses)).max()),
             }
-            result["parameters"] = num_trained(model)
-            result["reduced"] = numbers_reduced(model)
             if name == "experts":
                 result["held"] = [
                     shard.data.shape[0]
