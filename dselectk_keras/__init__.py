@@ -17,6 +17,7 @@ from dselectk_keras.experts import (
     DenseExperts,
     Experts,
     TuckerExperts,
+    expert_layout_map,
     single_expert,
 )
 from dselectk_keras.gates.attentive import AttentiveGate
@@ -114,6 +115,7 @@ __all__ = [
     "build_multitask_model",
     "condense",
     "distill",
+    "expert_layout_map",
     "gates",
     "per_task",
     "plots",

@@ -1,11 +1,13 @@
 """Small helpers that several modules need."""
 
+import contextlib
 import importlib
 import inspect
 import math
 import operator
 import os
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import keras
@@ -92,6 +94,48 @@ def sum_over_replicas(values: Any) -> Any:
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
+# Replicas are threads: each opens the batch for itself.
+_OPEN = threading.local()
+
+
+@contextlib.contextmanager
+def whole_batch() -> Iterator[None]:
+    """Let `batch_total` and `batch_rows` see the batch of all replicas.
+
+    A gate cannot open the batch while the model runs: replicas would take turns between
+    two calls of `add_loss`, and mix up what layers keep.
+    """
+    _OPEN.batch = True
+    try:
+        yield
+    finally:
+        _OPEN.batch = False
+
+
+def batch_is_open() -> bool:
+    """Whether `whole_batch` is in use here."""
+    return getattr(_OPEN, "batch", False)
+
+
+def batch_total(values: Any) -> Any:
+    """Add up sums over the parts of all replicas, if the batch is open."""
+    return sum_over_replicas(values) if batch_is_open() else values
+
+
+def batch_rows(values: list) -> list:
+    """Gather the rows of all replicas from tensors, if the batch is open."""
+    if not batch_is_open() or num_replicas() == 1:
+        return values
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    # What is gathered has lost its static shape.
+    return [
+        tf.ensure_shape(gathered, [None, *value.shape[1:]])
+        for value, gathered in zip(values, context.all_gather(values, 0), strict=True)
+    ]
+
+
 def num_replicas() -> int:
     """The number of replicas of `tf.distribute` that share a batch.
 
@@ -105,6 +149,15 @@ def num_replicas() -> int:
 
     context = tf.distribute.get_replica_context()
     return 1 if context is None else context.num_replicas_in_sync
+
+
+def is_model_parallel() -> bool:
+    """Whether variables may be split over devices, as by `expert_layout_map`.
+
+    Computing expert by expert would then send each to all devices.
+    """
+    distribution = keras.distribution.distribution()
+    return isinstance(distribution, keras.distribution.ModelParallel)
 
 
 def init_arguments(instance: Any) -> dict[str, Any]:

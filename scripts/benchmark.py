@@ -87,6 +87,25 @@ def run_here(options):
     return 0
 
 
+def installed():
+    """The backends that are installed."""
+    return [name for name in BACKENDS if importlib.util.find_spec(name)]
+
+
+def gathered(backend, found, command):
+    """What `gather` gives, run by another process with the backend."""
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(
+        [sys.executable, __file__, "--part", "gather"],
+        env=environment,
+        input=json.dumps({"found": list(found.items()), "command": command}),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def write(out, backend, found, command):
     """Keep the results of a backend in a file that names its device.
 
@@ -94,16 +113,7 @@ def write(out, backend, found, command):
     """
     from benchmarks import merge
 
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    done = subprocess.run(
-        [sys.executable, __file__, "--part", "gather"],
-        env=environment,
-        input=json.dumps({"found": found, "command": command}),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = gathered(backend, dict(found), command)
     device = "cpu" if "CPU" in result["about"]["device"] else result["about"]["device"]
     device = re.sub(r"\W+", "-", device.lower())
     out.mkdir(parents=True, exist_ok=True)
@@ -123,7 +133,7 @@ def parse(arguments):
         "--backends",
         nargs="+",
         choices=BACKENDS,
-        default=[name for name in BACKENDS if importlib.util.find_spec(name)],
+        default=installed(),
         help="backends to measure",
     )
     add("--workloads", nargs="+", metavar="NAME", help="such as W4; all if left out")

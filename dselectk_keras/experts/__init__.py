@@ -2,8 +2,16 @@
 
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.experts.dense import DenseExperts
+from dselectk_keras.experts.expert_layout_map import expert_layout_map
 from dselectk_keras.experts.experts import Experts
 from dselectk_keras.experts.single_expert import single_expert
 from dselectk_keras.experts.tucker import TuckerExperts
 
-__all__ = ["DenseExperts", "ExpertBank", "Experts", "TuckerExperts", "single_expert"]
+__all__ = [
+    "DenseExperts",
+    "ExpertBank",
+    "Experts",
+    "TuckerExperts",
+    "expert_layout_map",
+    "single_expert",
+]

@@ -17,6 +17,7 @@ from dselectk_keras.utils import (
     Tensor,
     check_count,
     init_arguments,
+    is_model_parallel,
 )
 
 # From this width on, one matrix product per expert is faster than one product for all
@@ -110,7 +111,8 @@ class StackedExperts(ExpertBank):
         for layer, units in enumerate(self.units):
             hidden, shared = x, layer == 0 and self.shared_input
             kernel, bias = self._kernel_and_bias(layer, inputs.dtype, selected)
-            if isinstance(x, list) or (units >= WIDE and not _is_torch()):
+            one_by_one = units >= WIDE and not (_is_torch() or is_model_parallel())
+            if isinstance(x, list) or one_by_one:
                 x = self._apply_one_by_one(layer, x, kernel, bias, shared, training)
             else:
                 x = self._apply_batched(layer, x, kernel, bias, shared, training)

@@ -1,6 +1,7 @@
 """The base class of all gates."""
 
 import abc
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,15 @@ from keras import ops
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, num_replicas
+from dselectk_keras.utils import (
+    MAX_EXPERTS,
+    Tensor,
+    batch_is_open,
+    batch_total,
+    check_count,
+    num_replicas,
+    whole_batch,
+)
 
 
 class GateOutputs(NamedTuple):
@@ -173,14 +182,19 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if not self.per_example:
             return penalty
         if self.reduction == "mean":
-            return penalty / self.num_examples(outputs)
+            return batch_total(penalty) / self.num_examples(outputs)
+        if batch_is_open():
+            return batch_total(penalty)
+        # Keras averages over the replicas.
         return penalty * num_replicas()
 
     def num_examples(self, outputs: GateOutputs) -> Tensor:
         """Count the examples of this call that are valid, at least 1, in float32."""
         if outputs.valid is None:
-            return ops.cast(ops.shape(outputs.weights)[0], "float32")
-        return ops.maximum(ops.sum(ops.cast(outputs.valid, "float32")), 1.0)
+            count = ops.cast(ops.shape(outputs.weights)[0], "float32")
+        else:
+            count = ops.sum(ops.cast(outputs.valid, "float32"))
+        return ops.maximum(batch_total(count), 1.0)
 
     def only_valid(self, x: Tensor, outputs: GateOutputs, other: float = 0.0) -> Tensor:
         """Replace the rows of examples that are not valid by a number."""
@@ -408,6 +422,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         weights = self.only_valid(outputs.weights, outputs)
         if training:
             penalties = self._penalties(outputs, examples, self.step)
+            if self.per_example and num_replicas() > 1:
+                self._note_batch(penalties, outputs, examples)
             for penalty in penalties.values():
                 self.add_loss(penalty)
             if self.expert_dropout:
@@ -544,6 +560,17 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             penalties["weights"] = regularizer(seen, step)
         return penalties
 
+    def _note_batch(self, penalties, outputs, examples):
+        """Note at each penalty of a replica how to compute that of the whole batch."""
+
+        @functools.cache
+        def of_batch():
+            with whole_batch():
+                return self._penalties(outputs, examples, self.step)
+
+        for name, penalty in penalties.items():
+            penalty.of_batch = lambda name=name: of_batch()[name]
+
     def _report(self, outputs, examples, step):
         report = {
             "weights": outputs.weights,
@@ -552,6 +579,21 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         }
         # What has no mask has no entry, since compiled functions return tensors.
         return report if outputs.valid is None else {**report, "valid": outputs.valid}
+
+
+def penalty_of_batch(penalty: Tensor) -> Tensor:
+    """Compute a gate's penalty over the whole batch from that of one replica.
+
+    To be called when the model's `losses` have been read: from here on, replicas take
+    turns.
+
+    Args:
+        penalty: An entry of `losses`, of a gate or of anything else.
+
+    Returns:
+        A scalar, the same on all replicas if it is a gate's; otherwise the argument.
+    """
+    return getattr(penalty, "of_batch", lambda: penalty)()
 
 
 def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:

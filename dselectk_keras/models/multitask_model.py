@@ -13,6 +13,7 @@ from dselectk_keras._keras import (
     compiled_metrics,
     mean_loss,
 )
+from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.gates.selector_gate import print_undecided
 from dselectk_keras.models._export import ChecksExport
 from dselectk_keras.models.labels import (
@@ -64,8 +65,9 @@ class MultitaskModel(ChecksExport, keras.Model):
     `ValueError` for impossible labels, such as class 7 of 3. Impossible labels from
     other sources, such as a `tf.data.Dataset`, make the loss NaN.
 
-    Under `tf.distribute`, the mean of a task is over the labels of all replicas, so
-    that the loss equals the loss of one process with the whole batch.
+    Under `tf.distribute`, the mean of a task is over the labels of all replicas, and a
+    gate's penalties are over the examples of all, so that the loss equals the loss of
+    one process with the whole batch.
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
     `{task}_loss` and `{task}_{metric}` for each task. All but the `loss` of `fit` are
@@ -194,9 +196,9 @@ class MultitaskModel(ChecksExport, keras.Model):
                 "without a loss. For metrics of a task, give them to "
                 "`Task(metrics=...)`."
             )
-        # Read `self.losses` before the sum over replicas: replicas share this list, and
-        # take turns at the sum.
-        terms = list(self.losses)
+        # Read `self.losses` before any sum over replicas: replicas share this list, and
+        # take turns at a sum.
+        terms = [penalty_of_batch(term) for term in list(self.losses)]
         read: Any = y if self._in_step else self._read(y, sample_weight)
         found = [
             group(labels, group.predictions(y_pred))

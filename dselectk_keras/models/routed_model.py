@@ -7,8 +7,9 @@ from keras import ops
 
 from dselectk_keras._keras import added_loss, all_layers, loss_weights
 from dselectk_keras.gates import Gate
+from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.models._export import ChecksExport
-from dselectk_keras.utils import Tensor, check_choice
+from dselectk_keras.utils import Tensor, check_choice, num_replicas
 
 
 class LearnsFromLoss(Protocol):
@@ -101,9 +102,11 @@ class RoutedModel(ChecksExport, keras.Model):
         training: bool = True,
     ):
         """Compute the loss of `compile`, plus the policy and consistency losses."""
+        terms = list(self.losses)
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         gates = gates_taught_by_loss(self)
-        added = []
+        # Keras has added the penalties of this replica's part of the batch.
+        added = [penalty_of_batch(term) - term for term in terms if num_replicas() > 1]
         if gates:
             each: Any = self._example_losses(y, y_pred)
             weight = ops.ones_like(each)

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.ops.unstack import unstack
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, is_model_parallel
 
 # For wide experts and few gates, adding up the weighted experts one by one takes 0.2 to
 # 0.9 of the time of a matrix product, for which they must be stacked. The product is
@@ -90,6 +90,7 @@ def _sum_is_faster(dtype, trailing, num_gates, n, is_list, per_example):
         # JAX optimizes away a stack that is split again.
         and (backend == "jax" or is_list)
         and not (backend == "torch" and per_example)
+        and not is_model_parallel()
     )
 
 

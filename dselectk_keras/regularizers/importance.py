@@ -7,7 +7,7 @@ from keras import ops
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, batch_total
 
 
 @REGULARIZERS.register("importance")
@@ -20,6 +20,9 @@ class ImportanceRegularizer(ScheduledRegularizer):
 
     where CV is the coefficient of variation, or with `squared` its square. Several
     gates' terms are summed.
+
+    The batch of all replicas of `tf.distribute` counts in a `MultitaskModel` or
+    `RoutedModel`; in other models, each replica has a term of its own.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.
@@ -44,6 +47,6 @@ class ImportanceRegularizer(ScheduledRegularizer):
 
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the coefficient of variation of the batch's sums, or its square."""
-        importance = ops.sum(ops.cast(inputs, "float32"), axis=0)
+        importance = batch_total(ops.sum(ops.cast(inputs, "float32"), axis=0))
         variation = coefficient_of_variation(importance)
         return ops.sum(ops.square(variation) if self.squared else variation)

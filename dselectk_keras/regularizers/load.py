@@ -5,7 +5,7 @@ from keras import ops
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, batch_total
 
 
 @REGULARIZERS.register("load")
@@ -18,6 +18,9 @@ class LoadRegularizer(ScheduledRegularizer):
 
     where $P_i(x)$ is the probability that a noisy gate sends $x$ to expert $i$ (see
     `ops.top_k_probability`). Several gates' terms are summed.
+
+    The batch of all replicas of `tf.distribute` counts in a `MultitaskModel` or
+    `RoutedModel`; in other models, each replica has a term of its own.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.
@@ -36,5 +39,5 @@ class LoadRegularizer(ScheduledRegularizer):
 
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the squared coefficient of variation of the batch's loads."""
-        load = ops.sum(ops.cast(inputs, "float32"), axis=0)
+        load = batch_total(ops.sum(ops.cast(inputs, "float32"), axis=0))
         return ops.sum(ops.square(coefficient_of_variation(load)))

@@ -8,7 +8,7 @@ from keras import ops
 from dselectk_keras.ops import squared_distances
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, batch_rows
 
 
 @REGULARIZERS.register("sample_similarity")
@@ -30,6 +30,9 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
     from $P P^\top$ and the row sums of $P$, in $O(N^2)$ memory. The distances are
     between the gate's routing inputs or, with a layer's `routing_network`, between the
     inputs of that network. They get no gradient. Several gates' terms are summed.
+
+    The batch of all replicas of `tf.distribute` counts in a `MultitaskModel` or
+    `RoutedModel`; in other models, each replica has a term of its own.
 
     Args:
         beta_s: Weight of the pairs at the same expert, $\beta_s$.
@@ -64,6 +67,7 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the mean over the pairs of examples."""
         weights, x, *count = (ops.cast(each, "float32") for each in inputs)
+        weights, x = batch_rows([weights, x])
         if len(weights.shape) == 2:
             weights = ops.expand_dims(weights, 1)
         n = weights.shape[-1]

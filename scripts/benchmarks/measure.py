@@ -77,19 +77,20 @@ def _differences(workload):
     return differences
 
 
-def measure(workload, rounds=9, progress=lambda _: None):
+def measure(workload, rounds=9, progress=lambda _: None, forms=None):
     """Times of inference, of training and of the first steps.
 
     Args:
         workload: A `Workload`.
         rounds: How often each form has its turn.
         progress: Called with a text before each part.
+        forms: Names of forms; `None` is all of them.
 
     Returns:
         A dict of numbers by form, and the speed of a large matrix product.
     """
     models, results = {}, {}
-    for form in forms_of(workload):
+    for form in forms or forms_of(workload):
         progress(f"first calls of {form}")
         models[form], results[form] = _first_calls(workload, form)
     speeds = []

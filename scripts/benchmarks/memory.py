@@ -2,10 +2,14 @@
 
 import pathlib
 
+import keras
 import numpy as np
 
 from benchmarks.forms import new_model
 from benchmarks.measure import labels_of
+from dselectk_keras.datasets import RecommenderStream
+from dselectk_keras.gates import DSelectKGate
+from dselectk_keras.models import build_multitask_model
 
 CLEAR, STATUS = pathlib.Path("/proc/self/clear_refs"), pathlib.Path("/proc/self/status")
 
@@ -32,6 +36,29 @@ def peak_memory(workload, form):
         return _status("VmHWM") - before
     except OSError:
         return None
+
+
+def memory_growth(epochs=6, steps=1000):
+    """By how much a process grows while it trains on a stream without an end.
+
+    Args:
+        epochs: How often to look.
+        steps: Training steps in between.
+
+    Returns:
+        A list of numbers of bytes, one for each epoch after the first.
+    """
+    model = build_multitask_model(20, 8, gate=DSelectKGate(2))
+    model.compile(keras.optimizers.Adam())
+    batches = (tuple(batch) for batch in RecommenderStream(batch_size=256))
+    sizes = []
+    look = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: sizes.append(_status("VmRSS"))
+    )
+    model.fit(
+        batches, steps_per_epoch=steps, epochs=epochs, verbose=0, callbacks=[look]
+    )
+    return np.diff(sizes).tolist()
 
 
 def program_memory(workload, form):

@@ -32,6 +32,16 @@ REPLICATE_COLUMNS = (
     ("copy / plain", "copy_of_plain", "{:.3f}"),
     ("copy / again", "copy_of_again", "{:.3f}"),
 )
+CHECK_COLUMNS = (("result", "state", "{}"), ("seconds", "seconds", "{:.0f}"))
+GPU_HEAD = """---
+orphan: true
+---
+<!-- Written by scripts/gpu_report.py from the JSON files beside it. -->
+
+# Benchmark on an accelerator
+
+The [benchmark](benchmark.md) explains the columns.
+"""
 HEAD = """<!-- Written by scripts/benchmark.py from the JSON files beside it. -->
 
 # Benchmark
@@ -59,10 +69,8 @@ def write_page(folder):
         The path of the page.
     """
     folder = pathlib.Path(folder)
-    results = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("benchmark_*.json"))
-    ]
+    paths = {*folder.glob("benchmark_*.json")} - {*folder.glob("benchmark_gpu_*.json")}
+    results = _read(paths)
     ratios = plain_ratios(results)
     parts = [HEAD]
     if ratios:
@@ -76,6 +84,30 @@ def write_page(folder):
     page = folder / "benchmark.md"
     page.write_text("\n".join(parts), encoding="utf-8")
     return page
+
+
+def write_gpu_page(folder):
+    """Write `gpu.md` from the results of `scripts/gpu_report.py` in a folder.
+
+    Args:
+        folder: A path with `benchmark_gpu_*.json`.
+
+    Returns:
+        The path of the page.
+    """
+    folder = pathlib.Path(folder)
+    results = _read(folder.glob("benchmark_gpu_*.json"))
+    parts = [GPU_HEAD, _against_ideal(results)]
+    for result in results:
+        checks = _table("part", CHECK_COLUMNS, result["checks"])
+        parts.append("\n".join([_section(result), checks, ""]))
+    page = folder / "gpu.md"
+    page.write_text("\n".join(parts), encoding="utf-8")
+    return page
+
+
+def _read(paths):
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths)]
 
 
 def plain_ratios(results):

@@ -4,7 +4,7 @@ import keras
 
 from benchmarks.forms import forms_of
 from benchmarks.measure import check_forms, measure
-from benchmarks.memory import peak_memory, program_memory
+from benchmarks.memory import memory_growth, peak_memory, program_memory
 from benchmarks.replicated import SHAPES, measure_replicate
 from benchmarks.workload import WORKLOADS
 from dselectk_keras.experiments import environment
@@ -40,7 +40,7 @@ def run_part(kind, *names, progress=lambda _: None):
     """Run one part.
 
     Args:
-        kind: `"check"`, `"workload"`, `"memory"` or `"replicate"`.
+        kind: `"check"`, `"workload"`, `"memory"`, `"growth"` or `"replicate"`.
         *names: Of workloads to check; else of the workload, or of the shape; and of
             the form whose memory is measured.
         progress: Called with a text before each step.
@@ -50,6 +50,8 @@ def run_part(kind, *names, progress=lambda _: None):
     """
     if kind == "check":
         return {name: check_forms(WORKLOADS[name].small()) for name in names}
+    if kind == "growth":
+        return {"bytes_per_1000_steps": memory_growth()}
     if kind == "replicate":
         return measure_replicate(*names, progress=progress)
     workload = WORKLOADS[names[0]]
@@ -92,7 +94,11 @@ def gather(found, command):
     around = {**environment(), "command": command}
     for workload in workloads.values():
         workload["about"] = around
-    replicate = {part[1]: v for part, v in found.items() if part[0] == "replicate"}
+    replicate = {
+        ", ".join(part[1:]): result
+        for part, result in found.items()
+        if part[0] == "replicate"
+    }
     return {
         "about": around,
         "workloads": workloads,

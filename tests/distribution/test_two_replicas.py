@@ -44,8 +44,7 @@ def test_sums_over_replicas_have_the_values_and_gradients_of_the_batch(differenc
     [
         "penalties",
         "penalties of examples",
-        "missing labels",
-        "batch, uncertainty",
+        "labels, uncertainty",
         "running, famo",
         "routed",
     ],
@@ -62,7 +61,7 @@ def test_rewards_teach_as_in_one_process(differences):
     assert max(found["weights"], found["task_loss"]) < 1e-6
 
 
-def test_recorder_and_condensing_do_as_in_one_process(differences):
+def test_a_resumed_training_records_and_condenses_as_one_process(differences):
     found = differences["callbacks"]
     assert {"steps", "recorded", "kept"} <= set(found)
     assert max(found.values()) < 1e-6

@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import sys
+import tempfile
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
 
@@ -17,14 +18,18 @@ import tensorflow as tf
 from helpers import numbers
 
 from dselectk_keras import (
+    Checkpoints,
     CondenseWhenBinary,
     DenseExperts,
     DSelectKGate,
     GateRecorder,
+    ImportanceRegularizer,
+    LoadRegularizer,
     MoE,
     Ramp,
     ReinforceGate,
     RoutedModel,
+    SampleSimilarityRegularizer,
     SoftmaxGate,
     Task,
     build_multitask_model,
@@ -77,10 +82,15 @@ def tasks(tasks, gate, per_example=False, **settings):
 
 def routed():
     inputs = keras.Input((DIM,))
-    # A single expert: nothing depends on what is drawn.
-    moe = MoE(DenseExperts(1, [4]), ReinforceGate(seed=0), per_example=True)
+    gates = [
+        # A single expert: nothing depends on what is drawn.
+        (1, ReinforceGate(seed=0)),
+        (3, SoftmaxGate(weights_regularizer=LoadRegularizer(0.1))),
+        (3, SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1))),
+    ]
+    x = [MoE(DenseExperts(n, [4]), gate, per_example=True)(inputs) for n, gate in gates]
     penalty = keras.regularizers.L2(0.01)
-    outputs = keras.layers.Dense(1, kernel_regularizer=penalty)(moe(inputs))
+    outputs = keras.layers.Dense(1, kernel_regularizer=penalty)(keras.layers.add(x))
     model = RoutedModel(inputs, outputs, consistency=0.5, outputs_are="values")
     model.compile(keras.optimizers.SGD(0.1), "mse")
     return model
@@ -96,18 +106,18 @@ CASES = {
     "penalties of examples": (
         lambda: tasks(
             TASKS[:1],
-            DSelectKGate(2, entropy_reg=0.01, unreachable=0.01),
+            DSelectKGate(
+                2,
+                entropy_reg=0.01,
+                unreachable=0.01,
+                weights_regularizer=ImportanceRegularizer(0.1),
+            ),
             per_example=True,
         ),
-        (Y["amount"], None, len(X)),
+        (Y["amount"], None, BATCH * (STEPS - 1) + 1),
         (),
     ),
     # The last batch has one example, so that one replica has none.
-    "missing labels": (
-        lambda: tasks(TASKS, SoftmaxGate(), label_average="labels"),
-        (MISSING, WEIGHTS, BATCH * (STEPS - 1) + 1),
-        (),
-    ),
     **{
         f"{average}, {weighting}": (
             functools.partial(
@@ -120,7 +130,7 @@ CASES = {
             (MISSING, WEIGHTS, BATCH * (STEPS - 1) + 1),
             (),
         )
-        for average, weighting in (("batch", "uncertainty"), ("running", "famo"))
+        for average, weighting in (("labels", "uncertainty"), ("running", "famo"))
     },
     "rewards": (
         lambda: tasks(2, ReinforceGate(baseline_weight=1.0, seed=0)),
@@ -141,9 +151,23 @@ CASES = {
 
 
 def train(scope, build, data, callbacks):
-    """A model and what is to be compared, as nested lists by name."""
+    """What is to be compared of a training, as nested lists by name.
+
+    On two replicas, a training with callbacks is resumed after the first epoch.
+    """
+    several = scope is not contextlib.nullcontext
+    if not (several and callbacks):
+        return fit(scope, build, data, [make() for make in callbacks], 2)
+    with tempfile.TemporaryDirectory() as folder:
+        for epochs in (1, 2):
+            checkpoints = Checkpoints(folder, [make() for make in callbacks])
+            found = fit(scope, build, data, [checkpoints], epochs)
+    return {**found, **checkpoints.history}
+
+
+def fit(scope, build, data, callbacks, epochs):
     keras.utils.set_random_seed(0)
-    with scope:
+    with scope():
         model = build()
         # One process needs no graph: to trace it takes longer than to run these steps.
         model.run_eagerly = tf.distribute.get_strategy().num_replicas_in_sync == 1
@@ -152,18 +176,19 @@ def train(scope, build, data, callbacks):
         keras.tree.map_structure(lambda v: None if v is None else v[:samples], values)
         for values in (X, y, weights)
     )
-    callbacks = [make() for make in callbacks]
     log = model.fit(
         x,
         y,
         sample_weight=weights,
         batch_size=BATCH,
-        epochs=2,
+        epochs=epochs,
         shuffle=False,
         verbose=0,
         callbacks=callbacks,
     )
     found = {"weights": model.get_weights(), **log.history}
+    if callbacks and isinstance(callbacks[0], Checkpoints):
+        callbacks = callbacks[0].callbacks
     for callback in callbacks:
         if isinstance(callback, GateRecorder):
             found["steps"] = callback.history.steps
@@ -216,8 +241,8 @@ def main():
     strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
     found = {"sums": sums(strategy)}
     for name, case in CASES.items():
-        alone = train(contextlib.nullcontext(), *case)
-        two = train(strategy.scope(), *case)
+        alone = train(contextlib.nullcontext, *case)
+        two = train(strategy.scope, *case)
         found[name] = {key: difference(alone[key], two[key]) for key in alone}
     sys.stdout.write(json.dumps(found))
 

@@ -1,0 +1,168 @@
+"""Time batches at inference: dense, condensed and one task, in each way to serve.
+
+    KERAS_BACKEND=tensorflow python scripts/serving_latency.py
+
+writes docs/results/serving_*.json, and the tables of docs/serving.md. Run it on a
+machine without other work.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).parents[1]
+MARK = "<!-- Written by scripts/serving_latency.py -->\n"
+BATCHES = (1, 32, 256, 4096)
+FORMS = {
+    "nothing": "none",
+    "dense": "decided",
+    "condensed": "condensed",
+    "one task": "one task",
+}
+
+
+def main(arguments=None):
+    """Measure on the backend in use, and write the results and the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    add = parser.add_argument
+    add("--workload", default="W4-static", help="with static gates, such as W4-static")
+    add("--batches", nargs="+", type=int, default=BATCHES)
+    add("--rounds", type=int, default=50, help="turns of each form")
+    add("--out", default=str(ROOT / "docs/results"), help="folder to write into")
+    add("--page", default=str(ROOT / "docs/serving.md"), help="page to write into")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from benchmarks import WORKLOADS
+    from dselectk_keras.experiments import environment
+
+    workload = WORKLOADS[options.workload]
+    found = measure(workload, options.batches, options.rounds)
+    given = sys.argv[1:] if arguments is None else arguments
+    about = environment()
+    about["command"] = " ".join(["python scripts/serving_latency.py", *given])
+    about["workload"] = f"{options.workload}: {workload.title}"
+    out = pathlib.Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    device = "cpu" if "CPU" in about["device"] else about["device"].lower()
+    name = re.sub(r"\W+", "-", f"serving {device} {about['backend']}")
+    path = out / f"{name.replace('-', '_')}.json"
+    result = {"about": about, "milliseconds": found}
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_table(pathlib.Path(options.page), out)
+    print(f"Written to {path} and {options.page}.")
+
+
+def measure(workload, batches, rounds):
+    """Milliseconds per batch: `{way: {form: {batch: median}}}`."""
+    import keras
+
+    from benchmarks.forms import new_model
+
+    models = {}
+    for form, name in FORMS.items():
+        if name == "none":
+            x = keras.Input(workload.input_shape)
+            # A model without arithmetic: what is left is the way itself.
+            models[form] = keras.Model(x, keras.layers.Identity()(x))
+        else:
+            models[form] = new_model(workload, name)
+    x = workload.data(-(-max(batches) // workload.batch_size))[0]
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        calls = {
+            form: ways(model, f"{folder}/{i}")
+            for i, (form, model) in enumerate(models.items())
+        }
+        for way in calls["dense"]:
+            times = {form: {batch: [] for batch in batches} for form in calls}
+            for batch in batches:
+                for call in calls.values():
+                    call[way](x[:batch])  # Traces and compiles.
+                for _ in range(rounds):
+                    for form, call in calls.items():
+                        began = time.perf_counter()
+                        call[way](x[:batch])
+                        times[form][batch].append(time.perf_counter() - began)
+            found[way] = {
+                form: {b: 1e3 * statistics.median(each) for b, each in own.items()}
+                for form, own in times.items()
+            }
+    return found
+
+
+def ways(model, folder):
+    """The ways to call a model on an array: functions that give NumPy arrays."""
+    import keras
+
+    backend = keras.backend.backend()
+
+    def numpy(outputs):
+        return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
+
+    found = {"predict_on_batch": model.predict_on_batch, "direct call": None}
+    if backend == "torch":
+        import torch  # pyright: ignore[reportMissingImports]
+
+        def direct(x):
+            with torch.inference_mode():
+                return numpy(model(x))
+
+        return {**found, "direct call": direct}
+    found["direct call"] = lambda x: numpy(model(x))
+    if backend == "jax":
+        import jax  # pyright: ignore[reportMissingImports]
+
+        state = (
+            [v.value for v in model.trainable_variables],
+            [v.value for v in model.non_trainable_variables],
+        )
+        jitted = jax.jit(lambda *a: model.stateless_call(*a, training=False)[0])
+        return {**found, "jax.jit": lambda x: numpy(jitted(*state, x))}
+    import tensorflow as tf
+
+    for name, jit in (("tf.function", False), ("tf.function with XLA", True)):
+        graph = tf.function(model, jit_compile=jit)
+        found[name] = lambda x, graph=graph: numpy(graph(tf.constant(x)))
+    model.export(folder, verbose=False)
+    loaded = tf.saved_model.load(folder)
+    found["SavedModel"] = lambda x: numpy(loaded.serve(tf.constant(x)))
+    return found
+
+
+def write_table(page, folder):
+    """Write the tables of all results in a folder between the marks of a page."""
+    parts = []
+    for path in sorted(folder.glob("serving_*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        about = result["about"]
+        batches = list(next(iter(result["milliseconds"].values()))["dense"])
+        versions = f"{about['backend']} {about['backend_version']}, {about['device']}"
+        lines = [
+            f"{about['workload']}; {versions}, {about['date']}, `{about['command']}`:",
+            "",
+            row(["milliseconds per batch of", "", *batches]),
+            row(["---", "---", *["---:"] * len(batches)]),
+        ]
+        for way, forms in result["milliseconds"].items():
+            for form, times in forms.items():
+                cells = [f"{times[batch]:.3g}" for batch in batches]
+                lines.append(row([way, form, *cells]))
+        parts.append("\n".join(lines))
+    before, _, after = page.read_text(encoding="utf-8").split(MARK)
+    table = "\n\n".join(parts)
+    page.write_text(f"{before}{MARK}\n{table}\n\n{MARK}{after}", encoding="utf-8")
+
+
+def row(cells):
+    """A row of a table of Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

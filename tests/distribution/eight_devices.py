@@ -1,0 +1,159 @@
+"""Train the same models on one device and on eight of JAX, and print what differs.
+
+    python eight_devices.py                 all devices in this process
+    python eight_devices.py ADDRESS NUMBER  one of two processes, four devices each
+
+A script, since JAX's devices have to be divided before anything uses them.
+"""
+
+import json
+import os
+import sys
+
+os.environ["KERAS_BACKEND"] = "jax"
+os.environ["XLA_FLAGS"] = (
+    f"--xla_force_host_platform_device_count={4 if sys.argv[1:] else 8} "
+    # The programs compile far longer than they compute.
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+
+import jax
+import keras
+import numpy as np
+from helpers import numbers
+from keras import distribution
+
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    ImportanceRegularizer,
+    TopKGate,
+    build_multitask_model,
+    expert_layout_map,
+)
+
+OTHERS = sys.argv[1:]
+BATCH, DIM, EXPERTS = 16, 8, 8
+X = numbers((2 * BATCH, DIM))
+Y = np.where(numbers((2 * BATCH, 2), seed=1) > 1, np.nan, numbers((2 * BATCH, 2)))
+# Names of cases, the widths of experts, the gate, and whether to dispatch.
+CASES = {
+    "narrow": (
+        [6, 4],
+        lambda: DSelectKGate(2, weights_regularizer=ImportanceRegularizer(0.1)),
+        False,
+    ),
+    # Wide enough to be computed one by one on a single device.
+    "wide": ([256], lambda: TopKGate(2), False),
+    "dispatched": ([256], lambda: TopKGate(2), True),
+}
+
+
+def train(case):
+    """A trained model, and its losses."""
+    units, gate, dispatch = CASES[case]
+    keras.utils.set_random_seed(0)
+    model = build_multitask_model(
+        DIM,
+        2,
+        experts=DenseExperts(EXPERTS, units),
+        gate=gate(),
+        per_example=True,
+        dispatch=dispatch,
+    )
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
+    share = slice(None)
+    if OTHERS:  # Each process has its half of each batch.
+        rows = np.arange(len(X)).reshape(2, 2, -1)
+        share = rows[:, int(OTHERS[1])].reshape(-1)
+    size = BATCH // 2 if OTHERS else BATCH
+    log = model.fit(
+        X[share], Y[share], batch_size=size, epochs=2, shuffle=False, verbose=0
+    )
+    return model, log.history["loss"]
+
+
+def program(model):
+    """The lines of the compiled training step of one device."""
+    state = tuple(
+        [variable.value for variable in variables]
+        for variables in (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+    )
+    layout = distribution.distribution().get_data_layout
+    batch = tuple(
+        jax.device_put(each[:BATCH], layout(each.shape).backend_layout)
+        for each in (X, np.nan_to_num(Y))
+    )
+    step = jax.jit(model.train_step).lower(state, batch).compile()
+    return step.as_text().splitlines()
+
+
+def experts_moved(model):
+    """How many times a training step sends kernels from device to device."""
+    moved = ("all-gather(", "collective-permute(", "all-to-all(")
+    units = model.get_layer("mmoe").experts.units[0]
+    return sum(
+        f",{DIM},{units}]" in line.partition("=")[2].partition("{")[0]
+        for line in program(model)
+        if any(each in line for each in moved)
+    )
+
+
+def main():
+    if OTHERS:
+        distribution.initialize(OTHERS[0], 2, int(OTHERS[1]))
+        distribution.set_distribution(
+            distribution.DataParallel(auto_shard_dataset=False)
+        )
+        model, losses = train("narrow")
+        weights = [each.tolist() for each in model.get_weights()]
+        sys.stdout.write(json.dumps({"weights": weights, "loss": losses}))
+        return
+    mesh = distribution.DeviceMesh((2, 4), ["batch", "experts"])
+    layout_map = expert_layout_map(mesh)
+    distributions = {
+        "data": distribution.DataParallel(),
+        "experts": distribution.ModelParallel(
+            layout_map=layout_map, batch_dim_name="batch"
+        ),
+    }
+    found = {"alone": {}}
+    for case in CASES:
+        distribution.set_distribution(None)
+        alone, losses = train(case)
+        if case == "narrow":
+            weights = [each.tolist() for each in alone.get_weights()]
+            found["alone"] = {"weights": weights, "loss": losses}
+        for name, each in distributions.items():
+            if (case, name) == ("wide", "data"):
+                continue  # As one device.
+            distribution.set_distribution(each)
+            model, own = train(case)
+            difference = max(
+                np.abs(a - b).max()
+                for a, b in zip(model.get_weights(), alone.get_weights(), strict=True)
+            )
+            result: dict = {
+                "weights": float(difference),
+                "loss": float(np.abs(np.subtract(own, losses)).max()),
+            }
+            if name == "experts":
+                result["held"] = [
+                    shard.data.shape[0]
+                    for variable in [*model.variables, *model.optimizer.variables]
+                    if "dense_experts" in variable.path
+                    for shard in variable.value.addressable_shards
+                ]
+                result["moved"] = experts_moved(model)
+            found[f"{case}, {name}"] = result
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Several devices and processes train as one does with the whole batch."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+BACKEND = keras.backend.backend()
+
+
+def run(script, *calls):
+    """Run a script once for each list of arguments, at the same time."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), *sys.path]),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, HERE / script, *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for arguments in calls
+    ]
+    found = []
+    try:
+        for process in started:
+            out, errors = process.communicate()
+            assert process.returncode == 0, errors
+            found.append(json.loads(out.splitlines()[-1]))
+    finally:
+        for process in started:
+            process.kill()
+    return found
+
+
+def free_addresses(count):
+    """Addresses on this machine where nobody listens."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses
+
+
+def difference(a, b):
+    pairs = zip([*a["weights"], a["loss"]], [*b["weights"], b["loss"]], strict=True)
+    return max(np.abs(np.subtract(*pair)).max() for pair in pairs)
+
+
+@pytest.fixture(scope="module")
+def eight():
+    if BACKEND != "jax":
+        pytest.skip("`keras.distribution` is JAX's.")
+    (found,) = run("eight_devices.py", [])
+    return found
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "narrow, data",
+        "narrow, experts",
+        "wide, experts",
+        "dispatched, data",
+        "dispatched, experts",
+    ],
+)
+def test_eight_devices_train_as_one(eight, case):
+    assert eight[case]["weights"] <= 2e-6
+    assert eight[case]["loss"] <= 2e-6
+
+
+@pytest.mark.parametrize("case", ["narrow", "wide", "dispatched"])
+def test_no_device_holds_or_gets_the_experts_of_others(eight, case):
+    # Eight experts over an axis of four devices, their momentum included.
+    assert set(eight[f"{case}, experts"]["held"]) == {2}
+    assert eight[f"{case}, experts"]["moved"] == 0
+
+
+def test_two_processes_of_jax_train_as_one(eight):
+    (address,) = free_addresses(1)
+    for found in run("eight_devices.py", [address, "0"], [address, "1"]):
+        assert difference(found, eight["alone"]) <= 2e-6
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="Workers are TensorFlow's.")
+def test_two_workers_of_tensorflow_train_as_one_process():
+    addresses = free_addresses(2)
+    found = run("two_workers.py", [*addresses, "0"], [*addresses, "1"])
+    assert max(found) <= 1e-6
