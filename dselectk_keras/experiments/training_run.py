@@ -109,7 +109,7 @@ class TrainingRun:
         gate = f" {self.gate}" if self.has_gate else ""
         return f"{self.architecture}{gate}"
 
-    def run(self, out, overwrite=False, progress=True, resume=False):
+    def run(self, out, overwrite=False, progress=True, resume=False, callbacks=()):
         """Train, evaluate, and write model, gate history, metrics and pictures.
 
         Args:
@@ -119,6 +119,7 @@ class TrainingRun:
             progress: Whether to show a progress bar.
             resume: Whether to go on with an unfinished run of the same settings. A
                 finished run is returned as it is.
+            callbacks: Further Keras callbacks. A resumed run begins with new ones.
 
         Returns:
             A dict of what is in the file of metrics.
@@ -156,6 +157,7 @@ class TrainingRun:
             callbacks=[
                 checkpoints,
                 *([_EpochProgress(self.epochs)] if progress else []),
+                *callbacks,
             ],
             verbose=0,
         )
@@ -343,7 +345,11 @@ def _check_config(out, kept, config):
 def summarize_gates(record, groups=None, shared=True):
     """What the gates of a run ended with."""
     weights = record["weights"][-1]
-    summary = {"experts_per_task": float(record["active"][-1].mean())}
+    active = record["active"][-1]
+    summary = {
+        "experts_per_task": float(active.mean()),
+        "most_experts": float(active.max()),
+    }
     if shared:
         summary["experts_used"] = int(active_experts(weights.sum(axis=0)))
     if "binary" in record:
