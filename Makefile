@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # the environment, so that nothing is installed twice.
 EXTRAS_demo := tensorflow,plots
 ALSO_demo := pandas
-EXTRAS_test := tensorflow,data,plots,tune,dev
+EXTRAS_test := tensorflow,data,plots,postgresql,dev
 EXTRAS_backends := jax,torch
 EXTRAS_docs := tensorflow,notebooks,docs
 # All of them at once take one run of pip, not four.
@@ -48,7 +48,7 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
-environment: $(VENV)/.all $(VENV)/.browser $(OLDEST_KERAS)/.installed ## install what all targets need
+environment: $(VENV)/.all $(VENV)/.browser $(VENV)/.postgresql $(OLDEST_KERAS)/.installed ## install what all targets need
 	touch $(SETS:%=$(VENV)/.%)
 
 demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
@@ -112,6 +112,15 @@ $(VENV)/.browser: | $(BIN)/python
 	    fi; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
 	        --no-install-recommends chromium chromium-driver fonts-dejavu-core; \
+	fi
+	touch $@
+
+# Tests skip PostgreSQL where there is no server.
+$(VENV)/.postgresql: | $(BIN)/python
+	@if [ -z "$$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] \
+	    && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
+	        --no-install-recommends postgresql; \
 	fi
 	touch $@
 

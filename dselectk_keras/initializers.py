@@ -12,9 +12,9 @@ from dselectk_keras.utils import Initializer, Tensor
 def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
     """A copy of an initializer that draws other values; a fixed seed is shifted.
 
-    One initializer object gives the same values at every use.
+    One initializer object gives the same values at every use. `None` is Keras' default.
     """
-    initializer = keras.initializers.get(initializer)
+    initializer = keras.initializers.get(initializer or "glorot_uniform")
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer
     config = initializer.get_config()

@@ -46,7 +46,7 @@ class Registry(dict):
 
     def find(self, name: str) -> Any:
         """Return the entry of a name, or raise an error that lists the names."""
-        if name not in self:
+        if not isinstance(name, str) or name not in self:
             raise ValueError(
                 f"There is no {self.kind} of the name {name!r}. "
                 f"Known names: {', '.join(self)}."

@@ -4,13 +4,19 @@ A schedule is any `keras.optimizers.schedules.LearningRateSchedule`, such as `Ra
 is a function of the step without state. The gate that uses it counts the steps.
 """
 
-import math
+import numbers
 from typing import Any
 
 import keras
 from keras import ops
 
-from dselectk_keras.utils import Tensor, check_count, deserialize_if_config
+from dselectk_keras.utils import (
+    Tensor,
+    check_choice,
+    check_count,
+    check_number,
+    deserialize_if_config,
+)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -51,10 +57,10 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
         num_steps: int | None = None,
     ):
         super().__init__()
-        if kind not in {"exponential", "linear"}:
-            raise ValueError(
-                f'`kind` must be "exponential" or "linear". Received: kind={kind!r}.'
-            )
+        check_choice("kind", kind, ("exponential", "linear"))
+        initial_value = check_number("initial_value", initial_value)
+        final_value = check_number("final_value", final_value)
+        end, begin = check_number("end", end), check_number("begin", begin)
         if kind == "exponential" and not min(initial_value, final_value) > 0:
             raise ValueError(
                 "An exponential ramp needs two positive values. Received: "
@@ -116,14 +122,13 @@ def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
     value = deserialize_if_config(value)
     if callable(value):
         return value
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise ValueError(
             f"`{name}` must be a number, a "
             "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
             f"or a callable of the step. Received: {name}={value!r}."
         )
-    if not math.isfinite(value):
-        raise ValueError(f"`{name}` must be finite. Received: {name}={value}.")
+    value = check_number(name, value)
     if positive and value <= 0:
         raise ValueError(
             f"`{name}` must be positive. Received: {name}={value}. To anneal it "

@@ -4,8 +4,10 @@ import contextlib
 import importlib
 import inspect
 import math
+import numbers
 import operator
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -23,10 +25,18 @@ Shape = tuple[Any, ...]
 
 # More would take all memory, or hours, before anything else fails.
 MAX_EXPERTS = 2**16
+# Random seeds of Keras have no more bits.
+MAX_COUNT = 2**32 - 1
+BOUNDS = {
+    "above": (operator.gt, "above"),
+    "minimum": (operator.ge, "at least"),
+    "below": (operator.lt, "below"),
+    "maximum": (operator.le, "at most"),
+}
 
 
 def check_count(
-    name: str, value: Any, minimum: int = 1, maximum: int | None = None
+    name: str, value: Any, minimum: int = 1, maximum: int = MAX_COUNT
 ) -> int:
     """Convert a setting to an `int`, or raise an error if it is none or off limits."""
     try:
@@ -36,11 +46,67 @@ def check_count(
     if count is None or isinstance(value, bool) or count < minimum:
         kind = "a positive integer" if minimum == 1 else f"an integer >= {minimum}"
         raise ValueError(f"`{name}` must be {kind}. Received: {name}={value!r}.")
-    if maximum is not None and count > maximum:
+    if count > maximum:
         raise ValueError(
             f"`{name}` must be at most {maximum:,}. Received: {name}={count:,}."
         )
     return count
+
+
+def check_widths(name: str, value: Any) -> list[int]:
+    """List the widths of layers, given as one integer or several, or raise an error."""
+    widths = value if isinstance(value, (list, tuple)) else [value]
+    return [check_count(name, width) for width in widths]
+
+
+def check_number(name: str, value: Any, **bounds: float) -> Any:
+    """Return a finite number within bounds, or raise an error.
+
+    Args:
+        name: The argument's name, for errors.
+        value: The number.
+        **bounds: `minimum`, `above`, `maximum` or `below`.
+    """
+    number: Any = value
+    if (
+        not isinstance(value, numbers.Real)
+        or isinstance(value, bool)
+        or not abs(number) <= sys.float_info.max
+        or not all(BOUNDS[kind][0](number, bound) for kind, bound in bounds.items())
+    ):
+        wanted = [f"{BOUNDS[kind][1]} {bound}" for kind, bound in bounds.items()]
+        raise ValueError(
+            f"`{name}` must be a finite number{' ' * bool(wanted)}"
+            f"{' and '.join(wanted)}. Received: {name}={value!r}."
+        )
+    # No tensor takes a larger integer.
+    return number if abs(number) < 2**63 else float(number)
+
+
+def check_seed(seed: Any) -> None:
+    """Raise an error for a random seed that is neither `None` nor an integer."""
+    if seed is not None:
+        check_count("seed", seed, minimum=0)
+
+
+def get_from(module: Any, name: str, value: Any) -> Any:
+    """Call the `get` of a module of Keras; an error names the argument.
+
+    Args:
+        module: A module, such as `keras.initializers`.
+        name: The argument's name.
+        value: A name, a config or an object that the module knows.
+
+    Returns:
+        An object of the module.
+    """
+    try:
+        return module.get(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must be known to `{module.__name__}`. "
+            f"Received: {name}={value!r}. {error}"
+        ) from error
 
 
 def check_choice(name: str, value: Any, choices: Collection) -> None:
@@ -194,7 +260,7 @@ def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
     """
 
     def shift(seed):
-        return seed + seed_offset if isinstance(seed, int) else seed
+        return (seed + seed_offset) % 2**32 if isinstance(seed, int) else seed
 
     config = replace_in_config(layer.get_config(), "seed", shift)
     config.pop("name")

@@ -17,7 +17,13 @@ class CallbackGroup(keras.callbacks.Callback):
 
     def __init__(self, callbacks: Iterable[Any]):
         super().__init__()
-        self.callbacks = list(callbacks)
+        callbacks = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+        if not all(isinstance(each, keras.callbacks.Callback) for each in callbacks):
+            raise ValueError(
+                "`callbacks` must be a list of Keras callbacks. Received: "
+                f"callbacks={callbacks!r}."
+            )
+        self.callbacks = callbacks
 
     def set_params(self, params: Any) -> None:
         """Pass the parameters of the training on."""

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import pathlib
 import random
 import warnings
@@ -61,6 +62,8 @@ class Checkpoints(CallbackGroup):
 
     def __init__(self, folder: Any, callbacks: Iterable[Any] = ()):
         super().__init__(callbacks)
+        if not isinstance(folder, (str, os.PathLike)):
+            raise ValueError(f"`folder` must be a path. Received: folder={folder!r}.")
         self.folder = pathlib.Path(folder)
         self.history: dict[str, list[float]] = {}
         for event in EVENTS:

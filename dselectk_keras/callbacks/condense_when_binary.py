@@ -10,6 +10,7 @@ from dselectk_keras.models.condense import (
     condense_in_place,
     undecided,
 )
+from dselectk_keras.utils import check_choice, check_number
 
 
 class CondenseWhenBinary(keras.callbacks.Callback):
@@ -41,6 +42,8 @@ class CondenseWhenBinary(keras.callbacks.Callback):
 
     def __init__(self, tolerance: float = 0.0, verbose: int = 1):
         super().__init__()
+        check_number("tolerance", tolerance, minimum=0)
+        check_choice("verbose", verbose, (0, 1))
         self.tolerance = tolerance
         self.verbose = verbose
         self.epoch = None

@@ -15,7 +15,7 @@ from dselectk_keras.gates.selector_gate import (
     selector_gates,
     undecided_gates,
 )
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, check_number, check_seed
 
 
 class DecideGates(keras.callbacks.Callback):
@@ -71,14 +71,11 @@ class DecideGates(keras.callbacks.Callback):
         seed: int = 0,
     ):
         super().__init__()
-        if not isinstance(by, (int, float)) or not 0 < by <= 1:
-            raise ValueError(
-                "`by` must be a part of the training, above 0 and at most 1. "
-                f"Received: by={by!r}."
-            )
+        check_number("by", by, above=0, maximum=1)
         check_count("restarts", restarts, minimum=0)
         if steps is not None:
             check_count("steps", steps)
+        check_seed(seed)
         self.by = by
         self.restarts = restarts
         self.steps = steps

@@ -12,7 +12,7 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selector_gate import print_undecided
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.models import MultitaskModel
-from dselectk_keras.utils import optional_import
+from dselectk_keras.utils import check_choice, check_count, optional_import
 
 
 class GateRecorder(keras.callbacks.Callback):
@@ -57,10 +57,15 @@ class GateRecorder(keras.callbacks.Callback):
         log_dir: Any = None,
     ):
         super().__init__()
-        if unit not in {"steps", "epochs"} or not every >= 1:
+        check_count("every", every)
+        check_choice("unit", unit, ("steps", "epochs"))
+        arrays = keras.tree.flatten(probe)
+        if probe is not None and not (
+            arrays and all(getattr(array, "shape", ()) for array in arrays)
+        ):
             raise ValueError(
-                '`every` must be 1 or more, and `unit` "steps" or "epochs". '
-                f"Received: every={every}, unit={unit!r}."
+                "`probe` must be a batch of the model's inputs, as arrays. "
+                f"Received: probe={probe!r}."
             )
         self.every = every
         self.unit = unit

@@ -52,9 +52,7 @@ def next_settings(space, runs, seed=0):
         *("optuna", "scipy", "torch"), extra="tune", purpose='`sampler="gp"`'
     )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    box: dict[str, Any] = {
-        name: _distribution(optuna, values) for name, values in space.items()
-    }
+    box = distributions(space)
     sampler = optuna.samplers.GPSampler(seed=seed + len(runs), n_startup_trials=4)
     study = optuna.create_study(sampler=sampler)
     objectives = [_objective(r) if _is_admissible(r) else math.inf for r in runs]
@@ -136,10 +134,30 @@ def _number(value):
     return math.inf if value is None else float(value)
 
 
-def _distribution(optuna, values):
-    low, high = min(values), max(values)
-    if not all(isinstance(value, (int, float)) for value in values):
+def distributions(space, discrete=False) -> dict[str, Any]:
+    """Optuna's distributions for a space: the box around numbers, or their grid.
+
+    Args:
+        space: A dict from names to the values to try.
+        discrete: Whether only the values themselves are tried.
+
+    Returns:
+        A dict.
+    """
+    optuna = optional_import("optuna", extra="tune", purpose="A search with Optuna")
+    return {
+        name: _distribution(optuna, values, discrete) for name, values in space.items()
+    }
+
+
+def _distribution(optuna, values, discrete):
+    numbers = all(
+        isinstance(value, (int, float)) and not isinstance(value, bool)
+        for value in values
+    )
+    if discrete or not numbers:
         return optuna.distributions.CategoricalDistribution(values)
+    low, high = min(values), max(values)
     kind = (
         optuna.distributions.IntDistribution
         if all(isinstance(value, int) for value in values)

@@ -133,7 +133,15 @@ class TrainingRun:
         gate = f" {self.gate}" if self.has_gate else ""
         return f"{self.architecture}{gate}"
 
-    def run(self, out, overwrite=False, progress=True, resume=False, log_dir=None):
+    def run(
+        self,
+        out,
+        overwrite=False,
+        progress=True,
+        resume=False,
+        log_dir=None,
+        callbacks=(),
+    ):
         """Train, evaluate, and write model, gate history, metrics and pictures.
 
         Args:
@@ -145,6 +153,7 @@ class TrainingRun:
                 finished run is returned as it is.
             log_dir: A folder for TensorBoard: the gates and the losses; `None` writes
                 none.
+            callbacks: Further Keras callbacks. A resumed run begins with new ones.
 
         Returns:
             A dict of what is in the file of metrics.
@@ -183,7 +192,7 @@ class TrainingRun:
             validation_data=tuple(data.validation),
             epochs=self.epochs,
             shuffle=False,
-            callbacks=[checkpoints, *watching],
+            callbacks=[checkpoints, *watching, *callbacks],
             verbose=0,
         )
         seconds = time.perf_counter() - began
@@ -373,7 +382,11 @@ def _check_config(out, kept, config):
 def summarize_gates(record, groups=None, shared=True):
     """What the gates of a run ended with."""
     weights = record["weights"][-1]
-    summary = {"experts_per_task": float(record["active"][-1].mean())}
+    active = record["active"][-1]
+    summary = {
+        "experts_per_task": float(active.mean()),
+        "most_experts": float(active.max()),
+    }
     if shared:
         summary["experts_used"] = int(active_experts(weights.sum(axis=0)))
     if "binary" in record:

@@ -9,7 +9,7 @@ from keras import ops
 from dselectk_keras.experts.bank import Source, check_indices
 from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
-from dselectk_keras.utils import Activation, Initializer, Tensor
+from dselectk_keras.utils import Activation, Initializer, Tensor, get_from
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -69,7 +69,9 @@ class DenseExperts(StackedExperts):
         super().__init__(
             num_experts, units, activation, dropout, use_bias, shared_input, **kwargs
         )
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_initializer = get_from(
+            keras.initializers, "kernel_initializer", kernel_initializer
+        )
         self._kernels = []
 
     def build_kernel(self, layer: int, fan_in: int) -> None:

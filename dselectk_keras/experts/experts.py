@@ -11,6 +11,7 @@ from dselectk_keras.utils import (
     MAX_EXPERTS,
     Shape,
     Tensor,
+    check_choice,
     check_count,
     copy_layer,
     deserialize_if_config,
@@ -69,7 +70,7 @@ class Experts(ExpertBank):
         ]
         if not all(isinstance(expert, keras.Layer) for expert in experts):
             raise ValueError(
-                "The template must be a Keras layer or model, or a list of them. "
+                "`template` must be a Keras layer or model, or a list of them. "
                 f"Received: {template!r}."
             )
         if not is_list:
@@ -80,11 +81,17 @@ class Experts(ExpertBank):
             ]
         elif num_experts not in {None, len(experts)} or not experts:
             raise ValueError(
-                "A list of layers is the whole bank: omit `num_experts`. Received: "
-                f"{len(experts)} layers and num_experts={num_experts}."
+                "A list of layers as `template` is the whole bank: omit `num_experts`. "
+                f"Received: {len(experts)} layers and num_experts={num_experts}."
             )
         self.num_experts = len(experts)
         self.experts = experts
+        check_choice("shared_input", shared_input, (True, False))
+        if not isinstance(hidden_layer, (str, int, type(None))):
+            raise ValueError(
+                "`hidden_layer` must be the name or the index of a layer. "
+                f"Received: hidden_layer={hidden_layer!r}."
+            )
         self.hidden_layer = hidden_layer
         self.shared_input = shared_input
 

@@ -15,7 +15,11 @@ from dselectk_keras.utils import (
     Activation,
     Shape,
     Tensor,
+    check_choice,
     check_count,
+    check_number,
+    check_widths,
+    get_from,
     init_arguments,
     is_model_parallel,
 )
@@ -44,11 +48,12 @@ class StackedExperts(ExpertBank):
     ):
         super().__init__(**kwargs)
         check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
-        units = [units] if isinstance(units, int) else list(units)
+        units = check_widths("units", units)
         if not units:
             raise ValueError("`units` must hold one width or more. Received: units=[].")
-        for width in units:
-            check_count("units", width)
+        check_number("dropout", dropout, minimum=0, maximum=1)
+        check_choice("use_bias", use_bias, (True, False))
+        check_choice("shared_input", shared_input, (True, False))
         several = isinstance(activation, (list, tuple))
         activations = activation if several else [activation] * len(units)
         if len(activations) != len(units):
@@ -58,7 +63,9 @@ class StackedExperts(ExpertBank):
             )
         self.num_experts = num_experts
         self.units = units
-        self.activation = [keras.activations.get(each) for each in activations]
+        self.activation = [
+            get_from(keras.activations, "activation", each) for each in activations
+        ]
         self.dropout = dropout
         self.use_bias = use_bias
         self.shared_input = shared_input

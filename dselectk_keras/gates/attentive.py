@@ -11,7 +11,7 @@ from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import Initializer, Tensor, check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count, get_from
 
 
 @GATES.register("attentive")
@@ -59,7 +59,9 @@ class AttentiveGate(Gate):
         super().__init__(**kwargs)
         check_count("units", units)
         self.units = units
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_initializer = get_from(
+            keras.initializers, "kernel_initializer", kernel_initializer
+        )
         self.hidden_dim: Any = None
 
     def build(

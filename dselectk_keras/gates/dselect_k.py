@@ -92,9 +92,15 @@ class DSelectKGate(SelectorGate):
                 '`unreachable` must be "assign", or the weight of a penalty. '
                 f"Received: {unreachable!r}."
             )
+        if unreachable is None:
+            raise ValueError(
+                "`unreachable` must be 0.0 for no penalty. Received: unreachable=None."
+            )
         self._assign = unreachable == "assign"
         self._reachability: Any = (
-            None if self._assign else ReachabilityRegularizer.get(unreachable)
+            None
+            if self._assign
+            else ReachabilityRegularizer.get(unreachable, "unreachable")
         )
 
     @property

@@ -18,6 +18,8 @@ from dselectk_keras.utils import (
     batch_is_open,
     batch_total,
     check_count,
+    check_number,
+    check_seed,
     num_replicas,
     whole_batch,
 )
@@ -119,14 +121,13 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     ):
         super().__init__(**kwargs)
         if num_gates is not None:
-            check_count("num_gates", num_gates)
-        if not isinstance(expert_dropout, (int, float)) or not 0 <= expert_dropout < 1:
-            raise ValueError(
-                "`expert_dropout` must be a probability below 1. "
-                f"Received: expert_dropout={expert_dropout!r}."
-            )
+            check_count("num_gates", num_gates, maximum=MAX_EXPERTS)
+        check_number("expert_dropout", expert_dropout, minimum=0, below=1)
+        check_seed(seed)
         self.num_gates = num_gates
-        self.weights_regularizer = ScheduledRegularizer.get(weights_regularizer)
+        self.weights_regularizer = ScheduledRegularizer.get(
+            weights_regularizer, "weights_regularizer"
+        )
         if not getattr(self.weights_regularizer, "of_weights", True):
             raise ValueError(
                 f"{type(self.weights_regularizer).__name__} is not a regularizer of a "

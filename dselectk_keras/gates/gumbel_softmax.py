@@ -11,7 +11,7 @@ from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import relaxed_bernoulli, softmax
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import Initializer, Tensor, check_choice
+from dselectk_keras.utils import Initializer, Tensor, check_choice, get_from
 
 
 @GATES.register("gumbel_softmax")
@@ -69,9 +69,14 @@ class GumbelSoftmaxGate(Gate):
     ):
         super().__init__(**kwargs)
         check_choice("reduction", reduction, ("sum", "mean"))
-        self.sparsity_reg = SparsityRegularizer.get(sparsity_reg)
-        self.z_initializer = keras.initializers.get(z_initializer)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.sparsity_reg = SparsityRegularizer.get(sparsity_reg, "sparsity_reg")
+        self.z_initializer = get_from(
+            keras.initializers, "z_initializer", z_initializer
+        )
+        self.kernel_initializer = get_from(
+            keras.initializers, "kernel_initializer", kernel_initializer
+        )
+        check_choice("use_bias", use_bias, (True, False))
         self.use_bias = use_bias
         self.reduction = reduction
         self.temperature = check_schedule(temperature, "temperature", positive=True)

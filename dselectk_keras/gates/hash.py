@@ -9,6 +9,7 @@ from keras import ops
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import hash_integers
+from dselectk_keras.utils import check_count
 
 
 @GATES.register("hash")
@@ -57,11 +58,7 @@ class HashGate(Gate):
         super().__init__(**kwargs)
         if salt is None:
             salt = random.randrange(2**31)
-        if isinstance(salt, bool) or not hasattr(salt, "__index__") or salt < 0:
-            raise ValueError(
-                f"`salt` must be a non-negative integer. Received: salt={salt!r}."
-            )
-        self.salt = salt
+        self.salt = check_count("salt", salt, minimum=0)
 
     @property
     def max_experts(self) -> int:

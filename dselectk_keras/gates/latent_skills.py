@@ -12,7 +12,13 @@ from dselectk_keras.gates.registry import GATES
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import relaxed_bernoulli
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import Initializer, check_count
+from dselectk_keras.utils import (
+    MAX_EXPERTS,
+    Initializer,
+    check_count,
+    check_number,
+    get_from,
+)
 
 
 @GATES.register("latent_skills")
@@ -66,15 +72,14 @@ class LatentSkillsGate(Gate):
     ):
         super().__init__(**kwargs)
         if num_tasks is not None:
-            check_count("num_tasks", num_tasks)
-        if not 0 < learning_rate_ratio < float("inf"):
-            raise ValueError(
-                "`learning_rate_ratio` must be positive and finite. "
-                f"Received: learning_rate_ratio={learning_rate_ratio}."
-            )
+            check_count("num_tasks", num_tasks, maximum=MAX_EXPERTS)
         self.num_tasks: Any = num_tasks
-        self.learning_rate_ratio = learning_rate_ratio
-        self.logits_initializer = keras.initializers.get(logits_initializer)
+        self.learning_rate_ratio = check_number(
+            "learning_rate_ratio", learning_rate_ratio, above=0
+        )
+        self.logits_initializer = get_from(
+            keras.initializers, "logits_initializer", logits_initializer
+        )
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
 

@@ -11,7 +11,7 @@ from dselectk_keras.gates._expert_weights import check_expert_weights, log_weigh
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.regularizers.router_z import RouterZRegularizer
-from dselectk_keras.utils import Initializer, Tensor
+from dselectk_keras.utils import Initializer, Tensor, check_choice, get_from
 
 
 class LogitGate(Gate, abc.ABC):
@@ -40,10 +40,14 @@ class LogitGate(Gate, abc.ABC):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_initializer = get_from(
+            keras.initializers, "kernel_initializer", kernel_initializer
+        )
+        check_choice("use_bias", use_bias, (True, False))
+        check_choice("normalize", normalize, (True, False))
         self.use_bias = use_bias
         self.normalize = normalize
-        self.z_reg = RouterZRegularizer.get(z_reg)
+        self.z_reg = RouterZRegularizer.get(z_reg, "z_reg")
 
     def build_logits(self) -> None:
         """Create the logits."""

@@ -10,7 +10,7 @@ from keras import ops
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import keep_top_k, softmax
-from dselectk_keras.utils import Tensor, check_count
+from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_choice, check_count
 
 
 @GATES.register("random")
@@ -50,8 +50,9 @@ class RandomGate(Gate):
 
     def __init__(self, num_nonzeros: int = 1, fixed: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
-        check_count("num_nonzeros", num_nonzeros)
+        check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
         self.num_nonzeros = num_nonzeros
+        check_choice("fixed", fixed, (True, False))
         self.fixed = fixed
         if fixed and self.seed is None:
             self.seed = random.randrange(2**31)

@@ -11,7 +11,7 @@ from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import first_largest, gumbel_noise, softmax
-from dselectk_keras.utils import Initializer, Tensor, check_count
+from dselectk_keras.utils import Initializer, Tensor, check_count, check_number
 
 
 @GATES.register("reinforce")
@@ -74,9 +74,9 @@ class ReinforceGate(LogitGate):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         if baseline_units is not None:
             check_count("baseline_units", baseline_units)
-        self.policy_weight = policy_weight
-        self.entropy_weight = entropy_weight
-        self.baseline_weight = baseline_weight
+        self.policy_weight = check_number("policy_weight", policy_weight)
+        self.entropy_weight = check_number("entropy_weight", entropy_weight)
+        self.baseline_weight = check_number("baseline_weight", baseline_weight)
         self.baseline_units = baseline_units
         self._memory = _Memory()
         self.make_generator()

@@ -11,6 +11,7 @@ from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import softmax
+from dselectk_keras.utils import MAX_EXPERTS, check_count
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -54,8 +55,10 @@ class SelectedGate(Gate):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.choices = np.asarray(choices, "int32").tolist()
-        self.kept = None if kept is None else [int(i) for i in kept]
+        self.choices = _integers("choices", choices)
+        self.kept = None if kept is None else _integers("kept", kept)
+        if num_before is not None:
+            check_count("num_before", num_before, maximum=MAX_EXPERTS)
         self.num_before = num_before
 
     def build_logits(self) -> None:
@@ -113,3 +116,14 @@ class SelectedGate(Gate):
             "kept": self.kept,
             "num_before": self.num_before,
         }
+
+
+def _integers(name, values):
+    """A list of integers, or of lists of them, from an array."""
+    array = np.array(values, dtype=object)
+    found = [check_count(name, value, -1, MAX_EXPERTS) for value in array.flat]
+    if not array.ndim or not found:
+        raise ValueError(
+            f"`{name}` must hold one integer or more. Received: {name}={values!r}."
+        )
+    return np.reshape(found, array.shape).tolist()

@@ -12,7 +12,14 @@ from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import keep_largest, softmax
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
-from dselectk_keras.utils import Initializer, Tensor, check_choice, check_count
+from dselectk_keras.utils import (
+    MAX_EXPERTS,
+    Initializer,
+    Tensor,
+    check_choice,
+    check_count,
+    get_from,
+)
 
 # The width that the selectors reach before they decide, as a part of their first width.
 NARROWEST = 0.01
@@ -54,12 +61,16 @@ class SelectorGate(Gate, abc.ABC):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_count("num_nonzeros", num_nonzeros)
+        check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
         check_choice("reduction", reduction, ("sum", "mean"))
         self.num_nonzeros = num_nonzeros
-        self.entropy_reg = EntropyRegularizer.get(entropy_reg)
-        self.z_initializer = keras.initializers.get(z_initializer)
-        self.w_initializer = keras.initializers.get(w_initializer)
+        self.entropy_reg = EntropyRegularizer.get(entropy_reg, "entropy_reg")
+        self.z_initializer = get_from(
+            keras.initializers, "z_initializer", z_initializer
+        )
+        self.w_initializer = get_from(
+            keras.initializers, "w_initializer", w_initializer
+        )
         self.reduction = reduction
         self.deciding: Any = None
 

@@ -8,7 +8,7 @@ from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import Initializer
+from dselectk_keras.utils import Initializer, check_number
 
 
 @GATES.register("softmax")
@@ -53,10 +53,7 @@ class SoftmaxGate(LogitGate):
         **kwargs: Any,
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
-        if not 0 <= min_weight <= 1:
-            raise ValueError(
-                f"`min_weight` must be from 0 to 1 / n. Received: {min_weight}."
-            )
+        check_number("min_weight", min_weight, minimum=0, maximum=1)
         self.min_weight = min_weight
 
     @property

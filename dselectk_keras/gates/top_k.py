@@ -14,7 +14,7 @@ from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
 from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
-from dselectk_keras.utils import Initializer, Tensor, check_count
+from dselectk_keras.utils import MAX_EXPERTS, Initializer, Tensor, check_count
 
 
 @GATES.register("top_k")
@@ -75,7 +75,7 @@ class TopKGate(LogitGate):
         **kwargs: Any,
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
-        check_count("num_nonzeros", num_nonzeros)
+        check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
         check_count("dense_steps", dense_steps, minimum=0)
         if not isinstance(noise, bool):
             noise = check_schedule(noise, "noise", positive=True)
@@ -87,7 +87,7 @@ class TopKGate(LogitGate):
             )
         self.num_nonzeros = num_nonzeros
         self.noise = noise
-        self.load_reg = LoadRegularizer.get(load_reg)
+        self.load_reg = LoadRegularizer.get(load_reg, "load_reg")
         self.dense_steps = dense_steps
         self.always_sparse = not dense_steps
         if noise:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dselectk_keras.experts import ExpertBank, Experts
-from dselectk_keras.utils import check_count, deserialize_if_config
+from dselectk_keras.utils import MAX_EXPERTS, check_count, deserialize_if_config
 
 
 def as_bank(experts: Any, shared_input: bool = True) -> ExpertBank:
@@ -23,7 +23,8 @@ def as_bank(experts: Any, shared_input: bool = True) -> ExpertBank:
 def task_names(tasks: int | Sequence[str]) -> list[str]:
     """List the names of tasks that are given by their number or by name."""
     if not isinstance(tasks, (list, tuple)):
-        return [f"task_{i}" for i in range(check_count("tasks", tasks))]
+        number = check_count("tasks", tasks, maximum=MAX_EXPERTS)
+        return [f"task_{i}" for i in range(number)]
     if not tasks or len(set(tasks)) < len(tasks):
         raise ValueError(
             "`tasks` must be a number, or a list of one or more unique names. "

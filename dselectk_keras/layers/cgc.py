@@ -11,6 +11,7 @@ from dselectk_keras.layers._arguments import task_names
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import (
+    MAX_EXPERTS,
     Shape,
     Tensor,
     check_count,
@@ -106,8 +107,7 @@ class CGC(GatedExperts):
         if isinstance(gate, Gate):
             gate = gate.with_num_gates(num_tasks)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
-        if num_task_experts != 0:
-            check_count("num_task_experts", num_task_experts)
+        check_count("num_task_experts", num_task_experts, 0, MAX_EXPERTS)
         if shared_gate is not None and (
             not isinstance(shared_gate, Gate) or shared_gate.num_gates is not None
         ):

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.ops import mix
-from dselectk_keras.utils import Shape, Tensor, init_arguments, with_name
+from dselectk_keras.utils import Shape, Tensor, check_number, init_arguments, with_name
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -44,11 +44,7 @@ class CrossStitch(keras.Layer):
 
     def __init__(self, initial_share: float = 0.1, **kwargs: Any):
         super().__init__(**with_name(kwargs, "cross_stitch"))
-        if not 0 <= initial_share <= 1:
-            raise ValueError(
-                "`initial_share` must be between 0 and 1. "
-                f"Received: initial_share={initial_share}."
-            )
+        check_number("initial_share", initial_share, minimum=0, maximum=1)
         self.initial_share = initial_share
 
     def build(self, input_shape: Shape) -> None:

@@ -16,6 +16,7 @@ from dselectk_keras.layers._arguments import as_bank
 from dselectk_keras.utils import (
     Shape,
     Tensor,
+    check_choice,
     deserialize_if_config,
     init_arguments,
     with_name,
@@ -50,6 +51,13 @@ class GatedExperts(keras.Layer, abc.ABC):
     ):
         super().__init__(**with_name(kwargs, self.default_name))
         experts, gate = as_bank(experts), deserialize_if_config(gate)
+        routing_network = deserialize_if_config(routing_network)
+        check_choice("per_example", per_example, (True, False))
+        if not isinstance(routing_network, (keras.Layer, type(None))):
+            raise ValueError(
+                "`routing_network` must be a Keras layer or model. "
+                f"Received: routing_network={routing_network!r}."
+            )
         if not isinstance(gate, Gate):
             raise ValueError(
                 "`gate` must be a gate, such as `DSelectKGate(num_nonzeros=2)`. "
@@ -78,7 +86,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         self.experts = experts
         self.gate = gate
         self.per_example = per_example
-        self.routing_network = deserialize_if_config(routing_network)
+        self.routing_network: Any = routing_network
         self.supports_masking = True
 
     def __call__(self, inputs: Any, routing_inputs: Any = None, **kwargs: Any) -> Any:

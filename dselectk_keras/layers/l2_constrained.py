@@ -9,6 +9,7 @@ from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegu
 from dselectk_keras.schedules import check_schedule
 from dselectk_keras.utils import (
     Tensor,
+    check_number,
     deserialize_if_config,
     init_arguments,
     with_name,
@@ -59,6 +60,8 @@ class L2Constrained(keras.Layer):
         experts, strength = as_bank(experts), deserialize_if_config(strength)
         if not isinstance(strength, ParameterDistanceRegularizer):
             strength = check_schedule(strength, "strength")
+            if not callable(strength):
+                check_number("strength", strength, minimum=0)
             strength = ParameterDistanceRegularizer(strength)
         self.experts = experts
         self.strength = strength

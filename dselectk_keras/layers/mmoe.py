@@ -9,7 +9,7 @@ from keras import ops
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers._arguments import task_names
 from dselectk_keras.layers.moe import MoE
-from dselectk_keras.utils import Tensor, deserialize_if_config
+from dselectk_keras.utils import Tensor, check_choice, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -78,6 +78,7 @@ class MMoE(MoE):
             experts, gate, per_example, routing_network, dispatch, **kwargs
         )
         self.tasks = tasks
+        check_choice("stacked", stacked, (True, False))
         self.stacked = stacked
 
     def call(

@@ -7,7 +7,7 @@ from keras import ops
 
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
-from dselectk_keras.utils import Tensor, deserialize_if_config
+from dselectk_keras.utils import Tensor, check_choice, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -75,6 +75,7 @@ class SmearExperts(GatedExperts):
         **kwargs: Any,
     ):
         gate = deserialize_if_config(gate)
+        check_choice("per_layer", per_layer, (True, False))
         if per_layer and isinstance(gate, Gate):
             experts = deserialize_if_config(experts)
             num_layers = len(getattr(experts, "units", ()))

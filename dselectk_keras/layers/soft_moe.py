@@ -11,7 +11,9 @@ from dselectk_keras.ops import softmax
 from dselectk_keras.utils import (
     Initializer,
     Tensor,
+    check_choice,
     check_count,
+    get_from,
     init_arguments,
     with_name,
 )
@@ -70,6 +72,7 @@ class SoftMoE(keras.Layer):
         super().__init__(**with_name(kwargs, "soft_moe"))
         experts = as_bank(experts, shared_input=False)
         check_count("num_slots", num_slots)
+        check_choice("normalize", normalize, (True, False))
         if experts.shared_input:
             # Not `resized`, which copies one expert only.
             config = {**experts.get_config(), "shared_input": False}
@@ -77,7 +80,9 @@ class SoftMoE(keras.Layer):
         self.experts = experts
         self.num_slots = num_slots
         self.normalize = normalize
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.kernel_initializer = get_from(
+            keras.initializers, "kernel_initializer", kernel_initializer
+        )
 
     def build(self, input_shape: Any) -> None:
         """Create the kernel of the slots, and build the experts."""

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.metrics._inputs import example_vector, example_weights, gate_tensor
-from dselectk_keras.utils import Tensor, check_count, init_arguments
+from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, init_arguments
 
 
 class GateMetric(keras.metrics.Metric, abc.ABC):
@@ -70,8 +70,8 @@ class SelectionMetric(GateMetric):
 
     def __init__(self, num_experts, num_classes, name):
         super().__init__(name)
-        check_count("num_experts", num_experts)
-        check_count("num_classes", num_classes)
+        check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
+        check_count("num_classes", num_classes, maximum=MAX_EXPERTS)
         self.num_experts = num_experts
         self.num_classes = num_classes
         self.counts = self.add_sum("counts", (num_classes, num_experts))

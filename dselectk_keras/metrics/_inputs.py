@@ -5,26 +5,19 @@ import math
 import numpy as np
 from keras import ops
 
+from dselectk_keras.utils import check_number
+
 _TINY = float(np.finfo("float32").tiny)
 
 
 def check_base(base):
     """Raise an error for an invalid base of a logarithm."""
-    number = isinstance(base, int | float) and not isinstance(base, bool)
-    if not (number and 1 < base < math.inf):
-        raise ValueError(
-            "`base` must be a finite number greater than 1. Received: "
-            f"base={base!r}. Pass 2 for bits, or math.e for nats."
-        )
+    check_number("base", base, above=1)
 
 
 def check_tolerance(tolerance):
     """Raise an error for a negative tolerance."""
-    if not tolerance >= 0:
-        raise ValueError(
-            "`tolerance` must be non-negative. Received: "
-            f"tolerance={tolerance!r}. Pass 0.0 to count every positive weight."
-        )
+    check_number("tolerance", tolerance, minimum=0)
 
 
 def gate_tensor(name, value, layout, lowest, highest=math.inf, num_experts=None):

@@ -3,7 +3,7 @@
 from dselectk_keras.metrics._base import MeanMetric
 from dselectk_keras.metrics._inputs import check_base, exact_entropy, gate_tensor
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor, check_count
+from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count
 
 
 @METRICS.register("utilization_entropy")
@@ -45,7 +45,7 @@ class UtilizationEntropy(MeanMetric):
     def __init__(
         self, num_experts: int, base: float = 2, name: str = "utilization_entropy"
     ) -> None:
-        check_count("num_experts", num_experts)
+        check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
         check_base(base)
         super().__init__(name, shape=(num_experts,))
         self.num_experts = num_experts

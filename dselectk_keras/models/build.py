@@ -13,6 +13,7 @@ from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
+from dselectk_keras.layers._arguments import task_names
 from dselectk_keras.layers.gated_experts import takes_hidden
 from dselectk_keras.models.architectures import (
     ARCHITECTURES,
@@ -29,6 +30,7 @@ from dselectk_keras.models.task_layers import (
     StackTasks,
     TakeTasks,
 )
+from dselectk_keras.utils import check_choice, check_count
 
 
 def build_multitask_model(
@@ -134,6 +136,8 @@ def build_multitask_model(
             f"gate such as `DSelectKGate(2)`. Received: experts={experts!r}, "
             f"gate={gate!r}."
         )
+    check_choice("per_example", per_example, (None, True, False))
+    check_choice("stacked", stacked, (True, False))
     if per_example is None:
         per_example = isinstance(gate, SoftmaxGate) or gate.per_example_only
 
@@ -159,6 +163,7 @@ def build_multitask_model(
 
     if num_params is None:
         return build(experts, gate)
+    check_count("num_params", num_params)
     if not isinstance(experts, DenseExperts):
         raise ValueError(
             "`num_params` scales the widths of `DenseExperts`. "
@@ -222,8 +227,8 @@ def _stack(predictions, groups):
 
 
 def _as_tasks(tasks):
-    if isinstance(tasks, int):
-        tasks = [f"task_{i}" for i in range(tasks)]
+    if not isinstance(tasks, (list, tuple)):
+        tasks = task_names(tasks)
     tasks = [Task(task) if isinstance(task, str) else task for task in tasks]
     names: list = [getattr(task, "name", task) for task in tasks]
     if not tasks or not all(isinstance(task, Task) for task in tasks):
@@ -241,7 +246,7 @@ def _as_tasks(tasks):
 def _as_features(inputs):
     """Create the inputs of the model and the features."""
     if isinstance(inputs, int):
-        inputs = (inputs,)
+        inputs = (check_count("inputs", inputs),)
     if isinstance(inputs, tuple):
         inputs = keras.Input(inputs, name="features")
     if isinstance(inputs, keras.Model):

@@ -9,7 +9,7 @@ from dselectk_keras._keras import added_loss, all_layers, loss_weights
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.models._export import ChecksExport
-from dselectk_keras.utils import Tensor, check_choice, num_replicas
+from dselectk_keras.utils import Tensor, check_choice, check_number, num_replicas
 
 
 class LearnsFromLoss(Protocol):
@@ -85,10 +85,7 @@ class RoutedModel(ChecksExport, keras.Model):
         super().__init__(*args, **kwargs)
         check_choice("outputs_are", outputs_are, ("probabilities", "logits", "values"))
         check_choice("policy_reduction", policy_reduction, ("mean", "sum"))
-        if consistency < 0:
-            raise ValueError(
-                f"`consistency` must not be negative. Received: {consistency}."
-            )
+        check_number("consistency", consistency, minimum=0)
         self.consistency = consistency
         self.outputs_are = outputs_are
         self.policy_reduction = policy_reduction

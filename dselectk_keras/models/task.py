@@ -6,6 +6,14 @@ from typing import Any
 import keras
 import numpy as np
 
+from dselectk_keras.utils import (
+    check_choice,
+    check_count,
+    check_number,
+    check_widths,
+    get_from,
+)
+
 KINDS = {
     # kind: activation of the output, loss, metrics
     "regression": (None, "mean_squared_error", ("mean_absolute_error",)),
@@ -56,44 +64,52 @@ class Task:
                 "A task needs a name other than 'task': `task_loss` is the sum over "
                 f"all tasks. Received: name={self.name!r}."
             )
-        if self.kind not in KINDS:
-            raise ValueError(
-                f"The kind of a task must be one of {', '.join(KINDS)}. "
-                f"Received: kind={self.kind!r} for the task {self.name!r}."
-            )
+        check_choice("kind", self.kind, tuple(KINDS))
+        check_number("weight", self.weight, minimum=0)
         if (self.kind == "multiclass") != (self.num_classes is not None):
             raise ValueError(
                 "The kind 'multiclass', and no other, needs `num_classes`. "
                 f"Received: num_classes={self.num_classes} and kind={self.kind!r} "
                 f"for the task {self.name!r}."
             )
-        if self.tower == "sum":
+        if self.num_classes is not None:
+            check_count("num_classes", self.num_classes)
+        object.__setattr__(self, "tower", self._checked_tower())
+        if self.loss is not None:
+            get_from(keras.losses, "loss", self.loss)
+        if self.metrics is not None:
+            object.__setattr__(self, "metrics", self._checked_metrics())
+
+    def _checked_tower(self):
+        """The tower as a tuple of widths, or `"sum"`."""
+        if isinstance(self.tower, str):
+            if self.tower != "sum":
+                raise ValueError(
+                    '`tower` must be widths of layers, or "sum". '
+                    f"Received: tower={self.tower!r} for the task {self.name!r}."
+                )
             if self.kind == "multiclass":
                 raise ValueError(
                     "tower='sum' has one output. Received: tower='sum' for the "
                     f"multi-class task {self.name!r}. Use the widths of layers."
                 )
-        elif isinstance(self.tower, str):
-            raise ValueError(
-                '`tower` must be widths of layers, or "sum". '
-                f"Received: tower={self.tower!r} for the task {self.name!r}."
-            )
-        else:
-            tower = (self.tower,) if isinstance(self.tower, int) else self.tower
-            object.__setattr__(self, "tower", tuple(tower))
-        if self.metrics is not None:
-            metrics = self.metrics
-            single = isinstance(metrics, (str, keras.Metric))
-            object.__setattr__(
-                self, "metrics", (metrics,) if single else tuple(metrics)
-            )
-            vague = [name for name in self.metrics if name in ("accuracy", "acc")]
-            if vague:
+            return self.tower
+        return tuple(check_widths("tower", self.tower))
+
+    def _checked_metrics(self):
+        """The metrics as a tuple."""
+        metrics: Any = self.metrics
+        if not isinstance(metrics, (list, tuple)):
+            metrics = (metrics,)
+        for metric in metrics:
+            if metric in ("accuracy", "acc"):
                 raise ValueError(
                     "Say which accuracy: 'binary_accuracy', "
                     "'sparse_categorical_accuracy' or 'categorical_accuracy'. "
-                    f"Received: {vague[0]!r} for the task {self.name!r}."
+                    f"Received: {metric!r} for the task {self.name!r}."
                 )
+            get_from(keras.metrics, "metrics", metric)
+        return tuple(metrics)
 
     def __repr__(self) -> str:
         """Show the name and the kind."""

@@ -7,7 +7,7 @@ from keras import ops
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor, batch_total
+from dselectk_keras.utils import Tensor, batch_total, check_choice
 
 
 @REGULARIZERS.register("importance")
@@ -43,6 +43,7 @@ class ImportanceRegularizer(ScheduledRegularizer):
 
     def __init__(self, weight: Any, squared: bool = False):
         super().__init__(weight)
+        check_choice("squared", squared, (True, False))
         self.squared = squared
 
     def term(self, inputs: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from keras import ops
 from dselectk_keras.ops import squared_distances
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor, batch_rows
+from dselectk_keras.utils import Tensor, batch_rows, check_number
 
 
 @REGULARIZERS.register("sample_similarity")
@@ -61,8 +61,8 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
 
     def __init__(self, beta_s: float, beta_d: float, weight: Any = 1.0):
         super().__init__(weight)
-        self.beta_s = beta_s
-        self.beta_d = beta_d
+        self.beta_s = check_number("beta_s", beta_s)
+        self.beta_d = check_number("beta_d", beta_d)
 
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the mean over the pairs of examples."""

@@ -29,17 +29,20 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
         self.weight = check_schedule(weight, "weight")
 
     @classmethod
-    def get(cls, identifier: Any) -> Any:
-        """Convert a config or a weight to a regularizer; `None` stays `None`."""
+    def get(cls, identifier: Any, name: str) -> Any:
+        """Convert a config or a weight to a regularizer; `None` stays `None`.
+
+        An error contains the argument's name.
+        """
         identifier = deserialize_if_config(identifier)
         if identifier is None or isinstance(identifier, ScheduledRegularizer):
             return identifier
         if cls is ScheduledRegularizer:
             raise ValueError(
-                "Expected a regularizer of this package, such as "
-                f"`ImportanceRegularizer(0.1)`. Received: {identifier!r}."
+                f"`{name}` must be a regularizer of this package, such as "
+                f"`ImportanceRegularizer(0.1)`. Received: {name}={identifier!r}."
             )
-        return cls(identifier)
+        return cls(check_schedule(identifier, name))
 
     @abc.abstractmethod
     def term(self, inputs: Any) -> Tensor:

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from dselectk_keras.utils import check_count
+
 
 class Batches(keras.utils.PyDataset):
     """Batches of a split in a new order every epoch, the same on every backend.
@@ -31,8 +33,10 @@ class Batches(keras.utils.PyDataset):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.data = tuple(data)
-        self.batch_size = batch_size
+        check_count("seed", seed, minimum=0)
+        check_count("epoch", epoch, minimum=0)
+        self.data = as_arrays("data", data)
+        self.batch_size = check_count("batch_size", batch_size)
         self._num_samples = len(keras.tree.flatten(self.data)[0])
         self._rng = np.random.default_rng(seed)
         for _ in range(epoch + 1):
@@ -61,3 +65,20 @@ class Batches(keras.utils.PyDataset):
         """Draw the next order."""
         self.order = self._rng.permutation(self._num_samples)
         self._used = False
+
+
+def as_arrays(name: str, values: Any) -> tuple:
+    """Check inputs, labels and perhaps sample weights, and convert them to arrays."""
+    if not isinstance(values, (tuple, list)) or not 2 <= len(values) <= 3:
+        raise ValueError(
+            f"`{name}` must be a tuple of inputs and labels, optionally with sample "
+            f"weights, such as `dataset.train`. Received: {type(values).__name__}."
+        )
+    arrays = keras.tree.map_structure(np.asarray, tuple(values))
+    lengths = {len(array) if array.ndim else 0 for array in keras.tree.flatten(arrays)}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            f"The arrays of `{name}` must have the same positive number of examples. "
+            f"Received lengths: {sorted(lengths)}."
+        )
+    return arrays

@@ -3,8 +3,8 @@
 from typing import Any
 
 import keras
-import numpy as np
 
+from dselectk_keras.training.batches import as_arrays
 from dselectk_keras.utils import check_count
 
 PROBE_SIZE = 512
@@ -15,10 +15,10 @@ class Data:
 
     def __init__(self, train, validation, batch_size):
         check_count("batch_size", batch_size)
-        self.train: Any = _as_arrays("data", train)
+        self.train: Any = as_arrays("data", train)
         self.validation: Any = None
         if validation is not None:
-            self.validation = _as_arrays("validation_data", validation)
+            self.validation = as_arrays("validation_data", validation)
         self.batch_size = batch_size
 
     @property
@@ -39,19 +39,3 @@ class Data:
         """The size of all arrays in memory."""
         arrays = keras.tree.flatten((self.train, self.validation))
         return sum(array.nbytes for array in arrays if array is not None)
-
-
-def _as_arrays(name, values):
-    if not isinstance(values, (tuple, list)) or not 2 <= len(values) <= 3:
-        raise ValueError(
-            f"`{name}` must be a tuple of inputs and labels, optionally with sample "
-            f"weights, such as `dataset.train`. Received: {type(values).__name__}."
-        )
-    arrays = keras.tree.map_structure(np.asarray, tuple(values))
-    lengths = {len(array) if array.ndim else 0 for array in keras.tree.flatten(arrays)}
-    if len(lengths) != 1 or 0 in lengths:
-        raise ValueError(
-            f"The arrays of `{name}` must have the same positive number of examples. "
-            f"Received lengths: {sorted(lengths)}."
-        )
-    return arrays

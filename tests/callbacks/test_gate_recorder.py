@@ -327,7 +327,7 @@ def test_writing_for_tensorboard_says_what_is_missing(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_recorded_is_refused():
-    with pytest.raises(ValueError, match="every=0, unit='steps'"):
+    with pytest.raises(ValueError, match="Received: every=0"):
         GateRecorder(every=0)
     with pytest.raises(ValueError, match="unit='batches'"):
         GateRecorder(unit="batches")

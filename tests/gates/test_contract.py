@@ -859,16 +859,7 @@ def test_num_gates_counts(case, num_gates):
         case.make(num_gates=num_gates)
 
 
-@every_case
-def test_a_number_is_no_weights_regularizer(case):
-    args, kwargs = case.make().init_arguments
-    kwargs = {**kwargs, "weights_regularizer": 0.1}
-    with pytest.raises(ValueError, match="Expected a regularizer of this package"):
-        type(case.make())(*args, **kwargs)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, "a", None, float("nan")])
-@every_case
-def test_expert_dropout_is_a_probability(case, rate):
-    with pytest.raises(ValueError, match="`expert_dropout` must be a probability"):
-        case.make(expert_dropout=rate)
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_expert_dropout_is_a_probability(rate):
+    with pytest.raises(ValueError, match=r"`expert_dropout` .* at least 0 and below 1"):
+        SoftmaxGate(expert_dropout=rate)

@@ -192,7 +192,7 @@ def test_a_step_without_width_is_refused(gamma):
 
 @pytest.mark.parametrize("gamma", [float("inf"), float("nan")])
 def test_a_step_of_no_finite_width_is_refused(gamma):
-    with pytest.raises(ValueError, match=f"`gamma` must be finite.*gamma={gamma}"):
+    with pytest.raises(ValueError, match=f"`gamma` must be a finite.*gamma={gamma}"):
         DSelectKGate(2, gamma=gamma)
 
 

@@ -184,5 +184,5 @@ def test_a_static_gate_is_refused():
 
 @pytest.mark.parametrize("salt", [-1, 1.5, True, "a"])
 def test_a_salt_is_a_natural_number(salt):
-    with pytest.raises(ValueError, match="`salt` must be a non-negative integer"):
+    with pytest.raises(ValueError, match="`salt` must be an integer >= 0"):
         HashGate(salt=salt)

@@ -190,8 +190,8 @@ def test_a_task_out_of_range_is_refused():
     [
         ({"num_tasks": 0}, "`num_tasks` must be a positive integer"),
         ({"temperature": 0}, "`temperature` must be positive.*=0"),
-        ({"learning_rate_ratio": 0}, "`learning_rate_ratio` must be positive"),
-        ({"learning_rate_ratio": -10.0}, "`learning_rate_ratio` must be positive"),
+        ({"learning_rate_ratio": 0}, "`learning_rate_ratio` must be .* above 0"),
+        ({"learning_rate_ratio": -10.0}, "`learning_rate_ratio` must be .* above 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, message):

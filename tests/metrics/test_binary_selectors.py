@@ -56,5 +56,5 @@ def test_selectors_have_an_axis():
         ValueError, match=r"`selectors` must have the shape \(..., k, n"
     ):
         BinarySelectors().update_state(np.ones(4))
-    with pytest.raises(ValueError, match=r"`tolerance` must be non-negative"):
+    with pytest.raises(ValueError, match=r"`tolerance` must be .* at least 0"):
         BinarySelectors(tolerance=-1)

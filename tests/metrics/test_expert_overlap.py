@@ -76,7 +76,7 @@ def test_groups_of_any_kind_are_saved_as_a_list(groups):
     ("arguments", "message"),
     [
         ({"pairs": "all"}, r"`pairs` must be one of 'related', 'unrelated'\. Received"),
-        ({"tolerance": -1}, r"`tolerance` must be non-negative"),
+        ({"tolerance": -1}, r"`tolerance` must be .* at least 0"),
         ({"pairs": "unrelated"}, r"pair of unrelated tasks\. .*groups=None"),
         ({"groups": [0, 1, 2]}, r"pair of related tasks\. .*groups=\[0, 1, 2\]"),
         ({"groups": [[0, 0]]}, r"`groups` must hold one label for each"),

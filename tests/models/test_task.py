@@ -53,7 +53,10 @@ def test_the_config_rebuilds_the_task():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"kind": "ordinal"}, "one of regression, binary, multiclass.*'ordinal'"),
+        (
+            {"kind": "ordinal"},
+            "`kind` must be one of 'regression', .*'ordinal'",
+        ),
         ({"kind": "multiclass"}, "num_classes=None and kind='multiclass'"),
         ({"num_classes": 3}, "num_classes=3 and kind='regression'"),
         ({"tower": "mean"}, "tower='mean' for the task 'a'"),

@@ -95,15 +95,16 @@ def test_what_is_no_weight_is_refused(cls, weight):
 
 def test_get_makes_a_regularizer_of_many_things(cls):
     regularizer = cls(0.5)
-    assert cls.get(None) is None
-    assert cls.get(regularizer) is regularizer
-    assert cls.get(0.5).get_config() == regularizer.get_config()
-    assert cls.get(tenfold).weight is tenfold
+    assert cls.get(None, "x") is None
+    assert cls.get(regularizer, "x") is regularizer
+    assert cls.get(0.5, "x").get_config() == regularizer.get_config()
+    assert cls.get(tenfold, "x").weight is tenfold
     config = keras.saving.serialize_keras_object(regularizer)
-    assert cls.get(config).get_config() == regularizer.get_config()
-    assert ScheduledRegularizer.get(config).get_config() == regularizer.get_config()
+    assert cls.get(config, "x").get_config() == regularizer.get_config()
+    again = ScheduledRegularizer.get(config, "x")
+    assert again.get_config() == regularizer.get_config()
 
 
 def test_get_does_not_guess_which_regularizer_a_number_means():
-    with pytest.raises(ValueError, match="Expected a regularizer of this package"):
-        ScheduledRegularizer.get(0.5)
+    with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
+        ScheduledRegularizer.get(0.5, "load_reg")

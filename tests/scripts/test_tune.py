@@ -1,0 +1,249 @@
+"""A study survives the death of its processes, in each database."""
+
+import collections
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import optuna
+import pytest
+import tune
+
+pytestmark = [
+    pytest.mark.backend_independent,
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage is supposed:UserWarning"),
+]
+
+SIZES = {"num_tasks": 16, "num_train": 64, "num_validation": 16, "num_test": 16}
+RUN = ["epochs=2", "num_nonzeros=2", f"data_options={SIZES}", "batch_size=32"]
+SPACE = '{"gamma": [1.0, 3.0], "units": [[4], [8]]}'
+NAMES = optuna.trial.TrialState
+
+
+def arguments(folder, *more, space=SPACE):
+    return [*map(str, (folder, "--space", space, "--set", *RUN, *more))]
+
+
+def sweep(folder, *more, space=SPACE):
+    return tune.Sweep(tune._parse(arguments(folder, *more, space=space)))
+
+
+def of_state(study, state):
+    return [trial for trial in study.get_trials() if trial.state is state]
+
+
+@pytest.fixture
+def postgresql(tmp_path):
+    """The URL of a database of a PostgreSQL server on the loopback device."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    servers = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
+    found = shutil.which("postgres") or (servers and servers[-1] / "postgres")
+    if not found:
+        pytest.skip("There is no PostgreSQL server on this machine.")
+    binaries = pathlib.Path(found).resolve().parent
+    # The server refuses to run as root.
+    user = "postgres" if os.geteuid() == 0 else None
+    place = pathlib.Path("/tmp", f"tune_{os.getpid()}") if user else tmp_path / "server"
+    place.mkdir()
+    if user:
+        shutil.chown(place, user)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "user": user}
+    command = [binaries / "initdb", "-D", place / "data", "-U", "tune", "-A", "trust"]
+    subprocess.run([*command, "--no-sync"], check=True, cwd=place, **quiet)
+    command = [binaries / "postgres", "-D", place / "data", "-h", "127.0.0.1", "-F"]
+    command += ["-p", str(port), "-k", place]
+    server = subprocess.Popen(command, cwd=place, **quiet)
+    try:
+        ready = [binaries / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+        while subprocess.run(ready, check=False, **quiet).returncode:
+            assert server.poll() is None
+            time.sleep(0.1)
+        yield f"postgresql+psycopg://tune@127.0.0.1:{port}/postgres"
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait()
+        shutil.rmtree(place)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def storage(request, tmp_path):
+    if request.param == "postgresql":
+        return request.getfixturevalue("postgresql")
+    return f"sqlite:///{tmp_path}/study.db"
+
+
+def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(storage, tmp_path):
+    folder = tmp_path / "killed"
+    given = ["--sampler", "grid", "--grace", "8", "--storage", storage]
+    command = [sys.executable, tune.__file__, *arguments(folder, *given)]
+    # Keras would import it in each process, for nothing.
+    (tmp_path / "tensorflow.py").write_text("raise ImportError")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {
+        "KERAS_BACKEND": "torch",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": paths,
+    }
+    with subprocess.Popen(
+        [*command, "--workers", "2"],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        killed = None
+        while killed is None:
+            assert process.poll() is None
+            time.sleep(0.05)
+            try:
+                study = optuna.load_study(study_name="killed", storage=storage)
+                running = of_state(study, NAMES.RUNNING)
+            except (KeyError, optuna.exceptions.StorageInternalError):
+                continue  # The database is not there yet.
+            begun = [t for t in running if "worker" in t.user_attrs]
+            if begun:
+                killed = begun[0]
+                os.kill(int(killed.user_attrs["worker"].split()[1]), signal.SIGKILL)
+        summary = json.loads(process.communicate()[0])
+    assert process.returncode == 0
+    assert (summary["complete"], summary["errors"], summary["given_up"]) == (4, [], 0)
+    complete = of_state(study, NAMES.COMPLETE)
+    places = collections.Counter(trial.user_attrs["place"] for trial in complete)
+    assert places == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert len({tuple(trial.params.items()) for trial in complete}) == 4
+    again = study.get_trials()[killed.number]
+    # It may have ended just before.
+    assert again.state in {NAMES.FAIL, NAMES.COMPLETE}
+    assert len(list(folder.glob("*/metrics.json"))) == 4
+
+
+def test_a_trial_that_died_before_its_first_heartbeat_is_run_again(tmp_path):
+    found = sweep(tmp_path, "--trials", "2", "--grace", "1")
+    found.mend()
+    lost = found.study.ask()
+    assert lost.user_attrs["place"] == 0
+    found.mend()
+    assert len(found.study.get_trials()) == 2
+    time.sleep(1.1)
+    for _ in range(2):
+        found.mend()
+    trials = found.study.get_trials()
+    assert [trial.user_attrs["place"] for trial in trials] == [0, 1, 0]
+    states = [trial.state for trial in trials]
+    assert states == [NAMES.FAIL, NAMES.WAITING, NAMES.WAITING]
+
+
+def test_of_two_trials_of_one_place_the_first_is_run(tmp_path):
+    found = sweep(tmp_path, "--trials", "1")
+    found._train = lambda trial, folder: 1.0
+    for _ in range(2):
+        found.study.enqueue_trial({}, user_attrs={"place": 0})
+    found.study.optimize(found.objective, n_trials=2, catch=(RuntimeError,))
+    states = [trial.state for trial in found.study.get_trials()]
+    assert states == [NAMES.COMPLETE, NAMES.FAIL]
+    found.mend()
+    assert len(found.study.get_trials()) == 2
+
+
+def test_a_killed_trial_keeps_its_settings_and_is_given_up_in_the_end(tmp_path):
+    found = sweep(tmp_path, "--trials", "1", "--sampler", "gp")
+
+    def dies(trial, folder):
+        raise SystemExit(trial.suggest_float("gamma", 1.0, 3.0))
+
+    found._train = dies
+    for _ in range(tune.MAX_TRIES):
+        found.mend()
+        with pytest.raises(SystemExit):
+            found.study.optimize(found.objective, n_trials=1)
+        (running,) = of_state(found.study, NAMES.RUNNING)
+        found.study.tell(running.number, state=NAMES.FAIL)
+    found.mend()
+    trials = found.study.get_trials()
+    assert len(trials) == tune.MAX_TRIES
+    assert len({trial.params["gamma"] for trial in trials}) == 1
+    assert found.summary()["given_up"] == 1
+
+
+def run_with(found, losses, rules=None):
+    """Run all trials, with these losses in place of trainings."""
+
+    def train(trial, folder):
+        place = trial.user_attrs["place"]
+        for name in found.space:
+            tune._suggest(trial, name, found.box[name])
+        for name, value in (rules or {}).get(place, {}).items():
+            trial.set_constraint(name, value)
+        if isinstance(losses[place], Exception):
+            raise losses[place]
+        return losses[place]
+
+    found._train = train
+    found.work()
+    return found.summary()
+
+
+def test_the_best_setting_keeps_the_rules(tmp_path):
+    found = sweep(tmp_path, "--sampler", "grid", "--binary", "--at-most", "2")
+    rules = {1: {"binary": 0.5}, 2: {"at_most": 1.0}, 3: {"binary": 0.0, "at_most": -1}}
+    summary = run_with(found, [3.0, 1.0, 1.0, 2.0], rules)
+    assert (summary["objective"], summary["admissible"]) == (2.0, True)
+    (best,) = (t for t in found.study.get_trials() if t.user_attrs["place"] == 3)
+    assert summary["best"]["gamma"] == best.params["gamma"]
+    assert isinstance(summary["best"]["units"], tuple)
+
+
+def test_an_error_is_kept_and_not_tried_again(tmp_path):
+    found = sweep(tmp_path, "--trials", "2")
+    summary = run_with(found, [ValueError("too wide"), 1.0])
+    assert summary["errors"] == ["ValueError: too wide"]
+    assert (summary["complete"], summary["given_up"]) == (1, 0)
+
+
+def test_a_gaussian_process_searches_between_the_values(tmp_path):
+    space = '{"gamma": [1.0, 3.0]}'
+    given = ("--trials", "6", "--sampler", "gp", "--at-most", "2")
+    found = sweep(tmp_path, *given, space=space)
+    run_with(found, [3.0] * 6, {place: {"at_most": 0.0} for place in range(6)})
+    values = [trial.params["gamma"] for trial in found.study.get_trials()]
+    assert len(set(values)) == 6
+    assert all(1.0 <= value <= 3.0 for value in values)
+
+
+def test_a_study_has_one_set_of_settings(tmp_path):
+    sweep(tmp_path, "--trials", "1")
+    sweep(tmp_path, "--trials", "9")
+    with pytest.raises(ValueError, match="has other settings: seed differ"):
+        sweep(tmp_path, "--seed", "1")
+    with pytest.raises(ValueError, match="Received: gama="):
+        sweep(tmp_path / "other", space='{"gama": [1.0]}')
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_that_is_worse_than_the_others_is_pruned(tmp_path, eagerly):
+    space = '{"gamma": [1.0], "learning_rate": [0.01, 1e-9]}'
+    given = ("--sampler", "grid", "--at-most", "2")
+    found = sweep(tmp_path, *given, space=space)
+
+    class WorseThanTheFirst(optuna.pruners.BasePruner):
+        def prune(self, study, trial):
+            return trial.number > 0
+
+    found.study.pruner = WorseThanTheFirst()
+    found.work()
+    summary = found.summary()
+    assert (summary["complete"], summary["pruned"], summary["errors"]) == (1, 1, [])
+    (complete,) = of_state(found.study, NAMES.COMPLETE)
+    most = complete.user_attrs["gates"]["most_experts"]
+    assert complete.constraints == {"at_most": most - 2}
+    assert summary["admissible"] == (most <= 2)
+    assert [path.name for path in tmp_path.glob("0*")] == ["0000"]
