@@ -165,7 +165,7 @@ class StackedExperts(ExpertBank):
         n = kernel.shape[0]
         if not isinstance(x, list):
             x = n * [x] if shared else unstack(x, 1)
-        biases = unstack(bias, 0) if self.use_bias else n * [bias]
+        biases = ops.split(bias, n) if self.use_bias else n * [bias]
         return [
             self._activate(layer, ops.matmul(one, matrix) + offset, training)
             for one, matrix, offset in zip(x, unstack(kernel, 0), biases, strict=True)
@@ -176,7 +176,7 @@ class StackedExperts(ExpertBank):
         x = _multiply_shared(x, kernel) if shared else _multiply_own(x, kernel)
         if self.use_bias:
             middle = [1] * (len(x.shape) - 3)
-            bias = ops.reshape(bias, (kernel.shape[0], *middle, -1))
+            bias = ops.reshape(bias, (kernel.shape[0], *middle, -1)) if middle else bias
         return self._activate(layer, x + bias, training)
 
     def _activate(self, layer, x, training=None):
@@ -253,9 +253,11 @@ def _multiply_shared(x, kernel):
     if _is_torch():
         # A batched product copies neither the kernel nor its outputs: on torch, the
         # axis of the experts may come first in memory.
-        shape = ops.shape(x)
-        x = ops.broadcast_to(ops.expand_dims(x, 1), (shape[0], n, *shape[1:]))
-        return _multiply_own(x, kernel)
+        flat = x if len(x.shape) == 2 else ops.reshape(x, (-1, d))
+        product = ops.matmul(ops.expand_dims(flat, 0), kernel)
+        if len(x.shape) > 2:
+            product = ops.reshape(product, (n, *ops.shape(x)[:-1], h))
+        return ops.swapaxes(product, 0, 1)
     flat = ops.reshape(ops.transpose(kernel, (1, 0, 2)), (d, n * h))
     product = ops.matmul(x, flat)
     middle = list(ops.shape(x)[1:-1])

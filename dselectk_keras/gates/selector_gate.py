@@ -98,13 +98,11 @@ class SelectorGate(Gate, abc.ABC):
         Returns:
             The factor of their width, from 1 to 0.01, and whether they have decided.
         """
-        _, end = ops.unstack(ops.convert_to_tensor(self.deciding), 2)
-        since = ops.cast(step - self.deciding, "float32")
-        since_begin, since_end = ops.unstack(since, 2)
-        length = ops.maximum(since_begin - since_end, 1.0)
-        t = ops.where(end > 0, ops.clip(since_begin / length, 0.0, 1.0), 0.0)
-        factor = ops.power(ops.cast(NARROWEST, "float32"), t)
-        return factor, ops.logical_and(end > 0, since_end >= 0.0)
+        begin, end = ops.split(ops.convert_to_tensor(self.deciding), 2)
+        since = ops.where(end > 0, ops.cast(step - end, "float32"), -np.inf)
+        length = ops.cast(ops.maximum(end - begin, 1), "float32")
+        factor = NARROWEST ** ops.clip(1.0 + since / length, 0.0, 1.0)
+        return factor, since >= 0.0
 
     def decide_between(self, begin: int, end: int) -> None:
         """Let the selectors narrow between two steps, and decide at the second one."""
@@ -163,8 +161,9 @@ class SelectorGate(Gate, abc.ABC):
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the weighted sum of the selectors."""
         selectors, bits = self.compute_selectors(routing_inputs, step)
-        shares = softmax(self._w(routing_inputs), axis=-2)
-        weights = ops.sum(shares * selectors, axis=-2)
+        # Not a softmax of axis -2, for which TensorFlow transposes.
+        shares = softmax(ops.squeeze(self._w(routing_inputs), -1))
+        weights = ops.sum(ops.expand_dims(shares, -1) * selectors, axis=-2)
         return GateOutputs(weights, selectors=selectors, bits=bits)
 
     def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:

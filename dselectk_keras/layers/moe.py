@@ -153,7 +153,9 @@ class MoE(GatedExperts):
                 )
             else:
                 experts = self.experts(x, as_list=True, training=training)
-            mixture = self.gate(experts, **seen, training=training)
+            weights = self.gate.weigh_experts(**seen, training=training)
+            mixture = self.gate.mixture(experts, weights)
+        mixture = ops.cast(mixture, self.gate.compute_dtype)
         return self.unflatten(mixture, inputs)
 
     def _dispatched(self, inputs, seen, training):
@@ -169,7 +171,7 @@ class MoE(GatedExperts):
         )
         if dropped is not None:
             self.num_dropped.assign_add(dropped)
-        return ops.cast(mixture, self.gate.compute_dtype)
+        return mixture
 
     @property
     def _capacity(self):

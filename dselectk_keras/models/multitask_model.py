@@ -356,7 +356,7 @@ class MultitaskModel(ChecksExport, keras.Model):
             return None
         stacked = {group: unnamed[own] for group, own in names.items()}
         # Keras would track an attribute that is a model, and its layers twice.
-        return keras.Model(self.input, stacked).__call__
+        return keras.Model(self.input, stacked).call
 
     def _policy_losses(self, gates, found):
         """Compute the losses of gates that learn from the losses of the examples."""

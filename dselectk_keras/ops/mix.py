@@ -60,18 +60,15 @@ def mix(
     if _sum_is_faster(first.dtype, trailing, num_gates, n, is_list, per_example):
         columns = experts if is_list else unstack(experts, 1)
         used = np.ones((num_gates, n)) if used is None else np.reshape(used, (-1, n))
-        ones = [1] * len(trailing)
+        ones = [1] * (len(trailing) - 1)
+        shares = ops.reshape(weights, (-1, num_gates * n, *ones))
+        shares = ops.split(shares, num_gates * n, axis=1)
         mixtures = []
-        for gate, own in zip(unstack(weights, -2), used, strict=True):
-            shares = ops.split(gate, n, axis=-1)
+        for g, own in enumerate(used):
             # The mixture of a gate that uses no expert is zero.
             chosen = np.flatnonzero(own) if np.any(own) else [0]
-            mixtures.append(
-                sum(
-                    ops.multiply(columns[i], ops.reshape(shares[i], (-1, *ones)))
-                    for i in chosen
-                )
-            )
+            terms = [ops.multiply(columns[i], shares[g * n + i]) for i in chosen]
+            mixtures.append(sum(terms[1:], terms[0]))
         return mixtures[0] if one_gate else ops.stack(mixtures, axis=1)
     stacked = ops.stack(experts, axis=1) if is_list else experts
     mixed = _product(stacked, weights, per_example)

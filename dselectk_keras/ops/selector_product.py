@@ -42,10 +42,9 @@ def selector_product(bits: Tensor, num_experts: int) -> Tensor:
         )
     if num_bits == 0:
         return ops.ones_like(ops.sum(bits, axis=-1, keepdims=True))
-    factors = ops.unstack(ops.stack([1.0 - bits, bits], axis=-1), axis=-2)
+    factors = ops.split(ops.stack([1.0 - bits, bits], axis=-2), num_bits, axis=-1)
     lead, products = ops.shape(bits)[:-1], factors[-1]
-    for factor in reversed(factors[:-1]):
-        width = 2 * products.shape[-1]
-        products = ops.expand_dims(factor, -1) * ops.expand_dims(products, -2)
-        products = ops.reshape(products, (*lead, width))
+    for j, factor in enumerate(reversed(factors[:-1]), start=1):
+        products = factor * ops.reshape(products, (*lead, 1, 2**j))
+    products = ops.reshape(products, (*lead, 2**num_bits))
     return products if num_experts == 2**num_bits else products[..., :num_experts]
