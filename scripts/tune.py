@@ -23,7 +23,7 @@ import time
 import warnings
 from typing import Any
 
-from train import choose_backend, make_parser
+from command_line import add_backend, choose_backend, json_object, make_parser
 
 # A setting whose process was killed so often is given up.
 MAX_TRIES = 5
@@ -36,8 +36,8 @@ PRUNERS = {
 
 def main(arguments=None):
     """Parse the arguments, run what the study lacks, and print the best setting."""
-    choose_backend(arguments)
     options = _parse(arguments)
+    choose_backend(options.backend)
     given = sys.argv[1:] if arguments is None else list(map(str, arguments))
     try:
         sweep = Sweep(options)
@@ -60,9 +60,12 @@ def main(arguments=None):
 
 def _parse(arguments):
     parser = make_parser(__doc__)
+    add_backend(parser)
     add = parser.add_argument
     add("folder", type=pathlib.Path, help="folder of the runs; its name is the study's")
-    add("--space", type=json.loads, required=True, help="JSON: fields and their values")
+    add(
+        "--space", type=json_object, required=True, help="JSON: fields and their values"
+    )
     add(
         "--set", nargs="+", default=[], metavar="FIELD=VALUE", help="fields of all runs"
     )

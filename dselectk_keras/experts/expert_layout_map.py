@@ -34,7 +34,7 @@ def expert_layout_map(
         >>> layout_map = expert_layout_map(mesh)
         >>> layout_map["mmoe/dense_experts/kernel_0"].axes
         ('experts',)
-        >>> layout_map["towers_0/kernel_0"] is None
+        >>> layout_map["towers_click/kernel_0"] is None
         True
     """
     axis = mesh.axis_names[-1] if axis is None else axis

@@ -110,6 +110,7 @@ def test_a_run_is_stopped_resumed_and_then_finished(
 ):
     sizes = {"num_tasks": 16, "num_train": 64, "num_validation": 16, "num_test": 16}
     options = ["--data-options", json.dumps(sizes), "--epochs", "3"]
+    options += ["--num-nonzeros", "2"]
 
     def train(out, *more):
         return script("train", *options, "--out", str(tmp_path / out), *more)
