@@ -135,7 +135,7 @@ class CodeLinks(SphinxPostTransform):
             entry = match and known.get(match[1])
             if entry and not self.inside_link_or_title(literal):
                 link = make_refnode(
-                    self.app.builder, self.env.docname, entry.docname, entry.node_id, ()
+                    self.app.builder, self.env.docname, entry.docname, entry.node_id, []
                 )
                 literal.replace_self(link)
                 link += literal

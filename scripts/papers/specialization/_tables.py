@@ -17,14 +17,11 @@ def draw_table(ax, table, class_names=None):
         ax: Matplotlib axes.
         table: An array (classes, experts) of counts.
         class_names: A name for each class. Defaults to `None`: numbers.
-
-    Returns:
-        What matplotlib has drawn in colors, for a color bar.
     """
     table = in_order(np.asarray(table, dtype=float))
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     count, width = shares.shape
-    mesh = ax.pcolormesh(
+    ax.pcolormesh(
         shares,
         cmap="Blues",
         vmin=0,
@@ -39,7 +36,6 @@ def draw_table(ax, table, class_names=None):
     ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
     for spine in ax.spines.values():
         spine.set(color=drawing.GREY, linewidth=0.6)
-    return mesh
 
 
 def in_order(table):

@@ -134,12 +134,13 @@ class Fig2And3(Splits):
         mesh = None
         for row, (arm, (name, kind)) in zip(axes, self.arms.items(), strict=True):
             for ax, run in zip(row, results.of(arm), strict=False):
-                mesh = draw_table(ax, run.numbers["gate_table"])
+                draw_table(ax, run.numbers["gate_table"])
                 if name == MIXED:
                     ax.axhline(CLOTHES, color=drawing.TEXT, linewidth=0.8)
                 ax.set_title(f"seed {run.seed}", fontsize=drawing.SMALL_FONT)
             drawing.label(row[0], y=f"{FIGURE[kind]}\n{DATA[name].title}")
         for ax in axes[-1]:
             drawing.label(ax, x="expert")
+        mesh = axes[0, 0].collections[0]
         drawing.color_bar(figure, mesh, axes, SHARE, location="bottom", aspect=60)
         return figure

@@ -205,11 +205,11 @@ class Fig6And7(Tuned):
         for arm, (way, count) in self.arms.items():
             row = axes[list(SHOWN).index(way)]
             ax = row[self.num_experts.index(count)]
-            mesh = draw_table(ax, np.array(reported(results, arm).numbers["table"]))
+            draw_table(ax, np.array(reported(results, arm).numbers["table"]))
             drawing.label(ax, title=f"{SHOWN[way]}, {count} experts", x="expert")
         for ax in axes[:, 0]:
             drawing.label(ax, y="digit")
-        drawing.color_bar(figure, mesh, axes, SHARE)
+        drawing.color_bar(figure, axes[0, 0].collections[0], axes, SHARE)
         return figure
 
 
