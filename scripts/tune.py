@@ -44,6 +44,8 @@ def main(arguments=None):
         if options.worker is not None or options.workers == 1:
             sweep.work()
         else:
+            # Here, lest each worker does the same.
+            sweep.mend()
             _supervise(given, options.workers)
     except KeyboardInterrupt:
         print(
@@ -132,7 +134,7 @@ class Sweep:
 
         # Heartbeats are experimental, and so are constraints.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
         for name in ("trials", "workers", "grace"):
             check_count(name, getattr(options, name))
         self.options, self.optuna = options, optuna

@@ -86,6 +86,7 @@ def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(storage, tmp_path):
     folder = tmp_path / "killed"
     given = ["--sampler", "grid", "--grace", "8", "--storage", storage]
     command = [sys.executable, tune.__file__, *arguments(folder, *given)]
+    database = optuna.storages.RDBStorage(storage)
     # Keras would import it in each process, for nothing.
     (tmp_path / "tensorflow.py").write_text("raise ImportError")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -103,12 +104,11 @@ def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(storage, tmp_path):
         killed = None
         while killed is None:
             assert process.poll() is None
-            time.sleep(0.05)
-            try:
-                study = optuna.load_study(study_name="killed", storage=storage)
-                running = of_state(study, NAMES.RUNNING)
-            except (KeyError, optuna.exceptions.StorageInternalError):
-                continue  # The database is not there yet.
+            time.sleep(0.1)
+            if not database.get_all_studies():
+                continue
+            study = optuna.load_study(study_name="killed", storage=database)
+            running = of_state(study, NAMES.RUNNING)
             begun = [t for t in running if "worker" in t.user_attrs]
             if begun:
                 killed = begun[0]
