@@ -120,7 +120,8 @@ $(VENV)/.postgresql: | $(BIN)/python
 	@if [ -z "$$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] \
 	    && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
-	        --no-install-recommends postgresql; \
+	        --no-install-recommends postgresql \
+	        || echo "PostgreSQL is not installed: its tests are skipped."; \
 	fi
 	touch $@
 

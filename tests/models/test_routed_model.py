@@ -360,7 +360,7 @@ def test_unknown_outputs_and_negative_weights_are_refused():
     moe = MoE(DenseExperts(3, [5]), SoftmaxGate())
     with pytest.raises(ValueError, match=r"'logits', 'values'.*='classes'"):
         make(moe, outputs_are="classes")
-    with pytest.raises(ValueError, match="must not be negative"):
+    with pytest.raises(ValueError, match="at least 0"):
         make(moe, consistency=-1)
     with pytest.raises(ValueError, match="`policy_reduction` must be"):
         make(moe, policy_reduction="max")
