@@ -201,5 +201,5 @@ def test_gates_need_not_decide():
     run = dataclasses.replace(TINY, decide_by=0.0)
     assert run._decide(run.build(data)) == []
     assert len(TINY._decide(TINY.build(data))) == 1
-    with pytest.raises(ValueError, match="part of the training"):
+    with pytest.raises(ValueError, match="above 0 and at most 1"):
         dataclasses.replace(TINY, decide_by=1.5)

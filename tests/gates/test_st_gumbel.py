@@ -114,7 +114,12 @@ def test_half_precision_draws_the_same(policy):
 
 @pytest.mark.parametrize(
     ("temperature", "wanted"),
-    [(0, "positive"), (-1.0, "positive"), (np.inf, "finite"), (np.nan, "finite")],
+    [
+        (0, "positive"),
+        (-1.0, "positive"),
+        (np.inf, "a finite number"),
+        (np.nan, "a finite number"),
+    ],
 )
 def test_temperatures_that_cannot_be_are_refused(temperature, wanted):
     message = f"`temperature` must be {wanted}.*Received: temperature={temperature}"
