@@ -34,9 +34,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dselectk_keras import (
+    DecideGates,
     DenseExperts,
     DSelectKGate,
-    Ramp,
     Task,
     build_multitask_model,
     condense,
@@ -57,7 +57,6 @@ from dselectk_keras import (
 # %%
 EPOCHS, BATCH_SIZE, NUM_TRAIN = 60, 250, 5_000
 # quick: EPOCHS, NUM_TRAIN = 6, 1_000
-STEPS = EPOCHS * NUM_TRAIN // BATCH_SIZE
 
 data = datasets.synthetic_moe(num_tasks=32, num_train=NUM_TRAIN)
 order = np.random.default_rng(0).permutation(32)
@@ -67,9 +66,10 @@ print(secret)
 
 # %% [markdown]
 # The model has eight experts with the architecture of the experts that generated the
-# labels. Each task has a DSelect-k gate that ends on at most four of them. The entropy
-# weight is small at first and increases during training. The result depends on the
-# initial weights, so we train three models with different seeds.
+# labels. Each task has a DSelect-k gate that ends on at most four of them: in the first
+# half of the training its selectors are soft, and then `DecideGates` makes each choose
+# one expert. The result depends on the initial weights, so we train three models with
+# different seeds.
 
 
 # %%
@@ -80,7 +80,7 @@ def train(tasks, num_experts, seed=0):
         inputs=10,
         tasks=[Task(f"task_{task}", tower="sum") for task in tasks],
         experts=DenseExperts(num_experts, [4]),
-        gate=DSelectKGate(4, gamma=2.0, entropy_reg=Ramp(5e-4, 5e-2, end=0.8 * STEPS)),
+        gate=DSelectKGate(4, gamma=3.0),
     )
     model.compile(keras.optimizers.Adam(0.01))
     model.fit(
@@ -88,6 +88,7 @@ def train(tasks, num_experts, seed=0):
         data.train.y[:, tasks],
         epochs=EPOCHS,
         batch_size=BATCH_SIZE,
+        callbacks=[DecideGates(by=0.5)],
         verbose=0,
     )
     return model
@@ -230,7 +231,6 @@ for name, values in errors.items():
 
 # %%
 shop = datasets.recommender_sim(num_train=20_000, num_test=10_000)
-shop_steps = 10 * 20_000 // 500
 
 keras.utils.set_random_seed(0)
 recommender = build_multitask_model(
@@ -240,10 +240,11 @@ recommender = build_multitask_model(
         for name, kind in zip(shop.task_names, shop.task_kinds, strict=True)
     ],
     experts=DenseExperts(8, [32, 16]),
-    gate=DSelectKGate(4, gamma=2.0, entropy_reg=Ramp(1e-4, 1.0, end=0.8 * shop_steps)),
+    gate=DSelectKGate(4, gamma=3.0),
 )
 recommender.compile(keras.optimizers.Adam(0.01))
-recommender.fit(*shop.train, epochs=10, batch_size=500, verbose=0)
+decide = DecideGates(by=0.5)
+recommender.fit(*shop.train, epochs=10, batch_size=500, callbacks=[decide], verbose=0)
 shop_weights = weights_of(recommender)
 
 figure, axes = plt.subplots(
