@@ -71,7 +71,7 @@ def parse(arguments):
     add(
         "--preset",
         choices=PRESETS,
-        default="cpu",
+        default="small",
         help="smoke: seconds, on noise in place of real data; small: an hour of two "
         "cores; cpu: a day of two cores; gpu: more data and seeds",
     )

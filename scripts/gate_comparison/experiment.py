@@ -276,6 +276,8 @@ class GateComparison(Experiment):
                 RECIPE,
             ),
             ("What does the recipe lose without tuning?", UNTUNED, RECIPE),
+            ("What does sparsity cost?", RECIPE, "softmax, static"),
+            ("Which sparse gate is better?", RECIPE, "Top-k, noisy"),
         )
         return [
             Question(asked, self._compare(results, one, other))

@@ -60,6 +60,16 @@ def test_a_table_is_read_and_split(module, tmp_path):
     np.testing.assert_array_equal(np.sort(labels[:, 0]), np.arange(10) + 0.5)
 
 
+def test_the_committed_page_has_the_committed_results(module):
+    experiments = module("dselectk_keras.experiments")
+    pages = module("dselectk_keras.experiments.pages")
+    preset = module("gate_comparison").GateComparison.presets()["small"]
+    folder = SCRIPTS.parent / "docs/gatebench"
+    results = experiments.Results(preset, "small", folder)
+    text = pages.page(results, preset.report(results))
+    assert (folder / "gatebench.md").read_text(encoding="utf-8") == text
+
+
 def test_experts_and_operations_of_an_example_are_counted(module):
     experiment = module("gate_comparison.experiment")
     layers = module("dselectk_keras")
