@@ -131,7 +131,6 @@ class Fig2And3(Splits):
         figure, axes = drawing.panels(
             len(self.arms), columns, 2.0 * len(self.arms) + 0.4, sharey="row"
         )
-        mesh = None
         for row, (arm, (name, kind)) in zip(axes, self.arms.items(), strict=True):
             for ax, run in zip(row, results.of(arm), strict=False):
                 draw_table(ax, run.numbers["gate_table"])

@@ -201,7 +201,6 @@ class Fig6And7(Tuned):
             sharey=True,
             width_ratios=self.num_experts,
         )
-        mesh = None
         for arm, (way, count) in self.arms.items():
             row = axes[list(SHOWN).index(way)]
             ax = row[self.num_experts.index(count)]
