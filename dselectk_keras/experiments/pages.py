@@ -59,7 +59,11 @@ def page(results, report):
         MARK,
         f"# {_title(experiment)}",
         *([experiment.about] if experiment.about else []),
-        *([f"**{VERDICTS[report.verdict]}**"] if experiment.paper else []),
+        *(
+            [f"**{VERDICTS[report.verdict]}**"]
+            if report.claims or experiment.paper
+            else []
+        ),
     ]
     if report.claims:
         rows = [

@@ -108,7 +108,9 @@ class Task:
                     "'sparse_categorical_accuracy' or 'categorical_accuracy'. "
                     f"Received: {metric!r} for the task {self.name!r}."
                 )
-            get_from(keras.metrics, "metrics", metric)
+            # A metric by name is made with the model: here it would use the device.
+            if not isinstance(metric, str):
+                get_from(keras.metrics, "metrics", metric)
         return tuple(metrics)
 
     def __repr__(self) -> str:

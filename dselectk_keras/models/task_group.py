@@ -10,7 +10,7 @@ from keras import ops
 
 from dselectk_keras._keras import metric_function, metric_mode
 from dselectk_keras.models.task import Task
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, get_from
 
 CHUNK = 2**16  # Number of rows to check at once, to save memory.
 
@@ -109,7 +109,8 @@ class TaskGroup(keras.Metric):
         self._metrics_by_name = {}
         modes = {"loss": "min"}
         for identifier in tasks[0].metric_names:
-            metric, named = keras.metrics.get(identifier), isinstance(identifier, str)
+            metric = get_from(keras.metrics, "metrics", identifier)
+            named = isinstance(identifier, str)
             if named:
                 name = identifier
             elif isinstance(metric, keras.Metric):

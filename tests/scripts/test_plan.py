@@ -40,7 +40,7 @@ def test_parameters_and_state_are_those_of_a_model(gate, per_example):
     parameters = num_trained(model)
     assert small.expert_parameters + small.other_parameters == parameters
     # Parameters, gradients and both moments; the optimizer counts its steps besides.
-    kept = sum(math.prod(v.shape) for v in model.optimizer.variables if v.shape)
+    kept = sum(math.prod(v.shape) for v in model.optimizer.variables if len(v.shape))
     assert small.state_bytes == 4 * (2 * parameters + kept)
 
 

@@ -124,6 +124,8 @@ def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(storage, tmp_path):
     # It may have ended just before.
     assert again.state in {NAMES.FAIL, NAMES.COMPLETE}
     assert len(list(folder.glob("*/metrics.json"))) == 4
+    database.remove_session()
+    database.engine.dispose()
 
 
 def test_a_trial_that_died_before_its_first_heartbeat_is_run_again(tmp_path):
