@@ -170,7 +170,7 @@ def test_no_page_has_a_broken_picture_or_complains(browser, site):
     ("query", "page"),
     [
         ("load balancing", "choosing.html"),
-        ("multi-GPU", "performance.html"),
+        ("multi-GPU", "scaling.html"),
         ("auxiliary loss", "choosing.html"),
         ("ONNX", "serving.html"),
     ],
