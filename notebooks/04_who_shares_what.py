@@ -216,9 +216,9 @@ for name, values in errors.items():
     print(f"{name:22s}test error {np.mean(values):.4f}")
 
 # %% [markdown]
-# If the tasks are split by the gates, they do as well as in one model. If they are split
-# at random, each group has tasks of both kinds and four experts, where eight would be
-# needed. The error is then nearly twice as large.
+# If the tasks are split by the gates, they do as well as in one model. If they are
+# split at random, each group has tasks of both kinds and four experts, where eight
+# would be needed. The error is then nearly twice as large.
 
 # %% [markdown]
 # ## A recommender

@@ -496,7 +496,7 @@ def test_selectors_narrow_to_a_hundredth_and_then_decide():
         np.testing.assert_allclose(numpy(found[0]), factor, rtol=1e-6)
         assert bool(found[1]) == decided
     gate.decide_between(0, 0)
-    assert float(gate.width(30)[0]) == 1.0
+    assert numpy(gate.width(30)[0]) == 1.0
     assert not bool(gate.width(30)[1])
 
 
