@@ -118,9 +118,10 @@ def ways(model, folder):
     if backend == "jax":
         import jax  # pyright: ignore[reportMissingImports]
 
+        # Copies: `predict_on_batch` donates the buffers of the variables.
         state = (
-            [v.value for v in model.trainable_variables],
-            [v.value for v in model.non_trainable_variables],
+            [jax.numpy.copy(v.value) for v in model.trainable_variables],
+            [jax.numpy.copy(v.value) for v in model.non_trainable_variables],
         )
         jitted = jax.jit(lambda *a: model.stateless_call(*a, training=False)[0])
         return {**found, "jax.jit": lambda x: numpy(jitted(*state, x))}
