@@ -24,10 +24,11 @@ from command_line import (
 
 PRESETS = ("smoke", "cpu", "paper")
 INTRODUCTION = (
-    "Every figure and table of the four papers that needs no private data: the paper's "
-    "numbers beside ours, a verdict, and the command that made them. Verdicts and "
-    "numbers are computed from the committed results in `docs/results`; no number of "
-    "ours is typed by hand, and no seed is left out."
+    "Every figure and table of the four papers: a page with the paper's claims and "
+    "numbers beside ours, a verdict and the command that made it, or why there is no "
+    "page. Private data are simulated. Verdicts and numbers are computed from the "
+    "committed results in `docs/results`; no number of ours is typed by hand, and no "
+    "seed is left out."
 )
 
 
@@ -158,7 +159,7 @@ def parse(arguments):
         choices=PRESETS,
         default="cpu",
         help="smoke: seconds, on noise in place of real data; cpu: minutes to an hour; "
-        "paper: the full protocol, for a GPU",
+        "paper: the paper's protocol, for a GPU",
     )
     add(
         "--module",

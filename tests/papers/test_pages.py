@@ -1,5 +1,6 @@
 """The committed pages are what the committed results say."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,18 @@ COMMITTED = [
     for path in [ROOT / f"docs/results/{kind.presets()['cpu'].source}_cpu.json"]
     if path.exists()
 ]
+
+
+def test_the_readme_has_the_counts_of_the_index():
+    index = (ROOT / "docs/reproduction/index.md").read_text(encoding="utf-8")
+    line = next(line for line in index.splitlines() if line.startswith("**Pages:"))
+    pages, every, some, none, undecided = re.findall(r"\d+", line)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split()
+    expected = (
+        f"Of {pages} pages, {every} reproduce all claims of their figure or table, "
+        f"{some} some of them, and {none} none; {undecided} are undecided."
+    )
+    assert expected in " ".join(readme)
 
 
 @pytest.mark.parametrize(("name", "path"), COMMITTED)

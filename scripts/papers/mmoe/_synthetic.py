@@ -264,6 +264,7 @@ def protocol(experiment):
 
     return [
         Fact("Inputs", "100 (Section 5.1), standard normal", INPUT_DIM),
+        Fact("Activations", "ReLU (Section 4.2, on MMoE)", "ReLU; linear outputs"),
         Fact(
             "Labels",
             "a linear part and m sines, with the noise N(0, 0.01) (Section 3.2)",

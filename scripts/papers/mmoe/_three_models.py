@@ -79,6 +79,11 @@ def three_models_protocol(experiment):
             "8, each one layer of 16",
             f"{_synthetic.NUM_EXPERTS}, each one layer of {_synthetic.EXPERT_UNITS}",
         ),
+        Fact(
+            "Gates",
+            "softmax of a linear function of the input, without bias (Equation 8)",
+            "the same",
+        ),
         Fact("Towers", "one layer of 8", f"one layer of {_synthetic.TOWER_UNITS}"),
         Fact(
             "Shared-Bottom",

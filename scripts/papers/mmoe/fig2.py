@@ -88,7 +88,7 @@ class Fig2(Experiment):
                 f"alone accounts for {1 - self.c**2 / (self.c**2 + NOISE):.3f} at "
                 "p = 1.",
                 bool(off < 0.02),
-                "Section 3.2, last but one paragraph",
+                "Section 3.2, on linear labels",
                 "p",
             ),
         ]

@@ -154,6 +154,7 @@ class Fig3(_synthetic.Synthetic):
                 "Optimizer",
                 "Adam with TensorFlow's default setting",
                 by_preset(self, lambda e: f"Adam, {e.learning_rates[0]:g}"),
+                "The same, but for Keras' epsilon of 1e-7; TensorFlow's is 1e-8.",
             ),
             Fact(
                 "Other hyperparameters",

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from dselectk_keras.experiments import Question, Results, format_gap
+from dselectk_keras.experiments import Fact, Question, Results, format_gap
 from papers import citations
 from papers.mmoe._census import Census, about
 from papers.mmoe._census_report import Published, gain
@@ -43,10 +43,18 @@ class Table2(Census):
             "Table 1. The correlations of the labels in Section 6.3.1 say the "
             f"opposite: {self.correlation} here and {Table1.correlation} there."
         )
+        label = Fact(
+            "Label of education",
+            "at least college",
+            "an associate's degree or more",
+            "The paper does not say where college begins. With this reading the "
+            "correlation of the labels is closest to the paper's.",
+        )
         return dataclasses.replace(
             report,
             questions=[self._less_related(results)],
             notes=[*report.notes, remark],
+            protocol=[label, *report.protocol],
         )
 
     def _less_related(self, results):

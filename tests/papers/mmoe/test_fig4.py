@@ -53,6 +53,8 @@ def test_claims_hold_as_in_the_paper():
         # The mixtures differ where the tasks are the same; OMoE is not better than
         # Shared-Bottom.
         ({"OMoE": (0.35, 0.25, 0.18)}, [True, True, False, True, False]),
+        # MMoE changes by more than OMoE, which is not worse by much.
+        ({"MMoE": (0.24, 0.11, 0.05)}, [True, False, False, False, True]),
         # OMoE is better than MMoE where the tasks differ.
         ({"OMoE": (0.12, 0.10, 0.05)}, [True, True, False, False, True]),
     ],
@@ -62,8 +64,8 @@ def test_claims_fail_one_by_one(changes, expected):
 
 
 def test_what_may_be_chance_is_not_judged():
-    # That two models hardly differ is then true as far as one can see.
-    assert judgements(spread=0.5) == [None, None, True, None, None]
+    # Nor is it known that two models hardly differ.
+    assert judgements(spread=0.5) == [None] * 5
 
 
 def test_numbers_are_told():
@@ -89,6 +91,7 @@ def test_means_are_judged():
             results.add(Run(arm, seed, {}, numbers, 1.0), {})
     report = experiment.report(results)
     assert "1.10 ± 1.00 (OMoE)" in report.claims[0].ours
+    assert report.claims[2].holds is None
     assert "0.170 ± 0.000, 0.100 ± " in report.questions[0].ours
 
 

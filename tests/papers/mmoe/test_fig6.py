@@ -42,9 +42,11 @@ def judgements(apart, more_focus):
 
 
 def test_claims():
-    assert judgements((0.5, 0.4, 0.1), (0.3, 0.1, 0.0)) == [True, True, True]
-    assert judgements((0.1, 0.4, 0.5), (-0.3, 0.1, 0.0)) == [False, False, False]
-    assert judgements((0.1, 0.4, 0.1), (0.0, 0.0, 0.0)) == [None, None, None]
+    assert judgements((0.5, 0.4, 0.1), (0.3, 0.1, 0.0)) == [True] * 4
+    assert judgements((0.1, 0.4, 0.5), (-0.3, 0.1, 0.0)) == [False] * 4
+    assert judgements((0.1, 0.4, 0.1), (0.0, 0.0, 0.0)) == [None] * 4
+    # Gates that have no expert in common share nothing.
+    assert judgements((1.1, 0.4, 0.1), (0.3, 0.1, 0.0))[:2] == [True, False]
 
 
 def test_a_panel_for_each_run():
