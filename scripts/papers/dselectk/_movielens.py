@@ -155,14 +155,15 @@ class MovieLensExperiment(Experiment):
         model.compile(keras.optimizers.Adagrad(learning_rate))
         return model
 
+    def values(self, name):
+        """What the presets `cpu` and `paper` have in a field, to be read."""
+        presets = self.presets()
+        cpu, paper = (_list(getattr(presets[p], name)) for p in ("cpu", "paper"))
+        return cpu if cpu == paper else f"cpu: {cpu}; paper: {paper}"
+
     def movielens_protocol(self):
         """The facts of the paper's protocol that all experiments here share."""
-        presets = self.presets()
-
-        def values(name):
-            cpu, paper = (_list(getattr(presets[p], name)) for p in ("cpu", "paper"))
-            return cpu if cpu == paper else f"cpu: {cpu}; paper: {paper}"
-
+        values = self.values
         small = "to run on two cores"
         return [
             Fact(
@@ -177,13 +178,15 @@ class MovieLensExperiment(Experiment):
             Fact(
                 "Pairs without a rating",
                 "not stated; after Wang et al. (2020)",
-                "as many as ratings, drawn uniformly; they have no rating loss",
+                "as many as ratings, drawn uniformly; the rating loss is the mean over "
+                "the pairs of a batch that have a rating",
                 "1.6 million and twice 200,000 are two million examples, twice the "
                 "ratings of MovieLens 1M",
             ),
             Fact(
                 "Loss",
-                "alpha L1 + (1 - alpha) L2; alpha 0.1, 0.5, 0.9",
+                "alpha L1 + (1 - alpha) L2, also for tuning and testing; alpha 0.1, "
+                "0.5, 0.9",
                 f"the same; alpha {values('alphas')}; the mean of the training ratings "
                 "is subtracted",
                 "a start near the mean; the squared error does not depend on it",

@@ -67,6 +67,17 @@ class RecordedExperiment(MovieLensExperiment, abc.ABC):
         data = self.data()
         return [self._run(*self.arms[arm], data, job) for job in jobs]
 
+    def remark(self, results):
+        """How many of the reported DSelect-k gates have decided, as they must."""
+        arms = [name_arm("DSelect-k", alpha) for alpha in self.alphas]
+        kept = np.concatenate([results.values(arm, "admissible") for arm in arms])
+        return (
+            f"**The rule that S(Z) is binary** is kept by {(kept == 1).sum()} of the "
+            f"{len(kept)} reported runs of DSelect-k. The paper disregards settings "
+            "that break it (Section 3.1.3). Tuning takes such a setting here if all "
+            "that were tried break it: the last table says for which arms."
+        )
+
     def _run(self, method, alpha, data, job):
         keras.utils.set_random_seed(job.seed)
         fixed = {name: each[0] for name, each in self.full_space(method).items()}

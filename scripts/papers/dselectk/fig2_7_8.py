@@ -225,8 +225,8 @@ class Fig278(Experiment):
             ),
             Fact(
                 "Optimizer",
-                "Adam, batches of 256",
-                f"Adam, batches of {self.batch_size}",
+                "Adam on the cross-entropy, batches of 256",
+                f"Adam on the cross-entropy, batches of {self.batch_size}",
             ),
             Fact(
                 "Learning rate",
@@ -241,6 +241,11 @@ class Fig278(Experiment):
             ),
             Fact("Epochs", "not stated", self.epochs),
             Fact(
+                "Start of the gates",
+                "DSelect-k: 0 < S(Z) < 1 (Section 3.1.3); Top-k: not stated",
+                "z within ±gamma / 100, Top-k's logits within ±0.05, both uniform",
+            ),
+            Fact(
                 "Selection",
                 "tuning; solutions that are not binary are disregarded (Section 3.1.3)",
                 "lowest validation loss; DSelect-k must be binary",
@@ -248,8 +253,8 @@ class Fig278(Experiment):
             Fact(
                 "Repetitions",
                 "one problem is shown",
-                f"{seeds['cpu']} problems; paper: {seeds['paper']}",
-                "one run shows little of chance",
+                f"cpu: {seeds['cpu']} problems; paper: {seeds['paper']}",
+                "one problem may be chance",
             ),
         ]
 
@@ -396,11 +401,11 @@ NOTES = [
         "together, a kept expert that does not help soon falls below the next one, "
         "which gets its turn: the gate tries many experts, and its weights jump. If "
         "the logits start far apart, the gate stays with the experts that it drew. "
-        "The paper does not say how its gates started; the package starts Top-k's "
+        "The paper does not say how its Top-k gates started; the package starts their "
         "logits within ±0.05."
     ),
     (
         "**Ours:** inputs of unit variance, experts' kernels and biases, and the scale "
-        "of the logistic unit (see `datasets.expert_recovery`)."
+        "and the centre of the logistic unit (see `datasets.expert_recovery`)."
     ),
 ]

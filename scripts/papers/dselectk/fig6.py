@@ -70,7 +70,8 @@ class Fig6(RecordedExperiment):
                     "Seed 0 is drawn because it is the first; the table is over all "
                     f"seeds. The pictures have {self.points} of all steps; jumps are "
                     "counted on every step."
-                )
+                ),
+                self.remark(results),
             ],
         )
 

@@ -133,15 +133,16 @@ class Table1And5(MovieLensExperiment):
                 *self.movielens_protocol(),
                 Fact(
                     "Shared bottom",
-                    "units tuned over 32, 256, 2048, 4096, 8192",
-                    f"tuned over {', '.join(map(str, self.bottoms))}",
+                    "a layer with dropout of 0.5, and units tuned over 32, 256, 2048, "
+                    "4096, 8192",
+                    f"the same, units tuned over {self.values('bottoms')}",
                     "smaller, as the experts are",
                 ),
                 Fact(
                     "Gumbel-softmax",
                     "lambda tuned over 1e-6, ..., 10; at most 4 expected experts",
-                    f"tuned over {', '.join(f'{s:g}' for s in self.sparsities)}; at "
-                    f"most {MOST_EXPECTED} expected experts",
+                    f"tuned over {self.values('sparsities')}; at most {MOST_EXPECTED} "
+                    "expected experts",
                 ),
             ],
             notes=NOTES,

@@ -55,7 +55,7 @@ class Table4(RecordedExperiment):
                 *(self._claim_cost(results, alpha) for alpha in self.alphas),
             ],
             [self._table(results)],
-            notes=NOTES,
+            notes=[*NOTES, self.remark(results)],
             protocol=[
                 *self.movielens_protocol(),
                 Fact(

@@ -72,7 +72,10 @@ def test_better_on_all_tasks():
     report = made_up(better=8, together=True)
     assert [claim.holds for claim in report.claims] == [True] * 5
     assert "+30.00% on satisfaction tasks" in report.claims[1].ours
-    assert report.claims[1].paper == "33.7%; 15.8%"
+    assert report.claims[1].paper == "33.7%; 15.8%: means in the table"
+    assert report.tables[1].rows[3] == [
+        *("E. Task 4", "RMSE", "1.1213 ± 0.0842", "0.8781 ± 0.0014", "+21.7%")
+    ]
     # An error that is lower counts as better, as a higher AUC does.
     first = report.tables[0].rows
     assert [row[-1] for row in first if row[0] == "engagement"] == [
