@@ -34,7 +34,7 @@ RECIPES = [
     (
         "Schedules: constant, ramp, piecewise",
         "a number, `Ramp`, or Keras' `PiecewiseConstantDecay`",
-        "Hazimeh et al., DSelect-k, Section 3",
+        "Hazimeh et al., DSelect-k, Sections 3.1.3 and 3.2, anneals gamma",
         "tests/test_schedules.py",
     ),
     (
@@ -64,7 +64,7 @@ RECIPES = [
     (
         "Annealing of gamma towards 0; entropy of each bit",
         '`DSelectKGate(gamma=Ramp(...))`; `EntropyRegularizer(target="bits")`',
-        "Hazimeh et al., DSelect-k, Sections 3.1 and 3.2",
+        "Hazimeh et al., DSelect-k, Sections 3.1.3 and 3.2",
         "tests/gates/test_dselect_k.py",
     ),
     (

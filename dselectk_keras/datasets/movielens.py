@@ -46,11 +46,11 @@ def movielens(
     for sampled others, and `rating`, from 0.5 or 1 to 5 stars. A film that was not
     watched has no rating: its label is NaN, which `MultitaskModel` ignores in the loss.
 
-    From the paper: the tasks; MovieLens 1M; 1.6 million examples for training and
-    200,000 each for validation and test, that is, as many sampled pairs as ratings,
-    split 8:1:1. Ours: negatives are drawn uniformly and without replacement from all
-    pairs that were not rated; a missing rating is NaN; the seed. No pair is in two
-    splits.
+    From the paper: the tasks; 4,000 films and 6,000 users, as in MovieLens 1M; 1.6
+    million examples for training and 200,000 each for validation and test. Ours: as
+    many sampled pairs as ratings, split 8:1:1, which gives these numbers; negatives are
+    drawn uniformly and without replacement from all pairs that were not rated; a
+    missing rating is NaN; the seed. No pair is in two splits.
 
     Args:
         version: `"100k"`, `"latest-small"` (of 2018) or `"1m"`. Defaults to `"1m"`.
@@ -77,8 +77,8 @@ def movielens(
         (610, 9724)
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4; Harper and Konstan, The
-        MovieLens Datasets: History and Context, 2015
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4.1; Harper and Konstan,
+        The MovieLens Datasets: History and Context, 2015
         (https://grouplens.org/datasets/movielens/).
     """
     check_choice("version", version, VERSIONS)

@@ -60,7 +60,7 @@ def multi_mnist(
         ((1000, 36, 36, 1), (1000, 2))
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4.
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4.2.
     """
     check_choice("images", images, tuple(_CLASS_NAMES))
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)

@@ -36,9 +36,10 @@ def recommender_sim(
     (regression); `satisfied` 60%, `like` 5%, `rating` (regression).
 
     From the paper: the ranking model of a recommender has eight tasks, six of them
-    binary and two regressions, in the groups engagement and satisfaction; the ratio of
-    training to evaluation examples is nine. The paper's data are private. Ours:
-    everything else; 20 standard normal inputs (8 of the user, 8 of the item, 4 of the
+    binary and two regressions, five of engagement and three of satisfaction; the ratio
+    of training to evaluation examples is nine. The paper's data are private. Ours:
+    everything else, such as a regression of satisfaction (the paper's are both of
+    engagement); 20 standard normal inputs (8 of the user, 8 of the item, 4 of the
     situation); P, Q and the parts of a and c normal; $\mu$, $\sigma$ and $\beta$ such
     that the predictable part of a utility has the standard deviation 2, and labels have
     the rates above (measured on 10,000 further inputs).

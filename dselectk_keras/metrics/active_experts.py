@@ -36,7 +36,7 @@ def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
         [2, 1]
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4 and Table 1.
     """
     return np.count_nonzero(used_experts(weights, tolerance), axis=-1)
 
@@ -71,7 +71,7 @@ class ActiveExperts(MeanMetric):
         1.5
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4 and Table 1.
     """
 
     def __init__(self, tolerance: float = 0.0, name: str = "active_experts") -> None:

@@ -46,7 +46,7 @@ class ExpertOverlap(MeanMetric):
         0.25
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix C.1.
     """
 
     def __init__(

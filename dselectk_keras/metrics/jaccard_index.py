@@ -49,7 +49,7 @@ def jaccard_index(
         JaccardIndex(related=0.5, unrelated=0.0)
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021).
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix C.1.
     """
     sets = used_experts(weights, tolerance)
     if sets.ndim != 2:
