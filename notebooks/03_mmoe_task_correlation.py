@@ -54,10 +54,11 @@ STEPS = NUM_TRAIN // BATCH_SIZE * np.arange(1, EPOCHS + 1)
 # The labels of task $k$ are a function of $w_k^\top x$: a linear part, five sines, and
 # a little noise. The function is the same for both tasks; only the direction $w_k$
 # differs. The cosine $p$ of the angle between $w_1$ and $w_2$ sets how related the
-# tasks are. At $p = 1$ they are identical. At $p = 0$ they have nothing in common.
+# tasks are. At $p = 1$ they differ only in the noise. At $p = 0$ their directions have
+# nothing in common.
 #
 # The correlation of non-linear labels cannot be set directly. **Figure 2** shows that
-# it follows $p$: it increases with $p$, and without the sines (`m=0`) it equals $p$.
+# it increases with $p$. Without the sines (`m=0`) it equals $p$.
 
 
 # %%
@@ -234,4 +235,6 @@ for name in ("OMoE", "MMoE"):
 # gate of OMoE has to use both directions, and serves neither task fully.
 #
 # Three runs are few. `python scripts/reproduce.py mmoe-fig4` draws the whole figure
-# with thirty runs, and searches the learning rate for each model.
+# with thirty runs, and searches the learning rate for each model. Its page judges each
+# claim of the paper. Even thirty runs leave them open: a single run of OMoE that ends
+# in a poor minimum decides its mean.

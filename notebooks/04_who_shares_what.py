@@ -68,8 +68,9 @@ print(secret)
 # The model has eight experts with the architecture of the experts that generated the
 # labels. Each task has a DSelect-k gate that ends on at most four of them: in the first
 # half of the training its selectors are soft, and then `DecideGates` makes each choose
-# one expert. The result depends on the initial weights, so we train three models with
-# different seeds.
+# one expert. (`DecideGates` is ours; the paper penalizes the entropy of the selectors.)
+# The result depends on the initial weights, so we train three models with different
+# seeds.
 
 
 # %%
