@@ -89,10 +89,10 @@ if USE_MNIST:
 # ## Training methods
 #
 # The original mixture has a softmax over all experts. Two auxiliary losses can be
-# added: `ImportanceRegularizer` balances the load of the experts, and
-# `SampleSimilarityRegularizer` sends nearby points to the same expert and distant
-# points to different experts. An attentive gate uses the hidden outputs of the experts
-# before it chooses among them.
+# added: `ImportanceRegularizer` balances the load of the experts (squared here, as in
+# the authors' code; in the paper it is not), and `SampleSimilarityRegularizer` sends
+# nearby points to the same expert and distant points to different experts. An attentive
+# gate uses the hidden outputs of the experts before it chooses among them.
 
 
 # %%

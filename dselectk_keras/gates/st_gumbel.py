@@ -28,8 +28,9 @@ class STGumbelGate(LogitGate):
     parameters in place of $W x$, and one draw per batch.
 
     Args:
-        temperature: $\tau$: a number, or a schedule of the step. SMEAR's release
-            uses 10 exp(-1e-6 t), down to 0.5: `Ramp(10.0, 0.5, end=2_995_732)`.
+        temperature: $\tau$: a number, or a schedule of the step. The SMEAR paper
+            anneals 10 at a rate of 1e-6 on text, its release not below 0.5:
+            `Ramp(10.0, 0.5, end=2_995_732)`.
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.

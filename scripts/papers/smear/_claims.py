@@ -64,6 +64,28 @@ def compare(results, says, arm, others, judge, source, paper="", number="accurac
     return Claim(says, ours, holds, source, paper)
 
 
+def of_each(says, arms, judge, source, run):
+    """A claim that holds if it does for each of several arms.
+
+    Args:
+        says: The claim.
+        arms: Names of arms.
+        judge: A function of an arm: what was found, and whether the claim holds.
+        source: Where the paper makes the claim.
+        run: Names of the arms that were run; without the others it does not hold.
+
+    Returns:
+        A `Claim`.
+    """
+    found = {arm: judge(arm) for arm in arms if arm in run}
+    texts = [f"{arm}: {text}" for arm, (text, _) in found.items()]
+    held = [holds for _, holds in found.values()]
+    if missing := [arm for arm in arms if arm not in run]:
+        texts.append(f"{', '.join(missing)}: {NOT_RUN}")
+        held.append(False)
+    return Claim(says, f"{'; '.join(texts)}.", all_hold(held), source)
+
+
 def signed(gap, error):
     """A difference in points, with its sign."""
     text = format_mean(gap, error, digits=2)

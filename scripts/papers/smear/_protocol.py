@@ -104,18 +104,28 @@ def facts(kind):
             "adapters with swish (Appendix B.2) and batch normalization of their input "
             "(Section 4); width 32 in the release",
             here(lambda p: f"the same, of width {p.units}"),
-            "cpu: narrow as the network is.",
+            "cpu: narrow as the network is. The second layer has a bias here, and none "
+            "in the release.",
+        ),
+        Fact(
+            "augmentation",
+            "not in the paper; the release crops and flips at random",
+            "none",
+            "The features of all images are computed once.",
         ),
         Fact(
             "router",
             "linear without bias, with layer normalization of its input, the mean over "
             "all positions, and of the kernel (Section 4)",
-            "the same; DSelect-k: of the input only, as in the release",
+            "the same, of the batch-normalized input; DSelect-k: with a bias, and "
+            "without normalization of the kernel",
+            "As in the release, in which DSelect-k has no bias either.",
         ),
         Fact(
             "expert dropout",
-            "0.1 for SMEAR and Top-k, none for ST-Gumbel and REINFORCE (Appendix C)",
-            "the same",
+            "0.1 for SMEAR and Top-k, none for ST-Gumbel and REINFORCE (Appendix C); "
+            "not given for the others",
+            "the same; none for the others",
         ),
         Fact("load balancing", "none (Section 4)", "none"),
         Fact(

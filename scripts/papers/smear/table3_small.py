@@ -51,10 +51,10 @@ class Table3Small(DomainComparison):
         "One problem in six domains: the ten garments of Fashion-MNIST, each image in "
         "one of six styles (plain, blurred, edges, outlines, inverted, cluttered). A "
         "network of the shape of ResNet18 is trained on handwritten digits and then "
-        "frozen. In front of each of its last blocks six adapters are learned, one for "
-        "each domain, and a router says which of them an image gets, or in which "
-        "shares. The claims are those of Section 4 on the paper's own problem, images "
-        "of DomainNet; see the protocol below for all differences."
+        "frozen. After each of its last blocks six adapters are learned, one for each "
+        "domain, and a router says which of them an image gets, or in which shares. "
+        "The claims are those of Section 4 on the paper's own problem, images of "
+        "DomainNet; see the protocol below for all differences."
     )
 
     def report(self, results):
@@ -239,8 +239,9 @@ class Table3Small(DomainComparison):
             "that choose evaluate only what they chose; DSelect-k evaluates all that "
             "have a weight, counted on the test images. To merge experts for an image "
             "costs as much as to apply an adapter to as many positions as there are "
-            "experts; images here have few positions, so that it weighs more than in "
-            "the paper. Adamix and Latent Skills can merge once and keep the result. "
+            "experts (Section 3 counts half as much); images here have few positions, "
+            "so that it weighs more than in the paper. Adamix and Latent Skills can "
+            "merge once and keep the result. "
             "Times are of the first seed, in turns with the single expert, and depend "
             "on the machine. The whole network is so much larger than the adapters "
             "that they hardly differ; Figure 2 (`smear-fig2`) measures sizes where "

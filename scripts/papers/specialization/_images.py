@@ -208,6 +208,12 @@ class Images(Experiment, abc.ABC):
             Fact("Optimizer", "Adam", "Adam"),
             Fact("Last layer", "ReLU, softmax (App. B)", "softmax", NO_RELU),
             Fact("Loss", "of the mixed output", "cross-entropy of the mixed output"),
+            Fact(
+                "Initial weights",
+                "not given",
+                "Keras' defaults; kernels of filters of one channel as in PyTorch",
+                "The authors' code has PyTorch's defaults.",
+            ),
         ]
 
     def fact(self, what, paper, field):

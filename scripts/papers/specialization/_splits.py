@@ -128,7 +128,9 @@ class Splits(Images):
                 "Stages of (b)",
                 "experts on their classes; a gate on frozen experts; fresh experts "
                 "under the frozen gate (Figure 4)",
-                "the same",
+                "the same; all experts see the same batches, each only its classes",
+                "One program. The authors' code trains experts one by one, so that "
+                "each has fewer steps, of larger batches.",
             ),
             Fact(
                 "Stages of (a)",
@@ -137,10 +139,14 @@ class Splits(Images):
             ),
             Fact(
                 "Learning rate",
-                "0.001 (Section 7)",
+                "0.001, for all models (Section 7)",
                 self.both("learning_rate"),
             ),
-            Fact("Epochs", "20 (Section 7)", self.both("epochs")),
+            Fact(
+                "Epochs",
+                "not given here; 20 for MNIST in Section 7",
+                f"{self.both('epochs')} in each stage",
+            ),
             Fact(
                 "Batch size",
                 "not given",

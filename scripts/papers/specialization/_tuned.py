@@ -3,7 +3,7 @@
 import dataclasses
 
 from dselectk_keras.experiments import Fact
-from papers.specialization._images import WAYS, Images
+from papers.specialization._images import LESS, WAYS, Images
 
 IMPORTANCE = (0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -53,7 +53,12 @@ class Tuned(Images):
             A list of `Fact`.
         """
         return [
-            Fact("L_importance", "the CV, not squared (Eq. 7)", "the same", ""),
+            Fact(
+                "L_importance",
+                "the CV, not squared (Eq. 7)",
+                "the same",
+                "The authors' code squares it.",
+            ),
             self.fact(
                 "Weights of L_importance tried",
                 "0.2, 0.4, 0.6, 0.8, 1.0 (App. C)",
@@ -63,18 +68,22 @@ class Tuned(Images):
                 "L_s",
                 "squared Euclidean distances of the images (Eq. 8 to 10)",
                 "the same",
+                "The authors' code has distances that are not squared, divided by the "
+                "largest of the batch, and does not divide S by the number of pairs. "
+                "The weights in Table 6 may belong to that.",
             ),
             Fact(
                 "beta_s tried",
                 f"{betas[0]} (Table 6)",
                 self.both("beta_s"),
-                BETA_S if "cpu" in self.both("beta_s") else "",
+                f"{LESS} {BETA_S}",
             ),
             self.fact("beta_d tried", f"{betas[1]} (Table 6)", "beta_d"),
             Fact(
                 "Settings are chosen by",
                 "the training error (App. C)",
                 "the training error of one run for each setting",
+                "The paper does not say of how many runs.",
             ),
             Fact(
                 "Reported run",
@@ -87,6 +96,6 @@ class Tuned(Images):
 
 
 BETA_S = (
-    "Only beta_s / M + beta_d / (M^2 - M) matters, because weights sum to one: the "
-    "grid of beta_d covers it."
+    "Only beta_s / M + beta_d / (M^2 - M) matters, because weights sum to one, so that "
+    "beta_d alone changes it."
 )

@@ -168,6 +168,7 @@ class Fig6And7(Tuned):
             f"{texts}: {format_gap(*gap)}.",
             is_positive(*gap) is not True,
             source="Section 6, last sentence",
+            paper="no number",
         )
 
     def protocol(self):

@@ -24,6 +24,10 @@ class Table3(Ways):
     training = 50_000
     epochs_and_runs = "40", "5"
     networks = "Appendix B.3"
+    pixels = (
+        "In the authors' code of each channel. It also flips and crops the training "
+        "images, and has a weight decay of 0.001, which the paper does not name."
+    )
     betas = "1e-5, 1e-4, 1e-3", "0.1, 0.01, ..., 1e-7"
     theirs: ClassVar[dict[str, tuple]] = {
         "single": (0.575, 0.006, None, None, None),
@@ -38,7 +42,7 @@ class Table3(Ways):
     }
 
     epochs: int = 40
-    batch_size: int = 1_024
+    batch_size: int = 256
     num_experts: int = 20
     beta_s: tuple[float, ...] = (1e-5, 1e-4, 1e-3)
     beta_d: tuple[float, ...] = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)

@@ -72,7 +72,7 @@ class Table7(Ways):
                 source=source,
             ),
             Claim(
-                "L_s has a lower error than L_importance, with every gate.",
+                "L_s has a lower error than L_importance.",
                 **self.compare(results, "error", with_both(), -1),
                 source=source,
             ),

@@ -40,12 +40,17 @@ def test_an_expert_of_its_own():
 
 
 def claims_of(**layers):
-    """Whether claims hold, of made-up routing: a list of domains' experts by layer."""
+    """Whether claims hold, of made-up routing: the domains' experts, or their weights,
+    by layer.
+    """
     smoke = fig3.Fig3.presets()["smoke"]
     experiment = dataclasses.replace(smoke, routers=tuple(layers))
     results = Results(experiment, "smoke")
     for arm in experiment.arms:
-        routing = [weights_of(*experts).tolist() for experts in layers[arm]]
+        routing = [
+            (experts if np.ndim(experts) == 2 else weights_of(*experts)).tolist()
+            for experts in layers[arm]
+        ]
         for seed in range(2):
             results.add(Run(arm, seed, {}, {"routing": routing}, 1.0), {})
     report = experiment.report(results)
@@ -60,6 +65,14 @@ PAIRED, SPREAD, ONE = (0, 0, 1, 1, 2, 2), tuple(range(6)), (0,) * 6
 def test_claims_about_smear():
     # One-hot weights keep to few experts, and no domain uses all evenly.
     assert claims_of(SMEAR=[PAIRED, SPREAD])[:3] == [True, True, False]
+    # Two layers are enough, and two domains that use all experts.
+    even = np.full((6, 6), 1 / 6)
+    two_even = np.concatenate([even[:2], weights_of(0, 0, 1, 1)])
+    assert claims_of(SMEAR=[even, two_even, two_even])[0] is True
+    assert claims_of(SMEAR=[even, even, two_even])[0] is False
+    assert claims_of(SMEAR=[two_even])[2] is True
+    one_even = np.concatenate([even[:1], weights_of(0, 0, 1, 1, 1)])
+    assert claims_of(SMEAR=[one_even])[2] is False
     assert claims_of(SMEAR=[ONE, ONE])[:3] == [True, None, False]
     crossed = (0, 1, 0, 1, 2, 3)
     assert claims_of(SMEAR=[crossed])[1] is False
@@ -74,15 +87,24 @@ def test_claims_about_the_others():
         **{key: [SPREAD] for key in ("SMEAR", "Latent Skills", "Ensemble")},
     )
     # Each domain has an expert of its own in half of Top-k's layers.
-    assert found[3:] == [True, True, False, True]
+    assert found[3:7] == [True, True, False, True]
     found = claims_of(
         **{"Top-k": [ONE, SPREAD]},
         **{key: [own, own] for key in estimators},
         **{key: [ONE] for key in ("SMEAR", "Latent Skills", "Ensemble")},
     )
-    assert found[3:] == [False, False, True, False]
+    assert found[3:7] == [False, False, True, False]
 
 
 def test_what_was_not_run_fails():
     found = claims_of(SMEAR=[SPREAD])
-    assert found[3:] == [False] * 4
+    assert found[3:] == [False] * 5
+
+
+def test_others_part_the_domains_less_than_smear():
+    estimators = {arm: [ONE] for arm in fig3.ESTIMATORS}
+    assert claims_of(SMEAR=[PAIRED], **estimators)[-1] is True
+    assert claims_of(SMEAR=[ONE], **estimators)[-1] is None
+    assert claims_of(SMEAR=[PAIRED], **{**estimators, "Top-k": [PAIRED]})[-1] is None
+    assert claims_of(SMEAR=[ONE], **{**estimators, "Top-k": [PAIRED]})[-1] is False
+    assert claims_of(**estimators)[-1] is False

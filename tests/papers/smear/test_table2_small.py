@@ -1,9 +1,12 @@
 """The generated tasks, their scores, and the adapters in the text encoder."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 
+from dselectk_keras.experiments import Results, Run
 from papers.smear import _scores, _sentences, table2_small
 from papers.smear._routers import Adapters, routed_layers
 
@@ -113,3 +116,55 @@ def test_scores_of_right_answers_are_one():
     found = table2_small.scores_of(texts.answers[:, 0], texts)
     assert found["average"] == pytest.approx(1)
     assert len(found["scores"]) == 11
+
+
+def routed(**layers):
+    """The claims on routing, of made-up favourites: a list of experts by layer."""
+    smoke = table2_small.Table2Small.presets()["smoke"]
+    experiment = dataclasses.replace(smoke, routers=tuple(layers))
+    results = Results(experiment, "smoke")
+    for arm, experts in layers.items():
+        for seed in range(2):
+            routing = np.eye(8)[list(experts)].tolist()
+            numbers = {"average": 0.5, "scores": [0.5] * 11, "routing": routing}
+            results.add(Run(arm, seed, {}, numbers, 1.0), {})
+    return [claim.holds for claim in experiment.report(results).claims[-6:]]
+
+
+# In the order of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte.
+BY_TASK = (0, 1, 2, 3, 4, 2, 5, 2)
+MOSTLY_ONE = (0, 1, 0, 2, 0, 0, 0, 0)
+ALL_APART, ALL_IN_ONE = tuple(range(8)), (0,) * 8
+
+
+def test_claims_on_routing():
+    estimators = {key: [ALL_IN_ONE, MOSTLY_ONE] for key in table2_small.ESTIMATORS}
+    others = {key: [ALL_APART] for key in ("Latent Skills", "Ensemble")}
+    found = routed(SMEAR=[BY_TASK, MOSTLY_ONE], **estimators, **others)
+    # One-hot weights cannot send MNLI to many experts, nor use most over all layers.
+    assert found == [True, True, False, True, True, False]
+    estimators = {key: [ALL_APART, ALL_APART] for key in table2_small.ESTIMATORS}
+    found = routed(SMEAR=[ALL_APART, ALL_APART], **estimators, **others)
+    assert found == [False, False, False, True, False, True]
+    assert routed(SMEAR=[ALL_APART])[-2:] == [False, False]
+
+
+def test_many_experts_are_not_sparse():
+    even = np.full((2, 1, 8, 8), 1 / 8)
+    assert table2_small._is_sparse(even) == (
+        "a task has 8.0 of 8 experts in use; fewer than 4 count",
+        False,
+    )
+    apart = np.zeros((2, 1, 8, 8))
+    apart[..., 0] = 1
+    for task, expert in (("sst2", 1), ("stsb", 2)):
+        apart[..., _sentences.GLUE.index(task), :] = np.eye(8)[expert]
+    apart[..., _sentences.GLUE.index("mnli"), :] = 1 / 8
+    assert table2_small._some_stand_apart(apart)[1]
+
+
+def test_the_learning_rate_warms_up():
+    presets = table2_small.Table2Small.presets()
+    rates = [float(presets["paper"].rate(step)) for step in (0, 1_000, 2_000, 9_000)]
+    assert rates == pytest.approx([0, 1.5e-4, 3e-4, 3e-4])
+    assert presets["cpu"].rate == 1e-3
