@@ -54,10 +54,15 @@ class GateHistory(Mapping):
             step: The training step.
             records: A dict of arrays by quantity, by layer name.
         """
+        before = len(self._steps)
         self._steps.append(int(step))
         for layer, quantities in records.items():
             for quantity, value in quantities.items():
-                self._records[layer, quantity].append(np.asarray(value))
+                values, array = self._records[layer, quantity], np.asarray(value)
+                # A condensed gate has selectors, which a Top-k gate had not.
+                missing = before - len(values)
+                values += [np.full(array.shape, np.nan)] * missing
+                values.append(array)
         for (layer, _), values in self._records.items():
             # A condensed gate has no penalties: record 0.
             if layer in records and len(values) < len(self._steps):

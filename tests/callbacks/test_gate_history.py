@@ -75,6 +75,16 @@ def test_the_frame_has_columns_for_the_axes_of_the_quantity(history):
     }
 
 
+def test_a_quantity_that_a_layer_has_later_is_unknown_before():
+    history = GateHistory({"mmoe": ["a"]})
+    weights = {"weights": np.ones((1, 2), "float32")}
+    binary = {"binary": np.ones((1, 1), "float32")}
+    for step in range(4):
+        history.append(step, {"mmoe": weights if step < 2 else {**weights, **binary}})
+    found = history["mmoe"]["binary"][:, 0, 0]
+    np.testing.assert_array_equal(found, [np.nan, np.nan, 1.0, 1.0])
+
+
 def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
     path = tmp_path / "folder" / "history.npz"
     history.save(path)
