@@ -123,6 +123,20 @@ def optimizer_slots(optimizer):
     return trained, found
 
 
+def num_batches(optimizer):
+    """Get the number of batches that an optimizer has used.
+
+    Its `iterations` are fewer if it accumulates the gradients of several batches.
+
+    Args:
+        optimizer: A Keras optimizer.
+
+    Returns:
+        A variable.
+    """
+    return getattr(optimizer, "inner_optimizer", optimizer)._iterations
+
+
 def metric_function(metric):
     """Get the function of labels and predictions that a metric is the mean of.
 

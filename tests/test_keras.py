@@ -31,6 +31,7 @@ PRIVATE = {
     "_track_variables": ("layer", "backend/torch/layer.py", "torch"),
     "_tracker": ("layer", "layers/layer.py and utils/tracking.py", None),
     "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
+    "_iterations": ("optimizer", "optimizers/base_optimizer.py", None),
     "_fn": ("metric", "metrics/reduction_metrics.py", None),
     "_direction": ("metric", "callbacks/monitor_callback.py", None),
     "_compile_loss": ("model", "trainers/trainer.py", None),

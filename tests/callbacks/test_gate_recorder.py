@@ -72,6 +72,24 @@ def test_another_fit_continues_the_count():
     assert history.steps.tolist() == [0, 3, 5, 8, 10]
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
+        # With such a scale, all gradients are infinite.
+        lambda: keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(), initial_scale=1e38
+        ),
+    ],
+    ids=["accumulated", "skipped"],
+)
+def test_steps_are_batches_whether_or_not_they_are_updates(optimizer):
+    model, recorder = make(), GateRecorder(every=3)
+    model.compile(optimizer(), run_eagerly=EAGERLY)
+    history = fit(model, recorder, epochs=2)
+    assert history.steps.tolist() == [0, 3, 6, 9, 10]
+
+
 def test_records_the_weights_of_that_step():
     gate = DSelectKGate(2, entropy_reg=0.1)
     model, recorder = make(gate, num_experts=3), GateRecorder(every=5)
