@@ -108,6 +108,8 @@ def optimizer_slots(optimizer):
         The list of the variables that it trains; and a dict of slots by attribute,
         each a list of variables in the same order and of the same shapes.
     """
+    # In half precision it is inside of a `LossScaleOptimizer`.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     trained = optimizer._trainable_variables
     shapes = [tuple(variable.shape) for variable in trained]
 

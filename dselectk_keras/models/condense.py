@@ -179,6 +179,7 @@ def _condense(model, plans):
         )
         settled.build((None, len(kept)))
         settled.set_weights([selection.logits, ops.convert_to_numpy(gate.step)])
+        settled.trainable = gate.trainable
         sources[id(settled.weights[0])] = (variable, selection.pick)
         if len(kept) < num_experts:
             experts, origins = bank.sliced(kept)
@@ -210,13 +211,25 @@ def _moved(optimizer, variables, sources):
     """Create an optimizer for these variables, with the state of their sources."""
     moved = type(optimizer).from_config(optimizer.get_config())
     moved.build(variables)
-    moved.iterations.assign(ops.convert_to_numpy(optimizer.iterations))
+    # The count of steps, the learning rate, the scale of the loss.
+    numbers = {v.path: v for v in optimizer.variables if not v.shape}
+    for variable in moved.variables:
+        if variable.path in numbers:
+            variable.assign(ops.convert_to_numpy(numbers[variable.path]))
     old, slots_by_name = optimizer_slots(optimizer)
+    _, new_slots = optimizer_slots(moved)
     place = {id(variable): i for i, variable in enumerate(old)}
     for name, slots in slots_by_name.items():
-        for slot, variable in zip(getattr(moved, name), variables, strict=True):
+        for slot, variable in zip(new_slots[name], variables, strict=True):
             source, pick = sources.get(id(variable), (variable, lambda array: array))
             slot.assign(pick(ops.convert_to_numpy(slots[place[id(source)]])))
+    known = {id(slot) for slots in slots_by_name.values() for slot in slots}
+    if any(v.shape and id(v) not in known for v in optimizer.variables):
+        warnings.warn(
+            f"{type(optimizer).__name__} keeps more than slots of the variables' "
+            "shapes, which cannot be copied: a part of its state begins anew.",
+            stacklevel=2,
+        )
     return moved
 
 
@@ -227,7 +240,8 @@ def _copy(model):
     if getattr(model, "compiled", False):
         copy.compile_from_config(model.get_compile_config())
         if model.optimizer is not None and model.optimizer.built:
-            copy.optimizer.build(copy.trainable_variables)
+            if not copy.optimizer.built:  # Some would have variables twice.
+                copy.optimizer.build(copy.trainable_variables)
             pairs = zip(
                 copy.optimizer.variables, model.optimizer.variables, strict=True
             )

@@ -92,4 +92,5 @@ def _own_mixture(layer, name):
     own.build((None, len(used)))
     shares, step = gate.get_weights()
     own.set_weights([shares[row : row + 1], step])
+    own.trainable = gate.trainable
     return MMoE(bank, own, [name], stacked=True, name=layer.name)

@@ -93,6 +93,47 @@ def test_training_goes_on_as_it_would_have(optimizer):
     np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01)),
+        lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=3),
+    ],
+    ids=["scaled loss", "accumulated"],
+)
+def test_an_optimizer_keeps_all_of_its_state(optimizer):
+    model = decided(optimizer=optimizer())
+    train(model)
+    small = condense(model)
+    for each in (model, small):
+        train(each)
+    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+def test_a_state_that_cannot_be_copied_is_reported():
+    model = decided(optimizer=keras.optimizers.Muon(0.01))
+    train(model)
+    model.get_layer("mmoe").gate.assign_expert_weights(WEIGHTS)
+    with pytest.warns(UserWarning, match="Muon .* begins anew"):
+        small = condense(model)
+    assert int(small.optimizer.iterations) == 4
+    train(small)
+
+
+@pytest.mark.parametrize("frozen", ["gate", "layer"])
+def test_what_is_frozen_stays_frozen(frozen):
+    model = decided()
+    layer = model.get_layer("mmoe")
+    {"gate": layer.gate, "layer": layer}[frozen].trainable = False
+    model.compile("adam", run_eagerly=EAGERLY)
+    train(model, epochs=1)
+    small = condense(model)
+    assert not small.get_layer("mmoe").gate.trainable_variables
+    assert len(small.trainable_variables) == len(model.trainable_variables)
+    train(small, epochs=1)
+
+
 def test_omoe_and_a_single_moe_are_condensed():
     model = decided(architecture="omoe")
     small = condense(model)
