@@ -287,6 +287,8 @@ class GatedExperts(keras.Layer, abc.ABC):
 def _mean(x, mask):
     """The mean over the axes between the batch and the features, without padding."""
     axes = list(range(1, len(x.shape) - 1))
+    # The sum over a long sequence may overflow in half precision.
+    x = ops.cast(x, "float32")
     if mask is None:
         return ops.mean(x, axis=axes)
     weights = ops.cast(mask, x.dtype)

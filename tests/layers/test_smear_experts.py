@@ -280,6 +280,15 @@ def test_outputs_have_the_dtype_of_the_layer(bank, layer):
     )
 
 
+def test_the_mean_over_a_long_sequence_does_not_overflow_in_half_precision():
+    smear = SmearExperts(adapters(dtype="float16"), SoftmaxGate(), dtype="float16")
+    x = ops.cast(np.full((1, 4096, DIM), 20.0), "float16")
+    smear.build(x.shape)
+    mask = ops.ones((1, 4096), "bool")
+    for seen in (smear.gate_inputs(x), smear.gate_inputs(x, mask=mask)):
+        np.testing.assert_allclose(numpy(seen["routing_inputs"]), 20.0)
+
+
 def test_the_symbolic_shape_is_that_of_the_outputs():
     for gates, per_layer in ((None, False), (2, False), (None, True)):
         layer = SmearExperts(
