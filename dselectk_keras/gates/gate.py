@@ -317,7 +317,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     def unbuilt_copy(self, **changes: Any) -> "Gate":
         """Return a gate that is not built, with these arguments replaced."""
         args, kwargs = self.init_arguments
-        return type(self)(*args, **{**kwargs, **changes})
+        copy = type(self)(*args, **{**kwargs, **changes})
+        copy.trainable = self.trainable
+        return copy
 
     # Methods of `keras.Layer`.
 

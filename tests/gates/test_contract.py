@@ -532,6 +532,12 @@ def test_with_num_gates_copies(case):
         gate.with_num_gates(2)
 
 
+def test_a_copy_of_a_frozen_gate_is_frozen():
+    gate = DSelectKGate(2)
+    gate.trainable = False
+    assert not gate.with_num_gates(3).trainable
+
+
 def test_a_copy_keeps_a_bare_function():
     gate = DSelectKGate(2, gamma=lambda step: 1.0 / step)
     assert gate.with_num_gates(3).gamma is gate.gamma
