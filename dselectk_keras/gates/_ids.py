@@ -39,6 +39,9 @@ def look_up(table: Tensor, ids: Tensor, count: int, kind: str) -> Tensor:
             f"A {kind} must be an integer. Received: routing inputs of dtype {dtype}. "
             'Declare them as keras.Input((1,), dtype="int32"), or cast them.'
         )
+    if "64" not in dtype:
+        # The number of ids may be none of the numbers of a smaller type.
+        ids = ops.cast(ids, "int32")
     ids = ops.squeeze(ids, -1)
     known = ops.logical_and(ids >= 0, ids < count)
     if _is_concrete(ids) and not bool(ops.all(known)):

@@ -64,6 +64,12 @@ def test_any_integer_is_a_tag(dtype):
     np.testing.assert_array_equal(found, np.eye(N)[[3, 1]])
 
 
+def test_more_tags_than_a_small_integer_can_count():
+    gate = built([0, 1, 2] * 100)
+    found = numpy(gate.expert_weights(tags(200, 3, dtype="uint8")))
+    np.testing.assert_array_equal(found, np.eye(N)[[2, 0]])
+
+
 def test_a_column_of_tags_is_a_vector_of_tags():
     for routing in [(None,), (None, 1)]:
         gate = built(routing=routing)
