@@ -99,10 +99,10 @@ class MultitaskModel(ChecksExport, keras.Model):
         )
         self.task_groups = group_tasks(self.tasks)
         indices = [i for group in self.task_groups for i in group.indices]
-        # The losses are in the order of the groups. `_places` has each task's place.
+        # Each task's place in the order of the groups, which may differ in a copy: what
+        # is kept of the tasks is in their own order.
         self._places = np.argsort(indices)
-        in_order = [self.tasks[i] for i in indices]
-        self.task_losses = TaskLosses(in_order, label_average, task_weighting)
+        self.task_losses = TaskLosses(self.tasks, label_average, task_weighting)
         self._call_stacked = self._stacked_graph()
         self._in_step = False
 
@@ -206,8 +206,8 @@ class MultitaskModel(ChecksExport, keras.Model):
         ]
         if gates:
             terms += self._policy_losses(gates, found)
-        totals = _join([each.total for each in found])
-        counts = _join([each.count for each in found])
+        totals = self._by_task([each.total for each in found])
+        counts = self._by_task([each.count for each in found])
         if training:
             examples = ops.shape(found[0].losses)[0]
             terms.append(self.task_losses.training_loss(totals, counts, examples))
@@ -243,7 +243,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         """The present weight of each task: its fixed weight, times the learned one."""
         weights = ops.convert_to_numpy(self.task_losses.weights_now())
         names = [task.name for task in self.tasks]
-        return dict(zip(names, weights[self._places].tolist(), strict=True))
+        return dict(zip(names, weights.tolist(), strict=True))
 
     @property
     def metrics(self) -> list:
@@ -360,14 +360,12 @@ class MultitaskModel(ChecksExport, keras.Model):
 
     def _policy_losses(self, gates, found):
         """Compute the losses of gates that learn from the losses of the examples."""
-        losses = ops.concatenate([each.losses for each in found], axis=1)
-        weights = ops.concatenate([each.weights for each in found], axis=1)
-        losses = ops.stop_gradient(losses)
+        losses = ops.stop_gradient(self._by_task([each.losses for each in found]))
+        weights = self._by_task([each.weights for each in found])
         total = ops.sum(losses * weights * self.task_losses.weights_now(), axis=1)
         labeled = ops.cast(ops.any(weights != 0, axis=1), "float32")
-        by_task = [ops.take(each, self._places, axis=1) for each in (losses, weights)]
         return [
-            gate.policy_loss(*by_task)
+            gate.policy_loss(losses, weights)
             if gate.num_gates == len(self.tasks) > 1
             else gate.policy_loss(*for_each_gate(gate, total, labeled))
             for gate in gates
@@ -378,15 +376,18 @@ class MultitaskModel(ChecksExport, keras.Model):
         return compiled_loss(self) is None
 
     def _sums(self):
-        totals = _join([group.totals[0] for group in self.task_groups])
-        # `[:]` makes a tensor: TensorFlow cannot concatenate variables of replicas.
-        counts = _join([group.counts[:] for group in self.task_groups])
+        totals = self._by_task([group.totals[0] for group in self.task_groups])
+        counts = self._by_task([group.counts[:] for group in self.task_groups])
         task_loss = self.task_losses.reported_loss(totals, counts)
         return {"loss": mean_loss(self), "task_loss": task_loss}
 
-
-def _join(parts):
-    return ops.concatenate(parts) if len(parts) > 1 else parts[0]
+    def _by_task(self, parts):
+        """Join numbers of all groups on the last axis, in the order of the tasks."""
+        if len(parts) == 1:
+            return parts[0]
+        joined = ops.concatenate(parts, axis=-1)
+        in_order = (np.diff(self._places) > 0).all()
+        return joined if in_order else ops.take(joined, self._places, axis=-1)
 
 
 class _ShortProgbar(keras.callbacks.ProgbarLogger):

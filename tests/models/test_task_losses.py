@@ -322,6 +322,20 @@ def test_one_gate_for_all_tasks_is_rewarded_with_the_learned_weights(monkeypatch
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_a_copy_has_the_weight_of_each_task(weighting):
+    # Tasks that share a loss are a group. In a copy each has a loss of its own.
+    loss = keras.losses.Huber(2.0)
+    tasks = [Task("a", loss=loss), Task("b"), Task("c", loss=loss)]
+    model = make(tasks, task_weighting=weighting)
+    for variable in model.task_losses.variables:
+        variable.assign([0.0, 1.0, 2.0])
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    assert len(copy.task_groups) > len(model.task_groups)
+    assert copy.task_weights == pytest.approx(model.task_weights)
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_half_precision_learns_the_weights_in_full(weighting):
     keras.config.set_dtype_policy("mixed_float16")
     try:
