@@ -71,7 +71,8 @@ class MultitaskModel(ChecksExport, keras.Model):
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
     `{task}_loss` and `{task}_{metric}` for each task. All but the `loss` of `fit` are
-    means over the labels, with the weights $\omega_t$. `EarlyStopping` and similar
+    means over the labels, with the weights $\omega_t$. As in Keras, a sample weight
+    multiplies a loss, and the metrics are weighted means. `EarlyStopping` and similar
     callbacks can monitor each of them, without `mode`.
 
     `build_multitask_model` returns such a model. `compile` needs only an optimizer. A
@@ -377,7 +378,7 @@ class MultitaskModel(ChecksExport, keras.Model):
 
     def _sums(self):
         totals = self._by_task([group.totals[0] for group in self.task_groups])
-        counts = self._by_task([group.counts[:] for group in self.task_groups])
+        counts = self._by_task([group.counts[0] for group in self.task_groups])
         task_loss = self.task_losses.reported_loss(totals, counts)
         return {"loss": mean_loss(self), "task_loss": task_loss}
 

@@ -135,7 +135,8 @@ class TaskGroup(keras.Metric):
         }
         shape = (len(self._functions), len(tasks))
         self.totals = self.add_variable(shape, "zeros", name="totals")
-        self.counts = self.add_variable(shape[1:], "zeros", name="counts")
+        # The number of labels, and the sum of their weights.
+        self.counts = self.add_variable((2, len(tasks)), "zeros", name="counts")
 
     def __call__(self, read: GroupLabels, predictions: Tensor) -> GroupLosses:
         """Update the metrics, and return the losses.
@@ -173,7 +174,8 @@ class TaskGroup(keras.Metric):
             counts = ops.sum(ops.cast(present, "float32"), axis=0)
         total, *others = (ops.sum(row, axis=0) for row in rows)
         self.totals.assign_add(ops.stack([ops.stop_gradient(total), *others]))
-        self.counts.assign_add(counts)
+        amounts = counts if weights is None else ops.sum(weights, axis=0)
+        self.counts.assign_add(ops.stack([counts, amounts]))
         for copies in self._metrics_by_name.values():
             for t, metric in enumerate(copies):
                 metric.update_state(
@@ -267,8 +269,11 @@ class TaskGroup(keras.Metric):
     def results_by_name(self) -> dict[str, float]:
         """Compute the mean losses and metrics so far, by `{task}_{metric}`."""
         totals = ops.convert_to_numpy(self.totals)
-        counts = ops.convert_to_numpy(self.counts)
-        means = np.where(counts > 0, totals / np.maximum(counts, 1.0), np.nan)
+        counts, amounts = ops.convert_to_numpy(self.counts)
+        # As in Keras, a mean loss is over the number of labels, but a metric over the
+        # sum of their weights.
+        divisors = np.stack([counts] + [amounts] * (len(totals) - 1))
+        means = totals / np.where(divisors > 0, divisors, np.nan)
         results = {}
         for t, task in enumerate(self.tasks):
             for name, value in zip(self._names, means[:, t].tolist(), strict=True):

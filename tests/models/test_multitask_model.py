@@ -122,6 +122,18 @@ def test_metrics_are_over_the_labels_that_are_there(model):
     }
 
 
+def test_sample_weights_make_a_metric_a_weighted_mean(model):
+    weights = {name: 3.0 * np.arange(1, BATCH + 1, dtype="float32") for name in Y}
+    wanted = (numpy(model(X)["like"])[:, 0] > 0.5) == Y["like"]
+    wanted = np.average(wanted, weights=weights["like"])
+    report = model.evaluate(X, Y, sample_weight=weights, verbose=0, return_dict=True)
+    np.testing.assert_allclose(report["like_binary_accuracy"], wanted, rtol=1e-5)
+    # The loss of a label is multiplied by its weight.
+    losses = loss_by_hand("binary", Y["like"], numpy(model(X)["like"]))
+    wanted = (losses * weights["like"]).mean()
+    np.testing.assert_allclose(report["like_loss"], wanted, rtol=1e-5)
+
+
 def test_one_array_of_labels_is_the_dict_of_its_columns(model):
     columns = np.stack([MISSING[task.name] for task in KINDS], axis=1)
     weights = {name: numbers((BATCH,), seed=5) ** 2 for name in Y}
