@@ -22,6 +22,21 @@ def to_numpy(values: Any) -> Any:
     return values.to_numpy() if hasattr(values, "to_numpy") else values
 
 
+def in_task_order(tasks: Sequence[Task], values: Any) -> Any:
+    """Order the columns of a pandas table by task, if they are named after the tasks.
+
+    Args:
+        tasks: The tasks of the model.
+        values: Labels or sample weights in any form.
+
+    Returns:
+        The table in the order of the tasks, or values in any other form unchanged.
+    """
+    names = [task.name for task in tasks]
+    columns = list(getattr(values, "columns", ()))
+    return values[names] if columns and set(columns) == set(names) else values
+
+
 def stack_columns(tasks: Sequence[Task], labels: Any) -> Any:
     """Stack a dict of NumPy columns of one shape and dtype into one array.
 

@@ -19,6 +19,7 @@ from dselectk_keras.models._export import ChecksExport
 from dselectk_keras.models.labels import (
     MANY_TASKS,
     check_shapes,
+    in_task_order,
     stack_columns,
     to_numpy,
     without_stray_nan,
@@ -123,17 +124,21 @@ class MultitaskModel(ChecksExport, keras.Model):
         **kwargs: Any,
     ):
         """Train as `keras.Model.fit`; with many tasks, the progress bar is short."""
-        prepared = self._prepare(y, kwargs.get("sample_weight"))
+        y = in_task_order(self.tasks, y)
+        sample_weight = in_task_order(self.tasks, kwargs.pop("sample_weight", None))
+        prepared = self._prepare(y, sample_weight)
         # Keras raises an error for `class_weight` only if the labels are a dict.
         if kwargs.get("class_weight") is None:
             y = prepared
         held_out = kwargs.get("validation_data")
         if isinstance(held_out, (tuple, list)) and len(held_out) > 1:
-            inputs, labels, *weights = held_out
-            labels = self._prepare(labels, *weights)
-            kwargs["validation_data"] = (inputs, labels, *weights)
+            inputs, *targets = held_out
+            targets = [in_task_order(self.tasks, each) for each in targets]
+            labels = self._prepare(*targets)
+            kwargs["validation_data"] = (inputs, labels, *targets[1:])
         self._set_modes(callbacks)
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
+        kwargs["sample_weight"] = sample_weight
         history = super().fit(x, y, *args, verbose=verbose, **kwargs)
         if verbose:
             print_undecided(self)
@@ -149,7 +154,10 @@ class MultitaskModel(ChecksExport, keras.Model):
         **kwargs: Any,
     ):
         """Evaluate as `keras.Model.evaluate`."""
-        y = self._prepare(y, kwargs.get("sample_weight"))
+        y = in_task_order(self.tasks, y)
+        sample_weight = in_task_order(self.tasks, kwargs.pop("sample_weight", None))
+        y = self._prepare(y, sample_weight)
+        kwargs["sample_weight"] = sample_weight
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         return super().evaluate(x, y, *args, verbose=verbose, **kwargs)
 

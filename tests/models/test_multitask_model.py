@@ -134,6 +134,24 @@ def test_sample_weights_make_a_metric_a_weighted_mean(model):
     np.testing.assert_allclose(report["like_loss"], wanted, rtol=1e-5)
 
 
+def test_the_columns_of_a_table_are_found_by_the_names_of_the_tasks():
+    pandas = pytest.importorskip("pandas")
+    weights = {name: numbers(BATCH, seed=i) ** 2 for i, name in enumerate(Y)}
+
+    def run(form):
+        model = make()
+        model.set_weights([np.full(w.shape, 0.1) for w in model.get_weights()])
+        y, w = form(Y), form(weights)
+        held_out = (X, y, w)
+        log = model.fit(X, y, sample_weight=w, validation_data=held_out, verbose=0)
+        report = model.evaluate(X, y, sample_weight=w, verbose=0, return_dict=True)
+        return [*report.values(), *(value for (value,) in log.history.values())]
+
+    keys = sorted(Y, reverse=True)
+    tables = run(lambda values: pandas.DataFrame({key: values[key] for key in keys}))
+    assert tables == pytest.approx(run(lambda values: values), rel=1e-5)
+
+
 def test_one_array_of_labels_is_the_dict_of_its_columns(model):
     columns = np.stack([MISSING[task.name] for task in KINDS], axis=1)
     weights = {name: numbers((BATCH,), seed=5) ** 2 for name in Y}
