@@ -73,18 +73,18 @@ class Logits:
         x, kernel = self.normalized(routing_inputs), self.kernel
         if self.norms is not None:
             kernel = ops.transpose(self.norms[1](ops.transpose(kernel)))
+        # Without elements (one expert has no bits), -1 cannot give the batch size.
+        batch = -1 if math.prod(self.shape) else ops.shape(x)[0]
         if len(x.shape) == 3:
             # Each gate has its own inputs. Gates are the first axis of the shape.
             gates = self.shape[0]
             kernel = ops.reshape(kernel, (x.shape[-1], gates, -1))
             logits = ops.einsum("bgd,dgs->bgs", x, kernel)
-            logits = ops.reshape(logits, (-1, math.prod(self.shape)))
+            logits = ops.reshape(logits, (batch, math.prod(self.shape)))
         else:
             logits = ops.matmul(x, kernel)
         if self.bias is not None:
             logits = logits + self.bias
-        # Without elements (one expert has no bits), -1 cannot give the batch size.
-        batch = -1 if math.prod(self.shape) else ops.shape(logits)[0]
         return ops.reshape(logits, (batch, *self.shape))
 
     def normalized(self, routing_inputs: Tensor) -> Tensor:
