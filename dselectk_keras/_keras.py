@@ -182,8 +182,9 @@ def loss_weights(model):
     Returns:
         The weights as they were given, or `None`.
     """
-    loss = compiled_loss(model)
-    return None if loss is None else loss._user_loss_weights
+    if not getattr(model, "compiled", False):
+        return None
+    return model._compile_config.config["loss_weights"]
 
 
 def mean_loss(model):

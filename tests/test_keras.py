@@ -35,7 +35,7 @@ PRIVATE = {
     "_direction": ("metric", "callbacks/monitor_callback.py", None),
     "_compile_loss": ("model", "trainers/trainer.py", None),
     "_compile_metrics": ("model", "trainers/trainer.py", None),
-    "_user_loss_weights": ("loss", "trainers/compile_utils.py", None),
+    "_compile_config": ("model", "trainers/trainer.py", None),
     "_loss_tracker": ("model", "trainers/trainer.py", None),
     "_aggregate_additional_loss": ("model", "trainers/trainer.py", None),
     "_get_metrics_result_or_logs": ("model", "trainers/trainer.py", None),
@@ -94,7 +94,6 @@ def test_keras_has_each_private_name(name):
         "model": model,
         "optimizer": model.optimizer,
         "metric": keras.metrics.get("mae"),
-        "loss": _keras.compiled_loss(model),
     }[kind]
     assert hasattr(owner, name) or backend not in {None, BACKEND}, (
         f"Keras {keras.__version__} has no `{name}` on a {kind}. Read keras/src/"
@@ -268,6 +267,9 @@ def test_keras_calls_what_is_overridden():
 def modules():
     files = sorted(f for top in (PACKAGE, SCRIPTS) for f in top.rglob("*.py"))
     return {f: ast.parse(f.read_text()) for f in files if f != PACKAGE / "_keras.py"}
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", loss_weights=[0.5])
+    assert _keras.loss_weights(model) == [0.5]
 
 
 def private(name):
