@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras._keras import all_layers
+from dselectk_keras._keras import all_layers, num_steps
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selector_gate import print_undecided
@@ -107,7 +107,9 @@ class GateRecorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Record, if a record is due, and add `binary` and `experts` to the logs."""
-        self._step = self._iterations() - self._before
+        # Loss scaling may skip updates, so that the optimizer has counted fewer steps.
+        self._step = max(self._iterations() - self._before, self._step + 1)
+        self._before = self._iterations() - self._step
         self._epoch_start = self._step
         records = self._observed()
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
@@ -141,7 +143,7 @@ class GateRecorder(keras.callbacks.Callback):
 
     def _iterations(self):
         # Under `tf.distribute`, `int` does not work on a variable.
-        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        return int(keras.ops.convert_to_numpy(num_steps(self.model.optimizer)))
 
     def _prepare(self):
         """Create the function that observes the gates."""

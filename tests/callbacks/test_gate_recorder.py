@@ -252,6 +252,25 @@ def test_counts_steps_where_several_are_run_at_once():
     assert (np.diff(history.steps) > 0).all()
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=4),
+        # With so large a scale, the first gradients are infinite, and are skipped.
+        lambda: keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(0.1), initial_scale=2.0**127
+        ),
+    ],
+    ids=["accumulating", "loss scaling"],
+)
+def test_counts_steps_without_an_update(optimizer):
+    model = make()
+    model.compile(optimizer(), run_eagerly=EAGERLY)
+    history = fit(model, GateRecorder(every=3), epochs=2, y=100 * Y)
+    assert int(model.optimizer.iterations) < 10
+    assert history.steps.tolist() == [0, 3, 6, 9, 10]
+
+
 def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     model = make(num_experts=3)
     gate = model.get_layer("mmoe").gate
