@@ -92,6 +92,8 @@ def test_outputs_are_the_same_with_the_experts_in_use_alone(make):
 def test_training_goes_on_as_it_would_have(optimizer):
     model = decided(optimizer=optimizer())
     train(model)
+    # On JAX, Keras lets parameters share memory with their average, and cannot go on.
+    model.set_weights(model.get_weights())
     small = condense(model)
     assert int(small.optimizer.iterations) == int(model.optimizer.iterations) > 0
     for each in (model, small):
