@@ -98,45 +98,81 @@ def replace_sublayers(layer, **sublayers):
     layer._tracker.lock()
 
 
-def optimizer_slots(optimizer):
-    """Read what an optimizer keeps for each variable it trains, such as momentum.
-
-    Args:
-        optimizer: A built Keras optimizer.
-
-    Returns:
-        The list of the variables that it trains; and a dict of slots by attribute,
-        each a list of variables in the same order and of the same shapes.
-    """
-    # In half precision it is inside of a `LossScaleOptimizer`.
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    trained = optimizer._trainable_variables
-    shapes = [tuple(variable.shape) for variable in trained]
-
-    def are_slots(value):
-        return (
-            isinstance(value, list)
-            and value is not trained
-            and all(isinstance(each, keras.Variable) for each in value)
-            and [tuple(each.shape) for each in value] == shapes
-        )
-
-    found = {name: value for name, value in vars(optimizer).items() if are_slots(value)}
-    return trained, found
-
-
-def num_batches(optimizer):
-    """Get the number of batches that an optimizer has used.
-
-    Its `iterations` are fewer if it accumulates the gradients of several batches.
+def optimizer_parts(optimizer):
+    """List an optimizer and the one inside of it, as in mixed precision.
 
     Args:
         optimizer: A Keras optimizer.
 
     Returns:
-        A variable.
+        A list of one or two optimizers.
     """
-    return getattr(optimizer, "inner_optimizer", optimizer)._iterations
+    inner = getattr(optimizer, "inner_optimizer", None)
+    return [optimizer] if inner is None else [optimizer, inner]
+
+
+def optimizer_state(optimizer):
+    """Read what an optimizer keeps, without that of an optimizer inside of it.
+
+    Args:
+        optimizer: A built Keras optimizer.
+
+    Returns:
+        The list of the variables that it trains; a dict of slots by attribute, such as
+        momentum, each a list of variables in the same order and of the same shapes, or
+        of `None` where there is none; and a dict of all other variables that are
+        attributes, such as the number of steps.
+    """
+    trained = optimizer._trainable_variables
+
+    def are_slots(value):
+        return (
+            isinstance(value, list)
+            and value is not trained
+            and len(value) == len(trained)
+            and any(each is not None for each in value)
+            and all(
+                each is None
+                or (isinstance(each, keras.Variable) and each.shape == own.shape)
+                for each, own in zip(value, trained, strict=True)
+            )
+        )
+
+    found = vars(optimizer).items()
+    slots = {name: value for name, value in found if are_slots(value)}
+    others = {name: each for name, each in found if isinstance(each, keras.Variable)}
+    return trained, slots, others
+
+
+def num_steps(optimizer):
+    """Count the steps of an optimizer, those that only accumulate gradients too.
+
+    With loss scaling, steps that are skipped are not counted.
+
+    Args:
+        optimizer: A Keras optimizer.
+
+    Returns:
+        A Keras variable.
+    """
+    return optimizer_parts(optimizer)[-1]._iterations
+
+
+def average_anew(model, variables):
+    """Let the moving averages of an optimizer (`use_ema`) begin at the present values.
+
+    Args:
+        model: A Keras model.
+        variables: Trainable variables that were assigned values.
+    """
+    if getattr(model, "optimizer", None) is None:
+        return
+    trained, slots, _ = optimizer_state(optimizer_parts(model.optimizer)[-1])
+    averages = slots.get("_model_variables_moving_average", [])
+    changed = {id(variable) for variable in variables}
+    for average, variable in zip(averages, trained, strict=False):
+        if id(variable) in changed:
+            average.assign(keras.ops.convert_to_numpy(variable))
 
 
 def metric_function(metric):
@@ -198,8 +234,9 @@ def loss_weights(model):
     Returns:
         The weights as they were given, or `None`.
     """
-    loss = compiled_loss(model)
-    return None if loss is None else loss._user_loss_weights
+    if not getattr(model, "compiled", False):
+        return None
+    return model._compile_config.config["loss_weights"]
 
 
 def mean_loss(model):

@@ -36,7 +36,7 @@ PRIVATE = {
     "_direction": ("metric", "callbacks/monitor_callback.py", None),
     "_compile_loss": ("model", "trainers/trainer.py", None),
     "_compile_metrics": ("model", "trainers/trainer.py", None),
-    "_user_loss_weights": ("loss", "trainers/compile_utils.py", None),
+    "_compile_config": ("model", "trainers/trainer.py", None),
     "_loss_tracker": ("model", "trainers/trainer.py", None),
     "_aggregate_additional_loss": ("model", "trainers/trainer.py", None),
     "_get_metrics_result_or_logs": ("model", "trainers/trainer.py", None),
@@ -95,7 +95,6 @@ def test_keras_has_each_private_name(name):
         "model": model,
         "optimizer": model.optimizer,
         "metric": keras.metrics.get("mae"),
-        "loss": _keras.compiled_loss(model),
     }[kind]
     assert hasattr(owner, name) or backend not in {None, BACKEND}, (
         f"Keras {keras.__version__} has no `{name}` on a {kind}. Read keras/src/"
@@ -192,19 +191,60 @@ def test_torch_clears_the_gradients_of_a_replaced_sublayer():
         (keras.optimizers.Adam(), {"_momentums", "_velocities"}),
         (keras.optimizers.SGD(momentum=0.9), {"momentums"}),
         (keras.optimizers.SGD(), set()),
+        (
+            keras.optimizers.Nadam(use_ema=True, gradient_accumulation_steps=2),
+            {
+                "_momentums",
+                "_velocities",
+                "_model_variables_moving_average",
+                "_accumulated_gradients",
+            },
+        ),
     ],
 )
 def test_slots_come_in_the_order_of_the_variables(optimizer, names):
     model = compiled()
     model.compile(optimizer, "mse")
     model.train_on_batch(*data())
-    trained, slots = _keras.optimizer_slots(model.optimizer)
+    trained, slots, others = _keras.optimizer_state(model.optimizer)
     assert [id(v) for v in trained] == [id(v) for v in model.trainable_variables]
     assert {*slots} == names
     for values in slots.values():
         assert [v.shape for v in values] == [v.shape for v in trained]
-    # The rate, the count of steps and these are all that it keeps.
-    assert len(optimizer.variables) == 2 + sum(map(len, slots.values()))
+    assert {"_iterations", "_learning_rate"} <= {*others}
+    # These are all that it keeps.
+    found = [*others.values(), *(slot for values in slots.values() for slot in values)]
+    assert {id(each) for each in optimizer.variables} == {id(each) for each in found}
+
+
+def test_loss_scaling_has_an_optimizer_inside_and_every_step_is_counted():
+    inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    outer = keras.optimizers.LossScaleOptimizer(inner)
+    model = compiled()
+    model.compile(outer, "mse")
+    for _ in range(3):
+        model.train_on_batch(*data())
+    assert _keras.optimizer_parts(outer) == [outer, inner]
+    assert _keras.optimizer_parts(inner) == [inner]
+    assert int(outer.iterations) == 1
+    assert int(_keras.num_steps(outer)) == int(_keras.num_steps(inner)) == 3
+    _, slots, others = _keras.optimizer_state(outer)
+    assert not slots
+    assert {"step_counter", "dynamic_scale"} <= {*others}
+
+
+def test_an_average_begins_at_the_present_value():
+    model = compiled()
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
+    model.train_on_batch(*data())
+    first, *others = model.trainable_variables
+    first.assign(numpy(first) + 1)
+    _keras.average_anew(model, [first])
+    others[0].assign(numpy(others[0]) + 1)
+    wanted = numpy(first), numpy(others[0])
+    model.optimizer.finalize_variable_values(model.trainable_variables)
+    np.testing.assert_array_equal(numpy(first), wanted[0])
+    assert (numpy(others[0]) != wanted[1]).any()
 
 
 def test_the_function_of_a_metric_gives_a_number_for_each_example():
@@ -226,6 +266,9 @@ def test_what_compile_was_given_is_found():
     assert isinstance(_keras.compiled_metrics(model), keras.Metric)
     assert _keras.loss_weights(model) is None
     model.compile("sgd", "mse", loss_weights=[0.5])
+    assert _keras.loss_weights(model) == [0.5]
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", loss_weights=[0.5])
     assert _keras.loss_weights(model) == [0.5]
 
 

@@ -1,4 +1,4 @@
-"""What is installed is built the same twice."""
+"""What is installed is built the same twice, and works without the sources."""
 
 import os
 import pathlib
@@ -10,6 +10,8 @@ import pytest
 
 pytestmark = pytest.mark.backend_independent
 ROOT = pathlib.Path(__file__).parents[1]
+# Tests that train, condense, save and reload.
+SMOKE = ("gates/test_selected.py", "models/test_per_task.py", "test_registry.py")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", ".*")
 
 
@@ -45,3 +47,34 @@ def test_wheel_and_sdist_are_built_the_same_twice(packages):
     for one, other in zip(first, second, strict=True):
         assert one.name == other.name
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_the_installed_wheel_passes_tests_in_a_folder_of_its_own(packages, tmp_path):
+    pytest.importorskip("torch")
+    (wheel,) = packages[0].glob("*.whl")
+    site = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", site, wheel], check=True)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=LEFT_OUT)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "tests" / "test_origin.py").write_text(
+        f"""
+import sys
+
+def test_every_module_is_from_the_wheel():
+    files = [m.__file__ for n, m in sys.modules.items() if n[:9] == "dselectk_"]
+    assert len(files) > 50
+    assert all(file.startswith({str(site)!r}) for file in files)
+"""
+    )
+    names = [f"tests/{name}" for name in (*SMOKE, "test_origin.py")]
+    own = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names],
+        cwd=tmp_path,
+        env={**own, "PYTHONPATH": str(site), "KERAS_BACKEND": "torch"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -21,6 +21,9 @@ class CondenseWhenBinary(keras.callbacks.Callback):
     `fit` continues with the remaining experts. From then on, the choice of experts is
     fixed. `GateRecorder` keeps recording, with the original indices of the experts.
 
+    Weights that `EarlyStopping(restore_best_weights=True)` keeps from before do not fit
+    the condensed model. Put it after this callback, in `OnceDecided`.
+
     Args:
         tolerance: The largest distance of a bit, or of a selector's largest weight,
             from 0 or 1.

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers
+from dselectk_keras._keras import all_layers, average_anew
 from dselectk_keras.callbacks._group import CallbackGroup
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.gates.selector_gate import (
@@ -131,14 +131,16 @@ class DecideGates(keras.callbacks.Callback):
                 # Static gates decide below, before they would narrow.
                 narrow = (left + 1, left + 1) if host else (left // 2, left)
                 gate.decide_between(step + narrow[0], step + narrow[1])
-            if gate.has_decided or not host:
+            due = host and (epoch in host or epoch > host[-1])
+            if gate.has_decided or not due:
                 continue
+            gate.keep_largest()
             if epoch >= host[-1]:
-                gate.keep_largest()
                 gate.decide_between(step, step)
-            elif epoch in host:
-                gate.keep_largest()
+            else:
                 gate.restart_selectors(seed=(self.seed, epoch))
+            # An average with the values from before would undo the decision.
+            average_anew(model, gate.trainable_variables)
 
     def check_model(self, model: Any) -> None:
         """Raise an error for a model without gates that can decide.

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras._keras import all_layers, num_batches
+from dselectk_keras._keras import all_layers, num_steps
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selector_gate import print_undecided
@@ -76,7 +76,7 @@ class GateRecorder(keras.callbacks.Callback):
         self._observe: Any = None
         self._writer = None
         self._warned = set()
-        self._step = self._begun = self._before = self._epoch_start = self._next = 0
+        self._step = self._before = self._epoch_start = self._next = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Find the gates, and record their initial state."""
@@ -101,15 +101,15 @@ class GateRecorder(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Record the result of the last step, if a record is due."""
         self._step = self._epoch_start + batch
-        self._begun = self._step + 1
         if self.unit == "steps" and self._step >= self._next:
             self._record(self._observed())
             self._next = self._step + self.every
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Record, if a record is due, and add `binary` and `experts` to the logs."""
-        # If the loss is scaled, batches may be skipped. A call may have several steps.
-        self._step = max(self._begun, self._iterations() - self._before)
+        # Loss scaling may skip updates, so that the optimizer has counted fewer steps.
+        self._step = max(self._iterations() - self._before, self._step + 1)
+        self._before = self._iterations() - self._step
         self._epoch_start = self._step
         records = self._observed()
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
@@ -143,7 +143,7 @@ class GateRecorder(keras.callbacks.Callback):
 
     def _iterations(self):
         # Under `tf.distribute`, `int` does not work on a variable.
-        return int(keras.ops.convert_to_numpy(num_batches(self.model.optimizer)))
+        return int(keras.ops.convert_to_numpy(num_steps(self.model.optimizer)))
 
     def _prepare(self):
         """Create the function that observes the gates."""

@@ -1,13 +1,18 @@
 """A layout of experts over devices."""
 
+import re
+from collections.abc import Iterable
+
 import keras
 
 # `DenseExperts` has one kernel and one bias per layer, with the experts first.
-STACKED = r"(.*/)?dense_experts(_\d+)?/(kernel|bias)_\d+"
+STACKED = r"(.*/)?{name}(_\d+)?/(kernel|bias|scale)_\d+"
 
 
 def expert_layout_map(
-    mesh: keras.distribution.DeviceMesh, axis: str | None = None
+    mesh: keras.distribution.DeviceMesh,
+    axis: str | None = None,
+    names: Iterable[str] = ("dense_experts",),
 ) -> keras.distribution.LayoutMap:
     """A layout in which each device holds some of the experts, for JAX.
 
@@ -16,14 +21,15 @@ def expert_layout_map(
     to all devices. Add entries to the map to split these too. The number of experts
     must be divisible by the size of the axis.
 
-    Layers are found by their path. A bank with a `name` of its own, such as
-    `name="mine"`, needs an entry: `layout_map["mine/kernel_.*"] = (axis,)`. The experts
-    of the bank `Experts` have separate variables, and cannot be split this way.
+    Layers are found by their names, because the layout is needed before they exist.
+    Without a `name`, a bank is `dense_experts`, `dense_experts_1` and so on. The
+    experts of the bank `Experts` have separate variables, and cannot be split.
 
     Args:
         mesh: A `keras.distribution.DeviceMesh`.
         axis: The name of the mesh's axis that the experts are split over. `None` is
             its last axis.
+        names: The names of the banks to split.
 
     Returns:
         A `keras.distribution.LayoutMap`, for `keras.distribution.ModelParallel`.
@@ -36,6 +42,9 @@ def expert_layout_map(
         ('experts',)
         >>> layout_map["towers_click/kernel_0"] is None
         True
+        >>> layout_map = expert_layout_map(mesh, names=["mine"])
+        >>> layout_map["mmoe/mine/kernel_0"].axes
+        ('experts',)
     """
     axis = mesh.axis_names[-1] if axis is None else axis
     if axis not in mesh.axis_names:
@@ -44,5 +53,10 @@ def expert_layout_map(
             f"axis={axis!r}."
         )
     layout_map = keras.distribution.LayoutMap(mesh)
-    layout_map[STACKED] = (axis,)
+    if isinstance(names, str):
+        raise ValueError(
+            f"`names` must be a list of names of banks. Received: names={names!r}."
+        )
+    for name in names:
+        layout_map[STACKED.format(name=re.escape(name))] = (axis,)
     return layout_map

@@ -8,7 +8,7 @@ from keras import ops
 
 from dselectk_keras.gates import Gate
 from dselectk_keras.ops import mix, slot_table
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, num_replicas
 
 # Compiled programs need a fixed number of slots per expert, as a multiple of an even
 # share of the choices. For each batch, the smallest of these numbers that is enough is
@@ -72,13 +72,19 @@ def dispatch(
         mixed = mix(found, shares if len(weights.shape) == 3 else shares[:, 0], True)
         return mixed, ops.sum(ops.cast(table.filled, "int32"))
 
+    def dense():
+        return mix(experts.call(inputs), weights, True)
+
     counts = ops.cast(used, "int32")
+    batch, n = ops.shape(used)[0], used.shape[1]
     if capacity is not None:
-        batch, n = ops.shape(used)[0], used.shape[1]
         limit = None
         if valid is not None:
             limit = _num_slots(ops.sum(ops.cast(valid, "int32")), n, chosen, capacity)
-        mixed, kept = sparse(_num_slots(batch, n, chosen, capacity), limit)
+        num_slots = _num_slots(batch, n, chosen, capacity)
+        mixed, kept = _unless_empty(
+            batch, lambda: sparse(num_slots, limit), lambda: (dense(), ops.sum(counts))
+        )
         return mixed, ops.sum(counts) - kept
 
     most = ops.max(ops.sum(counts, axis=0))
@@ -86,14 +92,10 @@ def dispatch(
         sizes = [max(1, int(most))]
     else:
         slacks = SLACKS[:-1] if training else SLACKS
-        batch, n = ops.shape(used)[0], used.shape[1]
         sizes = [_num_slots(batch, n, chosen, slack) for slack in slacks]
-    few = ops.max(ops.sum(counts, axis=1)) <= chosen
-
-    def dense():
-        return mix(experts.call(inputs), weights, True)
 
     def smallest(sizes):
+        few = ops.max(ops.sum(counts, axis=1)) <= chosen
         fits, others = ops.logical_and(few, most <= sizes[0]), sizes[1:]
         return ops.cond(
             fits,
@@ -101,7 +103,17 @@ def dispatch(
             (lambda: smallest(others)) if others else _rematerialized(dense),
         )
 
-    return smallest(sizes), None
+    return _unless_empty(batch, lambda: smallest(sizes), dense), None
+
+
+def _unless_empty(batch, some, none):
+    """Call the first function, or the second one if the batch has no examples.
+
+    The last batch of an epoch may leave none for a replica of `tf.distribute`.
+    """
+    if isinstance(batch, int):
+        return some() if batch else none()
+    return some() if num_replicas() == 1 else ops.cond(batch > 0, some, none)
 
 
 def _rematerialized(branch):

@@ -170,7 +170,10 @@ class MoE(GatedExperts):
             seen.get("valid"),
         )
         if dropped is not None:
-            self.num_dropped.assign_add(dropped)
+            # It stops at the largest integer.
+            total = self.num_dropped + dropped
+            most = ops.full_like(total, 2**31 - 1)
+            self.num_dropped.assign(ops.where(total < self.num_dropped, most, total))
         return mixture
 
     @property

@@ -7,7 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras._keras import optimizer_slots, track_parameters
+from dselectk_keras._keras import (
+    optimizer_parts,
+    optimizer_state,
+    track_parameters,
+)
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.layers import MoE
 
@@ -211,24 +215,28 @@ def _moved(optimizer, variables, sources):
     """Create an optimizer for these variables, with the state of their sources."""
     moved = type(optimizer).from_config(optimizer.get_config())
     moved.build(variables)
-    # The count of steps, the learning rate, the scale of the loss.
-    numbers = {v.path: v for v in optimizer.variables if not v.shape}
-    for variable in moved.variables:
-        if variable.path in numbers:
-            variable.assign(ops.convert_to_numpy(numbers[variable.path]))
-    old, slots_by_name = optimizer_slots(optimizer)
-    _, new_slots = optimizer_slots(moved)
-    place = {id(variable): i for i, variable in enumerate(old)}
-    for name, slots in slots_by_name.items():
-        for slot, variable in zip(new_slots[name], variables, strict=True):
-            source, pick = sources.get(id(variable), (variable, lambda array: array))
-            slot.assign(pick(ops.convert_to_numpy(slots[place[id(source)]])))
-    known = {id(slot) for slots in slots_by_name.values() for slot in slots}
-    if any(v.shape and id(v) not in known for v in optimizer.variables):
+    parts = map(optimizer_parts, (optimizer, moved))
+    kept = set()
+    for old, new in zip(*parts, strict=True):
+        trained, slots_by_name, others = optimizer_state(old)
+        for name, other in others.items():
+            getattr(new, name).assign(ops.convert_to_numpy(other))
+        place = {id(variable): i for i, variable in enumerate(trained)}
+        for name, slots in slots_by_name.items():
+            for slot, variable in zip(getattr(new, name), variables, strict=True):
+                source, pick = sources.get(id(variable), (variable, np.asarray))
+                before = slots[place[id(source)]]
+                if slot is not None and before is not None:
+                    slot.assign(pick(ops.convert_to_numpy(before)))
+            kept |= {id(slot) for slot in slots}
+        kept |= {id(other) for other in others.values()}
+    lost = [each.path for each in optimizer.variables if id(each) not in kept]
+    if lost:
         warnings.warn(
-            f"{type(optimizer).__name__} keeps more than slots of the variables' "
-            "shapes, which cannot be copied: a part of its state begins anew.",
-            stacklevel=2,
+            f"{type(optimizer).__name__} keeps numbers of another shape than the "
+            "parameters. After condensing, these begin anew: "
+            f"{', '.join(lost[:5])}{', ...' if len(lost) > 5 else ''}.",
+            stacklevel=4,
         )
     return moved
 
@@ -240,7 +248,8 @@ def _copy(model):
     if getattr(model, "compiled", False):
         copy.compile_from_config(model.get_compile_config())
         if model.optimizer is not None and model.optimizer.built:
-            if not copy.optimizer.built:  # Some would have variables twice.
+            # Loss scaling may be built only once.
+            if not copy.optimizer.built:
                 copy.optimizer.build(copy.trainable_variables)
             pairs = zip(
                 copy.optimizer.variables, model.optimizer.variables, strict=True

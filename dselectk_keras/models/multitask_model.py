@@ -11,6 +11,7 @@ from dselectk_keras._keras import (
     added_loss,
     compiled_loss,
     compiled_metrics,
+    loss_weights,
     mean_loss,
 )
 from dselectk_keras.gates.gate import penalty_of_batch
@@ -204,6 +205,12 @@ class MultitaskModel(ChecksExport, keras.Model):
                 "`compile` takes metrics only together with a loss. Received: metrics "
                 "without a loss. For metrics of a task, give them to "
                 "`Task(metrics=...)`."
+            )
+        if loss_weights(self) is not None:
+            raise ValueError(
+                "`compile` takes `loss_weights` only together with a loss. Received: "
+                f"loss_weights={loss_weights(self)} without a loss. For the weight of "
+                "a task, use `Task(weight=...)`."
             )
         # Read `self.losses` before any sum over replicas: replicas share this list, and
         # take turns at a sum.

@@ -183,7 +183,8 @@ def _losses_of_output(identifier, labels, predictions):
 def _mean_by_example(values):
     """Compute the mean over all axes but the first, in float32."""
     values = ops.cast(values, "float32")
-    return ops.mean(ops.reshape(values, (ops.shape(values)[0], -1)), axis=-1)
+    axes = list(range(1, len(values.shape)))
+    return ops.mean(values, axis=axes) if axes else values
 
 
 def gates_taught_by_loss(model: keras.Model) -> list[LearnsFromLoss]:
@@ -235,4 +236,4 @@ def symmetric_divergence(a: Tensor, b: Tensor, kind: str) -> Tensor:
             log_a, log_b = ops.log(ops.maximum(a, tiny)), ops.log(ops.maximum(b, tiny))
         # KL(a|b) + KL(b|a) = sum (a - b) (log a - log b)
         each = 0.5 * (ops.exp(log_a) - ops.exp(log_b)) * (log_a - log_b)
-    return ops.sum(each) / ops.cast(ops.shape(each)[0], "float32")
+    return ops.sum(each) / ops.maximum(ops.cast(ops.shape(each)[0], "float32"), 1.0)

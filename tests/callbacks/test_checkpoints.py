@@ -20,7 +20,7 @@ X, Y = numbers((24, 3)), numbers((24, 2), seed=1)
 EPOCHS = 4
 
 
-def make(gate, **settings):
+def make(gate, optimizer=None, **settings):
     """A model whose initial weights depend on how many were made before."""
     model = dk.build_multitask_model(
         3,
@@ -30,7 +30,7 @@ def make(gate, **settings):
         **settings,
     )
     # Compiling takes longer; `scripts/fault_injection.py` tests compiled models.
-    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    model.compile(optimizer or keras.optimizers.Adam(0.05), run_eagerly=True)
     return model
 
 
@@ -127,7 +127,12 @@ def test_a_resumed_training_ends_with_the_same_weights(name, tmp_path):
 
 def test_gates_decide_and_layers_condense_as_without_an_interruption(tmp_path):
     def build():
-        return make(dk.DSelectKGate(1))
+        # An epoch has three steps, and ends with a gradient that is not applied.
+        optimizer = keras.optimizers.Adam(
+            0.05, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.9
+        )
+        scaled = keras.optimizers.LossScaleOptimizer(optimizer)
+        return make(dk.DSelectKGate(1), scaled)
 
     def callbacks():
         stopping = keras.callbacks.EarlyStopping(

@@ -113,6 +113,31 @@ def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
     assert gate_of(loaded).has_decided
 
 
+def test_an_average_of_weights_keeps_the_decision():
+    chosen = []
+
+    class Look(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            chosen.append(to_numpy(gate_of(self.model).expert_weights()) > 0)
+
+    # Expert 0 is the largest at first, and others are when the gates decide. The
+    # average moves too slowly to forget the weights from before the decision.
+    optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.999)
+    model = compiled(DSelectKGate(1), optimizer)
+    gate_of(model).assign_expert_weights(np.eye(5)[[0, 0, 0]], slack=0.9)
+
+    class Move(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 0:
+                gate = gate_of(self.model)
+                gate.assign_expert_weights(np.eye(5)[[3, 4, 3]], slack=0.1)
+
+    fit(model, [Move(), DecideGates(0.5), Look()])
+    assert (chosen[-1].argmax(-1) > 0).all()
+    averaged = to_numpy(gate_of(model).expert_weights())
+    np.testing.assert_array_equal(averaged > 0, chosen[-1])
+
+
 def test_a_training_in_two_parts_equals_one(tmp_path):
     def batches(model, callbacks, **kwargs):
         x = Batches(data(), 16, seed=0)

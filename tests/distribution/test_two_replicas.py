@@ -46,6 +46,8 @@ def test_sums_over_replicas_have_the_values_and_gradients_of_the_batch(differenc
         "penalties of examples",
         "labels, uncertainty",
         "running, famo",
+        "dispatched, True",
+        "dispatched, 5.0",
         "routed",
     ],
 )
@@ -61,7 +63,7 @@ def test_rewards_teach_as_in_one_process(differences):
     assert max(found["weights"], found["task_loss"]) < 1e-6
 
 
-def test_a_resumed_training_records_and_condenses_as_one_process(differences):
+def test_a_resumed_training_records_decides_and_condenses_as_one_process(differences):
     found = differences["callbacks"]
     assert {"steps", "recorded", "kept"} <= set(found)
     assert max(found.values()) < 1e-6

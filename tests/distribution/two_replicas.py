@@ -20,6 +20,7 @@ from helpers import numbers
 from dselectk_keras import (
     Checkpoints,
     CondenseWhenBinary,
+    DecideGates,
     DenseExperts,
     DSelectKGate,
     GateRecorder,
@@ -32,6 +33,7 @@ from dselectk_keras import (
     SampleSimilarityRegularizer,
     SoftmaxGate,
     Task,
+    TopKGate,
     build_multitask_model,
 )
 from dselectk_keras.ops import coefficient_of_variation
@@ -61,14 +63,12 @@ MISSING = {
 WEIGHTS = {name: np.abs(DRAWS[:, i]) for i, name in enumerate(Y)}
 
 
-class Decide(keras.callbacks.Callback):
-    """Decides for the gates at the end of the first epoch."""
+class Interrupt(keras.callbacks.Callback):
+    """Stops the program when the second epoch begins."""
 
-    def on_epoch_end(self, epoch, logs=None):
-        if epoch == 0:
-            weights = np.zeros((2, 4))
-            weights[:, 2] = 1.0
-            self.model.get_layer("mmoe").gate.assign_expert_weights(weights)
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
 
 
 def tasks(tasks, gate, per_example=False, **settings):
@@ -76,7 +76,7 @@ def tasks(tasks, gate, per_example=False, **settings):
     model = build_multitask_model(
         DIM, tasks, experts=experts, gate=gate, per_example=per_example, **settings
     )
-    model.compile(keras.optimizers.SGD(0.1))
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
     return model
 
 
@@ -132,6 +132,17 @@ CASES = {
         )
         for average, weighting in (("labels", "uncertainty"), ("running", "famo"))
     },
+    **{
+        f"dispatched, {dispatch}": (
+            functools.partial(
+                tasks, TASKS[:1], TopKGate(2), per_example=True, dispatch=dispatch
+            ),
+            (Y["amount"], None, BATCH * (STEPS - 1) + 1),
+            (),
+        )
+        # The last is a capacity with slots for all.
+        for dispatch in (True, 5.0)
+    },
     "rewards": (
         lambda: tasks(2, ReinforceGate(baseline_weight=1.0, seed=0)),
         (DRAWS[:, :2] / 10, None, len(X)),
@@ -143,7 +154,8 @@ CASES = {
         (DRAWS[:, :2], None, len(X)),
         (
             functools.partial(GateRecorder, every=2),
-            Decide,
+            # After one epoch of three. The layer is condensed after the next one.
+            DecideGates,
             functools.partial(CondenseWhenBinary, verbose=0),
         ),
     ),
@@ -153,19 +165,21 @@ CASES = {
 def train(scope, build, data, callbacks):
     """What is to be compared of a training, as nested lists by name.
 
-    On two replicas, a training with callbacks is resumed after the first epoch.
+    On two replicas, a training with callbacks is interrupted and resumed.
     """
     several = scope is not contextlib.nullcontext
     if not (several and callbacks):
-        return fit(scope, build, data, [make() for make in callbacks], 2)
+        return fit(scope, build, data, [make() for make in callbacks])
     with tempfile.TemporaryDirectory() as folder:
-        for epochs in (1, 2):
-            checkpoints = Checkpoints(folder, [make() for make in callbacks])
-            found = fit(scope, build, data, [checkpoints], epochs)
+        with contextlib.suppress(KeyboardInterrupt):
+            first = Checkpoints(folder, [make() for make in callbacks])
+            fit(scope, build, data, [first, Interrupt()])
+        checkpoints = Checkpoints(folder, [make() for make in callbacks])
+        found = fit(scope, build, data, [checkpoints])
     return {**found, **checkpoints.history}
 
 
-def fit(scope, build, data, callbacks, epochs):
+def fit(scope, build, data, callbacks):
     keras.utils.set_random_seed(0)
     with scope():
         model = build()
@@ -181,7 +195,7 @@ def fit(scope, build, data, callbacks, epochs):
         y,
         sample_weight=weights,
         batch_size=BATCH,
-        epochs=epochs,
+        epochs=3 if callbacks else 2,
         shuffle=False,
         verbose=0,
         callbacks=callbacks,
@@ -229,7 +243,7 @@ def sums(strategy):
 
 
 def difference(a, b):
-    if isinstance(a, list) and not np.isscalar(a[0]):
+    if isinstance(a, list):
         return max(map(difference, a, b)) if len(a) == len(b) else float("inf")
     return float(np.abs(np.subtract(a, b)).max())
 

@@ -93,6 +93,13 @@ def test_nothing_is_dropped_when_all_choose_the_same_experts():
     np.testing.assert_allclose(numpy(sparse(x)), numpy(dense(x)), atol=1e-5)
 
 
+@pytest.mark.parametrize("dispatch", [True, 1.5])
+def test_an_empty_batch_has_an_empty_mixture(dispatch):
+    _, sparse = pair(GATES["top-k"], tasks=3, dispatch=dispatch)
+    for training in (False, True):
+        assert tuple(sparse(X[:0], training=training).shape) == (0, 3, 4)
+
+
 def test_dselect_k_is_exact_before_and_after_it_has_decided():
     dense, sparse = pair(lambda: DSelectKGate(2))
     np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
@@ -134,6 +141,9 @@ def test_a_capacity_drops_and_counts():
     np.testing.assert_allclose(outputs[:3], numpy(dense(x))[:3], atol=1e-5)
     np.testing.assert_array_equal(outputs[3:], 0)
     assert int(sparse.num_dropped) == BATCH - 3
+    sparse.num_dropped.assign(2**31 - 2)
+    sparse(x)
+    assert int(sparse.num_dropped) == 2**31 - 1
 
 
 def test_auto_dispatches_where_it_pays():

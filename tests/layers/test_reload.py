@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+import zipfile
 
 import keras
 import numpy as np
@@ -125,6 +126,22 @@ def test_in_the_same_process_with_the_counts_of_calls(saved):
     assert_equal(loaded.predict(INPUTS, verbose=0), expected)
     gate = loaded.get_layer("dselect_k_dense_static").gate
     assert calls == int(gate.step) == 1
+
+
+def test_a_file_with_too_many_experts_is_refused_before_memory_is_taken(tmp_path):
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, DenseExperts(3, [2])(inputs))
+    whole, altered = tmp_path / "whole.keras", tmp_path / "altered.keras"
+    model.save(whole)
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(altered, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            number = b'"num_experts": %d'
+            assert name != "config.json" or number % 3 in content
+            new.writestr(name, content.replace(number % 3, number % 10**9))
+    refused = (ValueError, TypeError)  # Keras makes it a TypeError.
+    with pytest.raises(refused, match="`num_experts` must be at most 65,536"):
+        keras.saving.load_model(altered)
 
 
 def test_in_another_process(saved):

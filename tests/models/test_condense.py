@@ -80,45 +80,25 @@ def test_outputs_are_the_same_with_the_experts_in_use_alone(make):
         lambda: keras.optimizers.Adam(0.01),
         lambda: keras.optimizers.SGD(0.1, momentum=0.9),
         lambda: keras.optimizers.RMSprop(0.01),
+        # Its bias correction is one number for all parameters.
+        lambda: keras.optimizers.Nadam(0.01),
+        # Four steps: one update, and a third of the next.
+        lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=3),
+        lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5),
+        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01)),
     ],
-    ids=["adam", "momentum", "rmsprop"],
+    ids=["adam", "momentum", "rmsprop", "nadam", "accumulating", "ema", "loss scaling"],
 )
 def test_training_goes_on_as_it_would_have(optimizer):
     model = decided(optimizer=optimizer())
     train(model)
+    # On JAX, Keras lets parameters share memory with their average, and cannot go on.
+    model.set_weights(model.get_weights())
     small = condense(model)
-    assert int(small.optimizer.iterations) == int(model.optimizer.iterations) == 4
+    assert int(small.optimizer.iterations) == int(model.optimizer.iterations) > 0
     for each in (model, small):
         train(each)
     np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01)),
-        lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=3),
-    ],
-    ids=["scaled loss", "accumulated"],
-)
-def test_an_optimizer_keeps_all_of_its_state(optimizer):
-    model = decided(optimizer=optimizer())
-    train(model)
-    small = condense(model)
-    for each in (model, small):
-        train(each)
-    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
-def test_a_state_that_cannot_be_copied_is_reported():
-    model = decided(optimizer=keras.optimizers.Muon(0.01))
-    train(model)
-    model.get_layer("mmoe").gate.assign_expert_weights(WEIGHTS)
-    with pytest.warns(UserWarning, match="Muon .* begins anew"):
-        small = condense(model)
-    assert int(small.optimizer.iterations) == 4
-    train(small)
 
 
 @pytest.mark.parametrize("frozen", ["gate", "layer"])
@@ -131,6 +111,17 @@ def test_what_is_frozen_stays_frozen(frozen):
     small = condense(model)
     assert not small.get_layer("mmoe").gate.trainable_variables
     assert len(small.trainable_variables) == len(model.trainable_variables)
+    train(small, epochs=1)
+
+
+def test_state_of_an_optimizer_that_cannot_be_moved_is_named():
+    model = decided(optimizer=keras.optimizers.Adafactor(0.01))
+    train(model, epochs=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        small = condense(model)
+    (said,) = [str(each.message) for each in caught if each.category is UserWarning]
+    assert "Adafactor keeps numbers of another shape" in said
     train(small, epochs=1)
 
 

@@ -402,6 +402,12 @@ def test_metrics_without_a_loss_in_compile_are_refused():
         model.compute_loss(X, Y, model(X))
 
 
+def test_loss_weights_without_a_loss_in_compile_are_refused():
+    model = make(loss_weights=[2.0])
+    with pytest.raises(ValueError, match=r"loss_weights=\[2.0\].*`Task\(weight=...\)`"):
+        model.compute_loss(X, Y, model(X))
+
+
 def test_callbacks_know_which_way_a_number_gets_better(tmp_path):
     metrics = ("AUC", "binary_accuracy")
     model = make([KINDS[0], Task("click", "binary", metrics=metrics)])

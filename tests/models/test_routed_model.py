@@ -376,6 +376,16 @@ def test_the_second_run_counts_no_calls():
     assert int(gate.step) == 3
 
 
+@pytest.mark.parametrize("per_example", [False, True])
+def test_a_batch_without_examples_is_no_error(per_example):
+    model = make(reinforced(per_example), consistency=0.5, outputs_are="values")
+    model.compile("sgd", "mse")
+    x, y = X[:0], Y[:0]
+    loss = model.compute_loss(x, y, model(x, training=True), training=True)
+    # The loss of Keras has no value, and what is added to it is finite.
+    assert np.isfinite(numpy(loss)).all()
+
+
 def test_rewards_that_are_not_the_loss_are_refused():
     inputs = keras.Input((3,))
     moe = MoE(DenseExperts(4, [2]), ReinforceGate(), per_example=True)

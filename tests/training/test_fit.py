@@ -7,6 +7,7 @@ from helpers import numbers
 
 from dselectk_keras import (
     CondenseWhenBinary,
+    DecideGates,
     DenseExperts,
     DSelectKGate,
     GateRecorder,
@@ -48,6 +49,29 @@ def test_several_steps_a_call_work_with_every_callback():
         assert recorder.history.steps.tolist() == list(expected)
     for one, several in zip(*seen, strict=True):
         np.testing.assert_allclose(one, several, rtol=1e-5)
+
+
+def test_callbacks_work_with_every_setting_of_an_optimizer_at_once(eagerly):
+    found = []
+    for condense in ([], [CondenseWhenBinary(verbose=0)]):
+        keras.utils.set_random_seed(0)
+        experts, recorder = DenseExperts(8, [2]), GateRecorder(every=4)
+        model = build_multitask_model(3, 2, experts=experts, gate=DSelectKGate(1))
+        optimizer = keras.optimizers.Adam(
+            0.1, use_ema=True, ema_momentum=0.9, gradient_accumulation_steps=2
+        )
+        model.compile(keras.optimizers.LossScaleOptimizer(optimizer))
+        callbacks = [DecideGates(0.5), recorder, *condense]
+        settings = {"batch_size": 4, "shuffle": False, "verbose": 0}
+        model.fit(X, Y, epochs=4, callbacks=callbacks, **settings)
+        assert recorder.history.steps.tolist() == [*range(0, 36, 4), 36]
+        record = recorder.history["mmoe"]
+        assert (record["active"][-1] == 1).all()
+        found.append([record["weights"], model.predict(X, verbose=0)["task_0"]])
+    assert condense[0].epoch == 2
+    assert model.get_layer("mmoe").experts.num_experts <= 2
+    for whole, small in zip(*found, strict=True):
+        np.testing.assert_allclose(small, whole, atol=1e-4)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="JAX lets its reads be counted.")
