@@ -1,6 +1,5 @@
 """Small helpers that several modules need."""
 
-import contextlib
 import importlib
 import inspect
 import math
@@ -8,8 +7,7 @@ import numbers
 import operator
 import os
 import sys
-import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
@@ -140,90 +138,6 @@ def num_cores() -> int:
     """The number of cores that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # Not on every system.
     return len(allowed(0)) if allowed else os.cpu_count() or 1
-
-
-def sum_over_replicas(values: Any) -> Any:
-    """Sum tensors over the replicas of `tf.distribute`; elsewhere, give them as is.
-
-    A sum over a replica's part of the batch becomes the sum over the whole batch, and
-    a loss made of such sums is the same on all replicas. Divided by their number, as
-    Keras divides each replica's loss, it has the gradients of one process.
-
-    Replicas are threads that take turns here. Python state that they share, such as
-    what `add_loss` keeps in a layer, may be another replica's afterwards.
-    """
-    if num_replicas() == 1:
-        return values
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-# Replicas are threads: each opens the batch for itself.
-_OPEN = threading.local()
-
-
-@contextlib.contextmanager
-def whole_batch() -> Iterator[None]:
-    """Let `batch_total` and `batch_rows` see the batch of all replicas.
-
-    A gate cannot open the batch while the model runs: replicas would take turns between
-    two calls of `add_loss`, and mix up what layers keep.
-    """
-    _OPEN.batch = True
-    try:
-        yield
-    finally:
-        _OPEN.batch = False
-
-
-def batch_is_open() -> bool:
-    """Whether `whole_batch` is in use here."""
-    return getattr(_OPEN, "batch", False)
-
-
-def batch_total(values: Any) -> Any:
-    """Add up sums over the parts of all replicas, if the batch is open."""
-    return sum_over_replicas(values) if batch_is_open() else values
-
-
-def batch_rows(values: list) -> list:
-    """Gather the rows of all replicas from tensors, if the batch is open."""
-    if not batch_is_open() or num_replicas() == 1:
-        return values
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    # What is gathered has lost its static shape.
-    return [
-        tf.ensure_shape(gathered, [None, *value.shape[1:]])
-        for value, gathered in zip(values, context.all_gather(values, 0), strict=True)
-    ]
-
-
-def num_replicas() -> int:
-    """The number of replicas of `tf.distribute` that share a batch.
-
-    Keras averages the losses of the replicas. A loss that is a sum over the batch has
-    to be multiplied by this number. It is 1 elsewhere: JAX sums over all devices where
-    it sums over a batch.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    return 1 if context is None else context.num_replicas_in_sync
-
-
-def is_model_parallel() -> bool:
-    """Whether variables may be split over devices, as by `expert_layout_map`.
-
-    Computing expert by expert would then send each to all devices.
-    """
-    distribution = keras.distribution.distribution()
-    return isinstance(distribution, keras.distribution.ModelParallel)
 
 
 def init_arguments(instance: Any) -> dict[str, Any]:

@@ -9,19 +9,21 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.distribution import (
+    batch_is_open,
+    batch_total,
+    num_replicas,
+    whole_batch,
+)
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Tensor,
-    batch_is_open,
-    batch_total,
     check_count,
     check_number,
     check_seed,
-    num_replicas,
-    whole_batch,
 )
 
 

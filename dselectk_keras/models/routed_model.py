@@ -6,10 +6,11 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import added_loss, all_layers, loss_weights
+from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.models._export import ChecksExport
-from dselectk_keras.utils import Tensor, check_choice, check_number, num_replicas
+from dselectk_keras.utils import Tensor, check_choice, check_number
 
 
 class LearnsFromLoss(Protocol):

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.distribution import sum_over_replicas
 from dselectk_keras.models.task import Task
-from dselectk_keras.utils import Tensor, check_choice, sum_over_replicas
+from dselectk_keras.utils import Tensor, check_choice
 
 KEPT = 0.99  # What a running count keeps per batch: it covers about 100 batches.
 NEVER = -1e30  # The score of a task without labels so far.

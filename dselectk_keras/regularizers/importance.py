@@ -4,10 +4,11 @@ from typing import Any
 
 from keras import ops
 
+from dselectk_keras.distribution import batch_total
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor, batch_total, check_choice
+from dselectk_keras.utils import Tensor, check_choice
 
 
 @REGULARIZERS.register("importance")

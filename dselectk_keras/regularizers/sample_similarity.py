@@ -5,10 +5,11 @@ from typing import Any
 
 from keras import ops
 
+from dselectk_keras.distribution import batch_rows
 from dselectk_keras.ops import squared_distances
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor, batch_rows, check_number
+from dselectk_keras.utils import Tensor, check_number
 
 
 @REGULARIZERS.register("sample_similarity")

@@ -34,8 +34,8 @@ from dselectk_keras import (
     Task,
     build_multitask_model,
 )
+from dselectk_keras.distribution import sum_over_replicas
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.utils import sum_over_replicas
 
 BATCH, STEPS, DIM = 8, 6, 3
 TASKS = (
