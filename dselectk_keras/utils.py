@@ -7,7 +7,7 @@ import numbers
 import operator
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import keras
@@ -140,12 +140,40 @@ def num_cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def init_arguments(instance: Any) -> dict[str, Any]:
-    """The arguments of `__init__` for a config, from attributes of the same names."""
-    serialize = keras.saving.serialize_keras_object
-    names = list(inspect.signature(type(instance)).parameters)
-    values = {name: getattr(instance, name) for name in names if name != "kwargs"}
-    return {n: serialize(v) if callable(v) else v for n, v in values.items()}
+def init_arguments(instance: Any, names: Iterable[str] = ()) -> dict[str, Any]:
+    """The arguments of `__init__` for a config, from attributes of the same names.
+
+    The names are by default those in the signature of the class.
+    """
+    names = names or inspect.signature(type(instance)).parameters
+    return {
+        name: serialize_argument(getattr(instance, name), name)
+        for name in names
+        if name != "kwargs"
+    }
+
+
+def serialize_argument(value: Any, name: str) -> Any:
+    """Convert a schedule, a layer or another callable to JSON; leave the rest as it is.
+
+    A function that is not registered with Keras raises an error: it could not be found
+    when the model is loaded. The error contains the argument's name.
+    """
+    if not callable(value):
+        return value
+    function = getattr(value, "__name__", type(value).__name__)
+    savable = hasattr(value, "get_config") or (
+        hasattr(value, "__name__")
+        and keras.saving.get_registered_name(value) != function
+    )
+    if not savable:
+        raise ValueError(
+            f"`{name}` is a function that is not registered with Keras "
+            f"({function!r}) and cannot be saved. Pass a number, an object of Keras, "
+            "or a schedule such as `dselectk_keras.Ramp`; or register the function "
+            "with `keras.saving.register_keras_serializable`."
+        )
+    return keras.saving.serialize_keras_object(value)
 
 
 def deserialize_if_config(value: Any) -> Any:

@@ -110,7 +110,7 @@ class TrainingRun:
     @property
     def selection(self) -> tuple[int, int] | None:
         """How many experts a gate may choose, and of how many; `None`: of all."""
-        if not self.has_gate or "num_nonzeros" not in arguments(self.gate):
+        if not self.has_gate or "num_nonzeros" not in arguments(gates.GATES[self.gate]):
             return None
         num_tasks = 0
         if self.data == "synthetic_moe":
@@ -270,7 +270,7 @@ class TrainingRun:
 
     def _gate(self, steps):
         settings = {}
-        if "num_nonzeros" in arguments(self.gate):
+        if "num_nonzeros" in arguments(gates.GATES[self.gate]):
             settings["num_nonzeros"] = self.num_nonzeros
         if self.gate == "dselect_k":
             settings["gamma"] = self.gamma

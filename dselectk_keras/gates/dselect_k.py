@@ -19,7 +19,7 @@ from dselectk_keras.ops import (
     smooth_step,
 )
 from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
@@ -221,17 +221,6 @@ class DSelectKGate(SelectorGate):
         z, w = self.logits_from_weights(weights, self.num_nonzeros, width, slack)
         self._z.assign(z)
         self._w.assign(w)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        unreachable = "assign"
-        if not self._assign:
-            unreachable = serialize_schedule(self.unreachable, "unreachable")
-        return {
-            **super().get_config(),
-            "gamma": serialize_schedule(self.gamma, "gamma"),
-            "unreachable": unreachable,
-        }
 
     def _nearest_code(self, z):
         """Compute the code of an expert that is nearest to the logits of the bits."""

@@ -15,6 +15,7 @@ from dselectk_keras.distribution import (
     num_replicas,
     whole_batch,
 )
+from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
@@ -24,6 +25,7 @@ from dselectk_keras.utils import (
     check_count,
     check_number,
     check_seed,
+    init_arguments,
 )
 
 
@@ -478,16 +480,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         super().set_weights(weights)
 
     def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_gates": self.num_gates,
-            "weights_regularizer": keras.regularizers.serialize(
-                self.weights_regularizer
-            ),
-            "expert_dropout": self.expert_dropout,
-            "seed": self.seed,
-        }
+        """The arguments of `__init__`, from attributes of the same names."""
+        return {**super().get_config(), **init_arguments(self, arguments(type(self)))}
 
     @property
     def gate_shape(self) -> tuple[int, ...]:

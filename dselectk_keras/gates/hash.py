@@ -85,7 +85,3 @@ class HashGate(Gate):
         expert = hash_integers(ids, self.num_experts, salt)
         one_hot = ops.one_hot(expert, self.num_experts)
         return GateOutputs(ops.cast(one_hot, "float32"))
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "salt": self.salt}

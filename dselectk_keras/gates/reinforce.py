@@ -165,16 +165,6 @@ class ReinforceGate(LogitGate):
         """Discard the draw of the last training call, without a reward."""
         self._memory.drawn = None
 
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "policy_weight": self.policy_weight,
-            "entropy_weight": self.entropy_weight,
-            "baseline_weight": self.baseline_weight,
-            "baseline_units": self.baseline_units,
-        }
-
     def _predict_reward(self, routing_inputs):
         """The baseline, `(batch, gates)` or, for a static gate, `(1, gates)`."""
         bias, *layers = self._baseline

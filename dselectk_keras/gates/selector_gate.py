@@ -190,17 +190,6 @@ class SelectorGate(Gate, abc.ABC):
         routing_inputs = self.check_routing_inputs(routing_inputs)
         return self.compute_selectors(routing_inputs, self.step)[0]
 
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_nonzeros": self.num_nonzeros,
-            "entropy_reg": keras.regularizers.serialize(self.entropy_reg),
-            "z_initializer": keras.initializers.serialize(self.z_initializer),
-            "w_initializer": keras.initializers.serialize(self.w_initializer),
-            "reduction": self.reduction,
-        }
-
 
 def selector_gates(model: Any) -> list[SelectorGate]:
     """List the gates with selectors of a model."""

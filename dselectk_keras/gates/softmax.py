@@ -80,7 +80,3 @@ class SoftmaxGate(LogitGate):
         kept = ops.where(weights >= self.min_weight * (1 - 1e-5), weights, 0.0)
         weights = kept / ops.sum(kept, axis=-1, keepdims=True)
         return GateOutputs(weights, logits=logits)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "min_weight": self.min_weight}

@@ -8,7 +8,7 @@ from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import first_largest, gumbel_noise, softmax
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer
 
 
@@ -81,10 +81,3 @@ class STGumbelGate(LogitGate):
             # Subtract first: 1 + p - p may not be exactly 1 after rounding.
             weights = weights * (1.0 + (p - ops.stop_gradient(p)))
         return GateOutputs(weights, logits=logits)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "temperature": serialize_schedule(self.temperature, "temperature"),
-        }

@@ -91,10 +91,6 @@ class TagGate(Gate):
             weights = ops.repeat(weights[:, None], self.num_gates, axis=1)
         return GateOutputs(weights)
 
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "experts_of_tags": self.experts_of_tags}
-
 
 def _as_list(experts):
     return list(experts) if isinstance(experts, (list, tuple)) else [experts]

@@ -13,7 +13,7 @@ from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import MAX_EXPERTS, Initializer, Tensor, check_count
 
 
@@ -162,13 +162,3 @@ class TopKGate(LogitGate):
         np.put_along_axis(others, choices, 0.0, axis=-1)
         distance = np.broadcast_to(others.sum(-1, keepdims=True), choices.shape)
         return Selection(choices, distance, self._logits.static, pick)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_nonzeros": self.num_nonzeros,
-            "noise": serialize_schedule(self.noise, "noise"),
-            "load_reg": keras.regularizers.serialize(self.load_reg),
-            "dense_steps": self.dense_steps,
-        }
