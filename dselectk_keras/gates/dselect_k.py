@@ -86,6 +86,7 @@ class DSelectKGate(SelectorGate):
         super().__init__(
             num_nonzeros, entropy_reg, z_initializer, w_initializer, reduction, **kwargs
         )
+        self.max_experts = num_nonzeros
         self.gamma = check_schedule(gamma, "gamma", positive=True)
         if isinstance(unreachable, str) and unreachable != "assign":
             raise ValueError(
@@ -112,11 +113,6 @@ class DSelectKGate(SelectorGate):
     def num_bits(self) -> int:
         """The number of bits of an expert's code, $m$."""
         return (self.num_experts - 1).bit_length()
-
-    @property
-    def max_experts(self) -> int:
-        """The number of selectors; before they are binary, more weights are nonzero."""
-        return self.num_nonzeros
 
     def build_logits(self) -> None:
         """Create the logits of the bits and of the selectors' weights."""

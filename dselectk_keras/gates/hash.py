@@ -52,6 +52,7 @@ class HashGate(Gate):
     """
 
     always_sparse = True
+    max_experts = 1
     per_example_only = True
 
     def __init__(self, salt: int | None = None, **kwargs: Any):
@@ -59,11 +60,6 @@ class HashGate(Gate):
         if salt is None:
             salt = random.randrange(2**31)
         self.salt = check_count("salt", salt, minimum=0)
-
-    @property
-    def max_experts(self) -> int:
-        """One: a single expert has a nonzero weight."""
-        return 1
 
     def build_logits(self) -> None:
         """Create no variables."""

@@ -59,6 +59,7 @@ class ReinforceGate(LogitGate):
     """
 
     always_sparse = True
+    max_experts = 1
 
     def __init__(
         self,
@@ -80,11 +81,6 @@ class ReinforceGate(LogitGate):
         self.baseline_units = baseline_units
         self._memory = _Memory()
         self.make_generator()
-
-    @property
-    def max_experts(self) -> int:
-        """One: a single expert has a nonzero weight."""
-        return 1
 
     def build_logits(self) -> None:
         """Create the logits and the baseline."""

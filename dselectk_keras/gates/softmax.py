@@ -55,11 +55,8 @@ class SoftmaxGate(LogitGate):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         check_number("min_weight", min_weight, minimum=0, maximum=1)
         self.min_weight = min_weight
-
-    @property
-    def max_experts(self) -> int | None:
-        """How many weights can be as large as `min_weight`; `None` if it is 0."""
-        return int(1 / self.min_weight + 1e-6) if self.min_weight else None
+        # So many weights can be as large.
+        self.max_experts = int(1 / min_weight + 1e-6) if min_weight else None
 
     def build_logits(self) -> None:
         """Create the logits."""

@@ -52,6 +52,7 @@ class STGumbelGate(LogitGate):
     """
 
     always_sparse = True
+    max_experts = 1
 
     def __init__(
         self,
@@ -64,11 +65,6 @@ class STGumbelGate(LogitGate):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
-
-    @property
-    def max_experts(self) -> int:
-        """One: a single expert has a nonzero weight."""
-        return 1
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute a one for the chosen expert, in training with a gradient."""

@@ -62,11 +62,7 @@ class TagGate(Gate):
                     "its own expert."
                 )
             self.experts_of_tags = [_as_plain(experts) for experts in experts_of_tags]
-
-    @property
-    def max_experts(self) -> int:
-        """The largest number of experts of a tag."""
-        return max(len(_as_list(experts)) for experts in self.experts_of_tags or [0])
+        self.max_experts = max(map(len, map(_as_list, self.experts_of_tags or [0])))
 
     def build_logits(self) -> None:
         """Create the table of the tags' weights, which are constants."""

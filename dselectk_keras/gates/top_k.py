@@ -85,18 +85,13 @@ class TopKGate(LogitGate):
                 "or use weights_regularizer=ImportanceRegularizer(...) for load "
                 "balancing."
             )
-        self.num_nonzeros = num_nonzeros
+        self.num_nonzeros = self.max_experts = num_nonzeros
         self.noise = noise
         self.load_reg = LoadRegularizer.get(load_reg, "load_reg")
         self.dense_steps = dense_steps
         self.always_sparse = not dense_steps
         if noise:
             self.make_generator()
-
-    @property
-    def max_experts(self) -> int:
-        """The number of experts to keep; more weights are nonzero in dense steps."""
-        return self.num_nonzeros
 
     def build_logits(self) -> None:
         """Create the logits and the scale of the noise."""
