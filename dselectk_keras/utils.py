@@ -60,10 +60,7 @@ def check_widths(name: str, value: Any) -> list[int]:
 def check_number(name: str, value: Any, **bounds: float) -> Any:
     """Return a finite number within bounds, or raise an error.
 
-    Args:
-        name: The argument's name, for errors.
-        value: The number.
-        **bounds: `minimum`, `above`, `maximum` or `below`.
+    The bounds are `minimum`, `above`, `maximum` or `below`.
     """
     number: Any = value
     if (
@@ -88,16 +85,7 @@ def check_seed(seed: Any) -> None:
 
 
 def get_from(module: Any, name: str, value: Any) -> Any:
-    """Call the `get` of a module of Keras; an error names the argument.
-
-    Args:
-        module: A module, such as `keras.initializers`.
-        name: The argument's name.
-        value: A name, a config or an object that the module knows.
-
-    Returns:
-        An object of the module.
-    """
+    """Call the `get` of a module of Keras; an error names the argument."""
     try:
         return module.get(value)
     except (TypeError, ValueError) as error:

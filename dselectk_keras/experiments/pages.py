@@ -45,15 +45,7 @@ def image(experiment, picture):
 
 
 def page(results, report):
-    """The page of an experiment.
-
-    Args:
-        results: A `Results`.
-        report: Its `Report`.
-
-    Returns:
-        The text.
-    """
+    """The page of an experiment."""
     experiment = results.experiment
     parts = [
         MARK,
@@ -103,9 +95,6 @@ def index(every, introduction="", coverage=None):
         coverage: For each paper a dict from its figures and tables to the name of an
             experiment, or to the reason why there is none. An experiment that is not in
             it has a row of its own.
-
-    Returns:
-        The text.
     """
     rows, verdicts = {}, collections.Counter()
     for results in every:
@@ -136,15 +125,7 @@ def index(every, introduction="", coverage=None):
 
 
 def table(columns, rows):
-    """A table in Markdown.
-
-    Args:
-        columns: Names of the columns.
-        rows: A list of rows.
-
-    Returns:
-        The text.
-    """
+    """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 

@@ -58,12 +58,7 @@ class Results:
             self._read(self.path)
 
     def add(self, run, environment):
-        """Keep a run, in the file as well.
-
-        Args:
-            run: A `Run`; its `environment` is set here.
-            environment: A dict of what it ran with, and on.
-        """
+        """Keep a run, also in the file, with the number of its environment."""
         if environment not in self.environments:
             self.environments.append(environment)
         number = self.environments.index(environment)
@@ -78,28 +73,12 @@ class Results:
         return all(self.of(arm) for arm in self.experiment.arms)
 
     def of(self, arm, tuning=False):
-        """The runs of an arm, by seed.
-
-        Args:
-            arm: Name of the arm.
-            tuning: Whether the trials, and not what is reported.
-
-        Returns:
-            A list of `Run`.
-        """
+        """List the reported runs of an arm by seed, or with `tuning` its trials."""
         runs = [run for run in self.runs if run.arm == arm and run.tuning == tuning]
         return runs if tuning else sorted(runs, key=lambda run: run.seed)
 
     def values(self, arm, number):
-        """A number of each reported run of an arm.
-
-        Args:
-            arm: Name of the arm.
-            number: Name of the number.
-
-        Returns:
-            An array, a row for each run, with NaN for what is missing.
-        """
+        """A number of each reported run of an arm: an array, with NaN if missing."""
         found = [run.numbers.get(number) for run in self.of(arm)]
         return np.array(found, dtype="float64")
 
@@ -116,16 +95,13 @@ class Results:
         return mean_and_error(values[~np.isnan(values)])
 
     def text(self, arm, number, digits=3, scale=1.0):
-        """The mean and its standard error, to be read.
+        """The mean of a number and its standard error, such as `"0.0153 ± 0.0002"`.
 
         Args:
             arm: Name of the arm.
             number: Name of the number.
-            digits: How many significant digits the mean gets.
-            scale: What both are multiplied by.
-
-        Returns:
-            A string, such as `"0.0153 ± 0.0002"`.
+            digits: The number of significant digits of the mean.
+            scale: A factor of both.
         """
         mean, error = self._mean_and_error(arm, number)
         return format_mean(scale * mean, scale * error, digits)

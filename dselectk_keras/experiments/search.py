@@ -137,12 +137,7 @@ def _number(value):
 def distributions(space, discrete=False) -> dict[str, Any]:
     """Optuna's distributions for a space: the box around numbers, or their grid.
 
-    Args:
-        space: A dict from names to the values to try.
-        discrete: Whether only the values themselves are tried.
-
-    Returns:
-        A dict.
+    With `discrete`, only the values themselves are tried.
     """
     optuna = optional_import("optuna", extra="tune", purpose="A search with Optuna")
     return {

@@ -227,14 +227,7 @@ class TrainingRun:
         return results
 
     def build(self, data):
-        """The model, for a data set.
-
-        Args:
-            data: A `datasets.Dataset`.
-
-        Returns:
-            A `MultitaskModel` that is not compiled yet.
-        """
+        """Build the model for a `Dataset`; it is not compiled yet."""
         # The synthetic experts are sums of 4 ReLU units, and so are the model's. A
         # shared bottom is as wide as all of them, with a linear head for each task.
         synthetic = self.data == "synthetic_moe"
@@ -401,13 +394,7 @@ def summarize_gates(record, groups=None, shared=True):
 def encode_inputs(data, num_tags=None, width=EMBEDDING):
     """Make the inputs of a model: embeddings of ids, flat images, or the features.
 
-    Args:
-        data: A `datasets.Dataset`.
-        num_tags: If given, the model also outputs a tag below this number per example.
-        width: The width of the embeddings.
-
-    Returns:
-        A Keras model, or an input.
+    With `num_tags`, the model also outputs a tag below this number per example.
     """
     x = data.train.x
     if not isinstance(x, np.ndarray):
@@ -433,12 +420,7 @@ def encode_inputs(data, num_tags=None, width=EMBEDDING):
 
 
 def make_tasks(data, tower=()):
-    """List a `Task` for each column of labels.
-
-    Args:
-        data: A `datasets.Dataset`.
-        tower: The tower of each task.
-    """
+    """List a `Task` for each column of labels."""
     return [
         Task(name, kind, count, tower)
         for name, kind, count in zip(

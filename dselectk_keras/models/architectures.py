@@ -235,27 +235,12 @@ AROUND_TOWERS = {"l2_constrained": L2Constrained}
 
 
 def has_gate(architecture):
-    """Check whether an architecture has gates.
-
-    Args:
-        architecture: A name in `ARCHITECTURES`.
-
-    Returns:
-        A boolean.
-    """
+    """Check whether an architecture has gates."""
     return "gate" in inspect.signature(ARCHITECTURES[architecture]).parameters
 
 
 def read_options(architecture, options):
-    """Check the options of an architecture, and add the defaults.
-
-    Args:
-        architecture: A name in `ARCHITECTURES`.
-        options: A dict of options.
-
-    Returns:
-        A dict of all options of the architecture.
-    """
+    """Check the options of an architecture, and add the defaults."""
     parameters = inspect.signature(ARCHITECTURES[architecture]).parameters.values()
     known = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     unknown = sorted(set(options) - set(known))
@@ -269,12 +254,7 @@ def read_options(architecture, options):
 
 
 def check_dense(experts, architecture):
-    """Raise an error if a bank is not `DenseExperts`.
-
-    Args:
-        experts: A bank.
-        architecture: The name of the architecture, for the error.
-    """
+    """Raise an error, with the architecture's name, for another bank."""
     if not isinstance(experts, DenseExperts):
         raise ValueError(
             f"The architecture {architecture!r} needs `DenseExperts`, whose layers "

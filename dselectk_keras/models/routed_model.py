@@ -188,26 +188,14 @@ def _mean_by_example(values):
 
 
 def gates_taught_by_loss(model: keras.Model) -> list[LearnsFromLoss]:
-    """Find the gates of a model that learn from its loss.
-
-    Args:
-        model: A Keras model.
-
-    Returns:
-        A list of the layers that have a `policy_loss`.
-    """
+    """List the gates of a model that learn from its loss."""
     return [layer for layer in all_layers(model) if hasattr(layer, "policy_loss")]
 
 
 def for_each_gate(gate: LearnsFromLoss, *values: Tensor) -> list[Tensor]:
-    """Repeat one number per example for each gate of a layer of several gates.
+    """Repeat numbers `(batch,)` for each gate: `(batch, num_gates)`.
 
-    Args:
-        gate: The gate.
-        *values: Tensors `(batch,)`.
-
-    Returns:
-        A list of tensors `(batch, num_gates)`, or `(batch,)` for a single gate.
+    For a single gate they stay as they are.
     """
     if gate.num_gates is None:
         return list(values)
@@ -217,13 +205,7 @@ def for_each_gate(gate: LearnsFromLoss, *values: Tensor) -> list[Tensor]:
 def symmetric_divergence(a: Tensor, b: Tensor, kind: str) -> Tensor:
     """Compute the mean over the batch of half the sum of both KL divergences.
 
-    Args:
-        a: Predictions.
-        b: Predictions of the same shape.
-        kind: The kind of the predictions: `"probabilities"`, `"logits"` or `"values"`.
-
-    Returns:
-        A float32 scalar.
+    The kind of the predictions is `"probabilities"`, `"logits"` or `"values"`.
     """
     a, b = ops.cast(a, "float32"), ops.cast(b, "float32")
     if kind == "values":
