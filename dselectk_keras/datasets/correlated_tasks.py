@@ -38,18 +38,16 @@ def correlated_tasks(
     the seed.
 
     Args:
-        p: cosine of the angle between the tasks' weights, from -1 to 1.
-            Defaults to `0.5`.
-        c: length of the weights. Defaults to `1.0`.
-        m: number of sines. Defaults to `5`.
-        alphas: frequencies of the sines; `None` is 1, 2, ..., m. Defaults to `None`.
-        betas: phases of the sines; `None` is 0, 1, 4, ..., (m - 1)**2.
-            Defaults to `None`.
-        num_train: number of training samples. Defaults to `10_000`.
-        num_validation: number of validation samples. Defaults to `2_000`.
-        num_test: number of test samples. Defaults to `2_000`.
-        seed: non-negative integer; determines the data. Defaults to `0`.
-        noise: standard deviation of the noise on the labels. Defaults to `0.1`.
+        p: Cosine of the angle between the tasks' weights, from -1 to 1.
+        c: Length of the weights.
+        m: Number of sines.
+        alphas: Frequencies of the sines; `None` is 1, 2, ..., m.
+        betas: Phases of the sines; `None` is 0, 1, 4, ..., (m - 1)**2.
+        num_train: Number of training samples.
+        num_validation: Number of validation samples.
+        num_test: Number of test samples.
+        seed: Non-negative integer; determines the data.
+        noise: Standard deviation of the noise on the labels.
 
     Returns:
         A `Dataset` with float32 inputs (samples, 100) and labels (samples, 2). Its

@@ -49,12 +49,12 @@ def synthetic_moe(
     the samples of a smaller one, and the splits are independent of one another.
 
     Args:
-        num_tasks: 16, 32, 64 or 128. Defaults to `128`.
-        num_train: number of training samples. Defaults to `100_000`.
-        num_validation: number of validation samples. Defaults to `20_000`.
-        num_test: number of test samples. Defaults to `20_000`.
-        seed: non-negative integer; determines the data. Defaults to `0`.
-        noise: standard deviation of the noise on the labels. Defaults to `0.0`.
+        num_tasks: 16, 32, 64 or 128.
+        num_train: Number of training samples.
+        num_validation: Number of validation samples.
+        num_test: Number of test samples.
+        seed: Non-negative integer; determines the data.
+        noise: Standard deviation of the noise on the labels.
 
     Returns:
         A `Dataset` with float32 inputs (samples, 10) and labels

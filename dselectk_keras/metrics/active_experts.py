@@ -22,11 +22,10 @@ def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
     $$|\{e : g_e > \text{tolerance}\}|$$
 
     Args:
-        weights: array (..., n) of expert weights; any leading axes, such as
-            examples, tasks or records.
-        tolerance: largest weight that counts as not used. Keep it at zero
-            for gates with exact zeros; a softmax needs a small one.
-            Defaults to `0.0`.
+        weights: Array (..., n) of expert weights; any leading axes, such as examples,
+            tasks or records.
+        tolerance: Largest weight that counts as not used. Keep it at zero for gates
+            with exact zeros; a softmax needs a small one.
 
     Returns:
         Integer array (...) of counts; a NumPy integer for weights (n,).
@@ -52,8 +51,8 @@ class ActiveExperts(MeanMetric):
     With several gates, one per task, it is also the mean over the gates.
 
     Args:
-        tolerance: The largest weight that counts as not used. Keep it at zero
-            for gates with exact zeros; a softmax needs a small one.
+        tolerance: The largest weight that counts as not used. Keep it at zero for gates
+            with exact zeros; a softmax needs a small one.
         name: The metric's name in logs.
 
     Call arguments:

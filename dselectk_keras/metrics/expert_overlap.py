@@ -26,8 +26,8 @@ class ExpertOverlap(MeanMetric):
 
     Args:
         groups: One group label per task, or `None`: all tasks are one group.
-        pairs: `"related"` for pairs of tasks in the same group, `"unrelated"` for
-            pairs in different groups. Defaults to `"related"`.
+        pairs: `"related"` for pairs of tasks in the same group, `"unrelated"` for pairs
+            in different groups.
         tolerance: The largest weight that counts as not used.
         name: The metric's name in logs.
 

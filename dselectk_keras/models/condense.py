@@ -92,7 +92,7 @@ def condense_in_place(model: Any, tolerance: float = 0.0) -> list[Condensed]:
 
 
 def undecided(model: Any, tolerance: float = 0.0) -> list[tuple[str, tuple, float]]:
-    """List the selectors that are not binary: layer, indices, and distance from it."""
+    """List the selectors that are not binary: layer, indices and distance."""
     found = []
     for layer in condensable(model):
         distance = layer.gate.selection().distance
