@@ -60,9 +60,8 @@ class TuckerExperts(StackedExperts):
 
     Reference:
         Yang and Hospedales, "Deep Multi-task Representation Learning: A Tensor
-        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "Modeling Task
-        Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts"
-        (KDD 2018), Section 6.1.
+        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "MMoE" (KDD 2018),
+        Section 6.1.
     """
 
     def __init__(

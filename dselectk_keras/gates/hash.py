@@ -46,9 +46,8 @@ class HashGate(Gate):
         [7, 4, 7]
 
     Reference:
-        Roller et al., "Hash Layers For Large Sparse Models" (NeurIPS 2021),
-        Section 4; Muqeeth et al., "Soft Merging of Experts with Adaptive Routing",
-        Section 2.
+        Roller et al., "Hash Layers For Large Sparse Models" (NeurIPS 2021), Section 4;
+        Muqeeth et al., "SMEAR" (2023), Section 2.
     """
 
     always_sparse = True

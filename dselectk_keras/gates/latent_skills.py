@@ -57,9 +57,8 @@ class LatentSkillsGate(Gate):
         (2, 8)
 
     Reference:
-        Ponti et al., "Combining Modular Skills in Multitask Learning" (2022),
-        Section 2; Muqeeth et al., "Soft Merging of Experts with Adaptive Routing",
-        Section 2.
+        Ponti et al., "Combining Modular Skills in Multitask Learning" (2022), Section
+        2; Muqeeth et al., "SMEAR" (2023), Section 2.
     """
 
     def __init__(

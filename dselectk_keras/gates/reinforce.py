@@ -54,8 +54,8 @@ class ReinforceGate(LogitGate):
         [0.0, 1.0]
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2;
-        Clark et al., "Unified Scaling Laws for Routed Language Models" (ICML 2022).
+        Muqeeth et al., "SMEAR" (2023), Section 2; Clark et al., "Unified Scaling Laws
+        for Routed Language Models" (ICML 2022).
     """
 
     always_sparse = True

@@ -40,8 +40,7 @@ class SoftmaxGate(LogitGate):
         [[2.0]]
 
     Reference:
-        Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 8.
+        Ma et al., "MMoE" (KDD 2018), Equation 8.
     """
 
     def __init__(

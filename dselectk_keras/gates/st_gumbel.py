@@ -47,8 +47,7 @@ class STGumbelGate(LogitGate):
 
     Reference:
         Jang et al., "Categorical Reparameterization with Gumbel-Softmax" (ICLR 2017),
-        Equations 1 and 2 and Section 2.2; Muqeeth et al., "Soft Merging of Experts
-        with Adaptive Routing", Section 2.
+        Equations 1 and 2 and Section 2.2; Muqeeth et al., "SMEAR" (2023), Section 2.
     """
 
     always_sparse = True

@@ -42,8 +42,7 @@ class TagGate(Gate):
         [[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2
-        ("tag routing").
+        Muqeeth et al., "SMEAR" (2023), Section 2 ("tag routing").
     """
 
     always_sparse = True

@@ -69,9 +69,8 @@ class MoE(GatedExperts):
 
     Reference:
         Jacobs et al., "Adaptive Mixtures of Local Experts" (1991); Krishnamurthy et
-        al., "Improving Expert Specialization in Mixture of Experts", Section 1,
-        Figure 1; Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 5.
+        al., "Improving Expert Specialization" (2023), Section 1, Figure 1; Ma et al.,
+        "MMoE" (KDD 2018), Equation 5.
     """
 
     default_name = "moe"

@@ -44,8 +44,8 @@ class MutualInformation(SelectionMetric):
         1.0
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equations 3 and 11 to 16.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equations 3 and
+        11 to 16.
     """
 
     def __init__(

@@ -35,8 +35,7 @@ class SampleEntropy(MeanMetric):
         0.5
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equation 1.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equation 1.
     """
 
     def __init__(self, base: float = 2, name: str = "sample_entropy") -> None:

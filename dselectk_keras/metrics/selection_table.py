@@ -42,8 +42,8 @@ class SelectionTable(SelectionMetric):
         [[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Figure 2, and Table 4 transposed.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Figure 2, and
+        Table 4 transposed.
     """
 
     def __init__(

@@ -38,8 +38,7 @@ class UtilizationEntropy(MeanMetric):
         1.0
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equation 2.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equation 2.
     """
 
     def __init__(

@@ -119,8 +119,7 @@ def build_multitask_model(
         (2, 1)
 
     Reference:
-        Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
+        Ma et al., "MMoE" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
     """
     ARCHITECTURES.find(architecture)
     options = read_options(architecture, options)

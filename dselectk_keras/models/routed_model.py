@@ -71,8 +71,8 @@ class RoutedModel(ChecksExport, keras.Model):
         ['loss']
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2;
-        Wang et al., "AdaMix" (EMNLP 2022), Section 3.
+        Muqeeth et al., "SMEAR" (2023), Section 2; Wang et al., "AdaMix" (EMNLP 2022),
+        Section 3.
     """
 
     def __init__(

@@ -38,8 +38,8 @@ class ImportanceRegularizer(ScheduledRegularizer):
         0.5
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equation 7; Shazeer et al. (ICLR 2017), Equations 6 and 7.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equation 7;
+        Shazeer et al. (ICLR 2017), Equations 6 and 7.
     """
 
     def __init__(self, weight: Any, squared: bool = False):

@@ -54,8 +54,8 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         0.5
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equations 8 to 10.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equations 8 to
+        10.
     """
 
     sees_inputs = True
