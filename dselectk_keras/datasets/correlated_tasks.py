@@ -7,7 +7,7 @@ import numpy as np
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, check_number
 
 INPUT_DIM = 100
 
@@ -65,18 +65,15 @@ def correlated_tasks(
         Multi-gate Mixture-of-Experts, KDD 2018, Section 3.2
         (https://doi.org/10.1145/3219819.3220007).
     """
-    if not (isinstance(p, int | float | np.number) and -1 <= p <= 1):
-        raise ValueError(
-            f"`p` must be a number from -1 to 1, a cosine. Received: p={p!r}."
-        )
-    c = _sampling.check_number("c", c, positive=True)
+    check_number("p", p, minimum=-1, maximum=1)
+    check_number("c", c, above=0)
     m = check_count("m", m, minimum=0)
     frequencies = 1 + np.arange(m) if alphas is None else alphas
     phases = np.arange(m) ** 2 if betas is None else betas
     frequencies = _check_sines("alphas", frequencies, m)
     phases = _check_sines("betas", phases, m)
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
-    noise = _sampling.check_number("noise", noise)
+    check_number("noise", noise, minimum=0)
 
     directions = _sampling.random_stream(seed, 1).standard_normal((INPUT_DIM, 2))
     u = np.linalg.qr(directions)[0]

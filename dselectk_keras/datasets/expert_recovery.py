@@ -5,7 +5,7 @@ import numpy as np
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, check_number
 
 
 def expert_recovery(
@@ -67,7 +67,7 @@ def expert_recovery(
             "Lower the first or raise the second."
         )
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
-    logit_scale = _sampling.check_number("logit_scale", logit_scale, positive=True)
+    check_number("logit_scale", logit_scale, above=0)
 
     rng = _sampling.random_stream(seed, 1)
     scale = _sampling.INPUT_DIM**-0.5

@@ -5,7 +5,7 @@ import numpy as np
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import check_choice, check_number
 
 _TASKS_PER_GROUP = 16
 _EXPERTS_PER_GROUP = 4
@@ -71,7 +71,7 @@ def synthetic_moe(
     """
     check_choice("num_tasks", num_tasks, (16, 32, 64, 128))
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
-    noise = _sampling.check_number("noise", noise)
+    noise = float(check_number("noise", noise, minimum=0))
 
     num_groups = num_tasks // _TASKS_PER_GROUP
     xs = [

@@ -6,14 +6,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import (
-    check_tolerance,
-    gate_tensor,
-    used_experts,
-    used_mask,
-)
+from dselectk_keras.metrics._inputs import gate_tensor, used_experts, used_mask
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
@@ -75,8 +70,7 @@ class ActiveExperts(MeanMetric):
 
     def __init__(self, tolerance: float = 0.0, name: str = "active_experts") -> None:
         super().__init__(name)
-        check_tolerance(tolerance)
-        self.tolerance = tolerance
+        self.tolerance = check_number("tolerance", tolerance, minimum=0)
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the counts of a batch."""

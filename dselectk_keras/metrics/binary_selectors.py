@@ -3,9 +3,9 @@
 from keras import ops
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import check_tolerance, gate_tensor
+from dselectk_keras.metrics._inputs import gate_tensor
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 @METRICS.register("binary_selectors")
@@ -44,8 +44,7 @@ class BinarySelectors(MeanMetric):
 
     def __init__(self, tolerance: float = 0.0, name: str = "binary_selectors") -> None:
         super().__init__(name)
-        check_tolerance(tolerance)
-        self.tolerance = tolerance
+        self.tolerance = check_number("tolerance", tolerance, minimum=0)
 
     def update_state(self, selectors: Tensor, sample_weight: Tensor = None) -> None:
         """Add the shares of a batch."""

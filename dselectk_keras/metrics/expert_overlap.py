@@ -6,9 +6,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import check_tolerance, gate_tensor, used_mask
+from dselectk_keras.metrics._inputs import gate_tensor, used_mask
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor, check_choice
+from dselectk_keras.utils import Tensor, check_choice, check_number
 
 
 @METRICS.register("expert_overlap")
@@ -58,7 +58,7 @@ class ExpertOverlap(MeanMetric):
     ) -> None:
         super().__init__(name)
         check_choice("pairs", pairs, ("related", "unrelated"))
-        check_tolerance(tolerance)
+        check_number("tolerance", tolerance, minimum=0)
         # Plain labels, which can be saved.
         self.groups = None if groups is None else np.asarray(groups).tolist()
         self.pairs = pairs

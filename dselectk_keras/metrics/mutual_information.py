@@ -5,9 +5,9 @@ import math
 from keras import ops
 
 from dselectk_keras.metrics._base import SelectionMetric
-from dselectk_keras.metrics._inputs import check_base, safe_log
+from dselectk_keras.metrics._inputs import safe_log
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 @METRICS.register("mutual_information")
@@ -56,8 +56,7 @@ class MutualInformation(SelectionMetric):
         name: str = "mutual_information",
     ) -> None:
         super().__init__(num_experts, num_classes, name)
-        check_base(base)
-        self.base = base
+        self.base = check_number("base", base, above=1)
 
     def result(self) -> Tensor:
         """The mutual information in the counts so far."""

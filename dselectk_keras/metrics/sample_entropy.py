@@ -1,9 +1,9 @@
 """The entropy of the expert weights of single examples."""
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import check_base, exact_entropy, gate_tensor
+from dselectk_keras.metrics._inputs import exact_entropy, gate_tensor
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 @METRICS.register("sample_entropy")
@@ -40,8 +40,7 @@ class SampleEntropy(MeanMetric):
 
     def __init__(self, base: float = 2, name: str = "sample_entropy") -> None:
         super().__init__(name)
-        check_base(base)
-        self.base = base
+        self.base = check_number("base", base, above=1)
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the entropies of a batch."""

@@ -1,9 +1,9 @@
 """How evenly the experts are used over all examples (load balance)."""
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import check_base, exact_entropy, gate_tensor
+from dselectk_keras.metrics._inputs import exact_entropy, gate_tensor
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count
+from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, check_number
 
 
 @METRICS.register("utilization_entropy")
@@ -45,10 +45,9 @@ class UtilizationEntropy(MeanMetric):
         self, num_experts: int, base: float = 2, name: str = "utilization_entropy"
     ) -> None:
         check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
-        check_base(base)
         super().__init__(name, shape=(num_experts,))
         self.num_experts = num_experts
-        self.base = base
+        self.base = check_number("base", base, above=1)
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the weights of a batch."""
