@@ -105,10 +105,6 @@ class TopKGate(LogitGate):
             shape = (*self.gate_shape, self.num_experts)
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
 
-    def is_dense(self, step: Any) -> Any:
-        """Compute whether the gate is dense at a step, counted from 1."""
-        return step <= self.dense_steps
-
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the softmax of the kept logits."""
         logits = noisy = self._logits(routing_inputs)
@@ -125,7 +121,7 @@ class TopKGate(LogitGate):
         noisy = self.drop_logits(noisy, training)
         kept = keep_top_k(noisy, self.num_nonzeros)
         if self.dense_steps:
-            dense = self.is_dense(step)
+            dense = step <= self.dense_steps  # Steps count from 1.
             kept = ops.where(dense, noisy, kept)
             if load is not None:
                 load = ops.where(dense, 1.0, load)

@@ -53,8 +53,7 @@ class ActiveExperts(MeanMetric):
     Call arguments:
         weights: Tensor `(..., n)`, the weights of a gate: `(batch, n)`,
             `(batch, g, n)`, or of a static gate. The examples are the first axis.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.

@@ -34,8 +34,7 @@ class ExpertOverlap(MeanMetric):
     Call arguments:
         weights: Tensor `(batch, g, n)`, the weights of a gate for each of g tasks;
             or `(g, n)`, of a static gate.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.

@@ -32,8 +32,7 @@ class MutualInformation(SelectionMetric):
         labels: Integer tensor `(batch,)` or `(batch, 1)`. Examples with a label
             outside [0, num_classes) are ignored.
         weights: Tensor `(batch, n)`, the weights of one gate.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the mutual information so far, 0 before the first call.

@@ -26,8 +26,7 @@ class UtilizationEntropy(MeanMetric):
 
     Call arguments:
         weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the entropy for the calls so far, 0 before the first.
