@@ -13,14 +13,11 @@ HOLDS = {True: "yes", False: "no", None: "cannot be judged here"}
 
 
 def write_page(results, folder):
-    """Write the page of an experiment, and its pictures.
+    """Write the page of an experiment, and its pictures; return the path of the page.
 
     Args:
         results: A `Results`.
-        folder: Where to; the pictures go into its folder `images`.
-
-    Returns:
-        The path of the page.
+        folder: The folder of the page. Pictures are in its folder `images`.
     """
     folder = pathlib.Path(folder)
     (folder / "images").mkdir(parents=True, exist_ok=True)
@@ -40,7 +37,7 @@ def write_page(results, folder):
 
 
 def image(experiment, picture):
-    """Where a picture is, seen from the pages."""
+    """The path of a picture, relative to the pages."""
     return f"images/{experiment.name}-{picture.name}.png"
 
 
@@ -139,13 +136,13 @@ def _cell(value):
 
 
 def _title(experiment):
-    """Paper, place and title, as far as there are any."""
+    """Paper, place in it and title, without those that are empty."""
     place = (experiment.paper.split(" (", maxsplit=1)[0], experiment.where)
     return ": ".join(filter(None, [", ".join(filter(None, place)), experiment.title]))
 
 
 def _how(results):
-    """The commands, the machine, the settings."""
+    """List the commands, the machines and the settings of the runs."""
     experiment = results.experiment
     reported = [run for run in results.runs if not run.tuning]
     trials = len(results.runs) - len(reported)

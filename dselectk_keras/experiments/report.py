@@ -95,7 +95,7 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """All that an experiment reports.
+    """Everything that an experiment reports.
 
     Args:
         claims: A list of `Claim`, all those of the figure or table. A method that was

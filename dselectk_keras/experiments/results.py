@@ -1,4 +1,4 @@
-"""The runs of an experiment, kept in a file."""
+"""The runs of an experiment, saved in a file."""
 
 import dataclasses
 import hashlib
@@ -21,11 +21,11 @@ class Run:
     Args:
         arm: Name of its arm.
         seed: Its seed.
-        settings: A dict of what was tuned.
-        numbers: A dict of what came out.
-        seconds: How long it took.
-        tuning: Whether it was a trial, and is not reported.
-        environment: Which of the environments it ran in.
+        settings: A dict of the settings that were tuned.
+        numbers: A dict of the results.
+        seconds: The time it took.
+        tuning: Whether it was a trial, which is not reported.
+        environment: The index of the environment in which it ran.
     """
 
     arm: str
@@ -38,7 +38,7 @@ class Run:
 
 
 class Results:
-    """The runs of one experiment at one preset, each written as soon as it is done.
+    """The runs of one experiment at one preset, each saved when it ends.
 
     Args:
         experiment: An `Experiment`.
@@ -69,7 +69,7 @@ class Results:
 
     @property
     def complete(self):
-        """Whether there is something to report of every arm."""
+        """Whether every arm has a run to report."""
         return all(self.of(arm) for arm in self.experiment.arms)
 
     def of(self, arm, tuning=False):
@@ -158,15 +158,12 @@ def _checksum(content):
 
 
 def format_mean(mean, error, digits=3):
-    """A mean and its standard error, with decimals that fit together.
+    """A mean and its standard error as text, with the same number of decimals.
 
     Args:
-        mean: The mean.
+        mean: The mean; NaN is an empty text.
         error: Its standard error; NaN is none.
-        digits: How many significant digits the mean gets.
-
-    Returns:
-        A string; empty where there is no mean.
+        digits: The number of significant digits of the mean.
 
     Example:
         >>> format_mean(0.01532, 0.00021), format_mean(12.3, float("nan"))
@@ -181,7 +178,7 @@ def format_mean(mean, error, digits=3):
 
 
 def _plain(value):
-    """Arrays and NumPy's numbers as what JSON knows; what is not finite as null."""
+    """Convert NumPy values for JSON, and numbers that are not finite to null."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
