@@ -144,7 +144,17 @@ class MoE(GatedExperts):
         seen = self.gate_inputs(inputs, routing_inputs, mask)
         x = self.flatten(inputs)
         if self._dispatches and not is_symbolic(inputs):
-            mixture = self._dispatched(x, seen, training)
+            mixture, dropped = dispatch(
+                self.experts,
+                x,
+                self.gate.weigh_experts(**seen, training=training),
+                num_chosen(self.experts, self.gate),
+                self._capacity,
+                training,
+                seen.get("valid"),
+            )
+            if dropped is not None:
+                self.num_dropped.assign_add(dropped)
         else:
             if takes_hidden(self.gate):
                 experts, seen["hidden"] = self.experts(
@@ -156,21 +166,6 @@ class MoE(GatedExperts):
             mixture = self.gate.mixture(experts, weights)
         mixture = ops.cast(mixture, self.gate.compute_dtype)
         return self.unflatten(mixture, inputs)
-
-    def _dispatched(self, inputs, seen, training):
-        """Mix experts that are evaluated only for the examples that chose them."""
-        mixture, dropped = dispatch(
-            self.experts,
-            inputs,
-            self.gate.weigh_experts(**seen, training=training),
-            num_chosen(self.experts, self.gate),
-            self._capacity,
-            training,
-            seen.get("valid"),
-        )
-        if dropped is not None:
-            self.num_dropped.assign_add(dropped)
-        return mixture
 
     @property
     def _capacity(self):
