@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.layers._arguments import as_bank
+from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.schedules import check_schedule
 from dselectk_keras.utils import (

@@ -13,7 +13,7 @@ from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
-from dselectk_keras.layers._arguments import task_names
+from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import takes_hidden
 from dselectk_keras.models.architectures import (
     ARCHITECTURES,
