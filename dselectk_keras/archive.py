@@ -18,7 +18,7 @@ CHUNK = 1 << 20
 def replacing(path: Any) -> Iterator[BinaryIO]:
     """Open a new file, which replaces the one at `path` when it is complete.
 
-    The new file is written beside the old one, flushed to the disk and renamed. After a
+    The content is written to another file, flushed to the disk and renamed. After a
     crash there is either the old file or the new one.
 
     Args:
@@ -91,7 +91,7 @@ def read_arrays(path: Any) -> dict[str, np.ndarray]:
 
 
 def damaged(path: Any, reason: Any) -> ValueError:
-    """The error for a file whose content is not what the package wrote."""
+    """Make the error for a damaged file, or one that the package did not write."""
     return ValueError(
         f"The file {path} is damaged or was not written by this package: {reason}. "
         "Restore it from a copy, or remove it."

@@ -118,7 +118,7 @@ def optional_import(*modules: str, extra: str, purpose: str) -> Any:
 
 
 def num_trained(layer: Any) -> int:
-    """The number of trainable parameters; a gate counts its steps besides."""
+    """The number of trainable parameters, without counters of steps."""
     return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 

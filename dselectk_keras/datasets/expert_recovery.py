@@ -35,7 +35,7 @@ def expert_recovery(
 
     Args:
         num_experts: Number of experts, true and false.
-        num_true_experts: How many of them made the labels.
+        num_true_experts: Number of experts of which the labels are made.
         num_train: Number of training samples.
         num_validation: Number of validation samples.
         num_test: Number of test samples.

@@ -117,7 +117,7 @@ class TrainingRun:
             sizes = {"num_train": 1, "num_validation": 1, "num_test": 1}
             options = {**self.data_options, **sizes}
             num_tasks = datasets.load(self.data, **options).num_tasks
-        # In some architectures a task has experts of its own besides.
+        # In some architectures each task also has its own experts.
         own = read_options(self.architecture, self.architecture_options)
         chosen = self.gate_options.get("num_nonzeros", self.num_nonzeros)
         return chosen, self._num_experts(num_tasks) + own.get("num_task_experts", 0)
