@@ -16,6 +16,7 @@ from dselectk_keras.utils import (
     check_count,
     check_number,
     deserialize_if_config,
+    init_arguments,
 )
 
 
@@ -97,14 +98,7 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         """The arguments of `__init__`."""
-        return {
-            "initial_value": self.initial_value,
-            "final_value": self.final_value,
-            "end": self.end,
-            "begin": self.begin,
-            "kind": self.kind,
-            "num_steps": self.num_steps,
-        }
+        return init_arguments(self)
 
 
 def check_schedule(value: Any, name: str, positive: bool = False) -> Any:

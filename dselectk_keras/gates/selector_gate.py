@@ -92,9 +92,6 @@ class SelectorGate(Gate, abc.ABC):
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute how wide the selectors are at a step.
 
-        Args:
-            step: The number of training calls.
-
         Returns:
             The factor of their width, from 1 to 0.01, and whether they have decided.
         """
