@@ -54,7 +54,7 @@ class GateOutputs(NamedTuple):
 class _KeepsArguments:
     """Stores the arguments of `__init__`, for `unbuilt_copy`."""
 
-    # Not a method of `Gate`, whose signature it would be.
+    # Not a method of `Gate`: `inspect.signature` would read it for the arguments.
     def __new__(cls, *args, **kwargs):
         layer: Any = super().__new__(cls, *args, **kwargs)
         layer.given_arguments = args, kwargs
@@ -178,7 +178,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return {}
 
     def over_batch(self, penalty: Tensor, outputs: GateOutputs) -> Tensor:
-        """Reduce a sum over this call's examples over the batch: to a sum or mean."""
+        """Sum or average a penalty, a sum over this call's examples, over the batch."""
         if not self.per_example:
             return penalty
         if self.reduction == "mean":
