@@ -14,14 +14,7 @@ OVERRIDDEN = (
 
 
 def all_layers(model):
-    """List a model and all its layers, those inside of other layers too.
-
-    Args:
-        model: A Keras model or layer.
-
-    Returns:
-        A list of layers, the model first, each once.
-    """
+    """List a model and all its layers, those inside of other layers too, each once."""
     return list(model._flatten_layers())
 
 
@@ -29,9 +22,6 @@ def mask_of(tensor):
     """Get the mask that Keras has attached to a tensor, or `None`.
 
     Keras itself passes a mask only to layers that are called on one tensor.
-
-    Args:
-        tensor: A tensor.
     """
     return getattr(tensor, "_keras_mask", None)
 
@@ -39,9 +29,7 @@ def mask_of(tensor):
 def create_variables(model, batch):
     """Create all variables of a compiled model, without computing anything.
 
-    Args:
-        model: A compiled Keras model.
-        batch: A pair or triple of arrays, as for `model.train_on_batch`.
+    The batch is a pair or triple of arrays, as for `model.train_on_batch`.
     """
     model._symbolic_build(data_batch=batch)
 
@@ -50,9 +38,6 @@ def free_variables(model):
     """Free the memory of a model and its optimizer; they cannot be used again.
 
     Only for JAX. Python itself may take long to notice that nobody uses a model.
-
-    Args:
-        model: A compiled Keras model.
     """
     model._purge_model_variables(
         trainable_variables=True, non_trainable_variables=True, optimizer_variables=True
@@ -62,9 +47,7 @@ def free_variables(model):
 def begin_at_epoch(model, epoch):
     """Let `fit` begin with an epoch; to be called when training begins.
 
-    Args:
-        model: A Keras model.
-        epoch: The index of the epoch; `None` is the `initial_epoch` of `fit`.
+    `None` is the `initial_epoch` of `fit`.
     """
     model._initial_epoch = epoch
 
@@ -74,21 +57,13 @@ def track_parameters(model):
 
     Torch clears only the gradients of parameters that it has been told of. Other
     backends need nothing.
-
-    Args:
-        model: A Keras model.
     """
     if keras.backend.backend() == "torch":
         model._track_variables()
 
 
 def replace_sublayers(layer, **sublayers):
-    """Replace sub-layers of a built layer, which Keras locks.
-
-    Args:
-        layer: A built Keras layer.
-        **sublayers: Built layers, by the attribute that holds them.
-    """
+    """Replace sub-layers of a built layer, which Keras locks, by attribute name."""
     layer._tracker.unlock()
     for name, new in sublayers.items():
         old = getattr(layer, name)
@@ -176,25 +151,14 @@ def average_anew(model, variables):
 
 
 def metric_function(metric):
-    """Get the function of labels and predictions that a metric is the mean of.
-
-    Args:
-        metric: A `keras.metrics.MeanMetricWrapper`.
-
-    Returns:
-        A function.
-    """
+    """Get the function of labels and predictions that a metric is the mean of."""
     return metric._fn
 
 
 def metric_mode(metric):
     """Get the `mode` with which a callback such as `EarlyStopping` monitors a metric.
 
-    Args:
-        metric: A Keras metric, or a function.
-
-    Returns:
-        `"min"`, `"max"`, or `"auto"`: not known.
+    Of a function, or if the metric does not know it, it is `"auto"`.
     """
     if not hasattr(metric, "_direction"):
         return "auto"
@@ -202,52 +166,24 @@ def metric_mode(metric):
 
 
 def compiled_loss(model):
-    """Get the loss that was given to `compile`.
-
-    Args:
-        model: A Keras model.
-
-    Returns:
-        A Keras loss, or `None`: none was given, or the model is not compiled.
-    """
+    """Get the Keras loss that was given to `compile`, or `None`."""
     return model._compile_loss
 
 
 def compiled_metrics(model):
-    """Get the metrics that were given to `compile`.
-
-    Args:
-        model: A Keras model.
-
-    Returns:
-        A Keras metric, or `None`: none were given, or the model is not compiled.
-    """
+    """Get the Keras metric of those that were given to `compile`, or `None`."""
     return model._compile_metrics
 
 
 def loss_weights(model):
-    """Get the `loss_weights` that were given to `compile`.
-
-    Args:
-        model: A Keras model.
-
-    Returns:
-        The weights as they were given, or `None`.
-    """
+    """Get the `loss_weights` that were given to `compile`, or `None`."""
     if not getattr(model, "compiled", False):
         return None
     return model._compile_config.config["loss_weights"]
 
 
 def mean_loss(model):
-    """Compute the mean of the losses of all steps since metrics were reset.
-
-    Args:
-        model: A compiled Keras model.
-
-    Returns:
-        A scalar tensor.
-    """
+    """Compute the mean of the losses of all steps since metrics were reset."""
     return model._loss_tracker.result()
 
 
@@ -255,12 +191,5 @@ def added_loss(model, term):
     """Reduce an entry of `model.losses` to what Keras adds to the model's loss.
 
     On TensorFlow the result is scaled where several devices share a batch.
-
-    Args:
-        model: A Keras model.
-        term: A tensor.
-
-    Returns:
-        A scalar tensor.
     """
     return model._aggregate_additional_loss(term)

@@ -18,7 +18,7 @@ CHUNK = 1 << 20
 def replacing(path: Any) -> Iterator[BinaryIO]:
     """Open a new file, which replaces the one at `path` when it is complete.
 
-    The new file is written beside the old one, flushed to the disk and renamed. After a
+    The content is written to another file, flushed to the disk and renamed. After a
     crash there is either the old file or the new one.
 
     Args:
@@ -52,14 +52,9 @@ def replacing(path: Any) -> Iterator[BinaryIO]:
 
 
 def write_arrays(path: Any, arrays: Mapping[str, np.ndarray], compress=False) -> None:
-    """Write arrays to an `.npz` file that ends with a checksum.
+    """Write arrays by name to an `.npz` file that ends with a checksum.
 
     The checksum is the comment of the archive, so that NumPy reads the file as well.
-
-    Args:
-        path: The path of the file.
-        arrays: Arrays by name.
-        compress: Whether to compress them.
     """
     with replacing(path) as file:
         save: Any = np.savez_compressed if compress else np.savez
@@ -71,14 +66,7 @@ def write_arrays(path: Any, arrays: Mapping[str, np.ndarray], compress=False) ->
 
 
 def read_arrays(path: Any) -> dict[str, np.ndarray]:
-    """Read a file of `write_arrays`, or raise an error that names the file.
-
-    Args:
-        path: The path of the file.
-
-    Returns:
-        A dict of arrays by name.
-    """
+    """Read the arrays of a file of `write_arrays`, or raise an error that names it."""
     with pathlib.Path(path).open("rb") as file:
         size = max(file.seek(0, os.SEEK_END) - DIGEST, 0)
         digest = _digest(file, size)
@@ -103,12 +91,7 @@ def read_arrays(path: Any) -> dict[str, np.ndarray]:
 
 
 def damaged(path: Any, reason: Any) -> ValueError:
-    """The error for a file whose content is not what the package wrote.
-
-    Args:
-        path: The path of the file.
-        reason: What is wrong.
-    """
+    """Make the error for a damaged file, or one that the package did not write."""
     return ValueError(
         f"The file {path} is damaged or was not written by this package: {reason}. "
         "Restore it from a copy, or remove it."

@@ -16,6 +16,7 @@ from dselectk_keras.utils import (
     check_count,
     check_number,
     deserialize_if_config,
+    init_arguments,
 )
 
 
@@ -97,14 +98,7 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         """The arguments of `__init__`."""
-        return {
-            "initial_value": self.initial_value,
-            "final_value": self.final_value,
-            "end": self.end,
-            "begin": self.begin,
-            "kind": self.kind,
-            "num_steps": self.num_steps,
-        }
+        return init_arguments(self)
 
 
 def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
@@ -143,27 +137,3 @@ def value_at(schedule: Any, step: Any) -> Any:
         # The callable may need a float, as in the original release.
         return schedule(ops.cast(step, "float32"))
     return schedule
-
-
-def serialize_schedule(schedule: Any, name: str) -> Any:
-    """Convert a number or schedule to JSON.
-
-    A function that is not registered with Keras raises an error: it could not be found
-    when the model is loaded. The error contains the argument's name.
-    """
-    if not callable(schedule):
-        return schedule
-    function = getattr(schedule, "__name__", type(schedule).__name__)
-    savable = hasattr(schedule, "get_config") or (
-        hasattr(schedule, "__name__")
-        and keras.saving.get_registered_name(schedule) != function
-    )
-    if not savable:
-        raise ValueError(
-            f"`{name}` is a function that is not registered with Keras "
-            f"({function!r}) and cannot be saved. Pass a number, a "
-            "`keras.optimizers.schedules.LearningRateSchedule` such as "
-            "`dselectk_keras.Ramp`, or register the function with "
-            "`keras.saving.register_keras_serializable`."
-        )
-    return keras.saving.serialize_keras_object(schedule)

@@ -1,6 +1,5 @@
 """Small helpers that several modules need."""
 
-import contextlib
 import importlib
 import inspect
 import math
@@ -8,8 +7,7 @@ import numbers
 import operator
 import os
 import sys
-import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import keras
@@ -62,10 +60,7 @@ def check_widths(name: str, value: Any) -> list[int]:
 def check_number(name: str, value: Any, **bounds: float) -> Any:
     """Return a finite number within bounds, or raise an error.
 
-    Args:
-        name: The argument's name, for errors.
-        value: The number.
-        **bounds: `minimum`, `above`, `maximum` or `below`.
+    The bounds are `minimum`, `above`, `maximum` or `below`.
     """
     number: Any = value
     if (
@@ -90,16 +85,7 @@ def check_seed(seed: Any) -> None:
 
 
 def get_from(module: Any, name: str, value: Any) -> Any:
-    """Call the `get` of a module of Keras; an error names the argument.
-
-    Args:
-        module: A module, such as `keras.initializers`.
-        name: The argument's name.
-        value: A name, a config or an object that the module knows.
-
-    Returns:
-        An object of the module.
-    """
+    """Call the `get` of a module of Keras; an error names the argument."""
     try:
         return module.get(value)
     except (TypeError, ValueError) as error:
@@ -132,7 +118,7 @@ def optional_import(*modules: str, extra: str, purpose: str) -> Any:
 
 
 def num_trained(layer: Any) -> int:
-    """The number of trainable parameters; a gate counts its steps besides."""
+    """The number of trainable parameters, without counters of steps."""
     return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 
@@ -142,96 +128,40 @@ def num_cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def sum_over_replicas(values: Any) -> Any:
-    """Sum tensors over the replicas of `tf.distribute`; elsewhere, give them as is.
+def init_arguments(instance: Any, names: Iterable[str] = ()) -> dict[str, Any]:
+    """The arguments of `__init__` for a config, from attributes of the same names.
 
-    A sum over a replica's part of the batch becomes the sum over the whole batch, and
-    a loss made of such sums is the same on all replicas. Divided by their number, as
-    Keras divides each replica's loss, it has the gradients of one process.
-
-    Replicas are threads that take turns here. Python state that they share, such as
-    what `add_loss` keeps in a layer, may be another replica's afterwards.
+    The names are by default those in the signature of the class.
     """
-    if num_replicas() == 1:
-        return values
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-# Replicas are threads: each opens the batch for itself.
-_OPEN = threading.local()
+    names = names or inspect.signature(type(instance)).parameters
+    return {
+        name: serialize_argument(getattr(instance, name), name)
+        for name in names
+        if name != "kwargs"
+    }
 
 
-@contextlib.contextmanager
-def whole_batch() -> Iterator[None]:
-    """Let `batch_total` and `batch_rows` see the batch of all replicas.
+def serialize_argument(value: Any, name: str) -> Any:
+    """Convert a schedule, a layer or another callable to JSON; leave the rest as it is.
 
-    A gate cannot open the batch while the model runs: replicas would take turns between
-    two calls of `add_loss`, and mix up what layers keep.
+    A function that is not registered with Keras raises an error: it could not be found
+    when the model is loaded. The error contains the argument's name.
     """
-    _OPEN.batch = True
-    try:
-        yield
-    finally:
-        _OPEN.batch = False
-
-
-def batch_is_open() -> bool:
-    """Whether `whole_batch` is in use here."""
-    return getattr(_OPEN, "batch", False)
-
-
-def batch_total(values: Any) -> Any:
-    """Add up sums over the parts of all replicas, if the batch is open."""
-    return sum_over_replicas(values) if batch_is_open() else values
-
-
-def batch_rows(values: list) -> list:
-    """Gather the rows of all replicas from tensors, if the batch is open."""
-    if not batch_is_open() or num_replicas() == 1:
-        return values
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    # What is gathered has lost its static shape.
-    return [
-        tf.ensure_shape(gathered, [None, *value.shape[1:]])
-        for value, gathered in zip(values, context.all_gather(values, 0), strict=True)
-    ]
-
-
-def num_replicas() -> int:
-    """The number of replicas of `tf.distribute` that share a batch.
-
-    Keras averages the losses of the replicas. A loss that is a sum over the batch has
-    to be multiplied by this number. It is 1 elsewhere: JAX sums over all devices where
-    it sums over a batch.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    return 1 if context is None else context.num_replicas_in_sync
-
-
-def is_model_parallel() -> bool:
-    """Whether variables may be split over devices, as by `expert_layout_map`.
-
-    Computing expert by expert would then send each to all devices.
-    """
-    distribution = keras.distribution.distribution()
-    return isinstance(distribution, keras.distribution.ModelParallel)
-
-
-def init_arguments(instance: Any) -> dict[str, Any]:
-    """The arguments of `__init__` for a config, from attributes of the same names."""
-    serialize = keras.saving.serialize_keras_object
-    names = list(inspect.signature(type(instance)).parameters)
-    values = {name: getattr(instance, name) for name in names if name != "kwargs"}
-    return {n: serialize(v) if callable(v) else v for n, v in values.items()}
+    if not callable(value):
+        return value
+    function = getattr(value, "__name__", type(value).__name__)
+    savable = hasattr(value, "get_config") or (
+        hasattr(value, "__name__")
+        and keras.saving.get_registered_name(value) != function
+    )
+    if not savable:
+        raise ValueError(
+            f"`{name}` is a function that is not registered with Keras "
+            f"({function!r}) and cannot be saved. Pass a number, an object of Keras, "
+            "or a schedule such as `dselectk_keras.Ramp`; or register the function "
+            "with `keras.saving.register_keras_serializable`."
+        )
+    return keras.saving.serialize_keras_object(value)
 
 
 def deserialize_if_config(value: Any) -> Any:

@@ -11,6 +11,8 @@ import dataclasses
 import itertools
 import sys
 
+from command_line import make_parser
+
 BYTES = 4  # A number in float32.
 
 
@@ -187,10 +189,7 @@ def _si(number):
 
 def main(arguments=None):
     """Print what a plan needs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n", maxsplit=1)[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = make_parser(__doc__)
     for field in dataclasses.fields(Plan):
         name = f"--{field.name.replace('_', '-')}"
         if isinstance(field.default, bool):

@@ -3,6 +3,8 @@
 import importlib.resources
 import importlib.util
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -83,3 +85,12 @@ def test_importing_every_public_name_replaces_no_module_of_keras():
 
 def test_the_package_is_marked_as_typed():
     assert (importlib.resources.files("dselectk_keras") / "py.typed").is_file()
+
+
+def test_private_modules_are_imported_in_their_own_folder_only():
+    root = pathlib.Path(__file__).parents[1]
+    for folder in ("dselectk_keras", "scripts"):
+        for path in (root / folder).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            owners = set(re.findall(r"from dselectk_keras\.(\w+)\._\w+ import", text))
+            assert owners <= {path.parent.name}, path

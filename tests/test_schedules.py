@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from dselectk_keras import DSelectKGate, Ramp
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
+from dselectk_keras.utils import serialize_argument
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_ramps_that_cannot_be_are_refused(arguments, message):
 def test_a_number_does_not_depend_on_the_step():
     value = check_schedule(0.5, "gamma")
     assert value_at(value, 7) == 0.5
-    assert serialize_schedule(value, "gamma") == 0.5
+    assert serialize_argument(value, "gamma") == 0.5
 
 
 def test_a_schedule_follows_the_step():
@@ -103,10 +104,10 @@ def test_a_schedule_gets_the_step_as_a_float(step):
 
 
 def test_a_schedule_revives_from_its_config():
-    config = serialize_schedule(Ramp(1.0, 4.0, end=2), "gamma")
+    config = serialize_argument(Ramp(1.0, 4.0, end=2), "gamma")
     again = check_schedule(config, "gamma")
     assert isinstance(again, Ramp)
-    assert serialize_schedule(again, "gamma") == config
+    assert serialize_argument(again, "gamma") == config
 
 
 @pytest.mark.parametrize("value", [None, True, "fast", [0.1]])
@@ -129,7 +130,7 @@ def test_numbers_are_positive_where_they_have_to_be():
 
 def test_a_bare_function_is_refused_at_saving_by_its_name():
     with pytest.raises(ValueError, match=r"`gamma` is a function .* \('<lambda>'\)"):
-        serialize_schedule(lambda step: step, "gamma")
+        serialize_argument(lambda step: step, "gamma")
 
 
 def piecewise():

@@ -13,7 +13,6 @@ from dselectk_keras.utils import (
     deserialize_if_config,
     num_cores,
     optional_import,
-    sum_over_replicas,
     with_name,
 )
 
@@ -36,12 +35,6 @@ def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):
         ImportError, match=r'^A table needs math and pandas. .*"dselectk-keras\[data\]"'
     ):
         optional_import("math", "pandas.core", extra="data", purpose="A table")
-
-
-def test_a_sum_over_one_replica_is_the_value():
-    # For several see tests/distribution.
-    values = keras.ops.array([1.0, 2.0])
-    assert sum_over_replicas(values) is values
 
 
 def test_only_cores_that_may_be_used_are_counted(monkeypatch):

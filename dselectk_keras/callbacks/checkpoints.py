@@ -31,8 +31,8 @@ class Checkpoints(CallbackGroup):
     numbers of gates and dropout, condensed layers, and the state of the callbacks, such
     as the records of `GateRecorder` and the best weights of `EarlyStopping`.
 
-    A checkpoint is written beside the ones before, flushed to the disk and renamed, and
-    has a checksum. The last two are kept. If the last one is damaged, the one before is
+    A checkpoint is written to a new file, flushed to the disk and renamed, and has a
+    checksum. The last two are kept. If the last one is damaged, the one before is
     used.
 
     The order of the data is not saved. Data that are shuffled must begin with `epoch`,

@@ -48,12 +48,7 @@ class GateHistory(Mapping):
         return np.array(self._steps, "int64")
 
     def append(self, step: int, records: dict[str, dict[str, Any]]) -> None:
-        """Add a record.
-
-        Args:
-            step: The training step.
-            records: A dict of arrays by quantity, by layer name.
-        """
+        """Add a record: a dict of arrays by quantity, by layer name."""
         before = len(self._steps)
         self._steps.append(int(step))
         for layer, quantities in records.items():
@@ -124,23 +119,12 @@ class GateHistory(Mapping):
         return pd.concat(parts, ignore_index=True)
 
     def save(self, path: Any) -> None:
-        """Write the records to an `.npz` file.
-
-        Args:
-            path: The path of the file. Its folder is created if needed.
-        """
+        """Write the records to an `.npz` file; its folder is created if needed."""
         write_arrays(_with_suffix(path), self.to_arrays(), compress=True)
 
     @classmethod
     def load(cls, path: Any) -> "GateHistory":
-        """Read a history that `save` wrote.
-
-        Args:
-            path: The path of the file.
-
-        Returns:
-            A `GateHistory`.
-        """
+        """Read a history that `save` wrote."""
         path = _with_suffix(path)
         arrays = read_arrays(path)
         try:
@@ -161,15 +145,7 @@ class GateHistory(Mapping):
     def from_arrays(
         cls, arrays: dict[str, np.ndarray], layers: list[str] | None = None
     ) -> "GateHistory":
-        """Make a history of what `to_arrays` returned.
-
-        Args:
-            arrays: Arrays by name.
-            layers: New names of the layers; `None` keeps their names.
-
-        Returns:
-            A `GateHistory`.
-        """
+        """Make a history of what `to_arrays` returned; `layers` are new names."""
         history = cls()
         steps = arrays["steps"]
         history._steps = steps.tolist()

@@ -89,15 +89,3 @@ def check_some(name, values, choices):
             f"`{name}` must hold some of {', '.join(map(repr, choices))}, none of them "
             f"twice. Received: {name}={values!r}."
         )
-
-
-def check_number(name, value, *, positive=False):
-    """The value as a finite float, or an error that names the argument."""
-    number = isinstance(value, int | float | np.number) and np.isfinite(value)
-    if not number or value < 0 or (positive and value == 0):
-        kind = "positive" if positive else "non-negative"
-        raise ValueError(
-            f"`{name}` must be a finite {kind} number. Received: {name}={value!r}. "
-            f"Pass a {kind} float, such as {name}=1.0."
-        )
-    return float(value)

@@ -114,18 +114,16 @@ def census_income(
     Needs pandas: `pip install "dselectk-keras[data]"`.
 
     Args:
-        group: `1` or `2`, the group of tasks. Defaults to `1`.
+        group: `1` or `2`, the group of tasks.
         features: `"all"`, or `"nominal"` to train on the file `train_nominal.csv.xz`.
-            Defaults to `"all"`.
-        num_train: number of training examples; `None` is all. Defaults to `None`.
-        num_validation: number of validation examples; `None` is all
-            except the test split. Defaults to `None`.
-        num_test: number of test examples; `None` is half of the test file.
-            Defaults to `None`.
-        seed: non-negative integer; determines the splits. Defaults to `0`.
-        data_dir: folder that holds `census-income.data.gz` (or `train_nominal.csv.xz`)
-            and `census-income.test.gz`, or a folder `census_income` with them.
-            It is required, because TensorFlow Datasets does not have these files.
+        num_train: Number of training examples; `None` is all.
+        num_validation: Number of validation examples; `None` is all except the test
+            split.
+        num_test: Number of test examples; `None` is half of the test file.
+        seed: Non-negative integer; determines the splits.
+        data_dir: Folder that holds `census-income.data.gz` (or `train_nominal.csv.xz`)
+            and `census-income.test.gz`, or a folder `census_income` with them. It is
+            required, because TensorFlow Datasets does not have these files.
 
     Returns:
         A `Dataset` of two binary tasks, `income` or `education` and `never_married`,

@@ -24,12 +24,12 @@ def cifar100(
     pixels are scaled to [0, 1].
 
     Args:
-        num_train: number of training images; `None` is all others. Defaults to `None`.
-        num_validation: number of validation images. Defaults to `5_000`.
-        num_test: number of test images; `None` is all 10,000. Defaults to `None`.
-        seed: non-negative integer; determines the splits. Defaults to `0`.
-        data_dir: folder that holds the official archive, or a folder `cifar100` with
-            it; `None` downloads it. Defaults to `None`.
+        num_train: Number of training images; `None` is all others.
+        num_validation: Number of validation images.
+        num_test: Number of test images; `None` is all 10,000.
+        seed: Non-negative integer; determines the splits.
+        data_dir: Folder that holds the official archive, or a folder `cifar100` with
+            it; `None` downloads it.
 
     Returns:
         A `Dataset` of two tasks, `coarse` (20 classes) and `fine` (100 classes), with

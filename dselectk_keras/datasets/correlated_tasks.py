@@ -7,7 +7,7 @@ import numpy as np
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, check_number
 
 INPUT_DIM = 100
 
@@ -38,18 +38,16 @@ def correlated_tasks(
     the seed.
 
     Args:
-        p: cosine of the angle between the tasks' weights, from -1 to 1.
-            Defaults to `0.5`.
-        c: length of the weights. Defaults to `1.0`.
-        m: number of sines. Defaults to `5`.
-        alphas: frequencies of the sines; `None` is 1, 2, ..., m. Defaults to `None`.
-        betas: phases of the sines; `None` is 0, 1, 4, ..., (m - 1)**2.
-            Defaults to `None`.
-        num_train: number of training samples. Defaults to `10_000`.
-        num_validation: number of validation samples. Defaults to `2_000`.
-        num_test: number of test samples. Defaults to `2_000`.
-        seed: non-negative integer; determines the data. Defaults to `0`.
-        noise: standard deviation of the noise on the labels. Defaults to `0.1`.
+        p: Cosine of the angle between the tasks' weights, from -1 to 1.
+        c: Length of the weights.
+        m: Number of sines.
+        alphas: Frequencies of the sines; `None` is 1, 2, ..., m.
+        betas: Phases of the sines; `None` is 0, 1, 4, ..., (m - 1)**2.
+        num_train: Number of training samples.
+        num_validation: Number of validation samples.
+        num_test: Number of test samples.
+        seed: Non-negative integer; determines the data.
+        noise: Standard deviation of the noise on the labels.
 
     Returns:
         A `Dataset` with float32 inputs (samples, 100) and labels (samples, 2). Its
@@ -67,18 +65,15 @@ def correlated_tasks(
         Multi-gate Mixture-of-Experts, KDD 2018, Section 3.2
         (https://doi.org/10.1145/3219819.3220007).
     """
-    if not (isinstance(p, int | float | np.number) and -1 <= p <= 1):
-        raise ValueError(
-            f"`p` must be a number from -1 to 1, a cosine. Received: p={p!r}."
-        )
-    c = _sampling.check_number("c", c, positive=True)
+    check_number("p", p, minimum=-1, maximum=1)
+    check_number("c", c, above=0)
     m = check_count("m", m, minimum=0)
     frequencies = 1 + np.arange(m) if alphas is None else alphas
     phases = np.arange(m) ** 2 if betas is None else betas
     frequencies = _check_sines("alphas", frequencies, m)
     phases = _check_sines("betas", phases, m)
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
-    noise = _sampling.check_number("noise", noise)
+    check_number("noise", noise, minimum=0)
 
     directions = _sampling.random_stream(seed, 1).standard_normal((INPUT_DIM, 2))
     u = np.linalg.qr(directions)[0]

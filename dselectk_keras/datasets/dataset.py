@@ -16,17 +16,17 @@ class Dataset:
     """A multi-task data set: three splits and a description of the tasks.
 
     Args:
-        train: the training `Split`.
-        validation: the validation `Split`.
-        test: the test `Split`.
-        task_names: one name per task, in the order of the label columns.
+        train: The training `Split`.
+        validation: The validation `Split`.
+        test: The test `Split`.
+        task_names: One name per task, in the order of the label columns.
         task_kinds: `"regression"`, `"binary"` or `"multiclass"` for each task.
-        groups: one group number per task (tasks of one group are related), or
-            `None` if no grouping is known. Defaults to `None`.
-        info: further facts by name, such as the true expert weights of synthetic
-            data. Defaults to an empty dict.
-        num_classes: the number of classes of each multiclass task, and `None` for
-            other tasks; `None` if no task is multiclass. Defaults to `None`.
+        groups: One group number per task (tasks of one group are related), or `None` if
+            no grouping is known.
+        info: Further facts by name, such as the true expert weights of synthetic data.
+            Defaults to an empty dict.
+        num_classes: The number of classes of each multiclass task, and `None` for other
+            tasks; `None` if no task is multiclass.
 
     Example:
         >>> import numpy as np
@@ -96,11 +96,10 @@ class Dataset:
         """The batches of a split as a `tf.data.Dataset`, for any backend.
 
         Args:
-            split: `"train"`, `"validation"` or `"test"`. Defaults to `"train"`.
-            batch_size: examples per batch; the last may have fewer.
-                Defaults to `256`.
-            shuffle: whether to shuffle anew in every epoch. Defaults to `False`.
-            seed: seed of the orders. Defaults to `0`.
+            split: `"train"`, `"validation"` or `"test"`.
+            batch_size: Examples per batch; the last may have fewer.
+            shuffle: Whether to shuffle anew in every epoch.
+            seed: Seed of the orders.
 
         Returns:
             A `tf.data.Dataset` of pairs of inputs and labels, structured as in the

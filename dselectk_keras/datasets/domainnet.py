@@ -45,16 +45,16 @@ def domainnet(
     to be read batch by batch (see the page on data sets).
 
     Args:
-        domains: some of `"clipart"`, `"infograph"`, `"painting"`, `"quickdraw"`,
+        domains: Some of `"clipart"`, `"infograph"`, `"painting"`, `"quickdraw"`,
             `"real"`, `"sketch"`. Defaults to all of them.
-        image_size: height and width of the images, which are read with
-            TensorFlow; `None` gives paths. Defaults to `None`.
-        num_train: number of training images, of all domains together, chosen at random;
-            `None` is all others. Defaults to `None`.
-        num_validation: number of validation images. Defaults to `10_000`.
-        num_test: number of test images; `None` is all. Defaults to `None`.
-        seed: non-negative integer; determines the splits. Defaults to `0`.
-        data_dir: folder that holds, or whose folder `domainnet` holds, the lists, such
+        image_size: Height and width of the images, which are read with TensorFlow;
+            `None` gives paths.
+        num_train: Number of training images, of all domains together, chosen at random;
+            `None` is all others.
+        num_validation: Number of validation images.
+        num_test: Number of test images; `None` is all.
+        seed: Non-negative integer; determines the splits.
+        data_dir: Folder that holds, or whose folder `domainnet` holds, the lists, such
             as `sketch_train.txt`, and the folders of images, such as `sketch`. They
             have to be downloaded and extracted by hand.
 

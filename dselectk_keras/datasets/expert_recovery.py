@@ -5,7 +5,7 @@ import numpy as np
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, check_number
 
 
 def expert_recovery(
@@ -34,14 +34,14 @@ def expert_recovery(
     test split; the seed.
 
     Args:
-        num_experts: number of experts, true and false. Defaults to `16`.
-        num_true_experts: how many of them made the labels. Defaults to `4`.
-        num_train: number of training samples. Defaults to `10_000`.
-        num_validation: number of validation samples. Defaults to `10_000`.
-        num_test: number of test samples. Defaults to `2_000`.
-        seed: non-negative integer; determines the data. Defaults to `0`.
-        logit_scale: standard deviation of the logits over the inputs, which scales
-            the logistic unit in `info` but leaves the labels. Defaults to `5.0`.
+        num_experts: Number of experts, true and false.
+        num_true_experts: Number of experts of which the labels are made.
+        num_train: Number of training samples.
+        num_validation: Number of validation samples.
+        num_test: Number of test samples.
+        seed: Non-negative integer; determines the data.
+        logit_scale: Standard deviation of the logits over the inputs, which scales the
+            logistic unit in `info` but leaves the labels.
 
     Returns:
         A `Dataset` of one task with float32 inputs (samples, 10) and labels
@@ -67,7 +67,7 @@ def expert_recovery(
             "Lower the first or raise the second."
         )
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
-    logit_scale = _sampling.check_number("logit_scale", logit_scale, positive=True)
+    check_number("logit_scale", logit_scale, above=0)
 
     rng = _sampling.random_stream(seed, 1)
     scale = _sampling.INPUT_DIM**-0.5

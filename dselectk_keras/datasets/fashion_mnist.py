@@ -32,12 +32,12 @@ def fashion_mnist(
     pixels are scaled to [0, 1].
 
     Args:
-        num_train: number of training images; `None` is all others. Defaults to `None`.
-        num_validation: number of validation images. Defaults to `10_000`.
-        num_test: number of test images; `None` is all 10,000. Defaults to `None`.
-        seed: non-negative integer; determines the splits. Defaults to `0`.
-        data_dir: folder that holds the official files, or a folder `fashion_mnist`
-            with them; `None` downloads them. Defaults to `None`.
+        num_train: Number of training images; `None` is all others.
+        num_validation: Number of validation images.
+        num_test: Number of test images; `None` is all 10,000.
+        seed: Non-negative integer; determines the splits.
+        data_dir: Folder that holds the official files, or a folder `fashion_mnist` with
+            them; `None` downloads them.
 
     Returns:
         A `Dataset` of one task, `article`, with float32 images (samples, 28, 28, 1)

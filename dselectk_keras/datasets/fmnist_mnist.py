@@ -29,16 +29,14 @@ def fmnist_mnist(
     [0, 1].
 
     Args:
-        articles: the classes of Fashion-MNIST, which become the first classes.
-            Defaults to `(0, 1, 2, 3, 4, 5)`.
-        digits: the classes of MNIST, which follow. Defaults to `(4, 5, 6, 7, 8, 9)`.
-        num_train: number of training images; `None` is all others. Defaults to `None`.
-        num_validation: number of validation images. Defaults to `12_000`.
-        num_test: number of test images; `None` is all of these classes.
-            Defaults to `None`.
-        seed: non-negative integer; determines the splits. Defaults to `0`.
-        data_dir: folder that holds the folders `fashion_mnist` and `mnist` with the
-            official files; `None` downloads them. Defaults to `None`.
+        articles: The classes of Fashion-MNIST, which become the first classes.
+        digits: The classes of MNIST, which follow.
+        num_train: Number of training images; `None` is all others.
+        num_validation: Number of validation images.
+        num_test: Number of test images; `None` is all of these classes.
+        seed: Non-negative integer; determines the splits.
+        data_dir: Folder that holds the folders `fashion_mnist` and `mnist` with the
+            official files; `None` downloads them.
 
     Returns:
         A `Dataset` of one task, `class`, with float32 images (samples, 28, 28, 1) and

@@ -81,17 +81,16 @@ def glue(
     seed.
 
     Args:
-        tasks: some of `"mrpc"`, `"cola"`, `"sst2"`, `"stsb"`, `"qqp"`, `"mnli"`,
+        tasks: Some of `"mrpc"`, `"cola"`, `"sst2"`, `"stsb"`, `"qqp"`, `"mnli"`,
             `"qnli"`, `"rte"`. Defaults to all of them.
-        num_train: number of training examples, of all tasks together, chosen at
-            random; `None` is all. Defaults to `None`.
-        num_validation: number of validation examples; `None` is all.
-            Defaults to `None`.
-        num_test: number of test examples; `None` is all. Defaults to `None`.
-        seed: non-negative integer; determines the splits. Defaults to `0`.
-        data_dir: folder that holds GLUE's archives (for MRPC
-            `msr_paraphrase_train.txt` and `mrpc_dev_ids.tsv`), or a folder `glue` with
-            them; `None` downloads them. Defaults to `None`.
+        num_train: Number of training examples, of all tasks together, chosen at random;
+            `None` is all.
+        num_validation: Number of validation examples; `None` is all.
+        num_test: Number of test examples; `None` is all.
+        seed: Non-negative integer; determines the splits.
+        data_dir: Folder that holds GLUE's archives (for MRPC `msr_paraphrase_train.txt`
+            and `mrpc_dev_ids.tsv`), or a folder `glue` with them; `None` downloads
+            them.
 
     Returns:
         A `Dataset` of one task, `target`. Inputs are a dict of `text` (samples,), an

@@ -26,10 +26,10 @@ def load(name: str, **options: Any) -> Dataset:
     """Load a data set by name.
 
     Args:
-        name: one of `NAMES`, which are the names of the functions.
-        **options: the arguments of the function of that name. All take the sizes of
-            the splits, `num_train`, `num_validation` and `num_test`, and a `seed`;
-            those that read files also take `data_dir`.
+        name: One of `NAMES`, which are the names of the functions.
+        **options: The arguments of the function of that name. All take the sizes of the
+            splits, `num_train`, `num_validation` and `num_test`, and a `seed`; those
+            that read files also take `data_dir`.
 
     Returns:
         A `Dataset`.

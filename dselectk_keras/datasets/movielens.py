@@ -53,17 +53,13 @@ def movielens(
     missing rating is NaN; the seed. No pair is in two splits.
 
     Args:
-        version: `"100k"`, `"latest-small"` (of 2018) or `"1m"`. Defaults to `"1m"`.
-        num_train: number of training pairs; `None` is all the others.
-            Defaults to `None`.
-        num_validation: number of validation pairs; `None` is a tenth of all.
-            Defaults to `None`.
-        num_test: number of test pairs; `None` is a tenth of all. Defaults to `None`.
-        seed: non-negative integer; determines the negatives and the splits.
-            Defaults to `0`.
-        data_dir: folder that holds the official archive or what it extracts to, the
+        version: `"100k"`, `"latest-small"` (of 2018) or `"1m"`.
+        num_train: Number of training pairs; `None` is all the others.
+        num_validation: Number of validation pairs; `None` is a tenth of all.
+        num_test: Number of test pairs; `None` is a tenth of all.
+        seed: Non-negative integer; determines the negatives and the splits.
+        data_dir: Folder that holds the official archive or what it extracts to, the
             extracted folder, or a folder `movielens` with them; `None` downloads it.
-            Defaults to `None`.
 
     Returns:
         A `Dataset` with int32 inputs (samples, 2), the indices of user and film, and

@@ -38,16 +38,15 @@ def multi_mnist(
     [0, 1]; the seed.
 
     Args:
-        num_train: number of training pairs. Defaults to `100_000`.
-        num_validation: number of validation pairs. Defaults to `20_000`.
-        num_test: number of test pairs. Defaults to `20_000`.
-        seed: non-negative integer; determines the data. Defaults to `0`.
-        data_dir: folder that holds the official files of the images, or a folder
+        num_train: Number of training pairs.
+        num_validation: Number of validation pairs.
+        num_test: Number of test pairs.
+        seed: Non-negative integer; determines the data.
+        data_dir: Folder that holds the official files of the images, or a folder
             `mnist` or `fashion_mnist` with them; `None` downloads them.
-            Defaults to `None`.
-        num_held_out: number of the 60,000 training images reserved for validation
-            pairs. Defaults to `10_000`.
-        images: `"mnist"` or `"fashion_mnist"`. Defaults to `"mnist"`.
+        num_held_out: Number of the 60,000 training images reserved for validation
+            pairs.
+        images: `"mnist"` or `"fashion_mnist"`.
 
     Returns:
         A `Dataset` of two tasks, `top_left` and `bottom_right`, with float32 images

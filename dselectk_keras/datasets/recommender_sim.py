@@ -47,10 +47,10 @@ def recommender_sim(
     `RecommenderStream` is an endless stream of the same data.
 
     Args:
-        num_train: number of training samples. Defaults to `90_000`.
-        num_validation: number of validation samples. Defaults to `10_000`.
-        num_test: number of test samples. Defaults to `10_000`.
-        seed: non-negative integer; determines the data. Defaults to `0`.
+        num_train: Number of training samples.
+        num_validation: Number of validation samples.
+        num_test: Number of test samples.
+        seed: Non-negative integer; determines the data.
 
     Returns:
         A `Dataset` with float32 inputs (samples, 20) and labels (samples, 8), and the

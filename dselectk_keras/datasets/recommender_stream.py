@@ -91,10 +91,9 @@ class RecommenderStream:
     the beginning of shard 0.
 
     Args:
-        batch_size: examples in a batch. Defaults to `256`.
-        shard: non-negative integer, the index of the shard. Defaults to `0`.
-        seed: non-negative integer; determines the problem, as in `recommender_sim`.
-            Defaults to `0`.
+        batch_size: Examples in a batch.
+        shard: Non-negative integer, the index of the shard.
+        seed: Non-negative integer; determines the problem, as in `recommender_sim`.
 
     Example:
         >>> stream = RecommenderStream(batch_size=32, shard=1)

@@ -11,10 +11,10 @@ class Split(NamedTuple):
     works.
 
     Args:
-        x: the inputs, an array (samples, ...) or a mapping from input names to
-            such arrays.
-        y: the labels, an array (samples, tasks) when every task has a scalar
-            label, else a mapping from task names to arrays (samples, ...).
+        x: The inputs, an array (samples, ...) or a mapping from input names to such
+            arrays.
+        y: The labels, an array (samples, tasks) when every task has a scalar label,
+            else a mapping from task names to arrays (samples, ...).
     """
 
     # `Any`, because users know which of the two a data set has.

@@ -5,7 +5,7 @@ import numpy as np
 from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.split import Split
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import check_choice, check_number
 
 _TASKS_PER_GROUP = 16
 _EXPERTS_PER_GROUP = 4
@@ -49,12 +49,12 @@ def synthetic_moe(
     the samples of a smaller one, and the splits are independent of one another.
 
     Args:
-        num_tasks: 16, 32, 64 or 128. Defaults to `128`.
-        num_train: number of training samples. Defaults to `100_000`.
-        num_validation: number of validation samples. Defaults to `20_000`.
-        num_test: number of test samples. Defaults to `20_000`.
-        seed: non-negative integer; determines the data. Defaults to `0`.
-        noise: standard deviation of the noise on the labels. Defaults to `0.0`.
+        num_tasks: 16, 32, 64 or 128.
+        num_train: Number of training samples.
+        num_validation: Number of validation samples.
+        num_test: Number of test samples.
+        seed: Non-negative integer; determines the data.
+        noise: Standard deviation of the noise on the labels.
 
     Returns:
         A `Dataset` with float32 inputs (samples, 10) and labels
@@ -71,7 +71,7 @@ def synthetic_moe(
     """
     check_choice("num_tasks", num_tasks, (16, 32, 64, 128))
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
-    noise = _sampling.check_number("noise", noise)
+    noise = float(check_number("noise", noise, minimum=0))
 
     num_groups = num_tasks // _TASKS_PER_GROUP
     xs = [

@@ -6,14 +6,13 @@ import numpy as np
 
 
 def area_under_curve(labels, scores):
-    """How likely a positive example has a higher score than a negative one.
+    """The probability that a positive example has a higher score than a negative one.
+
+    It is NaN if there is one class only, or a score is NaN.
 
     Args:
         labels: An array of zeros and ones.
-        scores: An array of numbers. Of equal ones, half count.
-
-    Returns:
-        A number; NaN if there is one class only, or a score is not a number.
+        scores: An array of numbers. Equal scores count half.
     """
     labels, scores = np.asarray(labels) > 0, np.asarray(scores)
     positive = int(labels.sum())

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-SURE = 2.0  # Two means differ for sure if they are so many standard errors apart.
+SURE = 2.0  # The standard errors between two means that differ for sure.
 
 
 def difference(results, number, arm, other):
-    """The mean difference between two arms, seed by seed.
+    """The mean difference of a number between two arms, seed by seed.
 
     Args:
         results: A `Results`.
@@ -17,8 +17,8 @@ def difference(results, number, arm, other):
         other: Name of the arm whose numbers are subtracted.
 
     Returns:
-        The mean of the differences over the seeds that both have, and its standard
-        error: NaN where there are too few.
+        The mean over the seeds that both arms have, and its standard error; NaN where
+        there are too few seeds.
     """
     mine, theirs = (
         {run.seed: run.numbers.get(number) for run in results.of(name)}
@@ -30,13 +30,10 @@ def difference(results, number, arm, other):
 
 
 def mean_and_error(values):
-    """A mean and its standard error.
+    """A mean and its standard error; NaN where there are too few numbers.
 
     Args:
         values: A list of numbers, or an array.
-
-    Returns:
-        Two numbers: NaN where there are too few.
 
     Example:
         >>> mean_and_error([1.0, 3.0])
@@ -47,13 +44,10 @@ def mean_and_error(values):
 
 
 def standard_error(values):
-    """The standard error of the mean over the first axis.
+    """The standard error of the mean over the first axis; NaN if it has one entry.
 
     Args:
         values: An array, or a list.
-
-    Returns:
-        An array without that axis: NaN where it is shorter than two.
 
     Example:
         >>> standard_error([[1.0, 0.0], [3.0, 0.0]]).tolist()
@@ -66,15 +60,11 @@ def standard_error(values):
 
 
 def is_positive(gap, error):
-    """Whether a difference is positive, if that can be told.
+    """Whether a difference is positive; `None` if it is within two standard errors.
 
     Args:
         gap: The difference.
         error: Its standard error; NaN is unknown.
-
-    Returns:
-        A boolean; `None` where the difference is within two standard errors, and so
-        may be chance.
 
     Example:
         >>> is_positive(0.5, 0.1), is_positive(-0.5, 0.1), is_positive(0.1, 0.1)
@@ -89,10 +79,7 @@ def format_gap(gap, error, decimals=4):
     Args:
         gap: The difference.
         error: Its standard error; NaN is unknown.
-        decimals: How many decimals both get.
-
-    Returns:
-        A string.
+        decimals: The number of decimals of both.
 
     Example:
         >>> format_gap(0.004, 0.00123)
@@ -103,14 +90,10 @@ def format_gap(gap, error, decimals=4):
 
 
 def all_hold(judgements):
-    """Whether all of several judgements hold.
+    """Whether several judgements all hold; `None` if none fails, but one is `None`.
 
     Args:
         judgements: Booleans, or `None` for what cannot be judged.
-
-    Returns:
-        `False` if any does not hold, else `None` if any cannot be judged or there is
-        none.
 
     Example:
         >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False])
@@ -123,13 +106,10 @@ def all_hold(judgements):
 
 
 def count_lower(judgements):
-    """How many comparisons came out lower, and how many higher, as text.
+    """The number of comparisons that came out lower, higher and undecided, as text.
 
     Args:
-        judgements: A list of what `is_positive` says to each being lower.
-
-    Returns:
-        A string.
+        judgements: A list of results of `is_positive`, on whether a number is lower.
     """
     lower, higher = judgements.count(True), judgements.count(False)
     total = len(judgements)

@@ -1,4 +1,4 @@
-"""What runs ran with, and on."""
+"""The software and the machine of a run."""
 
 import datetime as dt
 import importlib.metadata
@@ -12,7 +12,7 @@ from dselectk_keras.utils import num_cores
 
 
 def environment():
-    """The versions, the machine and the day, to be kept with a result."""
+    """The versions, the machine and the day, which are saved with a result."""
     backend = keras.backend.backend()
     return {
         "dselectk_keras": dselectk_keras.__version__,
@@ -27,7 +27,7 @@ def environment():
 
 
 def device():
-    """What computes: the name of an accelerator, or the number of cores."""
+    """The name of the accelerator, or the number of CPU cores."""
     backend = keras.backend.backend()
     if backend == "jax":
         import jax  # pyright: ignore[reportMissingImports]

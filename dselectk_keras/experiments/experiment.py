@@ -1,4 +1,4 @@
-"""A frozen config, the arms it compares, and the runs that fill it."""
+"""The base class of experiments: a frozen config, and the arms that it compares."""
 
 import abc
 import dataclasses
@@ -8,14 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from dselectk_keras.experiments.report import Report
 
-TRIAL_SEED = 1_000_000  # Trials have the seeds from here on, which nothing reports.
+TRIAL_SEED = 1_000_000  # Trials have seeds from here on. They are not reported.
 
 
 class Job(NamedTuple):
     """One training run of an arm.
 
     Args:
-        seed: Of whatever the run draws.
+        seed: The seed of all random numbers of the run.
         settings: A dict of the values that are tuned.
     """
 
@@ -30,25 +30,25 @@ class Job(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Experiment(abc.ABC):
-    """A figure or a table: a frozen config, and the runs that fill it.
+    """A figure or a table: a frozen config, and the runs that it needs.
 
     A concrete experiment is a frozen dataclass with a `name`, a `title`, `arms`, `run`
-    and `report`, and fields of its own: the sizes that tell one preset from another.
+    and `report`, and fields of its own, such as sizes, in which its presets differ.
     It compares *arms*. Each arm is tuned first, over its `space` and with seeds that
     are not reported, and then run once for each seed. `reproduce` does both.
 
     Args:
-        seeds: How many seeds are reported.
-        trials: How many settings are tried for each arm that has a `space`.
+        seeds: The number of seeds that are reported.
+        trials: The number of settings that are tried for each arm with a `space`.
         sampler: How they are drawn: `"random"` from the grid; `"grid"`, all of it,
             whatever `trials` is; or `"gp"`, by a Gaussian process over the box around
             it.
-        stand_in: Whether noise of the same shapes replaces real data, which only
-            shows that the experiment runs.
+        stand_in: Whether noise of the same shapes replaces real data, as a test that
+            the experiment runs.
         data_dir: The folder with the files of real data; see `datasets.load`.
-        gates: Gates to compare beside the experiment's own: a dict from their names to
-            functions that return a new gate. A function is given the number of experts
-            that a sparse gate may choose, and the number of training steps of a run.
+        gates: Gates to compare with the experiment's own: a dict from their names to
+            functions that return a new gate. A function gets the number of experts that
+            a sparse gate may choose, and the number of training steps of a run.
 
     Example:
         >>> import dataclasses
@@ -105,28 +105,16 @@ class Experiment(abc.ABC):
 
     @classmethod
     def presets(cls) -> "Mapping[str, Experiment]":
-        """The configs, by name; unless overridden, `"cpu"` with the defaults.
-
-        Returns:
-            A dict of experiments.
-        """
+        """The configs by name; unless overridden, `"cpu"` with the defaults."""
         return {"cpu": cls()}
 
     @property
     @abc.abstractmethod
     def arms(self) -> dict[str, Any]:
-        """What is compared: a dict from the arms' names to what `run` knows of them."""
+        """What is compared: a dict from the names of the arms to their settings."""
 
     def space(self, arm) -> dict[str, tuple]:
-        """What is tuned.
-
-        Args:
-            arm: Name of an arm.
-
-        Returns:
-            A dict from the names of settings to the values to try; empty if nothing
-            is.
-        """
+        """The settings of an arm that are tuned, by name, with the values to try."""
         return {}
 
     @abc.abstractmethod
@@ -139,29 +127,22 @@ class Experiment(abc.ABC):
 
         Returns:
             A list with a dict of results for each job: numbers, strings, or lists of
-            them. For arms that are tuned, `"objective"` is what is to be low, and
-            `"admissible"` may say that the run breaks a rule, and may not be chosen.
+            them. Tuning minimizes the `"objective"`. Settings for which `"admissible"`
+            is false are not chosen.
         """
 
     @abc.abstractmethod
     def report(self, results) -> Report:
-        """What came out.
-
-        Args:
-            results: A `Results`, of any number of seeds.
-
-        Returns:
-            A `Report`.
-        """
+        """Report the `Results`, of any number of seeds."""
 
     @property
     def source(self):
-        """The name of the experiment whose runs this one reports: mostly its own."""
+        """The name of the experiment whose runs are reported; by default, its own."""
         return self.name
 
     @property
     def config(self):
-        """What makes its runs what they are, as JSON has it."""
+        """The settings on which the results of its runs depend, as JSON values."""
         fields = dataclasses.asdict(self)
         for left_out in ("seeds", "data_dir", "gates"):
             del fields[left_out]

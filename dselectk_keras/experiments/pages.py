@@ -13,14 +13,11 @@ HOLDS = {True: "yes", False: "no", None: "cannot be judged here"}
 
 
 def write_page(results, folder):
-    """Write the page of an experiment, and its pictures.
+    """Write the page of an experiment, and its pictures; return the path of the page.
 
     Args:
         results: A `Results`.
-        folder: Where to; the pictures go into its folder `images`.
-
-    Returns:
-        The path of the page.
+        folder: The folder of the page. Pictures are in its folder `images`.
     """
     folder = pathlib.Path(folder)
     (folder / "images").mkdir(parents=True, exist_ok=True)
@@ -40,31 +37,16 @@ def write_page(results, folder):
 
 
 def image(experiment, picture):
-    """Where a picture is, seen from the pages."""
+    """The path of a picture, relative to the pages."""
     return f"images/{experiment.name}-{picture.name}.png"
 
 
 def page(results, report):
-    """The page of an experiment.
-
-    Args:
-        results: A `Results`.
-        report: Its `Report`.
-
-    Returns:
-        The text.
-    """
-    experiment = results.experiment
-    parts = [
-        MARK,
-        f"# {_title(experiment)}",
-        *([experiment.about] if experiment.about else []),
-        *(
-            [f"**{VERDICTS[report.verdict]}**"]
-            if report.claims or experiment.paper
-            else []
-        ),
-    ]
+    """The page of an experiment."""
+    experiment, paper = results.experiment, results.experiment.paper
+    parts = [MARK, f"# {_title(experiment)}", experiment.about]
+    if report.claims or paper:
+        parts.append(f"**{VERDICTS[report.verdict]}**")
     if report.claims:
         rows = [
             [c.source, c.says, c.paper, c.ours, HOLDS[c.holds]] for c in report.claims
@@ -75,23 +57,20 @@ def page(results, report):
         parts.append(f"![{picture.caption}]({image(experiment, picture)})")
         parts.append(f"*{picture.caption}*")
     for shown in report.tables:
-        parts += [f"## {shown.title}", table(shown.columns, shown.rows)]
-        parts += [shown.note] if shown.note else []
+        parts += [f"## {shown.title}", table(shown.columns, shown.rows), shown.note]
     if report.questions:
-        rows = [[question.asks, question.ours] for question in report.questions]
-        parts.append("## Our questions" if experiment.paper else "## Questions")
-        parts += ["The paper does not ask these."] if experiment.paper else []
+        parts.append("## Our questions" if paper else "## Questions")
+        parts.append("The paper does not ask these." if paper else "")
+        rows = [vars(question).values() for question in report.questions]
         parts.append(table(["question", "here"], rows))
     if report.protocol:
-        rows = [
-            [fact.what, fact.paper, fact.here, fact.why] for fact in report.protocol
-        ]
+        rows = [vars(fact).values() for fact in report.protocol]
         columns = ["protocol", "paper", "here", "why it differs"]
         parts += ["## Protocol", table(columns, rows)]
     if report.notes:
         parts += ["## Remarks", *report.notes]
     parts += ["## How it was run", *_how(results)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def index(every, introduction="", coverage=None):
@@ -103,9 +82,6 @@ def index(every, introduction="", coverage=None):
         coverage: For each paper a dict from its figures and tables to the name of an
             experiment, or to the reason why there is none. An experiment that is not in
             it has a row of its own.
-
-    Returns:
-        The text.
     """
     rows, verdicts = {}, collections.Counter()
     for results in every:
@@ -118,7 +94,7 @@ def index(every, introduction="", coverage=None):
         rows.setdefault(experiment.paper, {})[experiment.name] = row
     counts = [f"{each.rstrip('.')}: {verdicts[each]}" for each in VERDICTS.values()]
     parts = [MARK, "# Reproduction", f"**Pages: {len(every)}. {', '.join(counts)}.**"]
-    parts += [introduction] if introduction else []
+    parts.append(introduction)
     for paper, found in rows.items():
         places = (coverage or {}).get(paper, {})
         shown = list(found.values())
@@ -132,19 +108,11 @@ def index(every, introduction="", coverage=None):
         parts += [table(["", "what", "verdict", "command"], shown)]
     names = "\n".join(results.experiment.name for results in every)
     parts.append(f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{names}\n```")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def table(columns, rows):
-    """A table in Markdown.
-
-    Args:
-        columns: Names of the columns.
-        rows: A list of rows.
-
-    Returns:
-        The text.
-    """
+    """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 
@@ -158,13 +126,13 @@ def _cell(value):
 
 
 def _title(experiment):
-    """Paper, place and title, as far as there are any."""
+    """Paper, place in it and title, without those that are empty."""
     place = (experiment.paper.split(" (", maxsplit=1)[0], experiment.where)
     return ": ".join(filter(None, [", ".join(filter(None, place)), experiment.title]))
 
 
 def _how(results):
-    """The commands, the machine, the settings."""
+    """List the commands, the machines and the settings of the runs."""
     experiment = results.experiment
     reported = [run for run in results.runs if not run.tuning]
     trials = len(results.runs) - len(reported)
@@ -177,18 +145,16 @@ def _how(results):
         if reported
         else "Not run yet."
     ]
-    parts += [
-        f"- {_command(around)}{around['date']}: {around['device']}, Keras "
-        f"{around['keras']} with {around['backend']} {around['backend_version']}, "
-        f"NumPy {around['numpy']}, Python {around['python']}."
-        for around in results.environments
-    ]
-    config = {
-        name: f"`{value}`"
-        for name, value in experiment.config.items()
-        if name != "stand_in"
-    }
-    parts.append(table(["config", ""], [[k, v] for k, v in config.items()]))
+    for each in results.environments:
+        command = f"`{each['command']}` on " if each["command"] else ""
+        parts.append(
+            f"- {command}{each['date']}: {each['device']}, Keras {each['keras']} with "
+            f"{each['backend']} {each['backend_version']}, NumPy {each['numpy']}, "
+            f"Python {each['python']}."
+        )
+    config = experiment.config
+    rows = [[name, f"`{config[name]}`"] for name in config if name != "stand_in"]
+    parts.append(table(["config", ""], rows))
     rows = []
     for arm in experiment.arms:
         tried = results.of(arm, tuning=True)
@@ -203,10 +169,6 @@ def _how(results):
         columns = ["arm", "settings tried", "taken", "admissible"]
         parts += [f"What tuning took, by {experiment.tuned_by}:", table(columns, rows)]
     return parts
-
-
-def _command(around):
-    return f"`{around['command']}` on " if around["command"] else ""
 
 
 def _close(figure):

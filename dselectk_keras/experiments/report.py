@@ -1,4 +1,4 @@
-"""What an experiment reports: claims, tables and pictures."""
+"""The parts of a report: claims, questions, tables and pictures."""
 
 import dataclasses
 from collections.abc import Callable
@@ -46,10 +46,10 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """A fact of a paper's protocol, beside what is done here.
+    """A setting in a paper's protocol, and the same setting here.
 
     Args:
-        what: What is set, such as "Training examples".
+        what: The setting, such as "Training examples".
         paper: The paper's value, with its place if it is not obvious.
         here: The value here.
         why: Why it differs; empty if it does not.
@@ -63,10 +63,10 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table, with the paper's numbers beside ours.
+    """A table, such as of the paper's numbers and ours.
 
     Args:
-        title: What it shows.
+        title: The title.
         columns: Names of the columns.
         rows: A list of rows: strings, numbers, or `None` where there is nothing.
         note: A remark below it.
@@ -84,7 +84,7 @@ class Picture:
 
     Args:
         name: The last part of its file's name, after the experiment's.
-        caption: What it shows; also the alternative text of the picture.
+        caption: The caption, which is also the alternative text of the picture.
         draw: A function without arguments that gives a matplotlib figure.
     """
 
@@ -95,7 +95,7 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """All that an experiment reports.
+    """Everything that an experiment reports.
 
     Args:
         claims: A list of `Claim`, all those of the figure or table. A method that was

@@ -1,4 +1,4 @@
-"""Run what an experiment still lacks."""
+"""Run the trials and the seeds that an experiment still lacks."""
 
 import sys
 import time
@@ -26,23 +26,20 @@ def reproduce(
     command="",
     progress=True,
 ):
-    """Tune the arms of an experiment and run its seeds; skip what is done already.
+    """Tune the arms of an experiment and run its seeds; skip those that are done.
 
-    Each run is written as it ends, so that an interrupted call can be continued. See
-    `Experiment` for an example.
+    Each run is saved when it ends, so that an interrupted call can be continued. See
+    `Experiment` for an example. Returns a `Results`.
 
     Args:
         experiment: An `Experiment`.
-        preset: The name under which the results are kept.
+        preset: The name under which the results are saved.
         folder: The folder of the file of results; `None` keeps them in memory only.
-        together: How many seeds, or trials, of an arm are trained in one program where
-            the experiment can. An interrupted call loses these.
-        fresh: Whether to throw away the runs that are there already.
-        command: The command line that asked for it, to be kept with the results.
-        progress: Whether to print what is being run, and an estimate of the time left.
-
-    Returns:
-        A `Results`.
+        together: The number of seeds, or trials, of an arm that are trained in one
+            program if the experiment can. An interrupted call loses these.
+        fresh: Whether to discard runs that are in the file already.
+        command: The command line, which is saved with the results.
+        progress: Whether to print the present run, and an estimate of the time left.
     """
     check_choice("sampler", experiment.sampler, SAMPLERS)
     results = Results(experiment, preset, folder, fresh)
@@ -63,7 +60,7 @@ def reproduce(
 
 
 def _jobs(experiment, results, arm, tuning):
-    """What is still to be run of an arm: trials, or seeds with the best settings."""
+    """The jobs that an arm lacks: trials, or seeds with the best settings."""
     trials = results.of(arm, tuning=True)
     space = experiment.space(arm)
     count = _num_trials(experiment, space)
@@ -81,7 +78,7 @@ def _jobs(experiment, results, arm, tuning):
 
 
 def _num_trials(experiment, space):
-    """How many settings of an arm are tried."""
+    """The number of settings of an arm that are tried."""
     if not space:
         return 0
     if experiment.sampler == "gp":
@@ -92,7 +89,7 @@ def _num_trials(experiment, space):
 
 
 class _Clock:
-    """Says what is being run, and guesses how long the rest will take."""
+    """Prints the present run, and estimates the time left."""
 
     def __init__(self, results, show):
         self._results = results
@@ -101,7 +98,7 @@ class _Clock:
         self._done_before = len(results.runs)
 
     def begin(self, arm, jobs, tuning):
-        """Say what comes now."""
+        """Print the next run."""
         if not self._show:
             return
         what = "trial" if tuning else "seed"
@@ -113,14 +110,14 @@ class _Clock:
         self._say(f"[{done + 1}/{total}] {arm}, {numbers}{self._estimate(left)}")
 
     def end(self):
-        """Say how long it took."""
+        """Print the total time."""
         if self._show:
             ran = len(self._results.runs) - self._done_before
             seconds = time.perf_counter() - self._began
             self._say(f"{ran} runs in {in_words(seconds)}.", last=True)
 
     def _left(self):
-        """How many runs each arm lacks."""
+        """The number of runs that each arm lacks."""
         results, experiment = self._results, self._results.experiment
         left = {}
         for arm in experiment.arms:
@@ -147,7 +144,7 @@ class _Clock:
 
 
 def in_words(seconds):
-    """A time to be read: seconds, minutes or hours."""
+    """A time in seconds, minutes or hours, as text."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

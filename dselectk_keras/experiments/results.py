@@ -1,4 +1,4 @@
-"""The runs of an experiment, kept in a file."""
+"""The runs of an experiment, saved in a file."""
 
 import dataclasses
 import hashlib
@@ -21,11 +21,11 @@ class Run:
     Args:
         arm: Name of its arm.
         seed: Its seed.
-        settings: A dict of what was tuned.
-        numbers: A dict of what came out.
-        seconds: How long it took.
-        tuning: Whether it was a trial, and is not reported.
-        environment: Which of the environments it ran in.
+        settings: A dict of the settings that were tuned.
+        numbers: A dict of the results.
+        seconds: The time it took.
+        tuning: Whether it was a trial, which is not reported.
+        environment: The index of the environment in which it ran.
     """
 
     arm: str
@@ -38,7 +38,7 @@ class Run:
 
 
 class Results:
-    """The runs of one experiment at one preset, each written as soon as it is done.
+    """The runs of one experiment at one preset, each saved when it ends.
 
     Args:
         experiment: An `Experiment`.
@@ -58,12 +58,7 @@ class Results:
             self._read(self.path)
 
     def add(self, run, environment):
-        """Keep a run, in the file as well.
-
-        Args:
-            run: A `Run`; its `environment` is set here.
-            environment: A dict of what it ran with, and on.
-        """
+        """Keep a run, also in the file, with the number of its environment."""
         if environment not in self.environments:
             self.environments.append(environment)
         number = self.environments.index(environment)
@@ -74,32 +69,16 @@ class Results:
 
     @property
     def complete(self):
-        """Whether there is something to report of every arm."""
+        """Whether every arm has a run to report."""
         return all(self.of(arm) for arm in self.experiment.arms)
 
     def of(self, arm, tuning=False):
-        """The runs of an arm, by seed.
-
-        Args:
-            arm: Name of the arm.
-            tuning: Whether the trials, and not what is reported.
-
-        Returns:
-            A list of `Run`.
-        """
+        """List the reported runs of an arm by seed, or with `tuning` its trials."""
         runs = [run for run in self.runs if run.arm == arm and run.tuning == tuning]
         return runs if tuning else sorted(runs, key=lambda run: run.seed)
 
     def values(self, arm, number):
-        """A number of each reported run of an arm.
-
-        Args:
-            arm: Name of the arm.
-            number: Name of the number.
-
-        Returns:
-            An array, a row for each run, with NaN for what is missing.
-        """
+        """A number of each reported run of an arm: an array, with NaN if missing."""
         found = [run.numbers.get(number) for run in self.of(arm)]
         return np.array(found, dtype="float64")
 
@@ -116,16 +95,13 @@ class Results:
         return mean_and_error(values[~np.isnan(values)])
 
     def text(self, arm, number, digits=3, scale=1.0):
-        """The mean and its standard error, to be read.
+        """The mean of a number and its standard error, such as `"0.0153 ± 0.0002"`.
 
         Args:
             arm: Name of the arm.
             number: Name of the number.
-            digits: How many significant digits the mean gets.
-            scale: What both are multiplied by.
-
-        Returns:
-            A string, such as `"0.0153 ± 0.0002"`.
+            digits: The number of significant digits of the mean.
+            scale: A factor of both.
         """
         mean, error = self._mean_and_error(arm, number)
         return format_mean(scale * mean, scale * error, digits)
@@ -182,15 +158,12 @@ def _checksum(content):
 
 
 def format_mean(mean, error, digits=3):
-    """A mean and its standard error, with decimals that fit together.
+    """A mean and its standard error as text, with the same number of decimals.
 
     Args:
-        mean: The mean.
+        mean: The mean; NaN is an empty text.
         error: Its standard error; NaN is none.
-        digits: How many significant digits the mean gets.
-
-    Returns:
-        A string; empty where there is no mean.
+        digits: The number of significant digits of the mean.
 
     Example:
         >>> format_mean(0.01532, 0.00021), format_mean(12.3, float("nan"))
@@ -205,7 +178,7 @@ def format_mean(mean, error, digits=3):
 
 
 def _plain(value):
-    """Arrays and NumPy's numbers as what JSON knows; what is not finite as null."""
+    """Convert NumPy values for JSON, and numbers that are not finite to null."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""How the settings of an arm are drawn, and which of them is taken."""
+"""Draw the settings that are tried for an arm, and choose the best ones."""
 
 import itertools
 import math
@@ -12,17 +12,14 @@ SAMPLERS = ("random", "grid", "gp")
 
 
 def random_settings(space, count, seed=0):
-    """Points of a grid, drawn without repetition.
+    """Draw points of a grid without repetition, as a list of dicts.
 
-    A longer search starts with the points of a shorter one, so that it can be extended.
+    A longer search begins with the points of a shorter one, so that it can be extended.
 
     Args:
         space: A dict from names to the values to try.
-        count: How many; no more than the grid has.
-        seed: Of the draw.
-
-    Returns:
-        A list of dicts.
+        count: The number of points, at most that of the grid.
+        seed: Seed of the draw.
 
     Example:
         >>> points = random_settings({"rate": (0.01, 0.1), "units": (8, 16)}, 3)
@@ -35,18 +32,15 @@ def random_settings(space, count, seed=0):
 
 
 def next_settings(space, runs, seed=0):
-    """What a Gaussian process would try next, in the box around a grid of numbers.
+    """Let a Gaussian process propose settings, in the box around a grid of numbers.
 
-    Values of more than one order of magnitude are searched on a logarithmic scale, and
-    whole numbers stay whole. Runs that are not admissible count as the worst seen.
+    Values that span more than one order of magnitude are searched on a logarithmic
+    scale, and integers stay integers. Runs that are not admissible count as the worst.
 
     Args:
         space: A dict from names to the values to try.
         runs: The runs so far, with `settings` and `numbers`.
-        seed: Of the draw.
-
-    Returns:
-        A dict.
+        seed: Seed of the draw.
     """
     optuna = optional_import(
         *("optuna", "scipy", "torch"), extra="tune", purpose='`sampler="gp"`'
@@ -69,12 +63,12 @@ def next_settings(space, runs, seed=0):
 
 
 def best_settings(runs):
-    """The settings with the lowest mean objective among those that are admissible.
+    """Find the admissible settings with the lowest mean objective.
 
-    Settings of which any run broke the rules are disregarded, unless all did.
+    Settings are admissible if all their runs are. If none are, all are compared.
 
     Args:
-        runs: Trials.
+        runs: A list of `Run`, the trials.
 
     Returns:
         A pair: a dict, and whether it is admissible.
@@ -100,14 +94,11 @@ def _is_admissible(run):
 
 
 def best_run(runs, number="objective"):
-    """The run in which a number is lowest; the first one if tied.
+    """Find the run in which a number is lowest, the first one if tied.
 
     Args:
         runs: A list of `Run`.
         number: Name of the number, such as `"train_error"`.
-
-    Returns:
-        A `Run`.
 
     Example:
         >>> from dselectk_keras.experiments import Run, best_run
@@ -126,7 +117,7 @@ def _objective(run):
 
 
 def grid_size(space):
-    """How many points the grid of a space has."""
+    """The number of points of a grid."""
     return math.prod(len(values) for values in space.values())
 
 
@@ -137,12 +128,7 @@ def _number(value):
 def distributions(space, discrete=False) -> dict[str, Any]:
     """Optuna's distributions for a space: the box around numbers, or their grid.
 
-    Args:
-        space: A dict from names to the values to try.
-        discrete: Whether only the values themselves are tried.
-
-    Returns:
-        A dict.
+    With `discrete`, only the values themselves are tried.
     """
     optuna = optional_import("optuna", extra="tune", purpose="A search with Optuna")
     return {

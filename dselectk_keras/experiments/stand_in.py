@@ -1,4 +1,4 @@
-"""Noise in the shape of real data, to see that an experiment runs."""
+"""Noise in the shape of real data, to test that an experiment runs."""
 
 import numpy as np
 
@@ -6,17 +6,14 @@ from dselectk_keras.datasets import Dataset, Split
 
 
 def stand_in(shape, tasks, size=96, seed=0):
-    """A data set of noise: it teaches nothing, and needs no file.
+    """Make a `Dataset` of noise, which needs no file.
 
     Args:
-        shape: Of an example.
+        shape: The shape of an example.
         tasks: A dict from the tasks' names to their kinds: `"regression"`, `"binary"`
             or a number of classes.
-        size: Examples in each split.
-        seed: Of the noise.
-
-    Returns:
-        A `Dataset`.
+        size: The number of examples in each split.
+        seed: Seed of the noise.
 
     Example:
         >>> data = stand_in((28, 28), {"digit": 10})

@@ -4,7 +4,7 @@ from dselectk_keras.training import replicate
 
 
 def train_jobs(build, data, jobs, *, histories=False, **options):
-    """Train a model for each job, all on the same data.
+    """Train a model for each job, all on the same data; return a `Replicas`.
 
     Args:
         build: A function of a seed, and of the settings by name, that returns a
@@ -14,9 +14,6 @@ def train_jobs(build, data, jobs, *, histories=False, **options):
         histories: Whether the gates of all jobs are recorded, once an epoch.
         **options: Further arguments of `replicate`, such as `epochs`, `batch_size`,
             `monitor` and `patience`.
-
-    Returns:
-        A `Replicas`, with a copy for each job.
     """
     return replicate(
         build,

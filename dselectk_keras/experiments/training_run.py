@@ -34,31 +34,31 @@ EMBEDDING = 16  # The width of an id's embedding.
 
 @dataclasses.dataclass(frozen=True)
 class TrainingRun:
-    """One training run; `run` carries it out and writes it into a folder.
+    """One training run; `run` trains the model and writes the results into a folder.
 
     Args:
         data: Name of a data set (see `datasets.load`).
-        data_options: Arguments of the data set, beside the seed.
+        data_options: Arguments of the data set, other than the seed.
         architecture: Name of an architecture (see `build_multitask_model`).
-        architecture_options: Its options.
+        architecture_options: Options of the architecture.
         gate: Name of a gate (see `gates.get`).
-        gate_options: Its arguments, beside the three that follow. DSelect-k has
+        gate_options: Arguments of the gate, other than the next three. DSelect-k has
             `unreachable="assign"`, which is better if the number of experts is not a
             power of two.
-        num_nonzeros: How many experts a sparse gate may choose.
+        num_nonzeros: The largest number of experts that a sparse gate chooses.
         gamma: Width of DSelect-k's smooth step.
-        entropy: DSelect-k's entropy weight: where its exponential ramp over the run
-            begins and ends; `None` is no entropy regularization.
+        entropy: DSelect-k's entropy weight at the beginning and at the end of the run,
+            with an exponential ramp between them; `None` is no entropy regularization.
         decide_by: The part of the run after which gates with selectors decide (see
             `DecideGates`); 0 lets them converge by themselves.
-        per_example: Whether the gates look at the features. Gates of which there is
-            no static kind do anyway; `"tag"` looks at the signs of the first features.
-        num_experts: The number of experts; `None` is the data's own, or 8.
-        units: Widths of an expert's layers; `None` is the data's own, or 64.
-        epochs: How many passes over the training data.
-        batch_size: Examples in a step.
-        learning_rate: Of Adam.
-        seed: Of the data, the weights and the order of the examples.
+        per_example: Whether the gates depend on the features. Gates that cannot be
+            static always do; `"tag"` gets the signs of the first features.
+        num_experts: The number of experts; `None` is that of the data, or 8.
+        units: Widths of an expert's layers; `None` is those of the data, or 64.
+        epochs: The number of passes over the training data.
+        batch_size: Examples per step.
+        learning_rate: Learning rate of Adam.
+        seed: Seed of the data, the weights and the order of the examples.
     """
 
     data: str = "synthetic_moe"
@@ -80,7 +80,7 @@ class TrainingRun:
     seed: int = 0
 
     def __post_init__(self):
-        """Refuse names that nothing has, before any work."""
+        """Raise an error for unknown names and settings before any work."""
         check_choice("data", self.data, datasets.NAMES)
         ARCHITECTURES.find(self.architecture)
         gates.GATES.find(self.gate)
@@ -99,25 +99,25 @@ class TrainingRun:
 
     @property
     def config(self):
-        """The fields by name, as they are in a file."""
+        """The fields by name, as JSON values."""
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
     @property
     def has_gate(self):
-        """Whether the architecture has a gate at all."""
+        """Whether the architecture has gates."""
         return has_gate(self.architecture)
 
     @property
     def selection(self) -> tuple[int, int] | None:
-        """How many experts a gate may choose, and of how many; `None`: of all."""
-        if not self.has_gate or "num_nonzeros" not in arguments(self.gate):
+        """How many experts a gate may choose, and of how many; `None` is all."""
+        if not self.has_gate or "num_nonzeros" not in arguments(gates.GATES[self.gate]):
             return None
         num_tasks = 0
         if self.data == "synthetic_moe":
             sizes = {"num_train": 1, "num_validation": 1, "num_test": 1}
             options = {**self.data_options, **sizes}
             num_tasks = datasets.load(self.data, **options).num_tasks
-        # In some architectures a task has experts of its own besides.
+        # In some architectures each task also has its own experts.
         own = read_options(self.architecture, self.architecture_options)
         chosen = self.gate_options.get("num_nonzeros", self.num_nonzeros)
         return chosen, self._num_experts(num_tasks) + own.get("num_task_experts", 0)
@@ -129,7 +129,7 @@ class TrainingRun:
 
     @property
     def label(self):
-        """What the run is, in a few letters."""
+        """The names of the architecture and the gate."""
         gate = f" {self.gate}" if self.has_gate else ""
         return f"{self.architecture}{gate}"
 
@@ -146,17 +146,17 @@ class TrainingRun:
 
         Args:
             out: The folder to write into. The metrics are written last: a folder
-                that has them holds a finished run.
+                with metrics has a finished run.
             overwrite: Whether to replace a run.
             progress: Whether to show a progress bar.
-            resume: Whether to go on with an unfinished run of the same settings. A
-                finished run is returned as it is.
-            log_dir: A folder for TensorBoard: the gates and the losses; `None` writes
-                none.
+            resume: Whether to go on with an unfinished run of the same settings. Of a
+                finished run, the metrics are returned.
+            log_dir: A folder for the TensorBoard logs of gates and losses; `None`
+                writes none.
             callbacks: Further Keras callbacks. A resumed run begins with new ones.
 
         Returns:
-            A dict of what is in the file of metrics.
+            The metrics, as a dict.
         """
         out, finished = prepare_folder(out, self.config, overwrite, resume)
         if finished is not None:
@@ -178,10 +178,8 @@ class TrainingRun:
         watching: list = [_EpochProgress(self.epochs)] if progress else []
         if log_dir is not None:
             watching.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
-        checkpoints = Checkpoints(
-            out / CHECKPOINTS,
-            [*([recorder] if self.has_gate else []), *self._decide(model)],
-        )
+        restored: list = [recorder] if self.has_gate else []
+        checkpoints = Checkpoints(out / CHECKPOINTS, [*restored, *self._decide(model)])
         epoch = checkpoints.epoch
         if not epoch:
             with replacing(out / CHECKPOINTS / CONFIG) as file:
@@ -227,14 +225,7 @@ class TrainingRun:
         return results
 
     def build(self, data):
-        """The model, for a data set.
-
-        Args:
-            data: A `datasets.Dataset`.
-
-        Returns:
-            A `MultitaskModel` that is not compiled yet.
-        """
+        """Build the model for a `Dataset`; it is not compiled yet."""
         # The synthetic experts are sums of 4 ReLU units, and so are the model's. A
         # shared bottom is as wide as all of them, with a linear head for each task.
         synthetic = self.data == "synthetic_moe"
@@ -256,9 +247,8 @@ class TrainingRun:
 
     def _decide(self, model):
         """List the callback that makes the gates decide, if there are such gates."""
-        if not self.decide_by or not selector_gates(model):
-            return []
-        return [DecideGates(self.decide_by)]
+        decide = self.decide_by and selector_gates(model)
+        return [DecideGates(self.decide_by)] if decide else []
 
     def _num_experts(self, num_tasks):
         return self.num_experts or (
@@ -270,7 +260,7 @@ class TrainingRun:
 
     def _gate(self, steps):
         settings = {}
-        if "num_nonzeros" in arguments(self.gate):
+        if "num_nonzeros" in arguments(gates.GATES[self.gate]):
             settings["num_nonzeros"] = self.num_nonzeros
         if self.gate == "dselect_k":
             settings["gamma"] = self.gamma
@@ -284,9 +274,7 @@ class TrainingRun:
         shown = min(4, weights.shape[1])
         figures = {
             "gate_weights.png": plot_gate_weights(
-                history.steps,
-                weights[:, :shown],
-                task_names=tasks[:shown],
+                history.steps, weights[:, :shown], task_names=tasks[:shown]
             ),
             "expert_heatmap.png": plot_expert_heatmap(
                 weights[-1],
@@ -303,7 +291,7 @@ class TrainingRun:
 
 
 class _EpochProgress(keras.callbacks.Callback):
-    """One progress bar for the whole run, without single tasks."""
+    """A progress bar for the whole run that shows no single tasks."""
 
     NAMES = ("task_loss", "val_task_loss", "binary", "experts")
 
@@ -319,10 +307,10 @@ class _EpochProgress(keras.callbacks.Callback):
 
 
 def prepare_folder(out, config, overwrite=False, resume=False):
-    """Make the output folder, and see that it can be written to, before any work.
+    """Make the output folder, and check that it can be written to, before any work.
 
     Returns:
-        The path, and the results of the finished run that `resume` has found, or None.
+        The path, and the metrics of the finished run that `resume` has found, or None.
     """
     out = pathlib.Path(out)
     if overwrite and resume:
@@ -380,7 +368,7 @@ def _check_config(out, kept, config):
 
 
 def summarize_gates(record, groups=None, shared=True):
-    """What the gates of a run ended with."""
+    """Summarize the last record of the gates."""
     weights = record["weights"][-1]
     active = record["active"][-1]
     summary = {
@@ -401,13 +389,7 @@ def summarize_gates(record, groups=None, shared=True):
 def encode_inputs(data, num_tags=None, width=EMBEDDING):
     """Make the inputs of a model: embeddings of ids, flat images, or the features.
 
-    Args:
-        data: A `datasets.Dataset`.
-        num_tags: If given, the model also outputs a tag below this number per example.
-        width: The width of the embeddings.
-
-    Returns:
-        A Keras model, or an input.
+    With `num_tags`, the model also outputs a tag below this number per example.
     """
     x = data.train.x
     if not isinstance(x, np.ndarray):
@@ -433,12 +415,7 @@ def encode_inputs(data, num_tags=None, width=EMBEDDING):
 
 
 def make_tasks(data, tower=()):
-    """List a `Task` for each column of labels.
-
-    Args:
-        data: A `datasets.Dataset`.
-        tower: The tower of each task.
-    """
+    """List a `Task` for each column of labels."""
     return [
         Task(name, kind, count, tower)
         for name, kind, count in zip(

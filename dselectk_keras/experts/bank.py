@@ -50,7 +50,7 @@ class ExpertBank(keras.Layer, abc.ABC):
 
     @property
     def has_hidden(self) -> bool:
-        """Whether the experts have a hidden output beside their output."""
+        """Whether the experts have a hidden output too."""
         return False
 
     @property

@@ -30,7 +30,7 @@ def single_expert(
         [130, 4]
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2.
+        Muqeeth et al., "SMEAR" (2023), Section 2.
     """
     check_choice("match", match, ("compute", "parameters"))
     if match == "compute":

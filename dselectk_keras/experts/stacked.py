@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import (
@@ -21,7 +22,6 @@ from dselectk_keras.utils import (
     check_widths,
     get_from,
     init_arguments,
-    is_model_parallel,
 )
 
 # From this width on, one matrix product per expert is faster than one product for all

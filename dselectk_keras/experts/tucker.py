@@ -43,15 +43,7 @@ class TuckerExperts(StackedExperts):
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: Tensor `(batch, ..., features)`, or `(batch, n, ..., features)`
-            with `shared_input=False`.
-        select: Indices of the experts to evaluate; `None` is all.
-        return_hidden: Whether to return the outputs of the layer before the last too.
-        training: Whether to apply dropout.
-
-    Returns:
-        A tensor `(batch, n, ..., units[-1])`; with `return_hidden`, also a tensor
-        `(batch, n, ..., units[-2])`.
+        inputs, select, return_hidden, training: See `DenseExperts`.
 
     Example:
         >>> experts = TuckerExperts(num_experts=8, units=[16, 4], ranks=(3, 4, 2))
@@ -60,9 +52,8 @@ class TuckerExperts(StackedExperts):
 
     Reference:
         Yang and Hospedales, "Deep Multi-task Representation Learning: A Tensor
-        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "Modeling Task
-        Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts"
-        (KDD 2018), Section 6.1.
+        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "MMoE" (KDD 2018),
+        Section 6.1.
     """
 
     def __init__(

@@ -9,14 +9,9 @@ _ALMOST_ZERO = 1e-60
 
 
 def check_expert_weights(weights: Any, num_nonzeros: int) -> np.ndarray:
-    """Raise an error for an array that is not weights over experts.
+    """Return weights `(..., n)` in float64, or raise an error if they are no weights.
 
-    Args:
-        weights: Array `(..., n)`.
-        num_nonzeros: How many weights may be nonzero.
-
-    Returns:
-        The weights in float64.
+    At most `num_nonzeros` of them may be nonzero.
     """
     weights = np.asarray(weights, "float64")
     used = (weights > 0).sum(axis=-1)

@@ -19,19 +19,10 @@ def require_ids(gate: Gate, kind: str) -> None:
 
 
 def look_up(table: Tensor, ids: Tensor, count: int, kind: str) -> Tensor:
-    """Look up rows of a table by their ids.
+    """Look up rows of a table `(count, [g,] n)` by ids `(batch, [g,] 1)`.
 
-    An id out of range raises an error. Compiled code cannot raise: it returns NaN, so
-    that the loss shows the wrong id.
-
-    Args:
-        table: Float tensor `(count, n)`, or `(count, g, n)`.
-        ids: Integers `(batch, 1)`, or `(batch, g, 1)` with one id for each gate.
-        count: The number of ids.
-        kind: The name of the ids in errors.
-
-    Returns:
-        A tensor `(batch, [g,] n)`.
+    An id out of range raises an error, which has the kind of the ids. Compiled code
+    cannot raise: it returns NaN, so that the loss shows the wrong id.
     """
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if not keras.backend.is_int_dtype(dtype):

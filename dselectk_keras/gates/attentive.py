@@ -137,11 +137,3 @@ class AttentiveGate(Gate):
     def drop_weights(self, weights: Tensor) -> Tensor:
         """Return the weights: the gate drops experts by their logits."""
         return weights
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

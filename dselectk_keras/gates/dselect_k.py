@@ -19,7 +19,7 @@ from dselectk_keras.ops import (
     smooth_step,
 )
 from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor, check_count
 
 
@@ -86,6 +86,7 @@ class DSelectKGate(SelectorGate):
         super().__init__(
             num_nonzeros, entropy_reg, z_initializer, w_initializer, reduction, **kwargs
         )
+        self.max_experts = num_nonzeros
         self.gamma = check_schedule(gamma, "gamma", positive=True)
         if isinstance(unreachable, str) and unreachable != "assign":
             raise ValueError(
@@ -112,11 +113,6 @@ class DSelectKGate(SelectorGate):
     def num_bits(self) -> int:
         """The number of bits of an expert's code, $m$."""
         return (self.num_experts - 1).bit_length()
-
-    @property
-    def max_experts(self) -> int:
-        """The number of selectors; before they are binary, more weights are nonzero."""
-        return self.num_nonzeros
 
     def build_logits(self) -> None:
         """Create the logits of the bits and of the selectors' weights."""
@@ -221,17 +217,6 @@ class DSelectKGate(SelectorGate):
         z, w = self.logits_from_weights(weights, self.num_nonzeros, width, slack)
         self._z.assign(z)
         self._w.assign(w)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        unreachable = "assign"
-        if not self._assign:
-            unreachable = serialize_schedule(self.unreachable, "unreachable")
-        return {
-            **super().get_config(),
-            "gamma": serialize_schedule(self.gamma, "gamma"),
-            "unreachable": unreachable,
-        }
 
     def _nearest_code(self, z):
         """Compute the code of an expert that is nearest to the logits of the bits."""

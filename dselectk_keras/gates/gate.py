@@ -9,19 +9,23 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.distribution import (
+    batch_is_open,
+    batch_total,
+    num_replicas,
+    whole_batch,
+)
+from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Tensor,
-    batch_is_open,
-    batch_total,
     check_count,
     check_number,
     check_seed,
-    num_replicas,
-    whole_batch,
+    init_arguments,
 )
 
 
@@ -50,9 +54,10 @@ class GateOutputs(NamedTuple):
 class _KeepsArguments:
     """Stores the arguments of `__init__`, for `unbuilt_copy`."""
 
+    # Not a method of `Gate`: `inspect.signature` would read it for the arguments.
     def __new__(cls, *args, **kwargs):
         layer: Any = super().__new__(cls, *args, **kwargs)
-        layer.init_arguments = args, kwargs
+        layer.given_arguments = args, kwargs
         return layer
 
 
@@ -102,7 +107,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         The mixture, `(batch, ...)`, or `(batch, num_gates, ...)`.
     """
 
-    # Whether the gate has weights that are exactly zero from the first step.
+    # The most nonzero weights of one gate, once it has decided; `None` if not known.
+    max_experts: int | None = None
+    # Whether `max_experts` holds from the first step on.
     always_sparse = False
     # How a per-example gate reduces its penalties over the batch, if it has any.
     reduction = "sum"
@@ -171,15 +178,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return {}
 
     def over_batch(self, penalty: Tensor, outputs: GateOutputs) -> Tensor:
-        """Reduce a penalty over the batch, as `reduction` says.
-
-        Args:
-            penalty: The sum over the examples of this call.
-            outputs: What `compute_weights` returned.
-
-        Returns:
-            A scalar: the sum over all replicas that share the batch, or the mean.
-        """
+        """Sum or average a penalty, a sum over this call's examples, over the batch."""
         if not self.per_example:
             return penalty
         if self.reduction == "mean":
@@ -243,10 +242,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             [0.6, 0.4, 0.0, 0.0]
         """
         self._check_built()
-        if not 0 <= slack <= 1:
-            raise ValueError(
-                f"`slack` must be a number from 0 to 1. Received: slack={slack}."
-            )
+        check_number("slack", slack, minimum=0, maximum=1)
         weights = ops.convert_to_numpy(weights)
         expected = (*self.gate_shape, self.num_experts)
         if weights.shape != expected:
@@ -273,10 +269,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     ) -> dict:
         """Compute all monitored quantities in one evaluation of the gate.
 
-        Args:
-            routing_inputs: Tensor `(batch, features)` for a per-example gate.
-            examples: The examples that a regularizer compares.
-            **context: Other call arguments of the gate, such as `hidden`.
+        The arguments are those of a call of the gate, without the experts.
 
         Returns:
             A dict with `"weights"`, as from `expert_weights`; `"penalties"`, a dict of
@@ -297,11 +290,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             "`TopKGate`."
         )
 
-    @property
-    def max_experts(self) -> int | None:
-        """The largest number of nonzero weights of one gate; `None` if not known."""
-        return None
-
     def with_num_gates(self, num_gates: int | None) -> "Gate":
         """Return this gate if it has this number of gates, and else an unbuilt copy."""
         if self.num_gates == num_gates:
@@ -316,7 +304,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     def unbuilt_copy(self, **changes: Any) -> "Gate":
         """Return a gate that is not built, with these arguments replaced."""
-        args, kwargs = self.init_arguments
+        args, kwargs = self.given_arguments
         copy = type(self)(*args, **{**kwargs, **changes})
         copy.trainable = self.trainable
         return copy
@@ -400,16 +388,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """Compute the weights of one call, for layers that combine the experts.
 
         In training this counts the step, adds the auxiliary losses and drops experts.
-
-        Args:
-            routing_inputs: Tensor `(batch, features)` for a per-example gate.
-            training: Whether this is a training call.
-            examples: The examples that a regularizer compares.
-            valid: Which examples count, booleans `(batch,)`.
-            **context: Other call arguments of the gate, such as `hidden`.
-
-        Returns:
-            A float32 tensor `([batch,] [num_gates,] n)`.
+        The arguments are those of a call of the gate, without the experts. The result
+        is a float32 tensor `([batch,] [num_gates,] n)`.
         """
         training = bool(training)
         routing_inputs = self.check_routing_inputs(routing_inputs)
@@ -466,9 +446,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         """Set the weights from arrays, such as those of the original release.
 
-        Args:
-            weights: Arrays in the order of `weights`. If the last ones, the step and
-                what follows it, are left out, these do not change.
+        If the step and what follows it are left out, these do not change.
         """
         own = self.weights
         place = next(i for i, weight in enumerate(own) if weight is self.step)
@@ -478,16 +456,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         super().set_weights(weights)
 
     def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_gates": self.num_gates,
-            "weights_regularizer": keras.regularizers.serialize(
-                self.weights_regularizer
-            ),
-            "expert_dropout": self.expert_dropout,
-            "seed": self.seed,
-        }
+        """The arguments of `__init__`, from attributes of the same names."""
+        return {**super().get_config(), **init_arguments(self, arguments(type(self)))}
 
     @property
     def gate_shape(self) -> tuple[int, ...]:
@@ -587,27 +557,16 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 def penalty_of_batch(penalty: Tensor) -> Tensor:
     """Compute a gate's penalty over the whole batch from that of one replica.
 
-    To be called when the model's `losses` have been read: from here on, replicas take
-    turns.
-
-    Args:
-        penalty: An entry of `losses`, of a gate or of anything else.
-
-    Returns:
-        A scalar, the same on all replicas if it is a gate's; otherwise the argument.
+    Other entries of a model's `losses` are returned as they are. To be called when all
+    of them have been read: from here on, replicas take turns.
     """
     return getattr(penalty, "of_batch", lambda: penalty)()
 
 
 def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:
-    """Accept the two arguments of a gate, or of a layer with one, as a tuple.
+    """List the two arguments of a gate, or of a layer with one, but not `None`.
 
-    Args:
-        inputs: The first argument; or, as in the original release, a tuple of both.
-        routing_inputs: The second argument, or `None`.
-
-    Returns:
-        A tuple of the arguments that are not `None`.
+    As in the original release, the first argument may be a tuple of both.
     """
     if isinstance(inputs, tuple):
         if len(inputs) != 2 or routing_inputs is not None:

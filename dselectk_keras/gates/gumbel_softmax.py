@@ -10,7 +10,7 @@ from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import relaxed_bernoulli, softmax
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor, check_choice, get_from
 
 
@@ -120,18 +120,6 @@ class GumbelSoftmaxGate(Gate):
         """
         z = self._z(self.check_routing_inputs(routing_inputs))
         return ops.sum(ops.sigmoid(z), axis=-1)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "temperature": serialize_schedule(self.temperature, "temperature"),
-            "sparsity_reg": keras.regularizers.serialize(self.sparsity_reg),
-            "z_initializer": keras.initializers.serialize(self.z_initializer),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "use_bias": self.use_bias,
-            "reduction": self.reduction,
-        }
 
     def _mostly_open(self, shape, dtype=None):
         """Draw logits of probabilities above one half, whatever the routing inputs."""

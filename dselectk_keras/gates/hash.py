@@ -46,12 +46,12 @@ class HashGate(Gate):
         [7, 4, 7]
 
     Reference:
-        Roller et al., "Hash Layers For Large Sparse Models" (NeurIPS 2021),
-        Section 4; Muqeeth et al., "Soft Merging of Experts with Adaptive Routing",
-        Section 2.
+        Roller et al., "Hash Layers For Large Sparse Models" (NeurIPS 2021), Section 4;
+        Muqeeth et al., "SMEAR" (2023), Section 2.
     """
 
     always_sparse = True
+    max_experts = 1
     per_example_only = True
 
     def __init__(self, salt: int | None = None, **kwargs: Any):
@@ -59,11 +59,6 @@ class HashGate(Gate):
         if salt is None:
             salt = random.randrange(2**31)
         self.salt = check_count("salt", salt, minimum=0)
-
-    @property
-    def max_experts(self) -> int:
-        """One: a single expert has a nonzero weight."""
-        return 1
 
     def build_logits(self) -> None:
         """Create no variables."""
@@ -85,7 +80,3 @@ class HashGate(Gate):
         expert = hash_integers(ids, self.num_experts, salt)
         one_hot = ops.one_hot(expert, self.num_experts)
         return GateOutputs(ops.cast(one_hot, "float32"))
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "salt": self.salt}

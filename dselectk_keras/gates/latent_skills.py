@@ -11,7 +11,7 @@ from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import relaxed_bernoulli
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Initializer,
@@ -57,9 +57,8 @@ class LatentSkillsGate(Gate):
         (2, 8)
 
     Reference:
-        Ponti et al., "Combining Modular Skills in Multitask Learning" (2022),
-        Section 2; Muqeeth et al., "Soft Merging of Experts with Adaptive Routing",
-        Section 2.
+        Ponti et al., "Combining Modular Skills in Multitask Learning" (2022), Section
+        2; Muqeeth et al., "SMEAR" (2023), Section 2.
     """
 
     def __init__(
@@ -125,13 +124,3 @@ class LatentSkillsGate(Gate):
         if self.per_example:
             weights = look_up(weights, routing_inputs, self.num_tasks, "task")
         return GateOutputs(weights)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_tasks": self.num_tasks,
-            "temperature": serialize_schedule(self.temperature, "temperature"),
-            "learning_rate_ratio": self.learning_rate_ratio,
-            "logits_initializer": keras.initializers.serialize(self.logits_initializer),
-        }

@@ -80,13 +80,3 @@ class LogitGate(Gate, abc.ABC):
     def drop_weights(self, weights: Tensor) -> Tensor:
         """Return the weights: the gate drops experts by their logits."""
         return weights
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "use_bias": self.use_bias,
-            "normalize": self.normalize,
-            "z_reg": keras.regularizers.serialize(self.z_reg),
-        }

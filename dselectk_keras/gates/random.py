@@ -89,11 +89,3 @@ class RandomGate(Gate):
     def drop_weights(self, weights: Tensor) -> Tensor:
         """Drop fixed experts; a gate that draws has chosen among the others already."""
         return super().drop_weights(weights) if self.fixed else weights
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_nonzeros": self.num_nonzeros,
-            "fixed": self.fixed,
-        }

@@ -26,7 +26,7 @@ def get(name: str, **settings: Any) -> Any:
 
 def check_settings(name: str, settings: dict[str, Any]) -> None:
     """Raise an error for settings that a gate does not have, with those it has."""
-    known = arguments(name)
+    known = arguments(GATES.find(name))
     if unknown := [each for each in settings if each not in {*known, "dtype"}]:
         raise ValueError(
             f"The arguments of the gate {name!r} are: {', '.join(known)}. "
@@ -34,9 +34,9 @@ def check_settings(name: str, settings: dict[str, Any]) -> None:
         )
 
 
-def arguments(name: str) -> list[str]:
-    """List the arguments of a gate's class, and of the classes that it is made from."""
-    kinds = GATES.find(name).__mro__
+def arguments(cls: type) -> list[str]:
+    """List the arguments of a gate's class and of its base classes."""
+    kinds = cls.__mro__
     names = dict.fromkeys(
         argument
         for kind in kinds[: kinds.index(keras.Layer)]

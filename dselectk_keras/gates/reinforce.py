@@ -54,11 +54,12 @@ class ReinforceGate(LogitGate):
         [0.0, 1.0]
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2;
-        Clark et al., "Unified Scaling Laws for Routed Language Models" (ICML 2022).
+        Muqeeth et al., "SMEAR" (2023), Section 2; Clark et al., "Unified Scaling Laws
+        for Routed Language Models" (ICML 2022).
     """
 
     always_sparse = True
+    max_experts = 1
 
     def __init__(
         self,
@@ -80,11 +81,6 @@ class ReinforceGate(LogitGate):
         self.baseline_units = baseline_units
         self._memory = _Memory()
         self.make_generator()
-
-    @property
-    def max_experts(self) -> int:
-        """One: a single expert has a nonzero weight."""
-        return 1
 
     def build_logits(self) -> None:
         """Create the logits and the baseline."""
@@ -164,16 +160,6 @@ class ReinforceGate(LogitGate):
     def forget(self) -> None:
         """Discard the draw of the last training call, without a reward."""
         self._memory.drawn = None
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "policy_weight": self.policy_weight,
-            "entropy_weight": self.entropy_weight,
-            "baseline_weight": self.baseline_weight,
-            "baseline_units": self.baseline_units,
-        }
 
     def _predict_reward(self, routing_inputs):
         """The baseline, `(batch, gates)` or, for a static gate, `(1, gates)`."""

@@ -108,15 +108,6 @@ class SelectedGate(Gate):
         """Whether a choice is expert i, booleans `([num_gates,] k, n)`."""
         return np.asarray(self.choices)[..., None] == np.arange(self.num_experts)
 
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "choices": self.choices,
-            "kept": self.kept,
-            "num_before": self.num_before,
-        }
-
 
 def _integers(name, values):
     """A list of integers, or of lists of them, from an array."""

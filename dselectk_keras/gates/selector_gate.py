@@ -92,9 +92,6 @@ class SelectorGate(Gate, abc.ABC):
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute how wide the selectors are at a step.
 
-        Args:
-            step: The number of training calls.
-
         Returns:
             The factor of their width, from 1 to 0.01, and whether they have decided.
         """
@@ -189,17 +186,6 @@ class SelectorGate(Gate, abc.ABC):
         """
         routing_inputs = self.check_routing_inputs(routing_inputs)
         return self.compute_selectors(routing_inputs, self.step)[0]
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_nonzeros": self.num_nonzeros,
-            "entropy_reg": keras.regularizers.serialize(self.entropy_reg),
-            "z_initializer": keras.initializers.serialize(self.z_initializer),
-            "w_initializer": keras.initializers.serialize(self.w_initializer),
-            "reduction": self.reduction,
-        }
 
 
 def selector_gates(model: Any) -> list[SelectorGate]:

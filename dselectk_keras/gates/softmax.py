@@ -40,8 +40,7 @@ class SoftmaxGate(LogitGate):
         [[2.0]]
 
     Reference:
-        Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 8.
+        Ma et al., "MMoE" (KDD 2018), Equation 8.
     """
 
     def __init__(
@@ -55,11 +54,8 @@ class SoftmaxGate(LogitGate):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         check_number("min_weight", min_weight, minimum=0, maximum=1)
         self.min_weight = min_weight
-
-    @property
-    def max_experts(self) -> int | None:
-        """How many weights can be as large as `min_weight`; `None` if it is 0."""
-        return int(1 / self.min_weight + 1e-6) if self.min_weight else None
+        # So many weights can be as large.
+        self.max_experts = int(1 / min_weight + 1e-6) if min_weight else None
 
     def build_logits(self) -> None:
         """Create the logits."""
@@ -80,7 +76,3 @@ class SoftmaxGate(LogitGate):
         kept = ops.where(weights >= self.min_weight * (1 - 1e-5), weights, 0.0)
         weights = kept / ops.sum(kept, axis=-1, keepdims=True)
         return GateOutputs(weights, logits=logits)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "min_weight": self.min_weight}

@@ -13,7 +13,7 @@ from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import first_largest, softmax
 from dselectk_keras.ops.softmax import MIN_TEMPERATURE
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor
 
 
@@ -121,10 +121,3 @@ class SoftmaxSelectorGate(SelectorGate):
             self._w.static,
             lambda logits: logits[..., 0],
         )
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "temperature": serialize_schedule(self.temperature, "temperature"),
-        }

@@ -8,7 +8,7 @@ from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import first_largest, gumbel_noise, softmax
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer
 
 
@@ -47,11 +47,11 @@ class STGumbelGate(LogitGate):
 
     Reference:
         Jang et al., "Categorical Reparameterization with Gumbel-Softmax" (ICLR 2017),
-        Equations 1 and 2 and Section 2.2; Muqeeth et al., "Soft Merging of Experts
-        with Adaptive Routing", Section 2.
+        Equations 1 and 2 and Section 2.2; Muqeeth et al., "SMEAR" (2023), Section 2.
     """
 
     always_sparse = True
+    max_experts = 1
 
     def __init__(
         self,
@@ -65,11 +65,6 @@ class STGumbelGate(LogitGate):
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
 
-    @property
-    def max_experts(self) -> int:
-        """One: a single expert has a nonzero weight."""
-        return 1
-
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute a one for the chosen expert, in training with a gradient."""
         logits = noisy = self.kept_logits(routing_inputs, training)
@@ -81,10 +76,3 @@ class STGumbelGate(LogitGate):
             # Subtract first: 1 + p - p may not be exactly 1 after rounding.
             weights = weights * (1.0 + (p - ops.stop_gradient(p)))
         return GateOutputs(weights, logits=logits)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "temperature": serialize_schedule(self.temperature, "temperature"),
-        }

@@ -44,11 +44,7 @@ class SwitchGate(LogitGate):
     """
 
     always_sparse = True
-
-    @property
-    def max_experts(self) -> int:
-        """One: a single expert has a nonzero weight."""
-        return 1
+    max_experts = 1
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the largest probability, and zeros for the others."""

@@ -42,8 +42,7 @@ class TagGate(Gate):
         [[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2
-        ("tag routing").
+        Muqeeth et al., "SMEAR" (2023), Section 2 ("tag routing").
     """
 
     always_sparse = True
@@ -62,11 +61,7 @@ class TagGate(Gate):
                     "its own expert."
                 )
             self.experts_of_tags = [_as_plain(experts) for experts in experts_of_tags]
-
-    @property
-    def max_experts(self) -> int:
-        """The largest number of experts of a tag."""
-        return max(len(_as_list(experts)) for experts in self.experts_of_tags or [0])
+        self.max_experts = max(map(len, map(_as_list, self.experts_of_tags or [0])))
 
     def build_logits(self) -> None:
         """Create the table of the tags' weights, which are constants."""
@@ -90,10 +85,6 @@ class TagGate(Gate):
         if self.num_gates is not None and len(weights.shape) == 2:
             weights = ops.repeat(weights[:, None], self.num_gates, axis=1)
         return GateOutputs(weights)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "experts_of_tags": self.experts_of_tags}
 
 
 def _as_list(experts):

@@ -13,7 +13,7 @@ from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import MAX_EXPERTS, Initializer, Tensor, check_count
 
 
@@ -85,18 +85,13 @@ class TopKGate(LogitGate):
                 "or use weights_regularizer=ImportanceRegularizer(...) for load "
                 "balancing."
             )
-        self.num_nonzeros = num_nonzeros
+        self.num_nonzeros = self.max_experts = num_nonzeros
         self.noise = noise
         self.load_reg = LoadRegularizer.get(load_reg, "load_reg")
         self.dense_steps = dense_steps
         self.always_sparse = not dense_steps
         if noise:
             self.make_generator()
-
-    @property
-    def max_experts(self) -> int:
-        """The number of experts to keep; more weights are nonzero in dense steps."""
-        return self.num_nonzeros
 
     def build_logits(self) -> None:
         """Create the logits and the scale of the noise."""
@@ -109,10 +104,6 @@ class TopKGate(LogitGate):
         if self.noise:
             shape = (*self.gate_shape, self.num_experts)
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
-
-    def is_dense(self, step: Any) -> Any:
-        """Compute whether the gate is dense at a step, counted from 1."""
-        return step <= self.dense_steps
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the softmax of the kept logits."""
@@ -130,7 +121,7 @@ class TopKGate(LogitGate):
         noisy = self.drop_logits(noisy, training)
         kept = keep_top_k(noisy, self.num_nonzeros)
         if self.dense_steps:
-            dense = self.is_dense(step)
+            dense = step <= self.dense_steps  # Steps count from 1.
             kept = ops.where(dense, noisy, kept)
             if load is not None:
                 load = ops.where(dense, 1.0, load)
@@ -162,13 +153,3 @@ class TopKGate(LogitGate):
         np.put_along_axis(others, choices, 0.0, axis=-1)
         distance = np.broadcast_to(others.sum(-1, keepdims=True), choices.shape)
         return Selection(choices, distance, self._logits.static, pick)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "num_nonzeros": self.num_nonzeros,
-            "noise": serialize_schedule(self.noise, "noise"),
-            "load_reg": keras.regularizers.serialize(self.load_reg),
-            "dense_steps": self.dense_steps,
-        }

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers._arguments import task_names
+from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import (

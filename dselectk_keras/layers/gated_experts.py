@@ -12,7 +12,7 @@ from dselectk_keras._keras import mask_of, replace_sublayers
 from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
-from dselectk_keras.layers._arguments import as_bank
+from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.utils import (
     Shape,
     Tensor,

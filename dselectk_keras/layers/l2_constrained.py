@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.layers._arguments import as_bank
+from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.schedules import check_schedule
 from dselectk_keras.utils import (
@@ -48,9 +48,7 @@ class L2Constrained(keras.Layer):
         1
 
     Reference:
-        Duong et al., "Low Resource Dependency Parsing: Cross-lingual Parameter Sharing
-        in a Neural Network Parser" (ACL 2015); Ma et al., "Modeling Task
-        Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts"
+        Duong et al., "Low Resource Dependency Parsing" (ACL 2015); Ma et al., "MMoE"
         (KDD 2018), Section 6.1.
     """
 

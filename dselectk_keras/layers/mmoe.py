@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers._arguments import task_names
+from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.moe import MoE
 from dselectk_keras.utils import Tensor, check_choice, deserialize_if_config
 

@@ -69,9 +69,8 @@ class MoE(GatedExperts):
 
     Reference:
         Jacobs et al., "Adaptive Mixtures of Local Experts" (1991); Krishnamurthy et
-        al., "Improving Expert Specialization in Mixture of Experts", Section 1,
-        Figure 1; Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equation 5.
+        al., "Improving Expert Specialization" (2023), Section 1, Figure 1; Ma et al.,
+        "MMoE" (KDD 2018), Equation 5.
     """
 
     default_name = "moe"
@@ -145,7 +144,20 @@ class MoE(GatedExperts):
         seen = self.gate_inputs(inputs, routing_inputs, mask)
         x = self.flatten(inputs)
         if self._dispatches and not is_symbolic(inputs):
-            mixture = self._dispatched(x, seen, training)
+            mixture, dropped = dispatch(
+                self.experts,
+                x,
+                self.gate.weigh_experts(**seen, training=training),
+                num_chosen(self.experts, self.gate),
+                self._capacity,
+                training,
+                seen.get("valid"),
+            )
+            if dropped is not None:
+                # It stops at the largest integer.
+                total = self.num_dropped + dropped
+                most = ops.full_like(total, 2**31 - 1)
+                self.num_dropped.assign(ops.where(total < dropped, most, total))
         else:
             if takes_hidden(self.gate):
                 experts, seen["hidden"] = self.experts(
@@ -157,24 +169,6 @@ class MoE(GatedExperts):
             mixture = self.gate.mixture(experts, weights)
         mixture = ops.cast(mixture, self.gate.compute_dtype)
         return self.unflatten(mixture, inputs)
-
-    def _dispatched(self, inputs, seen, training):
-        """Mix experts that are evaluated only for the examples that chose them."""
-        mixture, dropped = dispatch(
-            self.experts,
-            inputs,
-            self.gate.weigh_experts(**seen, training=training),
-            num_chosen(self.experts, self.gate),
-            self._capacity,
-            training,
-            seen.get("valid"),
-        )
-        if dropped is not None:
-            # It stops at the largest integer.
-            total = self.num_dropped + dropped
-            most = ops.full_like(total, 2**31 - 1)
-            self.num_dropped.assign(ops.where(total < self.num_dropped, most, total))
-        return mixture
 
     @property
     def _capacity(self):

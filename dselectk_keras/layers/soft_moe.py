@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.initializers import clone_initializer
-from dselectk_keras.layers._arguments import as_bank
+from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import (
     Initializer,

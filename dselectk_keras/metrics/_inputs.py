@@ -10,16 +10,6 @@ from dselectk_keras.utils import check_number
 _TINY = float(np.finfo("float32").tiny)
 
 
-def check_base(base):
-    """Raise an error for an invalid base of a logarithm."""
-    check_number("base", base, above=1)
-
-
-def check_tolerance(tolerance):
-    """Raise an error for a negative tolerance."""
-    check_number("tolerance", tolerance, minimum=0)
-
-
 def gate_tensor(name, value, layout, lowest, highest=math.inf, num_experts=None):
     """A float32 tensor of a number of axes, the last of which is the experts."""
     value = ops.cast(value, "float32")
@@ -68,7 +58,7 @@ def used_experts(weights, tolerance):
             "`weights` must be numbers. Received NaN among them. "
             "The training run has diverged."
         )
-    check_tolerance(tolerance)
+    check_number("tolerance", tolerance, minimum=0)
     return weights > tolerance
 
 

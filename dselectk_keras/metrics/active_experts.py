@@ -6,14 +6,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import (
-    check_tolerance,
-    gate_tensor,
-    used_experts,
-    used_mask,
-)
+from dselectk_keras.metrics._inputs import gate_tensor, used_experts, used_mask
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
@@ -22,11 +17,10 @@ def active_experts(weights: Any, tolerance: float = 0.0) -> Any:
     $$|\{e : g_e > \text{tolerance}\}|$$
 
     Args:
-        weights: array (..., n) of expert weights; any leading axes, such as
-            examples, tasks or records.
-        tolerance: largest weight that counts as not used. Keep it at zero
-            for gates with exact zeros; a softmax needs a small one.
-            Defaults to `0.0`.
+        weights: Array (..., n) of expert weights; any leading axes, such as examples,
+            tasks or records.
+        tolerance: Largest weight that counts as not used. Keep it at zero for gates
+            with exact zeros; a softmax needs a small one.
 
     Returns:
         Integer array (...) of counts; a NumPy integer for weights (n,).
@@ -52,15 +46,14 @@ class ActiveExperts(MeanMetric):
     With several gates, one per task, it is also the mean over the gates.
 
     Args:
-        tolerance: The largest weight that counts as not used. Keep it at zero
-            for gates with exact zeros; a softmax needs a small one.
+        tolerance: The largest weight that counts as not used. Keep it at zero for gates
+            with exact zeros; a softmax needs a small one.
         name: The metric's name in logs.
 
     Call arguments:
         weights: Tensor `(..., n)`, the weights of a gate: `(batch, n)`,
             `(batch, g, n)`, or of a static gate. The examples are the first axis.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.
@@ -76,8 +69,7 @@ class ActiveExperts(MeanMetric):
 
     def __init__(self, tolerance: float = 0.0, name: str = "active_experts") -> None:
         super().__init__(name)
-        check_tolerance(tolerance)
-        self.tolerance = tolerance
+        self.tolerance = check_number("tolerance", tolerance, minimum=0)
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the counts of a batch."""

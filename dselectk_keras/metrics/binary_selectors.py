@@ -3,9 +3,9 @@
 from keras import ops
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import check_tolerance, gate_tensor
+from dselectk_keras.metrics._inputs import gate_tensor
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 @METRICS.register("binary_selectors")
@@ -27,8 +27,7 @@ class BinarySelectors(MeanMetric):
     Call arguments:
         selectors: Tensor `(..., k, n)`, the result of
             `gate.selector_outputs`. The examples are the first axis.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the share in the calls so far, 0 before the first.
@@ -44,8 +43,7 @@ class BinarySelectors(MeanMetric):
 
     def __init__(self, tolerance: float = 0.0, name: str = "binary_selectors") -> None:
         super().__init__(name)
-        check_tolerance(tolerance)
-        self.tolerance = tolerance
+        self.tolerance = check_number("tolerance", tolerance, minimum=0)
 
     def update_state(self, selectors: Tensor, sample_weight: Tensor = None) -> None:
         """Add the shares of a batch."""

@@ -6,9 +6,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import check_tolerance, gate_tensor, used_mask
+from dselectk_keras.metrics._inputs import gate_tensor, used_mask
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor, check_choice
+from dselectk_keras.utils import Tensor, check_choice, check_number
 
 
 @METRICS.register("expert_overlap")
@@ -26,16 +26,15 @@ class ExpertOverlap(MeanMetric):
 
     Args:
         groups: One group label per task, or `None`: all tasks are one group.
-        pairs: `"related"` for pairs of tasks in the same group, `"unrelated"` for
-            pairs in different groups. Defaults to `"related"`.
+        pairs: `"related"` for pairs of tasks in the same group, `"unrelated"` for pairs
+            in different groups.
         tolerance: The largest weight that counts as not used.
         name: The metric's name in logs.
 
     Call arguments:
         weights: Tensor `(batch, g, n)`, the weights of a gate for each of g tasks;
             or `(g, n)`, of a static gate.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.
@@ -58,7 +57,7 @@ class ExpertOverlap(MeanMetric):
     ) -> None:
         super().__init__(name)
         check_choice("pairs", pairs, ("related", "unrelated"))
-        check_tolerance(tolerance)
+        check_number("tolerance", tolerance, minimum=0)
         # Plain labels, which can be saved.
         self.groups = None if groups is None else np.asarray(groups).tolist()
         self.pairs = pairs

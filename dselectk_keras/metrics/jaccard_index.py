@@ -12,8 +12,8 @@ class JaccardIndex(NamedTuple):
     """Mean Jaccard index of related and of unrelated pairs of tasks.
 
     Args:
-        related: mean over pairs of tasks in the same group; NaN without any.
-        unrelated: mean over pairs in different groups; NaN without any.
+        related: Mean over pairs of tasks in the same group; NaN without any.
+        unrelated: Mean over pairs in different groups; NaN without any.
     """
 
     related: float
@@ -35,10 +35,10 @@ def jaccard_index(
     count as equal.
 
     Args:
-        weights: array (tasks, n) of expert weights.
-        groups: one group label per task, or `None`: all tasks are one group, so
-            that `related` is the mean over all pairs. Defaults to `None`.
-        tolerance: largest weight that counts as not used. Defaults to `0.0`.
+        weights: Array (tasks, n) of expert weights.
+        groups: One group label per task, or `None`: all tasks are one group, so that
+            `related` is the mean over all pairs.
+        tolerance: Largest weight that counts as not used.
 
     Returns:
         A `JaccardIndex(related, unrelated)`; NaN if there are no such pairs.

@@ -5,9 +5,9 @@ import math
 from keras import ops
 
 from dselectk_keras.metrics._base import SelectionMetric
-from dselectk_keras.metrics._inputs import check_base, safe_log
+from dselectk_keras.metrics._inputs import safe_log
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 @METRICS.register("mutual_information")
@@ -32,8 +32,7 @@ class MutualInformation(SelectionMetric):
         labels: Integer tensor `(batch,)` or `(batch, 1)`. Examples with a label
             outside [0, num_classes) are ignored.
         weights: Tensor `(batch, n)`, the weights of one gate.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the mutual information so far, 0 before the first call.
@@ -44,8 +43,8 @@ class MutualInformation(SelectionMetric):
         1.0
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equations 3 and 11 to 16.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equations 3 and
+        11 to 16.
     """
 
     def __init__(
@@ -56,8 +55,7 @@ class MutualInformation(SelectionMetric):
         name: str = "mutual_information",
     ) -> None:
         super().__init__(num_experts, num_classes, name)
-        check_base(base)
-        self.base = base
+        self.base = check_number("base", base, above=1)
 
     def result(self) -> Tensor:
         """The mutual information in the counts so far."""

@@ -1,9 +1,9 @@
 """The entropy of the expert weights of single examples."""
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import check_base, exact_entropy, gate_tensor
+from dselectk_keras.metrics._inputs import exact_entropy, gate_tensor
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 @METRICS.register("sample_entropy")
@@ -23,8 +23,7 @@ class SampleEntropy(MeanMetric):
 
     Call arguments:
         weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.
@@ -35,14 +34,12 @@ class SampleEntropy(MeanMetric):
         0.5
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equation 1.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equation 1.
     """
 
     def __init__(self, base: float = 2, name: str = "sample_entropy") -> None:
         super().__init__(name)
-        check_base(base)
-        self.base = base
+        self.base = check_number("base", base, above=1)
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the entropies of a batch."""

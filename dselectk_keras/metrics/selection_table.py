@@ -29,8 +29,7 @@ class SelectionTable(SelectionMetric):
         labels: Integer tensor `(batch,)` or `(batch, 1)`. Examples with a label
             outside [0, num_classes) are ignored.
         weights: Tensor `(batch, n)`, the weights of one gate.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 tensor `(num_classes, num_experts)`, of the calls so far.
@@ -42,8 +41,8 @@ class SelectionTable(SelectionMetric):
         [[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Figure 2, and Table 4 transposed.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Figure 2, and
+        Table 4 transposed.
     """
 
     def __init__(

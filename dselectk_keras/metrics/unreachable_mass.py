@@ -25,8 +25,7 @@ class UnreachableMass(MeanMetric):
     Call arguments:
         selectors: Tensor `(..., k, n)`, the result of
             `gate.selector_outputs`. The examples are the first axis.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the mean over the calls so far, 0 before the first.

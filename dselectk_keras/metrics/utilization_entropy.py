@@ -1,9 +1,9 @@
 """How evenly the experts are used over all examples (load balance)."""
 
 from dselectk_keras.metrics._base import MeanMetric
-from dselectk_keras.metrics._inputs import check_base, exact_entropy, gate_tensor
+from dselectk_keras.metrics._inputs import exact_entropy, gate_tensor
 from dselectk_keras.metrics.registry import METRICS
-from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count
+from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, check_number
 
 
 @METRICS.register("utilization_entropy")
@@ -26,8 +26,7 @@ class UtilizationEntropy(MeanMetric):
 
     Call arguments:
         weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
-        sample_weight: Tensor `(batch,)`, one weight per example; or `(batch,
-            length)`, such as a mask, one per token.
+        sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
         A float32 scalar: the entropy for the calls so far, 0 before the first.
@@ -38,18 +37,16 @@ class UtilizationEntropy(MeanMetric):
         1.0
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equation 2.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equation 2.
     """
 
     def __init__(
         self, num_experts: int, base: float = 2, name: str = "utilization_entropy"
     ) -> None:
         check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
-        check_base(base)
         super().__init__(name, shape=(num_experts,))
         self.num_experts = num_experts
-        self.base = base
+        self.base = check_number("base", base, above=1)
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
         """Add the weights of a batch."""

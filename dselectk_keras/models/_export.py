@@ -83,7 +83,7 @@ def _check_onnx(path):
 
 
 def _explained(format_, text):
-    """What a format lacks, out of the text of an error of its tools."""
+    """Say which operations a format lacks, from an error of its converter."""
     found = re.findall(r"OpType: (\w+)|'tf\.(\w+)' op", text)
     lacks = sorted({one or other for one, other in found})
     name = {"onnx": "ONNX", "litert": "LiteRT"}[format_]

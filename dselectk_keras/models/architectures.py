@@ -34,8 +34,7 @@ def single_task(features, tasks, experts, *_):
     """One network per task, without shared parameters.
 
     Reference:
-        Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Section 6.3.2.
+        Ma et al., "MMoE" (KDD 2018), Section 6.3.2.
     """
     return experts.resized(len(tasks))(features)
 
@@ -45,9 +44,7 @@ def shared_bottom(features, tasks, experts, *_):
     """One network for all tasks.
 
     Reference:
-        Caruana, "Multitask Learning" (1997); Ma et al., "Modeling Task Relationships
-        in Multi-task Learning with Multi-gate Mixture-of-Experts" (KDD 2018),
-        Equation 1.
+        Caruana, "Multitask Learning" (1997); Ma et al., "MMoE" (KDD 2018), Equation 1.
     """
     return RepeatTasks(len(tasks))(experts.resized(1)(features))
 
@@ -60,10 +57,8 @@ def l2_constrained(features, tasks, experts, *_, strength=1e-3):
     strength, as the papers do.
 
     Reference:
-        Duong et al., "Low Resource Dependency Parsing: Cross-lingual Parameter Sharing
-        in a Neural Network Parser" (ACL 2015), for any number of tasks; Ma et al.,
-        "Modeling Task Relationships in Multi-task Learning with Multi-gate
-        Mixture-of-Experts" (KDD 2018), Section 6.1.
+        Duong et al., "Low Resource Dependency Parsing" (ACL 2015), for any number of
+        tasks; Ma et al., "MMoE" (KDD 2018), Section 6.1.
     """
     networks = experts.resized(len(tasks))
     return L2Constrained(networks, strength, name="l2_constrained")(features)
@@ -77,8 +72,7 @@ def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
 
     Reference:
         Misra et al., "Cross-stitch Networks for Multi-task Learning" (CVPR 2016),
-        Equation 1; Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Section 6.1.
+        Equation 1; Ma et al., "MMoE" (KDD 2018), Section 6.1.
     """
     check_dense(experts, "cross_stitch")
     x = features
@@ -106,9 +100,8 @@ def tensor_factorization(features, tasks, experts, *_, ranks=None):
 
     Reference:
         Yang and Hospedales, "Deep Multi-task Representation Learning: A Tensor
-        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "Modeling Task
-        Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts"
-        (KDD 2018), Section 6.1.
+        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "MMoE" (KDD 2018),
+        Section 6.1.
     """
     check_dense(experts, "tensor_factorization")
     return TuckerExperts(
@@ -137,8 +130,7 @@ def omoe(
     """Shared experts, with one gate for all tasks.
 
     Reference:
-        Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Section 4.2 and Figure 1 (b).
+        Ma et al., "MMoE" (KDD 2018), Section 4.2 and Figure 1 (b).
     """
     gate = gate.with_num_gates(1)
     options = {"routing_network": routing_network, "dispatch": dispatch}
@@ -159,8 +151,7 @@ def mmoe(
     """Shared experts, with one gate per task.
 
     Reference:
-        Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Equations 6 to 8.
+        Ma et al., "MMoE" (KDD 2018), Equations 6 to 8.
     """
     names = [task.name for task in tasks]
     settings = names, per_example, routing_network, dispatch
@@ -174,8 +165,7 @@ def cgc(features, tasks, experts, gate, per_example, *, num_task_experts=1):
     The argument `experts` is the bank of the shared experts.
 
     Reference:
-        Tang et al., "Progressive Layered Extraction (PLE): A Novel Multi-Task Learning
-        (MTL) Model for Personalized Recommendations" (RecSys 2020), Section 4.1.
+        Tang et al., "PLE" (RecSys 2020), Section 4.1.
     """
     names = [task.name for task in tasks]
     layer = CGC(experts, gate, names, num_task_experts, per_example, name="cgc")
@@ -189,8 +179,7 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
     Every level has new experts and gates, with the settings of `experts` and `gate`.
 
     Reference:
-        Tang et al., "Progressive Layered Extraction (PLE): A Novel Multi-Task Learning
-        (MTL) Model for Personalized Recommendations" (RecSys 2020), Section 4.2.
+        Tang et al., "PLE" (RecSys 2020), Section 4.2.
     """
     check_count("levels", levels)
     names = [task.name for task in tasks]
@@ -223,8 +212,7 @@ def smear(features, tasks, experts, gate, per_example):
     With per-example gates, experts are merged for each example, as in the paper.
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 3, with
-        one router per task.
+        Muqeeth et al., "SMEAR" (2023), Section 3, with one router per task.
     """
     gate = gate.with_num_gates(len(tasks))
     return SmearExperts(experts, gate, per_example, name="smear")(features)
@@ -235,27 +223,12 @@ AROUND_TOWERS = {"l2_constrained": L2Constrained}
 
 
 def has_gate(architecture):
-    """Check whether an architecture has gates.
-
-    Args:
-        architecture: A name in `ARCHITECTURES`.
-
-    Returns:
-        A boolean.
-    """
+    """Check whether an architecture has gates."""
     return "gate" in inspect.signature(ARCHITECTURES[architecture]).parameters
 
 
 def read_options(architecture, options):
-    """Check the options of an architecture, and add the defaults.
-
-    Args:
-        architecture: A name in `ARCHITECTURES`.
-        options: A dict of options.
-
-    Returns:
-        A dict of all options of the architecture.
-    """
+    """Check the options of an architecture, and add the defaults."""
     parameters = inspect.signature(ARCHITECTURES[architecture]).parameters.values()
     known = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     unknown = sorted(set(options) - set(known))
@@ -269,12 +242,7 @@ def read_options(architecture, options):
 
 
 def check_dense(experts, architecture):
-    """Raise an error if a bank is not `DenseExperts`.
-
-    Args:
-        experts: A bank.
-        architecture: The name of the architecture, for the error.
-    """
+    """Raise an error, with the architecture's name, for another bank."""
     if not isinstance(experts, DenseExperts):
         raise ValueError(
             f"The architecture {architecture!r} needs `DenseExperts`, whose layers "

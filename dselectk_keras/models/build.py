@@ -13,7 +13,7 @@ from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
-from dselectk_keras.layers._arguments import task_names
+from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import takes_hidden
 from dselectk_keras.models.architectures import (
     ARCHITECTURES,
@@ -73,9 +73,8 @@ def build_multitask_model(
         architecture: One of the names in `ARCHITECTURES`.
         experts: The bank of experts, or a number of dense experts of 64 units, with
             a hidden layer of 64 units if the gate is attentive. `None` is 8 of them.
-            `"shared_bottom"` takes
-            one expert from the bank, and other architectures without a gate take one
-            per task.
+            `"shared_bottom"` takes one expert from the bank, and other architectures
+            without a gate take one per task.
         gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`,
             or its name, such as `"dselect_k"` (see `gates.get`). `None` is
             `SoftmaxGate()`.
@@ -119,8 +118,7 @@ def build_multitask_model(
         (2, 1)
 
     Reference:
-        Ma et al., "Modeling Task Relationships in Multi-task Learning with
-        Multi-gate Mixture-of-Experts" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
+        Ma et al., "MMoE" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
     """
     ARCHITECTURES.find(architecture)
     options = read_options(architecture, options)

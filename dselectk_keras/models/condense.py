@@ -90,26 +90,13 @@ def condense(
 def condense_in_place(model: Any, tolerance: float = 0.0) -> list[Condensed]:
     """Condense a model without a copy, and change its optimizer accordingly.
 
-    Args:
-        model: See `condense`.
-        tolerance: See `condense`.
-
-    Returns:
-        A list of `Condensed`, one for each layer.
+    The result is a list of `Condensed`, one for each layer.
     """
     return _condense(model, _plans(model, tolerance, force=False))
 
 
 def undecided(model: Any, tolerance: float = 0.0) -> list[tuple[str, tuple, float]]:
-    """List the selectors that are not binary.
-
-    Args:
-        model: See `condense`.
-        tolerance: See `condense`.
-
-    Returns:
-        A list of the layer's name, the selector's indices and its distance from binary.
-    """
+    """List the selectors that are not binary: layer, indices and distance."""
     found = []
     for layer in condensable(model):
         distance = layer.gate.selection().distance

@@ -38,8 +38,7 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
         ('TopKGate', 1)
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Section 5.1.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Section 5.1.
     """
     if not isinstance(gate, Gate) or gate.built:
         raise ValueError(

@@ -38,16 +38,10 @@ def in_task_order(tasks: Sequence[Task], values: Any) -> Any:
 
 
 def stack_columns(tasks: Sequence[Task], labels: Any) -> Any:
-    """Stack a dict of NumPy columns of one shape and dtype into one array.
+    """Stack a dict of NumPy columns of one shape and dtype: `(samples, tasks)`.
 
-    With 128 tasks, feeding one array per task takes as long as the step itself.
-
-    Args:
-        tasks: The tasks of the model.
-        labels: Labels in any form.
-
-    Returns:
-        An array `(samples, tasks)`, or labels in any other form unchanged.
+    With 128 tasks, feeding one array per task takes as long as the step itself. Labels
+    in any other form are returned unchanged.
     """
     if not isinstance(labels, dict):
         return labels
@@ -61,13 +55,7 @@ def stack_columns(tasks: Sequence[Task], labels: Any) -> Any:
 
 
 def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any = None) -> None:
-    """Raise an error if the labels or sample weights do not fit the tasks.
-
-    Args:
-        tasks: The tasks of the model.
-        y: The labels of all tasks, a dict by name or one array.
-        sample_weight: Sample weights, in the same form as `y`.
-    """
+    """Raise an error if the labels or sample weights do not fit the tasks."""
     _check_shape(tasks, y, "labels")
     if sample_weight is not None:
         _check_shape(tasks, sample_weight, "sample weights")
@@ -103,13 +91,6 @@ def without_stray_nan(x: Any, read: Sequence[GroupLabels]) -> Any:
     """Replace NaN and infinite features by 0 in examples without any label.
 
     A weight of 0 is not enough: a NaN feature makes the gradient of a kernel NaN.
-
-    Args:
-        x: The inputs of the model.
-        read: The labels of each group of tasks.
-
-    Returns:
-        Inputs of the same structure.
     """
     if any(labels.present is None for labels in read):
         return x

@@ -6,10 +6,11 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import added_loss, all_layers, loss_weights
+from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.models._export import ChecksExport
-from dselectk_keras.utils import Tensor, check_choice, check_number, num_replicas
+from dselectk_keras.utils import Tensor, check_choice, check_number
 
 
 class LearnsFromLoss(Protocol):
@@ -70,8 +71,8 @@ class RoutedModel(ChecksExport, keras.Model):
         ['loss']
 
     Reference:
-        Muqeeth et al., "Soft Merging of Experts with Adaptive Routing", Section 2;
-        Wang et al., "AdaMix" (EMNLP 2022), Section 3.
+        Muqeeth et al., "SMEAR" (2023), Section 2; Wang et al., "AdaMix" (EMNLP 2022),
+        Section 3.
     """
 
     def __init__(
@@ -188,26 +189,14 @@ def _mean_by_example(values):
 
 
 def gates_taught_by_loss(model: keras.Model) -> list[LearnsFromLoss]:
-    """Find the gates of a model that learn from its loss.
-
-    Args:
-        model: A Keras model.
-
-    Returns:
-        A list of the layers that have a `policy_loss`.
-    """
+    """List the gates of a model that learn from its loss."""
     return [layer for layer in all_layers(model) if hasattr(layer, "policy_loss")]
 
 
 def for_each_gate(gate: LearnsFromLoss, *values: Tensor) -> list[Tensor]:
-    """Repeat one number per example for each gate of a layer of several gates.
+    """Repeat numbers `(batch,)` for each gate: `(batch, num_gates)`.
 
-    Args:
-        gate: The gate.
-        *values: Tensors `(batch,)`.
-
-    Returns:
-        A list of tensors `(batch, num_gates)`, or `(batch,)` for a single gate.
+    For a single gate they stay as they are.
     """
     if gate.num_gates is None:
         return list(values)
@@ -217,13 +206,7 @@ def for_each_gate(gate: LearnsFromLoss, *values: Tensor) -> list[Tensor]:
 def symmetric_divergence(a: Tensor, b: Tensor, kind: str) -> Tensor:
     """Compute the mean over the batch of half the sum of both KL divergences.
 
-    Args:
-        a: Predictions.
-        b: Predictions of the same shape.
-        kind: The kind of the predictions: `"probabilities"`, `"logits"` or `"values"`.
-
-    Returns:
-        A float32 scalar.
+    The kind of the predictions is `"probabilities"`, `"logits"` or `"values"`.
     """
     a, b = ops.cast(a, "float32"), ops.cast(b, "float32")
     if kind == "values":

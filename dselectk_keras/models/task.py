@@ -138,12 +138,7 @@ class Task:
         return KINDS[self.kind][2] if self.metrics is None else self.metrics
 
     def check_shape(self, values: Any, what: str = "labels") -> None:
-        """Raise an error if labels or sample weights do not fit the task.
-
-        Args:
-            values: An array or tensor.
-            what: `"labels"` or `"sample weights"`.
-        """
+        """Raise an error if labels or sample weights do not fit the task."""
         shape = tuple(getattr(values, "shape", None) or np.shape(values))
         widths = {1, self.num_outputs} if what == "labels" else {1}
         if len(shape) == 1 or (len(shape) == 2 and shape[1] in widths):

@@ -141,12 +141,7 @@ class TaskGroup(keras.Metric):
     def __call__(self, read: GroupLabels, predictions: Tensor) -> GroupLosses:
         """Update the metrics, and return the losses.
 
-        Args:
-            read: The result of `read`.
-            predictions: The predictions of these tasks, `(batch, tasks, outputs)`.
-
-        Returns:
-            A `GroupLosses`.
+        The labels are those of `read`, the predictions `(batch, tasks, outputs)`.
         """
         labels, weights, present, wrong = read
         if self._are_classes(labels):
@@ -195,9 +190,6 @@ class TaskGroup(keras.Metric):
                 `CompleteLabels`.
             sample_weight: Sample weights, in the same form as `y`.
             xp: `keras.ops`, or `numpy` for NumPy arrays.
-
-        Returns:
-            A `GroupLabels`.
         """
         if isinstance(y, CompleteLabels):
             return GroupLabels(self._stack(y.labels, xp))
@@ -220,10 +212,6 @@ class TaskGroup(keras.Metric):
 
     def check(self, y: Any, sample_weight: Any = None) -> bool:
         """Raise an error if a label in NumPy arrays is present and impossible.
-
-        Args:
-            y: The labels of all tasks of the model, a dict by name or one array.
-            sample_weight: Sample weights, in the same form as `y`.
 
         Returns:
             Whether all labels are present and possible.
@@ -254,10 +242,8 @@ class TaskGroup(keras.Metric):
     def predictions(self, y_pred: Any) -> Tensor:
         """Get the predictions of these tasks, `(batch, tasks, outputs)`.
 
-        Args:
-            y_pred: A dict with one tensor under the name of the group, or with one
-                per task under the names of the tasks; or one tensor of all tasks of
-                the model, `(batch, tasks)` or `(batch, tasks, outputs)`.
+        They are in a dict by name of the group or of the tasks, or in one tensor of all
+        tasks of the model, `(batch, tasks)` or `(batch, tasks, outputs)`.
         """
         if not isinstance(y_pred, dict):
             own = self._columns(y_pred, ops)

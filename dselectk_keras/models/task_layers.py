@@ -1,4 +1,7 @@
-"""Small layers between the experts and the named outputs of tasks."""
+"""Small layers between the experts and the named outputs of tasks.
+
+Their arguments are plain values, of which Keras itself makes their config.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,10 +29,6 @@ class RepeatTasks(keras.Layer):
         """Repeat the only entry of axis 1."""
         return ops.repeat(inputs, self.num_tasks, axis=1)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `__init__`."""
-        return {**super().get_config(), "num_tasks": self.num_tasks}
-
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class TakeTasks(keras.Layer):
@@ -49,10 +48,6 @@ class TakeTasks(keras.Layer):
         if self.indices == list(range(inputs.shape[1])):
             return inputs
         return ops.take(inputs, self.indices, axis=1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `__init__`."""
-        return {**super().get_config(), "indices": self.indices}
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -79,14 +74,6 @@ class Predict(keras.Layer):
             x = ops.sum(x, axis=-1, keepdims=True)
         return self.activation(x)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `__init__`."""
-        return {
-            **super().get_config(),
-            "activation": keras.activations.serialize(self.activation),
-            "reduce": self.reduce,
-        }
-
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class NameTasks(keras.Layer):
@@ -105,10 +92,6 @@ class NameTasks(keras.Layer):
         """Split the predictions."""
         outputs = ops.unstack(inputs, len(self.names), axis=1)
         return dict(zip(self.names, outputs, strict=True))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `__init__`."""
-        return {**super().get_config(), "names": self.names}
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -133,7 +116,3 @@ class StackTasks(keras.Layer):
         if self.order != sorted(self.order):
             x = ops.take(x, self.order, axis=1)
         return ops.squeeze(x, -1) if x.shape[-1] == 1 else x
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of `__init__`."""
-        return {**super().get_config(), "order": self.order}

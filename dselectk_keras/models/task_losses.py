@@ -7,8 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.distribution import sum_over_replicas
 from dselectk_keras.models.task import Task
-from dselectk_keras.utils import Tensor, check_choice, sum_over_replicas
+from dselectk_keras.utils import Tensor, check_choice
 
 KEPT = 0.99  # What a running count keeps per batch: it covers about 100 batches.
 NEVER = -1e30  # The score of a task without labels so far.
@@ -104,9 +105,7 @@ class TaskLosses(keras.Layer):
     def reported_loss(self, totals: Tensor, counts: Tensor) -> Tensor:
         """Compute the sum of the mean losses with the fixed weights.
 
-        Args:
-            totals: The sum of the losses of each task.
-            counts: The number of labels of each task.
+        For each task it needs the sum of the losses and the number of labels.
         """
         totals, counts = sum_over_replicas([totals, counts])
         return ops.sum(ops.multiply(_mean(totals, counts), self.fixed_weights))
@@ -114,10 +113,7 @@ class TaskLosses(keras.Layer):
     def training_loss(self, totals: Tensor, counts: Tensor, examples: Any) -> Tensor:
         """Compute the training loss, and update the running counts and losses.
 
-        Args:
-            totals: The sum of the losses of each task in the batch.
-            counts: The number of labels of each task in the batch.
-            examples: The number of examples in the batch.
+        The totals and counts are those of `reported_loss`, in the batch.
         """
         examples = ops.cast(ops.reshape(examples, (1,)), "float32")
         totals, counts, examples = sum_over_replicas([totals, counts, examples])

@@ -40,13 +40,7 @@ def first_largest(x: Tensor) -> Tensor:
 def largest(x: Tensor, axis: int = -1, initial: Any = -np.inf) -> Tensor:
     """Find the largest value along an axis, which is kept, also of an empty batch.
 
-    Args:
-        x: A tensor.
-        axis: The axis.
-        initial: The smallest possible value.
-
-    Returns:
-        A tensor with an axis of length one.
+    `initial` is the smallest possible value.
     """
     if keras.backend.backend() == "tensorflow":
         # Without an initial value it refuses an empty batch. Torch refuses it with one.

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.ops.unstack import unstack
-from dselectk_keras.utils import Tensor, is_model_parallel
+from dselectk_keras.utils import Tensor
 
 # For wide experts and few gates, adding up the weighted experts one by one takes 0.2 to
 # 0.9 of the time of a matrix product, for which they must be stacked. The product is

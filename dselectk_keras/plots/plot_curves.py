@@ -23,15 +23,15 @@ def plot_curves(
     """A line per name, labelled at its end, with a band for its standard error.
 
     Args:
-        curves: dict from names to pairs of arrays, x and y, of the same length.
-        x_label: label of the x axis. Defaults to `""`.
-        y_label: label of the y axis. Defaults to `""`.
-        errors: dict from names to arrays, the standard error of y at each x.
-            Defaults to `None`: no bands.
-        log: the logarithmic axes, some of `"x"` and `"y"`. Defaults to `()`.
-        markers: whether to mark the points. Defaults to `False`.
-        title: title of the axes. Defaults to `None`.
-        ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
+        curves: Dict from names to pairs of arrays, x and y, of the same length.
+        x_label: Label of the x axis.
+        y_label: Label of the y axis.
+        errors: Dict from names to arrays, the standard error of y at each x. `None` is
+            no bands.
+        log: The logarithmic axes, some of `"x"` and `"y"`.
+        markers: Whether to mark the points.
+        title: Title of the axes.
+        ax: Matplotlib axes to draw on. `None` is a new figure.
 
     Returns:
         The matplotlib figure. It is not shown and not saved.

@@ -27,16 +27,16 @@ def plot_expert_heatmap(
     small weight.
 
     Args:
-        weights: array (tasks, n) of expert weights.
-        task_names: one name per task. Defaults to `None`: numbers.
-        expert_names: one name per expert. Defaults to `None`: numbers.
-        groups: one group label per task. The tasks of a group are drawn next to each
-            other, with a line between groups. Defaults to `None`: no groups.
-        tolerance: largest weight that counts as not used. Defaults to `0.0`.
-        largest: weight of the darkest colour. Give heat maps that are compared the
-            same number. Defaults to `None`: the largest of `weights`.
-        title: title of the figure. Defaults to `None`.
-        ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
+        weights: Array (tasks, n) of expert weights.
+        task_names: One name per task. `None` is numbers.
+        expert_names: One name per expert. `None` is numbers.
+        groups: One group label per task. The tasks of a group are drawn next to each
+            other, with a line between groups. `None` is no groups.
+        tolerance: Largest weight that counts as not used.
+        largest: Weight of the darkest colour. Give heat maps that are compared the same
+            number. `None` is the largest of `weights`.
+        title: Title of the figure.
+        ax: Matplotlib axes to draw on. `None` is a new figure.
 
     Returns:
         The matplotlib figure. It is not shown and not saved.

@@ -30,19 +30,17 @@ def plot_gate_weights(
     are grey. An expert has the same colour in every panel.
 
     Args:
-        steps: array (records,), the training step of each record.
-        weights: array (records, n) of one gate, or (records, tasks, n) for one
-            panel per task, at most eight.
-        task: index of the only task to show. Defaults to `None`: all tasks.
-        task_names: one name per task, the titles of the panels. Defaults to
-            `None`: numbers.
-        expert_names: one name per expert. Defaults to `None`: numbers.
-        highlight: indices of the experts to colour, such as the true ones.
-            Defaults to `None`: in each panel at most seven, those with the largest
-            final weights above half the uniform weight, `1 / (2 * n)`.
-        title: title of the figure. Defaults to `None`.
-        ax: matplotlib axes to draw one panel on. Defaults to `None`: a new
-            figure.
+        steps: Array (records,), the training step of each record.
+        weights: Array (records, n) of one gate, or (records, tasks, n) for one panel
+            per task, at most eight.
+        task: Index of the only task to show. `None` is all tasks.
+        task_names: One name per task, the titles of the panels. `None` is numbers.
+        expert_names: One name per expert. `None` is numbers.
+        highlight: Indices of the experts to colour, such as the true ones. By default,
+            in each panel at most seven, those with the largest final weights above half
+            the uniform weight, `1 / (2 * n)`.
+        title: Title of the figure.
+        ax: Matplotlib axes to draw one panel on. `None` is a new figure.
 
     Returns:
         The matplotlib figure. It is not shown and not saved.

@@ -24,11 +24,11 @@ def plot_runs(
     omitted.
 
     Args:
-        values: dict from names of methods to arrays (runs,).
-        label: label of the values. Defaults to `""`.
-        highlight: name of the method to colour. Defaults to `None`: none.
-        title: title of the axes. Defaults to `None`.
-        ax: matplotlib axes to draw on. Defaults to `None`: a new figure.
+        values: Dict from names of methods to arrays (runs,).
+        label: Label of the values.
+        highlight: Name of the method to colour. `None` is none.
+        title: Title of the axes.
+        ax: Matplotlib axes to draw on. `None` is a new figure.
 
     Returns:
         The matplotlib figure. It is not shown and not saved.

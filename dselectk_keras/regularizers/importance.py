@@ -4,10 +4,11 @@ from typing import Any
 
 from keras import ops
 
+from dselectk_keras.distribution import batch_total
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor, batch_total, check_choice
+from dselectk_keras.utils import Tensor, check_choice
 
 
 @REGULARIZERS.register("importance")
@@ -37,8 +38,8 @@ class ImportanceRegularizer(ScheduledRegularizer):
         0.5
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equation 7; Shazeer et al. (ICLR 2017), Equations 6 and 7.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equation 7;
+        Shazeer et al. (ICLR 2017), Equations 6 and 7.
     """
 
     def __init__(self, weight: Any, squared: bool = False):

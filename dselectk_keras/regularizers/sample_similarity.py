@@ -5,10 +5,11 @@ from typing import Any
 
 from keras import ops
 
+from dselectk_keras.distribution import batch_rows
 from dselectk_keras.ops import squared_distances
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor, batch_rows, check_number
+from dselectk_keras.utils import Tensor, check_number
 
 
 @REGULARIZERS.register("sample_similarity")
@@ -53,8 +54,8 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         0.5
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization in Mixture of
-        Experts", Equations 8 to 10.
+        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equations 8 to
+        10.
     """
 
     sees_inputs = True

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.schedules import check_schedule, serialize_schedule, value_at
+from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Tensor, deserialize_if_config, init_arguments
 
 
@@ -54,5 +54,4 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
 
     def get_config(self) -> dict:
         """The arguments of `__init__`."""
-        weight = serialize_schedule(self.weight, "weight")
-        return {**init_arguments(self), "weight": weight}
+        return init_arguments(self)

@@ -32,15 +32,10 @@ class FitRuns:
             )
 
     def plan(self, vectorize, memory_limit):
-        """Check that the copies fit in memory.
+        """Check that the copies fit in memory, and return the estimated bytes.
 
-        Args:
-            vectorize: Not used: one copy is trained at a time.
-            memory_limit: Bytes that may be used; `None` is the free memory.
-
-        Returns:
-            The estimated number of bytes, for data, variables and gradients, without
-            the layers' activations.
+        These are data, variables and gradients, without the layers' activations.
+        `vectorize` is not used: one copy is trained at a time.
         """
         count = len(self.copies)
         needed = (
@@ -51,11 +46,7 @@ class FitRuns:
         return needed
 
     def run(self, progress):
-        """Train all copies.
-
-        Args:
-            progress: A `Progress`.
-        """
+        """Train all copies."""
         data = self.data
         for copy in self.copies:
             copy.build_model(self.build, data.first_batch).fit(

@@ -35,11 +35,7 @@ class Lanes:
         self._set_lane = jax.jit(set_lane, donate_argnums=0)
 
     def start_copies(self, queue):
-        """Start the next copies of a queue in the free lanes.
-
-        Args:
-            queue: A deque of `Member`.
-        """
+        """Start the next copies of a queue of `Member` in the free lanes."""
         import jax  # pyright: ignore[reportMissingImports]
 
         for lane in range(self.group.lanes):

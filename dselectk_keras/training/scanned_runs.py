@@ -25,15 +25,7 @@ _COMPILER_BYTES = 100e6  # What compiling leaves in the host's memory, roughly.
 
 
 class ScannedRuns:
-    """The training of all copies, first planned and then run (see `FitRuns`).
-
-    Args:
-        build: The user's function that makes the models.
-        copies: A list of `Copy`.
-        data: A `Data`.
-        recorded: The indices of the copies whose gates are recorded.
-        decide: A `DecideGates`, or `None`.
-    """
+    """The training of all copies, first planned and then run (see `FitRuns`)."""
 
     def __init__(self, build, copies, data, recorded, decide=None):
         self.data = data
@@ -77,12 +69,7 @@ class ScannedRuns:
     def plan(self, vectorize, memory_limit):
         """Compile the programs for as many copies at once as fit in memory.
 
-        Args:
-            vectorize: The number of copies that a program trains at once, or `"auto"`.
-            memory_limit: Bytes that may be used; `None` is the free memory.
-
-        Returns:
-            The estimated number of bytes.
+        The arguments are those of `replicate`. Returns the estimated number of bytes.
         """
         import jax  # pyright: ignore[reportMissingImports]
 
@@ -136,11 +123,7 @@ class ScannedRuns:
         return held + shared + workers * own
 
     def run(self, progress):
-        """Train all copies.
-
-        Args:
-            progress: A `Progress`.
-        """
+        """Train all copies."""
         import jax  # pyright: ignore[reportMissingImports]
 
         shared = jax.device_put((self.data.train, self.data.validation))
@@ -201,12 +184,7 @@ class ScannedRuns:
 
 
 def _logs(found, reader):
-    """The logs of an epoch, from the metrics that the program returned.
-
-    Args:
-        found: The metrics of the training and of the validation.
-        reader: The reader of the epoch, or `None`.
-    """
+    """The logs of an epoch, from the metrics of the training and of the validation."""
     results = found if reader is None else map(reader, found)
     return {
         prefix + name: float(value)

@@ -58,8 +58,8 @@ class TracedEpoch:
             validation: The validation data, or `None`.
 
         Returns:
-            The new state; and a pair with the metrics after training and after
-            validation: dicts of results, or variables for the `reader`.
+            The new state; and the metrics after training and after validation: dicts of
+            results, or variables for the `reader`.
         """
         rest = iter(constants)
         constants = {

@@ -83,7 +83,7 @@ def test_splits_share_no_inputs():
 
 @pytest.mark.parametrize("p", [-1.1, 2, "high", None, float("nan")])
 def test_p_is_a_cosine(p):
-    with pytest.raises(ValueError, match=r"`p` must be a number from -1 to 1"):
+    with pytest.raises(ValueError, match=r"`p` must be .* at least -1 and at most 1"):
         correlated_tasks(p=p)
 
 

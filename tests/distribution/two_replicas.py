@@ -36,8 +36,8 @@ from dselectk_keras import (
     TopKGate,
     build_multitask_model,
 )
+from dselectk_keras.distribution import sum_over_replicas
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.utils import sum_over_replicas
 
 BATCH, STEPS, DIM = 8, 6, 3
 TASKS = (

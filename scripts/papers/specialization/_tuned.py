@@ -1,11 +1,22 @@
 """The grids of Table 6, over which the weights of the penalties are tuned."""
 
 import dataclasses
+from typing import Any
 
 from dselectk_keras.experiments import Fact
 from papers.specialization._images import LESS, WAYS, Images
 
 IMPORTANCE = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+SMOKE: dict[str, Any] = {
+    "importance": (0.4,),
+    "beta_s": (1e-6,),
+    "beta_d": (1e-2,),
+    "epochs": 1,
+    "batch_size": 48,
+    "stand_in": True,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +38,15 @@ class Tuned(Images):
     importance: tuple[float, ...] = IMPORTANCE
     beta_s: tuple[float, ...] = (1e-6, 1e-5)
     beta_d: tuple[float, ...] = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+
+    @classmethod
+    def on_small_images(cls, **smoke):
+        """The presets for digits and clothes, with some fields of the smoke preset."""
+        return {
+            "smoke": cls(**SMOKE, **smoke),
+            "cpu": cls(seeds=5, num_train=5_000, num_test=4_000, beta_s=(1e-6,)),
+            "paper": cls(seeds=10, num_train=60_000, batch_size=512),
+        }
 
     def grid(self, way):
         """What is tuned for a way to train.

@@ -1,7 +1,6 @@
 """Figures 6 and 7: which of many experts L_s and L_importance use."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -56,20 +55,7 @@ class Fig6And7(Tuned):
 
     @classmethod
     def presets(cls):
-        smoke: dict[str, Any] = {
-            "importance": (0.4,),
-            "beta_s": (1e-6,),
-            "beta_d": (1e-2,),
-            "num_experts": (10,),
-            "epochs": 1,
-            "batch_size": 48,
-            "stand_in": True,
-        }
-        return {
-            "smoke": cls(**smoke),
-            "cpu": cls(seeds=5, num_train=5_000, num_test=4_000, beta_s=(1e-6,)),
-            "paper": cls(seeds=10, num_train=60_000, batch_size=512),
-        }
+        return cls.on_small_images(num_experts=(10,))
 
     @property
     def arms(self):

@@ -1,7 +1,7 @@
 """Table 2: nine ways to train, on MNIST."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from papers import citations
 from papers.specialization._ways import Ways, claims_of_section_7
@@ -43,21 +43,8 @@ class Table2(Ways):
 
     @classmethod
     def presets(cls):
-        smoke: dict[str, Any] = {
-            "ways": ("original", "original, L_s", "attentive, importance"),
-            "importance": (0.4,),
-            "beta_s": (1e-6,),
-            "beta_d": (1e-2,),
-            "num_experts": 2,
-            "epochs": 1,
-            "batch_size": 48,
-            "stand_in": True,
-        }
-        return {
-            "smoke": cls(**smoke),
-            "cpu": cls(seeds=5, num_train=5_000, num_test=4_000, beta_s=(1e-6,)),
-            "paper": cls(seeds=10, num_train=60_000, batch_size=512),
-        }
+        ways = "original", "original, L_s", "attentive, importance"
+        return cls.on_small_images(ways=ways, num_experts=2)
 
     def claims(self, results):
         return claims_of_section_7(self, results)

@@ -1,7 +1,7 @@
 """Table 7: nine ways to train, on Fashion-MNIST."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dselectk_keras.experiments import Claim
 from papers import citations
@@ -42,20 +42,8 @@ class Table7(Ways):
 
     @classmethod
     def presets(cls):
-        smoke: dict[str, Any] = {
-            "ways": ("original", "attentive, L_s"),
-            "beta_s": (1e-6,),
-            "beta_d": (1e-2,),
-            "num_experts": 2,
-            "epochs": 1,
-            "batch_size": 48,
-            "stand_in": True,
-        }
-        return {
-            "smoke": cls(**smoke),
-            "cpu": cls(seeds=5, num_train=5_000, num_test=4_000, beta_s=(1e-6,)),
-            "paper": cls(seeds=10, num_train=60_000, batch_size=512),
-        }
+        ways = "original", "attentive, L_s"
+        return cls.on_small_images(ways=ways, num_experts=2)
 
     def claims(self, results):
         source = "Table 7; Appendix D"
