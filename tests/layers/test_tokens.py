@@ -23,6 +23,7 @@ from dselectk_keras import (
     SmearExperts,
     SoftmaxGate,
     SwitchGate,
+    SwitchLoadRegularizer,
     TopKGate,
     metrics,
 )
@@ -37,6 +38,8 @@ GATES = {
     "top-k": lambda: TopKGate(2, z_reg=0.3, weights_regularizer=BALANCE),
     "noisy": lambda: TopKGate(2, noise=1e-6, load_reg=0.5),
     "switch": lambda: SwitchGate(z_reg=0.3, weights_regularizer=SIMILAR),
+    "switch load": lambda: SwitchGate(weights_regularizer=SwitchLoadRegularizer(0.4)),
+    "top-k load": lambda: TopKGate(2, weights_regularizer=SwitchLoadRegularizer(0.4)),
     "dselect-k": lambda: DSelectKGate(2, entropy_reg=0.3),
     "bits": lambda: DSelectKGate(
         2, entropy_reg=EntropyRegularizer(0.3, "bits"), reduction="mean"
