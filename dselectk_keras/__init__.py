@@ -60,6 +60,7 @@ from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
 from dselectk_keras.regularizers.router_z import RouterZRegularizer
 from dselectk_keras.regularizers.sample_similarity import SampleSimilarityRegularizer
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
+from dselectk_keras.regularizers.switch_load import SwitchLoadRegularizer
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches, Replicas, replicate
 
@@ -108,6 +109,7 @@ __all__ = [
     "SoftmaxSelectorGate",
     "SparsityRegularizer",
     "SwitchGate",
+    "SwitchLoadRegularizer",
     "TagGate",
     "Task",
     "TopKGate",

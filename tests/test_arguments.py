@@ -56,7 +56,10 @@ def use_layer_of_sequences(layer):
 def use_regularizer(regularizer):
     revive(regularizer)
     weights = numbers((BATCH, EXPERTS)) ** 2
-    return [regularizer((weights, X) if regularizer.sees_inputs else weights)]
+    if regularizer.sees_inputs:
+        return [regularizer((weights, X))]
+    pair = (weights, weights)
+    return [regularizer(pair if regularizer.sees_probabilities else weights)]
 
 
 def use_metric(metric):

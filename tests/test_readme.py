@@ -3,6 +3,7 @@
 import ast
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import keras
@@ -70,6 +71,26 @@ def test_both_quickstarts_have_the_same_code():
         for page in ("docs/quickstart.md", "docs/quickstart.zh.md")
     )
     assert english == chinese  # But for the comments, which are no part of it.
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/quickstart.md", "docs/quickstart.zh.md"]
+)
+def test_install_lines_bring_a_backend_and_what_draws_the_figures(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r'(?m)^pip install "\.\[(\S+)\]"', text)
+    named = [set(extras.split(",")) for extras in found]
+    assert named == [{"tensorflow", "plots"}, {"jax", "plots"}]
+
+
+@pytest.mark.backend_independent
+def test_extras_that_a_page_names_exist():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        for extras in re.findall(r'"(?:dselectk-keras|\.)\[([\w,]+)\]"', text):
+            assert set(extras.split(",")) <= set(project["optional-dependencies"]), page
 
 
 def test_first_model_is_short():

@@ -61,6 +61,7 @@ def main():
         plots.plot_curves(
             {f"expert {i + 1}": (LOGITS, weights[:, i]) for i in range(3)},
             x_label=label,
+            y_label="expert weight",
             title=title,
             ax=ax,
         )

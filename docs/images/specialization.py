@@ -42,16 +42,18 @@ def measured(weights):
 def main():
     """Draw the weights of the four gates side by side."""
     figure, axes = plt.subplots(
-        1, 4, figsize=(9.2, 3.1), sharey=True, layout="constrained"
+        1, 4, figsize=(9.2, 3.0), sharey=True, layout="constrained"
     )
     for ax, (title, weights) in zip(axes, GATES.items(), strict=True):
-        ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        image = ax.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
         ax.hlines(np.arange(4, 16, 4) - 0.5, -0.5, 3.5, color="#333333", linewidth=0.8)
         ax.vlines(np.arange(1, 4) - 0.5, -0.5, 15.5, color="#DDDDDD", linewidth=0.5)
-        ax.set_title(f"{title}\n{measured(weights)}", fontsize=9)
-        ax.set_xticks(range(4), [f"expert {i + 1}" for i in range(4)], fontsize=7)
+        ax.set_title(f"{title}\n{measured(weights)}", fontsize=10)
+        ax.set_xticks(range(4), range(1, 5))
+        ax.set_xlabel("expert", fontsize=10)
         ax.set_yticks([1.5, 5.5, 9.5, 13.5], [f"class {i + 1}" for i in range(4)])
-        ax.tick_params(length=0, labelsize=7)
+        ax.tick_params(length=0, labelsize=10)
+    figure.colorbar(image, ax=axes, label="expert weight")
     figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=160)
 
 

@@ -17,7 +17,7 @@ from dselectk_keras.distribution import (
 )
 from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.selection import Selection
-from dselectk_keras.ops import mix
+from dselectk_keras.ops import mix, softmax
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -117,6 +117,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     used_experts: Any = None
     # Whether the gate needs routing inputs.
     per_example_only = False
+    # Whether the gate has one logit for each expert.
+    has_logits = False
 
     def __init__(
         self,
@@ -139,7 +141,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             raise ValueError(
                 f"{type(self.weights_regularizer).__name__} is not a regularizer of a "
                 "gate's weights. Use `ImportanceRegularizer`, `LoadRegularizer`, "
-                "`EntropyRegularizer` or `SampleSimilarityRegularizer`."
+                "`SwitchLoadRegularizer`, `EntropyRegularizer` or "
+                "`SampleSimilarityRegularizer`."
             )
         self.expert_dropout = expert_dropout
         self.seed = seed
@@ -342,6 +345,16 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 "static gate has the same weights for all examples. Pass routing "
                 "inputs, or use another regularizer."
             )
+        if (
+            regularizer is not None
+            and regularizer.sees_probabilities
+            and not (self.has_logits and self.max_experts)
+        ):
+            raise ValueError(
+                f"{type(regularizer).__name__} needs a sparse gate with one logit per "
+                "expert, such as `SwitchGate` or `TopKGate`. Received: "
+                f"{type(self).__name__}. Use `ImportanceRegularizer`."
+            )
         self.build_logits()
         if regularizer is not None and not self.weights:
             raise ValueError(
@@ -522,14 +535,19 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         penalties = self.compute_penalties(outputs, step)
         regularizer = self.weights_regularizer
         if regularizer is not None:
-            # Drawn weights have no useful gradient; their probabilities do.
-            weights = outputs.probabilities
-            weights = outputs.weights if weights is None else weights
-            weights = self.only_valid(weights, outputs)
-            batch = weights if self.per_example else ops.expand_dims(weights, 0)
-            seen = batch
+
+            def batch(weights):
+                weights = self.only_valid(weights, outputs)
+                return weights if self.per_example else ops.expand_dims(weights, 0)
+
+            if regularizer.sees_probabilities:
+                seen = batch(outputs.weights), batch(softmax(outputs.logits))
+            else:
+                # Drawn weights have no useful gradient; their probabilities do.
+                drawn_from = outputs.probabilities
+                seen = batch(outputs.weights if drawn_from is None else drawn_from)
             if regularizer.sees_inputs:
-                seen = (batch, examples, self.num_examples(outputs))
+                seen = (seen, examples, self.num_examples(outputs))
             penalties["weights"] = regularizer(seen, step)
         return penalties
 

@@ -29,6 +29,7 @@ class LogitGate(Gate, abc.ABC):
         **kwargs: The arguments of `Gate`.
     """
 
+    has_logits = True
     reduction = "mean"
 
     def __init__(

@@ -39,6 +39,10 @@ class CGC(GatedExperts):
     layered extraction (PLE). Without task experts, the layer is an `MMoE` with
     `stacked=True`.
 
+    As in `MoE`, per-example gates choose experts for each position of the leading axes
+    of their routing inputs. Of tokens `(batch, length, features)`, the axis of the
+    tasks is 2.
+
     Args:
         experts: The bank of the $n$ shared experts, or a list of Keras layers. The
             task experts have the same settings.
@@ -60,10 +64,11 @@ class CGC(GatedExperts):
             shared experts last.
         routing_inputs: The inputs of per-example gates; by default, `inputs`.
         training: Passed on to the experts and the gates.
+        mask: Which positions count (see `MoE`).
 
     Returns:
         A tensor `(batch, tasks, ...)`, or `(batch, tasks + 1, ...)` if there is a
-        shared gate.
+        shared gate; of routed tokens, `(batch, length, tasks, ...)`.
 
     Example:
         >>> x = keras.ops.ones((2, 3))
@@ -131,23 +136,29 @@ class CGC(GatedExperts):
 
     def build(self, inputs_shape: Shape, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gates."""
-        inputs = inputs_shape
+        inputs, for_tasks, for_all = inputs_shape, (), ()
+        if self.per_example:
+            shapes = self._routing_shapes(routing_inputs_shape or inputs)
+            given = routing_inputs_shape is not None and shapes[0] == shapes[1]
+            axes = self._count_routed_axes(inputs, shapes[1], given)
+            self.num_routed_axes = axes
+            if axes > 1:
+                inputs = (None, *inputs[axes:])
+                shapes = [(None, *shape[axes:]) for shape in shapes]
+            for_tasks, for_all = ((shape,) for shape in shapes)
         if self.stacked_inputs and not self._is_stacked(inputs):
             raise ValueError(
                 "Experts with shared_input=False need the inputs of "
                 f"{len(self.task_names)} tasks, and of the shared experts, on axis 1: "
-                f"(batch, {len(self.task_names) + 1}, ...). Received: {inputs}. Set "
-                "a `shared_gate` in the layer below."
+                f"(batch, {len(self.task_names) + 1}, ...). Received: {inputs_shape}. "
+                "Set a `shared_gate` in the layer below, and for one choice per "
+                "sequence a `routing_network` that pools."
             )
         for bank in (self.experts, self.task_experts):
-            if bank is not None and not bank.built:
+            if bank is not None:
                 size = [bank.num_experts] if self.stacked_inputs else inputs[1:2]
-                bank.build((inputs[0], *size, *inputs[2:]))
+                self.build_bank(bank, (inputs[0], *size, *inputs[2:]))
         n, own = self.experts.num_experts, self.num_task_experts
-        for_tasks, for_all = (), ()
-        if self.per_example:
-            shapes = self._routing_shapes(routing_inputs_shape or inputs)
-            for_tasks, for_all = ((shape,) for shape in shapes)
         if not self.gate.built:
             self.gate.build((None, n + own), *for_tasks)
         if self.shared_gate is not None and not self.shared_gate.built:
@@ -167,7 +178,7 @@ class CGC(GatedExperts):
         for_tasks, for_all = self._by_gate(seen)
         n, own = self.experts.num_experts, self.num_task_experts
         weights = self.gate.weigh_experts(**for_tasks, training=training)
-        shared, tasks = self._outputs(inputs, training)
+        shared, tasks = self._outputs(self.flatten(inputs), training)
         mixtures = mix(shared, weights[..., :n], self.per_example)
         if own:
             batch, middle = "b" * self.per_example, "xyzuvw"[: len(tasks.shape) - 2]
@@ -178,12 +189,13 @@ class CGC(GatedExperts):
                 ops.reshape(tasks, size),
             )
         if self.shared_gate is None:
-            return mixtures
+            return self.unflatten(mixtures, inputs)
         weights = self.shared_gate.weigh_experts(**for_all, training=training)
         last = mix(shared, weights[..., :n], self.per_example)
         if own:
             last = last + mix(tasks, weights[..., n:], self.per_example)
-        return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
+        mixtures = ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
+        return self.unflatten(mixtures, inputs)
 
     def gate_inputs(
         self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
@@ -193,11 +205,14 @@ class CGC(GatedExperts):
 
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
         """Call the routing network on the inputs, or on the inputs of each task."""
-        if not self._is_stacked(inputs.shape):
+        axis = self.num_routed_axes
+        if not self._is_stacked(inputs.shape, axis):
             return super().apply_routing_network(inputs)
-        unstacked = ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
+        stacked = ops.moveaxis(inputs, axis, 1)
+        unstacked = ops.reshape(stacked, (-1, *ops.shape(stacked)[2:]))
         outputs = super().apply_routing_network(unstacked)
-        return ops.reshape(outputs, (-1, inputs.shape[1], *ops.shape(outputs)[1:]))
+        size = (-1, inputs.shape[axis], *ops.shape(outputs)[1:])
+        return ops.moveaxis(ops.reshape(outputs, size), 1, axis)
 
     def _outputs(self, inputs, training):
         """Evaluate the shared experts, and the task experts if there are any."""
@@ -213,10 +228,10 @@ class CGC(GatedExperts):
             return shared, None
         return shared, self.task_experts(inputs_of_tasks, training=training)
 
-    def _is_stacked(self, shape):
-        """Check whether a shape has an axis for the tasks and the shared experts."""
+    def _is_stacked(self, shape, axis=1):
+        """Check whether an axis is for the tasks and the shared experts."""
         size = len(self.task_names) + 1
-        return self.stacked_inputs and len(shape) > 2 and shape[1] == size
+        return self.stacked_inputs and len(shape) > axis + 1 and shape[axis] == size
 
     def _by_gate(self, seen):
         """Split the gates' inputs into those of the tasks' and of the shared gate."""
@@ -227,8 +242,11 @@ class CGC(GatedExperts):
         return for_tasks, for_all
 
     def _routing_shapes(self, shape):
-        """Compute the shapes of the results of `_by_gate`."""
-        if not self._is_stacked(shape):
-            return [self.built_routing_shape(shape)] * 2
-        one = self.built_routing_shape((shape[0], *shape[2:]))
-        return (one[0], shape[1] - 1, *one[1:]), one
+        """Compute the shapes of the results of `_by_gate`, before `flatten`."""
+        # The axis after those that are routed. Only a network may leave out others.
+        places = [1] if self.routing_network is not None else []
+        for axis in [*places, len(shape) - 2]:
+            if axis > 0 and self._is_stacked(shape, axis):
+                one = self.built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
+                return [(*one[:-1], shape[axis] - 1, one[-1]), one]
+        return [self.built_routing_shape(shape)] * 2

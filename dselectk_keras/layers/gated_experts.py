@@ -104,8 +104,7 @@ class GatedExperts(keras.Layer, abc.ABC):
                 inputs_shape = (None, *inputs_shape[self.num_routed_axes :])
                 shape = (None, *shape[self.num_routed_axes :])
             shapes["routing_inputs_shape"] = shape
-        if not self.experts.built:
-            self._build_experts(inputs_shape)
+        self.build_bank(self.experts, inputs_shape)
         if takes_hidden(self.gate):
             outputs = self.experts.compute_output_spec(
                 keras.KerasTensor(inputs_shape), return_hidden=True
@@ -152,10 +151,12 @@ class GatedExperts(keras.Layer, abc.ABC):
             )
         return axes
 
-    def _build_experts(self, shape):
-        """Build the experts for inputs with one axis for all routed positions."""
+    def build_bank(self, bank: Any, shape: Shape) -> None:
+        """Build a bank for inputs with one axis for all routed positions."""
+        if bank.built:
+            return
         try:
-            self.experts.build(shape)
+            bank.build(shape)
         except ValueError as error:
             if self.num_routed_axes == 1:
                 raise

@@ -24,6 +24,8 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     of_weights = True
     # Whether `inputs` are the weights, the routing inputs and the number of examples.
     sees_inputs = False
+    # Whether `inputs` are the weights, and the softmax of the gate's logits.
+    sees_probabilities = False
 
     def __init__(self, weight: Any):
         self.weight = check_schedule(weight, "weight")

@@ -32,6 +32,8 @@ from dselectk_keras import (
     RoutedModel,
     SampleSimilarityRegularizer,
     SoftmaxGate,
+    SwitchGate,
+    SwitchLoadRegularizer,
     Task,
     TopKGate,
     build_multitask_model,
@@ -86,6 +88,7 @@ def routed():
         # A single expert: nothing depends on what is drawn.
         (1, ReinforceGate(seed=0)),
         (3, SoftmaxGate(weights_regularizer=LoadRegularizer(0.1))),
+        (3, SwitchGate(weights_regularizer=SwitchLoadRegularizer(0.1))),
         (3, SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1))),
     ]
     x = [MoE(DenseExperts(n, [4]), gate, per_example=True)(inputs) for n, gate in gates]

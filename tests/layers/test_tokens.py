@@ -7,6 +7,7 @@ from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
 from dselectk_keras import (
+    CGC,
     DecideGates,
     DenseExperts,
     DSelectKGate,
@@ -23,6 +24,7 @@ from dselectk_keras import (
     SmearExperts,
     SoftmaxGate,
     SwitchGate,
+    SwitchLoadRegularizer,
     TopKGate,
     metrics,
 )
@@ -37,6 +39,8 @@ GATES = {
     "top-k": lambda: TopKGate(2, z_reg=0.3, weights_regularizer=BALANCE),
     "noisy": lambda: TopKGate(2, noise=1e-6, load_reg=0.5),
     "switch": lambda: SwitchGate(z_reg=0.3, weights_regularizer=SIMILAR),
+    "switch load": lambda: SwitchGate(weights_regularizer=SwitchLoadRegularizer(0.4)),
+    "top-k load": lambda: TopKGate(2, weights_regularizer=SwitchLoadRegularizer(0.4)),
     "dselect-k": lambda: DSelectKGate(2, entropy_reg=0.3),
     "bits": lambda: DSelectKGate(
         2, entropy_reg=EntropyRegularizer(0.3, "bits"), reduction="mean"
@@ -268,6 +272,40 @@ def test_each_task_routes_the_tokens_by_its_own_gate(tasks):
         DenseExperts(N, [3]), SwitchGate(), tasks, per_example=True, stacked=True
     )
     assert tuple(stacked(x).shape) == (3, 2, 2, 3)
+
+
+def levels(shape, **settings):
+    """Two levels of CGC: progressive layered extraction."""
+    gate, shared_gate = SoftmaxGate(z_reg=0.3), TopKGate(2, z_reg=0.2)
+    banks = [DenseExperts(3, [4], "tanh", shared_input=i == 0) for i in range(2)]
+    below = CGC(banks[0], gate, 2, per_example=True, shared_gate=shared_gate)
+    above = CGC(banks[1], SwitchGate(z_reg=0.1), 2, per_example=True, **settings)
+    inputs = keras.Input(shape)
+    return keras.Model(inputs, above(below(inputs)))
+
+
+@pytest.mark.parametrize("network", [None, lambda: layers.Dense(5, "tanh")])
+def test_cgc_routes_tokens_on_all_levels_as_one_batch_without_padding(network):
+    made = [
+        levels(shape, routing_network=network and network())
+        for shape in ((None, DIM), (DIM,))
+    ]
+    tokens, short = made
+    assert tokens.output_shape == (None, None, 2, 4)
+    tokens.set_weights(short.get_weights())
+    for length in (LENGTH, 3):  # With 3, the axes of tokens and of inputs are as long.
+        x, mask = X[:, :length], MASK[:, :length]
+        y = x
+        for layer in tokens.layers[1:]:
+            y = layer(y, mask=mask, training=True)
+        expected = short(x[mask], training=True)
+        np.testing.assert_allclose(numpy(y)[mask], numpy(expected), 1e-4, 1e-6)
+        np.testing.assert_array_equal(numpy(y)[~mask], 0.0)
+        losses = [[numpy(loss) for loss in model.losses] for model in made]
+        assert len(losses[0]) == 3
+        np.testing.assert_allclose(*losses, rtol=1e-4)
+    weights = tokens.layers[-1].expert_weights(ops.ones((3, LENGTH, 3, 4)))
+    assert tuple(weights.shape) == (3, LENGTH, 2, 4)  # Per task: 3 shared, and its own.
 
 
 def test_several_gates_may_still_have_an_input_each():

@@ -1,0 +1,101 @@
+"""The auxiliary loss of the Switch Transformer."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import ops
+
+from dselectk_keras import (
+    DSelectKGate,
+    ReinforceGate,
+    SoftmaxGate,
+    STGumbelGate,
+    SwitchGate,
+    SwitchLoadRegularizer,
+    TopKGate,
+)
+
+X = numbers((12, 3))
+
+
+def softmax(logits):
+    powers = np.exp(logits)
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def test_value_by_hand():
+    # Three of four tokens choose expert 0, whose mean probability is 5/8.
+    p = np.array([[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.25, 0.75]])
+    value = SwitchLoadRegularizer(2.0)((p * (p > 0.5), p))
+    assert float(value) == pytest.approx(2 * 2 * (3 / 4 * 5 / 8 + 1 / 4 * 3 / 8))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_equal_shares_give_the_weight_for_any_number_of_choices(k):
+    chosen = np.stack([np.roll([1 / k] * k + [0] * (4 - k), i) for i in range(4)])
+    value = SwitchLoadRegularizer(0.3)((chosen, np.full((4, 4), 0.25)))
+    assert float(value) == pytest.approx(0.3)
+
+
+def test_several_gates_are_summed_not_pooled():
+    weights = np.array([[[1.0, 0.0], [0.0, 1.0]]] * 3)  # Balanced only together.
+    assert float(SwitchLoadRegularizer(1.0)((weights, weights))) == 4.0
+
+
+def test_nothing_that_counts_costs_nothing():
+    nothing = np.zeros((3, 2))
+    assert float(SwitchLoadRegularizer(1.0)((nothing, nothing))) == 0.0
+
+
+@pytest.mark.parametrize("make", [SwitchGate, lambda **kwargs: TopKGate(2, **kwargs)])
+def test_a_gate_penalizes_the_probabilities_of_experts_that_are_chosen_often(make):
+    gate = make(weights_regularizer=SwitchLoadRegularizer(0.5))
+    gate.build((None, 4), (None, 3))
+    gate.trainable_variables[0].assign(numbers((3, 4), seed=1))
+
+    def compute():
+        gate.weigh_experts(ops.convert_to_tensor(X), training=True)
+        return [gate.losses[0]]
+
+    (loss,), (found,) = value_and_gradients(
+        compute, gate.trainable_variables, [gate.step]
+    )
+    p = softmax(X @ numbers((3, 4), seed=1))
+    chosen = numpy(gate.expert_weights(X)) > 0
+    share = chosen.sum(axis=0) / chosen.sum()
+    assert loss == pytest.approx(0.5 * 4 * (share * p.mean(axis=0)).sum(), rel=1e-5)
+    # The shares of the choices have no gradient.
+    by_logits = p * (share - p @ share[:, None]) / len(X)
+    np.testing.assert_allclose(found, 0.5 * 4 * X.T @ by_logits, rtol=1e-4, atol=1e-6)
+
+
+def test_a_noisy_gate_counts_its_choices_and_has_probabilities_without_noise():
+    gate = STGumbelGate(weights_regularizer=SwitchLoadRegularizer(1.0), seed=0)
+    gate.build((None, 4), (None, 3))
+    weights = numpy(gate.weigh_experts(X, training=True))
+    p = softmax(X @ numpy(gate.trainable_variables[0]))
+    expected = 4 * ((weights > 0).mean(axis=0) * p.mean(axis=0)).sum()
+    assert float(numpy(gate.losses[0])) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_config_rebuilds_it():
+    gate = ReinforceGate(weights_regularizer=SwitchLoadRegularizer(0.1))
+    config = keras.saving.serialize_keras_object(gate)
+    again = keras.saving.deserialize_keras_object(config).weights_regularizer
+    assert isinstance(again, SwitchLoadRegularizer)
+    assert again.get_config() == {"weight": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (SoftmaxGate, "Softmax"),
+        (lambda **kwargs: DSelectKGate(2, **kwargs), "DSelectK"),
+    ],
+)
+def test_a_gate_without_choices_or_without_logits_of_experts_is_refused(make, name):
+    gate = make(weights_regularizer=SwitchLoadRegularizer(0.1))
+    text = f"sparse gate with one logit per expert.*Received: {name}Gate"
+    with pytest.raises(ValueError, match=text):
+        gate.build((None, 4), (None, 3))
