@@ -176,6 +176,23 @@ def test_a_killed_trial_keeps_its_settings_and_is_given_up_in_the_end(tmp_path):
     assert found.summary()["given_up"] == 1
 
 
+def test_a_trial_that_was_killed_before_it_chose_gets_its_setting(tmp_path):
+    found = sweep(tmp_path, "--sampler", "grid")
+
+    def dies(trial, folder):
+        raise SystemExit
+
+    found._train = dies
+    found.mend()
+    with pytest.raises(SystemExit):
+        found.study.optimize(found.objective, n_trials=1)
+    (running,) = of_state(found.study, NAMES.RUNNING)
+    found.study.tell(running.number, state=NAMES.FAIL)
+    run_with(found, [1.0, 2.0, 3.0, 4.0])
+    complete = of_state(found.study, NAMES.COMPLETE)
+    assert len({tuple(trial.params.items()) for trial in complete}) == 4
+
+
 def run_with(found, losses, rules=None):
     """Run all trials, with these losses in place of trainings."""
 
