@@ -258,8 +258,9 @@ class Sweep:
                 begun[place] = trial.params
         for place, settings in enumerate(self.plan):
             if place not in taken and tries.get(place, 0) < MAX_TRIES:
+                # One that was killed early had not chosen all of its values.
                 self.study.enqueue_trial(
-                    begun.get(place, settings), user_attrs={"place": place}
+                    {**settings, **begun.get(place, {})}, user_attrs={"place": place}
                 )
 
     def objective(self, trial):

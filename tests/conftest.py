@@ -27,12 +27,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         "--xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
         "--xla_cpu_parallel_codegen_split_count=1",
     )
-    # And what one test has compiled another need not. No two workers share a folder,
-    # lest one reads what the other has half written.
+    # And what one test has compiled another need not, in whatever worker. What one
+    # reads while another writes it is no whole program, and compiled again.
     cache = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "jax"
-    worker = os.environ["PYTEST_XDIST_WORKER"]
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache / worker))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    # To write and read a single operation would take as long as to compile it.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 

@@ -21,6 +21,12 @@ from dselectk_keras.callbacks import (
 from dselectk_keras.models import condense
 from dselectk_keras.training import Batches, replicate
 
+pytestmark = [
+    pytest.mark.usefixtures("eagerly"),
+    # As in pyproject.toml; `pytest.warns` forgets from which module they come.
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning"),
+]
 TASKS = ["a", "b", "c"]
 
 
@@ -51,15 +57,14 @@ def gate_of(model):
 @pytest.mark.parametrize("per_example", [False, True])
 @pytest.mark.parametrize("make", [DSelectKGate, SoftmaxSelectorGate])
 @pytest.mark.parametrize(
-    ("optimizer", "scale"),
+    ("optimizer", "scale", "epochs"),
     [
-        (lambda: keras.optimizers.Adam(1e-4), 1.0),
-        (lambda: keras.optimizers.Adam(0.1), 1e3),
-        (lambda: keras.optimizers.SGD(1e-3, momentum=0.9), 1e-3),
-        (lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1), 1e-3),
+        (lambda: keras.optimizers.Adam(1e-4), 1.0, 1),
+        (lambda: keras.optimizers.Adam(0.1), 1e3, 4),
+        (lambda: keras.optimizers.SGD(1e-3, momentum=0.9), 1e-3, 1),
+        (lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1), 1e-3, 4),
     ],
 )
-@pytest.mark.parametrize("epochs", [1, 4])
 def test_all_selectors_are_binary_afterwards(
     make, per_example, optimizer, scale, epochs
 ):
@@ -234,14 +239,12 @@ def test_early_stopping_sees_only_epochs_after_the_decision():
     assert gate_of(model).has_decided
 
 
-@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 def test_a_callback_without_a_decided_epoch_is_reported():
     stopping = keras.callbacks.EarlyStopping("loss", mode="min")
     with pytest.warns(UserWarning, match="No epoch was passed on to EarlyStopping"):
         fit(compiled(DSelectKGate(2)), [OnceDecided(stopping)])
 
 
-@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 def test_a_training_that_ends_too_early_is_reported():
     class Stop(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

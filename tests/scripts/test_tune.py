@@ -75,18 +75,8 @@ def postgresql(tmp_path):
         shutil.rmtree(place)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def storage(request, tmp_path):
-    if request.param == "postgresql":
-        return request.getfixturevalue("postgresql")
-    return f"sqlite:///{tmp_path}/study.db"
-
-
-def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(storage, tmp_path):
-    folder = tmp_path / "killed"
-    given = ["--sampler", "grid", "--grace", "8", "--storage", storage]
-    command = [sys.executable, tune.__file__, *arguments(folder, *given)]
-    database = optuna.storages.RDBStorage(storage)
+def start(tmp_path, *given):
+    """Start `tune.py`, on torch."""
     # Keras would import it in each process, for nothing.
     (tmp_path / "tensorflow.py").write_text("raise ImportError")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -95,26 +85,31 @@ def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(storage, tmp_path):
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": paths,
     }
-    with subprocess.Popen(
-        [*command, "--workers", "2"],
+    return subprocess.Popen(
+        [sys.executable, tune.__file__, *given],
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         text=True,
-    ) as process:
-        killed = None
-        while killed is None:
-            assert process.poll() is None
-            time.sleep(0.1)
-            if not database.get_all_studies():
-                continue
-            study = optuna.load_study(study_name="killed", storage=database)
-            running = of_state(study, NAMES.RUNNING)
-            begun = [t for t in running if "worker" in t.user_attrs]
-            if begun:
-                killed = begun[0]
-                os.kill(int(killed.user_attrs["worker"].split()[1]), signal.SIGKILL)
-        summary = json.loads(process.communicate()[0])
-    assert process.returncode == 0
+    )
+
+
+def kill_a_worker(process, database):
+    """Kill a worker as soon as it trains: its trial, and the study."""
+    while True:
+        assert process.poll() is None
+        time.sleep(0.1)
+        if not database.get_all_studies():
+            continue
+        study = optuna.load_study(study_name="killed", storage=database)
+        running = of_state(study, NAMES.RUNNING)
+        begun = [trial for trial in running if "worker" in trial.user_attrs]
+        if begun:
+            os.kill(int(begun[0].user_attrs["worker"].split()[1]), signal.SIGKILL)
+            return begun[0], study
+
+
+def assert_nothing_is_lost(killed, study, summary):
+    """Each place of the plan has one complete trial, that of the killed one too."""
     assert (summary["complete"], summary["errors"], summary["given_up"]) == (4, [], 0)
     complete = of_state(study, NAMES.COMPLETE)
     places = collections.Counter(trial.user_attrs["place"] for trial in complete)
@@ -123,9 +118,34 @@ def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(storage, tmp_path):
     again = study.get_trials()[killed.number]
     # It may have ended just before.
     assert again.state in {NAMES.FAIL, NAMES.COMPLETE}
+
+
+def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(tmp_path):
+    folder, url = tmp_path / "killed", f"sqlite:///{tmp_path}/study.db"
+    given = ("--sampler", "grid", "--grace", "8", "--storage", url)
+    database = optuna.storages.RDBStorage(url)
+    with start(tmp_path, *arguments(folder, *given), "--workers", "2") as process:
+        killed, study = kill_a_worker(process, database)
+        summary = json.loads(process.communicate()[0])
+    assert process.returncode == 0
+    assert_nothing_is_lost(killed, study, summary)
     assert len(list(folder.glob("*/metrics.json"))) == 4
     database.remove_session()
     database.engine.dispose()
+
+
+def test_postgresql_keeps_what_a_killed_process_began(postgresql, tmp_path):
+    folder = tmp_path / "killed"
+    given = ("--sampler", "grid", "--grace", "2", "--storage", postgresql)
+    database = optuna.storages.RDBStorage(postgresql)
+    with start(tmp_path, *arguments(folder, *given), "--worker", "0") as process:
+        killed, study = kill_a_worker(process, database)
+    found = sweep(folder, *given)
+    summary = run_with(found, [1.0, 2.0, 3.0, 4.0])
+    assert_nothing_is_lost(killed, study, summary)
+    for each in (database, found.study._storage._backend):
+        each.remove_session()
+        each.engine.dispose()
 
 
 def test_a_trial_that_died_before_its_first_heartbeat_is_run_again(tmp_path):
@@ -174,6 +194,23 @@ def test_a_killed_trial_keeps_its_settings_and_is_given_up_in_the_end(tmp_path):
     assert len(trials) == tune.MAX_TRIES
     assert len({trial.params["gamma"] for trial in trials}) == 1
     assert found.summary()["given_up"] == 1
+
+
+def test_a_trial_that_was_killed_before_it_chose_gets_its_setting(tmp_path):
+    found = sweep(tmp_path, "--sampler", "grid")
+
+    def dies(trial, folder):
+        raise SystemExit
+
+    found._train = dies
+    found.mend()
+    with pytest.raises(SystemExit):
+        found.study.optimize(found.objective, n_trials=1)
+    (running,) = of_state(found.study, NAMES.RUNNING)
+    found.study.tell(running.number, state=NAMES.FAIL)
+    run_with(found, [1.0, 2.0, 3.0, 4.0])
+    complete = of_state(found.study, NAMES.COMPLETE)
+    assert len({tuple(trial.params.items()) for trial in complete}) == 4
 
 
 def run_with(found, losses, rules=None):
