@@ -8,7 +8,7 @@ from keras import ops
 
 from dselectk_keras.gates import Gate
 from dselectk_keras.ops import mix, slot_table
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, is_concrete
 
 # Compiled programs need a fixed number of slots per expert, as a multiple of an even
 # share of the choices. For each batch, the smallest of these numbers that is enough is
@@ -95,13 +95,19 @@ def dispatch(
 
     def smallest(sizes):
         fits, others = ops.logical_and(few, most <= sizes[0]), sizes[1:]
-        return ops.cond(
+        # A call of `lax.cond` outside of a compiled program compiles both branches.
+        choose = _choose if is_concrete(fits) else ops.cond
+        return choose(
             fits,
             lambda: sparse(sizes[0])[0],
             (lambda: smallest(others)) if others else _rematerialized(dense),
         )
 
     return smallest(sizes), None
+
+
+def _choose(condition, yes, no):
+    return yes() if condition else no()
 
 
 def _rematerialized(branch):

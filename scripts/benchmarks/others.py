@@ -152,6 +152,6 @@ class _TorchModel:
             )
             loss.backward()
             self.optimizer.step()
-            float(loss)  # As a progress bar shows it.
+            float(loss.detach())  # As a progress bar shows it.
         for callback in callbacks:
             callback.on_epoch_end(0)

@@ -93,6 +93,15 @@ def test_nothing_is_dropped_when_all_choose_the_same_experts():
     np.testing.assert_allclose(numpy(sparse(x)), numpy(dense(x)), atol=1e-5)
 
 
+def test_a_direct_call_compiles_no_branches(monkeypatch):
+    dense, sparse = pair(GATES["top-k"])
+    monkeypatch.setattr(ops, "cond", None)
+    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+    all_alike = np.repeat(X[:1], BATCH, axis=0)
+    wanted = numpy(dense(all_alike))
+    np.testing.assert_allclose(numpy(sparse(all_alike)), wanted, atol=1e-5)
+
+
 def test_dselect_k_is_exact_before_and_after_it_has_decided():
     dense, sparse = pair(lambda: DSelectKGate(2))
     np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
