@@ -122,6 +122,22 @@ def num_trained(layer: Any) -> int:
     return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 
+def is_concrete(tensor: Tensor) -> bool:
+    """Check whether a tensor has values; one of a traced function has none."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return hasattr(tensor, "numpy")
+    if backend == "jax":
+        from jax.core import Tracer  # pyright: ignore[reportMissingImports]
+
+        return not isinstance(tensor, Tracer)
+    if backend == "torch":
+        import torch  # pyright: ignore[reportMissingImports]
+
+        return tensor.device.type != "meta" and not torch.compiler.is_compiling()
+    return False
+
+
 def num_cores() -> int:
     """The number of cores that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # Not on every system.

@@ -3,7 +3,8 @@
     python scripts/benchmark.py
 
 takes about half an hour on two cores and writes into docs/results. With --quick it only
-sees that all forms compute the same.
+sees that all forms compute the same. With --release or --libmtl it compares the package
+with other people's code alone.
 """
 
 import argparse
@@ -34,15 +35,25 @@ def main(arguments=None):
     if options.quick:
         os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
     os.environ["KERAS_BACKEND"] = options.backends[0]
-    from benchmarks import WORKLOADS, parts, write_page
+    from benchmarks import WORKLOADS, other_parts, parts, write_page
 
     workloads = options.workloads or list(WORKLOADS)
     check_names("workload", workloads, WORKLOADS)
     out = pathlib.Path(options.out)
     given = sys.argv[1:] if arguments is None else arguments
+    others = {
+        name: path
+        for name in ("release", "libmtl")
+        if (path := getattr(options, name)) is not None
+    }
+    for path in others.values():  # Where the code lies is nobody's business.
+        given = [pathlib.Path(word).name if word == path else word for word in given]
     command = " ".join(["python scripts/benchmark.py", *given])
     for backend in options.backends:
-        todo = parts(backend, workloads, options.quick, not options.no_memory)
+        if others:
+            todo = other_parts(backend, workloads, others)
+        else:
+            todo = parts(backend, workloads, options.quick, not options.no_memory)
         found = []
         for number, part in enumerate(todo, start=1):
             print(f"{backend}, {number} of {len(todo)}: {' '.join(part)}", flush=True)
@@ -59,6 +70,8 @@ def run_apart(backend, part):
     """What a part gives, run by another process with the backend."""
     command = [sys.executable, __file__, "--part", *part]
     environment = {**os.environ, "KERAS_BACKEND": backend}
+    if part[0] == "other":
+        environment["TF_USE_LEGACY_KERAS"] = "1"  # The release needs Keras 2.
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )
@@ -139,6 +152,8 @@ def parse(arguments):
     add("--workloads", nargs="+", metavar="NAME", help="such as W4; all if left out")
     add("--quick", action="store_true", help="only see that all forms agree")
     add("--no-memory", action="store_true", help="leave out the peaks of memory")
+    add("--release", metavar="FILE", help="dselect_k_moe.py of the original release")
+    add("--libmtl", metavar="FOLDER", help="folder of a copy of LibMTL")
     add("--out", default="docs/results", help="folder to write into")
     add("--part", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

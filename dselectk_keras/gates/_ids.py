@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, is_concrete
 
 
 def require_ids(gate: Gate, kind: str) -> None:
@@ -35,7 +35,7 @@ def look_up(table: Tensor, ids: Tensor, count: int, kind: str) -> Tensor:
         ids = ops.cast(ids, "int32")
     ids = ops.squeeze(ids, -1)
     known = ops.logical_and(ids >= 0, ids < count)
-    if _is_concrete(ids) and not bool(ops.all(known)):
+    if is_concrete(ids) and not bool(ops.all(known)):
         values = ops.convert_to_numpy(ids)
         raise ValueError(
             f"Each {kind} must be an integer from 0 to {count - 1}. Received: {kind}s "
@@ -51,19 +51,3 @@ def look_up(table: Tensor, ids: Tensor, count: int, kind: str) -> Tensor:
         found = ops.take(table, ids, axis=0)
     known = ops.reshape(known, (-1, *gates, *[1] * (len(found.shape) - len(ids.shape))))
     return ops.where(known, found, float("nan"))
-
-
-def _is_concrete(tensor):
-    """Whether a tensor has values, which a tensor of a traced function has not."""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        return hasattr(tensor, "numpy")
-    if backend == "jax":
-        from jax.core import Tracer  # pyright: ignore[reportMissingImports]
-
-        return not isinstance(tensor, Tracer)
-    if backend == "torch":
-        import torch  # pyright: ignore[reportMissingImports]
-
-        return tensor.device.type != "meta" and not torch.compiler.is_compiling()
-    return False

@@ -6,9 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
 from dselectk_keras.ops import mix, slot_table
-from dselectk_keras.utils import Tensor, num_replicas
+from dselectk_keras.utils import Tensor, is_concrete
 
 # Compiled programs need a fixed number of slots per expert, as a multiple of an even
 # share of the choices. For each batch, the smallest of these numbers that is enough is
@@ -97,7 +98,9 @@ def dispatch(
     def smallest(sizes):
         few = ops.max(ops.sum(counts, axis=1)) <= chosen
         fits, others = ops.logical_and(few, most <= sizes[0]), sizes[1:]
-        return ops.cond(
+        # A call of `lax.cond` outside of a compiled program compiles both branches.
+        choose = _choose if is_concrete(fits) else ops.cond
+        return choose(
             fits,
             lambda: sparse(sizes[0])[0],
             (lambda: smallest(others)) if others else _rematerialized(dense),
@@ -114,6 +117,10 @@ def _unless_empty(batch, some, none):
     if isinstance(batch, int):
         return some() if batch else none()
     return some() if num_replicas() == 1 else ops.cond(batch > 0, some, none)
+
+
+def _choose(condition, yes, no):
+    return yes() if condition else no()
 
 
 def _rematerialized(branch):

@@ -14,8 +14,8 @@ from dselectk_keras.utils import Tensor
 # For wide experts and few gates, adding up the weighted experts one by one takes 0.2 to
 # 0.9 of the time of a matrix product, for which they must be stacked. The product is
 # faster with more gates, and on torch with per-example weights
-# (`docs/performance.md`).
-_WIDE, _FEW_GATES, _FEW_EXPERTS = 256, 8, 128
+# (`docs/performance.md`), and on JAX with more than 32 experts.
+_WIDE, _FEW_GATES, _FEW_EXPERTS = 256, 8, {"jax": 32}
 
 
 def mix(
@@ -84,7 +84,7 @@ def _sum_is_faster(dtype, trailing, num_gates, n, is_list, per_example):
         # In half precision a matrix product is more accurate than a sum.
         and keras.backend.standardize_dtype(dtype) in {"float32", "float64"}
         and num_gates <= _FEW_GATES
-        and n <= _FEW_EXPERTS
+        and n <= _FEW_EXPERTS.get(backend, 128)
         # JAX optimizes away a stack that is split again.
         and (backend == "jax" or is_list)
         and not (backend == "torch" and per_example)

@@ -51,7 +51,11 @@ def draw_ratios(ratios, goal):
         ax.set_title(what, fontsize=FONT, loc="left")
         tidy_axes(ax, grid="y")
     axes[0, 0].set_yticks(range(len(ratios)), ratios)
-    axes[0, 0].invert_yaxis()
+    axes[0, 0].set_ylim(len(ratios) - 0.5, -0.5)  # The first row on top.
+    least, most = (
+        f(v for d in ratios.values() for v in d.values()) for f in (min, max)
+    )
+    axes[0, 0].set_xlim(least / 1.15, most * 1.15)
     figure.supxlabel("time of the package / time of the plain model", fontsize=FONT)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(

@@ -55,6 +55,7 @@ AGAINST_PLAIN = (
     ("predict", "predict_times_plain"),
     ("call", "call_times_plain"),
 )
+OTHERS = {"release": "original release", "libmtl": "LibMTL"}
 SPARSE_FORMS = "condensed", "one task", "dispatched"
 GOAL = 1.15
 
@@ -77,6 +78,7 @@ def write_page(folder):
         draw_ratios(ratios, GOAL).savefig(folder / "benchmark.png", dpi=200)
         parts.append(_against_plain(ratios))
     parts += [
+        _against_others(results),
         _against_ideal(results),
         ABOUT.read_text(encoding="utf-8"),
         *map(_section, results),
@@ -155,6 +157,42 @@ workload alone; below 1 the package is faster. The line is the goal, {GOAL}. Wit
 tasks (W2), the package has `stacked=True`.
 
 {_lines(heads, rows, left=2)}
+"""
+
+
+def _against_others(results):
+    rows = []
+    commands = set()
+    for result in results:
+        for key, found in result.get("others", {}).items():
+            workload, name = key.split(", ")
+            forms, about = found["forms"], found["about"]
+            commands.add(f"`{about['command']}`, {about['date']}.")
+            ours = forms.get("stacked", forms["bank"])
+            ratios = [
+                forms[name][f"{what}_ms"] / ours[f"{what}_ms"]
+                for what in ("fit", "predict", "call")
+            ]
+            times = [forms[name]["fit_ms"], ours["fit_ms"]]
+            rows.append(
+                [workload, OTHERS[name], about["backend"]]
+                + [f"{ratio:.1f}" for ratio in ratios]
+                + [f"{time:.3g}" for time in times]
+            )
+    if not rows:
+        return ""
+    heads = ["workload", "code", "backend", "fit", "predict", "call"]
+    heads += ["its fit, ms", "ours, ms"]
+    return f"""## The package against other code
+
+How many times as fast as the same model in the code of others, in the same run. With
+128 tasks (W2), the package has `stacked=True`. The release runs under Keras 2, with
+plain layers around its gate, and computes no metrics; LibMTL's architecture is trained
+by a loop in torch that computes none either.
+
+{_lines(heads, sorted(rows), left=3)}
+
+{" ".join(sorted(commands))}
 """
 
 

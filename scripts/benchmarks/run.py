@@ -5,6 +5,7 @@ import keras
 from benchmarks.forms import forms_of
 from benchmarks.measure import check_forms, measure
 from benchmarks.memory import memory_growth, peak_memory, program_memory
+from benchmarks.others import OTHERS, measure_other
 from benchmarks.replicated import SHAPES, measure_replicate
 from benchmarks.workload import WORKLOADS
 from dselectk_keras.experiments import environment
@@ -36,13 +37,35 @@ def parts(backend, workloads, quick=False, memory=True):
     return found
 
 
+def other_parts(backend, workloads, paths):
+    """What is run to compare the package with other people's code.
+
+    Args:
+        backend: Name of the backend.
+        workloads: Names of workloads.
+        paths: Where the code lies, by name in `OTHERS`.
+
+    Returns:
+        A list of tuples of strings.
+    """
+    return [
+        ("other", name, str(path), workload)
+        for name, path in paths.items()
+        for own_backend, possible in [OTHERS[name]]
+        for workload in workloads
+        if backend == own_backend and workload in possible
+    ]
+
+
 def run_part(kind, *names, progress=lambda _: None):
     """Run one part.
 
     Args:
-        kind: `"check"`, `"workload"`, `"memory"`, `"growth"` or `"replicate"`.
+        kind: `"check"`, `"workload"`, `"memory"`, `"growth"`, `"replicate"` or
+            `"other"`.
         *names: Of workloads to check; else of the workload, or of the shape; and of
-            the form whose memory is measured.
+            the form whose memory is measured. For `"other"`: the name of the code, its
+            path, and the workload.
         progress: Called with a text before each step.
 
     Returns:
@@ -54,6 +77,8 @@ def run_part(kind, *names, progress=lambda _: None):
         return {"bytes_per_1000_steps": memory_growth()}
     if kind == "replicate":
         return measure_replicate(*names, progress=progress)
+    if kind == "other":
+        return measure_other(*names, ROUNDS, progress)
     workload = WORKLOADS[names[0]]
     if kind == "memory":
         found: dict = {"peak_bytes": peak_memory(workload, names[1])}
@@ -99,10 +124,16 @@ def gather(found, command):
         for part, result in found.items()
         if part[0] == "replicate"
     }
+    others = {
+        f"{part[3]}, {part[1]}": {"about": around, "forms": result}
+        for part, result in found.items()
+        if part[0] == "other"
+    }
     return {
         "about": around,
         "workloads": workloads,
         "replicate": replicate,
+        "others": others,
     }
 
 
@@ -116,7 +147,9 @@ def merge(kept, new):
     Returns:
         A dict.
     """
-    merged = {**kept, **new, "replicate": kept["replicate"] | new["replicate"]}
+    merged = {**kept, **new}
+    for name in ("replicate", "others"):
+        merged[name] = kept.get(name, {}) | new.get(name, {})
     merged["workloads"] = dict(kept["workloads"])
     for name, workload in new["workloads"].items():
         earlier = kept["workloads"].get(name, {"forms": {}})

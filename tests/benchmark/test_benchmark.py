@@ -10,6 +10,7 @@ from benchmarks import (
     WORKLOADS,
     gather,
     merge,
+    other_parts,
     parts,
     write_page,
 )
@@ -17,6 +18,7 @@ from benchmarks.flops import forward_flops, training_flops
 from benchmarks.forms import forms_of, new_model
 from benchmarks.measure import check_forms, measure
 from benchmarks.memory import program_memory
+from benchmarks.others import measure_other
 from benchmarks.report import plain_ratios
 
 W1, W4 = WORKLOADS["W1-static-128"], WORKLOADS["W4"]
@@ -164,3 +166,46 @@ def test_every_form_is_measured_in_a_process_of_its_own():
 def test_a_model_of_one_task_is_small():
     whole, alone = (new_model(TINY, form) for form in ("bank", "one task"))
     assert alone.count_params() < whole.count_params() / 2
+
+
+LIBMTL = """
+import torch
+
+class DSelect_k(torch.nn.Module):
+    def __init__(self, task_name, encoder_class, decoders, **kwargs):
+        super().__init__()
+        self.task_name, self.decoders = task_name, decoders
+        self.encoder = encoder_class()
+
+    def forward(self, x):
+        return {name: self.decoders[name](self.encoder(x)) for name in self.task_name}
+"""
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="LibMTL needs torch.")
+def test_code_of_others_is_timed_beside_the_package(tmp_path, monkeypatch, result):
+    folder = tmp_path / "LibMTL" / "architecture"
+    folder.mkdir(parents=True)
+    (folder / "DSelect_k.py").write_text(LIBMTL)
+    monkeypatch.setitem(WORKLOADS, "W4-dselect-k", TINY)
+    monkeypatch.setattr("benchmarks.measure.TURN_SECONDS", 0.01)
+    (part,) = other_parts("torch", ["W4-dselect-k", "W3"], {"libmtl": tmp_path})
+    forms = measure_other(*part[1:], rounds=1)
+    assert forms["libmtl"]["fit_times_bank"] > 0
+    both = merge(result, gather({part: forms}, "python scripts/benchmark.py"))
+    (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(both))
+    page = write_page(tmp_path).read_text()
+    assert "| W4-dselect-k | LibMTL | torch |" in page
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="It needs Keras 2.")
+def test_the_original_release_needs_keras_2(tmp_path):
+    with pytest.raises(RuntimeError, match=r"needs Keras 2.*Received: Keras 3\."):
+        measure_other("release", tmp_path, "W2", rounds=1)
+
+
+def test_code_of_others_runs_on_its_own_backend():
+    paths = {"release": "a", "libmtl": "b"}
+    assert other_parts("jax", list(WORKLOADS), paths) == []
+    found = other_parts("tensorflow", ["W2", "W3"], paths)
+    assert found == [("other", "release", "a", "W2")]

@@ -100,6 +100,15 @@ def test_an_empty_batch_has_an_empty_mixture(dispatch):
         assert tuple(sparse(X[:0], training=training).shape) == (0, 3, 4)
 
 
+def test_a_direct_call_compiles_no_branches(monkeypatch):
+    dense, sparse = pair(GATES["top-k"])
+    monkeypatch.setattr(ops, "cond", None)
+    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+    all_alike = np.repeat(X[:1], BATCH, axis=0)
+    wanted = numpy(dense(all_alike))
+    np.testing.assert_allclose(numpy(sparse(all_alike)), wanted, atol=1e-5)
+
+
 def test_dselect_k_is_exact_before_and_after_it_has_decided():
     dense, sparse = pair(lambda: DSelectKGate(2))
     np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
