@@ -127,7 +127,8 @@ class DenseExperts(StackedExperts):
             )
             self._kernels[layer].assign(rounded)
             self._scales[layer].assign(scale)
-        self.dtype_policy = f"int8_from_{self.dtype_policy.name}"
+        policy: Any = self.dtype_policy
+        self.dtype_policy = f"int8_from_{policy.name}"
 
     def quantized_call(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluate the experts, as Keras asks for if they are quantized."""

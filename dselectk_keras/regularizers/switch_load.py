@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from keras import ops
 
+from dselectk_keras.distribution import batch_total
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor, batch_total
+from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("switch_load")

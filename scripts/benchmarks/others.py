@@ -7,6 +7,7 @@ import importlib.util
 import pathlib
 import sys
 import types
+from typing import Any
 
 import keras
 
@@ -52,7 +53,7 @@ def _release(workload, path):
             "The original release needs Keras 2: pip install tf_keras, and set "
             f"TF_USE_LEGACY_KERAS=1. Received: Keras {keras.__version__}."
         )
-    spec = importlib.util.spec_from_file_location("dselect_k_moe", path)
+    spec: Any = importlib.util.spec_from_file_location("dselect_k_moe", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     layers = tf.keras.layers
@@ -75,7 +76,7 @@ def _release(workload, path):
 
     class Model(tf.keras.Model):
         def fit(self, *args, callbacks=(), **kwargs):
-            hooks = [
+            hooks: Any = [
                 tf.keras.callbacks.LambdaCallback(
                     on_batch_begin=callback.on_train_batch_begin,
                     on_epoch_end=callback.on_epoch_end,
@@ -161,9 +162,8 @@ class _TorchModel:
             rows = slice(start, start + batch_size)
             self.optimizer.zero_grad()
             found = self.network(x[rows])
-            loss = sum(
-                self.torch.mean((found[name][:, 0] - y[name][rows]) ** 2) for name in y
-            )
+            losses = [((found[name][:, 0] - y[name][rows]) ** 2).mean() for name in y]
+            loss = self.torch.stack(losses).sum()
             loss.backward()
             self.optimizer.step()
             float(loss.detach())  # As a progress bar shows it.

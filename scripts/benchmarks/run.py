@@ -78,7 +78,8 @@ def run_part(kind, *names, progress=lambda _: None):
     if kind == "replicate":
         return measure_replicate(*names, progress=progress)
     if kind == "other":
-        return measure_other(*names, ROUNDS, progress)
+        name, path, workload = names
+        return measure_other(name, path, workload, ROUNDS, progress)
     workload = WORKLOADS[names[0]]
     if kind == "memory":
         found: dict = {"peak_bytes": peak_memory(workload, names[1])}
