@@ -548,7 +548,10 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 seen = batch(outputs.weights if drawn_from is None else drawn_from)
             if regularizer.sees_inputs:
                 seen = (seen, examples, self.num_examples(outputs))
-            penalties["weights"] = regularizer(seen, step)
+            penalty = regularizer(seen, step)
+            if regularizer.sums_examples:
+                penalty = self.over_batch(penalty, outputs)
+            penalties["weights"] = penalty
         return penalties
 
     def _note_batch(self, penalties, outputs, examples):

@@ -18,7 +18,10 @@ class EntropyRegularizer(ScheduledRegularizer):
     \lambda(t) \sum_{s} \sum_i - r_{s,i} \log(r_{s,i} + 10^{-6})
     $$
 
-    summed over all selectors, where $t$ is the gate's step, from 1.
+    summed over all selectors, where $t$ is the gate's step, from 1. As the
+    `weights_regularizer` of a gate, it penalizes the entropy of the gate's weights. A
+    per-example gate sums or averages it over the examples, by its `reduction`; gates
+    with one logit per expert, such as `SoftmaxGate`, average.
 
     Args:
         weight: $\lambda$: a number, a schedule, or a callable of the step.
@@ -39,6 +42,8 @@ class EntropyRegularizer(ScheduledRegularizer):
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.3.
     """
+
+    sums_examples = True
 
     def __init__(self, weight: Any = 1e-6, target: str = "selectors"):
         check_choice("target", target, ("selectors", "bits"))

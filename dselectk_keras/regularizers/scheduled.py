@@ -22,6 +22,8 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
 
     # Whether it may be a gate's `weights_regularizer`.
     of_weights = True
+    # Whether the term is a sum over examples, which a gate sums or averages itself.
+    sums_examples = False
     # Whether `inputs` are the weights, the routing inputs and the number of examples.
     sees_inputs = False
     # Whether `inputs` are the weights, and the softmax of the gate's logits.

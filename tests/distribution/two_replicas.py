@@ -23,6 +23,7 @@ from dselectk_keras import (
     DecideGates,
     DenseExperts,
     DSelectKGate,
+    EntropyRegularizer,
     GateRecorder,
     ImportanceRegularizer,
     LoadRegularizer,
@@ -90,6 +91,7 @@ def routed():
         (3, SoftmaxGate(weights_regularizer=LoadRegularizer(0.1))),
         (3, SwitchGate(weights_regularizer=SwitchLoadRegularizer(0.1))),
         (3, SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1))),
+        (3, SoftmaxGate(weights_regularizer=EntropyRegularizer(0.1))),
     ]
     x = [MoE(DenseExperts(n, [4]), gate, per_example=True)(inputs) for n, gate in gates]
     penalty = keras.regularizers.L2(0.01)
@@ -248,7 +250,8 @@ def sums(strategy):
 def difference(a, b):
     if isinstance(a, list):
         return max(map(difference, a, b)) if len(a) == len(b) else float("inf")
-    return float(np.abs(np.subtract(a, b)).max())
+    # A number above 1 has fewer digits after the point.
+    return float(np.max(np.abs(np.subtract(a, b)) / np.maximum(1.0, np.abs(b))))
 
 
 def main():

@@ -1,9 +1,9 @@
 import keras
 import numpy as np
 import pytest
-from helpers import gradient, numbers
+from helpers import gradient, numbers, numpy
 
-from dselectk_keras import EntropyRegularizer, Ramp
+from dselectk_keras import DSelectKGate, EntropyRegularizer, Ramp, SoftmaxGate
 from dselectk_keras.ops import entropy, selector_product
 
 
@@ -52,3 +52,23 @@ def test_entropy_of_bits_is_that_of_all_codes():
     np.testing.assert_allclose(by_bit, float(EntropyRegularizer(1.0)(codes)), rtol=1e-4)
     # Five experts: the other codes are left out, and their entropy.
     assert float(EntropyRegularizer(1.0)(codes[:5])) < by_bit - 0.1
+
+
+@pytest.mark.parametrize(
+    ("gate", "count"),
+    [
+        (SoftmaxGate, 1),
+        (lambda **settings: DSelectKGate(2, **settings), 5),
+        (lambda **settings: DSelectKGate(2, reduction="mean", **settings), 1),
+    ],
+    ids=["softmax", "sum", "mean"],
+)
+def test_a_gate_sums_or_averages_the_entropy_of_its_weights(gate, count):
+    gate = gate(weights_regularizer=EntropyRegularizer(0.5))
+    x = numbers((5, 3))
+    gate.build((None, 4), (None, 3))
+    weights = gate.expert_weights(x)
+    mean = 0.5 * numpy(entropy(weights)).sum() / 5
+    np.testing.assert_allclose(
+        numpy(gate.report(x)["penalties"]["weights"]), count * mean, rtol=1e-5
+    )
