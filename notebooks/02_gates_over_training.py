@@ -29,7 +29,7 @@
 # the same labels. They share no trainable weight, so the runs are independent.
 
 # %%
-# pip install "dselectk-keras[tensorflow,plots]"
+# In a copy of the repository: pip install ".[tensorflow,plots]"
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"

@@ -22,7 +22,7 @@
 # three runs of each. Then it looks at what the gates have learned.
 
 # %%
-# pip install "dselectk-keras[tensorflow,plots]"
+# In a copy of the repository: pip install ".[tensorflow,plots]"
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"

@@ -23,7 +23,7 @@
 # how to use the answer.
 
 # %%
-# pip install "dselectk-keras[tensorflow,plots]"
+# In a copy of the repository: pip install ".[tensorflow,plots]"
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"

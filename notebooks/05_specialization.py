@@ -26,7 +26,7 @@
 # expert per family would be a good division of the work.
 
 # %%
-# pip install "dselectk-keras[tensorflow,plots]"
+# In a copy of the repository: pip install ".[tensorflow,plots]"
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"

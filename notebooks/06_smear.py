@@ -31,7 +31,7 @@
 # styles. It measures which style uses which expert, the accuracy, and the wall time.
 
 # %%
-# pip install "dselectk-keras[tensorflow,plots]"
+# In a copy of the repository: pip install ".[tensorflow,plots]"
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"

@@ -21,7 +21,7 @@
 # does not use, extract a single task, and export the result.
 
 # %%
-# pip install "dselectk-keras[tensorflow,data,plots]"
+# In a copy of the repository: pip install ".[tensorflow,data,plots]"
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"

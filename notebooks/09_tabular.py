@@ -21,7 +21,7 @@
 # It runs on TensorFlow, because the layers that look up strings do.
 
 # %%
-# pip install "dselectk-keras[tensorflow,data,plots]"
+# In a copy of the repository: pip install ".[tensorflow,data,plots]"
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
