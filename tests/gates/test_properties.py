@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import all_cases
-from helpers import differentiated, numbers, numpy
+from helpers import differentiated, gradient, numbers, numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -87,6 +87,21 @@ def test_gradients_are_finite_for_all_inputs(case):
             assert np.isfinite(found).all()
 
     holds()
+
+
+@every_case
+def test_gradients_at_inference_are_finite_differences(case):
+    gate = built(case)
+    spread(gate, 0.3)
+    upstream = numbers((BATCH, EXPERTS), seed=3)
+    x, direction = numbers((BATCH, DIM), seed=1), numbers((BATCH, DIM), seed=2)
+
+    def value(x):
+        return ops.sum(gate.expert_weights(x) * ops.convert_to_tensor(upstream))
+
+    slope = (gradient(value, x) * direction).sum()
+    ahead, behind = (numpy(value(x + h * direction)) for h in (1e-3, -1e-3))
+    assert slope == pytest.approx((ahead - behind) / 2e-3, abs=2e-3)
 
 
 @pytest.mark.parametrize("step", [10**6, 2**24, LAST_STEP])

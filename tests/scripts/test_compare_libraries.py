@@ -1,0 +1,49 @@
+"""The comparison with other libraries reads real files, and scores predictions."""
+
+import gzip
+
+import compare_libraries
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="The other libraries need torch."
+)
+ROW = "39, {}, 77516, Masters, 13, {}, Sales, Husband, White, {}, {}, 0, 40, US, "
+
+
+def write(path, incomes):
+    rng = np.random.default_rng(0)
+    lines = [
+        ROW.format(
+            "Private" if i % 3 else "?",
+            "Never-married" if rng.random() < 0.5 else "Divorced",
+            "Male",
+            i,
+        )
+        + incomes[i % 2]
+        for i in range(40)
+    ]
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join(lines))
+
+
+def test_the_package_is_trained_and_scored_on_files_of_the_format(
+    tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "adult"
+    folder.mkdir()
+    write(folder / "adult.data.gz", ["<=50K", ">50K"])
+    write(folder / "adult.test.gz", ["<=50K.", ">50K."])
+    monkeypatch.setattr(compare_libraries, "EPOCHS", 1)
+    compare_libraries.main(["--data-dir", str(tmp_path), "--seeds", "2"])
+    row = capsys.readouterr().out.splitlines()[2]
+    assert row.startswith("| dselectk_keras | 2")
+    assert row.count("±") == 2
+
+
+def test_the_area_counts_pairs_in_the_right_order():
+    labels, scores = np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.8])
+    # Of four pairs, three are right, and one is tied.
+    assert compare_libraries.area(labels, scores) == pytest.approx(3.5 / 4)
