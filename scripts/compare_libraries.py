@@ -54,7 +54,8 @@ def row(run, tables, seeds):
         labels = tables[1][TASKS].to_numpy()
         pairs = zip(labels.T, predicted.T, strict=True)
         found.append([area(*pair) for pair in pairs])
-    lines = [line for line in inspect.getsource(run).splitlines() if line.strip()]
+    lines = [line.strip() for line in inspect.getsource(run).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
     cells = [len(lines) - 2]  # Without the line of `def`, and the docstring.
     for column in zip(*found, strict=True):
         error = statistics.stdev(column) / seeds**0.5 if seeds > 1 else 0.0
@@ -153,14 +154,10 @@ def torch_rechub(train, test, seed):
     kinds = ["classification"] * len(TASKS)
     towers = [{"dims": [TOWER]} for _ in TASKS]
     model = MMOE(features, kinds, EXPERTS, {"dims": [UNITS]}, towers)
-    x, y = arrays(train), train[TASKS].to_numpy()
-    # It keeps the best epoch. The data it is judged by are not those of the test.
-    training, validation, tested = DataGenerator(x, y).generate_dataloader(
-        x_val=x,
-        y_val=y,
-        x_test=arrays(test),
-        y_test=test[TASKS].to_numpy(),
-        batch_size=BATCH_SIZE,
+    x, y = [arrays(table) for table in (train, test)], train[TASKS].to_numpy()
+    # It keeps the best epoch, judged by the training data here.
+    training, validation, tested = DataGenerator(x[0], y).generate_dataloader(
+        x[0], y, x[1], test[TASKS].to_numpy(), batch_size=BATCH_SIZE
     )
     trainer = MTLTrainer(
         model,

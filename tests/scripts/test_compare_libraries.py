@@ -10,17 +10,16 @@ import pytest
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "torch", reason="The other libraries need torch."
 )
-ROW = "39, {}, 77516, Masters, 13, {}, Sales, Husband, White, {}, {}, 0, 40, US, "
+ROW = "{n}, {work}, 7, MA, 13, {status}, Sales, Wife, White, F, {n}, {n}, {n}, US, "
 
 
 def write(path, incomes):
     rng = np.random.default_rng(0)
     lines = [
         ROW.format(
-            "Private" if i % 3 else "?",
-            "Never-married" if rng.random() < 0.5 else "Divorced",
-            "Male",
-            i,
+            n=20 + i,
+            work="Private" if i % 3 else "?",
+            status="Never-married" if rng.random() < 0.5 else "Divorced",
         )
         + incomes[i % 2]
         for i in range(40)
