@@ -15,6 +15,7 @@ import pathlib
 import statistics
 import sys
 import tempfile
+from typing import Any
 
 import numpy as np
 from command_line import choose_backend, make_parser
@@ -56,7 +57,7 @@ def row(run, tables, seeds):
         found.append([area(*pair) for pair in pairs])
     lines = [line.strip() for line in inspect.getsource(run).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
-    cells = [len(lines) - 2]  # Without the line of `def`, and the docstring.
+    cells: list[Any] = [len(lines) - 2]  # Without the line of `def`, and the docstring.
     for column in zip(*found, strict=True):
         error = statistics.stdev(column) / seeds**0.5 if seeds > 1 else 0.0
         cells.append(f"{statistics.mean(column):.4f} ± {error:.4f}")
