@@ -12,7 +12,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 def test_the_first_cell_says_how_to_install_and_sets_the_backend(path):
     first = re.findall(r"(?ms)^# %%\n(.*?)(?=^# %%)", path.read_text())[0]
     assert re.fullmatch(
-        r'# pip install "dselectk-keras\[tensorflow,(data,)?plots\]"\n'
+        r'# In a copy of the repository: pip install "\.\[tensorflow,(data,)?plots\]"\n'
         r"import os\n\n"
         r'os\.environ\["KERAS_BACKEND"\] = "tensorflow"(  # or "jax", "torch")?\n+',
         first,
