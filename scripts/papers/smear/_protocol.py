@@ -2,6 +2,12 @@
 
 from dselectk_keras.experiments import Fact
 
+LATENT_SKILLS = Fact(
+    "Latent Skills",
+    "learning rate of the skills 10 times the others', the best of {1, 10, 100} "
+    "(Appendix B)",
+    "10 times; not tuned",
+)
 # What was different in runs that do not say how many experts were used.
 _EARLIER = {
     "REINFORCE": (
@@ -165,12 +171,7 @@ def facts(kind):
             "the same weight, also of the reachability term, as in the release; not "
             "tuned",
         ),
-        Fact(
-            "Latent Skills",
-            "learning rate of the skills 10 times the others', the best of "
-            "{1, 10, 100} (Appendix B)",
-            "10 times; not tuned",
-        ),
+        LATENT_SKILLS,
         Fact(
             "Adamix",
             "random routing, a consistency loss (Section 2), the general settings of "

@@ -22,6 +22,7 @@ from papers.smear._claims import (
     unchanged,
     worse,
 )
+from papers.smear._protocol import LATENT_SKILLS
 from papers.smear._routers import ABLATED, ROUTED_BY, ROUTERS, Adapters, routed_layers
 from papers.smear._scores import accuracy, f1, matthews, pearson, spearman
 from papers.smear._sentences import GLUE, LENGTH, NUM_ANSWERS, SHARES, WORDS
@@ -489,12 +490,7 @@ class Table2Small(Experiment):
                 "B.1)",
                 "the same",
             ),
-            Fact(
-                "Latent Skills",
-                "learning rate of the skills 10 times the others', the best of "
-                "{1, 10, 100} (Appendix B)",
-                "10 times; not tuned",
-            ),
+            LATENT_SKILLS,
             Fact(
                 "Adamix",
                 "random routing, a consistency loss (Section 2), the general settings "
