@@ -46,7 +46,7 @@ def main(arguments=None):
         for name in ("release", "libmtl")
         if (path := getattr(options, name)) is not None
     }
-    for path in others.values():  # Where the code lies is nobody's business.
+    for path in others.values():  # Results keep no folders of this machine.
         given = [pathlib.Path(word).name if word == path else word for word in given]
     command = " ".join(["python scripts/benchmark.py", *given])
     for backend in options.backends:

@@ -144,11 +144,11 @@ class _TorchModel:
         self.output = dict.fromkeys(network.task_name)
 
     def __call__(self, x):
-        with self.torch.no_grad():
-            return self.network.eval()(x)
+        return self.network.eval()(x)
 
     def predict_on_batch(self, x):
-        found = self(self.torch.from_numpy(x))
+        with self.torch.no_grad():
+            found = self(self.torch.from_numpy(x))
         return {name: value.numpy() for name, value in found.items()}
 
     def fit(self, x, y, batch_size, callbacks=(), **_):
