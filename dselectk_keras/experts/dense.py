@@ -113,6 +113,7 @@ class DenseExperts(StackedExperts):
                 have a quantizer for the weights.
         """
         if mode != "int8" or getattr(config, "weight_quantizer", None) is not None:
+            # `keras.Model.quantize` makes this a warning, and goes on.
             raise NotImplementedError(
                 f"The experts of {self.name!r} can be stored in 8 bits only, as by "
                 f'quantize("int8"). Received: mode={mode!r} and config={config!r}. '
@@ -146,7 +147,7 @@ class DenseExperts(StackedExperts):
         self._scales.append(
             self.add_weight(name=f"scale_{layer}", shape=shape, **frozen)
         )
-        # What Keras asks for, lest it quantizes a second time.
+        # Keras reads this, so that it does not quantize a second time.
         self._is_quantized = True
 
     def sliced(self, indices: Sequence[int]) -> tuple["DenseExperts", list[Source]]:
