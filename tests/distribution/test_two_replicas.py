@@ -44,6 +44,7 @@ def test_sums_over_replicas_have_the_values_and_gradients_of_the_batch(differenc
     [
         "penalties",
         "penalties of examples",
+        "entropy of weights",
         "labels, uncertainty",
         "running, famo",
         "dispatched, True",
