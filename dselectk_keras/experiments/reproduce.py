@@ -1,11 +1,13 @@
 """Run the trials and the seeds that an experiment still lacks."""
 
+import contextlib
 import sys
 import time
 
+from dselectk_keras.archive import locked
 from dselectk_keras.experiments.environment import environment
 from dselectk_keras.experiments.experiment import TRIAL_SEED, Job
-from dselectk_keras.experiments.results import Results, Run
+from dselectk_keras.experiments.results import Results, Run, results_path
 from dselectk_keras.experiments.search import (
     SAMPLERS,
     best_settings,
@@ -28,7 +30,8 @@ def reproduce(
 ):
     """Tune the arms of an experiment and run its seeds; skip those that are done.
 
-    Each run is saved when it ends, so that an interrupted call can be continued. See
+    Each run is saved when it ends, so that an interrupted call can be continued. Only
+    one process at a time may write the file: a second one gets a `RuntimeError`. See
     `Experiment` for an example. Returns a `Results`.
 
     Args:
@@ -42,11 +45,13 @@ def reproduce(
         progress: Whether to print the present run, and an estimate of the time left.
     """
     check_choice("sampler", experiment.sampler, SAMPLERS)
-    results = Results(experiment, preset, folder, fresh)
-    clock = _Clock(results, progress)
-    around = {**environment(), "command": command}
-    for arm in experiment.arms:
-        for tuning in (True, False):
+    path = results_path(experiment, preset, folder)
+    with locked(path) if path else contextlib.nullcontext():
+        results = Results(experiment, preset, folder, fresh)
+        clock = _Clock(results, progress)
+        around = {**environment(), "command": command}
+        arms = experiment.arms
+        for arm, tuning in [(arm, each) for arm in arms for each in (True, False)]:
             while jobs := _jobs(experiment, results, arm, tuning)[:together]:
                 clock.begin(arm, jobs, tuning)
                 began = time.perf_counter()
@@ -55,7 +60,7 @@ def reproduce(
                 for job, numbers in zip(jobs, found, strict=True):
                     run = Run(arm, job.seed, job.settings, numbers, seconds, tuning)
                     results.add(run, around)
-    clock.end()
+        clock.end()
     return results
 
 

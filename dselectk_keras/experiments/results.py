@@ -50,8 +50,7 @@ class Results:
     def __init__(self, experiment, preset, folder=None, fresh=False):
         self.experiment = experiment
         self.preset = preset
-        name = f"{experiment.source}_{preset}.json"
-        self.path = pathlib.Path(folder) / name if folder else None
+        self.path = results_path(experiment, preset, folder)
         self.runs = []
         self.environments = []
         if self.path and self.path.exists() and not fresh:
@@ -149,6 +148,12 @@ class Results:
         text += f' "checksum": "{_checksum(content)}"\n}}\n'
         with replacing(path) as file:
             file.write(text.encode())
+
+
+def results_path(experiment, preset, folder):
+    """The path of the file of an experiment's results; `None` without a folder."""
+    name = f"{experiment.source}_{preset}.json"
+    return pathlib.Path(folder) / name if folder else None
 
 
 def _checksum(content):

@@ -113,6 +113,18 @@ def test_another_config_is_refused(tmp_path):
         reproduce(Counting(size=4), folder=tmp_path, progress=False)
 
 
+def test_a_second_process_is_refused_and_no_run_is_lost(tmp_path):
+    class Busy(Counting):
+        def run(self, arm, jobs):
+            with pytest.raises(RuntimeError, match=r"writes .*counting_cpu\.json"):
+                reproduce(Counting(), folder=tmp_path, progress=False)
+            return super().run(arm, jobs)
+
+    reproduce(Busy(seeds=2), folder=tmp_path, progress=False)
+    assert len(Results(Counting(), "cpu", tmp_path).runs) == 4
+    assert [each.name for each in tmp_path.iterdir()] == ["mmoe-counting_cpu.json"]
+
+
 def test_altered_results_are_refused_by_name_and_left_alone(tmp_path):
     reproduce(Counting(seeds=2), folder=tmp_path, progress=False)
     (path,) = tmp_path.iterdir()
