@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from dselectk_keras.models.condense import (
+    check_not_split,
     condensable,
     condense_in_place,
     undecided,
@@ -20,6 +21,9 @@ class CondenseWhenBinary(keras.callbacks.Callback):
     selectors are binary, it condenses the model and its optimizer (see `condense`), and
     `fit` continues with the remaining experts. From then on, the choice of experts is
     fixed. `GateRecorder` keeps recording, with the original indices of the experts.
+
+    Experts that are split over devices (`expert_layout_map`) cannot be condensed while
+    they train.
 
     Weights that `EarlyStopping(restore_best_weights=True)` keeps from before do not fit
     the condensed model. Put it after this callback, in `OnceDecided`.
@@ -52,6 +56,10 @@ class CondenseWhenBinary(keras.callbacks.Callback):
         self.epoch = None
         self.reports = []
         self._gates = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Raise an error if experts may be split over devices."""
+        check_not_split()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Condense the model if all selectors are binary."""

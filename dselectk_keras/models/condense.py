@@ -12,6 +12,7 @@ from dselectk_keras._keras import (
     optimizer_state,
     track_parameters,
 )
+from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.layers import MoE
 
@@ -95,6 +96,17 @@ def condense_in_place(model: Any, tolerance: float = 0.0) -> list[Condensed]:
     return _condense(model, _plans(model, tolerance, force=False))
 
 
+def check_not_split() -> None:
+    """Raise an error if experts may be split over devices."""
+    if is_model_parallel():
+        raise ValueError(
+            "Experts that are split over devices cannot be condensed, since fewer of "
+            "them may not fill the devices. Received: "
+            "`keras.distribution.ModelParallel`. Save the model, load it without a "
+            "distribution, and call `condense` there."
+        )
+
+
 def undecided(model: Any, tolerance: float = 0.0) -> list[tuple[str, tuple, float]]:
     """List the selectors that are not binary: layer, indices and distance."""
     found = []
@@ -125,6 +137,7 @@ def condensable(model: Any) -> list[MoE]:
 
 def _plans(model, tolerance, force):
     """Get the selection of each layer, after checking that all are binary."""
+    check_not_split()
     plans = {layer.name: layer.gate.selection() for layer in condensable(model)}
     open_selectors = undecided(model, tolerance)
     if open_selectors and not force:

@@ -6,9 +6,11 @@
 A script, since JAX's devices have to be divided before anything uses them.
 """
 
+import contextlib
 import json
 import os
 import sys
+import tempfile
 
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ["XLA_FLAGS"] = (
@@ -25,9 +27,14 @@ from helpers import numbers
 from keras import distribution
 
 from dselectk_keras import (
+    Checkpoints,
+    CondenseWhenBinary,
+    DecideGates,
     DenseExperts,
     DSelectKGate,
+    GateRecorder,
     ImportanceRegularizer,
+    OnceDecided,
     TopKGate,
     build_multitask_model,
     expert_layout_map,
@@ -72,6 +79,56 @@ def train(case):
         X[share], Y[share], batch_size=size, epochs=2, shuffle=False, verbose=0
     )
     return model, log.history["loss"]
+
+
+def watched(condense=True, interrupt=False):
+    """What is to be compared of a training with callbacks, perhaps a resumed one."""
+    with tempfile.TemporaryDirectory() as folder:
+        if interrupt:
+            with contextlib.suppress(KeyboardInterrupt):
+                fit_with_callbacks(folder, condense, [Interrupt()])
+        return fit_with_callbacks(folder, condense)
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Stops the program in the third epoch, when the gates have decided."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+
+def fit_with_callbacks(folder, condense, others=()):
+    keras.utils.set_random_seed(0)
+    model = build_multitask_model(
+        DIM, 2, experts=DenseExperts(EXPERTS, [4]), gate=DSelectKGate(1)
+    )
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
+    recorder = GateRecorder(every=1)
+    stopping = keras.callbacks.EarlyStopping(
+        "val_task_loss", patience=1, restore_best_weights=True
+    )
+    condensing = [CondenseWhenBinary(verbose=0)] if condense else []
+    checkpoints = Checkpoints(
+        folder,
+        [recorder, DecideGates(0.4, restarts=1), *condensing, OnceDecided(stopping)],
+    )
+    model.fit(
+        X,
+        Y,
+        batch_size=BATCH,
+        validation_data=(X, Y),
+        epochs=5,
+        shuffle=False,
+        verbose=0,
+        callbacks=[checkpoints, *others],
+    )
+    return {
+        **checkpoints.history,
+        "best": stopping.best,
+        "recorded": recorder.history["mmoe"]["weights"].tolist(),
+        "predicted": np.stack([*model.predict(X, verbose=0).values()]).tolist(),
+    }
 
 
 def program(model):
@@ -152,6 +209,19 @@ def main():
                 ]
                 result["moved"] = experts_moved(model)
             found[f"{case}, {name}"] = result
+    distribution.set_distribution(None)
+    alone = watched()
+    for name, each in distributions.items():
+        distribution.set_distribution(each)
+        several = watched(condense=name == "data", interrupt=True)
+        found[f"watched, {name}"] = {
+            key: float(np.abs(np.subtract(alone[key], several[key])).max())
+            for key in alone
+        }
+    try:
+        watched()
+    except ValueError as error:
+        found["refused"] = str(error)
     sys.stdout.write(json.dumps(found))
 
 

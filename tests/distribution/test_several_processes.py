@@ -91,6 +91,17 @@ def test_no_device_holds_or_gets_the_experts_of_others(eight, case):
     assert eight[f"{case}, experts"]["moved"] == 0
 
 
+@pytest.mark.parametrize("devices", ["data", "experts"])
+def test_a_resumed_training_records_decides_and_stops_as_on_one_device(eight, devices):
+    found = eight[f"watched, {devices}"]
+    assert {"binary", "best", "recorded", "predicted"} <= set(found)
+    assert np.max([*found.values()]) <= 2e-6
+
+
+def test_split_experts_are_not_condensed_while_they_train(eight):
+    assert "Experts that are split over devices cannot be conden" in eight["refused"]
+
+
 def test_two_processes_of_jax_train_as_one(eight):
     (address,) = free_addresses(1)
     for found in run("eight_devices.py", [address, "0"], [address, "1"]):
