@@ -70,29 +70,30 @@ class Plan:
 
     @property
     def activation_bytes(self):
-        """Outputs of the experts' layers and mixtures, kept for the gradients."""
+        """Outputs of the experts' layers and mixtures, and their gradients."""
         rows = self.batch / self.devices[0]
         if self.dispatch:
-            # The slots are not split over the devices that split the batch.
-            numbers = 1.5 * self.batch * self._chosen / self.devices[1]
-            experts = numbers * (self.features + sum(self.units))
+            experts = self._slots * (self.features + sum(self.units))
         else:
             experts = rows * self.experts / self.devices[1] * sum(self.units)
-        return BYTES * (experts + rows * self.tasks * self.units[-1])
+        return 2 * BYTES * (experts + rows * self.tasks * self.units[-1])
 
     @property
     def sent_bytes(self):
-        """What a device sends in a step, by ring all-reduce.
+        """What a device sends in a step, around rings of devices.
 
-        The gradients go to the devices that split the batch, the mixtures and their
-        gradients to those that split the experts.
+        The gradients go to the devices that split the batch, the mixtures and the
+        gradients of the gates' weights to those that split the experts.
         """
         data, experts = self.devices
         gradients = self.expert_parameters / experts + self.other_parameters
-        rows = self.batch / data
         # Dispatched, each choice is sent, and mixed afterwards.
         sent = self._chosen if self.dispatch else self.tasks
-        mixtures = rows * sent * (self.units[-1] + self.experts * self.per_example)
+        weights = self.tasks * self.experts / 2 * self.per_example
+        mixtures = self.batch / data * (sent * self.units[-1] + weights)
+        if self.dispatch:
+            # Slots are for the whole batch: their inputs, and gradients of outputs.
+            gradients += self._slots * (self.features + self.units[-1])
         return BYTES * (_ring(data) * gradients + _ring(experts) * mixtures)
 
     @property
@@ -121,6 +122,11 @@ class Plan:
     @property
     def _chosen(self):
         return min(self.experts, self.tasks * self.nonzeros)
+
+    @property
+    def _slots(self):
+        """Slots on a device; devices that split the batch do not split them."""
+        return 1.5 * self.batch * self._chosen / self.devices[1]
 
     @property
     def _flops(self):

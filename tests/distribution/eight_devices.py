@@ -7,10 +7,14 @@ A script, since JAX's devices have to be divided before anything uses them.
 """
 
 import contextlib
+import dataclasses
 import json
+import math
 import os
+import re
 import sys
 import tempfile
+from typing import Any
 
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ["XLA_FLAGS"] = (
@@ -25,6 +29,7 @@ import keras
 import numpy as np
 from helpers import numbers
 from keras import distribution
+from plan import Plan
 
 from dselectk_keras import (
     Checkpoints,
@@ -39,6 +44,7 @@ from dselectk_keras import (
     build_multitask_model,
     expert_layout_map,
 )
+from dselectk_keras._keras import create_variables
 
 OTHERS = sys.argv[1:]
 BATCH, DIM, EXPERTS = 16, 8, 8
@@ -131,8 +137,8 @@ def fit_with_callbacks(folder, condense, others=()):
     }
 
 
-def program(model):
-    """The lines of the compiled training step of one device."""
+def program(model, rows=BATCH):
+    """The compiled training step of one device."""
     state = tuple(
         [variable.value for variable in variables]
         for variables in (
@@ -144,11 +150,10 @@ def program(model):
     )
     layout = distribution.distribution().get_data_layout
     batch = tuple(
-        jax.device_put(each[:BATCH], layout(each.shape).backend_layout)
-        for each in (X, np.nan_to_num(Y))
+        jax.device_put(np.zeros(shape, "float32"), layout(shape).backend_layout)
+        for shape in ((rows, DIM), (rows, 2))
     )
-    step = jax.jit(model.train_step).lower(state, batch).compile()
-    return step.as_text().splitlines()
+    return jax.jit(model.train_step).lower(state, batch).compile()
 
 
 def experts_moved(model):
@@ -157,9 +162,67 @@ def experts_moved(model):
     units = model.get_layer("mmoe").experts.units[0]
     return sum(
         f",{DIM},{units}]" in line.partition("=")[2].partition("{")[0]
-        for line in program(model)
+        for line in program(model).as_text().splitlines()
         if any(each in line for each in moved)
     )
+
+
+def all_needed(distributions):
+    """What is `needed` on both meshes, with all experts evaluated and dispatched."""
+    plan = Plan(DIM, EXPERTS, (256,), tasks=2, tower=(), batch=512, slots=1)
+    found = {}
+    for name, devices in (("data", (8, 1)), ("experts", (2, 4))):
+        distribution.set_distribution(distributions[name])
+        for dispatch in (False, True):
+            own = dataclasses.replace(plan, devices=devices, dispatch=dispatch)
+            found[f"needed, {name}, {dispatch}"] = needed(own)
+    return found
+
+
+def needed(plan):
+    """Bytes per device and step, by name: those that JAX counts, and the plan's."""
+    model = build_multitask_model(
+        DIM,
+        2,
+        experts=DenseExperts(EXPERTS, plan.units),
+        gate=TopKGate(plan.nonzeros),
+        per_example=True,
+        dispatch=1.5 if plan.dispatch else False,
+    )
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
+    create_variables(model, (X, Y))
+    step = program(model, plan.batch)
+    memory = step.memory_analysis()
+    batch = 4 * plan.batch // plan.devices[0] * (DIM + 2)
+    gradients = 4 * (plan.expert_parameters / plan.devices[1] + plan.other_parameters)
+    return {
+        "state": [
+            memory.argument_size_in_bytes - batch,
+            plan.state_bytes - gradients,
+        ],
+        "activations": [memory.temp_size_in_bytes, plan.activation_bytes],
+        "sent": [sum(map(sent, step.as_text().splitlines())), plan.sent_bytes],
+    }
+
+
+def sent(line):
+    """Bytes that a device sends for a line of a program, around a ring of devices."""
+    found = re.search(r"= (.*?) (all-reduce|all-gather|all-to-all)\(", line)
+    if not found:
+        return 0
+    sizes = [
+        math.prod(int(size) for size in shape.split(",") if size)
+        for shape in re.findall(r"32\[([\d,]*)\]", found[1])
+    ]
+    groups: Any = re.search(
+        r"replica_groups=(?:\[\d+,(\d+)\]|mesh\[(.*?)\].*?\{(.*?)\})", line
+    )
+    axes = dict(re.findall(r"'(\w+)'=(\d+)", groups[2] or ""))
+    devices = int(groups[1] or 0) or math.prod(
+        int(axes[name]) for name in re.findall(r"'(\w+)'", groups[3])
+    )
+    rounds = (2 if found[2] == "all-reduce" else 1) * (devices - 1) / devices
+    return 4 * sum(sizes) * rounds
 
 
 def main():
@@ -209,6 +272,7 @@ def main():
                 ]
                 result["moved"] = experts_moved(model)
             found[f"{case}, {name}"] = result
+    found.update(all_needed(distributions))
     distribution.set_distribution(None)
     alone = watched()
     for name, each in distributions.items():

@@ -102,6 +102,18 @@ def test_split_experts_are_not_condensed_while_they_train(eight):
     assert "Experts that are split over devices cannot be conden" in eight["refused"]
 
 
+@pytest.mark.parametrize("devices", ["data", "experts"])
+@pytest.mark.parametrize("dispatch", [False, True])
+def test_a_step_needs_what_was_planned(eight, devices, dispatch):
+    found = eight[f"needed, {devices}, {dispatch}"]
+    state, planned = found["state"]
+    assert 0 <= state - planned <= 60  # Steps, metrics and seeds.
+    # The plan leaves out what is small, and copies.
+    ratio = {name: real / planned for name, (real, planned) in found.items()}
+    assert 0.95 <= ratio["sent"] <= 1.1
+    assert 1 <= ratio["activations"] <= 1.7
+
+
 def test_two_processes_of_jax_train_as_one(eight):
     (address,) = free_addresses(1)
     for found in run("eight_devices.py", [address, "0"], [address, "1"]):

@@ -76,13 +76,13 @@ def test_devices_share_experts_batch_and_work():
     others = SMALL.other_parameters
     assert several.state_bytes == 16 * (SMALL.expert_parameters / 5 + others)
     assert one.sent_bytes == 0
-    # By hand: gradients of 2 experts to one other device; mixtures of 3 tasks, and the
-    # gradients of 10 weights each, among five.
+    # By hand: gradients of 2 experts to one other device; mixtures of 3 tasks among
+    # five, and half as often the gradients of their 10 weights.
     gradients = 2 * (7 * 5 + 6 * 4) + others
-    mixtures = 3.5 * 3 * (4 + 10)
+    mixtures = 3.5 * 3 * (4 + 10 / 2)
     assert several.sent_bytes == pytest.approx(4 * (gradients + 1.6 * mixtures))
-    # Two layers of 2 experts for half of the batch, and three mixtures.
-    assert several.activation_bytes == 4 * (3.5 * 2 * 9 + 3.5 * 3 * 4)
+    # Two layers of 2 experts for half of the batch, and three mixtures, with gradients.
+    assert several.activation_bytes == 8 * (3.5 * 2 * 9 + 3.5 * 3 * 4)
     assert one.epoch_seconds(70, 1.0) == 10 * one.training_flops
     assert several.epoch_seconds(70, 1.0) == one.training_flops
 
@@ -91,9 +91,12 @@ def test_dispatched_work_is_not_split_by_the_batch():
     sparse = dataclasses.replace(SMALL, dispatch=True, devices=(2, 5))
     assert sparse.epoch_seconds(7, 1.0) == sparse.training_flops / 5
     # Slots for 6 choices, of 6 features and 9 units, over five devices.
-    assert sparse.activation_bytes == pytest.approx(
-        4 * (1.5 * 7 * 6 / 5 * 15 + 3.5 * 3 * 4)
-    )
+    slots = 1.5 * 7 * 6 / 5
+    assert sparse.activation_bytes == pytest.approx(8 * (slots * 15 + 3.5 * 3 * 4))
+    # Their inputs, and the gradients of their outputs, besides those of parameters.
+    gradients = 2 * (7 * 5 + 6 * 4) + SMALL.other_parameters + slots * (6 + 4)
+    mixtures = 3.5 * (6 * 4 + 3 * 10 / 2)
+    assert sparse.sent_bytes == pytest.approx(4 * (gradients + 1.6 * mixtures))
 
 
 def test_the_page_has_the_examples():
