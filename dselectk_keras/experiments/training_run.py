@@ -14,6 +14,7 @@ from dselectk_keras import datasets, gates
 from dselectk_keras.archive import damaged, replacing
 from dselectk_keras.callbacks import Checkpoints, DecideGates, GateRecorder
 from dselectk_keras.experiments.environment import environment
+from dselectk_keras.experiments.results import differing
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.registry import arguments, check_settings
 from dselectk_keras.gates.selector_gate import selector_gates
@@ -23,6 +24,7 @@ from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
 from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
+from dselectk_keras.plots.style import save_figure
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches
 from dselectk_keras.utils import check_choice, check_count, num_trained
@@ -283,11 +285,8 @@ class TrainingRun:
                 title=self.label,
             ),
         }
-        from matplotlib import pyplot as plt
-
         for name, figure in figures.items():
-            figure.savefig(out / name, dpi=200, bbox_inches="tight")
-            plt.close(figure)
+            save_figure(figure, out / name, dpi=200)
 
 
 class _EpochProgress(keras.callbacks.Callback):
@@ -357,12 +356,9 @@ def _read_json(path):
 
 
 def _check_config(out, kept, config):
-    differing = sorted(
-        name for name in kept | config if kept.get(name) != config.get(name)
-    )
-    if differing:
+    if differs := differing(kept, config):
         raise ValueError(
-            f"{out} holds a run with other settings: {', '.join(differing)} differ. "
+            f"{out} holds a run with other settings: {', '.join(differs)} differ. "
             "Resume it with its own, or choose another folder."
         )
 
