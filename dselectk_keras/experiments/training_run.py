@@ -212,15 +212,7 @@ class TrainingRun:
         }
         model.save(out / MODEL)
         if self.has_gate:
-            # The last layer with gates: in stacked ones the towers' own.
-            layer = list(recorder.history.tasks)[-1]
-            results["gates"] = summarize_gates(
-                recorder.history[layer],
-                data.groups,
-                shared=not isinstance(model.get_layer(layer), CGC),
-            )
-            recorder.history.save(out / HISTORY)
-            self._draw(recorder.history, layer, data, out)
+            results["gates"] = self._save_gates(recorder.history, model, data, out)
         with replacing(out / RESULT) as file:
             file.write(f"{json.dumps(results, indent=1)}\n".encode())
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
@@ -271,7 +263,11 @@ class TrainingRun:
                 settings["entropy_reg"] = Ramp(*self.entropy, end=steps)
         return gates.get(self.gate, **{**settings, **self.gate_options})
 
-    def _draw(self, history, layer, data, out):
+    def _save_gates(self, history, model, data, out):
+        """Save and draw the history of the gates, and summarize its last record."""
+        history.save(out / HISTORY)
+        # The last layer with gates: in stacked ones the towers' own.
+        layer = list(history.tasks)[-1]
         weights, tasks = history[layer]["weights"], history.tasks[layer]
         shown = min(4, weights.shape[1])
         figures = {
@@ -287,6 +283,8 @@ class TrainingRun:
         }
         for name, figure in figures.items():
             save_figure(figure, out / name, dpi=200)
+        shared = not isinstance(model.get_layer(layer), CGC)
+        return summarize_gates(history[layer], data.groups, shared)
 
 
 class _EpochProgress(keras.callbacks.Callback):
