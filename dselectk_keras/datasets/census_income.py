@@ -119,20 +119,15 @@ def census_income(
     train = _read_table(train_name, data_dir)
     test = _read_table("census-income.test.gz", data_dir)
 
+    num_test = len(test) // 2 if num_test is None else num_test
+    held_out = {"num_validation": num_validation, "num_test": num_test}
+    rng, other_rng = (_sampling.random_stream(seed, stream) for stream in (0, 1))
     parts = [
-        *_sampling.partition(
-            _sampling.random_stream(seed, 0), len(train), num_train=num_train
-        ),
-        *_sampling.partition(
-            _sampling.random_stream(seed, 1),
-            len(test),
-            num_validation=num_validation,
-            num_test=len(test) // 2 if num_test is None else num_test,
-        ),
+        *_sampling.partition(rng, len(train), num_train=num_train),
+        *_sampling.partition(other_rng, len(test), **held_out),
     ]
-    tables = [
-        table.iloc[part] for table, part in zip((train, test, test), parts, strict=True)
-    ]
+    pairs = zip((train, test, test), parts, strict=True)
+    tables = [table.iloc[part] for table, part in pairs]
     inputs = [_encode(table, train) for table in tables]
     return Dataset(
         *(
