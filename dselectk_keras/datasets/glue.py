@@ -155,12 +155,8 @@ def _read(task, data_dir):
     header = _COLA_COLUMNS if task == "cola" else None
     (path,) = _files.fetch_files("glue", data_dir, table.archive)
     with zipfile.ZipFile(path) as archive:
-        train, dev, *other = (
-            _read_rows(
-                archive.read(f"{table.folder}/{name}.tsv"), table.columns, header
-            )
-            for name in names
-        )
+        contents = [archive.read(f"{table.folder}/{name}.tsv") for name in names]
+    train, dev, *other = (_read_rows(each, table.columns, header) for each in contents)
     return train, dev, other[0] if other else []
 
 

@@ -410,12 +410,8 @@ def encode_inputs(data, num_tags=None, width=EMBEDDING):
 
 def make_tasks(data, tower=()):
     """List a `Task` for each column of labels."""
-    return [
-        Task(name, kind, count, tower)
-        for name, kind, count in zip(
-            data.task_names, data.task_kinds, data.num_classes, strict=True
-        )
-    ]
+    columns = zip(data.task_names, data.task_kinds, data.num_classes, strict=True)
+    return [Task(name, kind, count, tower) for name, kind, count in columns]
 
 
 def _tags(features, num_experts):

@@ -160,11 +160,7 @@ class Experts(ExpertBank):
         config["template"] = [config["template"][i] for i in indices]
         config.pop("name")
         bank = type(self).from_config(config).build_like(self)
-        sources = [
-            (variable, lambda array: array)
-            for expert in kept
-            for variable in expert.weights
-        ]
+        sources = [(v, lambda array: array) for expert in kept for v in expert.weights]
         for new, old in zip(bank.experts, kept, strict=True):
             new.set_weights(old.get_weights())
         return bank, sources

@@ -94,11 +94,8 @@ class DSelectKGate(SelectorGate):
                 '`unreachable` must be "assign", or the weight of a penalty, 0.0 for '
                 f"none. Received: unreachable={unreachable!r}."
             )
-        self._reachability: Any = (
-            None
-            if self._assign
-            else ReachabilityRegularizer.get(unreachable, "unreachable")
-        )
+        penalty = None if self._assign else unreachable
+        self._reachability: Any = ReachabilityRegularizer.get(penalty, "unreachable")
 
     @property
     def unreachable(self) -> Any:
