@@ -74,29 +74,18 @@ def replace_sublayers(layer, **sublayers):
 
 
 def optimizer_parts(optimizer):
-    """List an optimizer and the one inside of it, as in mixed precision.
-
-    Args:
-        optimizer: A Keras optimizer.
-
-    Returns:
-        A list of one or two optimizers.
-    """
+    """List an optimizer, and the one inside of it, as in mixed precision."""
     inner = getattr(optimizer, "inner_optimizer", None)
     return [optimizer] if inner is None else [optimizer, inner]
 
 
 def optimizer_state(optimizer):
-    """Read what an optimizer keeps, without that of an optimizer inside of it.
+    """Read what a built optimizer keeps, without that of an optimizer inside of it.
 
-    Args:
-        optimizer: A built Keras optimizer.
-
-    Returns:
-        The list of the variables that it trains; a dict of slots by attribute, such as
-        momentum, each a list of variables in the same order and of the same shapes, or
-        of `None` where there is none; and a dict of all other variables that are
-        attributes, such as the number of steps.
+    The result is the list of the variables that it trains; a dict of slots by
+    attribute, such as momentum, each a list of variables in the same order and of the
+    same shapes, or of `None` where there is none; and a dict of all other variables
+    that are attributes, such as the number of steps.
     """
     trained = optimizer._trainable_variables
 
@@ -120,26 +109,15 @@ def optimizer_state(optimizer):
 
 
 def num_steps(optimizer):
-    """Count the steps of an optimizer, those that only accumulate gradients too.
+    """Get the variable that counts steps, those that only accumulate gradients too.
 
     With loss scaling, steps that are skipped are not counted.
-
-    Args:
-        optimizer: A Keras optimizer.
-
-    Returns:
-        A Keras variable.
     """
     return optimizer_parts(optimizer)[-1]._iterations
 
 
 def average_anew(model, variables):
-    """Let the moving averages of an optimizer (`use_ema`) begin at the present values.
-
-    Args:
-        model: A Keras model.
-        variables: Trainable variables that were assigned values.
-    """
+    """Let moving averages (`use_ema`) of variables begin at their present values."""
     if getattr(model, "optimizer", None) is None:
         return
     trained, slots, _ = optimizer_state(optimizer_parts(model.optimizer)[-1])

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import os
 import pathlib
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -119,17 +118,7 @@ def read_arrays(path: Any) -> dict[str, np.ndarray]:
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
-        except (
-            ArithmeticError,
-            EOFError,
-            LookupError,
-            MemoryError,
-            OSError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-            zipfile.BadZipFile,
-        ) as error:
+        except Exception as error:
             raise damaged(path, error) from error
 
 

@@ -32,11 +32,7 @@ def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
 
     def initialize(shape, dtype=None):
         num_experts, *shape = shape
-        return ops.stack(
-            [
-                clone_initializer(initializer, i)(shape, dtype=dtype)
-                for i in range(num_experts)
-            ]
-        )
+        clones = [clone_initializer(initializer, i) for i in range(num_experts)]
+        return ops.stack([clone(shape, dtype=dtype) for clone in clones])
 
     return initialize

@@ -122,6 +122,13 @@ def num_trained(layer: Any) -> int:
     return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 
+def add_counter(layer: Any, name: str, shape: Shape = ()) -> Any:
+    """Add integers to a layer that begin at 0 and are not trained."""
+    return layer.add_weight(
+        name=name, shape=shape, dtype="int32", initializer="zeros", trainable=False
+    )
+
+
 def is_concrete(tensor: Tensor) -> bool:
     """Check whether a tensor has values; one of a traced function has none."""
     backend = keras.backend.backend()

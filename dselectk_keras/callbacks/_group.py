@@ -28,14 +28,12 @@ class CallbackGroup(keras.callbacks.Callback):
     def set_params(self, params: Any) -> None:
         """Pass the parameters of the training on."""
         super().set_params(params)
-        for callback in self.callbacks:
-            callback.set_params(params)
+        self.pass_on("set_params", params)
 
     def set_model(self, model: Any) -> None:
         """Pass the model on."""
         super().set_model(model)
-        for callback in self.callbacks:
-            callback.set_model(model)
+        self.pass_on("set_model", model)
 
     def pass_on(self, event: str, *args: Any, **kwargs: Any) -> None:
         """Call a method of each callback."""

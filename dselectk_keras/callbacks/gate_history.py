@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.archive import damaged, read_arrays, write_arrays
-from dselectk_keras.utils import optional_import
+from dselectk_keras.utils import check_choice, optional_import
 
 
 class GateHistory(Mapping):
@@ -96,11 +96,7 @@ class GateHistory(Mapping):
             if the quantity has these axes, `task` and `expert` or `selector`.
         """
         pd = optional_import("pandas", extra="data", purpose="`frame`")
-        known = sorted({name for _, name in self._records})
-        if quantity not in known:
-            raise ValueError(
-                f"There is no record of {quantity!r}. Recorded: {', '.join(known)}."
-            )
+        check_choice("quantity", quantity, sorted({name for _, name in self._records}))
         last = {"weights": "expert", "binary": "selector", "reachable": "selector"}
         parts = []
         for layer, names in self.tasks.items():

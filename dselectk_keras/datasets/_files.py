@@ -39,17 +39,18 @@ def _read_table():
 FILES = _read_table()  # By data set and name.
 
 
-def fetch_files(dataset, files, data_dir=None):
-    """The verified paths of files by name; without a folder, they are downloaded."""
+def fetch_files(dataset, data_dir, *names):
+    """The verified paths of some files; without a folder, they are downloaded."""
+    files = {name: FILES[dataset][name] for name in names}
     if data_dir is None:
         paths = _download(dataset, files)
     else:
-        paths = {
-            name: find_file(dataset, name, data_dir, file, file.url)
+        paths = [
+            find_file(dataset, name, data_dir, file, file.url)
             for name, file in files.items()
-        }
-    for name, file in files.items():
-        path, size = paths[name], paths[name].stat().st_size
+        ]
+    for path, file in zip(paths, files.values(), strict=True):
+        size = path.stat().st_size
         if size != file.size:
             raise damaged_file_error(path, file, f"{size:,} bytes", file.url)
         with path.open("rb") as content:
@@ -105,7 +106,7 @@ def _download(dataset, files):
             f"The data set {dataset!r} could not be downloaded: {error}. Get {urls} in "
             "another way, and pass the folder as `data_dir`."
         ) from error
-    return {name: pathlib.Path(path) for name, path in paths.items()}
+    return [pathlib.Path(paths[name]) for name in files]
 
 
 def _check_network(url):

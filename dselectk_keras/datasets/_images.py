@@ -19,8 +19,7 @@ _IDX_NAMES = (
 
 def read_idx_dataset(dataset, data_dir):
     """Pairs of images and labels (samples, 1), as bytes, for training and for test."""
-    paths = _files.fetch_files(dataset, _files.FILES[dataset], data_dir)
-    arrays = [_read_idx(paths[name]) for name in _IDX_NAMES]
+    arrays = [*map(_read_idx, _files.fetch_files(dataset, data_dir, *_IDX_NAMES))]
     return (arrays[0], arrays[1][:, None]), (arrays[2], arrays[3][:, None])
 
 

@@ -18,50 +18,22 @@ NUM_ROWS = {
     "census-income.test.gz": 99_762,
 }
 # The columns of the official files, named as in the file of nominal columns.
-COLUMNS = (
-    "age",
-    "class of worker",
-    "detailed industry recode",
-    "detailed occupation recode",
-    "education",
-    "wage per hour",
-    "enroll in edu inst last wk",
-    "marital stat",
-    "major industry code",
-    "major occupation code",
-    "race",
-    "hispanic origin",
-    "sex",
-    "member of a labor union",
-    "reason for unemployment",
-    "full or part time employment stat",
-    "capital gains",
-    "capital losses",
-    "dividends from stocks",
-    "tax filer stat",
-    "region of previous residence",
-    "state of previous residence",
-    "detailed household and family stat",
-    "detailed household summary in household",
-    "instance weight",
-    "migration code-change in msa",
-    "migration code-change in reg",
-    "migration code-move within reg",
-    "live in this house 1 year ago",
-    "migration prev res in sunbelt",
-    "num persons worked for employer",
-    "family members under 18",
-    "country of birth father",
-    "country of birth mother",
-    "country of birth self",
-    "citizenship",
-    "own business or self employed",
-    "fill inc questionnaire for veteran's admin",
-    "veterans benefits",
-    "weeks worked in year",
-    "year",
-    "income",
-)
+_HEADER = """
+age, class of worker, detailed industry recode, detailed occupation recode, education,
+wage per hour, enroll in edu inst last wk, marital stat, major industry code,
+major occupation code, race, hispanic origin, sex, member of a labor union,
+reason for unemployment, full or part time employment stat, capital gains,
+capital losses, dividends from stocks, tax filer stat, region of previous residence,
+state of previous residence, detailed household and family stat,
+detailed household summary in household, instance weight, migration code-change in msa,
+migration code-change in reg, migration code-move within reg,
+live in this house 1 year ago, migration prev res in sunbelt,
+num persons worked for employer, family members under 18, country of birth father,
+country of birth mother, country of birth self, citizenship,
+own business or self employed, fill inc questionnaire for veteran's admin,
+veterans benefits, weeks worked in year, year, income
+"""
+COLUMNS = tuple(name.strip() for name in _HEADER.split(","))
 NUMERIC = (
     "age",
     "wage per hour",
@@ -147,20 +119,15 @@ def census_income(
     train = _read_table(train_name, data_dir)
     test = _read_table("census-income.test.gz", data_dir)
 
+    num_test = len(test) // 2 if num_test is None else num_test
+    held_out = {"num_validation": num_validation, "num_test": num_test}
+    rng, other_rng = (_sampling.random_stream(seed, stream) for stream in (0, 1))
     parts = [
-        *_sampling.partition(
-            _sampling.random_stream(seed, 0), len(train), num_train=num_train
-        ),
-        *_sampling.partition(
-            _sampling.random_stream(seed, 1),
-            len(test),
-            num_validation=num_validation,
-            num_test=len(test) // 2 if num_test is None else num_test,
-        ),
+        *_sampling.partition(rng, len(train), num_train=num_train),
+        *_sampling.partition(other_rng, len(test), **held_out),
     ]
-    tables = [
-        table.iloc[part] for table, part in zip((train, test, test), parts, strict=True)
-    ]
+    pairs = zip((train, test, test), parts, strict=True)
+    tables = [table.iloc[part] for table, part in pairs]
     inputs = [_encode(table, train) for table in tables]
     return Dataset(
         *(

@@ -45,18 +45,13 @@ def cifar100(
         Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009
         (https://www.cs.toronto.edu/~kriz/cifar.html).
     """
-    (path,) = _files.fetch_files(
-        "cifar100", _files.FILES["cifar100"], data_dir
-    ).values()
+    (path,) = _files.fetch_files("cifar100", data_dir, *_files.FILES["cifar100"])
     with tarfile.open(path) as archive:
 
         def read(name):
             return archive.extractfile(f"cifar-100-binary/{name}").read()
 
-        train, test = (
-            _parse_records(read("train.bin")),
-            _parse_records(read("test.bin")),
-        )
+        train, test = map(_parse_records, (read("train.bin"), read("test.bin")))
         classes = {
             task: read(f"{task}_label_names.txt").decode().split()
             for task in ("coarse", "fine")

@@ -59,13 +59,7 @@ def expert_recovery(
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix C.2.2.
     """
     num_experts = check_count("num_experts", num_experts)
-    num_true_experts = check_count("num_true_experts", num_true_experts)
-    if num_true_experts > num_experts:
-        raise ValueError(
-            "`num_true_experts` must not exceed `num_experts`. Received: "
-            f"num_true_experts={num_true_experts}, num_experts={num_experts}. "
-            "Lower the first or raise the second."
-        )
+    num_true_experts = check_count("num_true_experts", num_true_experts, 1, num_experts)
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
     check_number("logit_scale", logit_scale, above=0)
 

@@ -5,18 +5,8 @@ import os
 from dselectk_keras.datasets import _images
 from dselectk_keras.datasets.dataset import Dataset
 
-CLASS_NAMES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+CLASS_NAMES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat")
+CLASS_NAMES += ("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
 def fashion_mnist(
@@ -52,9 +42,6 @@ def fashion_mnist(
         Xiao et al., Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
         Learning Algorithms, 2017 (https://arxiv.org/abs/1708.07747).
     """
-    return _images.image_dataset(
-        *_images.read_idx_dataset("fashion_mnist", data_dir),
-        (num_train, num_validation, num_test),
-        seed,
-        {"article": CLASS_NAMES},
-    )
+    pairs = _images.read_idx_dataset("fashion_mnist", data_dir)
+    sizes = (num_train, num_validation, num_test)
+    return _images.image_dataset(*pairs, sizes, seed, {"article": CLASS_NAMES})

@@ -147,33 +147,24 @@ def _task_splits(task, seed, data_dir):
     return [train[i] for i in kept], [train[i] for i in held_out], dev
 
 
-def _fetch(names, data_dir):
-    """The paths of some of the files."""
-    files = {name: _files.FILES["glue"][name] for name in names}
-    return _files.fetch_files("glue", files, data_dir).values()
-
-
 def _read(task, data_dir):
     """The examples for training and development, and MNLI's mismatched ones."""
     table = _TABLES[task]
     suffixes = ("_matched", "_mismatched") if task == "mnli" else ("",)
     names = ["train", *(f"dev{suffix}" for suffix in suffixes)]
     header = _COLA_COLUMNS if task == "cola" else None
-    (path,) = _fetch([table.archive], data_dir)
+    (path,) = _files.fetch_files("glue", data_dir, table.archive)
     with zipfile.ZipFile(path) as archive:
-        train, dev, *other = (
-            _read_rows(
-                archive.read(f"{table.folder}/{name}.tsv"), table.columns, header
-            )
-            for name in names
-        )
+        contents = [archive.read(f"{table.folder}/{name}.tsv") for name in names]
+    train, dev, *other = (_read_rows(each, table.columns, header) for each in contents)
     return train, dev, other[0] if other else []
 
 
 def _read_mrpc(data_dir):
     """MRPC is one file, and a list of the ids of the development pairs."""
     names = ("msr_paraphrase_train.txt", "mrpc_dev_ids.tsv")
-    pairs, dev_ids = (path.read_bytes() for path in _fetch(names, data_dir))
+    paths = _files.fetch_files("glue", data_dir, *names)
+    pairs, dev_ids = (path.read_bytes() for path in paths)
     dev = set(_read_rows(dev_ids, _MRPC_IDS, header=_MRPC_IDS))
     parts = [], []
     for *ids, first, second, label in _read_rows(

@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.utils import check_choice
 
 NAMES = (
     "census_income",
@@ -38,10 +39,6 @@ def load(name: str, **options: Any) -> Dataset:
         >>> load("synthetic_moe", num_tasks=16, num_train=100).num_tasks
         16
     """
-    if name not in NAMES:
-        raise ValueError(
-            f"`name` must be the name of a data set. Received: name={name!r}. "
-            f"Known names: {', '.join(NAMES)}."
-        )
+    check_choice("name", name, NAMES)
     module = importlib.import_module(f"dselectk_keras.datasets.{name}")
     return getattr(module, name)(**options)

@@ -41,9 +41,6 @@ def mnist(
         LeCun et al., Gradient-Based Learning Applied to Document Recognition,
         Proceedings of the IEEE, 1998 (http://yann.lecun.com/exdb/mnist/).
     """
-    return _images.image_dataset(
-        *_images.read_idx_dataset("mnist", data_dir),
-        (num_train, num_validation, num_test),
-        seed,
-        {"digit": CLASS_NAMES},
-    )
+    pairs = _images.read_idx_dataset("mnist", data_dir)
+    sizes = (num_train, num_validation, num_test)
+    return _images.image_dataset(*pairs, sizes, seed, {"digit": CLASS_NAMES})

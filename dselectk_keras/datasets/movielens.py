@@ -117,12 +117,9 @@ def movielens(
 
 def _read_ratings(version, data_dir):
     """Users, films and ratings, from the archive or from what it extracts to."""
-    file = _files.FILES["movielens"][version.archive]
     path = _find_extracted(version.table, version.archive, data_dir)
     if path is None:
-        (path,) = _files.fetch_files(
-            "movielens", {version.archive: file}, data_dir
-        ).values()
+        (path,) = _files.fetch_files("movielens", data_dir, version.archive)
         with zipfile.ZipFile(path) as archive:
             content = archive.read(version.table)
     else:
@@ -137,7 +134,8 @@ def _read_ratings(version, data_dir):
         return table
     except ValueError as error:
         expected = f"{version.num_ratings:,} lines of user, film, rating and time"
-        raise _files.damaged_file_error(path, expected, error, file.url) from error
+        source = _files.FILES["movielens"][version.archive].url
+        raise _files.damaged_file_error(path, expected, error, source) from error
 
 
 def _check_ratings(table, header_lines):

@@ -77,10 +77,8 @@ def multi_mnist(
         pair = pool[first], pool[other + (other >= first)]
         x = overlay_images(*(pixels[indices] for indices in pair))
         splits.append((x, np.hstack([labels[indices] for indices in pair])))
-    names = _CLASS_NAMES[images]
-    return _images.multiclass_dataset(
-        splits, {"top_left": names, "bottom_right": names}
-    )
+    classes = dict.fromkeys(("top_left", "bottom_right"), _CLASS_NAMES[images])
+    return _images.multiclass_dataset(splits, classes)
 
 
 def overlay_images(first, second):

@@ -7,6 +7,7 @@ from dselectk_keras.experiments.report import VERDICTS
 from dselectk_keras.experiments.reproduce import in_words
 from dselectk_keras.experiments.results import format_mean
 from dselectk_keras.experiments.search import best_settings
+from dselectk_keras.plots.style import save_figure
 
 MARK = "<!-- Generated from the results of its runs; do not edit. -->\n"
 HOLDS = {True: "yes", False: "no", None: "cannot be judged here"}
@@ -23,14 +24,8 @@ def write_page(results, folder):
     (folder / "images").mkdir(parents=True, exist_ok=True)
     report = results.experiment.report(results)
     for picture in report.pictures:
-        figure = picture.draw()
-        figure.savefig(
-            folder / image(results.experiment, picture),
-            dpi=150,
-            bbox_inches="tight",
-            metadata={"Software": None},
-        )
-        _close(figure)
+        path = folder / image(results.experiment, picture)
+        save_figure(picture.draw(), path, dpi=150, metadata={"Software": None})
     path = folder / f"{results.experiment.name}.md"
     path.write_text(page(results, report), encoding="utf-8")
     return path
@@ -169,9 +164,3 @@ def _how(results):
         columns = ["arm", "settings tried", "taken", "admissible"]
         parts += [f"What tuning took, by {experiment.tuned_by}:", table(columns, rows)]
     return parts
-
-
-def _close(figure):
-    from matplotlib import pyplot as plt
-
-    plt.close(figure)

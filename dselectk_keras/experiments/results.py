@@ -118,13 +118,7 @@ class Results:
             runs = [Run(**run) for run in kept["runs"]]
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise damaged(path, error) from error
-        mine = self.experiment.config
-        if kept["config"] != mine:
-            differs = sorted(
-                name
-                for name in mine | kept["config"]
-                if mine.get(name) != kept["config"].get(name)
-            )
+        if differs := differing(kept["config"], self.experiment.config):
             raise ValueError(
                 f"{path} holds runs of another config: {', '.join(differs)} "
                 "differ. Throw them away with --fresh, or write elsewhere with --out."
@@ -160,6 +154,12 @@ def _checksum(content):
     """The SHA-256 of the content of a file of results."""
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differing(config, other):
+    """The sorted names of the entries in which two configs differ."""
+    names = config | other
+    return sorted(name for name in names if config.get(name) != other.get(name))
 
 
 def format_mean(mean, error, digits=3):

@@ -14,6 +14,7 @@ from dselectk_keras import datasets, gates
 from dselectk_keras.archive import damaged, replacing
 from dselectk_keras.callbacks import Checkpoints, DecideGates, GateRecorder
 from dselectk_keras.experiments.environment import environment
+from dselectk_keras.experiments.results import differing
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.registry import arguments, check_settings
 from dselectk_keras.gates.selector_gate import selector_gates
@@ -23,6 +24,7 @@ from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
 from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
+from dselectk_keras.plots.style import save_figure
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches
 from dselectk_keras.utils import check_choice, check_count, num_trained
@@ -210,15 +212,7 @@ class TrainingRun:
         }
         model.save(out / MODEL)
         if self.has_gate:
-            # The last layer with gates: in stacked ones the towers' own.
-            layer = list(recorder.history.tasks)[-1]
-            results["gates"] = summarize_gates(
-                recorder.history[layer],
-                data.groups,
-                shared=not isinstance(model.get_layer(layer), CGC),
-            )
-            recorder.history.save(out / HISTORY)
-            self._draw(recorder.history, layer, data, out)
+            results["gates"] = self._save_gates(recorder.history, model, data, out)
         with replacing(out / RESULT) as file:
             file.write(f"{json.dumps(results, indent=1)}\n".encode())
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
@@ -269,7 +263,11 @@ class TrainingRun:
                 settings["entropy_reg"] = Ramp(*self.entropy, end=steps)
         return gates.get(self.gate, **{**settings, **self.gate_options})
 
-    def _draw(self, history, layer, data, out):
+    def _save_gates(self, history, model, data, out):
+        """Save and draw the history of the gates, and summarize its last record."""
+        history.save(out / HISTORY)
+        # The last layer with gates: in stacked ones the towers' own.
+        layer = list(history.tasks)[-1]
         weights, tasks = history[layer]["weights"], history.tasks[layer]
         shown = min(4, weights.shape[1])
         figures = {
@@ -283,11 +281,10 @@ class TrainingRun:
                 title=self.label,
             ),
         }
-        from matplotlib import pyplot as plt
-
         for name, figure in figures.items():
-            figure.savefig(out / name, dpi=200, bbox_inches="tight")
-            plt.close(figure)
+            save_figure(figure, out / name, dpi=200)
+        shared = not isinstance(model.get_layer(layer), CGC)
+        return summarize_gates(history[layer], data.groups, shared)
 
 
 class _EpochProgress(keras.callbacks.Callback):
@@ -357,12 +354,9 @@ def _read_json(path):
 
 
 def _check_config(out, kept, config):
-    differing = sorted(
-        name for name in kept | config if kept.get(name) != config.get(name)
-    )
-    if differing:
+    if differs := differing(kept, config):
         raise ValueError(
-            f"{out} holds a run with other settings: {', '.join(differing)} differ. "
+            f"{out} holds a run with other settings: {', '.join(differs)} differ. "
             "Resume it with its own, or choose another folder."
         )
 
@@ -416,12 +410,8 @@ def encode_inputs(data, num_tags=None, width=EMBEDDING):
 
 def make_tasks(data, tower=()):
     """List a `Task` for each column of labels."""
-    return [
-        Task(name, kind, count, tower)
-        for name, kind, count in zip(
-            data.task_names, data.task_kinds, data.num_classes, strict=True
-        )
-    ]
+    columns = zip(data.task_names, data.task_kinds, data.num_classes, strict=True)
+    return [Task(name, kind, count, tower) for name, kind, count in columns]
 
 
 def _tags(features, num_experts):

@@ -81,19 +81,13 @@ class DenseExperts(StackedExperts):
 
     def build_kernel(self, layer: int, fan_in: int) -> None:
         """Create the stacked kernel of a layer."""
-        shape = (self.num_experts, fan_in, self.units[layer])
+        name, shape = f"kernel_{layer}", (self.num_experts, fan_in, self.units[layer])
         if self.quantization_mode is not None:
             self._build_int8(layer, shape)
             return
-        self._kernels.append(
-            self.add_weight(
-                name=f"kernel_{layer}",
-                shape=shape,
-                initializer=stacked_initializer(
-                    clone_initializer(self.kernel_initializer, 1000 * layer)
-                ),
-            )
-        )
+        initializer = clone_initializer(self.kernel_initializer, 1000 * layer)
+        initializer = stacked_initializer(initializer)
+        self._kernels.append(self.add_weight(shape, initializer, name=name))
 
     def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:
         """The kernels of a layer (see `StackedExperts`)."""
@@ -161,3 +155,11 @@ class DenseExperts(StackedExperts):
         for weight, (variable, take) in zip(bank.weights, sources, strict=True):
             weight.assign(take(ops.convert_to_numpy(variable)))
         return bank, sources
+
+
+def check_dense(bank: Any, what: str) -> None:
+    """Raise an error for another bank, which says what needs `DenseExperts`."""
+    if not isinstance(bank, DenseExperts):
+        raise ValueError(
+            f"{what} needs `DenseExperts`, whose layers are known. Received: {bank!r}."
+        )

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 import keras
 
+from dselectk_keras.utils import check_choice
+
 # `DenseExperts` has one kernel and one bias per layer, with the experts first.
 STACKED = r"(.*/)?{name}(_\d+)?/(kernel|bias|scale)_\d+"
 
@@ -47,11 +49,7 @@ def expert_layout_map(
         ('experts',)
     """
     axis = mesh.axis_names[-1] if axis is None else axis
-    if axis not in mesh.axis_names:
-        raise ValueError(
-            f"`axis` must be an axis of the mesh, one of {mesh.axis_names}. Received: "
-            f"axis={axis!r}."
-        )
+    check_choice("axis", axis, mesh.axis_names)
     layout_map = keras.distribution.LayoutMap(mesh)
     if isinstance(names, str):
         raise ValueError(

@@ -15,6 +15,7 @@ from dselectk_keras.utils import (
     check_count,
     copy_layer,
     deserialize_if_config,
+    init_arguments,
     replace_in_config,
 )
 
@@ -159,11 +160,7 @@ class Experts(ExpertBank):
         config["template"] = [config["template"][i] for i in indices]
         config.pop("name")
         bank = type(self).from_config(config).build_like(self)
-        sources = [
-            (variable, lambda array: array)
-            for expert in kept
-            for variable in expert.weights
-        ]
+        sources = [(v, lambda array: array) for expert in kept for v in expert.weights]
         for new, old in zip(bank.experts, kept, strict=True):
             new.set_weights(old.get_weights())
         return bank, sources
@@ -230,14 +227,9 @@ class Experts(ExpertBank):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`, with the experts in place of the template."""
-        return {
-            **super().get_config(),
-            "template": [
-                keras.saving.serialize_keras_object(expert) for expert in self.experts
-            ],
-            "hidden_layer": self.hidden_layer,
-            "shared_input": self.shared_input,
-        }
+        template = [keras.saving.serialize_keras_object(each) for each in self.experts]
+        own = init_arguments(self, ("hidden_layer", "shared_input"))
+        return {**super().get_config(), "template": template, **own}
 
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
         """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
@@ -294,15 +286,8 @@ class Experts(ExpertBank):
 
 # Entries in which the configs of two copies of a layer differ: names, seeds, and
 # references to names.
-_DIFFERENT_IN_COPIES = {
-    "name",
-    "seed",
-    "shared_object_id",
-    "build_config",
-    "inbound_nodes",
-    "input_layers",
-    "output_layers",
-}
+_DIFFERENT_IN_COPIES = {"name", "seed", "shared_object_id", "build_config"}
+_DIFFERENT_IN_COPIES |= {"inbound_nodes", "input_layers", "output_layers"}
 
 
 def _comparable(config) -> Any:

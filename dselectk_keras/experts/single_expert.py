@@ -3,7 +3,7 @@
 from typing import Any
 
 from dselectk_keras.experts.bank import ExpertBank
-from dselectk_keras.experts.dense import DenseExperts
+from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.utils import check_choice
 
@@ -35,11 +35,7 @@ def single_expert(
     check_choice("match", match, ("compute", "parameters"))
     if match == "compute":
         return bank.resized(1)
-    if not isinstance(bank, DenseExperts):
-        raise ValueError(
-            "Only the widths of `DenseExperts` can be matched. Received: "
-            f"bank={bank!r}. Build the single expert yourself."
-        )
+    check_dense(bank, 'match="parameters"')
     if not bank.has_hidden:
         raise ValueError(
             "An expert of one layer has no hidden width to scale. Received: "

@@ -92,13 +92,9 @@ class StackedExperts(ExpertBank):
         for layer, units in enumerate(self.units):
             self.build_kernel(layer, fan_in)
             if self.use_bias:
-                self._biases.append(
-                    self.add_weight(
-                        name=f"bias_{layer}",
-                        shape=(self.num_experts, units),
-                        initializer="zeros",
-                    )
-                )
+                shape = (self.num_experts, units)
+                bias = self.add_weight(shape, "zeros", name=f"bias_{layer}")
+                self._biases.append(bias)
             fan_in = units
         self.built = True
 

@@ -79,11 +79,8 @@ class TuckerExperts(StackedExperts):
         sizes = (fan_in, self.units[layer], self.num_experts)
         ranks = self._layer_ranks[layer] or _default_ranks(sizes)
         limit = math.sqrt(6 / (fan_in + self.units[layer]))
-        core = self.add_weight(
-            name=f"core_{layer}",
-            shape=tuple(ranks),
-            initializer=keras.initializers.RandomUniform(-limit, limit),
-        )
+        uniform = keras.initializers.RandomUniform(-limit, limit)
+        core = self.add_weight(tuple(ranks), uniform, name=f"core_{layer}")
         matrices = []
         for what, size, rank in zip(
             ("inputs", "units", "experts"), sizes, ranks, strict=True
@@ -94,12 +91,8 @@ class TuckerExperts(StackedExperts):
                     f"rank {rank} for {size} {what}, ranks={tuple(ranks)}. Lower it "
                     f"to {size}."
                 )
-            matrix = self.add_weight(
-                name=f"{what}_{layer}",
-                shape=(size, rank),
-                initializer=_random_unit_rows,
-            )
-            matrices.append(matrix)
+            name = f"{what}_{layer}"
+            matrices.append(self.add_weight((size, rank), _random_unit_rows, name=name))
         self._factors.append([core, *matrices])
 
     def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:

@@ -103,13 +103,9 @@ class AttentiveGate(Gate):
         self._query = Logits(
             self, "query", (*self.gate_shape, self.units), initializer, use_bias=False
         )
-        gates = self.num_gates or 1
-        self._key = float32_weight(
-            self,
-            "key_kernel",
-            (gates, self.hidden_dim, self.units),
-            stacked_initializer(clone_initializer(initializer, 1)),
-        )
+        shape = (self.num_gates or 1, self.hidden_dim, self.units)
+        stacked = stacked_initializer(clone_initializer(initializer, 1))
+        self._key = float32_weight(self, "key_kernel", shape, stacked)
 
     def compute_weights(
         self, routing_inputs, training, step, hidden=None

@@ -88,21 +88,14 @@ class DSelectKGate(SelectorGate):
         )
         self.max_experts = num_nonzeros
         self.gamma = check_schedule(gamma, "gamma", positive=True)
-        if isinstance(unreachable, str) and unreachable != "assign":
-            raise ValueError(
-                '`unreachable` must be "assign", or the weight of a penalty. '
-                f"Received: {unreachable!r}."
-            )
-        if unreachable is None:
-            raise ValueError(
-                "`unreachable` must be 0.0 for no penalty. Received: unreachable=None."
-            )
         self._assign = unreachable == "assign"
-        self._reachability: Any = (
-            None
-            if self._assign
-            else ReachabilityRegularizer.get(unreachable, "unreachable")
-        )
+        if unreachable is None or (isinstance(unreachable, str) and not self._assign):
+            raise ValueError(
+                '`unreachable` must be "assign", or the weight of a penalty, 0.0 for '
+                f"none. Received: unreachable={unreachable!r}."
+            )
+        penalty = None if self._assign else unreachable
+        self._reachability: Any = ReachabilityRegularizer.get(penalty, "unreachable")
 
     @property
     def unreachable(self) -> Any:

@@ -22,6 +22,7 @@ from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Tensor,
+    add_counter,
     check_count,
     check_number,
     check_seed,
@@ -361,9 +362,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 f"{type(self).__name__} has no trainable weights to regularize. "
                 "Received: a weights_regularizer. Leave it out."
             )
-        self.step = self.add_weight(
-            name="step", shape=(), dtype="int32", initializer="zeros", trainable=False
-        )
+        self.step = add_counter(self, "step")
         self.built = True
 
     def call(

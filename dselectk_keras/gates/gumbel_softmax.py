@@ -94,9 +94,8 @@ class GumbelSoftmaxGate(Gate):
         """Compute the softmax times the draws."""
         z = self._z(routing_inputs)
         if training:
-            draws = relaxed_bernoulli(
-                z, value_at(self.temperature, step), self.generator
-            )
+            temperature = value_at(self.temperature, step)
+            draws = relaxed_bernoulli(z, temperature, self.generator)
         else:
             draws = ops.cast(z > 0, "float32")
         return GateOutputs(softmax(self._logits(routing_inputs)) * draws, logits=z)

@@ -97,15 +97,13 @@ class LatentSkillsGate(Gate):
         initializer = clone_initializer(
             self.logits_initializer or keras.initializers.RandomUniform(-1e-3, 1e-3)
         )
+
+        def scaled(shape, dtype=None):
+            return initializer(shape, dtype=dtype) / self.learning_rate_ratio
+
+        shape = (*tasks, *self.gate_shape, self.num_experts)
         # An update of this variable moves z `learning_rate_ratio` times as far.
-        self._scaled_logits = float32_weight(
-            self,
-            "scaled_logits",
-            (*tasks, *self.gate_shape, self.num_experts),
-            lambda shape, dtype=None: (
-                initializer(shape, dtype=dtype) / self.learning_rate_ratio
-            ),
-        )
+        self._scaled_logits = float32_weight(self, "scaled_logits", shape, scaled)
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the task's skills, scaled to sum to one."""
@@ -115,9 +113,8 @@ class LatentSkillsGate(Gate):
         # proportional to the gradient (SGD) and for others (Adam).
         z = theta + ops.stop_gradient((self.learning_rate_ratio - 1.0) * theta)
         if training:
-            skills = relaxed_bernoulli(
-                z, value_at(self.temperature, step), self.generator
-            )
+            temperature = value_at(self.temperature, step)
+            skills = relaxed_bernoulli(z, temperature, self.generator)
         else:
             skills = ops.sigmoid(z)
         weights = skills / (ops.sum(skills, axis=-1, keepdims=True) + 1e-12)

@@ -12,10 +12,10 @@ from dselectk_keras.utils import Initializer, Shape, Tensor
 
 
 def float32_weight(
-    gate: Gate, name: str, shape: Shape, initializer: Initializer = "zeros"
+    layer: keras.Layer, name: str, shape: Shape, initializer: Initializer = "zeros"
 ) -> Any:
-    """Add a trainable weight in float32, whatever the gate's dtype policy."""
-    return gate.add_weight(
+    """Add a trainable weight in float32, whatever the layer's dtype policy."""
+    return layer.add_weight(
         name=name, shape=shape, initializer=initializer, dtype="float32", autocast=False
     )
 

@@ -16,6 +16,7 @@ from dselectk_keras.utils import (
     MAX_EXPERTS,
     Initializer,
     Tensor,
+    add_counter,
     check_choice,
     check_count,
     get_from,
@@ -81,13 +82,7 @@ class SelectorGate(Gate, abc.ABC):
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
         super().build(experts_shape, routing_inputs_shape)
-        self.deciding = self.add_weight(
-            name="deciding",
-            shape=(2,),
-            dtype="int32",
-            initializer="zeros",
-            trainable=False,
-        )
+        self.deciding = add_counter(self, "deciding", (2,))
 
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute how wide the selectors are at a step.

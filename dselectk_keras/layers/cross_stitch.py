@@ -56,9 +56,7 @@ class CrossStitch(keras.Layer):
                 "axis 1."
             )
         tasks = input_shape[1]
-        self.matrix = self.add_weight(
-            name="matrix", shape=(tasks, tasks), initializer=self._start
-        )
+        self.matrix = self.add_weight((tasks, tasks), self._start, name="matrix")
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:

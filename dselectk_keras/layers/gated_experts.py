@@ -69,20 +69,14 @@ class GatedExperts(keras.Layer, abc.ABC):
                 f"gate is static. Received: routing_network={routing_network!r}. Set "
                 "per_example=True."
             )
-        if gate.per_example_only and not (per_example or takes_hidden(gate)):
+        if gate.per_example_only and not per_example:
             raise ValueError(
                 f"{type(gate).__name__} is per-example: it cannot be static. "
                 "Received: per_example=False. Set per_example=True. If the gate needs "
                 "ids or tags, call the layer as layer(inputs, routing_inputs)."
             )
-        if takes_hidden(gate) and not (per_example and experts.has_hidden):
-            raise ValueError(
-                f"{type(gate).__name__} compares the inputs with the experts' hidden "
-                "outputs. It needs per_example=True, and experts with hidden outputs "
-                "(`DenseExperts` of two layers or more, or `Experts` with "
-                f"`hidden_layer`). Received: per_example={per_example} and a bank "
-                f"{'with' if experts.has_hidden else 'without'} hidden outputs."
-            )
+        if takes_hidden(gate):
+            experts.check_hidden()
         self.experts = experts
         self.gate = gate
         self.per_example = per_example

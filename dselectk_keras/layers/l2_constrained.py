@@ -9,6 +9,7 @@ from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegu
 from dselectk_keras.schedules import check_schedule
 from dselectk_keras.utils import (
     Tensor,
+    add_counter,
     check_number,
     deserialize_if_config,
     init_arguments,
@@ -70,13 +71,7 @@ class L2Constrained(keras.Layer):
         if not self.experts.built:
             self.experts.build(input_shape)
         self.experts.parameters()
-        self.step = self.add_weight(
-            name="step",
-            shape=(),
-            dtype="int32",
-            initializer="zeros",
-            trainable=False,
-        )
+        self.step = add_counter(self, "step")
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from dselectk_keras.layers._dispatch import (
     num_chosen,
 )
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, add_counter
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -125,13 +125,7 @@ class MoE(GatedExperts):
                 self.experts, self.gate, width
             )
         if self._capacity is not None:
-            self.num_dropped = self.add_weight(
-                name="num_dropped",
-                shape=(),
-                dtype="int32",
-                trainable=False,
-                initializer="zeros",
-            )
+            self.num_dropped = add_counter(self, "num_dropped")
 
     def call(
         self,

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.ops import softmax
@@ -92,17 +93,11 @@ class SoftMoE(keras.Layer):
                 f"Received: {tuple(input_shape)}."
             )
         dim, num_experts = input_shape[-1], self.experts.num_experts
-        in_float32 = {"dtype": "float32", "autocast": False}
-        self._kernel = self.add_weight(
-            name="kernel",
-            shape=(dim, num_experts * self.num_slots),
-            initializer=clone_initializer(self.kernel_initializer),
-            **in_float32,
-        )
+        shape = (dim, num_experts * self.num_slots)
+        initializer = clone_initializer(self.kernel_initializer)
+        self._kernel = float32_weight(self, "kernel", shape, initializer)
         if self.normalize:
-            self._scale = self.add_weight(
-                name="scale", shape=(), initializer="ones", **in_float32
-            )
+            self._scale = float32_weight(self, "scale", (), "ones")
         if not self.experts.built:
             self.experts.build((input_shape[0], num_experts, self.num_slots, dim))
         self.built = True

@@ -10,15 +10,10 @@ import inspect
 
 import keras
 
-from dselectk_keras.experts import DenseExperts, TuckerExperts
+from dselectk_keras.experts import TuckerExperts
+from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.initializers import clone_initializer
-from dselectk_keras.layers import (
-    CGC,
-    CrossStitch,
-    L2Constrained,
-    MMoE,
-    SmearExperts,
-)
+from dselectk_keras.layers import CGC, CrossStitch, L2Constrained, MMoE, SmearExperts
 from dselectk_keras.models.task_layers import RepeatTasks
 from dselectk_keras.registry import Registry
 from dselectk_keras.utils import check_count, copy_layer
@@ -74,7 +69,7 @@ def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
         Misra et al., "Cross-stitch Networks for Multi-task Learning" (CVPR 2016),
         Equation 1; Ma et al., "MMoE" (KDD 2018), Section 6.1.
     """
-    check_dense(experts, "cross_stitch")
+    check_dense(experts, "The architecture 'cross_stitch'")
     x = features
     for layer, units in enumerate(experts.units):
         x = experts.resized(
@@ -103,7 +98,7 @@ def tensor_factorization(features, tasks, experts, *_, ranks=None):
         Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "MMoE" (KDD 2018),
         Section 6.1.
     """
-    check_dense(experts, "tensor_factorization")
+    check_dense(experts, "The architecture 'tensor_factorization'")
     return TuckerExperts(
         len(tasks),
         experts.units,
@@ -192,15 +187,8 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
             bank = copy_layer(bank, offset)
             level_gate = copy_layer(gate, offset, num_gates=None)
         shared_gate = None if last else copy_layer(gate, offset + 1, num_gates=None)
-        layer = CGC(
-            bank,
-            level_gate,
-            names,
-            num_task_experts,
-            per_example,
-            shared_gate,
-            name=f"cgc_{level}",
-        )
+        settings = names, num_task_experts, per_example, shared_gate
+        layer = CGC(bank, level_gate, *settings, name=f"cgc_{level}")
         x = layer(x if routing is None else (x, routing))
     return x
 
@@ -216,10 +204,6 @@ def smear(features, tasks, experts, gate, per_example):
     """
     gate = gate.with_num_gates(len(tasks))
     return SmearExperts(experts, gate, per_example, name="smear")(features)
-
-
-# Layers that wrap the towers, with the options of the architecture.
-AROUND_TOWERS = {"l2_constrained": L2Constrained}
 
 
 def has_gate(architecture):
@@ -239,12 +223,3 @@ def read_options(architecture, options):
             f"Received: {', '.join(map(repr, unknown))}."
         )
     return {**known, **options}
-
-
-def check_dense(experts, architecture):
-    """Raise an error, with the architecture's name, for another bank."""
-    if not isinstance(experts, DenseExperts):
-        raise ValueError(
-            f"The architecture {architecture!r} needs `DenseExperts`, whose layers "
-            f"are known. Received: experts={experts!r}."
-        )

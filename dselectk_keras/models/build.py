@@ -9,27 +9,19 @@ import numpy as np
 from dselectk_keras import gates
 from dselectk_keras._keras import all_layers
 from dselectk_keras.experts import DenseExperts, ExpertBank
+from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
+from dselectk_keras.layers import L2Constrained
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import takes_hidden
-from dselectk_keras.models.architectures import (
-    ARCHITECTURES,
-    AROUND_TOWERS,
-    has_gate,
-    read_options,
-)
+from dselectk_keras.models.architectures import ARCHITECTURES, has_gate, read_options
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
-from dselectk_keras.models.task_layers import (
-    NameTasks,
-    Predict,
-    StackTasks,
-    TakeTasks,
-)
+from dselectk_keras.models.task_layers import NameTasks, Predict, StackTasks, TakeTasks
 from dselectk_keras.utils import check_choice, check_count
 
 
@@ -162,11 +154,7 @@ def build_multitask_model(
     if num_params is None:
         return build(experts, gate)
     check_count("num_params", num_params)
-    if not isinstance(experts, DenseExperts):
-        raise ValueError(
-            "`num_params` scales the widths of `DenseExperts`. "
-            f"Received: experts={experts!r}. Set the size of other experts yourself."
-        )
+    check_dense(experts, "`num_params`")
     return _match(build, experts, gate, num_params)
 
 
@@ -190,14 +178,11 @@ def _towers(mixtures, groups, architecture, options):
                 shared_input=False,
                 name=f"towers_{group.label}",
             )
-            if architecture in AROUND_TOWERS:
-                around = AROUND_TOWERS[architecture]
-                towers = around(towers, name=towers.name, **options)
+            if architecture == "l2_constrained":
+                towers = L2Constrained(towers, name=towers.name, **options)
             x = towers(x)
-        predict = Predict(
-            task.output_activation, task.tower == "sum", name=f"predict_{group.label}"
-        )
-        predictions.append(predict(x))
+        name, add_up = f"predict_{group.label}", task.tower == "sum"
+        predictions.append(Predict(task.output_activation, add_up, name=name)(x))
     return predictions
 
 
@@ -228,16 +213,12 @@ def _as_tasks(tasks):
     if not isinstance(tasks, (list, tuple)):
         tasks = task_names(tasks)
     tasks = [Task(task) if isinstance(task, str) else task for task in tasks]
-    names: list = [getattr(task, "name", task) for task in tasks]
-    if not tasks or not all(isinstance(task, Task) for task in tasks):
+    if not all(isinstance(task, Task) for task in tasks):
         raise ValueError(
-            "`tasks` must be a list of one or more `Task` objects or names, or a "
-            "number. "
+            "`tasks` must be a list of `Task` objects or names, or a number. "
             f"Received: {tasks}."
         )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"Task names must be unique. Received twice: {twice}.")
+    task_names([task.name for task in tasks])  # They must be unique.
     return tasks
 
 

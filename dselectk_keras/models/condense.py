@@ -164,51 +164,47 @@ def _condense(model, plans):
         # `selection.variable` may belong to the model of which this model is a copy.
         variable = gate.selection().variable
         before = ops.convert_to_numpy(gate.expert_weights())
-        num_experts = bank.num_experts
         kept = sorted({*selection.choices.ravel().tolist()} - {-1}) or [0]
-        place = {-1: -1, **{expert: i for i, expert in enumerate(kept)}}
-        choices = np.vectorize(place.get)(selection.choices)
         # A gate that was condensed before reports the indices from before.
-        numbers = getattr(gate, "kept", None) or list(range(num_experts))
-        settled = SelectedGate(
-            choices,
-            kept=[numbers[i] for i in kept],
-            num_before=getattr(gate, "num_before", None) or num_experts,
-            num_gates=gate.num_gates,
-            weights_regularizer=gate.weights_regularizer,
-            expert_dropout=gate.expert_dropout,
-            seed=gate.seed,
-            name=gate.name,
-            dtype=gate.dtype_policy,
-        )
-        settled.build((None, len(kept)))
-        settled.set_weights([selection.logits, ops.convert_to_numpy(gate.step)])
-        settled.trainable = gate.trainable
+        numbers = getattr(gate, "kept", None) or list(range(bank.num_experts))
+        settled = _settled(gate, selection, kept, numbers)
         sources[id(settled.weights[0])] = (variable, selection.pick)
-        if len(kept) < num_experts:
+        experts = bank
+        if len(kept) < bank.num_experts:
             experts, origins = bank.sliced(kept)
-            sources.update(
-                (id(weight), origin)
-                for weight, origin in zip(experts.weights, origins, strict=True)
-            )
-        else:
-            experts = bank
+            weights = map(id, experts.weights)
+            sources.update(zip(weights, origins, strict=True))
         layer.replace(experts, settled)
         after = np.zeros_like(before)
         after[..., kept] = ops.convert_to_numpy(settled.expert_weights())
-        reports.append(
-            Condensed(
-                name,
-                [numbers[i] for i in kept],
-                [numbers[i] for i in range(num_experts) if i not in kept],
-                float(np.abs(after - before).max()) if before.size else 0.0,
-            )
-        )
+        moved = float(np.abs(after - before).max()) if before.size else 0.0
+        dropped = [number for number in numbers if number not in settled.kept]
+        reports.append(Condensed(name, [*settled.kept], dropped, moved))
     if getattr(model, "optimizer", None) is not None and model.optimizer.built:
         model.optimizer = _moved(model.optimizer, model.trainable_variables, sources)
     model.train_function = model.test_function = model.predict_function = None
     track_parameters(model)
     return reports
+
+
+def _settled(gate, selection, kept, numbers):
+    """Build a gate with the choices of another one, for the experts that are kept."""
+    place = {-1: -1, **{expert: i for i, expert in enumerate(kept)}}
+    settled = SelectedGate(
+        np.vectorize(place.get)(selection.choices),
+        kept=[numbers[i] for i in kept],
+        num_before=getattr(gate, "num_before", None) or len(numbers),
+        num_gates=gate.num_gates,
+        weights_regularizer=gate.weights_regularizer,
+        expert_dropout=gate.expert_dropout,
+        seed=gate.seed,
+        name=gate.name,
+        dtype=gate.dtype_policy,
+    )
+    settled.build((None, len(kept)))
+    settled.set_weights([selection.logits, ops.convert_to_numpy(gate.step)])
+    settled.trainable = gate.trainable
+    return settled
 
 
 def _moved(optimizer, variables, sources):
@@ -251,10 +247,8 @@ def _copy(model):
             # Loss scaling may be built only once.
             if not copy.optimizer.built:
                 copy.optimizer.build(copy.trainable_variables)
-            pairs = zip(
-                copy.optimizer.variables, model.optimizer.variables, strict=True
-            )
-            for new, old in pairs:
+            states = copy.optimizer.variables, model.optimizer.variables
+            for new, old in zip(*states, strict=True):
                 # Through NumPy: on JAX they would share a buffer, which a step donates.
                 new.assign(ops.convert_to_numpy(old))
     return copy

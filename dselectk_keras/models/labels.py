@@ -25,12 +25,7 @@ def to_numpy(values: Any) -> Any:
 def in_task_order(tasks: Sequence[Task], values: Any) -> Any:
     """Order the columns of a pandas table by task, if they are named after the tasks.
 
-    Args:
-        tasks: The tasks of the model.
-        values: Labels or sample weights in any form.
-
-    Returns:
-        The table in the order of the tasks, or values in any other form unchanged.
+    Labels or sample weights in any other form are returned unchanged.
     """
     names = [task.name for task in tasks]
     columns = list(getattr(values, "columns", ()))

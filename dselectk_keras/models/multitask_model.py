@@ -125,21 +125,17 @@ class MultitaskModel(ChecksExport, keras.Model):
         **kwargs: Any,
     ):
         """Train as `keras.Model.fit`; with many tasks, the progress bar is short."""
-        y = in_task_order(self.tasks, y)
-        sample_weight = in_task_order(self.tasks, kwargs.pop("sample_weight", None))
-        prepared = self._prepare(y, sample_weight)
+        prepared, weights = self._prepare(y, kwargs.get("sample_weight"))
         # Keras raises an error for `class_weight` only if the labels are a dict.
         if kwargs.get("class_weight") is None:
             y = prepared
         held_out = kwargs.get("validation_data")
         if isinstance(held_out, (tuple, list)) and len(held_out) > 1:
             inputs, *targets = held_out
-            targets = [in_task_order(self.tasks, each) for each in targets]
-            labels = self._prepare(*targets)
-            kwargs["validation_data"] = (inputs, labels, *targets[1:])
+            kwargs["validation_data"] = (inputs, *self._prepare(*targets))
         self._set_modes(callbacks)
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
-        kwargs["sample_weight"] = sample_weight
+        kwargs["sample_weight"] = weights
         history = super().fit(x, y, *args, verbose=verbose, **kwargs)
         if verbose:
             print_undecided(self)
@@ -155,10 +151,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         **kwargs: Any,
     ):
         """Evaluate as `keras.Model.evaluate`."""
-        y = in_task_order(self.tasks, y)
-        sample_weight = in_task_order(self.tasks, kwargs.pop("sample_weight", None))
-        y = self._prepare(y, sample_weight)
-        kwargs["sample_weight"] = sample_weight
+        y, kwargs["sample_weight"] = self._prepare(y, kwargs.get("sample_weight"))
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         return super().evaluate(x, y, *args, verbose=verbose, **kwargs)
 
@@ -306,19 +299,23 @@ class MultitaskModel(ChecksExport, keras.Model):
     def _prepare(self, y, sample_weight=None):
         """Check labels that are NumPy arrays, and stack them into one if possible.
 
-        The result is `CompleteLabels` if these labels need no masks.
+        Labels and weights are ordered by task. Labels that need no masks become
+        `CompleteLabels`.
         """
+        y = in_task_order(self.tasks, y)
+        sample_weight = in_task_order(self.tasks, sample_weight)
         # `fit` prepares the labels of the validation before `evaluate` gets them.
         if y is None or not self._own_losses or isinstance(y, CompleteLabels):
-            return y
+            return y, sample_weight
         check_shapes(self.tasks, y, sample_weight)
-        y, sample_weight = to_numpy(y), to_numpy(sample_weight)
-        arrays = keras.tree.flatten((y, sample_weight))
+        y, weights = to_numpy(y), to_numpy(sample_weight)
+        arrays = keras.tree.flatten((y, weights))
+        stacked = stack_columns(self.tasks, y)
         if all(array is None or isinstance(array, np.ndarray) for array in arrays):
-            complete = [group.check(y, sample_weight) for group in self.task_groups]
-            if all(complete) and sample_weight is None:
-                return CompleteLabels(stack_columns(self.tasks, y))
-        return stack_columns(self.tasks, y)
+            complete = [group.check(y, weights) for group in self.task_groups]
+            if all(complete) and weights is None:
+                return CompleteLabels(stacked), None
+        return stacked, sample_weight
 
     def _step(self, step, *args):
         """Run a step of Keras with stacked predictions, and labels read only once."""

@@ -10,7 +10,7 @@ from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.models._export import ChecksExport
-from dselectk_keras.utils import Tensor, check_choice, check_number
+from dselectk_keras.utils import Tensor, check_choice, check_number, init_arguments
 
 
 class LearnsFromLoss(Protocol):
@@ -143,12 +143,8 @@ class RoutedModel(ChecksExport, keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Return the config of the functional model, with the three arguments."""
-        return {
-            **super().get_config(),
-            "consistency": self.consistency,
-            "outputs_are": self.outputs_are,
-            "policy_reduction": self.policy_reduction,
-        }
+        own = init_arguments(self, ("consistency", "outputs_are", "policy_reduction"))
+        return {**super().get_config(), **own}
 
     def _example_losses(self, y, y_pred):
         """Compute the loss of each example, summed over the outputs."""

@@ -152,15 +152,8 @@ class Task:
     @property
     def group_key(self) -> str:
         """A key that is equal for tasks that can be computed together."""
-        return repr(
-            (
-                self.kind,
-                self.num_classes,
-                self.tower,
-                _identity(self.loss),
-                [_identity(metric) for metric in self.metric_names],
-            )
-        )
+        loss, *metrics = map(_identity, (self.loss, *self.metric_names))
+        return repr((self.kind, self.num_classes, self.tower, loss, metrics))
 
     def get_config(self) -> dict:
         """The arguments of `__init__`, serialized."""

@@ -111,17 +111,13 @@ class TaskGroup(keras.Metric):
         for identifier in tasks[0].metric_names:
             metric = get_from(keras.metrics, "metrics", identifier)
             named = isinstance(identifier, str)
-            if named:
-                name = identifier
-            elif isinstance(metric, keras.Metric):
-                name = metric.name
-            else:
-                name = getattr(metric, "__name__", str(identifier))
+            is_object = isinstance(metric, keras.Metric)
+            own = metric.name if is_object else getattr(metric, "__name__", str(metric))
+            name = identifier if named else own
             modes[name] = metric_mode(metric)
             if named and isinstance(metric, keras.metrics.MeanMetricWrapper):
-                self._functions.append(metric_function(metric))
-                self._names.append(name)
-            elif isinstance(metric, keras.Metric):
+                metric, is_object = metric_function(metric), False
+            if is_object:
                 config = metric.get_config()
                 copies = [type(metric).from_config(config) for _ in tasks]
                 self._metrics_by_name[name] = copies
@@ -213,8 +209,7 @@ class TaskGroup(keras.Metric):
     def check(self, y: Any, sample_weight: Any = None) -> bool:
         """Raise an error if a label in NumPy arrays is present and impossible.
 
-        Returns:
-            Whether all labels are present and possible.
+        Otherwise, return whether all labels are present and possible.
         """
         complete = True
         given = (y,) if sample_weight is None else (y, sample_weight)

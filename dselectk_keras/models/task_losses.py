@@ -78,23 +78,20 @@ class TaskLosses(keras.Layer):
         self.label_average = label_average
         self.task_weighting = task_weighting
         self.fixed_weights = np.array([task.weight for task in tasks], "float32")
-        number = len(tasks)
+        shape = (len(tasks),)
         if label_average == "running":
-            self.seen = self.add_weight(
-                (number + 1,), "zeros", trainable=False, name="seen_labels_and_examples"
-            )
+            name, seen = "seen_labels_and_examples", (len(tasks) + 1,)
+            self.seen = self.add_weight(seen, "zeros", trainable=False, name=name)
         if task_weighting == "uncertainty":
             halves = [0.5 if task.kind == "regression" else 1.0 for task in tasks]
             self._factors = np.array(halves, "float32")
-            self.log_variances = self.add_weight(
-                (number,), "zeros", name="log_variances"
-            )
+            self.log_variances = self.add_weight(shape, "zeros", name="log_variances")
         if task_weighting == "famo":
-            self.logits = self.add_weight((number,), "zeros", name="task_logits")
+            self.logits = self.add_weight(shape, "zeros", name="task_logits")
             # Infinite until the first label.
             never = keras.initializers.Constant(float("inf"))
             self.log_losses = self.add_weight(
-                (number,), never, trainable=False, name="log_losses"
+                shape, never, trainable=False, name="log_losses"
             )
         self.built = True
 

@@ -19,10 +19,7 @@ _WIDE, _FEW_GATES, _FEW_EXPERTS = 256, 8, {"jax": 32}
 
 
 def mix(
-    experts: Tensor,
-    weights: Tensor,
-    per_example: bool = False,
-    used: Any = None,
+    experts: Tensor, weights: Tensor, per_example: bool = False, used: Any = None
 ) -> Tensor:
     r"""The weighted sums of the experts' outputs, for all gates at once.
 

@@ -5,9 +5,4 @@ from dselectk_keras.plots.plot_expert_heatmap import plot_expert_heatmap
 from dselectk_keras.plots.plot_gate_weights import plot_gate_weights
 from dselectk_keras.plots.plot_runs import plot_runs
 
-__all__ = [
-    "plot_curves",
-    "plot_expert_heatmap",
-    "plot_gate_weights",
-    "plot_runs",
-]
+__all__ = ["plot_curves", "plot_expert_heatmap", "plot_gate_weights", "plot_runs"]

@@ -54,15 +54,9 @@ def plot_curves(
             )
         color = style.COLORS[number % len(style.COLORS)]
         line = style.LINE_STYLES[number % len(style.LINE_STYLES)]
-        ax.plot(
-            x,
-            y,
-            color=color,
-            linestyle=line,
-            linewidth=1.4,
-            marker="o" if markers or len(x) == 1 else None,
-            markersize=3,
-        )
+        marker = "o" if markers or len(x) == 1 else None
+        look = {"linewidth": 1.4, "marker": marker, "markersize": 3}
+        ax.plot(x, y, color=color, linestyle=line, **look)
         if errors is not None and name in errors:
             error = np.nan_to_num(np.asarray(errors[name], dtype=float))
             ax.fill_between(x, y - error, y + error, color=color, alpha=0.18, lw=0)
@@ -70,10 +64,7 @@ def plot_curves(
         if len(known):
             ends.append((x[known[-1]], y[known[-1]], name, color))
     style.tidy_axes(ax, "y")
-    ax.set_xlabel(x_label, fontsize=style.FONT)
-    ax.set_ylabel(y_label, fontsize=style.FONT)
-    if title is not None:
-        ax.set_title(title, fontsize=style.FONT, loc="left")
+    style.label(ax, x_label, y_label, title)
     figure.canvas.draw()
     label_ends(ax, ends)
     return figure

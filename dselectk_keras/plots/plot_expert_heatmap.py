@@ -98,14 +98,12 @@ def plot_expert_heatmap(
     bar.ax.tick_params(labelsize=style.SMALL_FONT, length=2)
     bar.outline.set_linewidth(0.6)
     if used.mask.any():
-        from matplotlib.patches import Rectangle
+        from matplotlib.patches import Patch
 
-        patch = Rectangle(
-            (0, 0), 1, 1, facecolor="white", edgecolor=style.GREY, hatch="/////"
-        )
+        text = "not used (zero)" if tolerance == 0 else f"not used (≤ {tolerance:g})"
+        key = Patch(facecolor="white", edgecolor=style.GREY, hatch="/////", label=text)
         ax.legend(
-            [patch],
-            ["not used (zero)" if tolerance == 0 else f"not used (≤ {tolerance:g})"],
+            handles=[key],
             loc="lower right",
             bbox_to_anchor=(1, 1),
             borderaxespad=0.2,

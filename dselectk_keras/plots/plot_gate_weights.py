@@ -9,6 +9,7 @@ import numpy as np
 
 from dselectk_keras.plots import style
 from dselectk_keras.plots._label_ends import label_ends
+from dselectk_keras.utils import check_count
 
 _MAX_PANELS = 8
 
@@ -53,69 +54,56 @@ def plot_gate_weights(
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figures 2 and 6 to 8.
     """
-    steps, weights, panel_titles = _split_panels(steps, weights, task, task_names)
-    num_panels, num_experts = weights.shape[1:]
-    if ax is not None and num_panels > 1:
+    steps, panels, titles = _split_panels(steps, weights, task, task_names)
+    num_experts = panels[0].shape[1]
+    if ax is not None and len(panels) > 1:
         raise ValueError(
             "`ax` holds one panel. Received weights of "
-            f"{num_panels} tasks. Choose one with task=0, or omit `ax`."
+            f"{len(panels)} tasks. Choose one with task=0, or omit `ax`."
         )
-    expert_names = style.check_names(
-        "expert_names", expert_names, num_experts, "expert"
-    )
-    highlights = [
-        _choose_highlighted(weights[:, i], highlight) for i in range(num_panels)
-    ]
+    names = style.check_names("expert_names", expert_names, num_experts, "expert")
+    highlights = [_choose_highlighted(panel, highlight) for panel in panels]
     styles = _line_styles(highlights)
 
-    plt = style.import_pyplot()
-    if ax is None:
-        columns = min(num_panels, 2)
-        rows = math.ceil(num_panels / columns)
-        figure, grid = plt.subplots(
-            rows,
-            columns,
-            figsize=(
-                style.COLUMN_WIDTH if columns == 1 else style.PAGE_WIDTH,
-                0.3 + (2.1 if rows == 1 else 1.7 * rows),
-            ),
-            sharex=True,
-            sharey=True,
-            squeeze=False,
-            layout="constrained",
-        )
-        axes = list(grid.ravel())
-        for empty in axes[num_panels:]:
-            empty.remove()
-            # The panel above the gap is now the lowest in its column.
-            axes[num_panels - 2].tick_params(labelbottom=True)
-        if title is not None:
-            figure.suptitle(title, fontsize=style.FONT + 1)
-    else:
-        figure, axes = ax.figure, [ax]
-        if title is not None:
-            ax.set_title(title, fontsize=style.FONT + 1)
-
-    for i, panel in enumerate(axes[:num_panels]):
-        _draw_lines(panel, steps, weights[:, i], highlights[i], styles)
-        if panel_titles[i] is not None:
-            panel.set_title(panel_titles[i], fontsize=style.FONT, loc="left")
+    figure, axes = _open_panels(ax, len(panels))
+    if title is not None:
+        write_title = figure.suptitle if ax is None else ax.set_title
+        write_title(title, fontsize=style.FONT + 1)
+    drawn = list(zip(axes, panels, highlights, titles, strict=True))
+    for panel, values, chosen, name in drawn:
+        _draw_lines(panel, steps, values, chosen, styles)
+        style.label(panel, title=name)
     # Now the shared axis has its final range.
     figure.canvas.draw()
-    for i, panel in enumerate(axes[:num_panels]):
-        ends = _line_ends(steps, weights[:, i], highlights[i], styles, expert_names)
-        label_ends(panel, ends, x=1.07)
-    if num_panels == 1:
-        axes[0].set_xlabel("training step", fontsize=style.FONT)
-        axes[0].set_ylabel("expert weight", fontsize=style.FONT)
+    for panel, values, chosen, _ in drawn:
+        label_ends(panel, _line_ends(steps, values, chosen, styles, names), x=1.07)
+    if len(panels) == 1:
+        style.label(axes[0], "training step", "expert weight")
     else:
         figure.supxlabel("training step", fontsize=style.FONT)
         figure.supylabel("expert weight", fontsize=style.FONT)
     return figure
 
 
+def _open_panels(ax, count):
+    """A figure and the axes of its panels, two in a row."""
+    if count == 1:
+        figure, ax = style.open_axes(ax, style.COLUMN_WIDTH, 2.4)
+        return figure, [ax]
+    rows = math.ceil(count / 2)
+    size = (style.PAGE_WIDTH, 2.4 if rows == 1 else 0.3 + 1.7 * rows)
+    shared = {"sharex": True, "sharey": True, "layout": "constrained"}
+    figure, grid = style.import_pyplot().subplots(rows, 2, figsize=size, **shared)
+    axes = list(grid.ravel())
+    for empty in axes[count:]:
+        empty.remove()
+        # The panel above the gap is now the lowest in its column.
+        axes[count - 2].tick_params(labelbottom=True)
+    return figure, axes[:count]
+
+
 def _split_panels(steps, weights, task, task_names):
-    """Steps, weights (records, panels, n) and one title or None per panel."""
+    """Steps, and a list of weights (records, n) and of titles, one for each panel."""
     steps, weights = np.asarray(steps), np.asarray(weights, dtype=float)
     if weights.ndim not in (2, 3) or 0 in weights.shape:
         raise ValueError(
@@ -135,37 +123,28 @@ def _split_panels(steps, weights, task, task_names):
                 f"experts). Received shape: {weights.shape}. "
                 "Leave them out for a single gate; `title` names it."
             )
-        return steps, weights[:, None], [None]
+        return steps, [weights], [None]
 
     num_tasks = weights.shape[1]
     titles = style.check_names("task_names", task_names, num_tasks, "task")
     if task is not None:
-        if task not in range(num_tasks):
-            raise ValueError(
-                f"`task` must be an index from 0 to {num_tasks - 1}. "
-                f"Received: task={task!r}. Choose one of the {num_tasks} tasks."
-            )
-        return steps, weights[:, [task]], [titles[task]]
+        check_count("task", task, 0, num_tasks - 1)
+        return steps, [weights[:, task]], [titles[task]]
     if num_tasks > _MAX_PANELS:
         raise ValueError(
             f"At most {_MAX_PANELS} tasks fit one figure. Received {num_tasks}. "
             "Choose one with task=0, a few with weights[:, [0, 1]], or show the "
             "final weights of all with plot_expert_heatmap."
         )
-    return steps, weights, titles
+    return steps, [*weights.swapaxes(0, 1)], titles
 
 
 def _choose_highlighted(weights, highlight):
     """Ascending indices of the experts to colour in one panel."""
     num_experts = weights.shape[1]
     if highlight is not None:
-        if not set(highlight) <= set(range(num_experts)):
-            raise ValueError(
-                f"`highlight` must hold indices from 0 to {num_experts - 1}. "
-                f"Received: highlight={list(highlight)!r}. "
-                "Name experts by their index; `expert_names` changes the labels."
-            )
-        return sorted({int(expert) for expert in highlight})
+        last = num_experts - 1
+        return sorted({check_count("highlight", each, 0, last) for each in highlight})
     final = np.nan_to_num(weights[-1])
     largest = np.argsort(-final, kind="stable")[: len(style.COLORS)]
     return sorted(int(e) for e in largest if final[e] >= 0.5 / num_experts)

@@ -42,9 +42,9 @@ def plot_runs(
         check_choice("highlight", highlight, values)
     height = 0.9 + 0.26 * len(values)
     figure, ax = style.open_axes(ax, style.PAGE_WIDTH * 0.8, height)
-    for row, (name, given) in enumerate(values.items()):
-        runs = np.asarray(given, dtype=float)
-        runs = runs[np.isfinite(runs)]
+    arrays = [np.asarray(given, dtype=float) for given in values.values()]
+    finite = [array[np.isfinite(array)] for array in arrays]
+    for row, (name, runs) in enumerate(zip(values, finite, strict=True)):
         color = style.COLORS[0 if name == highlight else -1]
         if len(runs) > 1:
             error = runs.std(ddof=1) / np.sqrt(len(runs))
@@ -53,23 +53,19 @@ def plot_runs(
             ax.vlines(runs.mean(), row - 0.3, row + 0.3, color=color, linewidth=1.6)
         dots = {"markersize": 4, "markeredgewidth": 0, "alpha": 0.55}
         ax.plot(runs, np.full(len(runs), row), "o", color=color, **dots)
-    _write_means(ax, values)
+    _write_means(ax, finite)
     style.tidy_axes(ax, "x")
     ax.locator_params(axis="x", nbins=4)
     ax.set_yticks(range(len(values)), list(values))
     ax.set_ylim(len(values) - 0.4, -0.6)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    ax.set_xlabel(label, fontsize=style.FONT)
-    if title is not None:
-        ax.set_title(title, fontsize=style.FONT, loc="left")
+    style.label(ax, label, title=title)
     return figure
 
 
-def _write_means(ax, values):
+def _write_means(ax, runs):
     """Write the mean to the right of each row, to two digits of a usual error."""
-    runs = [np.asarray(given, dtype=float) for given in values.values()]
-    runs = [each[np.isfinite(each)] for each in runs]
     errors = [each.std(ddof=1) / np.sqrt(len(each)) for each in runs if len(each) > 1]
     error = np.median(errors) if errors else 0.0
     decimals = max(0, 1 - math.floor(math.log10(error))) if error > 0 else 3

@@ -46,6 +46,21 @@ def open_axes(ax: Any, width: float, height: float) -> Any:
     return ax.figure, ax
 
 
+def label(ax: Any, x: str = "", y: str = "", title: str | None = None) -> None:
+    """Name the axes of a panel, and the panel; an empty text is left out."""
+    for text, write in ((x, ax.set_xlabel), (y, ax.set_ylabel)):
+        if text:
+            write(text, fontsize=FONT)
+    if title:
+        ax.set_title(title, fontsize=FONT, loc="left")
+
+
+def save_figure(figure: Any, path: Any, dpi: int, **options: Any) -> None:
+    """Write a figure to a file, without margins, and close it."""
+    figure.savefig(path, dpi=dpi, bbox_inches="tight", **options)
+    import_pyplot().close(figure)
+
+
 def tidy_axes(ax: Any, grid: str | None = None) -> None:
     """Use small text and thin lines, remove the box, and mark ticks of one axis."""
     if grid is not None:

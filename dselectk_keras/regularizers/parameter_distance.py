@@ -7,7 +7,7 @@ from keras import ops
 
 from dselectk_keras.regularizers.registry import REGULARIZERS
 from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 @REGULARIZERS.register("parameter_distance")
@@ -43,11 +43,8 @@ class ParameterDistanceRegularizer(ScheduledRegularizer):
 
     def __init__(self, weight: Any):
         super().__init__(weight)
-        if not callable(self.weight) and self.weight < 0:
-            raise ValueError(
-                f"`weight` must not be negative. Received: weight={weight}. A "
-                "negative weight would reward distances without bound."
-            )
+        if not callable(self.weight):
+            check_number("weight", weight, minimum=0)
 
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the sum over all pairs of networks."""

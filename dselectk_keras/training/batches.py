@@ -25,12 +25,7 @@ class Batches(keras.utils.PyDataset):
     """
 
     def __init__(
-        self,
-        data: Any,
-        batch_size: int,
-        seed: int = 0,
-        epoch: int = 0,
-        **kwargs: Any,
+        self, data: Any, batch_size: int, seed: int = 0, epoch: int = 0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_count("seed", seed, minimum=0)

@@ -67,9 +67,8 @@ class Copy:
 
     def load_weights(self, model):
         """Assign the best weights of this copy to a model."""
-        for variable, value in zip(
-            prediction_variables(model), self.weights, strict=True
-        ):
+        pairs = zip(prediction_variables(model), self.weights, strict=True)
+        for variable, value in pairs:
             variable.assign(value)
 
     def start_recorder(self, model, probe):
@@ -144,9 +143,8 @@ def _describe(model):
 
 def check_same(parts, copy, other_parts, other):
     """Raise an error if the texts that describe two copies differ."""
-    for part, other_part in itertools.zip_longest(
-        parts, other_parts, fillvalue="nothing"
-    ):
+    pairs = itertools.zip_longest(parts, other_parts, fillvalue="nothing")
+    for part, other_part in pairs:
         if part != other_part:
             raise ValueError(
                 "`build` must return one architecture. Received different "

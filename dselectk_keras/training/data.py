@@ -30,9 +30,8 @@ class Data:
     @property
     def first_batch(self):
         """A batch, for its shapes."""
-        return keras.tree.map_structure(
-            lambda array: array[: self.batch_size], self.train
-        )
+        size = self.batch_size
+        return keras.tree.map_structure(lambda array: array[:size], self.train)
 
     @property
     def num_bytes(self):

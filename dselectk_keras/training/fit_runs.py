@@ -26,10 +26,9 @@ class FitRuns:
         self.decide = decide
         self._model_bytes = self._weight_bytes = 0
         for _, model in build_models(build, copies, data, recorded):
-            self._weight_bytes = _num_bytes(prediction_variables(model))
-            self._model_bytes = self._weight_bytes + _num_bytes(
-                model.optimizer.variables
-            )
+            weights, slots = prediction_variables(model), model.optimizer.variables
+            self._weight_bytes = _num_bytes(weights)
+            self._model_bytes = _num_bytes([*weights, *slots])
 
     def plan(self, vectorize, memory_limit):
         """Check that the copies fit in memory, and return the estimated bytes.
@@ -38,16 +37,15 @@ class FitRuns:
         `vectorize` is not used: one copy is trained at a time.
         """
         count = len(self.copies)
-        needed = (
-            count * self._weight_bytes + 2 * self._model_bytes + self.data.num_bytes
-        )
+        needed = count * self._weight_bytes + 2 * self._model_bytes
+        needed += self.data.num_bytes
         limit = free_memory() if memory_limit is None else memory_limit
         check_memory(needed, limit, f"{count} copies, one at a time,")
         return needed
 
     def run(self, progress):
         """Train all copies."""
-        data = self.data
+        data, decide = self.data, [self.decide] if self.decide else []
         for copy in self.copies:
             copy.build_model(self.build, data.first_batch).fit(
                 Batches(data.train, data.batch_size, copy.seed),
@@ -55,10 +53,7 @@ class FitRuns:
                 validation_batch_size=data.batch_size,
                 epochs=copy.stopping.epochs,
                 shuffle=False,
-                callbacks=[
-                    *([self.decide] if self.decide else []),
-                    _CopyCallback(copy, data.probe, progress),
-                ],
+                callbacks=[*decide, _CopyCallback(copy, data.probe, progress)],
                 verbose=0,
             )
 

@@ -46,9 +46,8 @@ class Lanes:
             except IndexError:
                 return
             self.running[lane] = copy
-            self._batches[lane] = Batches(
-                self.data.train, self.data.batch_size, copy.seed
-            )
+            data = self.data
+            self._batches[lane] = Batches(data.train, data.batch_size, copy.seed)
             if lane == 0 and len(self.running) == 1:
                 # The other lanes are set in later iterations.
                 first = jax.tree.map(lambda a: np.stack([a] * self.group.lanes), state)

@@ -1,6 +1,7 @@
 """Train many copies of one architecture."""
 
 import numbers
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,7 +13,6 @@ from dselectk_keras.training.copies import Copy, Stopping
 from dselectk_keras.training.data import Data
 from dselectk_keras.training.fit_runs import FitRuns
 from dselectk_keras.training.memory import format_bytes
-from dselectk_keras.training.progress import Progress
 from dselectk_keras.training.replicas import Replicas
 from dselectk_keras.training.scanned_runs import ScannedRuns
 from dselectk_keras.utils import check_count
@@ -121,9 +121,24 @@ def replicate(  # noqa: PLR0913, all but two are keyword-only
         print(  # noqa: T201
             f"{len(copies)} copies need about {format_bytes(needed)} of memory."
         )
-    runs.run(Progress(epochs * len(copies), verbose))
+    runs.run(_Progress(epochs * len(copies), verbose))
     batch = keras.tree.map_structure(np.array, data.first_batch)
     return Replicas(build, copies, batch)
+
+
+class _Progress:
+    """One progress bar for all epochs of all copies; it is thread-safe."""
+
+    def __init__(self, total, verbose):
+        verbose = int(bool(verbose))
+        self._bar = keras.utils.Progbar(total, unit_name="epoch", verbose=verbose)
+        self._lock = threading.Lock()
+
+    def end_epoch(self, copy):
+        """Count an epoch, and the epochs that a stopped copy skips."""
+        skipped = copy.stopping.epochs - len(copy.logs)
+        with self._lock:
+            self._bar.add(1 if copy.status == "running" else 1 + skipped)
 
 
 def _settings_per_copy(settings, count):

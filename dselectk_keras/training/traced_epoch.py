@@ -72,13 +72,9 @@ class TracedEpoch:
         validated: Any = []
         if validation is not None:
             all_ = np.arange(num_samples(validation))
-            trainable, others, validated = self._run_steps(
-                self._test,
-                constants,
-                (trainable, others, self._metrics),
-                all_,
-                validation,
-            )
+            state = trainable, others, self._metrics
+            state = self._run_steps(self._test, constants, state, all_, validation)
+            trainable, others, validated = state
         found = metrics, validated
         if self.reader is None:
             read = functools.partial(self._results, constants[self._results])

@@ -8,6 +8,7 @@ from dselectk_keras.plots.style import (
     SMALL_FONT,
     TEXT,
     import_pyplot,
+    label,
     tidy_axes,
 )
 
@@ -47,22 +48,6 @@ def panels(rows, columns, height, width=1.0, **shared):
         layout="constrained",
         **shared,
     )
-
-
-def label(ax, x="", y="", title=""):
-    """Name the axes of a panel, and the panel.
-
-    Args:
-        ax: Matplotlib axes.
-        x: Below it.
-        y: To its left.
-        title: Above it.
-    """
-    for text, write in ((x, ax.set_xlabel), (y, ax.set_ylabel)):
-        if text:
-            write(text, fontsize=FONT)
-    if title:
-        ax.set_title(title, fontsize=FONT, loc="left")
 
 
 def color_bar(figure, mesh, axes, text, **options):

@@ -103,7 +103,7 @@ def test_what_was_not_recorded_is_answered_with_what_was(history):
     with pytest.raises(KeyError, match=r"layer 'gate'. Recorded: mmoe, moe"):
         history["gate"]
     pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match=r"'weight'. Recorded: active, binary, penal"):
+    with pytest.raises(ValueError, match=r"of 'active', 'binary', .*quantity='weight'"):
         history.frame("weight")
 
 

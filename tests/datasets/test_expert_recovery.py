@@ -106,7 +106,7 @@ def test_all_experts_may_be_true():
 
 
 def test_there_cannot_be_more_true_experts_than_experts():
-    with pytest.raises(ValueError, match=r"must not exceed `num_experts`. Received"):
+    with pytest.raises(ValueError, match="`num_true_experts` must be at most 3"):
         expert_recovery(num_experts=3)
 
 

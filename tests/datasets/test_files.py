@@ -11,44 +11,52 @@ CONTENT = b"what the official file holds"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-def expected(url="https://example.org/part.gz", content=CONTENT):
-    sha256 = hashlib.sha256(content).hexdigest()
-    return {"part.gz": File(len(content), sha256, url)}
+@pytest.fixture
+def fetch(monkeypatch):
+    """Fetch the only file of a data set."""
+
+    def fetch(data_dir=None, url="https://example.org/part.gz"):
+        files = {"part.gz": File(len(CONTENT), SHA256, url)}
+        monkeypatch.setitem(_files.FILES, "digits", files)
+        (path,) = _files.fetch_files("digits", data_dir, *files)
+        return path
+
+    return fetch
 
 
-def test_files_are_found_in_the_folder_or_in_one_of_the_data_sets_name(tmp_path):
+def test_files_are_found_in_the_folder_or_in_one_of_the_data_sets_name(fetch, tmp_path):
     (tmp_path / "part.gz").write_bytes(CONTENT)
-    found = _files.fetch_files("digits", expected(), tmp_path)
-    assert found == {"part.gz": tmp_path / "part.gz"}
+    assert fetch(tmp_path) == tmp_path / "part.gz"
     (tmp_path / "digits").mkdir()
     (tmp_path / "digits" / "part.gz").write_bytes(CONTENT)
-    found = _files.fetch_files("digits", expected(), str(tmp_path))
-    assert found == {"part.gz": tmp_path / "digits" / "part.gz"}
+    assert fetch(str(tmp_path)) == tmp_path / "digits" / "part.gz"
 
 
-def test_a_missing_file_is_an_error_that_says_how_to_get_it(tmp_path):
+def test_a_missing_file_is_an_error_that_says_how_to_get_it(fetch, tmp_path):
     with pytest.raises(
         FileNotFoundError,
         match=rf"'digits' needs the file part.gz \(28 bytes, SHA-256 {SHA256}\) in one "
         r"of .*digits, .*in none of them. Get it from https://example.org/part.gz",
     ):
-        _files.fetch_files("digits", expected(), tmp_path)
+        fetch(tmp_path)
 
 
-def test_a_truncated_file_is_an_error_that_says_both_sizes(tmp_path):
+def test_a_truncated_file_is_an_error_that_says_both_sizes(fetch, tmp_path):
     (tmp_path / "part.gz").write_bytes(CONTENT[:-1])
     with pytest.raises(
         ValueError, match=r"part.gz must be .*\(28 bytes.*Received: 27 bytes. Remove it"
     ):
-        _files.fetch_files("digits", expected(), tmp_path)
+        fetch(tmp_path)
 
 
-def test_a_file_of_another_data_set_is_an_error_that_says_both_checksums(tmp_path):
+def test_a_file_of_another_data_set_is_an_error_that_says_both_checksums(
+    fetch, tmp_path
+):
     other = bytes(reversed(CONTENT))
     (tmp_path / "part.gz").write_bytes(other)
     received = hashlib.sha256(other).hexdigest()
     with pytest.raises(ValueError, match=rf"{SHA256}.*Received: SHA-256 {received}"):
-        _files.fetch_files("digits", expected(), tmp_path)
+        fetch(tmp_path)
 
 
 @pytest.fixture
@@ -60,29 +68,30 @@ def downloads(tmp_path, monkeypatch):
     return tmp_path / "tfds" / "downloads"
 
 
-def test_without_a_folder_the_file_is_downloaded_once(tmp_path, downloads, capfd):
+def test_without_a_folder_the_file_is_downloaded_once(
+    fetch, tmp_path, downloads, capfd
+):
     source = tmp_path / "part.gz"
     source.write_bytes(CONTENT)
-    files = expected(source.as_uri())
-    path = _files.fetch_files("digits", files)["part.gz"]
+    path = fetch(url=source.as_uri())
     assert path.read_bytes() == CONTENT
     assert downloads / "digits" in path.parents
     source.unlink()
-    assert _files.fetch_files("digits", files)["part.gz"].read_bytes() == CONTENT
+    assert fetch(url=source.as_uri()).read_bytes() == CONTENT
     assert "%" not in capfd.readouterr().err  # No progress bar.
 
 
-def test_a_damaged_download_is_not_used(tmp_path, downloads):
+def test_a_damaged_download_is_not_used(fetch, tmp_path, downloads):
     source = tmp_path / "part.gz"
     source.write_bytes(CONTENT[:-1])
     with pytest.raises(ValueError, match=r"Received: 27 bytes. Remove it"):
-        _files.fetch_files("digits", expected(source.as_uri()))
+        fetch(url=source.as_uri())
 
 
-def test_without_a_network_the_error_says_what_to_pass(tmp_path, downloads):
+def test_without_a_network_the_error_says_what_to_pass(fetch, tmp_path, downloads):
     url = (tmp_path / "nothing.gz").as_uri()
     with pytest.raises(
         OSError, match=rf"'digits' could not be downloaded: .*Get {url} .*`data_dir`"
     ):
-        _files.fetch_files("digits", expected(url))
+        fetch(url=url)
     assert not downloads.exists()

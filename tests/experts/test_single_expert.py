@@ -53,7 +53,7 @@ def test_a_bank_that_is_built_knows_its_inputs():
     [
         (DenseExperts(4, [8]), {"input_dim": 3}, "no hidden width .* two layers or"),
         (DenseExperts(4, [8, 2]), {}, "input_dim=None. Pass the number of features"),
-        (Experts(layers.Dense(2), 2), {"input_dim": 3}, "widths of `DenseExperts`"),
+        (Experts(layers.Dense(2), 2), {"input_dim": 3}, "needs `DenseExperts`"),
         (DenseExperts(4, [8, 2]), {"match": "flops"}, "Received: match='flops'"),
     ],
 )

@@ -502,8 +502,8 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
     ("arguments", "text"),
     [
         ({"architecture": "mmmoe"}, "'mmmoe'. Known names: single_task, "),
-        ({"tasks": ["a", "b", "a"]}, r"Received twice: \['a'\]"),
-        ({"tasks": []}, "one or more `Task` objects or names, or a number"),
+        ({"tasks": ["a", "b", "a"]}, r"unique names. Received: tasks=\['a', 'b',"),
+        ({"tasks": []}, "a list of one or more unique names"),
         ({"tasks": ["a", 3]}, r"`Task` objects or names.*Received: .*, 3\]"),
         ({"experts": layers.Dense(3)}, "`experts` must be a bank"),
         ({"gate": layers.Dense(3)}, "`gate` a gate such as"),
@@ -516,7 +516,7 @@ def test_what_cannot_be_built_is_refused(arguments, text):
 
 
 def test_only_dense_experts_are_scaled():
-    with pytest.raises(ValueError, match="scales the widths of `DenseExperts`"):
+    with pytest.raises(ValueError, match="`num_params` needs `DenseExperts`"):
         make(experts=Experts(layers.Dense(2), 2), num_params=100)
 
 

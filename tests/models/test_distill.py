@@ -287,7 +287,7 @@ def test_a_model_that_is_not_functional_is_refused():
 def test_an_attentive_student_needs_experts_with_hidden_outputs():
     inputs = keras.Input((DIM,))
     moe = MoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
-    with pytest.raises(ValueError, match="a bank without hidden outputs"):
+    with pytest.raises(ValueError, match="hidden outputs, but the experts"):
         distill(keras.Model(inputs, moe(inputs)), AttentiveGate(2))
 
 

@@ -77,50 +77,22 @@ class SumExperts(ExpertBank):
         return {**super().get_config(), "num_experts": self.num_experts}
 
 
-def _dselect_k(steps, seed, gamma, entropy):  # noqa: ARG001
-    return DSelectKGate(K, gamma=gamma, entropy_reg=entropy)
-
-
-def _recipe(steps, seed):  # noqa: ARG001
-    return DSelectKGate(K, gamma=3.0)
-
-
-def _narrow(steps, seed):  # noqa: ARG001
-    return DSelectKGate(K)
-
-
-def _softmax_selectors(steps, seed):  # noqa: ARG001
-    return SoftmaxSelectorGate(K)
-
-
-def _top_k(steps, seed):  # noqa: ARG001
-    return TopKGate(K)
-
-
-def _noisy(steps, seed):  # noqa: ARG001
-    return TopKGate(K, noise=True, seed=seed)
-
-
-def _dense_first(steps, seed):  # noqa: ARG001
-    return TopKGate(K, dense_steps=steps // 5)
-
-
-def _annealing(steps, seed, temperature):  # noqa: ARG001
+def _annealing(steps, _, temperature):
     falling = Ramp(temperature, 1e-16, end=1.0, num_steps=steps)
     return SoftmaxSelectorGate(K, temperature=falling)
 
 
-def _entropy(steps, seed, entropy):  # noqa: ARG001
-    return SoftmaxSelectorGate(K, entropy_reg=entropy)
+def _recipe(*_):
+    return DSelectKGate(K, gamma=3.0)
 
 
 # The ranges of Appendix D.4.
 METHODS = {
     "DSelect-k": Method(
-        _dselect_k,
+        lambda *_, gamma, entropy: DSelectKGate(K, gamma=gamma, entropy_reg=entropy),
         {"gamma": (5.0, 10.0, 15.0), "entropy": (0.001, 0.005, 0.01, 0.1)},
     ),
-    "Top-k": Method(_top_k),
+    "Top-k": Method(lambda *_: TopKGate(K)),
     "Ablation (annealing)": Method(
         _annealing,
         {
@@ -131,20 +103,24 @@ METHODS = {
         },
     ),
     "Ablation (entropy)": Method(
-        _entropy,
+        lambda *_, entropy: SoftmaxSelectorGate(K, entropy_reg=entropy),
         {"entropy": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 100.0)},
         zero=SOFTMAX_ZERO,
     ),
-    "noisy Top-k": Method(_noisy, paper=False),
-    "Top-k, dense first": Method(_dense_first, paper=False),
+    "noisy Top-k": Method(
+        lambda _, seed: TopKGate(K, noise=True, seed=seed), paper=False
+    ),
+    "Top-k, dense first": Method(
+        lambda steps, _: TopKGate(K, dense_steps=steps // 5), paper=False
+    ),
     "DSelect-k, recipe": Method(
         _recipe, rates=(0.01,), decide=DecideGates(), paper=False
     ),
     "DSelect-k, recipe, gamma 1": Method(
-        _narrow, rates=(0.01,), decide=DecideGates(), paper=False
+        lambda *_: DSelectKGate(K), rates=(0.01,), decide=DecideGates(), paper=False
     ),
     "DSelect-k, restarts": Method(_recipe, decide=DecideGates(restarts=3), paper=False),
     "softmax selectors, recipe": Method(
-        _softmax_selectors, decide=DecideGates(), paper=False
+        lambda *_: SoftmaxSelectorGate(K), decide=DecideGates(), paper=False
     ),
 }
