@@ -118,7 +118,7 @@ def read_arrays(path: Any) -> dict[str, np.ndarray]:
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 return dict(arrays)
-        except Exception as error:
+        except Exception as error:  # Damaged content raises errors of many kinds.
             raise damaged(path, error) from error
 
 
