@@ -61,6 +61,21 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.backend_independent)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Have TensorFlow run functions step by step, except in tests marked `traced`.
+
+    To trace and compile a function takes longer than the few steps of most tests.
+    """
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        traced = item.get_closest_marker("traced") is not None
+        tf.config.run_functions_eagerly(not traced)
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """Seed Python, NumPy and the backend before each test."""
@@ -68,22 +83,3 @@ def seeded():
     import keras
 
     keras.utils.set_random_seed(0)
-
-
-@pytest.fixture
-def eagerly():
-    """Have TensorFlow run its functions as Python runs them, step by step.
-
-    For tests of a few steps, whose point is not the graph: to trace it takes longer
-    than all the rest.
-    """
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        yield
-        return
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)

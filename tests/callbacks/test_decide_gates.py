@@ -22,7 +22,6 @@ from dselectk_keras.models import condense
 from dselectk_keras.training import Batches, replicate
 
 pytestmark = [
-    pytest.mark.usefixtures("eagerly"),
     # As in pyproject.toml; `pytest.warns` forgets from which module they come.
     pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning"),
