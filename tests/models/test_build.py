@@ -418,6 +418,7 @@ def test_a_task_may_have_any_name():
     assert {"Likes & shares_loss", "né/2_loss"} <= set(log)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe", "omoe"}))
 def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     experts = DenseExperts(4, [8, 4])
@@ -434,6 +435,7 @@ def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     assert abs(first / second - 2) < 0.2
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("architecture", "experts", "units"),
     # Section 5.1: 100 * 16 * 8 + 16 * 8 * 2 = 13,056 = 112.6 * (100 + 8 * 2).
@@ -479,6 +481,7 @@ COUNTED = [
 ]
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(("architecture", "settings"), COUNTED)
 def test_a_number_of_parameters_gives_the_widths_that_have_it(architecture, settings):
     wider = make(architecture, experts=DenseExperts(4, [12, 16]), **settings)
@@ -489,6 +492,7 @@ def test_a_number_of_parameters_gives_the_widths_that_have_it(architecture, sett
     assert num_counted(model) == num_counted(wider)
 
 
+@pytest.mark.backend_independent
 def test_matching_builds_three_models_to_count(monkeypatch):
     built = []
 
