@@ -53,7 +53,7 @@ environment: $(VENV)/.all $(VENV)/.browser $(VENV)/.postgresql $(OLDEST_KERAS)/.
 	touch $(SETS:%=$(VENV)/.%)
 
 demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
-	$(BIN)/python scripts/demo.py
+	$(BIN)/python scripts/demo.py $(DEMO)
 
 test: $(VENV)/.test ## all tests, on TensorFlow
 	KERAS_BACKEND=tensorflow $(PYTEST)
