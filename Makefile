@@ -10,6 +10,7 @@ SITE := docs/_build/html
 LONGEST := $(patsubst %,notebooks/%.py,03_mmoe_task_correlation 06_smear 02_gates_over_training)
 NOTEBOOKS := $(LONGEST) $(filter-out $(LONGEST),$(wildcard notebooks/*.py))
 RUNS := $(NOTEBOOKS:notebooks/%.py=run-%)
+QUICK_RUNS := $(NOTEBOOKS:notebooks/%.py=quick-run-%)
 # Keras alone is another one; its backends are those of the environment.
 OLDEST_KERAS := $(CURDIR)/build/oldest-keras
 
@@ -43,7 +44,7 @@ ifndef PARALLEL
 .NOTPARALLEL:
 endif
 .SECONDARY:
-.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
+.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check $(RUNS) $(QUICK_RUNS) docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -52,7 +53,7 @@ environment: $(VENV)/.all $(VENV)/.browser $(VENV)/.postgresql $(OLDEST_KERAS)/.
 	touch $(SETS:%=$(VENV)/.%)
 
 demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
-	$(BIN)/python scripts/demo.py
+	$(BIN)/python scripts/demo.py $(DEMO)
 
 test: $(VENV)/.test ## all tests, on TensorFlow
 	KERAS_BACKEND=tensorflow $(PYTEST)
@@ -81,13 +82,12 @@ check: $(VENV)/.test ## lint, format, levels of modules and types
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
-	$(MAKE) NOTEBOOKS_IN=notebooks $(RUNS)
+	$(MAKE) $(RUNS)
 
 # One thread for each notebook: with two, they would fight for the cores.
 notebooks-check: $(VENV)/.docs ## run short versions of the notebooks, outside of the tree
 	TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1 \
-	    $(MAKE) $(if $(PARALLEL),,-j $(WORKERS) PARALLEL=1) \
-	    NOTEBOOKS_IN=build/notebooks QUICK=1 $(RUNS)
+	    $(MAKE) $(if $(PARALLEL),,-j $(WORKERS) PARALLEL=1) $(QUICK_RUNS)
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
@@ -147,11 +147,19 @@ NBCONVERT := $(BIN)/jupyter-nbconvert --to notebook --inplace --execute \
     --ExecutePreprocessor.record_timing=False \
     --ExecutePreprocessor.extra_arguments=--IPKernelApp.capture_fd_output=False
 
-# A notebooks/*.py becomes a notebook with output, in the folder NOTEBOOKS_IN. With QUICK,
-# its lines that begin with "# quick: " are run, which make it short.
+# A notebooks/*.py becomes a notebook with output.
 $(RUNS): run-%: notebooks/%.py
 	@echo "running $<"
-	@mkdir -p $(NOTEBOOKS_IN)
-	@$(if $(QUICK),sed 's/^# quick: //' $< > $(NOTEBOOKS_IN)/$*.py)
-	@$(BIN)/jupytext --quiet --update --to ipynb $(NOTEBOOKS_IN)/$*.py
-	@$(NBCONVERT) $(NOTEBOOKS_IN)/$*.ipynb
+	@$(BIN)/jupytext --quiet --update --to ipynb $<
+	@$(NBCONVERT) notebooks/$*.ipynb
+
+# The short version has the lines that begin with "# quick: ". It runs as a script, which
+# needs no kernel, and its figures are drawn at the end.
+RUN_AND_DRAW := import runpy, sys; from matplotlib import pyplot as plt; \
+    runpy.run_path(sys.argv[1]); \
+    [plt.figure(number).canvas.draw() for number in plt.get_fignums()]
+$(QUICK_RUNS): quick-run-%: notebooks/%.py
+	@echo "running $<"
+	@mkdir -p build/notebooks
+	@sed 's/^# quick: //' $< > build/notebooks/$*.py
+	@cd build/notebooks && MPLBACKEND=agg $(abspath $(BIN))/python -c '$(RUN_AND_DRAW)' $*.py

@@ -44,21 +44,55 @@ BACKEND_INDEPENDENT = (
     "experiments/test_area_under_curve.py",
     "experiments/test_compare.py",
     "experiments/test_pages.py",
+    "experiments/test_reproduce.py",
     "experiments/test_search.py",
     "experiments/test_set_fields.py",
+    "papers/test_coverage.py",
     "plots/",
+    "test_archive.py",
     "test_import.py",
     "test_methods_page.py",
+    "test_registry.py",
     "test_toy_gate.py",
+)
+# Tests that take long come first, so that no worker runs one alone at the end.
+LONGEST = (
+    "models/test_export.py",
+    "distribution/",
+    "scripts/",
+    "test_wheel.py",
+    "test_toy_gate.py",
+    "papers/test_experiments.py",
+    "test_readme.py",
+    "benchmark/",
 )
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests whose result does not depend on the backend."""
+    """Order the tests, and mark those whose result does not depend on the backend."""
+
+    def place(item):
+        return item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
+
     for item in items:
-        place = item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
-        if place.startswith(BACKEND_INDEPENDENT):
+        if place(item).startswith(BACKEND_INDEPENDENT):
             item.add_marker(pytest.mark.backend_independent)
+    items.sort(key=lambda item: not place(item).startswith(LONGEST))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Have TensorFlow run functions step by step, except in tests marked `traced`.
+
+    To trace and compile a function takes longer than the few steps of most tests.
+    """
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        traced = item.get_closest_marker("traced") is not None
+        tf.config.run_functions_eagerly(not traced)
 
 
 @pytest.fixture(autouse=True)
@@ -68,22 +102,3 @@ def seeded():
     import keras
 
     keras.utils.set_random_seed(0)
-
-
-@pytest.fixture
-def eagerly():
-    """Have TensorFlow run its functions as Python runs them, step by step.
-
-    For tests of a few steps, whose point is not the graph: to trace it takes longer
-    than all the rest.
-    """
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        yield
-        return
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)

@@ -198,7 +198,7 @@ def fault(function, arguments, use, names):
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(monkeypatch, tmp_path, eagerly):
+def in_a_folder(monkeypatch, tmp_path):
     """Have text that is taken for a path name a folder of the test."""
     monkeypatch.chdir(tmp_path)
 

@@ -18,6 +18,7 @@ from helpers import numpy
 import dselectk_keras
 from dselectk_keras import _keras
 
+pytestmark = pytest.mark.traced
 BACKEND = keras.backend.backend()
 PACKAGE = pathlib.Path(dselectk_keras.__file__).parent
 SCRIPTS = PACKAGE.parent / "scripts"

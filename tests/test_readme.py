@@ -44,6 +44,7 @@ def domainnet(folder, monkeypatch):
 
 
 # The Chinese quick start has the code of the English one, as a test below sees.
+@pytest.mark.traced
 @pytest.mark.parametrize("page", sorted({*pages()} - {"docs/quickstart.zh.md"}))
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("agg")

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 from helpers import numbers, numpy
 
 from dselectk_keras import (
@@ -13,7 +12,6 @@ from dselectk_keras import (
     build_multitask_model,
 )
 
-pytestmark = pytest.mark.usefixtures("eagerly")
 X, Y = numbers((32, 3)), numbers((32, 2), seed=1)
 
 

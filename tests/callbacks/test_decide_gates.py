@@ -22,7 +22,6 @@ from dselectk_keras.models import condense
 from dselectk_keras.training import Batches, replicate
 
 pytestmark = [
-    pytest.mark.usefixtures("eagerly"),
     # As in pyproject.toml; `pytest.warns` forgets from which module they come.
     pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning"),
@@ -54,19 +53,20 @@ def gate_of(model):
     return model.get_layer("mmoe").gate
 
 
-@pytest.mark.parametrize("per_example", [False, True])
 @pytest.mark.parametrize("make", [DSelectKGate, SoftmaxSelectorGate])
 @pytest.mark.parametrize(
-    ("optimizer", "scale", "epochs"),
+    # Static and per-example gates each with a slow and a fast optimizer: every pair
+    # would be compiled.
+    ("optimizer", "scale", "epochs", "per_example"),
     [
-        (lambda: keras.optimizers.Adam(1e-4), 1.0, 1),
-        (lambda: keras.optimizers.Adam(0.1), 1e3, 4),
-        (lambda: keras.optimizers.SGD(1e-3, momentum=0.9), 1e-3, 1),
-        (lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1), 1e-3, 4),
+        (lambda: keras.optimizers.Adam(1e-4), 1.0, 1, False),
+        (lambda: keras.optimizers.Adam(0.1), 1e3, 4, True),
+        (lambda: keras.optimizers.SGD(1e-3, momentum=0.9), 1e-3, 1, True),
+        (lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1), 1e-3, 4, False),
     ],
 )
 def test_all_selectors_are_binary_afterwards(
-    make, per_example, optimizer, scale, epochs
+    make, optimizer, scale, epochs, per_example
 ):
     model = compiled(make(2), optimizer(), per_example=per_example)
     x, y = data()

@@ -27,7 +27,6 @@ from dselectk_keras.callbacks import gate_recorder
 
 # Five steps of four examples.
 X, Y = numbers((20, 3)), numbers((20, 2), seed=1)
-EAGERLY = keras.backend.backend() == "tensorflow"
 
 
 def make(gate=None, num_experts=4, per_example=False):
@@ -38,7 +37,7 @@ def make(gate=None, num_experts=4, per_example=False):
         gate=DSelectKGate(2) if gate is None else gate,
         per_example=per_example,
     )
-    model.compile(keras.optimizers.SGD(0.1), run_eagerly=EAGERLY)
+    model.compile(keras.optimizers.SGD(0.1))
     return model
 
 
@@ -160,7 +159,7 @@ def test_the_probe_goes_through_the_layers_before_the_gate():
     hidden = layers.Dense(5, "tanh", name="encoder")(v)
     moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True, name="moe")
     model = keras.Model({"x": x, "v": v}, layers.Dense(2)(moe((x, hidden))))
-    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    model.compile("sgd", "mse")
     inputs = {"x": X, "v": Y}
     recorder = GateRecorder(probe=inputs)
     model.fit(inputs, Y, verbose=0, callbacks=[recorder])
@@ -180,7 +179,7 @@ def test_the_gates_of_tasks_and_between_levels_are_recorded(per_example):
         gate=TopKGate(2),
         per_example=per_example,
     )
-    model.compile("sgd", run_eagerly=EAGERLY)
+    model.compile("sgd")
     history = fit(model, GateRecorder(probe=X[:7] if per_example else None))
     names = {"cgc_0": ["a", "b"], "cgc_0_shared": ["shared"], "cgc_1": ["a", "b"]}
     assert history.tasks == names
@@ -214,7 +213,7 @@ class Subclassed(keras.Model):
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_subclassed_model_is_recorded_once_it_is_built(per_example):
     model = Subclassed(per_example)
-    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    model.compile("sgd", "mse")
     # Here the probe is what the gates look at.
     recorder = GateRecorder(every=2, probe=X if per_example else None)
     history = fit(model, recorder)
@@ -232,7 +231,7 @@ def test_bare_gates_and_gates_for_all_tasks_are_recorded():
     experts = [*shared(inputs), layers.Dense(2)(inputs)]
     gate = SoftmaxGate(name="gate")
     model = keras.Model(inputs, gate((experts, inputs)))
-    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    model.compile("sgd", "mse")
     history = fit(model, GateRecorder(probe=X))
     assert history.tasks == {"omoe": ["all tasks"], "gate": ["gate_0"]}
     assert history["omoe"]["weights"].shape == (2, 1, 4)
@@ -240,6 +239,7 @@ def test_bare_gates_and_gates_for_all_tasks_are_recorded():
     np.testing.assert_allclose(history["gate"]["weights"][-1, 0], expected, rtol=1e-5)
 
 
+@pytest.mark.traced
 @pytest.mark.skipif(
     keras.backend.backend() == "torch", reason="Keras runs torch step by step."
 )
@@ -265,7 +265,7 @@ def test_counts_steps_where_several_are_run_at_once():
 )
 def test_counts_steps_without_an_update(optimizer):
     model = make()
-    model.compile(optimizer(), run_eagerly=EAGERLY)
+    model.compile(optimizer())
     history = fit(model, GateRecorder(every=3), epochs=2, y=100 * Y)
     assert int(model.optimizer.iterations) < 10
     assert history.steps.tolist() == [0, 3, 6, 9, 10]
@@ -431,7 +431,7 @@ def test_the_record_of_any_model_is_what_numpy_computes(build):
     outputs = model(inputs)
     (gate,) = (g for g in model._flatten_layers() if isinstance(g, TopKGate))
     spread_weights(gate)
-    model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=EAGERLY)
+    model.compile(keras.optimizers.SGD(0.1), "mse")
     recorder = GateRecorder(probe=inputs)
     model.fit(inputs, np.zeros(outputs.shape), verbose=0, callbacks=[recorder])
     logits = what_the_gate_sees(build, model) @ numpy(gate.trainable_weights[0])

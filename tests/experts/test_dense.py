@@ -48,6 +48,7 @@ def test_equals_dense_layers_with_the_same_kernels(units, activation, shape, set
     np.testing.assert_allclose(numpy(bank(x)), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.traced
 def test_the_length_of_a_sequence_may_be_unknown():
     inputs = keras.Input((None, 3))
     model = keras.Model(inputs, DenseExperts(2, [4, 5])(inputs))

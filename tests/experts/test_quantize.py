@@ -93,6 +93,7 @@ def test_a_quantized_layer_is_saved_and_condensed(tmp_path, dispatch):
         np.testing.assert_allclose(numpy(small(X)), after, atol=1e-5)
 
 
+@pytest.mark.traced
 def test_a_model_quantizes_experts_and_towers_and_its_biases_train_on():
     model = build_multitask_model(DIM, 2, experts=DenseExperts(N, 7), gate=TopKGate(2))
     before = numpy(model(X)["task_0"])

@@ -698,12 +698,13 @@ def test_a_reloaded_model_is_the_same_to_the_bit(saved_models):
             assert other.get_config() == gate.get_config()
 
 
+@pytest.mark.traced
 def test_a_reloaded_model_trains_on(saved_models):
-    _, path, _, _ = saved_models[-1]
-    again = keras.saving.load_model(path)
-    _, (loss,) = trained(again)
-    assert np.isfinite(loss)
-    assert {int(gate.step) for gate in gates_of(again)} == {10}
+    for _, path, _, _ in saved_models:
+        again = keras.saving.load_model(path)
+        _, (loss,) = trained(again)
+        assert np.isfinite(loss)
+        assert {int(gate.step) for gate in gates_of(again)} == {10}
 
 
 def test_saved_weights_carry_the_step(saved_models, tmp_path):
@@ -744,6 +745,7 @@ np.savez(target, *map(keras.ops.convert_to_numpy, outputs))
 # Dtype policies.
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("compiled", [False, True], ids=["step by step", "compiled"])
 @pytest.mark.parametrize(
     "policy", ["float16", "mixed_float16", "bfloat16", "mixed_bfloat16"]

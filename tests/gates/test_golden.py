@@ -213,6 +213,7 @@ class TwoTasks(keras.Model):
         }
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("case", cases("trajectories"))
 def test_training_follows_the_release(case):
     arrays = case["arrays"]

@@ -147,6 +147,7 @@ def test_ids_are_not_cut_to_half_precision():
     assert len(set(called)) > 90
 
 
+@pytest.mark.traced
 def test_compiled_code_gives_the_same():
     gate, ids, x = built(), np.arange(50, dtype="int32"), numbers((50,))
     if backend() == "tensorflow":

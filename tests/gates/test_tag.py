@@ -100,6 +100,7 @@ def test_a_large_tag_is_not_folded_into_the_range():
         built().expert_weights(tags(0, 2**32 + 1, dtype="int64"))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("num_gates", [None, 3])
 def test_in_compiled_code_a_tag_out_of_range_gives_nan(monkeypatch, num_gates):
     gate, values = built(num_gates=num_gates), tags(0, -1, 4, 3)
@@ -122,6 +123,7 @@ def test_in_compiled_code_a_tag_out_of_range_gives_nan(monkeypatch, num_gates):
     assert np.isfinite(found[[0, 3]]).all()
 
 
+@pytest.mark.traced
 def test_the_loss_of_a_wrong_tag_is_nan():
     inputs = [keras.Input((N, 1)), keras.Input((1,), dtype="int32")]
     mixed = TagGate()(tuple(inputs))

@@ -194,6 +194,7 @@ def test_a_layer_for_routing_sees_the_inputs_of_each_task_by_themselves():
     assert below.gate.routing_dim == below.shared_gate.routing_dim == 3
 
 
+@pytest.mark.traced
 def test_levels_of_convolutions_and_of_sequences_of_any_length():
     inputs = keras.Input((None, 1))
     x = CGC(

@@ -54,6 +54,7 @@ def test_works_in_half_precision(policy):
     np.testing.assert_allclose(numpy(ops.cast(outputs, "float32")), x)
 
 
+@pytest.mark.traced
 def test_the_length_of_a_sequence_may_be_unknown():
     inputs = keras.Input((3, None, 4))
     model = keras.Model(inputs, CrossStitch()(inputs))

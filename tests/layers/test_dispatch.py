@@ -171,6 +171,7 @@ def test_auto_dispatches_where_it_pays():
     assert not dispatches(Experts(keras.layers.Dense(256), 32), TopKGate(2))
 
 
+@pytest.mark.traced
 def test_models_with_dispatch_train_and_reload(tmp_path):
     inputs = keras.Input((DIM,))
     layer = MMoE(DenseExperts(8, [4]), TopKGate(1), 2, True, dispatch=True)

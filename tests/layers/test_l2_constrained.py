@@ -75,6 +75,7 @@ def test_a_schedule_sees_the_number_of_training_calls():
     assert len(layer.trainable_weights) == 2
 
 
+@pytest.mark.traced
 def test_a_strong_penalty_makes_one_network_of_them():
     def trained(strength):
         inputs = keras.Input((3,))

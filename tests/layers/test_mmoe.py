@@ -75,6 +75,7 @@ def test_expert_weights_are_those_of_the_gates():
         layer.expert_weights()
 
 
+@pytest.mark.traced
 def test_trains_inside_functional_and_subclassed_models():
     inputs = keras.Input((3,))
     named = mmoe(["a", "b"])(layers.Dense(3)(inputs))

@@ -85,7 +85,7 @@ def test_the_routing_network_trains_with_its_state_and_reloads(tmp_path):
     settings = {"per_example": True, "routing_network": network}
     moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), **settings)
     model = keras.Model([inputs, v], moe((inputs, v)))
-    model.compile("sgd", "mse", run_eagerly=keras.backend.backend() == "tensorflow")
+    model.compile("sgd", "mse")
     before = [numpy(weight) for weight in network.weights]
     model.fit([X, V], np.ones((2, 2)), verbose=0)
     changed = [
@@ -143,6 +143,7 @@ def test_a_list_of_layers_is_a_bank():
     assert isinstance(moe.experts, Experts)
 
 
+@pytest.mark.traced
 def test_works_inside_a_functional_model_with_routing_inputs_of_its_own():
     x, v = keras.Input((3,)), keras.Input((5,))
     hidden = layers.Dense(3)(x)
@@ -155,6 +156,7 @@ def test_works_inside_a_functional_model_with_routing_inputs_of_its_own():
     assert all((a != b).any() for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.traced
 def test_works_inside_a_subclassed_model():
     class Model(keras.Model):
         def __init__(self):

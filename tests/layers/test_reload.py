@@ -111,7 +111,7 @@ def saved(tmp_path_factory):
     """The folder of a trained model, what it predicts, and its counters."""
     folder = tmp_path_factory.mktemp("reload")
     model = every_combination()
-    # Tracing the graph would take TensorFlow half a minute.
+    # Eagerly, in other processes too: the graph would take TensorFlow half a minute.
     eagerly = keras.backend.backend() == "tensorflow"
     losses = dict.fromkeys(model.output, "mse")
     model.compile("sgd", losses, run_eagerly=eagerly)

@@ -343,6 +343,7 @@ CASES = {
 }
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("routed", [False, True], ids=["alone", "routed"])
 def test_trains_and_reloads_to_the_bit(routed, tmp_path):
     x, v = keras.Input((None, DIM)), keras.Input((7, 3))
@@ -354,8 +355,7 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
         mixed.append((pooled or layers.GlobalAveragePooling1D)()(outputs))
     # Older Keras refuses an input that nothing uses.
     model = keras.Model([x, v] if routed else x, layers.Concatenate()(mixed))
-    eagerly = keras.backend.backend() == "tensorflow"
-    model.compile("sgd", "mse", run_eagerly=eagerly)
+    model.compile("sgd", "mse")
     inputs = [SEQUENCE, numbers((BATCH, 7, 3))] if routed else SEQUENCE
     before = [numpy(w) for w in model.trainable_variables]
     model.fit(inputs, numbers((BATCH, model.output_shape[-1])), verbose=0)

@@ -183,6 +183,7 @@ def test_training_is_passed_on_to_the_experts():
     assert not np.allclose(numpy(layer(X, training=True)), numpy(layer(X)))
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("normalize", [True, False])
 def test_trains_on_sequences_of_any_length_and_reloads_to_the_bit(normalize, tmp_path):
     inputs = keras.Input((None, DIM))
@@ -192,8 +193,7 @@ def test_trains_on_sequences_of_any_length_and_reloads_to_the_bit(normalize, tmp
     outputs = layers.Concatenate()([dense(inputs), copies(inputs)])
     assert outputs.shape == (None, None, 6)
     model = keras.Model(inputs, outputs)
-    eagerly = keras.backend.backend() == "tensorflow"
-    model.compile("sgd", "mse", run_eagerly=eagerly)
+    model.compile("sgd", "mse")
     before = [numpy(w) for w in model.trainable_variables]
     model.fit(X, numbers((BATCH, TOKENS, 6)), verbose=0)
     for old, variable in zip(before, model.trainable_variables, strict=True):

@@ -156,6 +156,7 @@ def language_model(gate, **settings):
 IDS = np.array([[1, 2, 3, 0, 0], [4, 5, 6, 1, 0]] * 4)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(
     ("make", "dispatch"),
     [
@@ -383,6 +384,7 @@ def test_metrics_count_tokens_without_padding():
     assert masked == pytest.approx(float(information(labels[MASK], weights[MASK])))
 
 
+@pytest.mark.traced
 def test_gates_of_tokens_decide_at_half_of_the_training():
     model = language_model(DSelectKGate(1, reduction="mean"), dispatch=True)
     model.compile("sgd", "mse")

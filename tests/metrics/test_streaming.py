@@ -108,6 +108,7 @@ def test_every_streaming_metric_is_here():
     assert {type(make()) for make, _ in CASES.values()} == found
 
 
+@pytest.mark.traced
 @every_metric
 def test_compiled_batches_of_any_size_give_what_one_batch_gives(make, data):
     metric = make()

@@ -38,14 +38,10 @@ def make(architecture="mmoe", tasks=TASKS, inputs=3, **settings):
     return build_multitask_model(inputs, tasks, architecture, **settings)
 
 
-# Tracing a graph takes TensorFlow longer than all the rest of a small test.
-EAGERLY = keras.backend.backend() == "tensorflow"
-
-
 @pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe"}))
 def test_every_architecture_trains_and_reloads(architecture, tmp_path):
     model = make(architecture, gate=DSelectKGate(2, entropy_reg=0.1))
-    model.compile("sgd", run_eagerly=EAGERLY)
+    model.compile("sgd")
     before = [numpy(weight) for weight in model.trainable_variables]
     model.fit(X, Y, verbose=0)
     after = [numpy(weight) for weight in model.trainable_variables]
@@ -55,9 +51,25 @@ def test_every_architecture_trains_and_reloads(architecture, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     report = model.evaluate(X, Y, verbose=0, return_dict=True)
     assert loaded.evaluate(X, Y, verbose=0, return_dict=True) == report
-    expected = model.predict(X, verbose=0)
-    for name, outputs in loaded.predict(X, verbose=0).items():
-        np.testing.assert_array_equal(outputs, expected[name])
+    expected = model(X)
+    for name, outputs in loaded(X).items():
+        np.testing.assert_array_equal(numpy(outputs), numpy(expected[name]))
+
+
+@pytest.mark.traced
+def test_all_architectures_train_in_one_graph():
+    # One graph takes less time to trace and compile than ten.
+    inputs, outputs = keras.Input((3,)), []
+    for architecture in sorted({*ARCHITECTURES} - {"moe"}):
+        model = make(architecture, gate=DSelectKGate(2, entropy_reg=0.1))
+        model.name = architecture
+        outputs.extend(model(inputs).values())
+    joined = keras.Model(inputs, layers.Concatenate()(outputs))
+    joined.compile("sgd", "mse")
+    before = [numpy(weight) for weight in joined.trainable_variables]
+    joined.fit(X, np.ones((4, len(outputs))), verbose=0)
+    after = [numpy(weight) for weight in joined.trainable_variables]
+    assert all((a != b).any() for a, b in zip(after, before, strict=True))
 
 
 def mixtures_by_hand(architecture, model):
@@ -151,7 +163,7 @@ def test_without_strength_l2_constrained_is_single_task():
     np.testing.assert_array_equal(by_task(model), by_task(plain))
     assert num_trained(model) == num_trained(plain)
     for each in (plain, model):
-        each.compile("sgd", run_eagerly=EAGERLY)
+        each.compile("sgd")
         each.fit(X, Y, epochs=2, verbose=0, shuffle=False)
     np.testing.assert_array_equal(by_task(model), by_task(plain))
 
@@ -347,7 +359,7 @@ def test_per_example_gates_look_at_the_features():
     model = make(inputs=encoder, per_example=True)
     mmoe = model.get_layer("mmoe")
     assert mmoe.gate.routing_dim == 5
-    model.compile("sgd", run_eagerly=EAGERLY)
+    model.compile("sgd")
     before = numpy(encoder.trainable_variables[0])
     model.fit(X, Y, verbose=0)
     assert (numpy(encoder.trainable_variables[0]) != before).any()
@@ -406,6 +418,7 @@ def test_a_task_may_have_any_name():
     assert {"Likes & shares_loss", "né/2_loss"} <= set(log)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe", "omoe"}))
 def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     experts = DenseExperts(4, [8, 4])
@@ -422,6 +435,7 @@ def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     assert abs(first / second - 2) < 0.2
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("architecture", "experts", "units"),
     # Section 5.1: 100 * 16 * 8 + 16 * 8 * 2 = 13,056 = 112.6 * (100 + 8 * 2).
@@ -467,6 +481,7 @@ COUNTED = [
 ]
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(("architecture", "settings"), COUNTED)
 def test_a_number_of_parameters_gives_the_widths_that_have_it(architecture, settings):
     wider = make(architecture, experts=DenseExperts(4, [12, 16]), **settings)
@@ -477,6 +492,7 @@ def test_a_number_of_parameters_gives_the_widths_that_have_it(architecture, sett
     assert num_counted(model) == num_counted(wider)
 
 
+@pytest.mark.backend_independent
 def test_matching_builds_three_models_to_count(monkeypatch):
     built = []
 
@@ -561,7 +577,7 @@ def test_one_stacked_output_is_the_outputs_by_name(tmp_path):
     stacked.set_weights(named.get_weights())
     y = np.array([[0, 1, 1], [2, 0, np.nan], [1, 1, 1], [0, 0, 3]], "float32")
     for model in (named, stacked):
-        model.compile("sgd", run_eagerly=EAGERLY)
+        model.compile("sgd")
     report = named.train_on_batch(X, y, return_dict=True)
     assert stacked.train_on_batch(X, y, return_dict=True) == pytest.approx(report)
     assert stacked.evaluate(X, y, verbose=0, return_dict=True) == pytest.approx(

@@ -29,7 +29,6 @@ from dselectk_keras import (
 
 N, DIM, BATCH = 4, 5, 6
 X = numbers((BATCH, DIM))
-EAGERLY = keras.backend.backend() == "tensorflow"
 
 GATES = {
     "softmax": SoftmaxGate,
@@ -102,7 +101,7 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     expected = numpy(teacher.get_layer("head")(mixed))
     np.testing.assert_allclose(numpy(student(X)), expected, rtol=1e-4, atol=1e-5)
     # Training leaves the experts, with their state, and the teacher alone.
-    student.compile("sgd", "mse", run_eagerly=EAGERLY)
+    student.compile("sgd", "mse")
     trained = values(student.get_layer("head"))
     kept, gate = values(new.experts), values(new.gate)
     student.fit(X, outputs, epochs=2, verbose=0)
@@ -183,7 +182,7 @@ def test_a_multitask_model_stays_one(architecture, per_example):
     # OMoE stays OMoE: one gate for all the tasks.
     gates = [m.get_layer("mmoe").gate.num_gates for m in (teacher, student)]
     assert gates[0] == gates[1] == (2 if architecture == "mmoe" else 1)
-    student.compile("sgd", run_eagerly=EAGERLY)
+    student.compile("sgd")
     before = {layer.name: values(layer) for layer in student.layers}
     mmoe = student.get_layer("mmoe")
     frozen = values(mmoe.experts)

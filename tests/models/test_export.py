@@ -27,9 +27,13 @@ from dselectk_keras.models import (
 
 # A `.keras` file can be loaded with TensorFlow, from whatever backend it comes. Only
 # TensorFlow exports to all formats.
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="models are exported by TensorFlow"
-)
+pytestmark = [
+    pytest.mark.traced,
+    pytest.mark.skipif(
+        keras.backend.backend() != "tensorflow",
+        reason="models are exported by TensorFlow",
+    ),
+]
 FORMATS = {"tf_saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
 every_format = pytest.mark.parametrize("form", FORMATS)
 

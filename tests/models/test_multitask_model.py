@@ -81,6 +81,7 @@ def losses_by_hand(model, x, y):
     return losses
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("y", [Y, MISSING], ids=["complete", "missing"])
 def test_the_loss_is_the_weighted_sum_over_the_labels_that_are_there(model, y):
     expected = losses_by_hand(model, X, y)
@@ -98,6 +99,7 @@ def test_the_loss_is_the_weighted_sum_over_the_labels_that_are_there(model, y):
             np.testing.assert_allclose(loss, expected[task.name], rtol=1e-5)
 
 
+@pytest.mark.traced
 def test_metrics_are_over_the_labels_that_are_there(model):
     outputs = {name: numpy(value) for name, value in model(X).items()}
     report = model.evaluate(X, MISSING, verbose=0, return_dict=True)
@@ -122,6 +124,7 @@ def test_metrics_are_over_the_labels_that_are_there(model):
     }
 
 
+@pytest.mark.traced
 def test_sample_weights_make_a_metric_a_weighted_mean(model):
     weights = {name: 3.0 * np.arange(1, BATCH + 1, dtype="float32") for name in Y}
     wanted = (numpy(model(X)["like"])[:, 0] > 0.5) == Y["like"]
@@ -227,7 +230,6 @@ def test_a_task_without_labels_is_not_trained(model, how):
             assert gradient.any(axis=1).tolist() == [False, True, True, True]
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_the_stacked_path_of_a_step_gives_what_the_outputs_by_name_give():
     penalized = make(
         gate=DSelectKGate(2, entropy_reg=0.5),
@@ -268,7 +270,6 @@ def test_outputs_beside_those_of_the_tasks_are_predicted_too():
     )
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_losses_and_metrics_may_be_names_or_objects(tmp_path):
     tasks = [
         Task("a", loss=keras.losses.Huber(), metrics=("mse",)),
@@ -313,7 +314,6 @@ def test_losses_and_metrics_may_be_names_or_objects(tmp_path):
     assert again == pytest.approx(report, rel=1e-5)
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_training_reports_the_validation_as_well():
     model = make(gate=DSelectKGate(2, entropy_reg=0.1))
     log = model.fit(X, Y, epochs=2, verbose=0, validation_data=(X, Y), batch_size=3)
@@ -326,6 +326,7 @@ def test_training_reports_the_validation_as_well():
     assert last == pytest.approx(report, rel=1e-5)
 
 
+@pytest.mark.traced
 @pytest.mark.skipif(
     keras.backend.backend() == "torch", reason="Keras runs torch step by step."
 )
@@ -347,6 +348,7 @@ def test_trains_alike_however_the_steps_are_compiled(settings):
         np.testing.assert_allclose(log.history[name], values, rtol=1e-4)
 
 
+@pytest.mark.traced
 def test_half_precision_predicts_and_reports_in_full():
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -359,7 +361,6 @@ def test_half_precision_predicts_and_reports_in_full():
     assert {value.dtype for value in outputs.values()} == {np.dtype("float32")}
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_a_loss_given_to_compile_replaces_those_of_the_tasks():
     model = make([Task("a"), Task("b")], compiled=False)
     model.compile("sgd", {"a": "mae", "b": "mae"}, metrics={"a": ["mse"]})
@@ -412,7 +413,6 @@ def test_loss_weights_without_a_loss_in_compile_are_refused():
         model.compute_loss(X, Y, model(X))
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_callbacks_know_which_way_a_number_gets_better(tmp_path):
     metrics = ("AUC", "binary_accuracy")
     model = make([KINDS[0], Task("click", "binary", metrics=metrics)])
@@ -510,6 +510,7 @@ def without_rows(rows):
     return y, weights
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("how", ["missing", "zero weight"])
 def test_features_that_are_not_finite_are_0_in_an_example_without_labels(
@@ -529,7 +530,6 @@ def test_features_that_are_not_finite_are_0_in_an_example_without_labels(
     assert max(np.abs(a - b).max() for a, b in pairs) > 1e-4
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_features_that_are_not_finite_show_in_an_example_with_a_label():
     model = make()
     x, (y, _) = X.copy(), without_rows([1])
@@ -540,6 +540,7 @@ def test_features_that_are_not_finite_show_in_an_example_with_a_label():
     assert np.isfinite([log["click_loss"][0], log["color_loss"][0]]).all()
 
 
+@pytest.mark.traced
 def test_a_label_that_does_not_count_may_be_anything(trained_weights):
     anything = {"amount": np.inf, "click": 5.0, "like": -np.inf, "color": 7.0}
     _, weights = without_rows([2])
@@ -576,6 +577,7 @@ def test_impossible_labels_are_refused(model, monkeypatch, name, value, text):
         model.fit(X, Y, validation_data=(X, columns), verbose=0)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize(("name", "value", "text"), IMPOSSIBLE)
 def test_impossible_labels_in_a_step_make_the_loss_nan(model, name, value, text):
     del text
@@ -588,7 +590,6 @@ def test_impossible_labels_in_a_step_make_the_loss_nan(model, name, value, text)
     assert np.isfinite(model.get_metrics_result()["like_loss"])
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_labels_between_classes_are_possible_where_the_loss_takes_them():
     ignoring = keras.losses.SparseCategoricalCrossentropy(ignore_class=255)
     tasks = [
@@ -714,6 +715,7 @@ def test_sample_weights_weigh_the_rewards_of_their_task():
     np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.traced
 def test_gates_taught_by_reward_learn_the_right_expert_of_each_task(tmp_path):
     tasks = [Task("a", tower="sum"), Task("b", tower="sum")]
     bank = DenseExperts(3, [1], None, use_bias=False)
@@ -761,7 +763,6 @@ def fed(y, **settings):
     return kinds, model.get_weights()
 
 
-@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("column", ["flat", "upright", "pandas"])
 def test_labels_by_name_are_fed_as_one_array(column):
     shaped = {

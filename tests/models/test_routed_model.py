@@ -21,7 +21,6 @@ from dselectk_keras.models.routed_model import symmetric_divergence
 
 BATCH, DIM = 6, 4
 X, Y = numbers((BATCH, DIM)), numbers((BATCH, 2), seed=1)
-EAGERLY = keras.backend.backend() == "tensorflow"
 
 
 def make(layer, outputs=2, activation=None, **settings):
@@ -195,6 +194,7 @@ def test_losses_of_several_outputs_are_summed():
     np.testing.assert_allclose(found, each.mean() + policy(each), rtol=1e-4)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("per_example", [False, True])
 def test_learns_which_expert_is_right(per_example):
     bank = DenseExperts(3, [1], None, use_bias=False)
@@ -236,7 +236,7 @@ def test_evaluation_reports_the_loss_alone():
 
 def test_a_saved_model_gives_the_same_and_trains_on(tmp_path):
     model = make(reinforced(), consistency=0.5, outputs_are="values")
-    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    model.compile("sgd", "mse")
     model.fit(X, Y, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -335,7 +335,7 @@ def test_both_predictions_get_a_gradient():
 def test_penalties_are_counted_once():
     gate = DSelectKGate(2, entropy_reg=0.5)
     model = make(MoE(DenseExperts(4, [5]), gate), consistency=1.0, outputs_are="values")
-    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    model.compile("sgd", "mse")
     penalty = numpy(gate.report()["penalties"]["entropy"])
     expected = ((numpy(model(X)) - Y) ** 2).mean() + penalty
     np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-5)
@@ -345,7 +345,7 @@ def test_penalties_are_counted_once():
 
 def test_rewards_and_consistency_leave_nothing_behind():
     model = make(reinforced(), consistency=1.0, outputs_are="values")
-    model.compile("sgd", "mse", run_eagerly=EAGERLY)
+    model.compile("sgd", "mse")
     log = model.fit(X, Y, batch_size=3, epochs=2, verbose=0)
     assert np.isfinite(log.history["loss"]).all()
     gate = model.layers[1].gate
@@ -366,6 +366,7 @@ def test_unknown_outputs_and_negative_weights_are_refused():
         make(moe, policy_reduction="max")
 
 
+@pytest.mark.traced
 def test_the_second_run_counts_no_calls():
     inputs = keras.Input((3,))
     gate = DSelectKGate(2, entropy_reg=Ramp(0.1, 1.0, end=9))

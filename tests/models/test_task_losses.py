@@ -41,7 +41,6 @@ X = numbers((12, 3))
 Y = numbers((12, 3), seed=1)
 Y[:, 1] = Y[:, 1] > 0
 Y[numbers((12, 3), seed=2) > 0.3] = np.nan
-eagerly = pytest.mark.usefixtures("eagerly")
 
 
 def make(tasks=TASKS, gate=None, optimizer=None, **settings):
@@ -78,7 +77,6 @@ def test_each_average_has_the_value_and_the_gradient_by_hand(average):
     np.testing.assert_allclose(slopes, shares, rtol=1e-6)
 
 
-@eagerly
 def test_all_averages_are_equal_when_all_labels_are_there():
     y = np.where(np.isnan(Y), 1.0, Y)
     logs = [
@@ -126,6 +124,7 @@ def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
     )
 
 
+@pytest.mark.traced
 def test_the_learned_variance_of_a_regression_is_its_mean_squared_error():
     tasks = [Task("quiet"), Task("loud")]
     x = numbers((256, 3))
@@ -210,7 +209,6 @@ def test_famo_raises_the_weight_of_the_task_that_falls_behind():
     assert first < 0 < second
 
 
-@eagerly
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("average", AVERAGES)
 def test_reports_have_the_fixed_weights(average, weighting):
@@ -235,7 +233,6 @@ def test_without_learned_weights_the_weights_are_the_tasks_own():
     assert make(task_weighting="famo").task_weights == {"a": 2.0, "b": 3.0, "c": 1.0}
 
 
-@eagerly
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_training_resumes_from_a_file(tmp_path, weighting):
     def more(model):
@@ -254,7 +251,6 @@ def test_training_resumes_from_a_file(tmp_path, weighting):
     assert any(v is loaded.task_losses.seen for v in loaded.non_trainable_variables)
 
 
-@eagerly
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_copies_keep_the_learned_weights(weighting):
     model = make(gate=TopKGate(2), label_average="running", task_weighting=weighting)
@@ -270,7 +266,6 @@ def test_copies_keep_the_learned_weights(weighting):
     assert per_task(model, "b").task_losses.label_average == "running"
 
 
-@eagerly
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_copies_of_replicate_train_as_alone(weighting):
     def build(seed):
@@ -327,7 +322,6 @@ def test_one_gate_for_all_tasks_is_rewarded_with_the_learned_weights(monkeypatch
     np.testing.assert_allclose(numpy(rewards[0][0])[:, 0], losses @ weights, rtol=1e-4)
 
 
-@eagerly
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_a_copy_has_the_weight_of_each_task(weighting):
     # Tasks that share a loss are a group. In a copy each has a loss of its own.
@@ -342,6 +336,7 @@ def test_a_copy_has_the_weight_of_each_task(weighting):
     assert copy.task_weights == pytest.approx(model.task_weights)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_half_precision_learns_the_weights_in_full(weighting):
     keras.config.set_dtype_policy("mixed_float16")

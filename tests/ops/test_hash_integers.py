@@ -104,6 +104,7 @@ def test_salts_are_independent():
     assert abs(together - 62.5).max() < 35
 
 
+@pytest.mark.traced
 def test_compiled_code_gives_the_same():
     ids = column(*range(-50, 50))
     if backend() == "tensorflow":

@@ -113,6 +113,7 @@ def test_experts_known_to_be_unused_change_nothing(is_list, width, num_gates):
     )
 
 
+@pytest.mark.traced
 def test_compiled_mixtures_of_sums_equal_the_formula():
     # JAX 0.10.2 makes one wrong sum of the two (see `pyproject.toml`).
     x = numbers((256, 4, 4))

@@ -56,6 +56,7 @@ def check_report(results, report):
         plt.close(figure)
 
 
+@pytest.mark.backend_independent
 @EVERY
 def test_presets_are_whole(name):
     kind = EXPERIMENTS[name]
@@ -75,6 +76,7 @@ def test_presets_are_whole(name):
     assert dataclasses.fields(kind)
 
 
+@pytest.mark.backend_independent
 @EVERY
 def test_words_are_there(name):
     kind = EXPERIMENTS[name]

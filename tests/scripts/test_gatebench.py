@@ -17,6 +17,7 @@ def module(monkeypatch):
     return importlib.import_module
 
 
+@pytest.mark.traced
 def test_a_smoke_run_writes_ranks_and_tables(module, tmp_path):
     main = module("gatebench").main
     arguments = ["--preset", "smoke", "--out", str(tmp_path), "--data-dir", "/private"]

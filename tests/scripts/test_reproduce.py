@@ -132,7 +132,6 @@ def test_an_experiment_of_another_module_gets_a_page(main, tmp_path, monkeypatch
     assert (tmp_path / "build/cpu-throws=20/reproduction/coin.md").exists()
 
 
-@pytest.mark.usefixtures("eagerly")
 def test_gates_of_a_module_are_compared(main, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_gate.py").write_text(OWN_GATE)

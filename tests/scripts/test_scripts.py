@@ -62,6 +62,7 @@ def test_names_are_found_without_an_import():
     assert set(registered("ARCHITECTURES", "models")) == set(ARCHITECTURES)
 
 
+@pytest.mark.traced
 def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
     out = tmp_path / "run"
     backend = ["--backend", keras.backend.backend()]
@@ -167,6 +168,7 @@ def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
 
+@pytest.mark.traced
 def test_demo_prints_a_table_of_the_models(script, tmp_path, capsys, monkeypatch):
     demo = pytest.importorskip("demo", reason="scripts/demo.py")
     monkeypatch.setattr(demo, "RUNS", demo.RUNS[::3])

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import keras
+import pytest
 import serving_latency
 
 from benchmarks import WORKLOADS
@@ -18,6 +19,7 @@ WAYS = {
 }
 
 
+@pytest.mark.traced
 def test_each_way_is_measured_and_shown(tmp_path, monkeypatch):
     # Two forms: each is compiled and exported.
     forms = {name: serving_latency.FORMS[name] for name in ("nothing", "dense")}

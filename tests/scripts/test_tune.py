@@ -268,7 +268,7 @@ def test_a_study_has_one_set_of_settings(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_that_is_worse_than_the_others_is_pruned(tmp_path, eagerly):
+def test_a_run_that_is_worse_than_the_others_is_pruned(tmp_path):
     space = '{"gamma": [1.0], "learning_rate": [0.01, 1e-9]}'
     given = ("--sampler", "grid", "--at-most", "2")
     found = sweep(tmp_path, *given, space=space)

@@ -31,6 +31,7 @@ def fit(gate, callbacks, steps_per_execution=1, epochs=2):
     return log.history
 
 
+@pytest.mark.traced
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras runs torch step by step.")
 def test_several_steps_a_call_work_with_every_callback():
     seen = []
@@ -51,7 +52,7 @@ def test_several_steps_a_call_work_with_every_callback():
         np.testing.assert_allclose(one, several, rtol=1e-5)
 
 
-def test_callbacks_work_with_every_setting_of_an_optimizer_at_once(eagerly):
+def test_callbacks_work_with_every_setting_of_an_optimizer_at_once():
     found = []
     for condense in ([], [CondenseWhenBinary(verbose=0)]):
         keras.utils.set_random_seed(0)

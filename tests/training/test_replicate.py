@@ -19,7 +19,6 @@ from dselectk_keras.training import Batches, Replicas, replicate
 from dselectk_keras.training.scanned_runs import ScannedRuns
 
 ON_JAX = keras.backend.backend() == "jax"
-EAGERLY = keras.backend.backend() == "tensorflow"
 X = numbers((42, 3))
 Y = {"a": X[:, :1], "b": (X[:, 1:2] > 0).astype("float32")}
 SEEDS = [3, 4, 8]
@@ -65,7 +64,7 @@ def gated(seed, learning_rate, entropy, gamma, dropout, weight):
         experts=DenseExperts(3, [2]),
         gate=DSelectKGate(2, gamma=gamma, entropy_reg=Ramp(entropy, 0.2, end=9)),
     )
-    model.compile(keras.optimizers.Adam(learning_rate), run_eagerly=EAGERLY)
+    model.compile(keras.optimizers.Adam(learning_rate))
     return model
 
 

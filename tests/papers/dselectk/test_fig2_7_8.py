@@ -8,7 +8,6 @@ from papers.dselectk._recovery import Problems, recovered
 from papers.dselectk.fig2_7_8 import Fig278, _best, parameters
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
-pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from papers.dselectk._synthetic_methods import METHODS, SumExperts
 from papers.dselectk.fig5 import Fig5, random_jaccard
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
-pytestmark = pytest.mark.usefixtures("eagerly")
 
 TINY = {
     "tasks": (32,),

@@ -8,7 +8,6 @@ from papers.dselectk._gates import decided, movement
 from papers.dselectk.fig6 import Fig6
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
-pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def test_movement_counts_jumps():

@@ -12,7 +12,6 @@ from papers.dselectk._movielens import task_numbers
 from papers.dselectk.table1_5 import SOFTMAX, Table1And5, name_arm
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
-pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def made_up(losses, alphas=(0.5,), **numbers):

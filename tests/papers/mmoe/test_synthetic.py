@@ -9,7 +9,6 @@ from papers import EXPERIMENTS
 from papers.mmoe import _synthetic
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
-pytestmark = pytest.mark.usefixtures("eagerly")
 
 FIG3 = EXPERIMENTS["mmoe-fig3"]
 

@@ -10,7 +10,6 @@ import pytest
 from papers.smear import _backbone
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
-pytestmark = pytest.mark.usefixtures("eagerly")
 
 IMAGES = np.random.default_rng(0).uniform(size=(3, 28, 28, 1)).astype("float32")
 

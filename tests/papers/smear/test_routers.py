@@ -16,7 +16,6 @@ from papers.smear._routers import (
 )
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
-pytestmark = pytest.mark.usefixtures("eagerly")
 
 SHARED = Adapters(num_experts=6, units=2, num_steps=10)
 RNG = np.random.default_rng(0)

@@ -10,8 +10,6 @@ from dselectk_keras.experiments import Results, Run
 from papers.smear import _scores, _sentences, table2_small
 from papers.smear._routers import Adapters, routed_layers
 
-pytestmark = pytest.mark.usefixtures("eagerly")
-
 WORDS = np.array(_sentences.WORDS)
 
 

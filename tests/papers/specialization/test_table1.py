@@ -9,7 +9,6 @@ from papers.specialization._splits import JOINT, SPLIT, arm_of, parts_of
 from papers.specialization.table1 import Table1
 
 # A few steps of many models: TensorFlow would trace graphs most of the time.
-pytestmark = pytest.mark.usefixtures("eagerly")
 NAME = "fmnist_mnist"
 
 
