@@ -4,6 +4,8 @@ Each private name is behind a function that says what it is for. `tests/test_ker
 fails when Keras renames or changes one, and says where in Keras to look.
 """
 
+import functools
+
 import keras
 
 # Private methods that Keras calls and a class of the package overrides.
@@ -23,7 +25,38 @@ def mask_of(tensor):
 
     Keras itself passes a mask only to layers that are called on one tensor.
     """
-    return getattr(tensor, "_keras_mask", None)
+    if not keras.ops.is_tensor(tensor):
+        return None  # Such as a NumPy array, which the layer would convert.
+    found = _mask_layer(read=True)(tensor)
+    return None if found is tensor else found
+
+
+def with_mask(tensor, mask):
+    """Attach a mask to a new tensor, as Keras does to the outputs of a layer."""
+    return _mask_layer(read=False)(tensor, mask=mask)
+
+
+@functools.cache
+def _mask_layer(read):
+    layer = _Mask(name="mask", autocast=False)
+    layer.read = read
+    return layer
+
+
+class _Mask(keras.Layer):
+    """Returns the mask of its input, or its input with the mask attached.
+
+    Only Keras' layers know where a mask is. Tensors in programs of JAX have no
+    attributes.
+    """
+
+    read: bool
+
+    def call(self, inputs, mask=None):
+        return mask if self.read and mask is not None else inputs
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None if self.read else previous_mask
 
 
 def create_variables(model, batch):

@@ -129,7 +129,12 @@ def test_the_mask_that_keras_attaches_to_a_tensor_is_found():
     ids = np.array([[1, 2, 0]])
     mask = _keras.mask_of(embedding(ids))
     assert numpy(mask).tolist() == [[True, True, False]]
-    assert _keras.mask_of(keras.ops.ones((1, 3, 2))) is None
+    x = keras.ops.ones((1, 3, 2))
+    assert _keras.mask_of(x) is None
+    assert _keras.mask_of(numpy(x)) is None
+    # The layer computes its mask only from the mask of its inputs.
+    after = keras.layers.Dropout(0.5)(_keras.with_mask(x, mask))
+    assert numpy(_keras.mask_of(after)).tolist() == [[True, True, False]]
 
 
 def test_variables_are_created_of_layers_loss_metrics_and_optimizer():

@@ -122,12 +122,15 @@ class DecideGates(keras.callbacks.Callback):
             steps_per_epoch: The number of training steps per epoch.
         """
         times = self.times(epochs)
+        # A gate that several layers share counts a step for each of them.
+        owned = [id(getattr(layer, "gate", None)) for layer in all_layers(model)]
         # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
             host = times if not gate.per_example else []
             step = int(ops.convert_to_numpy(gate.step))
             if not ops.convert_to_numpy(gate.deciding)[1]:
-                left = max(1, math.floor((self.by * epochs - epoch) * steps_per_epoch))
+                steps = steps_per_epoch * max(1, owned.count(id(gate)))
+                left = max(1, math.floor((self.by * epochs - epoch) * steps))
                 # Static gates decide below, before they would narrow.
                 narrow = (left + 1, left + 1) if host else (left // 2, left)
                 gate.decide_between(step + narrow[0], step + narrow[1])

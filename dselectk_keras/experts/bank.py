@@ -48,6 +48,12 @@ class ExpertBank(keras.Layer, abc.ABC):
     ) -> Any:
         """Evaluate the experts."""
 
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> None:
+        """Pass no mask on: that of the inputs does not fit the outputs.
+
+        Without this method, Keras would warn about what a layer such as `MoE` does.
+        """
+
     @property
     def has_hidden(self) -> bool:
         """Whether the experts have a hidden output too."""

@@ -75,7 +75,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     A subclass creates its variables in `build_logits`, computes the weights in
     `compute_weights` and the auxiliary losses in `compute_penalties`. The gate counts
-    its training calls in the weight `step`, and passes it to the last two.
+    its training calls in the weight `step`, and passes it to the last two. A gate that
+    several layers share counts each of their calls, so that its schedules run faster.
 
     Args:
         num_gates: The number of gates in the layer, which are computed together.
@@ -546,7 +547,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 drawn_from = outputs.probabilities
                 seen = batch(outputs.weights if drawn_from is None else drawn_from)
             if regularizer.sees_inputs:
-                seen = (seen, examples, self.num_examples(outputs))
+                # Large numbers in padding would cost digits of all distances.
+                counting = self.only_valid(examples, outputs)
+                seen = (seen, counting, self.num_examples(outputs))
             penalty = regularizer(seen, step)
             if regularizer.sums_examples:
                 penalty = self.over_batch(penalty, outputs)

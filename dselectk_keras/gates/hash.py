@@ -27,7 +27,8 @@ class HashGate(Gate):
 
     Args:
         salt: A non-negative integer that changes the hash. `None` draws one, which is
-            saved with the gate, so that each layer of a network has its own hash.
+            saved with the gate, so that each layer of a network has its own hash. A
+            file of weights does not have it: to use `load_weights`, pass a salt.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:

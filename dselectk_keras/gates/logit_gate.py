@@ -18,7 +18,7 @@ class LogitGate(Gate, abc.ABC):
     """A gate that computes its weights from one logit for each expert.
 
     A subclass computes them in `compute_weights`, from `kept_logits`. It returns the
-    logits too, for the router z-loss.
+    logits of all experts too, for the router z-loss.
 
     Args:
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
@@ -61,9 +61,10 @@ class LogitGate(Gate, abc.ABC):
             self.normalize,
         )
 
-    def kept_logits(self, routing_inputs: Tensor, training: bool) -> Tensor:
-        """Compute the logits, with minus infinity for dropped experts."""
-        return self.drop_logits(self._logits(routing_inputs), training)
+    def kept_logits(self, routing_inputs: Tensor, training: bool) -> tuple:
+        """Compute the logits, and these with minus infinity for dropped experts."""
+        logits = self._logits(routing_inputs)
+        return logits, self.drop_logits(logits, training)
 
     def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
         """Compute the router z-loss, a mean over the examples."""

@@ -29,7 +29,8 @@ class RandomGate(Gate):
     Args:
         num_nonzeros: The number of experts to draw, $k$.
         fixed: Whether to draw the experts once, from `seed`. If the seed is `None`, a
-            random one is used and saved with the gate.
+            random one is used and saved with the gate. A file of weights does not have
+            it: to use `load_weights`, pass a seed.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:

@@ -101,16 +101,16 @@ class ReinforceGate(LogitGate):
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Draw an expert in training; choose the most probable one at inference."""
-        logits = self.kept_logits(routing_inputs, training)
+        logits, kept = self.kept_logits(routing_inputs, training)
         if not training:
             self.forget()
-            chosen = ops.cast(first_largest(logits), "float32")
-            return GateOutputs(chosen, softmax(logits), logits=logits)
-        noise = gumbel_noise(ops.shape(logits), self.generator)
-        chosen = ops.cast(first_largest(logits + noise), "float32")
+            chosen = ops.cast(first_largest(kept), "float32")
+            return GateOutputs(chosen, softmax(kept), logits=logits)
+        noise = gumbel_noise(ops.shape(kept), self.generator)
+        chosen = ops.cast(first_largest(kept + noise), "float32")
         # Kept for `policy_loss`, which the model calls when it knows the task losses.
-        self._memory.drawn = (logits, chosen, routing_inputs)
-        return GateOutputs(chosen, softmax(logits), logits=logits)
+        self._memory.drawn = (kept, chosen, routing_inputs)
+        return GateOutputs(chosen, softmax(kept), logits=logits)
 
     def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Tensor:
         """Compute the loss of the gate for its last training call.

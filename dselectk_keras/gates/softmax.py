@@ -68,8 +68,8 @@ class SoftmaxGate(LogitGate):
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the softmax of the logits."""
-        logits = self.kept_logits(routing_inputs, training)
-        weights = softmax(logits)
+        logits, kept = self.kept_logits(routing_inputs, training)
+        weights = softmax(kept)
         if training or not self.min_weight:
             return GateOutputs(weights, logits=logits)
         # Rounding may put equal weights below 1 / n.

@@ -67,9 +67,9 @@ class STGumbelGate(LogitGate):
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute a one for the chosen expert, in training with a gradient."""
-        logits = noisy = self.kept_logits(routing_inputs, training)
+        logits, noisy = self.kept_logits(routing_inputs, training)
         if training:
-            noisy = logits + gumbel_noise(ops.shape(logits), self.generator)
+            noisy = noisy + gumbel_noise(ops.shape(logits), self.generator)
         weights = ops.cast(first_largest(noisy), "float32")
         if training:
             p = softmax(noisy, value_at(self.temperature, step))

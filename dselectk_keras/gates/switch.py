@@ -48,7 +48,6 @@ class SwitchGate(LogitGate):
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the largest probability, and zeros for the others."""
-        logits = self.kept_logits(routing_inputs, training)
-        chosen = first_largest(logits)
-        weights = ops.cast(chosen, "float32") * softmax(logits)
+        logits, kept = self.kept_logits(routing_inputs, training)
+        weights = ops.cast(first_largest(kept), "float32") * softmax(kept)
         return GateOutputs(weights, logits=logits)

@@ -174,6 +174,7 @@ class CGC(GatedExperts):
         mask: Tensor = None,
     ) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
+        inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
         seen = super().gate_inputs(inputs, routing_inputs, mask)
         for_tasks, for_all = self._by_gate(seen)
         n, own = self.experts.num_experts, self.num_task_experts

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import mask_of, replace_sublayers
+from dselectk_keras._keras import mask_of, replace_sublayers, with_mask
 from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
@@ -211,6 +211,20 @@ class GatedExperts(keras.Layer, abc.ABC):
         leading = ops.shape(inputs)[: self.num_routed_axes]
         return ops.reshape(tensor, (*leading, *ops.shape(tensor)[1:]))
 
+    def find_mask(
+        self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
+    ) -> tuple:
+        """Find the mask, and make numbers in padding finite, because 0 * NaN is NaN.
+
+        The arguments are those of `call`. The result is the same three. A mask of the
+        tokens is attached to the tensors, for layers inside of this one.
+        """
+        mask = mask_of(inputs) if mask is None else mask
+        own = mask_of(routing_inputs)
+        if mask is not None and self.num_routed_axes == len(mask.shape):
+            own = mask
+        return _finite(inputs, mask), _finite(routing_inputs, own), mask
+
     def gate_inputs(
         self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
     ) -> dict[str, Tensor]:
@@ -277,6 +291,18 @@ class GatedExperts(keras.Layer, abc.ABC):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), **init_arguments(self)}
+
+
+def _finite(x, mask):
+    """Replace NaN and infinite numbers by 0 where a mask is false."""
+    if x is None or mask is None or len(mask.shape) >= len(x.shape):
+        return x
+    if not keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype)):
+        return x
+    size = (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape)))
+    counts = ops.reshape(ops.cast(mask, "bool"), size)
+    x = ops.where(ops.logical_or(counts, ops.isfinite(x)), x, 0.0)
+    return x if len(mask.shape) == 1 else with_mask(x, mask)
 
 
 def _mean(x, mask):

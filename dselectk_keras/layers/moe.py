@@ -135,6 +135,7 @@ class MoE(GatedExperts):
         mask: Tensor = None,
     ) -> Any:
         """Evaluate the experts and mix them."""
+        inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
         seen = self.gate_inputs(inputs, routing_inputs, mask)
         x = self.flatten(inputs)
         if self._dispatches and not is_symbolic(inputs):

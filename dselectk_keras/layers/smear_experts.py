@@ -108,6 +108,7 @@ class SmearExperts(GatedExperts):
         mask: Tensor = None,
     ) -> Tensor:
         """Merge the experts' parameters, and apply them."""
+        inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
         seen = self.gate_inputs(inputs, routing_inputs, mask)
         weights = self.gate.weigh_experts(**seen, training=training)
         if self.per_layer:

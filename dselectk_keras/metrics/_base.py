@@ -55,7 +55,9 @@ class MeanMetric(GateMetric):
         weights = example_weights(sample_weight, values)
         self.count.assign(self.count + ops.sum(weights))
         weights = ops.reshape(weights, (-1, *[1] * trailing))
-        self.total.assign(self.total + ops.sum(weights * values, axis=0))
+        # Padding may be NaN, and 0 * NaN is NaN.
+        values = ops.where(weights == 0, 0.0, weights * values)
+        self.total.assign(self.total + ops.sum(values, axis=0))
 
     def result(self) -> Tensor:
         """The mean so far; 0 before the first example."""
@@ -87,14 +89,16 @@ class SelectionMetric(GateMetric):
             if sample_weight is not None:
                 sample_weight = ops.reshape(sample_weight, (-1,))
         weights = gate_tensor("weights", weights, "(batch, n)", 2, 2, num_experts=n)
-        labels = example_vector("labels", labels, weights, "int32")
+        # As floats, since NaN has no integer. The classes are exact.
+        labels = example_vector("labels", labels, weights)
         amounts = example_weights(sample_weight, weights)
         known = ops.logical_and(labels >= 0, labels < self.num_classes)
+        labels = ops.cast(ops.where(known, labels, 0), "int32")
         # Not a product of one-hot matrices, which would round the sample weights on
         # devices that multiply in lower precision.
         counts = ops.segment_sum(
             ops.where(known, amounts, 0.0),
-            ops.where(known, labels, 0) * n + ops.argmax(weights, axis=-1),
+            labels * n + ops.argmax(weights, axis=-1),
             num_segments=self.num_classes * n,
         )
         self.counts.assign(self.counts + ops.reshape(counts, self.counts.shape))

@@ -24,9 +24,9 @@ def gate_tensor(name, value, layout, lowest, highest=math.inf, num_experts=None)
     return value
 
 
-def example_vector(name, value, like, dtype="float32"):
-    """A tensor `(batch,)` with one number per example of another tensor."""
-    value = ops.cast(value, dtype)
+def example_vector(name, value, like):
+    """A float32 tensor `(batch,)` with one number per example of another tensor."""
+    value = ops.cast(value, "float32")
     shape, batch = tuple(value.shape), like.shape[0]
     if shape[1:] not in {(), (1,)} or not shape or len({*shape[:1], batch, None}) > 2:
         raise ValueError(

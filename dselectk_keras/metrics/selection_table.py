@@ -26,8 +26,8 @@ class SelectionTable(SelectionMetric):
         name: The metric's name in logs.
 
     Call arguments:
-        labels: Integer tensor `(batch,)` or `(batch, 1)`. Examples with a label
-            outside [0, num_classes) are ignored.
+        labels: Tensor `(batch,)` or `(batch, 1)` of classes. Examples with a label
+            outside [0, num_classes), or NaN, are ignored.
         weights: Tensor `(batch, n)`, the weights of one gate.
         sample_weight: One weight per example, or, such as a mask, one per token.
 

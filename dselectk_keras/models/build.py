@@ -66,7 +66,8 @@ def build_multitask_model(
         experts: The bank of experts, or a number of dense experts of 64 units, with
             a hidden layer of 64 units if the gate is attentive. `None` is 8 of them.
             `"shared_bottom"` takes one expert from the bank, and other architectures
-            without a gate take one per task.
+            without a gate take one per task. These are copies. With a gate, the model
+            has the bank itself: two models with one bank share its weights.
         gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`,
             or its name, such as `"dselect_k"` (see `gates.get`). `None` is
             `SoftmaxGate()`.

@@ -17,6 +17,8 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     attentive gate has no variables in common with other gates, so the routing that it
     has learned is only kept in a `routing_network`.
 
+    A model inside of the model is copied as it is, with its gates.
+
     This is the paper's distillation: train the experts with an attentive gate, which
     evaluates all experts. Then freeze them and train a cheaper gate.
 

@@ -72,8 +72,9 @@ class MultitaskModel(ChecksExport, keras.Model):
     one process with the whole batch.
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
-    `{task}_loss` and `{task}_{metric}` for each task. All but the `loss` of `fit` are
-    means over the labels, with the weights $\omega_t$. As in Keras, a sample weight
+    `{task}_loss` and `{task}_{metric}` for each task. All but `loss` are means over the
+    labels, with the weights $\omega_t$. As in Keras, `loss` is the mean over the
+    batches: monitor `val_task_loss` where labels are missing. A sample weight
     multiplies a loss, and the metrics are weighted means. `EarlyStopping` and similar
     callbacks can monitor each of them, without `mode`.
 
@@ -154,6 +155,18 @@ class MultitaskModel(ChecksExport, keras.Model):
         y, kwargs["sample_weight"] = self._prepare(y, kwargs.get("sample_weight"))
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         return super().evaluate(x, y, *args, verbose=verbose, **kwargs)
+
+    def train_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ):
+        """Train on one batch as `keras.Model.train_on_batch`."""
+        return super().train_on_batch(x, *self._arrays(y, sample_weight), **kwargs)
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
+    ):
+        """Evaluate one batch as `keras.Model.test_on_batch`."""
+        return super().test_on_batch(x, *self._arrays(y, sample_weight), **kwargs)
 
     def train_step(self, *args: Any):
         """Train on a batch, with one prediction tensor per group of tasks."""
@@ -295,6 +308,10 @@ class MultitaskModel(ChecksExport, keras.Model):
         if isinstance(callbacks, keras.callbacks.Callback):
             callbacks = [callbacks]
         return [*(callbacks or []), _ShortProgbar()]
+
+    def _arrays(self, *values):
+        """Convert tables to arrays, with the columns in the order of the tasks."""
+        return [to_numpy(in_task_order(self.tasks, value)) for value in values]
 
     def _prepare(self, y, sample_weight=None):
         """Check labels that are NumPy arrays, and stack them into one if possible.

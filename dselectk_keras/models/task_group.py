@@ -12,6 +12,8 @@ from dselectk_keras._keras import metric_function, metric_mode
 from dselectk_keras.models.task import Task
 from dselectk_keras.utils import Tensor, get_from
 
+# Keras computes these from class indices too, and they would be wrong.
+NEED_ONE_HOT = ("categorical_accuracy", "top_k_categorical_accuracy")
 CHUNK = 2**16  # Number of rows to check at once, to save memory.
 
 
@@ -130,9 +132,11 @@ class TaskGroup(keras.Metric):
             for name, mode in modes.items()
         }
         shape = (len(self._functions), len(tasks))
-        self.totals = self.add_variable(shape, "zeros", name="totals")
+        # Sums over many examples need float32, whatever `floatx` is.
+        self.totals = self.add_variable(shape, "zeros", "float32", name="totals")
         # The number of labels, and the sum of their weights.
-        self.counts = self.add_variable((2, len(tasks)), "zeros", name="counts")
+        shape = (2, len(tasks))
+        self.counts = self.add_variable(shape, "zeros", "float32", name="counts")
 
     def __call__(self, read: GroupLabels, predictions: Tensor) -> GroupLosses:
         """Update the metrics, and return the losses.
@@ -142,6 +146,13 @@ class TaskGroup(keras.Metric):
         labels, weights, present, wrong = read
         if self._are_classes(labels):
             labels = ops.cast(labels, "int32")
+            names = {*self._names, *self._metrics_by_name}
+            if unfit := sorted(names & {*NEED_ONE_HOT}):
+                raise ValueError(
+                    f"The metric {unfit[0]!r} needs one number per class as labels. "
+                    f"Received: class indices for the task {self.tasks[0].name!r}. "
+                    f"Use 'sparse_{unfit[0]}', or one-hot labels."
+                )
         shape = ops.shape(labels)[:2]
         if present is not None:
             # A weight of 0 is not enough: 0 * NaN is NaN.

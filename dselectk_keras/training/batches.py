@@ -69,6 +69,12 @@ def as_arrays(name: str, values: Any) -> tuple:
             f"`{name}` must be a tuple of inputs and labels, optionally with sample "
             f"weights, such as `dataset.train`. Received: {type(values).__name__}."
         )
+    if any(len(getattr(table, "columns", ())) > 1 for table in values[1:]):
+        raise ValueError(
+            f"Labels and sample weights in `{name}` must be arrays, or dicts of arrays "
+            "by task name. Received: a table, whose columns would lose their names. "
+            "Pass `dict(table)`, or `table.to_numpy()` in the order of the tasks."
+        )
     arrays = keras.tree.map_structure(np.asarray, tuple(values))
     lengths = {len(array) if array.ndim else 0 for array in keras.tree.flatten(arrays)}
     if len(lengths) != 1 or 0 in lengths:

@@ -18,7 +18,10 @@ from dselectk_keras.training.scanned_runs import ScannedRuns
 from dselectk_keras.utils import check_count
 
 _COLUMNS = ("copy", "seed", "epoch", "epochs", "best_epoch", "status")
-_HIGHER_IS_BETTER = ("accuracy", "auc", "precision", "recall", "score", "iou")
+_HIGHER_IS_BETTER = (
+    *("accuracy", "auc", "precision", "recall", "sensitivity", "specificity"),
+    *("score", "iou", "io_u", "correlation", "similarity"),
+)
 
 
 def replicate(  # noqa: PLR0913, all but two are keyword-only

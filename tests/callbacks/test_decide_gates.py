@@ -8,6 +8,7 @@ from helpers import numpy as to_numpy
 from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
+    MoE,
     SoftmaxSelectorGate,
     TopKGate,
     build_multitask_model,
@@ -323,3 +324,21 @@ def test_a_training_that_begins_late_keeps_the_largest_weights():
     after = to_numpy(gate_of(model).expert_weights())
     for own, kept in zip(before, after, strict=True):
         assert set(np.flatnonzero(kept)) == set(np.argsort(-own, kind="stable")[:2])
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_a_gate_of_two_layers_decides_no_earlier(per_example):
+    gate = DSelectKGate(2, gamma=9.0)
+    x = inputs = keras.Input((4,))
+    for _ in range(2):
+        x = MoE(DenseExperts(5, [4]), gate, per_example)(x)
+    model = keras.Model(inputs, x)
+    model.compile("sgd", "mse")
+    decided = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: decided.append(gate.has_decided)
+    )
+    features, _ = data()
+    model.fit(features, features, 16, 4, 0, callbacks=[DecideGates(), watch])
+    # Per-example gates decide with the last step of the second epoch.
+    assert decided == [False, per_example, True, True]

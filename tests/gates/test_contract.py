@@ -24,6 +24,7 @@ from dselectk_keras import (
     Ramp,
     RandomGate,
     RoutedModel,
+    RouterZRegularizer,
     SoftmaxGate,
 )
 from dselectk_keras.gates import GATES
@@ -462,6 +463,20 @@ def test_a_favourite_is_chosen_unless_it_is_dropped(case, look):
     wanted = rate - rate**5
     np.testing.assert_allclose((found[:, 2] == 0).mean(), wanted, atol=0.07)
     assert (found[:, 2] > 0.9).mean() > 1 - rate - 0.07
+
+
+@cases_that_look(at=[None])
+def test_the_z_loss_is_of_dropped_experts_too(case, look):
+    gate = case.make(expert_dropout=0.5, num_gates=MANY)
+    if not isinstance(gate, LogitGate):
+        return  # It has no z-loss.
+    gate.z_reg = RouterZRegularizer(1.0)
+    build(gate, look)
+    in_training, at_inference = (
+        gate.compute_penalties(gate.compute_weights(None, training, gate.step), 1)["z"]
+        for training in (True, False)
+    )
+    np.testing.assert_allclose(numpy(in_training), numpy(at_inference), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["softmax", "DSelect-k"])

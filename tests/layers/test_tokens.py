@@ -105,7 +105,9 @@ def test_tokens_are_routed_as_one_batch_of_them(name, dispatch):
 def test_padding_has_no_part_in_outputs_losses_gradients_and_capacity(name, dispatch):
     padded, short = pair(GATES[name], [X.shape, (None, DIM)], dispatch=dispatch)
     upstream = numbers((BATCH, LENGTH, 3), seed=3)
-    ours = outputs_and_gradients(padded, X, upstream, mask=MASK)
+    x = X.copy()
+    x[~MASK] = np.float32([[np.nan], [0.5], [np.inf], [1e6]])
+    ours = outputs_and_gradients(padded, x, upstream, mask=MASK)
     theirs = outputs_and_gradients(short, X[MASK], upstream[MASK])
     np.testing.assert_array_equal(ours[0][1][~MASK], 0.0)
     ours[0][1], ours[1][-1] = ours[0][1][MASK], ours[1][-1][MASK]
@@ -218,11 +220,16 @@ def test_the_mask_passes_on_where_outputs_have_its_positions():
 
 def test_a_mask_of_inputs_counts_also_if_there_are_routing_inputs():
     ids = np.array([[1, 2, 0]])
-    x = layers.Embedding(4, DIM, mask_zero=True)(ids)
+    embedding = layers.Embedding(4, DIM, mask_zero=True)
+    x = embedding(ids)
     bank = DenseExperts(4, [3], activation=None)
     moe = MoE(bank, HashGate(salt=0), per_example=True)
     y = numpy(moe(x, ids[..., None]))
     assert (np.abs(y).sum(axis=-1) > 0).tolist() == [[True, True, False]]
+    inputs = keras.Input((3,), dtype="int32")
+    model = keras.Model(inputs, moe(embedding(inputs), ops.expand_dims(inputs, -1)))
+    # Compiled, tensors of JAX have no attributes, not even a mask.
+    np.testing.assert_allclose(model.predict(ids, verbose=0), y, rtol=1e-5)
     shown = numpy(moe.expert_weights(x, ids[..., None]))
     direct = numpy(moe.gate.expert_weights(ids[0]))
     np.testing.assert_array_equal(shown[0], direct)
@@ -296,7 +303,7 @@ def test_cgc_routes_tokens_on_all_levels_as_one_batch_without_padding(network):
     tokens.set_weights(short.get_weights())
     for length in (LENGTH, 3):  # With 3, the axes of tokens and of inputs are as long.
         x, mask = X[:, :length], MASK[:, :length]
-        y = x
+        y = np.where(mask[..., None], x, np.nan)
         for layer in tokens.layers[1:]:
             y = layer(y, mask=mask, training=True)
         expected = short(x[mask], training=True)
@@ -318,7 +325,7 @@ def test_several_gates_may_still_have_an_input_each():
 
 def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
     (once,) = pair(SoftmaxGate, [X.shape], SmearExperts)
-    y = numpy(once(X, mask=MASK))
+    y = numpy(once(np.where(MASK[..., None], X, np.nan), mask=MASK))
     for i in (0, 2):
         alone = numpy(once(X[i : i + 1][:, MASK[i]]))
         np.testing.assert_allclose(y[i][MASK[i]], alone[0], rtol=1e-4, atol=1e-6)
@@ -333,6 +340,16 @@ def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
     np.testing.assert_allclose(
         numpy(token(X)).reshape(-1, 3), numpy(flat(X.reshape(-1, DIM))), atol=1e-5
     )
+
+
+def test_a_given_mask_reaches_the_experts_and_the_routing_network():
+    bank = Experts([layers.GlobalAveragePooling1D(), layers.GRU(DIM)])
+    pool = layers.GlobalAveragePooling1D()
+    moe = MoE(bank, SoftmaxGate(), per_example=True, routing_network=pool)
+    y = numpy(moe(np.where(MASK[..., None], X, np.nan), mask=MASK))
+    for i in range(BATCH):
+        alone = numpy(moe(X[i : i + 1][:, MASK[i]]))
+        np.testing.assert_allclose(y[i], alone[0], rtol=1e-4, atol=1e-6)
 
 
 def test_half_precision_has_outputs_in_half_and_weights_in_full():

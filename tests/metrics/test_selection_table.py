@@ -54,6 +54,12 @@ def test_labels_out_of_range_are_left_out():
     )
 
 
+def test_missing_labels_are_left_out():
+    # As an integer NaN is 0, or the smallest of all, by the backend.
+    table = SelectionTable(4, 4)([0.0, np.nan, -0.5, 3.0], np.eye(4))
+    np.testing.assert_array_equal(numpy(table), np.diag([1, 0, 0, 1]))
+
+
 def test_float16_weights():
     table = SelectionTable(4, 4)(LABELS, WEIGHTS.astype("float16"))
     np.testing.assert_array_equal(numpy(table), COUNTS)

@@ -142,6 +142,15 @@ def test_a_sample_weight_counts_an_example_as_often(make, data):
 
 
 @every_metric
+def test_padding_may_be_nan(make, data):
+    weight = np.array([1, 0, 2, 1])
+    *labels, weights = data
+    padded = np.where(weight.reshape(-1, *[1] * (weights.ndim - 1)), weights, np.nan)
+    found = value_of(make, (*labels, padded.astype("float32")), sample_weight=weight)
+    np.testing.assert_array_equal(found, value_of(make, data, sample_weight=weight))
+
+
+@every_metric
 def test_reset_forgets(make, data):
     metric = make()
     nothing = numpy(metric.result())

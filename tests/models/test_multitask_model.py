@@ -15,6 +15,7 @@ from dselectk_keras import (
     Task,
     build_multitask_model,
 )
+from dselectk_keras.models.task_group import group_tasks
 
 BATCH = 6
 X = numbers((BATCH, 3))
@@ -148,7 +149,10 @@ def test_the_columns_of_a_table_are_found_by_the_names_of_the_tasks():
         held_out = (X, y, w)
         log = model.fit(X, y, sample_weight=w, validation_data=held_out, verbose=0)
         report = model.evaluate(X, y, sample_weight=w, verbose=0, return_dict=True)
-        return [*report.values(), *(value for (value,) in log.history.values())]
+        tested = model.test_on_batch(X, y, w, return_dict=True)
+        trained = model.train_on_batch(X, y, w, return_dict=True)
+        logs = [value for (value,) in log.history.values()]
+        return [*report.values(), *logs, *tested.values(), *trained.values()]
 
     keys = sorted(Y, reverse=True)
     tables = run(lambda values: pandas.DataFrame({key: values[key] for key in keys}))
@@ -346,6 +350,22 @@ def test_trains_alike_however_the_steps_are_compiled(settings):
     expected = reference.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0)
     for name, values in expected.history.items():
         np.testing.assert_allclose(log.history[name], values, rtol=1e-4)
+
+
+def test_sums_over_many_examples_are_float32_whatever_floatx_is():
+    keras.config.set_floatx("bfloat16")
+    try:
+        (group,) = group_tasks([Task("a")])
+    finally:
+        keras.config.set_floatx("float32")
+    assert {variable.dtype for variable in group.variables} == {"float32"}
+
+
+@pytest.mark.parametrize("top", ["", "top_k_"])
+def test_a_metric_of_one_hot_labels_refuses_class_indices(top):
+    colors = make([Task("c", "multiclass", 9, metrics=f"{top}categorical_accuracy")])
+    with pytest.raises(ValueError, match=f"Use 'sparse_{top}categorical_accuracy'"):
+        colors.compute_loss(X, {"c": np.zeros(BATCH)}, colors(X))
 
 
 @pytest.mark.traced

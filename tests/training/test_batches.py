@@ -32,6 +32,15 @@ def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
     assert not np.array_equal(first, epoch(other)[0])
 
 
+def test_a_table_of_labels_would_lose_the_names_of_its_columns():
+    pandas = pytest.importorskip("pandas")
+    x, table = np.zeros((4, 1)), pandas.DataFrame({"b": np.ones(4), "a": np.zeros(4)})
+    with pytest.raises(ValueError, match=r"dicts of arrays .* Pass `dict\(table\)`"):
+        Batches((x, table), 2)
+    _, labels = Batches((x, dict(table)), 2)[0]
+    assert labels["b"].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("batch_size", [1, 10, 64])
 def test_batches_may_be_small_or_larger_than_the_data(batch_size):
     assert len(epoch(Batches(SPLIT, batch_size))[0]) == 10

@@ -223,7 +223,7 @@ def test_no_epoch_before_the_first_that_may_be_best_is_kept():
     assert runs.summary["best_epoch"].tolist() == [2] * 3
 
 
-@pytest.mark.parametrize("name", ["accuracy", "own_AUC"])
+@pytest.mark.parametrize("name", ["accuracy", "own_AUC", "f_similarity"])
 def test_the_best_weights_are_kept_where_higher_is_better(name):
     def build(seed):
         model = plain(seed, rate=0.2)
