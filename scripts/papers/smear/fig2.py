@@ -180,8 +180,8 @@ class Fig2(Experiment):
                     f"{RESULTS}, speed; Figure 2",
                 ),
                 Claim(
-                    f"{setting}: SMEAR and discrete adaptive routing are almost equally "
-                    "fast.",
+                    f"{setting}: SMEAR and discrete adaptive routing are almost "
+                    "equally fast.",
                     f"Times SMEAR's: {text(discrete)}. A difference of {SAME:.0%} "
                     "counts.",
                     all(abs(value - 1) <= SAME for value in discrete.values()),
