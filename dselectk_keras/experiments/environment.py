@@ -45,4 +45,6 @@ def device():
 
         for gpu in tf.config.list_physical_devices("GPU"):
             return tf.config.experimental.get_device_details(gpu)["device_name"]
-    return f"{num_cores()} CPU cores ({platform.machine()})"
+    cores = num_cores()
+    noun = "core" if cores == 1 else "cores"
+    return f"{cores} CPU {noun} ({platform.machine()})"

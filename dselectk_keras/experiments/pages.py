@@ -93,17 +93,31 @@ def index(every, introduction="", coverage=None):
     for paper, found in rows.items():
         places = (coverage or {}).get(paper, {})
         shown = list(found.values())
+        without = {}
         for place, why in places.items():
-            if " " in why:
-                shown.append([place, why, "", ""])
-            elif why not in found:
-                command = f"`python scripts/reproduce.py {why}`"
-                shown.append([place, "", "Not run yet.", command])
+            if why not in found:
+                without.setdefault(why, []).append(place)
+        for why, those in without.items():
+            command = f"`python scripts/reproduce.py {why}`"
+            rest = [why, "", ""] if " " in why else ["", "Not run yet.", command]
+            shown.append([_joined(those), *rest])
         parts += [f"## {paper or 'Further experiments'}"]
         parts += [table(["", "what", "verdict", "command"], shown)]
     names = "\n".join(results.experiment.name for results in every)
     parts.append(f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{names}\n```")
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _joined(places):
+    """Such as "Figures 5, 6 and 9", of places in the order of their paper."""
+    numbers = {}
+    for place in places:
+        kind, number = place.split()
+        numbers.setdefault(kind, []).append(number)
+    return ", ".join(
+        f"{kind}s {', '.join(most)} and {last}" if most else f"{kind} {last}"
+        for kind, (*most, last) in numbers.items()
+    )
 
 
 def table(columns, rows):

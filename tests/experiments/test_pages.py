@@ -81,9 +81,11 @@ def test_a_page_has_everything(results, tmp_path):
 def test_the_index_links_to_every_page(results):
     paper = results.experiment.paper
     reasons = {"Figure 4": "dselectk-fig4", "Table 9": "It needs private data."}
+    reasons |= dict.fromkeys(("Figure 5", "Figure 6", "Table 10"), "A diagram.")
     text = pages.index([results], "", {paper: reasons})
     assert "**Pages: 1. " in text
     assert "| Table 9 | It needs private data. |  |  |" in text
+    assert "| Figures 5 and 6, Table 10 | A diagram. |  |  |" in text
     assert "[Figure 4](dselectk-fig4.md)" in text
     assert "`python scripts/reproduce.py dselectk-fig4`" in text
     assert text.rstrip().endswith("dselectk-fig4\n```")

@@ -13,7 +13,7 @@ EXPERIMENTS = (Fig278, Fig3, Fig4, Fig5, Fig6, Table1And5, Table2, Table4)
 
 # Each figure and table of the paper: the name of its experiment, or why there is none.
 COVERAGE: dict[str, str] = {
-    "Figure 1": "a diagram of two architectures, which are `MoE` and `MMoE`.",
+    "Figure 1": "A diagram of two architectures, which are `MoE` and `MMoE`.",
     "Figure 2": "dselectk-fig2-7-8",
     "Figure 3": "dselectk-fig3",
     "Figure 4": "dselectk-fig4",

@@ -9,13 +9,13 @@ from papers.smear.table3_small import Table3Small
 EXPERIMENTS = (Fig2, Fig3, Table1, Table2Small, Table3Small)
 
 _OF_T5 = (
-    "No page: routing in the 60 blocks of T5 on GLUE, for which our text encoder is "
+    "Routing in the 60 blocks of T5 on GLUE, for which our text encoder is "
     "too small. The claims on T5-GLUE are in smear-table2-small."
 )
 _ON_DOMAINS = (3, 4, 8, 12, 16, 20, 24, 25)
 # Each figure and table of the paper: the name of its experiment, or why there is none.
 COVERAGE = {
-    "Figure 1": "No page: a diagram of the method.",
+    "Figure 1": "A diagram of the method.",
     "Figure 2": "smear-fig2",
     **{
         f"Figure {number}": "smear-fig3" if number in _ON_DOMAINS else _OF_T5

@@ -180,7 +180,8 @@ class Fig2(Experiment):
                     f"{RESULTS}, speed; Figure 2",
                 ),
                 Claim(
-                    f"{setting}: SMEAR is almost as fast as discrete adaptive routing.",
+                    f"{setting}: SMEAR and discrete adaptive routing are almost "
+                    "equally fast.",
                     f"Times SMEAR's: {text(discrete)}. A difference of {SAME:.0%} "
                     "counts.",
                     all(abs(value - 1) <= SAME for value in discrete.values()),
@@ -283,7 +284,7 @@ class Fig2(Experiment):
                 "machine",
                 "not given; trained on A6000s of 48 GB, the ensemble on A100s of 80 GB "
                 "(Appendix A)",
-                "cpu: two CPU cores; paper: a GPU",
+                "cpu: a CPU; paper: a GPU",
                 "cpu: no GPU. A GPU that is not busy hides differences in operations.",
             ),
             Fact(
