@@ -193,9 +193,9 @@ def _against_others(results):
 How many times as fast as the same model in the code of others, in the same run. With
 128 tasks (W2), the package has `stacked=True`. The release runs under Keras 2, with
 plain layers around its gate, and computes no metrics; LibMTL's architecture is trained
-by a loop in torch that computes none either. So is the block of Mixtral, whose gated
-experts have two thirds of the units, and as many operations; the package has
-`dispatch=True`. Both evaluate each expert on its own tokens, and drop none.
+by a loop in torch that computes none either. The block of Mixtral is trained by this
+loop too. Its gated experts have two thirds of the units, and so as many operations; the
+package has `dispatch=True`. Both evaluate each expert on its own tokens, and drop none.
 
 {_lines(heads, sorted(rows), left=3)}
 
