@@ -3,8 +3,8 @@
     python scripts/benchmark.py
 
 takes about half an hour on two cores and writes into docs/results. With --quick it only
-sees that all forms compute the same. With --release or --libmtl it compares the package
-with other people's code alone.
+sees that all forms compute the same. With --release, --libmtl or --transformers it
+compares the package with other people's code alone.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main(arguments=None):
     given = sys.argv[1:] if arguments is None else arguments
     others = {
         name: path
-        for name in ("release", "libmtl")
+        for name in ("release", "libmtl", "transformers")
         if (path := getattr(options, name)) is not None
     }
     for path in others.values():  # Results keep no folders of this machine.
@@ -154,6 +154,7 @@ def parse(arguments):
     add("--no-memory", action="store_true", help="leave out the peaks of memory")
     add("--release", metavar="FILE", help="dselect_k_moe.py of the original release")
     add("--libmtl", metavar="FOLDER", help="folder of a copy of LibMTL")
+    add("--transformers", metavar="FOLDER", help="made by pip install --target FOLDER")
     add("--out", default="docs/results", help="folder to write into")
     add("--part", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

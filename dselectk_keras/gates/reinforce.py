@@ -23,7 +23,9 @@ class ReinforceGate(LogitGate):
     \; + \; w_b \, \mathrm{Huber}(b(x), r), \qquad a \sim p(x) = \mathrm{softmax}(W x)
     $$
 
-    The reward $r$ is minus the example's task loss. The baseline $b$ learns to predict
+    The reward $r$ is minus the example's task loss. Where tokens are routed, each token
+    draws an expert, all tokens of an example share its reward, and $L$ is summed over
+    them, without padding. The baseline $b$ learns to predict
     the reward. It is a network of one hidden layer, which is linear as in SMEAR's
     release, on the routing inputs, which are normalized if the logits' inputs are. At
     inference the gate chooses the most probable expert.
@@ -99,6 +101,20 @@ class ReinforceGate(LogitGate):
                 variable("kernel_1", (units, self.num_gates or 1), next(small)),
             ]
 
+    def weigh_experts(
+        self,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+        examples: Tensor = None,
+        valid: Tensor = None,
+        **context: Any,
+    ) -> Tensor:
+        """Compute the weights of one call (see `Gate`)."""
+        self._memory.valid = valid
+        return super().weigh_experts(
+            routing_inputs, training, examples, valid, **context
+        )
+
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Draw an expert in training; choose the most probable one at inference."""
         logits, kept = self.kept_logits(routing_inputs, training)
@@ -109,7 +125,7 @@ class ReinforceGate(LogitGate):
         noise = gumbel_noise(ops.shape(kept), self.generator)
         chosen = ops.cast(first_largest(kept + noise), "float32")
         # Kept for `policy_loss`, which the model calls when it knows the task losses.
-        self._memory.drawn = (kept, chosen, routing_inputs)
+        self._memory.drawn = (kept, chosen, routing_inputs, self._memory.valid)
         return GateOutputs(chosen, softmax(kept), logits=logits)
 
     def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Tensor:
@@ -117,7 +133,7 @@ class ReinforceGate(LogitGate):
 
         Args:
             losses: Task loss of each example, `(batch,)` or `(batch, num_gates)`, which
-                is minus the reward.
+                is minus the reward, of each of its tokens if tokens are routed.
             sample_weight: Weights of the examples, of the same shape.
 
         Returns:
@@ -125,7 +141,7 @@ class ReinforceGate(LogitGate):
         """
         if self._memory.drawn is None:
             return 0.0
-        logits, chosen, routing_inputs = self._memory.drawn
+        logits, chosen, routing_inputs, valid = self._memory.drawn
         self.forget()
         losses = ops.stop_gradient(ops.cast(losses, "float32"))
         weight = (
@@ -143,6 +159,13 @@ class ReinforceGate(LogitGate):
             losses = losses / ops.maximum(count, 1e-7)
             weight = ops.cast(count > 0, "float32")
             logits, chosen = logits[None], chosen[None]
+        total = ops.sum(weight, axis=0)
+        if self.per_example:
+            rows = ops.shape(logits)[0]
+            losses = _for_each_token(losses, rows)
+            weight = _for_each_token(weight, rows)
+        if self.per_example and valid is not None:
+            weight = weight * ops.cast(ops.expand_dims(valid, 1), "float32")
         log_p = ops.log_softmax(logits, axis=-1)
         p = ops.exp(log_p)
         log_p = ops.where(p > 0, log_p, 0.0)
@@ -154,12 +177,11 @@ class ReinforceGate(LogitGate):
             + self.entropy_weight * entropy
             + self.baseline_weight * _huber(baseline - reward)
         )
-        means = ops.sum(terms * weight, axis=0)
-        return ops.sum(means / ops.maximum(ops.sum(weight, axis=0), 1e-7))
+        return ops.sum(ops.sum(terms * weight, axis=0) / ops.maximum(total, 1e-7))
 
     def forget(self) -> None:
         """Discard the draw of the last training call, without a reward."""
-        self._memory.drawn = None
+        self._memory.drawn = self._memory.valid = None
 
     def _predict_reward(self, routing_inputs):
         """The baseline, `(batch, gates)` or, for a static gate, `(1, gates)`."""
@@ -181,6 +203,14 @@ class _Memory(threading.local):
     """
 
     drawn: Any = None
+    valid: Any = None
+
+
+def _for_each_token(values, rows):
+    """Repeat the values of each example for its tokens, which follow one another."""
+    batch = ops.shape(values)[0]
+    examples = max(batch, 1) if isinstance(batch, int) else ops.maximum(batch, 1)
+    return ops.repeat(values, rows // examples, axis=0)
 
 
 def _huber(error):

@@ -15,9 +15,10 @@ from dselectk_keras.utils import Tensor, is_concrete
 # share of the choices. For each batch, the smallest of these numbers that is enough is
 # used. If none is enough, all experts are evaluated, so that no example is dropped.
 # Torch needs no fixed number: each expert has as many slots as the most chosen expert.
-# In training, the last number is not used: all branches of a program keep values for
-# gradients, and the overhead of this branch is larger than its gain.
-SLACKS = (1.25, 1.5, 4)
+SLACKS = (1.25, 1.5, 2, 4)
+# On JAX, all branches of a program keep values for gradients. Those after so many are
+# rare, and compute their values again.
+NUM_KEPT = 3
 # With a smaller ratio of all experts to chosen experts, or with smaller kernels, the
 # overhead of dispatch is larger than its gain.
 MIN_RATIO = 4
@@ -45,7 +46,6 @@ def dispatch(
     weights: Tensor,
     chosen: int,
     capacity: float | None = None,
-    training: bool | None = None,
     valid: Tensor = None,
 ) -> tuple[Tensor, Tensor]:
     """Mix experts, each evaluated only for the examples that chose it.
@@ -92,18 +92,24 @@ def dispatch(
     if keras.backend.backend() == "torch":
         sizes = [max(1, int(most))]
     else:
-        slacks = SLACKS[:-1] if training else SLACKS
+        # With slots for more than half of the examples, the dense form is as fast.
+        slacks = [s for s in SLACKS if 2 * s * chosen <= n] or SLACKS[:1]
         sizes = [_num_slots(batch, n, chosen, slack) for slack in slacks]
 
-    def smallest(sizes):
+    def smallest(sizes, num_kept=NUM_KEPT):
+        def mixture():
+            return sparse(sizes[0])[0]
+
         few = ops.max(ops.sum(counts, axis=1)) <= chosen
         fits, others = ops.logical_and(few, most <= sizes[0]), sizes[1:]
         # A call of `lax.cond` outside of a compiled program compiles both branches.
         choose = _choose if is_concrete(fits) else ops.cond
         return choose(
             fits,
-            lambda: sparse(sizes[0])[0],
-            (lambda: smallest(others)) if others else _rematerialized(dense),
+            mixture if num_kept > 0 else _rematerialized(mixture),
+            (lambda: smallest(others, num_kept - 1))
+            if others
+            else _rematerialized(dense),
         )
 
     return _unless_empty(batch, lambda: smallest(sizes), dense), None

@@ -137,12 +137,6 @@ class GatedExperts(keras.Layer, abc.ABC):
                 "flatten the routing inputs to (batch, features), for example with "
                 "routing_network=keras.layers.GlobalAveragePooling1D()."
             )
-        if axes > 1 and hasattr(self.gate, "policy_loss"):
-            raise ValueError(
-                f"{type(self.gate).__name__} learns from the loss of each example, and "
-                "cannot choose experts for each position. Received: routing inputs "
-                f"{tuple(routing)}. Pool them, or use another gate."
-            )
         return axes
 
     def build_bank(self, bank: Any, shape: Shape) -> None:

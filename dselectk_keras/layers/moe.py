@@ -145,7 +145,6 @@ class MoE(GatedExperts):
                 self.gate.weigh_experts(**seen, training=training),
                 num_chosen(self.experts, self.gate),
                 self._capacity,
-                training,
                 seen.get("valid"),
             )
             if dropped is not None:

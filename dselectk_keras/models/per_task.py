@@ -8,7 +8,8 @@ from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.layers import MMoE
 from dselectk_keras.models.condense import condense
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.models.task_layers import NameTasks
+from dselectk_keras.models.task_group import group_tasks
+from dselectk_keras.models.task_layers import NameTasks, Predict
 
 
 def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
@@ -59,13 +60,14 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
         if name in [task.name for task in group.tasks]
     )
     place = [task.name for task in group.tasks].index(name)
+    label = group_tasks([tasks[name]])[0].label
     if tasks[name].tower != "sum":
-        towers, _ = model.get_layer(f"towers_{group.label}").sliced([place])
+        towers, _ = _layer(model, f"towers_{group.label}").sliced([place])
+        towers.name = f"towers_{label}"
         mixtures = towers(mixtures)
-    predictions = model.get_layer(f"predict_{group.label}")(mixtures)
-    outputs = NameTasks([name], name=f"names_{group.label}", dtype="float32")(
-        predictions
-    )
+    config = _layer(model, f"predict_{group.label}").get_config()
+    predictions = Predict.from_config({**config, "name": f"predict_{label}"})(mixtures)
+    outputs = NameTasks([name], name=f"names_{label}", dtype="float32")(predictions)
     return MultitaskModel(
         model.input,
         outputs,
@@ -73,6 +75,17 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
         label_average=model.task_losses.label_average,
         name=f"{model.name}_{name}",
     )
+
+
+def _layer(model, name):
+    """Get a layer that `build_multitask_model` has named after its tasks."""
+    found = [layer for layer in model.layers if layer.name == name]
+    if not found:
+        raise ValueError(
+            "`per_task` needs a model of `build_multitask_model`, whose towers it "
+            f"finds by name. Received: a model without a layer {name!r}."
+        )
+    return found[0]
 
 
 def _own_mixture(layer, name):

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import keras
 from keras import ops
 
-from dselectk_keras._keras import added_loss, all_layers, loss_weights
+from dselectk_keras._keras import added_loss, all_layers, loss_weights, mask_of
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
@@ -171,17 +171,21 @@ def _losses_of_output(identifier, labels, predictions):
     function = keras.losses.get(identifier)
     if isinstance(function, keras.Loss):
         function = function.call
+    mask = mask_of(predictions)
     labels, predictions = map(ops.convert_to_tensor, (labels, predictions))
     if len(labels.shape) == len(predictions.shape) - 1 and predictions.shape[-1] == 1:
         labels = ops.expand_dims(labels, -1)
-    return _mean_by_example(function(labels, predictions))
+    return _mean_by_example(function(labels, predictions), mask)
 
 
-def _mean_by_example(values):
-    """Compute the mean over all axes but the first, in float32."""
+def _mean_by_example(values, mask=None):
+    """Compute the mean over all axes but the first, without padding, in float32."""
     values = ops.cast(values, "float32")
     axes = list(range(1, len(values.shape)))
-    return ops.mean(values, axis=axes) if axes else values
+    if mask is None or len(mask.shape) != len(values.shape):
+        return ops.mean(values, axis=axes) if axes else values
+    counts = ops.sum(ops.cast(mask, "float32"), axis=axes)
+    return ops.sum(ops.where(mask, values, 0.0), axis=axes) / ops.maximum(counts, 1.0)
 
 
 def gates_taught_by_loss(model: keras.Model) -> list[LearnsFromLoss]:

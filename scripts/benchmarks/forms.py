@@ -21,7 +21,7 @@ def new_model(workload, form, seed=0):
         A Keras model.
     """
     keras.utils.set_random_seed(seed)
-    if isinstance(workload, TokenWorkload):
+    if isinstance(workload, TokenWorkload) and form in workload.forms:
         return workload.model(form)
     return FORMS[form](workload)
 

@@ -1,4 +1,4 @@
-"""Other people's code at the same work: the original release, and LibMTL.
+"""Other people's code at the same work: the original release, LibMTL, transformers.
 
 Nothing of it is in this project; a user names the path of a copy.
 """
@@ -13,6 +13,7 @@ import keras
 
 from benchmarks.forms import FORMS
 from benchmarks.measure import measure
+from benchmarks.tokens import TOKEN_WORKLOADS, TokenWorkload
 from benchmarks.workload import WORKLOADS
 
 # With a backend, and the workloads that the code can compute.
@@ -20,6 +21,7 @@ _PER_EXAMPLE = ("W1-per-example-128", "W4-dselect-k")
 OTHERS = {
     "release": ("tensorflow", ("W1-static-128", "W2", *_PER_EXAMPLE)),
     "libmtl": ("torch", _PER_EXAMPLE),
+    "transformers": ("torch", tuple(TOKEN_WORKLOADS)),
 }
 
 
@@ -27,8 +29,8 @@ def measure_other(name, path, workload, rounds, progress=lambda _: None):
     """Time a workload in the package and in other code, in turns.
 
     Args:
-        name: `"release"` or `"libmtl"`.
-        path: The release's file `dselect_k_moe.py`, or the folder with `LibMTL`.
+        name: `"release"`, `"libmtl"` or `"transformers"`.
+        path: The release's file `dselect_k_moe.py`, or the folder with the package.
         workload: Name of a workload.
         rounds: How often each has its turn.
         progress: Called with a text before each part.
@@ -36,12 +38,14 @@ def measure_other(name, path, workload, rounds, progress=lambda _: None):
     Returns:
         A dict of numbers by form.
     """
-    new = {"release": _release, "libmtl": _libmtl}[name]
-    FORMS[name] = lambda workload: new(workload, pathlib.Path(path))
-    forms = [name, "bank"]
-    if WORKLOADS[workload].num_tasks >= 8:
-        forms.append("stacked")
-    return measure(WORKLOADS[workload], rounds, progress, forms)["forms"]
+    makers = {"release": _release, "libmtl": _libmtl, "transformers": _transformers}
+    FORMS[name] = lambda workload: makers[name](workload, pathlib.Path(path))
+    work = WORKLOADS[workload]
+    if isinstance(work, TokenWorkload):
+        forms = [name, "dispatched"]
+    else:
+        forms = [name, "bank", *(["stacked"] if work.num_tasks >= 8 else [])]
+    return measure(work, rounds, progress, forms)["forms"]
 
 
 def _release(workload, path):
@@ -132,6 +136,42 @@ def _libmtl(workload, path):
     return _TorchModel(network)
 
 
+def _transformers(workload, path):
+    """The experts of Mixtral, in the implementation that the library chooses.
+
+    Its experts have three kernels where ours have two, and so fewer units.
+    """
+    import torch
+
+    sys.path.append(str(path))
+    library: Any = importlib.import_module("transformers")
+    mixtral = importlib.import_module("transformers.models.mixtral.modeling_mixtral")
+    config = library.MixtralConfig(
+        hidden_size=workload.width,
+        intermediate_size=8 * round(workload.units / 12),
+        num_local_experts=workload.num_experts,
+        num_experts_per_tok=workload.num_nonzeros,
+        num_hidden_layers=1,
+        vocab_size=8,
+    )
+    decoder = library.MixtralModel(config).layers[0]
+    (block,) = (
+        module
+        for module in decoder.modules()
+        if isinstance(module, mixtral.MixtralSparseMoeBlock)
+    )
+
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block, self.task_name = block, ["task_0"]
+
+        def forward(self, x):
+            return {"task_0": self.block(x)}
+
+    return _TorchModel(Network())
+
+
 class _TorchModel:
     """What the benchmark calls of a Keras model, for a module of torch."""
 
@@ -162,7 +202,11 @@ class _TorchModel:
             rows = slice(start, start + batch_size)
             self.optimizer.zero_grad()
             found = self.network(x[rows])
-            losses = [((found[name][:, 0] - y[name][rows]) ** 2).mean() for name in y]
+            wanted = {name: labels[rows] for name, labels in y.items()}
+            losses = [
+                ((found[name].reshape(labels.shape) - labels) ** 2).mean()
+                for name, labels in wanted.items()
+            ]
             loss = self.torch.stack(losses).sum()
             loss.backward()
             self.optimizer.step()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import keras
 import pytest
@@ -180,22 +181,62 @@ class DSelect_k(torch.nn.Module):
     def forward(self, x):
         return {name: self.decoders[name](self.encoder(x)) for name in self.task_name}
 """
+MIXTRAL = """
+import torch
+
+class MixtralSparseMoeBlock(torch.nn.Linear):
+    def __init__(self, hidden_size, intermediate_size, **kwargs):
+        assert intermediate_size == 8  # Two thirds of ours.
+        super().__init__(hidden_size, hidden_size)
+"""
+TRANSFORMERS = """
+import torch
+
+MixtralConfig = dict
+
+def MixtralModel(config):
+    from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+    model = torch.nn.Module()
+    model.layers = [torch.nn.Sequential(MixtralSparseMoeBlock(**config))]
+    return model
+"""
+TOKENS = dataclasses.replace(WORKLOADS["W5-tokens-8"].small(), width=6, units=12)
+CODE = {
+    "libmtl": (
+        *("W4-dselect-k", TINY, "LibMTL"),
+        {"LibMTL/architecture/DSelect_k.py": LIBMTL},
+    ),
+    "transformers": (
+        *("W5-tokens-8", TOKENS, "Mixtral of transformers"),
+        {
+            "transformers/__init__.py": TRANSFORMERS,
+            "transformers/models/mixtral/modeling_mixtral.py": MIXTRAL,
+        },
+    ),
+}
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="LibMTL needs torch.")
-def test_code_of_others_is_timed_beside_the_package(tmp_path, monkeypatch, result):
-    folder = tmp_path / "LibMTL" / "architecture"
-    folder.mkdir(parents=True)
-    (folder / "DSelect_k.py").write_text(LIBMTL)
-    monkeypatch.setitem(WORKLOADS, "W4-dselect-k", TINY)
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="Both need torch.")
+@pytest.mark.parametrize("code", CODE)
+def test_code_of_others_is_timed_beside_the_package(
+    code, tmp_path, monkeypatch, result
+):
+    workload, small, title, files = CODE[code]
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(WORKLOADS, workload, small)
     monkeypatch.setattr("benchmarks.measure.TURN_SECONDS", 0.01)
-    (part,) = other_parts("torch", ["W4-dselect-k", "W3"], {"libmtl": tmp_path})
+    (part,) = other_parts("torch", [workload, "W3"], {code: tmp_path})
     forms = measure_other(*part[1:], rounds=1)
-    assert forms["libmtl"]["fit_times_bank"] > 0
+    assert forms[code]["fit_ms"] > 0
+    assert {*forms} == {code, "bank" if code == "libmtl" else "dispatched"}
     both = merge(result, gather({part: forms}, "python scripts/benchmark.py"))
     (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(both))
     page = write_page(tmp_path).read_text()
-    assert "| W4-dselect-k | LibMTL | torch |" in page
+    assert f"| {workload} | {title} | torch |" in page
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="It needs Keras 2.")

@@ -260,6 +260,61 @@ def test_several_gates_learn_each_from_its_own_losses(own_inputs):
     np.testing.assert_allclose(loss, total, rtol=1e-4)
 
 
+@pytest.mark.parametrize("num_gates", [None, 2])
+def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num_gates):
+    gate = built(num_gates=num_gates, policy_weight=1.0, baseline_weight=0.5)
+    gates = num_gates or 1
+    losses = np.abs(numbers((BATCH // 2, gates), seed=4))
+    weight = np.abs(numbers(losses.shape, seed=5))
+    valid = np.array([True, True, True, False, False, True, False, False])
+
+    def compute():
+        drawn = gate.weigh_experts(X, training=True, valid=valid)
+        given = (losses, weight) if num_gates else (losses[:, 0], weight[:, 0])
+        return [gate.policy_loss(*given), drawn]
+
+    (loss, drawn), found = value_and_gradients(
+        compute, gate.trainable_variables, state=[gate.generator.state]
+    )
+    w, total = by_name(gate), 0.0
+    logits = (X @ w["gate_kernel"]).reshape(BATCH, gates, N)
+    p, chosen = softmax(logits), drawn.reshape(BATCH, gates, N)
+    value = (X @ w["kernel_0"] + w["bias_0"]) @ w["kernel_1"] + w["bias"]
+    for row in np.flatnonzero(valid):
+        for g in range(gates):
+            error = value[row, g] + losses[row // 2, g]
+            huber = error**2 / 2 if abs(error) < 1 else abs(error) - 0.5
+            term = np.log(p[row, g] @ chosen[row, g]) * error + 0.5 * huber
+            term -= 5e-4 * p[row, g] @ np.log(p[row, g])
+            total += term * weight[row // 2, g] / weight[:, g].sum()
+    np.testing.assert_allclose(loss, total, rtol=1e-4)
+    assert all(gradient.any() for gradient in found)
+
+
+def test_the_expected_gradient_of_tokens_is_that_of_the_expected_loss(monkeypatch):
+    gate = built(dim=2, policy_weight=1.0, entropy_weight=0.0, baseline_weight=0.0)
+    x, kernel = numbers((2, 2)), by_name(gate)["gate_kernel"]
+    first, second = softmax(x @ kernel)
+    losses = numbers((N, N), seed=6)  # For each choice of two tokens.
+    mean = 0.0
+    for i, j in np.ndindex(N, N):
+        noise = ops.convert_to_tensor(1e6 * np.eye(N, dtype="float32")[[i, j]])
+        name = "dselectk_keras.gates.reinforce.gumbel_noise"
+        monkeypatch.setattr(name, lambda *_, noise=noise: noise)
+
+        def compute(loss=losses[i, j]):
+            gate.weigh_experts(x, training=True)
+            return [gate.policy_loss(loss[None])]
+
+        _, found = value_and_gradients(compute, gate.trainable_variables)
+        mean += first[i] * second[j] * found[0]
+    expected = first @ losses @ second
+    by_first = first * (losses @ second - expected)
+    by_second = second * (first @ losses - expected)
+    wanted = x.T @ np.stack([by_first, by_second])
+    np.testing.assert_allclose(mean, wanted, rtol=1e-3, atol=1e-6)
+
+
 def test_the_gates_do_not_teach_one_another():
     gate = built(num_gates=2)
     weight = np.stack([np.zeros(BATCH), np.ones(BATCH)], axis=1)

@@ -93,6 +93,53 @@ def test_nothing_is_dropped_when_all_choose_the_same_experts():
     np.testing.assert_allclose(numpy(sparse(x)), numpy(dense(x)), atol=1e-5)
 
 
+def chosen_by(load):
+    """Routing inputs of 64 examples: so many choose the first of 16 experts."""
+    others = 1 + np.arange(64 - load) % 15
+    return 9 * np.eye(16, dtype="float32")[[0] * load + others.tolist()]
+
+
+def routed(dispatch):
+    """A model whose second input says which expert an example chooses."""
+    inputs = [keras.Input((DIM,)), keras.Input((16,))]
+    layer = MoE(DenseExperts(16, [4]), SwitchGate(), True, dispatch=dispatch)
+    model = keras.Model(inputs, layer(*inputs))
+    layer.gate.trainable_variables[0].assign(np.eye(16))
+    layer.gate.trainable = False
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("load", "slots"), [(5, 5), (6, 6), (7, 8), (9, 16), (17, None)]
+)
+def test_experts_have_as_many_slots_as_the_largest_load_needs(load, slots, monkeypatch):
+    seen = []
+    slots_of, x = DenseExperts.call_slots, numbers((64, DIM))
+    model = routed(True)
+
+    def call_slots(self, inputs):
+        seen.append(inputs.shape[0] // 16)
+        return slots_of(self, inputs)
+
+    monkeypatch.setattr(DenseExperts, "call_slots", call_slots)
+    model.layers[-1](x, chosen_by(load))
+    exact = keras.backend.backend() == "torch"
+    assert seen == ([load] if exact else [slots] if slots else [])
+
+
+def test_training_is_the_same_for_every_load():
+    x = [numbers((5 * 64, DIM)), np.concatenate([*map(chosen_by, (5, 6, 7, 9, 17))])]
+    dense, sparse = (routed(dispatch) for dispatch in (False, True))
+    sparse.set_weights(dense.get_weights())
+    before = dense.get_weights()
+    for model in (dense, sparse):
+        model.fit(x, numbers((320, 4)), batch_size=64, shuffle=False, verbose=0)
+    for one, other in zip(sparse.get_weights(), dense.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert np.abs(dense.get_weights()[0] - before[0]).max() > 1e-3
+
+
 @pytest.mark.parametrize("dispatch", [True, 1.5])
 def test_an_empty_batch_has_an_empty_mixture(dispatch):
     _, sparse = pair(GATES["top-k"], tasks=3, dispatch=dispatch)

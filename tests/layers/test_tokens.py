@@ -19,7 +19,6 @@ from dselectk_keras import (
     ImportanceRegularizer,
     MMoE,
     MoE,
-    ReinforceGate,
     SampleSimilarityRegularizer,
     SmearExperts,
     SoftmaxGate,
@@ -412,12 +411,10 @@ def test_gates_of_tokens_decide_at_half_of_the_training():
     np.testing.assert_array_equal((weights > 0).sum(-1), 1)
 
 
-def test_unequal_axes_experts_of_whole_sequences_and_reinforce_are_refused():
+def test_unequal_axes_and_experts_of_whole_sequences_are_refused():
     moe = MoE(DenseExperts(N, [3]), SoftmaxGate(), per_example=True)
     with pytest.raises(ValueError, match="begin with the same axes"):
         moe(X, X[:, 1:])
     whole = MoE(Experts(layers.Conv1D(2, 3), 2), SoftmaxGate(), per_example=True)
     with pytest.raises(ValueError, match=r"cannot be applied to single positions.*1D"):
         whole(X)
-    with pytest.raises(ValueError, match="learns from the loss of each example"):
-        MoE(DenseExperts(N, [3]), ReinforceGate(), per_example=True)(X)

@@ -8,6 +8,8 @@ from helpers import numbers, numpy
 from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
+    MMoE,
+    MultitaskModel,
     SoftmaxGate,
     Task,
     build_multitask_model,
@@ -63,9 +65,24 @@ def test_it_trains_saves_and_reloads(tmp_path):
     np.testing.assert_array_equal(numpy(again(X)["b"]), numpy(small(X)["b"]))
 
 
+def test_the_layers_have_the_name_of_the_task_and_it_can_be_taken_out_again():
+    model = decided()
+    small = per_task(model, "c")
+    names = {"towers_c", "predict_c", "names_c"}
+    assert names < {layer.name for layer in small.layers}
+    again = per_task(small, "c")
+    np.testing.assert_allclose(numpy(again(X)["c"]), numpy(model(X)["c"]), atol=1e-6)
+
+
 def test_what_cannot_be_taken_apart_is_refused():
     with pytest.raises(ValueError, match="no task of the name 'd'"):
         per_task(decided(), "d")
     soft = build_multitask_model(3, 2, gate=SoftmaxGate(), per_example=False)
     with pytest.raises(ValueError, match="SoftmaxGate does not choose among experts"):
         per_task(soft, "task_0")
+    inputs = keras.Input((3,))
+    mixtures = MMoE(DenseExperts(4, [5]), DSelectKGate(2), ["a"])(inputs)
+    outputs = {"a": keras.layers.Dense(1)(mixtures["a"])}
+    own = MultitaskModel(inputs, outputs, tasks=[Task("a")])
+    with pytest.raises(ValueError, match="without a layer 'towers_a'"):
+        per_task(own, "a", tolerance=1.0)

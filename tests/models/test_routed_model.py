@@ -126,6 +126,27 @@ def test_sample_weights_weigh_the_rewards():
     np.testing.assert_allclose(found, plain + policy(each, weight), rtol=1e-4)
 
 
+def test_tokens_get_the_reward_of_their_sequence_without_padding():
+    x = numbers((BATCH, 3, DIM))
+    x[2, 1:] = 0.0
+    inputs = keras.Input((3, DIM))
+    moe = reinforced(policy_weight=1.0)
+    outputs = layers.Dense(2)(moe(layers.Masking()(inputs)))
+    model = RoutedModel(inputs, outputs)
+    model.compile("sgd", "mse")
+    y, mask = numbers((BATCH, 3, 2), seed=1), (x != 0).any(-1)
+    rewind(moe.gate)
+    predictions = model(x, training=True)
+    found = numpy(model.compute_loss(x, y, predictions, training=True))
+    errors = ((numpy(predictions) - y) ** 2).mean(-1)
+    each = (errors * mask).sum(1) / mask.sum(1)
+    rewind(moe.gate)
+    moe.gate.weigh_experts(x.reshape(-1, DIM), training=True, valid=mask.ravel())
+    policy = numpy(moe.gate.policy_loss(each.astype("float32")))
+    np.testing.assert_allclose(found, errors[mask].mean() + policy, rtol=1e-4)
+    assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()
+
+
 def test_several_gates_get_the_same_reward():
     inputs = keras.Input((DIM,))
     gate = ReinforceGate(policy_weight=1.0, num_gates=2, seed=0)
