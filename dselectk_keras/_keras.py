@@ -4,7 +4,9 @@ Each private name is behind a function that says what it is for. `tests/test_ker
 fails when Keras renames or changes one, and says where in Keras to look.
 """
 
+import collections
 import functools
+import itertools
 
 import keras
 
@@ -104,6 +106,46 @@ def replace_sublayers(layer, **sublayers):
             layer._tracker.untrack(old)
             setattr(layer, name, new)
     layer._tracker.lock()
+
+
+def note_sharing(value, config):
+    """Note in the config of an object which object it is, while a model is saved.
+
+    Keras itself notes it too late for layers inside of layers: only in the config of
+    the last one that has the object, so that loading would create a second object.
+    """
+    probe = _probe()
+    keras.saving.serialize_keras_object(probe)
+    if "shared_object_id" in keras.saving.serialize_keras_object(probe):
+        config["shared_object_id"] = id(value)
+
+
+@functools.cache
+def _probe():
+    return keras.initializers.Zeros()
+
+
+def calls_by_layer(model):
+    """Count how often one call of a model calls each layer, by the id of the layer.
+
+    Calls outside of functional models are not known, and count as one.
+    """
+    counts = collections.Counter()
+
+    def visit(layer):
+        counts[id(layer)] += 1
+        if hasattr(layer, "_nodes_by_depth"):
+            nodes = itertools.chain(*layer._nodes_by_depth.values())
+            parts = [node.operation for node in nodes]
+        elif isinstance(layer, keras.Layer):
+            parts = layer._flatten_layers(include_self=False, recursive=False)
+        else:
+            parts = []
+        for part in parts:
+            visit(part)
+
+    visit(model)
+    return {id(layer): max(1, counts[id(layer)]) for layer in all_layers(model)}
 
 
 def optimizer_parts(optimizer):

@@ -26,6 +26,7 @@ SCRIPTS = PACKAGE.parent / "scripts"
 # Each private name: who has it, in which file of keras/src, and on which backend.
 PRIVATE = {
     "_flatten_layers": ("layer", "layers/layer.py", None),
+    "_nodes_by_depth": ("model", "ops/function.py", None),
     "_symbolic_build": ("model", "trainers/trainer.py", None),
     "_purge_model_variables": ("model", "backend/jax/trainer.py", "jax"),
     "_initial_epoch": ("model", "trainers/trainer.py", None),
@@ -111,6 +112,15 @@ def test_the_table_above_has_all_that_the_module_uses():
         if isinstance(node, ast.Attribute) and node.attr.startswith("_")
     }
     assert used | {*_keras.OVERRIDDEN} == {*PRIVATE}
+
+
+def test_calls_of_a_layer_are_counted_in_models_and_layers_inside():
+    dense, pair = keras.layers.Dense(3), Pair(*map(keras.layers.Dense, (3, 3)))
+    inputs = keras.Input((3,))
+    inner = keras.Sequential([keras.Input((3,)), dense, pair])
+    outputs = inner(inner(dense(inputs)))
+    counts = _keras.calls_by_layer(keras.Model(inputs, outputs))
+    assert [counts[id(each)] for each in (dense, inner, pair.second)] == [3, 2, 2]
 
 
 def test_layers_inside_of_layers_are_found():

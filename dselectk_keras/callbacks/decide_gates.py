@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, average_anew
+from dselectk_keras._keras import all_layers, average_anew, calls_by_layer
 from dselectk_keras.callbacks._group import CallbackGroup
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.gates.selector_gate import (
@@ -80,10 +80,12 @@ class DecideGates(keras.callbacks.Callback):
         self.restarts = restarts
         self.steps = steps
         self.seed = seed
+        self._plans_anew = False
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Check that there are gates that can decide."""
         self.check_model(self.model)
+        self._plans_anew = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Set up the gates, or let them decide, if it is time."""
@@ -96,6 +98,7 @@ class DecideGates(keras.callbacks.Callback):
                 "steps to `DecideGates(steps=...)`."
             )
         self.begin_epoch(self.model, epoch, epochs, steps)
+        self._plans_anew = False
 
     def on_train_end(self, logs: Any = None) -> None:
         """Warn if the training has ended before the gates decided."""
@@ -122,24 +125,29 @@ class DecideGates(keras.callbacks.Callback):
             steps_per_epoch: The number of training steps per epoch.
         """
         times = self.times(epochs)
-        # A gate that several layers share counts a step for each of them.
-        owned = [id(getattr(layer, "gate", None)) for layer in all_layers(model)]
+        # A gate counts a step for each of its calls.
+        calls = calls_by_layer(model)
         # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
             host = times if not gate.per_example else []
             step = int(ops.convert_to_numpy(gate.step))
-            if not ops.convert_to_numpy(gate.deciding)[1]:
-                steps = steps_per_epoch * max(1, owned.count(id(gate)))
-                left = max(1, math.floor((self.by * epochs - epoch) * steps))
-                # Static gates decide below, before they would narrow.
-                narrow = (left + 1, left + 1) if host else (left // 2, left)
+            planned = int(ops.convert_to_numpy(gate.deciding)[1])
+            steps = steps_per_epoch * calls[id(gate)]
+            left = max(1, math.floor((self.by * epochs - epoch) * steps))
+            # Static gates decide below, before they would narrow.
+            narrow = (left + 1, left + 1) if host else (left // 2, left)
+            # A training that was stopped may have left a plan. One that is resumed has
+            # the same plan, up to rounding.
+            other = self._plans_anew and abs(step + narrow[1] - planned) > 1
+            if not planned or (other and not gate.has_decided):
                 gate.decide_between(step + narrow[0], step + narrow[1])
             due = host and (epoch in host or epoch > host[-1])
             if gate.has_decided or not due:
                 continue
             gate.keep_largest()
             if epoch >= host[-1]:
-                gate.decide_between(step, step)
+                # At step 0, no gate has decided.
+                gate.decide_between(step, max(1, step))
             else:
                 gate.restart_selectors(seed=(self.seed, epoch))
             # An average with the values from before would undo the decision.

@@ -23,7 +23,8 @@ class GateHistory(Mapping):
       is not 0;
     - `"binary"` and `"reachable"` `(records, tasks, k)`: for DSelect-k, whether each
       selector is binary, and how much of its weight is on experts;
-    - `"penalty_..."` `(records,)`: the terms that are added to the loss.
+    - `"penalty_..."` `(records,)`: the terms that are added to the loss, by all
+      calls of the gate in a step.
 
     Args:
         tasks: A dict of lists of task names, by layer name.

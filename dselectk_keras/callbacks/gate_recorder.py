@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras._keras import all_layers, num_steps
+from dselectk_keras._keras import all_layers, calls_by_layer, num_steps
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selector_gate import print_undecided
@@ -220,8 +220,9 @@ def _gates(model):
 
 def _reports(model, gates, probe):
     """Get the reports of each gate, one for each call in an evaluation of the model."""
+    calls = calls_by_layer(model)
     if probe is None:
-        return {name: [gate.report()] for name, gate, _ in gates}
+        return {name: [gate.report()] * calls[id(gate)] for name, gate, _ in gates}
     reports = {name: [] for name, _, _ in gates}
     for name, gate, _ in gates:
         gate.observer = reports[name].append
@@ -236,7 +237,7 @@ def _reports(model, gates, probe):
                 f"The gates of {name!r} are per-example, and the model does not call "
                 "them on the `probe`. The probe must reach every gate."
             )
-        reports[name] = reports[name] or [gate.report()]
+        reports[name] = reports[name] or [gate.report()] * calls[id(gate)]
     return reports
 
 
@@ -269,7 +270,7 @@ def _compiled(model, gates, probe):
 
 
 def _summarize(reports, gate):
-    """Average the reports of a gate's calls, with a task axis and no batch axis."""
+    """Average a gate's calls, with a task axis and no batch axis; penalties add up."""
 
     def arrays(report):
         valid = report.get("valid", slice(None))
@@ -293,7 +294,12 @@ def _summarize(reports, gate):
         }
 
     calls = [arrays(report) for report in reports]
-    return {name: np.mean([each[name] for each in calls], axis=0) for name in calls[0]}
+    return {
+        name: (np.sum if name.startswith("penalty_") else np.mean)(
+            [each[name] for each in calls], axis=0
+        )
+        for name in calls[0]
+    }
 
 
 def _means(records):

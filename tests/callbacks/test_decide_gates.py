@@ -342,3 +342,37 @@ def test_a_gate_of_two_layers_decides_no_earlier(per_example):
     model.fit(features, features, 16, 4, 0, callbacks=[DecideGates(), watch])
     # Per-example gates decide with the last step of the second epoch.
     assert decided == [False, per_example, True, True]
+
+
+@pytest.mark.backend_independent
+def test_a_gate_that_is_called_twice_decides_no_earlier():
+    moe = MoE(DenseExperts(4, [4]), DSelectKGate(2), per_example=True)
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, moe(moe(inputs)))
+    DecideGates(0.5).begin_epoch(model, 0, epochs=4, steps_per_epoch=10)
+    # Two steps of the gate in each of 20 steps of the training.
+    np.testing.assert_array_equal(to_numpy(moe.gate.deciding), [20, 40])
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("per_example", [False, True])
+def test_another_fit_plans_anew_and_a_resumed_one_does_not(per_example):
+    model, decide = compiled(DSelectKGate(2), per_example=per_example), DecideGates(0.5)
+    decide.set_model(model)
+    gate, plans = gate_of(model), []
+    # The first of 4 epochs; the same training from its second epoch; 12 other epochs.
+    for epochs, epoch in ((4, 0), (4, 1), (12, 0)):
+        decide.set_params({"epochs": epochs, "steps": 10})
+        decide.on_train_begin()
+        decide.on_epoch_begin(epoch)
+        plans.append(to_numpy(gate.deciding).tolist())
+        gate.step.assign(10)
+    first, last = ([10, 20], [40, 70]) if per_example else ([21, 21], [71, 71])
+    assert plans == [first, first, last]
+
+
+@pytest.mark.backend_independent
+def test_a_new_gate_decides_if_training_begins_late():
+    model = compiled(DSelectKGate(2))
+    fit(model, [DecideGates(0.5)], epochs=8, initial_epoch=7)
+    assert gate_of(model).has_decided

@@ -491,3 +491,19 @@ def test_layers_of_one_name_are_told_apart():
     model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
     history = recorder.history
     assert list(history.tasks) == ["gate", "gate#1"]
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_penalties_of_all_calls_of_a_gate_are_added_up(per_example):
+    gate = DSelectKGate(2, entropy_reg=0.5)
+    moe = MoE(DenseExperts(4, [3]), gate, per_example=per_example, name="moe")
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, moe(moe(inputs)))
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    recorder = GateRecorder(every=1, probe=X if per_example else None)
+    fit(model, recorder, y=X)
+    model(X, training=True)
+    wanted = sum(map(numpy, model.losses))
+    assert len(model.losses) == 2
+    found = recorder.history["moe"]["penalty_entropy"][-1]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
