@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from dselectk_keras.models.condense import (
+    check_not_shared,
     check_not_split,
     condensable,
     condense_in_place,
@@ -23,7 +24,8 @@ class CondenseWhenBinary(keras.callbacks.Callback):
     fixed. `GateRecorder` keeps recording, with the original indices of the experts.
 
     Experts that are split over devices (`expert_layout_map`) cannot be condensed while
-    they train.
+    they train, and neither can experts or gates that layers share. To resume a
+    training, use `Checkpoints`: `BackupAndRestore` cannot load condensed weights.
 
     Weights that `EarlyStopping(restore_best_weights=True)` keeps from before do not fit
     the condensed model. Put it after this callback, in `OnceDecided`.
@@ -58,8 +60,9 @@ class CondenseWhenBinary(keras.callbacks.Callback):
         self._gates = []
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Raise an error if experts may be split over devices."""
+        """Raise an error if experts are shared, or may be split over devices."""
         check_not_split()
+        check_not_shared(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Condense the model if all selectors are binary."""

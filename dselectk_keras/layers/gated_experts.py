@@ -8,7 +8,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import mask_of, replace_sublayers, with_mask
+from dselectk_keras._keras import (
+    mask_of,
+    note_sharing,
+    replace_sublayers,
+    with_mask,
+)
 from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import as_arguments
@@ -284,7 +289,13 @@ class GatedExperts(keras.Layer, abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        return {**super().get_config(), **init_arguments(self)}
+        config = {**super().get_config(), **init_arguments(self)}
+        for name, serialized in config.items():
+            part = getattr(self, name, None)
+            if isinstance(part, keras.Layer):
+                # Other layers may have the same bank, gate or network.
+                note_sharing(part, serialized)
+        return config
 
 
 def _finite(x, mask):

@@ -107,6 +107,22 @@ def check_not_split() -> None:
         )
 
 
+def check_not_shared(model: Any) -> None:
+    """Raise an error if layers that would be condensed share a bank or a gate."""
+    for part in ("experts", "gate"):
+        owners = {}
+        for layer in model.layers:
+            if isinstance(layer, MoE):
+                owners.setdefault(id(getattr(layer, part)), []).append(layer.name)
+        shared = [names for names in owners.values() if len(names) > 1]
+        if shared:
+            raise ValueError(
+                "Layers that share experts or a gate cannot be condensed: each would "
+                f"get its own. Received: {part!r} shared by {', '.join(shared[0])}. "
+                f"Build the layers with separate {part!r}, or do not condense."
+            )
+
+
 def undecided(model: Any, tolerance: float = 0.0) -> list[tuple[str, tuple, float]]:
     """List the selectors that are not binary: layer, indices and distance."""
     found = []
@@ -138,6 +154,7 @@ def condensable(model: Any) -> list[MoE]:
 def _plans(model, tolerance, force):
     """Get the selection of each layer, after checking that all are binary."""
     check_not_split()
+    check_not_shared(model)
     plans = {layer.name: layer.gate.selection() for layer in condensable(model)}
     open_selectors = undecided(model, tolerance)
     if open_selectors and not force:

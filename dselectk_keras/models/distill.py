@@ -6,6 +6,7 @@ import keras
 
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
+from dselectk_keras.utils import deserialize_if_config
 
 
 def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
@@ -59,9 +60,15 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
             "The model has no layer with experts and a gate, such as `MoE` or `MMoE`. "
             f"Received layers: {', '.join(layer.name for layer in model.layers)}."
         )
+    parts = {}
     for layer in config["layers"]:
         if layer["config"]["name"] in names:
             teacher = model.get_layer(layer["config"]["name"])
+            for part in ("experts", "routing_network"):
+                # What layers of the teacher share, layers of the student share too.
+                own, copy = getattr(teacher, part), layer["config"][part]
+                copy = parts.setdefault(id(own), deserialize_if_config(copy))
+                layer["config"][part] = copy
             _put_gate(layer["config"], gate, teacher.gate.num_gates)
             # If the gate does not fit, this raises the layer's own error. Keras would
             # wrap the error in another one.

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 from helpers import numbers, numpy
 
 from dselectk_keras import (
@@ -9,8 +10,11 @@ from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
     GateRecorder,
+    MoE,
+    TopKGate,
     build_multitask_model,
 )
+from dselectk_keras.models import condense
 
 X, Y = numbers((32, 3)), numbers((32, 2), seed=1)
 
@@ -78,3 +82,19 @@ def test_the_recorder_keeps_the_places_of_the_experts(tmp_path):
     again = keras.saving.load_model(tmp_path / "model.keras")
     for name, value in model(X).items():
         np.testing.assert_array_equal(numpy(again(X)[name]), numpy(value))
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("part", ["experts", "gate"])
+def test_what_layers_share_is_refused_before_training(part):
+    inputs = keras.Input((3,))
+    bank, gate = DenseExperts(4, [3]), TopKGate(2)
+    first = MoE(bank, gate, name="first")
+    own = {"experts": DenseExperts(4, [3]), "gate": TopKGate(2)}
+    second = MoE(**{**own, part: getattr(first, part)}, name="second")
+    model = keras.Model(inputs, second(first(inputs)))
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=f"{part!r}.* shared by first, second"):
+        model.fit(X, X, verbose=0, callbacks=[CondenseWhenBinary()])
+    with pytest.raises(ValueError, match="share experts or a gate"):
+        condense(model)

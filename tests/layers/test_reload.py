@@ -20,6 +20,7 @@ from dselectk_keras import (
     ImportanceRegularizer,
     L2Constrained,
     MMoE,
+    MoE,
     Ramp,
     ReinforceGate,
     RoutedModel,
@@ -166,3 +167,30 @@ def test_in_another_process(saved):
     )
     assert run.returncode == 0, run.stderr
     assert_equal(np.load(paths[-1]), expected)
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("part", ["experts", "gate", "routing_network"])
+def test_what_layers_share_is_shared_in_the_loaded_model(part, tmp_path):
+    parts = {
+        "experts": lambda: DenseExperts(3, [4]),
+        "gate": lambda: DSelectKGate(2),
+        "routing_network": lambda: keras.layers.Dense(2),
+    }
+    one = parts[part]()
+
+    def layer(name):
+        own = {key: one if key == part else make() for key, make in parts.items()}
+        return MoE(**own, per_example=True, name=name)
+
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layer("second")(layer("first")(inputs)))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    first, second = (loaded.get_layer(name) for name in ("first", "second"))
+    assert getattr(first, part) is getattr(second, part)
+    assert len(loaded.weights) == len(model.weights)
+    x = numbers((5, 4))
+    np.testing.assert_array_equal(
+        loaded.predict(x, verbose=0), model.predict(x, verbose=0)
+    )

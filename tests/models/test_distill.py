@@ -306,3 +306,18 @@ def test_experts_of_the_tasks_own_are_copied():
         assert copy.gate.num_gates == 2
     assert isinstance(student.get_layer("cgc_0").shared_gate, TopKGate)
     assert np.isfinite(numpy(student(np.ones((4, 3), "float32"))["task_0"])).all()
+
+
+@pytest.mark.backend_independent
+def test_experts_that_layers_share_are_shared_in_the_student():
+    bank, inputs = DenseExperts(N, [DIM]), keras.Input((DIM,))
+    outputs = inputs
+    for name in ("first", "second"):
+        outputs = MoE(bank, SoftmaxGate(), name=name)(outputs)
+    student = distill(spread(keras.Model(inputs, outputs)), TopKGate(2))
+    first, second = (student.get_layer(name) for name in ("first", "second"))
+    assert first.experts is second.experts
+    assert first.gate is not second.gate
+    np.testing.assert_array_equal(
+        numpy(first.experts.weights[0]), numpy(bank.weights[0])
+    )
