@@ -51,6 +51,12 @@ def stack_columns(tasks: Sequence[Task], labels: Any) -> Any:
 
 def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any = None) -> None:
     """Raise an error if the labels or sample weights do not fit the tasks."""
+    if not tasks:
+        raise ValueError(
+            "The model has no tasks. Received: tasks=(). Pass `tasks` to "
+            "`MultitaskModel`. `keras.models.clone_model` loses them: use "
+            "`MultitaskModel.from_config(model.get_config())`."
+        )
     _check_shape(tasks, y, "labels")
     if sample_weight is not None:
         _check_shape(tasks, sample_weight, "sample weights")

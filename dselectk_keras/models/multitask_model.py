@@ -81,6 +81,9 @@ class MultitaskModel(ChecksExport, keras.Model):
     `build_multitask_model` returns such a model. `compile` needs only an optimizer. A
     loss and metrics that are given to `compile` replace those of all tasks.
 
+    `keras.models.clone_model` loses the tasks. `copy.deepcopy` copies the model, and
+    `MultitaskModel.from_config(model.get_config())` does so with new weights.
+
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
         tasks: The tasks, in the order of the outputs.

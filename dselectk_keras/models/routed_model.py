@@ -49,6 +49,10 @@ class RoutedModel(ChecksExport, keras.Model):
     For several tasks, use `MultitaskModel`, which rewards the gate of each task by the
     loss of this task.
 
+    `keras.models.clone_model` loses the arguments below, without an error.
+    `copy.deepcopy` copies the model, and `RoutedModel.from_config(model.get_config())`
+    does so with new weights.
+
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
         consistency: $c$, the weight of the consistency loss. 0 turns off the second

@@ -803,3 +803,14 @@ def test_labels_by_name_are_fed_as_one_array(column):
 def test_class_weights_are_refused_as_keras_does():
     with pytest.raises(ValueError, match="class_weight"):
         make().fit(X, Y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
+
+
+@pytest.mark.backend_independent
+def test_a_model_without_tasks_says_how_to_copy_one_with_tasks():
+    model = build_multitask_model(3, 2, gate=SoftmaxGate())
+    model.compile("sgd")
+    clone = keras.models.clone_model(model)
+    with pytest.raises(ValueError, match=r"has no tasks.*from_config"):
+        clone.fit(np.ones((2, 3)), np.ones((2, 2)), verbose=0)
+    copied = type(model).from_config(model.get_config())
+    assert copied.tasks == model.tasks
