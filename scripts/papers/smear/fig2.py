@@ -235,8 +235,8 @@ class Fig2(Experiment):
         return [
             *claims,
             Claim(
-                "SMEAR takes about as many operations as one expert, with 8 experts and "
-                "128 positions: merging adds few.",
+                "SMEAR takes about as many operations as one expert, with 8 experts "
+                "and 128 positions: merging adds few.",
                 f"{smear / one - 1:.1%} more, the router included; up to {SAME:.0%} "
                 "counts.",
                 smear / one - 1 <= SAME,
@@ -273,10 +273,10 @@ class Fig2(Experiment):
             rows,
             "Operations are those of the first adapters and their router, not of the "
             "frozen network. SMEAR's own row compares two copies of it: it shows how "
-            "exact the times are. DSelect-k is not trained here, so that all of its experts have "
-            "a weight and are evaluated; the paper has no DSelect-k on T5-GLUE, and "
-            "SMEAR 2x is not in its figure. The paper plots its speeds, and gives no "
-            "numbers for them besides the two slowdowns.",
+            "exact the times are. DSelect-k is not trained here, so that all of its "
+            "experts have a weight and are evaluated; the paper has no DSelect-k on "
+            "T5-GLUE, and SMEAR 2x is not in its figure. The paper plots its speeds, "
+            "and gives no numbers for them besides the two slowdowns.",
         )
 
     def _protocol(self):
