@@ -12,6 +12,7 @@ from dselectk_keras.experiments import (
     Claim,
     Experiment,
     Fact,
+    Picture,
     Report,
     Table,
     all_hold,
@@ -19,7 +20,8 @@ from dselectk_keras.experiments import (
     is_positive,
 )
 from dselectk_keras.experiments.compare import mean_and_error
-from papers import citations
+from dselectk_keras.plots import plot_runs
+from papers import citations, drawing
 from papers.smear import _backbone
 from papers.smear._claims import RESULTS
 from papers.smear._routers import ROUTED_BY, ROUTERS, Adapters, build_model, whole
@@ -149,7 +151,10 @@ class Fig2(Experiment):
 
     def report(self, results):
         return Report(
-            self._claims(results), [self._table(results)], protocol=self._protocol()
+            self._claims(results),
+            [self._table(results)],
+            [self._picture(results)],
+            protocol=self._protocol(),
         )
 
     def _claims(self, results):
@@ -277,6 +282,26 @@ class Fig2(Experiment):
             "experts have a weight and are evaluated; the paper has no DSelect-k on "
             "T5-GLUE, and SMEAR 2x is not in its figure. The paper plots its speeds, "
             "and gives no numbers for them besides the two slowdowns.",
+        )
+
+    def _picture(self, results):
+        def draw():
+            figure, axes = drawing.panels(1, 2, 4.2)
+            for ax, setting in zip(axes[0], (T5, RESNET), strict=True):
+                times = {
+                    router: results.values(arm, "ratio")
+                    for arm, (place, router) in self.arms.items()
+                    if place == setting
+                }
+                plot_runs(times, title=setting, highlight=BASE, ax=ax)
+                drawing.label(ax, x="time relative to SMEAR's")
+            return figure
+
+        return Picture(
+            "times",
+            "The time of inference relative to SMEAR's: a dot for each run, a line and "
+            "a number for their mean.",
+            draw,
         )
 
     def _protocol(self):

@@ -26,7 +26,14 @@ from papers.smear._protocol import LATENT_SKILLS
 from papers.smear._routers import ABLATED, ROUTED_BY, ROUTERS, Adapters, routed_layers
 from papers.smear._scores import accuracy, f1, matthews, pearson, spearman
 from papers.smear._sentences import GLUE, LENGTH, NUM_ANSWERS, SHARES, WORDS
-from papers.smear.fig3 import ONE, TEXT, distance, entropy, routing_of
+from papers.smear.fig3 import (
+    ONE,
+    TEXT,
+    distance,
+    entropy,
+    picture_of_routing,
+    routing_of,
+)
 
 # The paper leaves these out: Soft MoE cannot be used, DSelect-k was not stable.
 ARMS = tuple(r for r in ROUTERS if r not in ("Soft MoE", "DSelect-k")) + ABLATED
@@ -204,6 +211,7 @@ class Table2Small(Experiment):
         return Report(
             self._claims(results),
             [self._scores(results), self._routing(results)],
+            [picture_of_routing(results, "task", GLUE)],
             notes=[*NOTES, *self._remark(results)],
             protocol=self._protocol(),
         )
