@@ -159,25 +159,26 @@ class MovieLensExperiment(Experiment):
         """What the presets `cpu` and `paper` have in a field, to be read."""
         presets = self.presets()
         cpu, paper = (_list(getattr(presets[p], name)) for p in ("cpu", "paper"))
-        return cpu if cpu == paper else f"cpu: {cpu}; paper: {paper}"
+        return cpu if cpu == paper else f"{cpu} (`cpu`) or {paper} (`paper`)"
 
     def movielens_protocol(self):
         """The facts of the paper's protocol that all experiments here share."""
-        values = self.values
+        values, cpu = self.values, self.presets()["cpu"]
         small = "to run on two cores"
         return [
             Fact(
                 "Data",
                 "MovieLens, 4,000 films and 6,000 users; 1.6 million training "
                 "examples, 200,000 each for validation and test (Section 4.1)",
-                f"MovieLens, version {values('version')}; training examples "
-                f"{values('num_train')}; validation and test, each: "
-                f"{values('num_evaluated')}",
+                "`cpu`: version latest-small, 9,724 films and 610 users, with half "
+                f"stars; {cpu.num_train:,} examples for training, and "
+                f"{cpu.num_evaluated:,} each for validation and test; `paper`: "
+                "version 1m; eight tenths, and a tenth each",
                 small,
             ),
             Fact(
                 "Pairs without a rating",
-                "not stated; after Wang et al. (2020)",
+                "not stated; the tasks are after Wang et al. (2020)",
                 "as many as ratings, drawn uniformly; the rating loss is the mean over "
                 "the pairs of a batch that have a rating",
                 "1.6 million and twice 200,000 are two million examples, twice the "
@@ -191,23 +192,27 @@ class MovieLensExperiment(Experiment):
                 "is subtracted",
                 "a start near the mean; the squared error does not depend on it",
             ),
-            Fact("Embeddings", "not stated", values("embedding")),
+            Fact(
+                "Embeddings",
+                "not stated",
+                f"of user and film, {values('embedding')} features each, concatenated",
+            ),
             Fact(
                 "Experts",
-                "8, each a ReLU layer of 256 units, then dropout of 0.5",
+                "8, each a ReLU layer of 256 units, then dropout of 0.5 (Appendix D.1)",
                 f"{self.num_experts}, each a ReLU layer of {values('units')} units, "
                 f"then dropout of {values('dropout')}",
                 small,
             ),
             Fact(
                 "Task networks",
-                "a ReLU layer of 256 units, then one unit",
+                "a ReLU layer of 256 units, then one unit (Appendix D.1)",
                 f"a ReLU layer of {values('tower')} units, then one unit",
                 small,
             ),
             Fact(
                 "Optimizer",
-                "Adagrad, batches of 128",
+                "Adagrad, batches of 128 (Appendix D.1)",
                 f"Adagrad, batches of {values('batch_size')}",
             ),
             Fact(
@@ -215,7 +220,13 @@ class MovieLensExperiment(Experiment):
                 "tuned over 0.001, 0.01, 0.1, 0.2, 0.3",
                 f"tuned over {values('learning_rates')}",
             ),
-            Fact("Epochs", "tuned over 5, 10, 20, 30, 40, 50", values("epochs"), small),
+            Fact(
+                "Epochs",
+                "tuned over 5, 10, 20, 30, 40, 50",
+                f"tuned over {_list(self.presets()['paper'].epochs)} (`paper`), or "
+                f"{_list(cpu.epochs)} (`cpu`)",
+                small,
+            ),
             Fact("k", "tuned over 2, 4", f"tuned over {values('num_nonzeros')}"),
             Fact(
                 "lambda and gamma of DSelect-k",
@@ -227,17 +238,20 @@ class MovieLensExperiment(Experiment):
             ),
             Fact(
                 "Tuning",
-                "random grid search, 5 trials per grid point on average",
-                f"random grid search for each alpha: {values('trials')} settings, one "
-                "run each",
-                "fewer runs",
+                "random grid search for each alpha, 5 trials per grid point on average",
+                f"random search over the grid for each alpha: {values('trials')} "
+                "settings, one run each; by the validation loss",
+                small,
             ),
             Fact(
                 "Admissible",
-                "static: S(Z) is binary; per-example: at most k experts on average",
-                "the same, on validation data",
+                "DSelect-k, static: S(Z) is binary (Section 3.1.3); per-example: at "
+                "most k experts on average (Section 3.2)",
+                "the same, on validation data; if all settings that were tried break "
+                "the rule, the best of them is taken",
+                "few settings are tried",
             ),
-            Fact("Repetitions", "100", values("seeds"), "fewer runs"),
+            Fact("Repetitions", "100", values("seeds"), small),
         ]
 
 

@@ -18,7 +18,7 @@ NUMBERS = {word: number for number, word in enumerate(WORDS)}
 LENGTH = 20
 # Answers are shared by all tasks: yes or no, three classes, six degrees.
 NUM_ANSWERS = 6
-# Training examples differ in number, as GLUE's do, by these shares of the largest task.
+# Training examples differ in number, less than GLUE's do: shares of the largest task.
 SHARES = dict(zip(GLUE, (0.1, 0.4, 0.05, 0.06, 1.0, 1.0, 0.4, 0.04), strict=True))
 
 

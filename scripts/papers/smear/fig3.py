@@ -61,11 +61,18 @@ class Fig3(DomainComparison):
             for arm in self.arms
             if base_of(arm) == arm and _has_routing(results, arm)
         ]
-        drawn = [arm for arm in DRAWN if arm in routed]
         return Report(
             self._claims(results, routed),
             [self._table(results, routed)],
-            [self._picture(results, drawn)],
+            [
+                picture_of_routing(
+                    results,
+                    "domain",
+                    DOMAINS,
+                    "White lines part the pairs of domains that are alike. ",
+                    parts=[1.5, 3.5],
+                )
+            ],
             [*remarks(results), *NOTES],
             protocol=facts(type(self)),
         )
@@ -214,38 +221,6 @@ class Fig3(DomainComparison):
             "paper shows pictures, and no such numbers.",
         )
 
-    def _picture(self, results, drawn):
-        def draw():
-            routing = {arm: routing_of(results, arm)[0] for arm in drawn}
-            layers = len(routing[drawn[0]])
-            figure, axes = drawing.panels(
-                len(drawn), layers, 0.5 + 1.5 * len(drawn), sharex=True, sharey=True
-            )
-            mesh: Any = None
-            for row, arm in zip(axes, drawn, strict=True):
-                for number, (ax, weights) in enumerate(
-                    zip(row, routing[arm], strict=True)
-                ):
-                    mesh = ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
-                    drawing.label(ax, title=f"{arm}, layer {number + 1}")
-                    ax.set_yticks(range(len(DOMAINS)), DOMAINS)
-                    ax.set_xticks(range(weights.shape[1]))
-                    ax.hlines([1.5, 3.5], -0.5, weights.shape[1] - 0.5, color="white")
-                    ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
-                    ax.spines[:].set_visible(False)
-            for ax in axes[-1]:
-                drawing.label(ax, x="expert")
-            drawing.color_bar(figure, mesh, axes, "mean weight", pad=0.02, aspect=30)
-            return figure
-
-        return Picture(
-            "routing",
-            "Mean weights over the experts, by domain and layer, of "
-            f"{', '.join(drawn)}, at seed 0. White lines part the pairs of domains "
-            "that are alike. The order of the experts means nothing.",
-            draw,
-        )
-
 
 NOTES = [
     (
@@ -273,6 +248,56 @@ def routing_of(results, arm):
     weights = np.array([run.numbers["routing"] for run in results.of(arm)])
     # Rounded weights, and those of switch, do not sum to one.
     return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def picture_of_routing(results, what, names, note="", parts=()):
+    """Heat maps of the mean weights at the first seed, by router and layer.
+
+    Args:
+        results: A `Results`.
+        what: Whose routing distributions are drawn: "domain" or "task".
+        names: Names of the domains or tasks.
+        note: A sentence of the caption.
+        parts: Where white lines part the rows.
+
+    Returns:
+        A `Picture`.
+    """
+    arms = results.experiment.arms
+    drawn = [arm for arm in DRAWN if arm in arms and _has_routing(results, arm)]
+
+    def draw():
+        routing = {arm: routing_of(results, arm)[0] for arm in drawn}
+        layers = len(routing[drawn[0]])
+        figure, axes = drawing.panels(
+            len(drawn),
+            layers,
+            0.5 + 0.25 * len(names) * len(drawn),
+            sharex=True,
+            sharey=True,
+        )
+        mesh: Any = None
+        for row, arm in zip(axes, drawn, strict=True):
+            panels = zip(row, routing[arm], strict=True)
+            for number, (ax, weights) in enumerate(panels, start=1):
+                mesh = ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
+                drawing.label(ax, title=f"{arm}, layer {number}")
+                ax.set_yticks(range(len(names)), names)
+                ax.set_xticks(range(weights.shape[1]))
+                ax.hlines(parts, -0.5, weights.shape[1] - 0.5, color="white")
+                ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
+                ax.spines[:].set_visible(False)
+        for ax in axes[-1]:
+            drawing.label(ax, x="expert")
+        drawing.color_bar(figure, mesh, axes, "mean weight", pad=0.02, aspect=30)
+        return figure
+
+    return Picture(
+        "routing",
+        f"Mean weights over the experts, by {what} and layer, of {', '.join(drawn)}, "
+        f"at seed 0. {note}The order of the experts means nothing.",
+        draw,
+    )
 
 
 def distance(weights):

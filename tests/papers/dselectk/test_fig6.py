@@ -52,6 +52,7 @@ def test_claims(ours, theirs, last, holds):
                 "largest": largest + seed / 1000,
                 "last_jump": last,
                 "experts": 2.0,
+                "admissible": True,
                 "steps": [0, 1],
                 "weights": np.full((2, 2, 8), 0.125),
             }
@@ -59,6 +60,19 @@ def test_claims(ours, theirs, last, holds):
     report = results.experiment.report(results)
     assert [claim.holds for claim in report.claims] == holds
     assert [picture.name for picture in report.pictures] == ["dselect-k", "top-k"]
+
+
+def test_gates_that_have_not_decided_are_not_called_smooth():
+    results = Results(Fig6(), "made-up")
+    for arm in results.experiment.arms:
+        ours = arm.startswith("DSelect-k")
+        for seed in range(2):
+            numbers = {"jumps": 1.0, "largest": 0.01 if ours else 0.5, "last_jump": 1.0}
+            numbers |= {"admissible": not ours}
+            results.add(Run(arm, seed, {}, numbers, 1.0), {})
+    *_, smooth = results.experiment.report(results).claims
+    assert smooth.holds is None
+    assert "0 of 2 runs" in smooth.ours
 
 
 def test_kept_records_span_the_run():

@@ -14,16 +14,17 @@ from papers.dselectk.table1_5 import SOFTMAX, Table1And5, name_arm
 # A few steps of many models: TensorFlow would trace graphs most of the time.
 
 
-def made_up(losses, alphas=(0.5,), **numbers):
-    """Results with a list of losses for each method."""
+def made_up(losses, alphas=(0.5,), outside=(), **numbers):
+    """Results with a list of losses for each method; some break the paper's rules."""
     experiment = Table1And5(alphas=alphas, methods=tuple(losses))
     results = Results(experiment, "made-up")
     for method, values in losses.items():
         for alpha in alphas:
             for seed, loss in enumerate(values):
                 own = method.startswith("DSelect-k")
-                found = {"loss": loss, "admissible": True, **numbers}
+                found = {"loss": loss, **numbers}
                 found["experts"] = 1.5 if own else 2.0
+                found["admissible"] = method not in outside
                 arm = name_arm(method, alpha)
                 results.add(Run(arm, seed, {}, found, 1.0), {})
     return results
@@ -82,8 +83,10 @@ def test_claims_hold_where_dselect_k_is_better():
     found[SOFTMAX] = [0.70, 0.71, 0.72]
     results = made_up(found, alphas=(0.1, 0.9))
     report = results.experiment.report(results)
-    # One gate wins for both weights.
-    assert [claim.holds for claim in report.claims] == [True, True, False, True, True]
+    # One gate wins for both weights; the two DSelect-k gates are equal.
+    assert [claim.holds for claim in report.claims] == [
+        *(True, True, False, True, True, None),
+    ]
     assert "0.5100" in report.claims[0].ours
 
 
@@ -91,7 +94,7 @@ def test_claims_fail_where_it_is_not():
     found = losses([0.60, 0.62, 0.61], [0.50, 0.51, 0.52])
     report = (results := made_up(found)).experiment.report(results)
     assert [claim.holds for claim in report.claims] == [
-        *(False, True, False, False, False),
+        *(False, True, None, False, False, None),
     ]
 
 
@@ -99,8 +102,35 @@ def test_a_method_that_was_not_run_fails_its_claims():
     found = losses([0.50, 0.51], [0.60, 0.62])
     results = made_up({name: found[name] for name in tuple(METHODS)[:2]})
     report = results.experiment.report(results)
-    assert [claim.holds for claim in report.claims] == [False] * 5
-    assert "shared bottom not run" in report.claims[0].ours
+    assert [claim.holds for claim in report.claims] == [False] * 6
+    assert "shared bottom: not run" in report.claims[0].ours
+
+
+@pytest.mark.parametrize("outside", ["DSelect-k, static", "Gumbel-softmax, static"])
+def test_who_breaks_the_rules_neither_wins_nor_is_beaten(outside):
+    found = losses([0.50, 0.51, 0.52], [0.60, 0.62, 0.61])
+    results = made_up(found, alphas=(0.1, 0.9), outside=(outside,))
+    report = results.experiment.report(results)
+    assert report.claims[3].holds is None
+    assert outside in report.notes[-1]
+
+
+def test_no_gate_wins_where_each_is_beaten():
+    found = losses([0.50, 0.51, 0.52], [0.60, 0.62, 0.61])
+    results = made_up(found, alphas=(0.1, 0.9))
+    for run in results.of(name_arm("Top-k, static", 0.9)):
+        run.numbers["loss"] -= 0.2
+    assert results.experiment.report(results).claims[2].holds is True
+
+
+def test_per_example_gates_are_compared_with_static_ones():
+    found = losses([0.50, 0.51, 0.52], [0.60, 0.62, 0.61])
+    found["DSelect-k, per-example"] = [0.40, 0.41, 0.42]
+    results = made_up(found)
+    assert results.experiment.report(results).claims[5].holds is True
+    found["DSelect-k, per-example"] = [0.55, 0.56, 0.57]
+    results = made_up(found)
+    assert results.experiment.report(results).claims[5].holds is False
 
 
 def test_tables_have_a_row_for_each_gate():
