@@ -1,6 +1,7 @@
 """What the experiments on MovieLens share: the data, the model, what is measured."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -163,7 +164,8 @@ class MovieLensExperiment(Experiment):
 
     def movielens_protocol(self):
         """The facts of the paper's protocol that all experiments here share."""
-        values, cpu = self.values, self.presets()["cpu"]
+        presets: Mapping[str, Any] = self.presets()
+        values, cpu, paper = self.values, presets["cpu"], presets["paper"]
         small = "to run on two cores"
         return [
             Fact(
@@ -223,7 +225,7 @@ class MovieLensExperiment(Experiment):
             Fact(
                 "Epochs",
                 "tuned over 5, 10, 20, 30, 40, 50",
-                f"tuned over {_list(self.presets()['paper'].epochs)} (`paper`), or "
+                f"tuned over {_list(paper.epochs)} (`paper`), or "
                 f"{_list(cpu.epochs)} (`cpu`)",
                 small,
             ),

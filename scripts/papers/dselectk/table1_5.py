@@ -302,7 +302,10 @@ class Table1And5(MovieLensExperiment):
         )
 
     def _claim_per_example(self, results):
-        judged = [self._lower(results, *OURS[::-1], alpha) for alpha in self.alphas]
+        static, per_example = OURS
+        judged = [
+            self._lower(results, per_example, static, alpha) for alpha in self.alphas
+        ]
         return Claim(
             "DSelect-k (per-example) improves on DSelect-k (static); for which alpha "
             "is not said. (One counts.)",

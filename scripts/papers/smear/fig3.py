@@ -270,25 +270,21 @@ def picture_of_routing(results, what, names, note="", parts=()):
         routing = {arm: routing_of(results, arm)[0] for arm in drawn}
         layers = len(routing[drawn[0]])
         figure, axes = drawing.panels(
-            len(drawn),
-            layers,
-            0.5 + 0.25 * len(names) * len(drawn),
-            sharex=True,
-            sharey=True,
+            len(drawn), layers, 0.5 + 1.5 * len(drawn), sharex=True, sharey=True
         )
         mesh: Any = None
         for row, arm in zip(axes, drawn, strict=True):
-            panels = zip(row, routing[arm], strict=True)
-            for number, (ax, weights) in enumerate(panels, start=1):
+            for ax, weights in zip(row, routing[arm], strict=True):
                 mesh = ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
-                drawing.label(ax, title=f"{arm}, layer {number}")
                 ax.set_yticks(range(len(names)), names)
                 ax.set_xticks(range(weights.shape[1]))
                 ax.hlines(parts, -0.5, weights.shape[1] - 0.5, color="white")
                 ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
                 ax.spines[:].set_visible(False)
-        for ax in axes[-1]:
-            drawing.label(ax, x="expert")
+            drawing.label(row[0], y=arm)
+        for number in range(layers):
+            drawing.label(axes[0, number], title=f"layer {number + 1}")
+            drawing.label(axes[-1, number], x="expert")
         drawing.color_bar(figure, mesh, axes, "mean weight", pad=0.02, aspect=30)
         return figure
 
