@@ -5,8 +5,18 @@ import os
 from dselectk_keras.datasets import _images
 from dselectk_keras.datasets.dataset import Dataset
 
-CLASS_NAMES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat")
-CLASS_NAMES += ("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+CLASS_NAMES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 
 
 def fashion_mnist(

@@ -286,8 +286,15 @@ class Experts(ExpertBank):
 
 # Entries in which the configs of two copies of a layer differ: names, seeds, and
 # references to names.
-_DIFFERENT_IN_COPIES = {"name", "seed", "shared_object_id", "build_config"}
-_DIFFERENT_IN_COPIES |= {"inbound_nodes", "input_layers", "output_layers"}
+_DIFFERENT_IN_COPIES = {
+    "name",
+    "seed",
+    "shared_object_id",
+    "build_config",
+    "inbound_nodes",
+    "input_layers",
+    "output_layers",
+}
 
 
 def _comparable(config) -> Any:
