@@ -19,8 +19,17 @@ from dselectk_keras.utils import check_count
 
 _COLUMNS = ("copy", "seed", "epoch", "epochs", "best_epoch", "status")
 _HIGHER_IS_BETTER = (
-    *("accuracy", "auc", "precision", "recall", "sensitivity", "specificity"),
-    *("score", "iou", "io_u", "correlation", "similarity"),
+    "accuracy",
+    "auc",
+    "precision",
+    "recall",
+    "sensitivity",
+    "specificity",
+    "score",
+    "iou",
+    "io_u",
+    "correlation",
+    "similarity",
 )
 
 
