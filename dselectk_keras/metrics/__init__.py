@@ -6,9 +6,9 @@ Keras metric is one module here: `@METRICS.register("name")` makes it public.
 
 from typing import TYPE_CHECKING, Any
 
+from dselectk_keras.metrics._base import METRICS
 from dselectk_keras.metrics.active_experts import active_experts
 from dselectk_keras.metrics.jaccard_index import JaccardIndex, jaccard_index
-from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.registry import import_modules
 
 import_modules(__name__, __path__)

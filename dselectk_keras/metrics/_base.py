@@ -7,7 +7,10 @@ import keras
 from keras import ops
 
 from dselectk_keras.metrics._inputs import example_vector, example_weights, gate_tensor
+from dselectk_keras.registry import Registry
 from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, init_arguments
+
+METRICS = Registry("metric")
 
 
 class GateMetric(keras.metrics.Metric, abc.ABC):

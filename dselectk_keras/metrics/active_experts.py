@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._base import METRICS, MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor, used_experts, used_mask
-from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor, check_number
 
 

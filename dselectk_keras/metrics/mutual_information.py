@@ -4,9 +4,8 @@ import math
 
 from keras import ops
 
-from dselectk_keras.metrics._base import SelectionMetric
+from dselectk_keras.metrics._base import METRICS, SelectionMetric
 from dselectk_keras.metrics._inputs import safe_log
-from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor, check_number
 
 

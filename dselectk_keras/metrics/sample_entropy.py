@@ -1,8 +1,7 @@
 """The entropy of the expert weights of single examples."""
 
-from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._base import METRICS, MeanMetric
 from dselectk_keras.metrics._inputs import exact_entropy, gate_tensor
-from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor, check_number
 
 

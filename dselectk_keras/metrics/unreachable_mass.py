@@ -2,9 +2,8 @@
 
 from keras import ops
 
-from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._base import METRICS, MeanMetric
 from dselectk_keras.metrics._inputs import gate_tensor
-from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import Tensor
 
 

@@ -1,8 +1,7 @@
 """How evenly the experts are used over all examples (load balance)."""
 
-from dselectk_keras.metrics._base import MeanMetric
+from dselectk_keras.metrics._base import METRICS, MeanMetric
 from dselectk_keras.metrics._inputs import exact_entropy, gate_tensor
-from dselectk_keras.metrics.registry import METRICS
 from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, check_number
 
 

@@ -7,8 +7,7 @@ public.
 from typing import TYPE_CHECKING, Any
 
 from dselectk_keras.registry import import_modules
-from dselectk_keras.regularizers.registry import REGULARIZERS
-from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 
 import_modules(__name__, __path__)
 globals().update(REGULARIZERS.classes())

@@ -5,8 +5,7 @@ from typing import Any
 from keras import ops
 
 from dselectk_keras.ops import entropy
-from dselectk_keras.regularizers.registry import REGULARIZERS
-from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 from dselectk_keras.utils import Tensor, check_choice
 
 

@@ -4,8 +4,7 @@ from keras import ops
 
 from dselectk_keras.distribution import batch_total
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.regularizers.registry import REGULARIZERS
-from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 from dselectk_keras.utils import Tensor
 
 
@@ -19,9 +18,6 @@ class LoadRegularizer(ScheduledRegularizer):
 
     where $P_i(x)$ is the probability that a noisy gate sends $x$ to expert $i$ (see
     `ops.top_k_probability`). Several gates' terms are summed.
-
-    The batch of all replicas of `tf.distribute` counts in a `MultitaskModel` or
-    `RoutedModel`; in other models, each replica has a term of its own.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.

@@ -7,8 +7,7 @@ from keras import ops
 
 from dselectk_keras.distribution import batch_rows
 from dselectk_keras.ops import squared_distances
-from dselectk_keras.regularizers.registry import REGULARIZERS
-from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 from dselectk_keras.utils import Tensor, check_number
 
 
@@ -31,9 +30,6 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
     from $P P^\top$ and the row sums of $P$, in $O(N^2)$ memory. The distances are
     between the gate's routing inputs or, with a layer's `routing_network`, between the
     inputs of that network. They get no gradient. Several gates' terms are summed.
-
-    The batch of all replicas of `tf.distribute` counts in a `MultitaskModel` or
-    `RoutedModel`; in other models, each replica has a term of its own.
 
     Args:
         beta_s: Weight of the pairs at the same expert, $\beta_s$.

@@ -5,15 +5,20 @@ from typing import Any
 
 import keras
 
+from dselectk_keras.registry import Registry
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Tensor, deserialize_if_config, init_arguments
+
+REGULARIZERS = Registry("regularizer")
 
 
 class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     """An auxiliary loss: a constant or scheduled weight times a term.
 
     A subclass defines the term. A regularizer has no state, since the gate passes its
-    step. Several gates may share one regularizer.
+    step. Several gates may share one regularizer. Under `tf.distribute`, the term of a
+    `MultitaskModel` or `RoutedModel` is that of the batch of all replicas; in other
+    models, each replica has a term of its own.
 
     Args:
         weight: A number, a `LearningRateSchedule`, or a callable of the step. A

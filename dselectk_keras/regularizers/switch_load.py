@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from keras import ops
 
 from dselectk_keras.distribution import batch_total
-from dselectk_keras.regularizers.registry import REGULARIZERS
-from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 from dselectk_keras.utils import Tensor
 
 
@@ -23,9 +22,6 @@ class SwitchLoadRegularizer(ScheduledRegularizer):
     noise. $f_i$ gets no gradient. Equal shares give $w$, and all tokens at one expert
     give up to $w \, n$. In the paper, each token has one choice; with top-k it has $k$.
     Several gates' terms are summed.
-
-    The batch of all replicas of `tf.distribute` counts in a `MultitaskModel` or
-    `RoutedModel`; in other models, each replica has a term of its own.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step. The paper uses

@@ -1,5 +1,0 @@
-"""The regularizers by name."""
-
-from dselectk_keras.registry import Registry
-
-REGULARIZERS = Registry("regularizer")
