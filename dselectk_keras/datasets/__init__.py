@@ -3,7 +3,7 @@
 from dselectk_keras.datasets.census_income import census_income
 from dselectk_keras.datasets.cifar100 import cifar100
 from dselectk_keras.datasets.correlated_tasks import correlated_tasks
-from dselectk_keras.datasets.dataset import Dataset
+from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.datasets.domainnet import domainnet
 from dselectk_keras.datasets.expert_recovery import expert_recovery
 from dselectk_keras.datasets.fashion_mnist import fashion_mnist
@@ -15,7 +15,6 @@ from dselectk_keras.datasets.movielens import movielens
 from dselectk_keras.datasets.multi_mnist import multi_mnist
 from dselectk_keras.datasets.recommender_sim import recommender_sim
 from dselectk_keras.datasets.recommender_stream import RecommenderStream
-from dselectk_keras.datasets.split import Split
 from dselectk_keras.datasets.synthetic_moe import synthetic_moe
 
 __all__ = [

@@ -6,8 +6,7 @@ import struct
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.split import Split
+from dselectk_keras.datasets.dataset import Dataset, Split
 
 _IDX_NAMES = (
     "train-images-idx3-ubyte.gz",

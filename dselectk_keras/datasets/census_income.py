@@ -7,8 +7,7 @@ import zlib
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.split import Split
+from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice, optional_import
 
 SOURCE = "https://archive.ics.uci.edu/dataset/117/census+income+kdd"

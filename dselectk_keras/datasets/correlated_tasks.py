@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dselectk_keras.datasets import _sampling
-from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.split import Split
+from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, check_number
 
 INPUT_DIM = 100

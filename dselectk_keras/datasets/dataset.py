@@ -2,13 +2,36 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dselectk_keras.datasets._sampling import SPLITS
-from dselectk_keras.datasets.split import Split
 from dselectk_keras.utils import check_choice, check_count, optional_import
 
 _TASK_KINDS = ("regression", "binary", "multiclass")
+
+
+class Split(NamedTuple):
+    """Inputs and labels of one part of a data set.
+
+    A split is a pair, so that `model.fit(*data.train, validation_data=data.validation)`
+    works.
+
+    Args:
+        x: The inputs, an array (samples, ...) or a mapping from input names to such
+            arrays.
+        y: The labels, an array (samples, tasks) when every task has a scalar label,
+            else a mapping from task names to arrays (samples, ...).
+    """
+
+    # `Any`, because users know which of the two a data set has.
+    x: Any
+    y: Any
+
+    @property
+    def num_samples(self) -> int:
+        """The number of examples."""
+        first = next(iter(self.x.values())) if isinstance(self.x, Mapping) else self.x
+        return len(first)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.split import Split
+from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, optional_import
 
 SOURCE = "http://ai.bu.edu/M3SDA/ (the cleaned version)"

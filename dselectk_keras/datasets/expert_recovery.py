@@ -3,8 +3,7 @@
 import numpy as np
 
 from dselectk_keras.datasets import _sampling
-from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.split import Split
+from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, check_number
 
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dselectk_keras.datasets import _files, _sampling
-from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.split import Split
+from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice
 
 

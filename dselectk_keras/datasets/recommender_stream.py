@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.datasets import _sampling
-from dselectk_keras.datasets.split import Split
+from dselectk_keras.datasets.dataset import Split
 from dselectk_keras.utils import check_count, optional_import
 
 INPUT_DIM = 20  # 8 features of the user, 8 of the item and 4 of the situation.
