@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras._keras import copy_state
 from dselectk_keras.experts.bank import ExpertBank, Source, check_indices
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -162,7 +163,7 @@ class Experts(ExpertBank):
         bank = type(self).from_config(config).build_like(self)
         sources = [(v, lambda array: array) for expert in kept for v in expert.weights]
         for new, old in zip(bank.experts, kept, strict=True):
-            new.set_weights(old.get_weights())
+            copy_state(old, new)
         return bank, sources
 
     def check_mergeable(self) -> None:

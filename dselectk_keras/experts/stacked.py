@@ -110,6 +110,8 @@ class StackedExperts(ExpertBank):
         selected = self.select_experts(select, inputs)
         if return_hidden:
             self.check_hidden()
+        if not keras.backend.is_float_dtype(inputs.dtype):
+            inputs = self._cast(inputs)
         x = hidden = inputs
         for layer, units in enumerate(self.units):
             hidden, shared = x, layer == 0 and self.shared_input

@@ -42,9 +42,6 @@ class TuckerExperts(StackedExperts):
         shared_input: Whether all experts see the same input; see `DenseExperts`.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
-    Call arguments:
-        inputs, select, return_hidden, training: See `DenseExperts`.
-
     Example:
         >>> experts = TuckerExperts(num_experts=8, units=[16, 4], ranks=(3, 4, 2))
         >>> experts(keras.ops.ones((2, 3))).shape

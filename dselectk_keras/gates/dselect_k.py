@@ -42,8 +42,9 @@ class DSelectKGate(SelectorGate):
     Args:
         num_nonzeros: The number of selectors, $k$, which is an upper bound on the
             number of experts of a converged gate.
-        gamma: Width of the smooth step: a number, or a schedule of the step
-            (Section 3.2 anneals it towards 0). A larger width delays convergence.
+        gamma: Width of the smooth step: a number, or a schedule of the step. A larger
+            width delays convergence. Annealed towards 0, as Sections 3.1.3 and 3.2
+            suggest, it leads every example to at most k experts.
         entropy_reg: An `EntropyRegularizer`, or its weight as a number or schedule.
         z_initializer: For the selectors' logits. `None` is uniform in ±gamma/100.
         w_initializer: For the selectors' weights. `None` is uniform in ±0.05.
@@ -56,9 +57,6 @@ class DSelectKGate(SelectorGate):
         reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the
             batch. The release sums.
         **kwargs: The arguments of `Gate`.
-
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
 
     Example:
         >>> gate = DSelectKGate(num_nonzeros=2, entropy_reg=0.01)

@@ -15,6 +15,13 @@ from dselectk_keras.distribution import (
     num_replicas,
     whole_batch,
 )
+from dselectk_keras.gates.inputs import (
+    as_arguments,
+    by_features,
+    check_same_shape,
+    count_experts,
+    count_features,
+)
 from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import mix, softmax
@@ -284,7 +291,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """
         routing_inputs = self.check_routing_inputs(routing_inputs)
         outputs = self.compute_weights(routing_inputs, False, self.step, **context)
-        examples = _by_features(examples, routing_inputs)
+        examples = by_features(examples, routing_inputs)
         return self._report(outputs, examples, self.step + 1)
 
     def selection(self) -> Selection:
@@ -330,7 +337,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
         self.num_experts = check_count(
-            "num_experts", _count_experts(experts_shape), maximum=MAX_EXPERTS
+            "num_experts", count_experts(experts_shape), maximum=MAX_EXPERTS
         )
         if self.per_example_only and routing_inputs_shape is None:
             raise ValueError(
@@ -339,30 +346,10 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 "routing_inputs); in a layer, set per_example=True."
             )
         if routing_inputs_shape is not None:
-            self.routing_dim = self._read_routing_dim(tuple(routing_inputs_shape))
-        regularizer = self.weights_regularizer
-        if regularizer is not None and regularizer.sees_inputs and not self.per_example:
-            raise ValueError(
-                f"{type(regularizer).__name__} compares the weights of examples. A "
-                "static gate has the same weights for all examples. Pass routing "
-                "inputs, or use another regularizer."
-            )
-        if (
-            regularizer is not None
-            and regularizer.sees_probabilities
-            and not (self.has_logits and self.max_experts)
-        ):
-            raise ValueError(
-                f"{type(regularizer).__name__} needs a sparse gate with one logit per "
-                "expert, such as `SwitchGate` or `TopKGate`. Received: "
-                f"{type(self).__name__}. Use `ImportanceRegularizer`."
-            )
+            self.routing_dim = count_features(routing_inputs_shape, self.num_gates)
         self.build_logits()
-        if regularizer is not None and not self.weights:
-            raise ValueError(
-                f"{type(self).__name__} has no trainable weights to regularize. "
-                "Received: a weights_regularizer. Leave it out."
-            )
+        if self.weights_regularizer is not None:
+            self._check_regularizer(self.weights_regularizer)
         self.step = add_counter(self, "step")
         self.built = True
 
@@ -381,7 +368,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     def mixture(self, experts: Any, weights: Tensor) -> Tensor:
         """Compute the sum of the experts' outputs with weights of `weigh_experts`."""
         if isinstance(experts, list):
-            _check_same_shape([expert.shape for expert in experts])
+            check_same_shape([expert.shape for expert in experts])
         count = len(experts) if isinstance(experts, list) else experts.shape[1]
         if count != self.num_experts:
             raise ValueError(
@@ -411,7 +398,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         outputs = self.compute_weights(routing_inputs, training, self.step, **context)
         if valid is not None and self.per_example:
             outputs = outputs._replace(valid=valid)
-        examples = _by_features(examples, routing_inputs)
+        examples = by_features(examples, routing_inputs)
         if self.observer is not None:
             step = self.step + int(not training)
             self.observer(self._report(outputs, examples, step))
@@ -511,25 +498,27 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 "first, or call `build`."
             )
 
-    def _read_routing_dim(self, shape):
-        """The number of features in the shape of the routing inputs."""
-        if len(shape) == 1:
-            return 1
-        rank = len(shape) if all(map(_is_size, shape)) else 0
-        if rank not in ({2} if self.num_gates is None else {2, 3}) or not shape[-1]:
+    def _check_regularizer(self, regularizer):
+        """Raise an error if the gate does not have what its regularizer needs."""
+        if regularizer.sees_inputs and not self.per_example:
             raise ValueError(
-                "Routing inputs must be one tensor of shape (batch, features) "
-                f"with features known. Received: {shape}. Flatten or pool them first. "
-                "`MoE` and `MMoE` have an argument for that, such as "
-                "routing_network=keras.layers.GlobalAveragePooling1D()."
+                f"{type(regularizer).__name__} compares the weights of examples. A "
+                "static gate has the same weights for all examples. Pass routing "
+                "inputs, or use another regularizer."
             )
-        if rank == 3 and shape[1] != self.num_gates:
+        if regularizer.sees_probabilities and not (
+            self.has_logits and self.max_experts
+        ):
             raise ValueError(
-                f"{self.num_gates} gates need routing inputs of shape (batch, "
-                f"{self.num_gates}, features), or (batch, features) for all gates. "
-                f"Received: {shape}."
+                f"{type(regularizer).__name__} needs a sparse gate with one logit per "
+                "expert, such as `SwitchGate` or `TopKGate`. Received: "
+                f"{type(self).__name__}. Use `ImportanceRegularizer`."
             )
-        return shape[-1]
+        if not self.weights:
+            raise ValueError(
+                f"{type(self).__name__} has no trainable weights to regularize. "
+                "Received: a weights_regularizer. Leave it out."
+            )
 
     def _penalties(self, outputs, examples, step):
         penalties = self.compute_penalties(outputs, step)
@@ -584,58 +573,3 @@ def penalty_of_batch(penalty: Tensor) -> Tensor:
     of them have been read: from here on, replicas take turns.
     """
     return getattr(penalty, "of_batch", lambda: penalty)()
-
-
-def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:
-    """List the two arguments of a gate, or of a layer with one, but not `None`.
-
-    As in the original release, the first argument may be a tuple of both.
-    """
-    if isinstance(inputs, tuple):
-        if len(inputs) != 2 or routing_inputs is not None:
-            raise ValueError(
-                "A tuple stands for two arguments: (experts, routing_inputs) of a "
-                "gate, (inputs, routing_inputs) of a layer with a gate. Received: "
-                f"a tuple of {len(inputs)}"
-                f"{'' if routing_inputs is None else ' and also routing inputs'}. "
-                "Pass experts as a list or as one tensor."
-            )
-        inputs, routing_inputs = inputs
-    return (inputs,) if routing_inputs is None else (inputs, routing_inputs)
-
-
-def _by_features(examples, routing_inputs):
-    """Flatten the examples to the rank of the routing inputs, their default."""
-    if examples is None or routing_inputs is None:
-        return routing_inputs
-    leading = ops.shape(examples)[: len(routing_inputs.shape) - 1]
-    return ops.reshape(examples, (*leading, -1))
-
-
-def _is_size(value):
-    return value is None or isinstance(value, int)
-
-
-def _count_experts(shape):
-    """The number of experts in the shape of their outputs, or in a list of shapes."""
-    shape = shape or []  # Keras passes None for the shapes of an empty list.
-    if not shape or not all(map(_is_size, shape)):
-        _check_same_shape(shape)
-        return len(shape)
-    if len(shape) < 2 or shape[1] is None:
-        raise ValueError(
-            "Experts in one tensor must have the shape (batch, num_experts, ...) with "
-            f"num_experts known. Received: {tuple(shape)}. Pass a list of tensors, or "
-            "stack them on axis 1."
-        )
-    return shape[1]
-
-
-def _check_same_shape(shapes):
-    shapes = [tuple(shape) for shape in shapes]
-    if not shapes or len(set(shapes)) > 1:
-        raise ValueError(
-            "A gate needs at least one expert, and outputs all of the same shape. "
-            f"Received shapes: {', '.join(map(str, shapes)) or 'none'}. Give the "
-            "experts the same number of units."
-        )

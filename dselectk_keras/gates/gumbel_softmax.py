@@ -44,9 +44,6 @@ class GumbelSoftmaxGate(Gate):
             batch. The default differs from that of `DSelectKGate`.
         **kwargs: The arguments of `Gate`.
 
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
-
     Example:
         >>> gate = GumbelSoftmaxGate(sparsity_reg=0.01, z_initializer="zeros", seed=0)
         >>> mixed = gate([keras.ops.ones((1, 3))] * 4, training=True)

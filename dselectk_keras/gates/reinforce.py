@@ -46,9 +46,6 @@ class ReinforceGate(LogitGate):
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
 
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
-
     Example:
         >>> gate = ReinforceGate(seed=0)
         >>> chosen = gate([keras.ops.ones((1, 2)), 3 * keras.ops.ones((1, 2))])

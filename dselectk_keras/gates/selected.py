@@ -33,9 +33,6 @@ class SelectedGate(Gate):
         num_before: For a condensed bank, the previous number of experts.
         **kwargs: The arguments of `Gate`.
 
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
-
     Example:
         >>> gate = SelectedGate(choices=[3, 1])
         >>> mixed = gate([keras.ops.ones((1, 2))] * 4)

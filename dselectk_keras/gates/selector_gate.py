@@ -109,8 +109,11 @@ class SelectorGate(Gate, abc.ABC):
         weights = ops.convert_to_numpy(self.expert_weights())
         if not np.isfinite(weights).all():
             return
-        # At a step after the decision each selector is one expert.
-        nearest = self.compute_weights(None, False, self.deciding[1]).weights
+        # As if the gate had decided, each selector is one expert.
+        planned = ops.convert_to_numpy(self.deciding)
+        self.decide_between(1, 1)
+        nearest = self.compute_weights(None, False, self.step + 1).weights
+        self.decide_between(*planned)
         some = weights.sum(axis=-1, keepdims=True) > 0
         weights = np.where(some, weights, ops.convert_to_numpy(nearest))
         kept = keep_largest(weights, self.num_nonzeros)

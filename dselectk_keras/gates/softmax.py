@@ -30,9 +30,6 @@ class SoftmaxGate(LogitGate):
             all weights.
         **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
 
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
-
     Example:
         >>> gate = SoftmaxGate(kernel_initializer="zeros")
         >>> mixed = gate([keras.ops.ones((1, 1)), 3 * keras.ops.ones((1, 1))])

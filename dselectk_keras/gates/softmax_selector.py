@@ -41,9 +41,6 @@ class SoftmaxSelectorGate(SelectorGate):
         reduction: `"sum"` or `"mean"` of a per-example gate's penalty over the batch.
         **kwargs: The arguments of `Gate`.
 
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
-
     Example:
         >>> gate = SoftmaxSelectorGate(num_nonzeros=2, temperature=1e-16)
         >>> mixed = gate([keras.ops.ones((1, 3))] * 4)

@@ -36,9 +36,6 @@ class STGumbelGate(LogitGate):
         normalize: Whether to layer-normalize the routing inputs and experts' kernels.
         **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
 
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
-
     Example:
         >>> gate = STGumbelGate(kernel_initializer="zeros", seed=0)
         >>> mixed = gate([keras.ops.ones((1, 1)), 3 * keras.ops.ones((1, 1))])

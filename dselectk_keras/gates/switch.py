@@ -29,9 +29,6 @@ class SwitchGate(LogitGate):
             `RouterZRegularizer`.
         **kwargs: The arguments of `Gate`.
 
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
-
     Example:
         >>> gate = SwitchGate(kernel_initializer="zeros")
         >>> mixed = gate([keras.ops.ones((1, 1)), 3 * keras.ops.ones((1, 1))])

@@ -47,9 +47,6 @@ class TopKGate(LogitGate):
             Shazeer's importance loss is
             `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
 
-    Call arguments:
-        experts, routing_inputs, training: See `Gate`.
-
     Example:
         >>> gate = TopKGate(num_nonzeros=2)
         >>> mixed = gate([keras.ops.ones((1, 3))] * 4)

@@ -57,62 +57,64 @@ def dispatch(
     choices, or `None` without a capacity.
     """
     inputs = ops.cast(inputs, experts.compute_dtype)
-    by_gate = weights if len(weights.shape) == 3 else ops.expand_dims(weights, 1)
-    used = ops.any(by_gate != 0, axis=1)
-
-    def sparse(num_slots, limit=None):
-        table = slot_table(used, chosen, num_slots, limit)
-        seen = ops.take(inputs, table.examples, axis=0)
-        outputs = experts.call_slots(seen)
-        # A choice without a slot reads another slot, with a weight of zero.
-        last = ops.shape(outputs)[0] - 1
-        found = ops.take(outputs, ops.minimum(table.places, last), axis=0)
-        at = ops.repeat(ops.expand_dims(table.experts, 1), by_gate.shape[1], axis=1)
-        shares = ops.take_along_axis(by_gate, at, axis=2)
-        shares = shares * ops.cast(ops.expand_dims(table.filled, 1), shares.dtype)
-        mixed = mix(found, shares if len(weights.shape) == 3 else shares[:, 0], True)
-        return mixed, ops.sum(ops.cast(table.filled, "int32"))
+    used = weights != 0
+    if len(weights.shape) == 3:
+        used = ops.any(used, axis=1)
+    batch, n = ops.shape(used)[0], used.shape[1]
+    counts = ops.cast(used, "int32")
 
     def dense():
         return mix(experts.call(inputs), weights, True)
 
-    counts = ops.cast(used, "int32")
-    batch, n = ops.shape(used)[0], used.shape[1]
+    def sparse(num_slots, limit=None):
+        table = slot_table(used, chosen, num_slots, limit)
+        num_kept = ops.sum(ops.cast(table.filled, "int32"))
+        return _mix_slots(experts, inputs, weights, table), num_kept
+
     if capacity is not None:
-        limit = None
+        num_slots, limit = _num_slots(batch, n, chosen, capacity), None
         if valid is not None:
             limit = _num_slots(ops.sum(ops.cast(valid, "int32")), n, chosen, capacity)
-        num_slots = _num_slots(batch, n, chosen, capacity)
+        total = ops.sum(counts)
         mixed, kept = _unless_empty(
-            batch, lambda: sparse(num_slots, limit), lambda: (dense(), ops.sum(counts))
+            batch, lambda: sparse(num_slots, limit), lambda: (dense(), total)
         )
-        return mixed, ops.sum(counts) - kept
+        return mixed, total - kept
 
-    most = ops.max(ops.sum(counts, axis=0))
+    few = ops.all(ops.sum(counts, axis=1) <= chosen)
+    largest = ops.max(ops.sum(counts, axis=0))
     if keras.backend.backend() == "torch":
-        sizes = [max(1, int(most))]
+        sizes = [max(1, int(largest))]
     else:
         # With slots for more than half of the examples, the dense form is as fast.
         slacks = [s for s in SLACKS if 2 * s * chosen <= n] or SLACKS[:1]
         sizes = [_num_slots(batch, n, chosen, slack) for slack in slacks]
 
-    def smallest(sizes, num_kept=NUM_KEPT):
-        def mixture():
-            return sparse(sizes[0])[0]
-
-        few = ops.max(ops.sum(counts, axis=1)) <= chosen
-        fits, others = ops.logical_and(few, most <= sizes[0]), sizes[1:]
+    def from_size(i):
+        """Mix with the first of the sizes, from the i-th on, that is large enough."""
+        if i == len(sizes):
+            return _rematerialized(dense)()
+        yes, no = lambda: sparse(sizes[i])[0], lambda: from_size(i + 1)
+        fits = ops.logical_and(few, largest <= sizes[i])
         # A call of `lax.cond` outside of a compiled program compiles both branches.
-        choose = _choose if is_concrete(fits) else ops.cond
-        return choose(
-            fits,
-            mixture if num_kept > 0 else _rematerialized(mixture),
-            (lambda: smallest(others, num_kept - 1))
-            if others
-            else _rematerialized(dense),
-        )
+        if is_concrete(fits):
+            return yes() if fits else no()
+        return ops.cond(fits, yes if i < NUM_KEPT else _rematerialized(yes), no)
 
-    return _unless_empty(batch, lambda: smallest(sizes), dense), None
+    return _unless_empty(batch, lambda: from_size(0), dense), None
+
+
+def _mix_slots(experts, inputs, weights, table):
+    """Evaluate the experts for the examples in their slots, and mix their outputs."""
+    outputs = experts.call_slots(ops.take(inputs, table.examples, axis=0))
+    # A choice without a slot reads another slot, with a weight of zero.
+    last = ops.shape(outputs)[0] - 1
+    found = ops.take(outputs, ops.minimum(table.places, last), axis=0)
+    at, filled = table.experts, ops.cast(table.filled, weights.dtype)
+    if len(weights.shape) == 3:
+        at = ops.repeat(ops.expand_dims(at, 1), weights.shape[1], axis=1)
+        filled = ops.expand_dims(filled, 1)
+    return mix(found, ops.take_along_axis(weights, at, axis=-1) * filled, True)
 
 
 def _unless_empty(batch, some, none):
@@ -123,10 +125,6 @@ def _unless_empty(batch, some, none):
     if isinstance(batch, int):
         return some() if batch else none()
     return some() if num_replicas() == 1 else ops.cond(batch > 0, some, none)
-
-
-def _choose(condition, yes, no):
-    return yes() if condition else no()
 
 
 def _rematerialized(branch):

@@ -136,16 +136,15 @@ class CGC(GatedExperts):
 
     def build(self, inputs_shape: Shape, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gates."""
-        inputs, for_tasks, for_all = inputs_shape, (), ()
+        for_tasks = for_shared = ()
         if self.per_example:
-            shapes = self._routing_shapes(routing_inputs_shape or inputs)
+            shapes = self._routing_shapes(routing_inputs_shape or inputs_shape)
             given = routing_inputs_shape is not None and shapes[0] == shapes[1]
-            axes = self._count_routed_axes(inputs, shapes[1], given)
-            self.num_routed_axes = axes
-            if axes > 1:
-                inputs = (None, *inputs[axes:])
-                shapes = [(None, *shape[axes:]) for shape in shapes]
-            for_tasks, for_all = ((shape,) for shape in shapes)
+            self.num_routed_axes = self._count_routed_axes(
+                inputs_shape, shapes[1], given
+            )
+            for_tasks, for_shared = ((self.flatten_shape(shape),) for shape in shapes)
+        inputs = self.flatten_shape(inputs_shape)
         if self.stacked_inputs and not self._is_stacked(inputs):
             raise ValueError(
                 "Experts with shared_input=False need the inputs of "
@@ -163,23 +162,15 @@ class CGC(GatedExperts):
             self.gate.build((None, n + own), *for_tasks)
         if self.shared_gate is not None and not self.shared_gate.built:
             total = n + own * len(self.task_names)
-            self.shared_gate.build((None, total), *for_all)
+            self.shared_gate.build((None, total), *for_shared)
         self.built = True
 
-    def call(
-        self,
-        inputs: Tensor,
-        routing_inputs: Tensor = None,
-        training: bool | None = None,
-        mask: Tensor = None,
-    ) -> Tensor:
+    def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
-        inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
-        seen = super().gate_inputs(inputs, routing_inputs, mask)
-        for_tasks, for_all = self._by_gate(seen)
+        for_tasks, for_shared = self.by_gate(seen)
         n, own = self.experts.num_experts, self.num_task_experts
         weights = self.gate.weigh_experts(**for_tasks, training=training)
-        shared, tasks = self._outputs(self.flatten(inputs), training)
+        shared, tasks = self._outputs(inputs, training)
         mixtures = mix(shared, weights[..., :n], self.per_example)
         if own:
             batch, middle = "b" * self.per_example, "xyzuvw"[: len(tasks.shape) - 2]
@@ -190,19 +181,20 @@ class CGC(GatedExperts):
                 ops.reshape(tasks, size),
             )
         if self.shared_gate is None:
-            return self.unflatten(mixtures, inputs)
-        weights = self.shared_gate.weigh_experts(**for_all, training=training)
+            return mixtures
+        weights = self.shared_gate.weigh_experts(**for_shared, training=training)
         last = mix(shared, weights[..., :n], self.per_example)
         if own:
             last = last + mix(tasks, weights[..., n:], self.per_example)
-        mixtures = ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
-        return self.unflatten(mixtures, inputs)
+        return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
 
-    def gate_inputs(
-        self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
-    ) -> dict[str, Tensor]:
-        """Compute the inputs of the tasks' gates (see `GatedExperts`)."""
-        return self._by_gate(super().gate_inputs(inputs, routing_inputs, mask))[0]
+    def by_gate(self, seen: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Split what the gates see: for the tasks' gates, and for the shared gate."""
+        for_tasks, for_shared = dict(seen), dict(seen)
+        for name, x in seen.items():
+            if self._is_stacked(x.shape):
+                for_tasks[name], for_shared[name] = x[:, :-1], x[:, -1]
+        return [for_tasks, for_shared]
 
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
         """Call the routing network on the inputs, or on the inputs of each task."""
@@ -234,19 +226,16 @@ class CGC(GatedExperts):
         size = len(self.task_names) + 1
         return self.stacked_inputs and len(shape) > axis + 1 and shape[axis] == size
 
-    def _by_gate(self, seen):
-        """Split the gates' inputs into those of the tasks' and of the shared gate."""
-        for_tasks, for_all = dict(seen), dict(seen)
-        for name, x in seen.items():
-            if self._is_stacked(x.shape):
-                for_tasks[name], for_all[name] = x[:, :-1], x[:, -1]
-        return for_tasks, for_all
-
     def _routing_shapes(self, shape):
-        """Compute the shapes of the results of `_by_gate`, before `flatten`."""
-        # The axis after those that are routed. Only a network may leave out others.
-        places = [1] if self.routing_network is not None else []
-        for axis in [*places, len(shape) - 2]:
+        """Compute the shapes that the gates of the tasks and the shared gate see.
+
+        If each task has its own input, the axis of the tasks is the last but one. For a
+        routing network, which may pool, it may also be the first after the batch.
+        """
+        axes = [len(shape) - 2]
+        if self.routing_network is not None:
+            axes.insert(0, 1)
+        for axis in axes:
             if axis > 0 and self._is_stacked(shape, axis):
                 one = self.built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
                 return [(*one[:-1], shape[axis] - 1, one[-1]), one]

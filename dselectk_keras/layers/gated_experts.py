@@ -16,7 +16,7 @@ from dselectk_keras._keras import (
 )
 from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.gate import as_arguments
+from dselectk_keras.gates.inputs import as_arguments
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.utils import (
     Shape,
@@ -37,7 +37,7 @@ class GatedExperts(keras.Layer, abc.ABC):
     `(batch, length, features)` one per position of a sequence. The experts and the gate
     see these positions as one batch.
 
-    A subclass implements `call`.
+    A subclass implements `combine`.
     """
 
     default_name: str
@@ -99,10 +99,8 @@ class GatedExperts(keras.Layer, abc.ABC):
             shape = self.built_routing_shape(routing_inputs_shape or inputs_shape)
             given = routing_inputs_shape is not None or not self.experts.shared_input
             self.num_routed_axes = self._count_routed_axes(inputs_shape, shape, given)
-            if self.num_routed_axes > 1:
-                inputs_shape = (None, *inputs_shape[self.num_routed_axes :])
-                shape = (None, *shape[self.num_routed_axes :])
-            shapes["routing_inputs_shape"] = shape
+            shapes["routing_inputs_shape"] = self.flatten_shape(shape)
+        inputs_shape = self.flatten_shape(inputs_shape)
         self.build_bank(self.experts, inputs_shape)
         if takes_hidden(self.gate):
             outputs = self.experts.compute_output_spec(
@@ -162,7 +160,6 @@ class GatedExperts(keras.Layer, abc.ABC):
                 f"{self.num_routed_axes - 1}D()."
             ) from error
 
-    @abc.abstractmethod
     def call(
         self,
         inputs: Tensor,
@@ -170,7 +167,21 @@ class GatedExperts(keras.Layer, abc.ABC):
         training: bool | None = None,
         mask: Tensor = None,
     ) -> Any:
-        """Evaluate the experts and combine them."""
+        """Evaluate the experts and combine them, for all positions as one batch."""
+        inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
+        seen = self.gate_inputs(inputs, routing_inputs, mask)
+        outputs = self.combine(self.flatten(inputs), seen, training)
+        return self.unflatten(outputs, inputs)
+
+    @abc.abstractmethod
+    def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
+        """Evaluate the experts and combine them.
+
+        Args:
+            inputs: The inputs of the experts, with one axis for all routed positions.
+            seen: What the gate sees, the result of `gate_inputs`.
+            training: Passed on to the experts and the gate.
+        """
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the shapes and dtypes of the outputs, by tracing `call`."""
@@ -202,6 +213,11 @@ class GatedExperts(keras.Layer, abc.ABC):
         if self.num_routed_axes == 1:
             return tensor
         return ops.reshape(tensor, (-1, *ops.shape(tensor)[self.num_routed_axes :]))
+
+    def flatten_shape(self, shape: Shape) -> Shape:
+        """Compute the shape of what `flatten` returns."""
+        axes = self.num_routed_axes
+        return shape if axes == 1 else (None, *shape[axes:])
 
     def unflatten(self, tensor: Tensor, inputs: Tensor) -> Tensor:
         """Restore the axes that `flatten` has made one."""
@@ -247,6 +263,10 @@ class GatedExperts(keras.Layer, abc.ABC):
             found["valid"] = ops.cast(mask, "bool")
         return {name: self.flatten(value) for name, value in found.items()}
 
+    def by_gate(self, seen: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Split what the gates see, if the layer has several; first, that of `gate`."""
+        return [seen]
+
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
         """Call the routing network on the inputs."""
         return self.routing_network(inputs)
@@ -272,7 +292,7 @@ class GatedExperts(keras.Layer, abc.ABC):
                 "layer, and its routing inputs, if any. Received: inputs=None."
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
-        seen = self.gate_inputs(inputs, *rest)
+        seen, *_ = self.by_gate(self.gate_inputs(inputs, *rest))
         for name in ("examples", "valid"):
             seen.pop(name, None)
         if takes_hidden(self.gate):

@@ -127,21 +127,12 @@ class MoE(GatedExperts):
         if self._capacity is not None:
             self.num_dropped = add_counter(self, "num_dropped")
 
-    def call(
-        self,
-        inputs: Tensor,
-        routing_inputs: Tensor = None,
-        training: bool | None = None,
-        mask: Tensor = None,
-    ) -> Any:
-        """Evaluate the experts and mix them."""
-        inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
-        seen = self.gate_inputs(inputs, routing_inputs, mask)
-        x = self.flatten(inputs)
+    def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
+        """Evaluate the experts and mix them (see `GatedExperts`)."""
         if self._dispatches and not is_symbolic(inputs):
             mixture, dropped = dispatch(
                 self.experts,
-                x,
+                inputs,
                 self.gate.weigh_experts(**seen, training=training),
                 num_chosen(self.experts, self.gate),
                 self._capacity,
@@ -155,14 +146,13 @@ class MoE(GatedExperts):
         else:
             if takes_hidden(self.gate):
                 experts, seen["hidden"] = self.experts(
-                    x, training=training, return_hidden=True
+                    inputs, training=training, return_hidden=True
                 )
             else:
-                experts = self.experts(x, as_list=True, training=training)
+                experts = self.experts(inputs, as_list=True, training=training)
             weights = self.gate.weigh_experts(**seen, training=training)
             mixture = self.gate.mixture(experts, weights)
-        mixture = ops.cast(mixture, self.gate.compute_dtype)
-        return self.unflatten(mixture, inputs)
+        return ops.cast(mixture, self.gate.compute_dtype)
 
     @property
     def _capacity(self):

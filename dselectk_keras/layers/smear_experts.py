@@ -26,9 +26,10 @@ class SmearExperts(GatedExperts):
     per parameter.) With a static gate, experts are merged once for the whole batch.
 
     In the paper, experts are adapters, `DenseExperts(n, [m, d], ["swish", None])`,
-    whose outputs are added to their inputs. For images, batch normalization comes
-    before them. The paper's router is `SoftmaxGate(normalize=True)`. With
-    `RandomGate()` and `per_layer=True`, the layer is AdaMix.
+    whose outputs are added to their inputs. For texts, layer normalization comes
+    behind them, for images batch normalization before them. The paper's router is
+    `SoftmaxGate(normalize=True)`. With `RandomGate()` and `per_layer=True`, the layer
+    is AdaMix.
 
     Args:
         experts: A bank whose parameters can be merged: `DenseExperts`, or `Experts`
@@ -100,22 +101,13 @@ class SmearExperts(GatedExperts):
         super().build(inputs_shape, routing_inputs_shape)
         self.experts.check_mergeable()
 
-    def call(
-        self,
-        inputs: Tensor,
-        routing_inputs: Tensor = None,
-        training: bool | None = None,
-        mask: Tensor = None,
-    ) -> Tensor:
-        """Merge the experts' parameters, and apply them."""
-        inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
-        seen = self.gate_inputs(inputs, routing_inputs, mask)
+    def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
+        """Merge the experts' parameters, and apply them (see `GatedExperts`)."""
         weights = self.gate.weigh_experts(**seen, training=training)
         if self.per_layer:
             weights = ops.unstack(weights, self.gate.num_gates, axis=-2)
-        x = self.flatten(inputs)
-        merged = self.experts.call_merged(x, weights, self.per_example, training)
-        return self.unflatten(ops.cast(merged, self.compute_dtype), inputs)
+        merged = self.experts.call_merged(inputs, weights, self.per_example, training)
+        return ops.cast(merged, self.compute_dtype)
 
     def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Compute the shape and dtype of the outputs."""

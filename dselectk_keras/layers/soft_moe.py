@@ -104,6 +104,8 @@ class SoftMoE(keras.Layer):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Fill the slots, evaluate the experts, and mix their outputs."""
+        if not keras.backend.is_float_dtype(inputs.dtype):
+            inputs = ops.cast(inputs, self.compute_dtype)
         logits = self._logits(inputs)
         dispatch = ops.cast(softmax(logits, axis=1), inputs.dtype)
         combine = ops.cast(softmax(logits), inputs.dtype)

@@ -39,7 +39,7 @@ def mix(
 
     Returns:
         A tensor `(batch, ...)` for one gate, `(batch, g, ...)` for several, of
-        the dtype of `experts`.
+        the dtype of `experts`; of integers, in float32.
 
     Example:
         >>> np.asarray(mix([[[1.0], [2.0], [4.0]]], [0.5, 0.5, 0.0])).tolist()
@@ -49,6 +49,9 @@ def mix(
         experts = ops.convert_to_tensor(experts)
     is_list = isinstance(experts, list)
     first = experts[0] if is_list else experts
+    if not keras.backend.is_float_dtype(first.dtype):
+        real: Any = keras.tree.map_structure(lambda x: ops.cast(x, "float32"), experts)
+        return mix(real, weights, per_example, used)
     weights = ops.cast(weights, first.dtype)
     one_gate = len(weights.shape) == 1 + per_example
     if one_gate:

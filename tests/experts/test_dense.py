@@ -6,7 +6,7 @@ import pytest
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
-from dselectk_keras import DenseExperts
+from dselectk_keras import DenseExperts, MoE, SoftmaxGate, SoftMoE
 
 
 def by_hand(bank, x, activations):
@@ -46,6 +46,18 @@ def test_equals_dense_layers_with_the_same_kernels(units, activation, shape, set
     activations = activation if isinstance(activation, list) else [activation]
     expected = by_hand(bank, x, activations * (len(units) // len(activations)))
     np.testing.assert_allclose(numpy(bank(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_integers_are_inputs_like_other_numbers():
+    x = np.array([[[1, 2, 0], [3, 0, 1]]])
+    for layer in (
+        DenseExperts(3, [4, 2], "tanh"),
+        MoE(DenseExperts(3, [4, 2], "tanh"), SoftmaxGate()),
+        SoftMoE(DenseExperts(3, [2], "tanh")),
+    ):
+        expected = numpy(layer(x.astype("float32")))
+        assert expected.all()
+        np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-6)
 
 
 @pytest.mark.traced

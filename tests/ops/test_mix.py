@@ -72,6 +72,13 @@ def test_the_mixture_has_the_dtype_of_the_experts(dtype):
     assert keras.backend.standardize_dtype(mixed.dtype) == dtype
 
 
+@pytest.mark.parametrize("is_list", [False, True], ids=["stacked", "list"])
+def test_integers_are_mixed_in_float32(is_list):
+    experts = np.array([[[1], [4]]])
+    given = [experts[:, 0], experts[:, 1]] if is_list else experts
+    np.testing.assert_allclose(numpy(mix(given, [0.75, 0.25])), [[1.75]])
+
+
 @pytest.mark.parametrize("per_example", [False, True])
 @pytest.mark.parametrize("num_gates", [None, 2])
 @pytest.mark.parametrize("is_list", [False, True], ids=["stacked", "list"])
