@@ -7,6 +7,7 @@ fails when Keras renames or changes one, and says where in Keras to look.
 import collections
 import functools
 import itertools
+import tempfile
 
 import keras
 
@@ -146,6 +147,28 @@ def calls_by_layer(model):
 
     visit(model)
     return {id(layer): max(1, counts[id(layer)]) for layer in all_layers(model)}
+
+
+def copy_state(source, target):
+    """Copy the variables of a layer, and what preprocessing layers got from data.
+
+    `set_weights` copies neither a vocabulary nor the constants of `Normalization`.
+    """
+    target.set_weights(source.get_weights())
+    adapted = [
+        [layer for layer in all_layers(each) if hasattr(layer, "finalize_state")]
+        for each in (source, target)
+    ]
+    for old, new in zip(*adapted, strict=True):
+        store = {}
+        old.save_own_variables(store)
+        # Through NumPy: on JAX they would share a buffer.
+        values = {key: keras.ops.convert_to_numpy(own) for key, own in store.items()}
+        new.load_own_variables(values)
+        if hasattr(old, "save_assets"):
+            with tempfile.TemporaryDirectory() as folder:
+                old.save_assets(folder)
+                new.load_assets(folder)
 
 
 def optimizer_parts(optimizer):

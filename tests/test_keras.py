@@ -123,6 +123,22 @@ def test_calls_of_a_layer_are_counted_in_models_and_layers_inside():
     assert [counts[id(each)] for each in (dense, inner, pair.second)] == [3, 2, 2]
 
 
+def test_what_preprocessing_layers_learned_is_copied():
+    normalization = keras.layers.Normalization()
+    normalization.adapt(np.array([[1.0, 4.0], [3.0, 8.0]]))
+    lookup = keras.layers.StringLookup()
+    lookup.adapt(np.array(["b", "a", "b"]))
+    for layer in (normalization, lookup):
+        copied = type(layer).from_config(layer.get_config())
+        copied.build((None, 2))
+        _keras.copy_state(layer, copied)
+        if layer is lookup:
+            assert copied.get_vocabulary() == ["[UNK]", "b", "a"]
+        else:
+            found = keras.ops.convert_to_numpy(copied(np.array([[3.0, 4.0]])))
+            np.testing.assert_allclose(found, [[1.0, -1.0]], rtol=1e-5)
+
+
 def test_layers_inside_of_layers_are_found():
     pair = a_pair()
     model = model_of(pair)

@@ -47,15 +47,22 @@ class ChecksExport:
             return
         # Without it, Keras would ask for a call of the model before its export.
         kwargs.setdefault("input_signature", [self.input])
-        if keras.backend.backend() == "tensorflow":
-            _set_defaults(format, kwargs)
+        if keras.backend.backend() == "tensorflow" and format == "onnx":
+            kwargs.setdefault("opset_version", OPSET)
+        elif keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            builtins = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}
+            kwargs.setdefault("target_spec", builtins)
         target = pathlib.Path(filepath)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             path = pathlib.Path(folder) / target.name
             try:
                 export.export(str(path), format, False, **kwargs)
                 if format == "onnx":
-                    _check_onnx(path)
+                    purpose = "Export to ONNX"
+                    onnx = optional_import("onnx", extra="export", purpose=purpose)
+                    onnx.checker.check_model(str(path))
             except Exception as error:
                 if type(error).__name__ not in {"ConverterError", "ValidationError"}:
                     raise
@@ -65,21 +72,6 @@ class ChecksExport:
                 file.replace(target.parent / file.name)
         if verbose or verbose is None:
             print(f"Saved artifact at '{filepath}'.")  # noqa: T201
-
-
-def _set_defaults(format_, options):
-    if format_ == "onnx":
-        options.setdefault("opset_version", OPSET)
-        return
-    import tensorflow as tf
-
-    builtins = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}
-    options.setdefault("target_spec", builtins)
-
-
-def _check_onnx(path):
-    onnx = optional_import("onnx", extra="export", purpose="Export to ONNX")
-    onnx.checker.check_model(str(path))
 
 
 def _explained(format_, text):

@@ -220,6 +220,14 @@ def _as_tasks(tasks):
             f"Received: {tasks}."
         )
     task_names([task.name for task in tasks])  # They must be unique.
+    for task in tasks:
+        for each in (task.loss, *task.metric_names):
+            if task.output_activation and getattr(each, "from_logits", False):
+                raise ValueError(
+                    f"The outputs of the task {task.name!r} are probabilities, of "
+                    f"which {type(each).__name__} would compute probabilities again. "
+                    "Received: from_logits=True. Leave it out."
+                )
     return tasks
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import (
+    copy_state,
     optimizer_parts,
     optimizer_state,
     track_parameters,
@@ -257,7 +258,7 @@ def _moved(optimizer, variables, sources):
 def _copy(model):
     """Copy a model with its variables, and its optimizer if it has one."""
     copy = type(model).from_config(model.get_config())
-    copy.set_weights(model.get_weights())
+    copy_state(model, copy)
     if getattr(model, "compiled", False):
         copy.compile_from_config(model.get_compile_config())
         if model.optimizer is not None and model.optimizer.built:

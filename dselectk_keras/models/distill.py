@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from dselectk_keras._keras import copy_state
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.utils import deserialize_if_config
@@ -102,22 +103,17 @@ def _copy_weights(model, student, names):
     """Copy all weights, except those of the gates that the student does not have."""
     for layer in model.layers:
         copy = student.get_layer(layer.name)
-        if layer.name in names:
-            _copy_parts(layer, copy)
-        else:
-            copy.set_weights(layer.get_weights())
+        if layer.name not in names:
+            copy_state(layer, copy)
+            continue
+        for part in ("experts", "task_experts", "routing_network"):
+            if getattr(copy, part, None) is not None:
+                copy_state(getattr(layer, part), getattr(copy, part))
+        for part in ("gate", "shared_gate"):
+            if getattr(copy, part, None) is not None:
+                _copy_alike(getattr(layer, part), getattr(copy, part))
     if hasattr(model, "task_losses"):
         student.task_losses.set_weights(model.task_losses.get_weights())
-
-
-def _copy_parts(layer, copy):
-    """Copy the parts of a layer, and the variables that both gates have."""
-    for part in ("experts", "task_experts", "routing_network"):
-        if getattr(copy, part, None) is not None:
-            getattr(copy, part).set_weights(getattr(layer, part).get_weights())
-    for part in ("gate", "shared_gate"):
-        if getattr(copy, part, None) is not None:
-            _copy_alike(getattr(layer, part), getattr(copy, part))
 
 
 def _copy_alike(source, target):

@@ -123,9 +123,10 @@ class MultitaskModel(ChecksExport, keras.Model):
         self,
         x: Any = None,
         y: Any = None,
-        *args: Any,
-        callbacks: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
         verbose: Any = "auto",
+        callbacks: Any = None,
         **kwargs: Any,
     ):
         """Train as `keras.Model.fit`; with many tasks, the progress bar is short."""
@@ -140,7 +141,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         self._set_modes(callbacks)
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         kwargs["sample_weight"] = weights
-        history = super().fit(x, y, *args, verbose=verbose, **kwargs)
+        history = super().fit(x, y, batch_size, epochs, verbose, **kwargs)
         if verbose:
             print_undecided(self)
         return history
@@ -149,15 +150,19 @@ class MultitaskModel(ChecksExport, keras.Model):
         self,
         x: Any = None,
         y: Any = None,
-        *args: Any,
-        callbacks: Any = None,
+        batch_size: int | None = None,
         verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
         **kwargs: Any,
     ):
         """Evaluate as `keras.Model.evaluate`."""
-        y, kwargs["sample_weight"] = self._prepare(y, kwargs.get("sample_weight"))
-        kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
-        return super().evaluate(x, y, *args, verbose=verbose, **kwargs)
+        y, sample_weight = self._prepare(y, sample_weight)
+        callbacks = self._with_short_bar(callbacks, verbose)
+        return super().evaluate(
+            x, y, batch_size, verbose, sample_weight, steps, callbacks, **kwargs
+        )
 
     def train_on_batch(
         self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
@@ -426,14 +431,11 @@ class MultitaskModel(ChecksExport, keras.Model):
 class _ShortProgbar(keras.callbacks.ProgbarLogger):
     """A progress bar that shows no task by itself."""
 
-    def on_epoch_end(self, epoch, logs=None):
-        super().on_epoch_end(epoch, _sums_only(logs))
+    # The last two are of `GateRecorder`.
+    NAMES = ("loss", "task_loss", "val_loss", "val_task_loss", "binary", "experts")
 
-    def on_test_end(self, logs=None):
-        super().on_test_end(_sums_only(logs))
+    def on_epoch_end(self, epoch, logs: Any = None):
+        super().on_epoch_end(epoch, {n: logs[n] for n in self.NAMES if n in logs})
 
-
-def _sums_only(logs):
-    sums = ("loss", "task_loss", "val_loss", "val_task_loss")
-    of_recorder = ("binary", "experts")
-    return {name: logs[name] for name in (*sums, *of_recorder) if name in logs}
+    def on_test_end(self, logs: Any = None):
+        super().on_test_end({n: logs[n] for n in self.NAMES if n in logs})

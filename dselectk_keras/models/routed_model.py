@@ -110,10 +110,7 @@ class RoutedModel(ChecksExport, keras.Model):
         # Keras has added the penalties of this replica's part of the batch.
         added = [penalty_of_batch(term) - term for term in terms if num_replicas() > 1]
         if gates:
-            each: Any = self._example_losses(y, y_pred)
-            weight = ops.ones_like(each)
-            if sample_weight is not None and not keras.tree.is_nested(sample_weight):
-                weight = _mean_by_example(sample_weight)
+            each, weight = self._example_losses(y, y_pred, sample_weight)
             policy: Any = sum(
                 gate.policy_loss(*for_each_gate(gate, each, weight)) for gate in gates
             )
@@ -150,46 +147,67 @@ class RoutedModel(ChecksExport, keras.Model):
         own = init_arguments(self, ("consistency", "outputs_are", "policy_reduction"))
         return {**super().get_config(), **own}
 
-    def _example_losses(self, y, y_pred):
-        """Compute the loss of each example, summed over the outputs."""
-        if keras.tree.is_nested(self.loss):
-            losses = keras.tree.flatten(self.loss)
-        else:
-            losses = [self.loss] * len(keras.tree.flatten(y_pred))
-        labels, predictions = map(keras.tree.flatten, (y, y_pred))
-        weights = loss_weights(self)
-        if len(losses) != len(predictions) or weights is not None:
+    def _example_losses(self, y, y_pred, sample_weight):
+        """Compute the loss of each example, summed over the outputs, and its weight."""
+        predictions = keras.tree.flatten(y_pred)
+
+        def by_output(values):
+            if isinstance(values, dict) and not isinstance(y_pred, dict):
+                values = [values.get(name) for name in self.output_names]
+            one = not keras.tree.is_nested(values)
+            return [values] * len(predictions) if one else keras.tree.flatten(values)
+
+        losses, weights = by_output(self.loss), by_output(sample_weight)
+        complete = len(losses) == len(predictions) and None not in losses
+        if not complete or loss_weights(self) is not None:
             raise ValueError(
                 "The reward of a `ReinforceGate` is the sum of the losses of all "
                 "outputs. Received: a model with `loss_weights`, or with outputs that "
                 "have no loss. Use `MultitaskModel`, which supports both."
             )
-        return sum(
-            _losses_of_output(*each)
-            for each in zip(losses, labels, predictions, strict=True)
-        )
+        each = zip(losses, by_output(y), predictions, weights, strict=True)
+        found: Any = [_losses_of_output(*one) for one in each]
+        if len(found) == 1 or not keras.tree.is_nested(sample_weight):
+            return sum(loss for loss, _ in found), found[0][1]
+        total = sum(loss * weight for loss, weight in found)
+        labeled = ops.any(ops.stack([weight for _, weight in found]) != 0, axis=0)
+        return total, ops.cast(labeled, "float32")
 
 
-def _losses_of_output(identifier, labels, predictions):
-    """Compute the loss of each example for one output of the model."""
+def _losses_of_output(identifier, labels, predictions, sample_weight):
+    """Compute the loss of each example for one output of the model, and its weight.
+
+    They are means over the positions without padding, of the loss with their weights.
+    """
     function = keras.losses.get(identifier)
     if isinstance(function, keras.Loss):
         function = function.call
-    mask = mask_of(predictions)
+    masks = [mask_of(predictions)]
     labels, predictions = map(ops.convert_to_tensor, (labels, predictions))
     if len(labels.shape) == len(predictions.shape) - 1 and predictions.shape[-1] == 1:
         labels = ops.expand_dims(labels, -1)
-    return _mean_by_example(function(labels, predictions), mask)
+    values = function(labels, predictions)
+    # It is false at labels that the loss ignores.
+    masks.append(mask_of(values))
+    rank = len(values.shape)
+    counts = ops.ones(ops.shape(values), "float32")
+    for mask in masks:
+        if mask is not None and len(mask.shape) == rank:
+            counts = counts * ops.cast(mask, "float32")
+    weights = counts
+    if sample_weight is not None:
+        given = ops.cast(sample_weight, "float32")
+        size = [*ops.shape(given), *[1] * rank][:rank]
+        weights = counts * ops.reshape(given, size)
 
+    def total(x):
+        return ops.sum(x, axis=list(range(1, rank))) if rank > 1 else x
 
-def _mean_by_example(values, mask=None):
-    """Compute the mean over all axes but the first, without padding, in float32."""
-    values = ops.cast(values, "float32")
-    axes = list(range(1, len(values.shape)))
-    if mask is None or len(mask.shape) != len(values.shape):
-        return ops.mean(values, axis=axes) if axes else values
-    counts = ops.sum(ops.cast(mask, "float32"), axis=axes)
-    return ops.sum(ops.where(mask, values, 0.0), axis=axes) / ops.maximum(counts, 1.0)
+    # A weight of 0 is not enough: 0 * NaN is NaN.
+    values = ops.where(weights != 0, ops.cast(values, "float32"), 0.0)
+    amount = total(weights)
+    loss = total(weights * values) / ops.where(amount != 0, amount, 1.0)
+    return loss, amount / ops.maximum(total(counts), 1.0)
 
 
 def gates_taught_by_loss(model: keras.Model) -> list[LearnsFromLoss]:

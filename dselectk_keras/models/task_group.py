@@ -201,7 +201,9 @@ class TaskGroup(keras.Metric):
         if isinstance(y, CompleteLabels):
             return GroupLabels(self._stack(y.labels, xp))
         labels = self._stack(y, xp)
-        missing = self._missing(labels, xp)
+        missing = xp.isnan(labels)
+        if self.tasks[0].kind == "multiclass":
+            missing = xp.logical_or(missing, labels < 0)
         # Most labels have a width of 1, and need no reduction.
         one = labels.shape[-1] == 1
         missing = missing[..., 0] if one else xp.any(missing, axis=-1)
@@ -220,19 +222,15 @@ class TaskGroup(keras.Metric):
     def check(self, y: Any, sample_weight: Any = None) -> bool:
         """Raise an error if a label in NumPy arrays is present and impossible.
 
-        Otherwise, return whether all labels are present and possible.
+        Otherwise, return whether all labels are present.
         """
         complete = True
         given = (y,) if sample_weight is None else (y, sample_weight)
         for start in range(0, len(keras.tree.flatten(y)[0]), CHUNK):
             rows = slice(start, start + CHUNK)
             part = keras.tree.map_structure(lambda array, r=rows: array[r], given)
-            labels = self._stack(part[0], np)
-            possible = self._possible(labels, np)
-            complete = complete and (possible & ~self._missing(labels, np)).all()
-            if (possible | np.isnan(labels)).all():
-                continue
-            *_, wrong = self.read(*part, xp=np)
+            _, _, present, wrong = self.read(*part, xp=np)
+            complete = complete and bool(present.all())
             if not wrong.any():
                 continue
             row, t = np.argwhere(wrong)[0].tolist()
@@ -284,13 +282,6 @@ class TaskGroup(keras.Metric):
     def _are_classes(self, labels):
         """Whether labels are class indices, not one number per class."""
         return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
-
-    def _missing(self, labels, xp):
-        """Whether each number stands for a missing label."""
-        missing = xp.isnan(labels)
-        if self.tasks[0].kind == "multiclass":
-            missing = xp.logical_or(missing, labels < 0)
-        return missing
 
     def _possible(self, labels, xp):
         """Whether each number can be a label."""

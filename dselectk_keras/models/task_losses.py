@@ -25,14 +25,9 @@ class TaskLosses(keras.Layer):
     L_t = \frac{1}{n_t} \sum_b m_{tb} \, \ell_{tb}
     $$
 
-    with the fixed weights $\omega_t$ of the tasks. `label_average` says what $n_t$ is:
-
-    - `"batch"`: the number $B$ of examples in the batch.
-    - `"labels"`: the number of labels of the task in the batch.
-    - `"running"`: the expected number of labels in the batch, $\max(p_t B, 1)$, where
-      $p_t$ is the running share of examples that have a label of the task.
-
-    `task_weighting` says what $\lambda_t$ and $R$ are. With `None`, they are 1 and 0.
+    with the fixed weights $\omega_t$ of the tasks. `label_average` says what $n_t$ is
+    (see `MultitaskModel`), and `task_weighting` what $\lambda_t$ and $R$ are. With
+    `None`, they are 1 and 0.
 
     - `"uncertainty"` learns a log-variance $s_t$ per task. With $c_t$ labels of the
       task in the batch, and $f_t = 1/2$ for regression and 1 for classes,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import numbers, numpy
 from keras import layers
+from keras.losses import BinaryCrossentropy
 
 from dselectk_keras import (
     AttentiveGate,
@@ -56,6 +57,8 @@ def test_every_architecture_trains_and_reloads(architecture, tmp_path):
         np.testing.assert_array_equal(numpy(outputs), numpy(expected[name]))
 
 
+# JAX compiles each of them above, and torch has no graph.
+@pytest.mark.backend_independent
 @pytest.mark.traced
 def test_all_architectures_train_in_one_graph():
     # One graph takes less time to trace and compile than ten.
@@ -225,6 +228,7 @@ def test_fixed_seeds_give_the_layers_of_cross_stitch_kernels_of_their_own():
     assert len({first[0, 0, 0], first[1, 0, 0], second[0, 0, 0]}) == 3
 
 
+@pytest.mark.backend_independent
 def test_ranks_are_those_of_tucker_experts():
     model = make("tensor_factorization", ranks=(3, 1, 1))
     assert model.layers[1].ranks == (3, 1, 1)
@@ -244,6 +248,7 @@ def test_cgc_without_task_experts_is_mmoe_and_ple_of_one_level_is_cgc():
     np.testing.assert_array_equal(by_task(ple), by_task(cgc))
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
 def test_every_level_of_ple_has_experts_and_gates_of_its_own(per_example):
     settings = {"levels": 3, "num_task_experts": 2, "per_example": per_example}
@@ -285,6 +290,7 @@ def test_experts_may_be_of_any_kind(architecture):
     assert model(numbers((4, 5, 1)))["b"].shape == (4, 1)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_an_architecture_has_no_option_for_is_refused(architecture):
     text = rf"options of the architecture {architecture!r} are: \w+.*Received: 'share'"
@@ -292,12 +298,14 @@ def test_what_an_architecture_has_no_option_for_is_refused(architecture):
         make(architecture, share=0.5)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ["cross_stitch", "tensor_factorization"])
 def test_what_is_made_of_dense_layers_needs_dense_experts(architecture):
     with pytest.raises(ValueError, match=f"{architecture!r} needs `DenseExperts`"):
         make(architecture, experts=Experts(layers.Dense(2), 2))
 
 
+@pytest.mark.backend_independent
 def test_every_architecture_says_what_it_is_and_where_it_is_from():
     for name, function in ARCHITECTURES.items():
         first, _, rest = function.__doc__.partition("\n")
@@ -392,10 +400,12 @@ def test_experts_of_higher_rank_are_flattened_for_the_towers():
     assert model.get_layer("towers_a_b").weights[0].shape == (2, 4 * 2, 4)
 
 
+@pytest.mark.backend_independent
 def test_moe_is_another_name_for_omoe():
     assert ARCHITECTURES["moe"] is ARCHITECTURES["omoe"]
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("name", [n for n in GATES if n != "tag"])
 def test_gates_may_be_names_and_experts_a_number(name):
     model = build_multitask_model(16, 2, gate=name, experts=5)
@@ -406,6 +416,7 @@ def test_gates_may_be_names_and_experts_a_number(name):
         build_multitask_model(16, 2, gate="top")
 
 
+@pytest.mark.backend_independent
 def test_tasks_may_be_names_or_a_number():
     assert sorted(make(tasks=["x", "y"])(X)) == ["x", "y"]
     assert sorted(make(tasks=2)(X)) == ["task_0", "task_1"]
@@ -449,6 +460,7 @@ def test_parameters_are_counted_as_in_the_paper(architecture, experts, units):
     assert (bank.experts if architecture == "mmoe" else bank).units == [units]
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ["omoe", "mmoe", "cgc", "ple", "smear"])
 def test_softmax_gates_depend_on_the_features_unless_asked(architecture):
     def gates(**settings):
@@ -514,6 +526,7 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
     assert len([name for name in log if name.endswith("_loss")]) == 129
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -524,6 +537,10 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
         ({"experts": layers.Dense(3)}, "`experts` must be a bank"),
         ({"gate": layers.Dense(3)}, "`gate` a gate such as"),
         ({"inputs": "features"}, "`inputs` must be a number of features"),
+        (
+            {"tasks": [Task("a", "binary", loss=BinaryCrossentropy(True))]},
+            "'a' are probabilities.*from_logits=True",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_refused(arguments, text):
@@ -531,11 +548,13 @@ def test_what_cannot_be_built_is_refused(arguments, text):
         make(**arguments)
 
 
+@pytest.mark.backend_independent
 def test_only_dense_experts_are_scaled():
     with pytest.raises(ValueError, match="`num_params` needs `DenseExperts`"):
         make(experts=Experts(layers.Dense(2), 2), num_params=100)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ["omoe", "smear"])
 def test_a_gate_is_copied_for_the_number_of_gates(architecture):
     gate = SoftmaxGate()
@@ -546,11 +565,13 @@ def test_a_gate_is_copied_for_the_number_of_gates(architecture):
         make(architecture, gate=SoftmaxGate(num_gates=5))
 
 
+@pytest.mark.backend_independent
 def test_an_attentive_gate_gets_experts_with_a_hidden_layer():
     model = build_multitask_model(3, 2, gate=AttentiveGate(4), per_example=True)
     assert model.get_layer("mmoe").experts.units == [64, 64]
 
 
+@pytest.mark.backend_independent
 def test_a_gate_that_must_see_examples_says_so():
     with pytest.raises(ValueError, match="HashGate is per-example"):
         make(gate=HashGate(), per_example=False)
@@ -598,6 +619,7 @@ def test_one_stacked_output_has_an_axis_for_classes():
     np.testing.assert_allclose(numpy(stacked(X)).sum(axis=-1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.backend_independent
 def test_outputs_of_several_widths_cannot_be_stacked():
     tasks = [*TASKS, Task("color", "multiclass", num_classes=3)]
     with pytest.raises(ValueError, match="Received: tasks with 1 and 3 outputs"):

@@ -19,6 +19,7 @@ from dselectk_keras import (
     SoftmaxGate,
     TopKGate,
     build_multitask_model,
+    distill,
 )
 from dselectk_keras.models import condense
 
@@ -122,6 +123,23 @@ def test_state_of_an_optimizer_that_cannot_be_moved_is_named():
     (said,) = [str(each.message) for each in caught if each.category is UserWarning]
     assert "Adafactor keeps numbers of another shape" in said
     train(small, epochs=1)
+
+
+def test_normalization_keeps_what_it_learned_from_data():
+    normalization = layers.Normalization()
+    normalization.adapt(5.0 + 3.0 * X)
+    inputs = keras.Input((3,))
+    encoder = keras.Model(inputs, layers.Dense(4)(normalization(inputs)))
+    experts = keras.Sequential([keras.Input((4,)), layers.Normalization()])
+    experts.layers[0].adapt(numbers((9, 4)))
+    bank = Experts([layers.Dense(4), experts, layers.Dense(4)])
+    model = build_multitask_model(encoder, ["a"], experts=bank, gate=TopKGate(1))
+    model.get_layer("mmoe").gate.assign_expert_weights(np.eye(3)[[1]])
+    small = condense(model)
+    assert small.get_layer("mmoe").experts.num_experts == 1
+    np.testing.assert_allclose(outputs(small), outputs(model), rtol=1e-5)
+    student = distill(model, TopKGate(1))
+    np.testing.assert_allclose(outputs(student), outputs(model), rtol=1e-5)
 
 
 def test_omoe_and_a_single_moe_are_condensed():

@@ -113,6 +113,7 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     np.testing.assert_array_equal(numpy(teacher(X)), outputs)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("new", GATES)
 @pytest.mark.parametrize("old", ["softmax", "DSelect-k"])
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "x"])
@@ -251,6 +252,7 @@ def test_a_sequential_model_may_be_distilled():
 # What cannot be distilled.
 
 
+@pytest.mark.backend_independent
 def test_a_gate_that_is_built_or_none_is_refused():
     teacher = plain_teacher(SoftmaxGate())
     for gate in (teacher.get_layer("moe").gate, SoftmaxGate, "softmax"):
@@ -258,6 +260,7 @@ def test_a_gate_that_is_built_or_none_is_refused():
             distill(teacher, gate)
 
 
+@pytest.mark.backend_independent
 def test_a_model_without_a_gate_is_refused():
     inputs = keras.Input((DIM,))
     model = keras.Model(inputs, layers.Dense(1, name="only")(inputs))
@@ -274,6 +277,7 @@ class Subclassed(keras.Model):
         return self.moe(inputs)
 
 
+@pytest.mark.backend_independent
 def test_a_model_that_is_not_functional_is_refused():
     subclassed = Subclassed()
     subclassed(X)
@@ -283,6 +287,7 @@ def test_a_model_that_is_not_functional_is_refused():
             distill(model, TopKGate(2))
 
 
+@pytest.mark.backend_independent
 def test_an_attentive_student_needs_experts_with_hidden_outputs():
     inputs = keras.Input((DIM,))
     moe = MoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)

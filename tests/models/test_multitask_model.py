@@ -186,7 +186,7 @@ def test_labels_that_are_all_there_are_computed_without_masks(monkeypatch):
     missing = {**Y, "like": np.full(BATCH, np.nan, "float32")}
     reports = []
     for y, weights in ((Y, None), (Y, ones), (missing, None)):
-        model = make(gate=SoftmaxGate(kernel_initializer="zeros"), run_eagerly=True)
+        model = make(gate=SoftmaxGate(kernel_initializer="zeros"))
         model.set_weights([np.full(w.shape, 0.1) for w in model.get_weights()])
         report = model.fit(X, y, sample_weight=weights, verbose=0).history
         reports.append({**report, **model.evaluate(X, y, verbose=0, return_dict=True)})
@@ -803,6 +803,17 @@ def test_labels_by_name_are_fed_as_one_array(column):
 def test_class_weights_are_refused_as_keras_does():
     with pytest.raises(ValueError, match="class_weight"):
         make().fit(X, Y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
+
+
+@pytest.mark.backend_independent
+def test_arguments_may_be_given_by_place_as_in_keras():
+    model = make()
+    by_place = model.fit(X, Y, 4, 2, 0).history["loss"]
+    assert len(by_place) == 2
+    loss, *_ = model.evaluate(X, Y, 4, 0)
+    assert (
+        loss == model.evaluate(X, Y, batch_size=4, verbose=0, return_dict=True)["loss"]
+    )
 
 
 @pytest.mark.backend_independent

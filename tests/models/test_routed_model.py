@@ -147,6 +147,34 @@ def test_tokens_get_the_reward_of_their_sequence_without_padding():
     assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()
 
 
+@pytest.mark.parametrize("ignore", [False, True], ids=["weights", "ignore_class"])
+def test_tokens_without_a_weight_have_no_part_in_the_reward(ignore):
+    x, y = numbers((BATCH, 3, DIM)), np.arange(3 * BATCH).reshape(BATCH, 3) % 2
+    weight = np.array([[1, 1, 1], [2, 0, 0], [1, 0, 3]] * 2, "float32")
+    if ignore:
+        weight = np.minimum(weight, 1.0)
+    inputs, gate = keras.Input((3, DIM)), ReinforceGate(seed=0, policy_weight=1.0)
+    pooled = layers.GlobalAveragePooling1D()
+    moe = MoE(DenseExperts(3, [5]), gate, per_example=True, routing_network=pooled)
+    outputs = layers.Dense(2, "softmax")(moe(inputs))
+    model = RoutedModel(inputs, outputs)
+    ignored = -1 if ignore else None
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(False, ignored))
+    labels = np.where(weight > 0, y, -1 if ignore else 1 - y)
+    rewind(moe.gate)
+    predictions = model(x, training=True)
+    given = None if ignore else weight
+    found = numpy(model.compute_loss(x, labels, predictions, given, training=True))
+    chances = np.take_along_axis(numpy(predictions), y[..., None], -1)[..., 0]
+    each = -(weight * np.log(chances)).sum(1) / weight.sum(1)
+    rewind(moe.gate)
+    moe.gate.weigh_experts(x.mean(1), training=True)
+    own = None if ignore else weight.mean(1)
+    policy = numpy(moe.gate.policy_loss(each.astype("float32"), own))
+    plain = -(weight * np.log(chances)).sum() / (weight.sum() if ignore else 3 * BATCH)
+    np.testing.assert_allclose(found, plain + policy, rtol=1e-4)
+
+
 def test_several_gates_get_the_same_reward():
     inputs = keras.Input((DIM,))
     gate = ReinforceGate(policy_weight=1.0, num_gates=2, seed=0)
@@ -213,6 +241,22 @@ def test_losses_of_several_outputs_are_summed():
     each = np.abs(outputs["a"] - y["a"])[:, 0]
     each = each + ((outputs["b"] - y["b"]) ** 2).mean(axis=1)
     np.testing.assert_allclose(found, each.mean() + policy(each), rtol=1e-4)
+
+
+def test_outputs_have_weights_of_their_own_and_names_in_any_order():
+    inputs = keras.Input((DIM,))
+    moe = reinforced(policy_weight=1.0)
+    mixed = moe(inputs)
+    outputs = [layers.Dense(2, name="b")(mixed), layers.Dense(2, name="a")(mixed)]
+    model = RoutedModel(inputs, outputs)
+    model.compile("sgd", {"a": "mae", "b": "mse"})
+    y = {"a": Y, "b": Y + 3.0}
+    of_b, of_a = np.array([0, 1, 1, 0, 2, 1.0]), np.arange(6.0)
+    found, (b, a), policy = losses_of_a_step(model, y, [of_b, of_a])
+    each = of_a * np.abs(a - y["a"]).mean(1)
+    each = each + of_b * ((b - y["b"]) ** 2).mean(1)
+    labeled = np.array([0, 1, 1, 1, 1, 1.0])
+    np.testing.assert_allclose(found, each.mean() + policy(each, labeled), rtol=1e-4)
 
 
 @pytest.mark.traced

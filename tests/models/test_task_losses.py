@@ -209,13 +209,13 @@ def test_famo_raises_the_weight_of_the_task_that_falls_behind():
     assert first < 0 < second
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS)
-@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize(
+    ("average", "weighting"),
+    [("batch", "uncertainty"), ("labels", "famo"), ("running", "uncertainty")],
+)
 def test_reports_have_the_fixed_weights(average, weighting):
     model = make(label_average=average, task_weighting=weighting)
-    log = model.fit(
-        X, Y, batch_size=4, epochs=2, verbose=0, validation_data=(X, Y)
-    ).history
+    log = model.fit(X, Y, batch_size=4, verbose=0, validation_data=(X, Y)).history
     assert all(np.isfinite(values).all() for values in log.values())
     report = model.evaluate(X, Y, batch_size=12, verbose=0, return_dict=True)
     total = sum(task.weight * report[f"{task.name}_loss"] for task in TASKS)
@@ -236,7 +236,7 @@ def test_without_learned_weights_the_weights_are_the_tasks_own():
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_training_resumes_from_a_file(tmp_path, weighting):
     def more(model):
-        model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        model.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
         return model
 
     model = more(make(label_average="running", task_weighting=weighting))
@@ -271,12 +271,12 @@ def test_copies_of_replicate_train_as_alone(weighting):
     def build(seed):
         return make_again(weighting)
 
-    runs = replicate(build, (X, Y), seeds=[1, 2], batch_size=4, epochs=2, verbose=0)
+    runs = replicate(build, (X, Y), seeds=[1, 2], batch_size=4, verbose=0)
     weights = [runs.model(i).task_weights for i in range(2)]
     assert weights[0] != weights[1]
     keras.utils.set_random_seed(2)
     alone = make_again(weighting)
-    alone.fit(Batches((X, Y), 4, 2), epochs=2, shuffle=False, verbose=0)
+    alone.fit(Batches((X, Y), 4, 2), shuffle=False, verbose=0)
     assert weights[1] == pytest.approx(alone.task_weights, rel=1e-4)
 
 
