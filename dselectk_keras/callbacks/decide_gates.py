@@ -37,7 +37,9 @@ class DecideGates(keras.callbacks.Callback):
     with the default width.
 
     The decision is in the weights of the gates. Saving, copying and resuming keep it,
-    and so does a later `fit`. The callback acts on `DSelectKGate` and
+    and so does a later `fit`. If training is stopped before, per-example gates that
+    have begun to narrow go on in a later `fit`; all others forget the plan. The
+    callback acts on `DSelectKGate` and
     `SoftmaxSelectorGate`, between epochs. In a training of one epoch, static gates
     narrow as well.
 
@@ -129,18 +131,23 @@ class DecideGates(keras.callbacks.Callback):
         calls = calls_by_layer(model)
         # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
+            # Static gates decide below, if there is an epoch before which they can.
             host = times if not gate.per_example else []
             step = int(ops.convert_to_numpy(gate.step))
             planned = int(ops.convert_to_numpy(gate.deciding)[1])
             steps = steps_per_epoch * calls[id(gate)]
             left = max(1, math.floor((self.by * epochs - epoch) * steps))
-            # Static gates decide below, before they would narrow.
-            narrow = (left + 1, left + 1) if host else (left // 2, left)
             # A training that was stopped may have left a plan. One that is resumed has
             # the same plan, up to rounding.
-            other = self._plans_anew and abs(step + narrow[1] - planned) > 1
-            if not planned or (other and not gate.has_decided):
-                gate.decide_between(step + narrow[0], step + narrow[1])
+            other = self._plans_anew and abs(step + left - planned) > 1
+            if planned and other and not gate.has_decided:
+                gate.decide_between(0, 0)
+                planned = 0
+            # Others narrow from half of that time on. Before that epoch they have no
+            # plan: a later training without this callback would follow it.
+            wait = max(0, math.floor((self.by * epochs / 2 - epoch) * steps))
+            if not planned and not host and wait < steps:
+                gate.decide_between(step + wait, step + left)
             due = host and (epoch in host or epoch > host[-1])
             if gate.has_decided or not due:
                 continue
@@ -186,6 +193,14 @@ class DecideGates(keras.callbacks.Callback):
         parts = self.restarts + 1
         times = {round(last * i / parts) for i in range(1, parts + 1)}
         return sorted(time for time in times if 0 < time < epochs)
+
+    def first_narrow_epoch(self, epochs: int) -> int:
+        """The epoch in which per-example gates begin to narrow.
+
+        Args:
+            epochs: The number of epochs of the training.
+        """
+        return math.floor(self.by * epochs / 2)
 
     def first_decided_epoch(self, epochs: int) -> int:
         """The first epoch at whose end all gates have decided.

@@ -76,7 +76,11 @@ class GateRecorder(keras.callbacks.Callback):
         self._observe: Any = None
         self._writer = None
         self._warned = set()
-        self._step = self._before = self._epoch_start = self._next = 0
+        # Steps are counted from the first training with this callback on: the steps
+        # that are done, those before this epoch, and the step of the next record.
+        self._step = self._epoch_start = self._next = 0
+        # By how much the optimizer's number of iterations is larger.
+        self._offset = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Find the gates, and record their initial state."""
@@ -87,14 +91,16 @@ class GateRecorder(keras.callbacks.Callback):
                 "or `DSelectKGate`."
             )
         if self.log_dir is not None and self._writer is None:
-            self._writer = _summary_writer(self.log_dir)
-        self._before = self._iterations() - self._step
+            tf = optional_import(
+                "tensorflow", "tensorboard", extra="tensorboard", purpose="`log_dir`"
+            )
+            self._writer = tf.summary.create_file_writer(str(self.log_dir))
+        self._offset = self._iterations() - self._step
         self._epoch_start = self._step
+        self._next = self._step + self.every
         built = all(gate.built for _, gate, _ in self._gates)
         if built and not len(self.history.steps):
-            self._prepare()
             self._record(self._observed())
-        self._next = self._step + self.every
 
     # Not `on_train_batch_end`: with it, Keras copies the logs of every step to the
     # host, and the device waits.
@@ -103,13 +109,13 @@ class GateRecorder(keras.callbacks.Callback):
         self._step = self._epoch_start + batch
         if self.unit == "steps" and self._step >= self._next:
             self._record(self._observed())
-            self._next = self._step + self.every
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Record, if a record is due, and add `binary` and `experts` to the logs."""
         # Loss scaling may skip updates, so that the optimizer has counted fewer steps.
-        self._step = max(self._iterations() - self._before, self._step + 1)
-        self._before = self._iterations() - self._step
+        iterations = self._iterations()
+        self._step = max(iterations - self._offset, self._step + 1)
+        self._offset = iterations - self._step
         self._epoch_start = self._step
         records = self._observed()
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
@@ -131,7 +137,7 @@ class GateRecorder(keras.callbacks.Callback):
         """Return the records and the counters, for `Checkpoints`."""
         return {
             "history": self.history.to_arrays(),
-            "counters": [self._step, self._before, self._epoch_start, self._next],
+            "counters": [self._step, self._epoch_start, self._next, self._offset],
         }
 
     def set_state(self, state: dict) -> None:
@@ -139,7 +145,7 @@ class GateRecorder(keras.callbacks.Callback):
         # Models that one process builds have different names of layers.
         names = [name for name, _, _ in self._gates]
         self.history = GateHistory.from_arrays(state["history"], names)
-        self._step, self._before, self._epoch_start, self._next = state["counters"]
+        self._step, self._epoch_start, self._next, self._offset = state["counters"]
 
     def _iterations(self):
         # Under `tf.distribute`, `int` does not work on a variable.
@@ -166,17 +172,14 @@ class GateRecorder(keras.callbacks.Callback):
             self._gates = gates
             self._prepare()
         observe: Any = self._observe
-        reports = observe()
-        records = {}
-        for name, gate, _ in self._gates:
-            calls = keras.tree.map_structure(keras.ops.convert_to_numpy, reports[name])
-            records[name] = _summarize(calls, gate)
-        return records
+        reports = keras.tree.map_structure(keras.ops.convert_to_numpy, observe())
+        return {name: _summarize(reports[name], gate) for name, gate, _ in gates}
 
     def _record(self, records):
         for name, _, tasks in self._gates:
             self._warn(name, tasks, records[name])
         self.history.append(self._step, records)
+        self._next = self._step + self.every
         if self._writer is not None:
             _write_summaries(self._writer, self._step, records, self.history.tasks)
 
@@ -257,7 +260,8 @@ def _compiled(model, gates, probe):
         import tensorflow as tf
 
         # A concrete function, because TensorFlow warns about functions created often.
-        return tf.function(observe).get_concrete_function()
+        # As in Keras' own steps, there is no code for AutoGraph to convert.
+        return tf.function(observe, autograph=False).get_concrete_function()
     import jax  # pyright: ignore[reportMissingImports]
 
     @jax.jit
@@ -314,13 +318,6 @@ def _means(records):
         for name, values in found.items()
         if values
     }
-
-
-def _summary_writer(log_dir):
-    tf = optional_import(
-        "tensorflow", "tensorboard", extra="tensorboard", purpose="`log_dir`"
-    )
-    return tf.summary.create_file_writer(str(log_dir))
 
 
 def _write_summaries(writer, step, records, tasks):

@@ -29,8 +29,7 @@ def make(gate, optimizer=None, **settings):
         gate=gate,
         **settings,
     )
-    # Compiling takes longer; `scripts/fault_injection.py` tests compiled models.
-    model.compile(optimizer or keras.optimizers.Adam(0.05), run_eagerly=True)
+    model.compile(optimizer or keras.optimizers.Adam(0.05))
     return model
 
 
@@ -49,12 +48,12 @@ class Stop(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def fit(model, checkpoints, stop=None, **settings):
+def fit(model, checkpoints, stop=None, epochs=EPOCHS, **settings):
     """Train, on data in an order of their own for each epoch."""
     return model.fit(
         Batches((X, Y), 8, seed=3, epoch=checkpoints.epoch),
         validation_data=(X, Y),
-        epochs=EPOCHS,
+        epochs=epochs,
         shuffle=False,
         verbose=0,
         callbacks=[checkpoints, *([] if stop is None else [Stop(stop)])],
@@ -202,7 +201,7 @@ def test_the_last_two_are_kept_and_a_damaged_one_is_not_used(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_checkpoints_before(tmp_path, monkeypatch):
-    fit(make(dk.DSelectKGate(2)), Checkpoints(tmp_path))
+    fit(make(dk.DSelectKGate(2)), Checkpoints(tmp_path), epochs=2)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
     def fail(file, **arrays):
@@ -225,7 +224,7 @@ def test_a_write_that_fails_leaves_the_checkpoints_before(tmp_path, monkeypatch)
     ],
 )
 def test_another_model_or_other_callbacks_are_refused(model, callbacks, text, tmp_path):
-    fit(make(dk.DSelectKGate(2)), Checkpoints(tmp_path))
+    fit(make(dk.DSelectKGate(2)), Checkpoints(tmp_path), epochs=1)
     with pytest.raises(ValueError, match=text):
         fit(model(), Checkpoints(tmp_path, callbacks))
 

@@ -46,7 +46,7 @@ def compiled(gate, optimizer="adam", **kwargs):
 
 def fit(model, callbacks, epochs=4, **kwargs):
     x, y = data()
-    kwargs = {"batch_size": 16, "verbose": 0, **kwargs}
+    kwargs = {"batch_size": 32, "verbose": 0, **kwargs}
     return model.fit(x, y, epochs=epochs, callbacks=callbacks, **kwargs)
 
 
@@ -54,24 +54,24 @@ def gate_of(model):
     return model.get_layer("mmoe").gate
 
 
-@pytest.mark.parametrize("per_example", [False, True])
+OPTIMIZERS = [
+    (lambda: keras.optimizers.Adam(1e-4), 1.0, 1),
+    (lambda: keras.optimizers.Adam(0.1), 1e3, 4),
+    (lambda: keras.optimizers.SGD(1e-3, momentum=0.9), 1e-3, 1),
+    (lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1), 1e-3, 4),
+]
+
+
+# Every pair of an optimizer, a gate and what it looks at, if not every three.
 @pytest.mark.parametrize("make", [DSelectKGate, SoftmaxSelectorGate])
-@pytest.mark.parametrize(
-    ("optimizer", "scale", "epochs"),
-    [
-        (lambda: keras.optimizers.Adam(1e-4), 1.0, 1),
-        (lambda: keras.optimizers.Adam(0.1), 1e3, 4),
-        (lambda: keras.optimizers.SGD(1e-3, momentum=0.9), 1e-3, 1),
-        (lambda: keras.optimizers.AdamW(0.1, weight_decay=0.1), 1e-3, 4),
-    ],
-)
-def test_all_selectors_are_binary_afterwards(
-    make, per_example, optimizer, scale, epochs
-):
+@pytest.mark.parametrize("number", range(len(OPTIMIZERS)))
+def test_all_selectors_are_binary_afterwards(make, number):
+    optimizer, scale, epochs = OPTIMIZERS[number]
+    per_example = (number < 2) == (make is DSelectKGate)
     model = compiled(make(2), optimizer(), per_example=per_example)
     x, y = data()
     decide = DecideGates(0.5)
-    model.fit(x, scale * y, 16, epochs=epochs, verbose=0, callbacks=[decide])
+    model.fit(x, scale * y, 32, epochs=epochs, verbose=0, callbacks=[decide])
     gate = gate_of(model)
     assert gate.has_decided
     report = gate.report(x if per_example else None)
@@ -349,26 +349,42 @@ def test_a_gate_that_is_called_twice_decides_no_earlier():
     moe = MoE(DenseExperts(4, [4]), DSelectKGate(2), per_example=True)
     inputs = keras.Input((4,))
     model = keras.Model(inputs, moe(moe(inputs)))
-    DecideGates(0.5).begin_epoch(model, 0, epochs=4, steps_per_epoch=10)
+    moe.gate.step.assign(20)
+    DecideGates(0.5).begin_epoch(model, 1, epochs=4, steps_per_epoch=10)
     # Two steps of the gate in each of 20 steps of the training.
     np.testing.assert_array_equal(to_numpy(moe.gate.deciding), [20, 40])
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize("per_example", [False, True])
-def test_another_fit_plans_anew_and_a_resumed_one_does_not(per_example):
-    model, decide = compiled(DSelectKGate(2), per_example=per_example), DecideGates(0.5)
+def test_another_fit_plans_anew_and_a_resumed_one_does_not():
+    model, decide = compiled(DSelectKGate(2), per_example=True), DecideGates(0.5)
     decide.set_model(model)
     gate, plans = gate_of(model), []
-    # The first of 4 epochs; the same training from its second epoch; 12 other epochs.
-    for epochs, epoch in ((4, 0), (4, 1), (12, 0)):
+    # 4 epochs; the same training from its second epoch; 12 other epochs.
+    fits = [(4, 0, 0), (4, 1, 10), (4, 1, 10), (12, 0, 15), (12, 3, 45)]
+    for epochs, epoch, step in fits:
+        gate.step.assign(step)
         decide.set_params({"epochs": epochs, "steps": 10})
         decide.on_train_begin()
         decide.on_epoch_begin(epoch)
         plans.append(to_numpy(gate.deciding).tolist())
-        gate.step.assign(10)
-    first, last = ([10, 20], [40, 70]) if per_example else ([21, 21], [71, 71])
-    assert plans == [first, first, last]
+    assert plans == [[0, 0], [10, 20], [10, 20], [0, 0], [45, 75]]
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("per_example", [False, True])
+def test_a_later_fit_does_not_follow_the_plan_of_one_that_was_stopped(per_example):
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
+    models = [compiled(DSelectKGate(2), per_example=per_example) for _ in range(2)]
+    for model, decide in zip(models, ([], [DecideGates()]), strict=True):
+        with pytest.raises(KeyboardInterrupt):
+            fit(model, [*decide, Stop()], shuffle=False)
+        fit(model, [], epochs=5, shuffle=False)
+    for plain, stopped in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(stopped, plain)
 
 
 @pytest.mark.backend_independent

@@ -48,6 +48,12 @@ def fit(model, recorder, epochs=1, y=Y, **settings):
     return recorder.history
 
 
+@pytest.fixture(scope="module")
+def model():
+    """A model for tests of when it is recorded, which train it on."""
+    return make()
+
+
 @pytest.mark.parametrize(
     ("every", "unit", "steps"),
     [
@@ -58,14 +64,14 @@ def fit(model, recorder, epochs=1, y=Y, **settings):
         (2, "epochs", [0, 10]),
     ],
 )
-def test_records_before_every_so_often_and_at_the_end(every, unit, steps):
-    history = fit(make(), GateRecorder(every, unit), epochs=2)
+def test_records_before_every_so_often_and_at_the_end(model, every, unit, steps):
+    history = fit(model, GateRecorder(every, unit), epochs=2)
     assert history.steps.tolist() == steps
     assert history["mmoe"]["weights"].shape == (len(steps), 2, 4)
 
 
-def test_another_fit_continues_the_count():
-    model, recorder = make(), GateRecorder(every=3)
+def test_another_fit_continues_the_count(model):
+    recorder = GateRecorder(every=3)
     fit(model, recorder)
     history = fit(model, recorder)
     assert history.steps.tolist() == [0, 3, 5, 8, 10]
