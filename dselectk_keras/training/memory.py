@@ -1,12 +1,13 @@
 """Free memory, and checks against it."""
 
+import math
 import pathlib
 
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def free_memory(device=None):
-    """The free bytes of a JAX device, or of the host for `None`; `None` if unknown."""
+    """The free bytes of a JAX device, or of the host for `None`; inf if unknown."""
     stats = device.memory_stats() if device is not None else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats["bytes_in_use"]
@@ -15,7 +16,7 @@ def free_memory(device=None):
         table = dict(line.split(":") for line in lines)
         free = int(table["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):  # Not on every system.
-        return None
+        return math.inf
     try:
         limit, used = (
             int((CGROUP / name).read_text(encoding="utf-8"))
@@ -27,8 +28,8 @@ def free_memory(device=None):
 
 
 def check_memory(needed, limit, what):
-    """Raise an error if more bytes are needed than a limit, if that is known."""
-    if limit is not None and needed > limit:
+    """Raise an error if more bytes are needed than a limit."""
+    if needed > limit:
         raise MemoryError(
             f"{what} need about {format_bytes(needed)} of memory. Received: "
             f"{format_bytes(limit)} free, or allowed by `memory_limit`. Train fewer "

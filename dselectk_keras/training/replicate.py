@@ -1,6 +1,7 @@
 """Train many copies of one architecture."""
 
 import numbers
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -19,17 +20,8 @@ from dselectk_keras.utils import check_count
 
 _COLUMNS = ("copy", "seed", "epoch", "epochs", "best_epoch", "status")
 _HIGHER_IS_BETTER = (
-    "accuracy",
-    "auc",
-    "precision",
-    "recall",
-    "sensitivity",
-    "specificity",
-    "score",
-    "iou",
-    "io_u",
-    "correlation",
-    "similarity",
+    "(accuracy|auc|precision|recall|sensitivity|specificity|score|iou|io_u|correlation|"
+    "similarity)$"
 )
 
 
@@ -206,5 +198,6 @@ def _sign(monitor, mode, patience):
             f'monitor="val_loss". Received: patience={patience}, monitor={monitor!r}.'
         )
     if mode is None:
-        mode = "max" if str(monitor).lower().endswith(_HIGHER_IS_BETTER) else "min"
+        higher = re.search(_HIGHER_IS_BETTER, str(monitor).lower())
+        mode = "max" if higher else "min"
     return 1 if mode == "min" else -1

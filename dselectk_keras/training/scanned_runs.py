@@ -1,4 +1,9 @@
-"""Train the copies on JAX, where one call of a program is an epoch."""
+"""Train the copies on JAX, where one call of a program is an epoch.
+
+Each copy's epoch is traced. Copies whose programs differ only in constants are a
+`Group`, with one compiled program. Its workers take copies from a queue, each as many
+at once as the program has `Lanes`.
+"""
 
 import collections
 import concurrent.futures
@@ -82,22 +87,24 @@ class ScannedRuns:
             # On a CPU, one program per core is as fast as a vectorized one.
             lanes = (1 if on_host else count) if vectorize == "auto" else vectorize
             lanes = min(lanes, count)
-            while True:
-                group.compile(self.data, lanes)
-                workers = min(num_cores(), -(-count // lanes)) if on_host else 1
-                needed = self._estimate(group, workers, on_host)
-                while limit is not None and needed > limit and workers > 1:
-                    workers -= 1
-                    needed = self._estimate(group, workers, on_host)
-                if limit is None or needed <= limit or lanes == 1:
-                    break
+            needed = self._compile(group, lanes, limit, on_host)
+            while needed > limit and lanes > 1:
                 lanes //= 2
+                needed = self._compile(group, lanes, limit, on_host)
             check_memory(needed, limit, f"{count} copies, {lanes} at a time,")
-            group.workers = workers
             estimates.append(needed)
         return max(estimates)
 
-    def _estimate(self, group, workers, on_host):
+    def _compile(self, group, lanes, limit, on_host):
+        """Compile a program, and return the bytes for as many workers as fit."""
+        group.compile(self.data, lanes)
+        count = -(-len(group.members) // lanes)
+        group.workers = min(num_cores(), count) if on_host else 1
+        while (needed := self._estimate(group, on_host)) > limit and group.workers > 1:
+            group.workers -= 1
+        return needed
+
+    def _estimate(self, group, on_host):
         """The bytes that the device needs; on a CPU also those of waiting copies."""
         import jax  # pyright: ignore[reportMissingImports]
 
@@ -120,7 +127,7 @@ class ScannedRuns:
             members = [member for group in self.groups for member in group.members]
             arrays = jax.tree.leaves([(m.state, m.state[:2]) for m in members])
             held = _COMPILER_BYTES + sum(array.nbytes for array in arrays)
-        return held + shared + workers * own
+        return held + shared + group.workers * own
 
     def run(self, progress):
         """Train all copies."""
@@ -159,9 +166,8 @@ class ScannedRuns:
             found = jax.device_get(found)
             for lane, copy in list(lanes.running.items()):
                 own = jax.tree.map(lambda a, lane=lane: a[lane], found)
-                ended = copy.end_epoch(
-                    _logs(own, copy.reader), functools.partial(lanes.read_weights, lane)
-                )
+                read_weights = functools.partial(lanes.read_weights, lane)
+                ended = copy.end_epoch(_logs(own, copy.reader), read_weights)
                 if copy.recorder is not None:
                     lanes.update_model(lane, copy.recorder.model)
                     copy.recorder.on_epoch_end(len(copy.logs) - 1)
@@ -173,7 +179,8 @@ class ScannedRuns:
         """Let the gates of copies decide, where it is time."""
         if self.decide is None:
             return
-        times = self.decide.times(self._length[0])
+        epochs, _ = self._length
+        times = {*self.decide.times(epochs), self.decide.first_narrow_epoch(epochs)}
         for lane, copy in lanes.running.items():
             if (epoch := len(copy.logs)) in times:
                 with lanes.group.lock:

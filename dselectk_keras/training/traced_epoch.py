@@ -18,8 +18,9 @@ class TracedEpoch:
     `TracedStep`).
 
     The program also computes the results of the metrics, so that their constants are
-    replaceable too. Results that only NumPy can compute are left out: the epoch then
-    returns the metrics' variables, and its `reader`, otherwise `None`, reads them.
+    replaceable too. To compute them outside, for each copy and epoch, takes longer than
+    to train a small model. Results that only NumPy can compute are left out: the epoch
+    then returns the metrics' variables, and its `reader`, otherwise `None`, reads them.
     """
 
     def __init__(self, model, data):
