@@ -147,10 +147,11 @@ def _how(results):
     trials = len(results.runs) - len(reported)
     seeds = sorted({run.seed for run in reported})
     seconds = sum(run.seconds for run in results.runs)
+    several = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "one seed"
+    tuned = f", after {trials} trials of settings" if trials else ""
     parts = [
-        f"Preset `{results.preset}`: {len(reported)} runs, seeds {seeds[0]} to "
-        f"{seeds[-1]}, after {trials} trials of settings; {in_words(seconds)} in all. "
-        "Uncertainties are standard errors over the seeds."
+        f"Preset `{results.preset}`: {len(reported)} runs, {several}{tuned}; "
+        f"{in_words(seconds)} in all. Uncertainties are standard errors over the seeds."
         if reported
         else "Not run yet."
     ]

@@ -50,47 +50,44 @@ def reproduce(
         results = Results(experiment, preset, folder, fresh)
         clock = _Clock(results, progress)
         around = {**environment(), "command": command}
-        arms = experiment.arms
-        for arm, tuning in [(arm, each) for arm in arms for each in (True, False)]:
-            while jobs := _jobs(experiment, results, arm, tuning)[:together]:
-                clock.begin(arm, jobs, tuning)
+        for arm in experiment.arms:
+            while jobs := _next_jobs(experiment, results, arm)[:together]:
+                clock.begin(arm, jobs)
                 began = time.perf_counter()
                 found = experiment.run(arm, jobs)
                 seconds = (time.perf_counter() - began) / len(jobs)
                 for job, numbers in zip(jobs, found, strict=True):
-                    run = Run(arm, job.seed, job.settings, numbers, seconds, tuning)
+                    run = Run(arm, *job, numbers, seconds, tuning=job.is_trial)
                     results.add(run, around)
         clock.end()
     return results
 
 
-def _jobs(experiment, results, arm, tuning):
-    """The jobs that an arm lacks: trials, or seeds with the best settings."""
-    trials = results.of(arm, tuning=True)
-    space = experiment.space(arm)
-    count = _num_trials(experiment, space)
-    if not tuning:
+def _next_jobs(experiment, results, arm):
+    """The trials that an arm lacks; after them, the seeds, with the best settings."""
+    space, trials = experiment.space(arm), results.of(arm, tuning=True)
+    num_trials, seeds = _lacking(experiment, results, arm)
+    if not num_trials:
         settings, _ = best_settings(trials)
-        done = {run.seed for run in results.of(arm)}
-        seeds = [seed for seed in range(experiment.seeds) if seed not in done]
         return [Job(seed, settings) for seed in seeds]
-    if len(trials) >= count:
-        return []
     if experiment.sampler == "gp":
         return [Job(TRIAL_SEED, next_settings(space, trials))]
-    grid = random_settings(space, count)
-    return [Job(TRIAL_SEED, settings) for settings in grid[len(trials) :]]
+    points = random_settings(space, len(trials) + num_trials)
+    return [Job(TRIAL_SEED, settings) for settings in points[len(trials) :]]
 
 
-def _num_trials(experiment, space):
-    """The number of settings of an arm that are tried."""
+def _lacking(experiment, results, arm):
+    """The number of trials, and the list of seeds, that an arm lacks."""
+    space, wanted = experiment.space(arm), experiment.trials
     if not space:
-        return 0
-    if experiment.sampler == "gp":
-        return experiment.trials
-    if experiment.sampler == "grid":
-        return grid_size(space)
-    return min(experiment.trials, grid_size(space))
+        wanted = 0
+    elif experiment.sampler == "grid":
+        wanted = grid_size(space)
+    elif experiment.sampler == "random":
+        wanted = min(wanted, grid_size(space))
+    done = {run.seed for run in results.of(arm)}
+    seeds = [seed for seed in range(experiment.seeds) if seed not in done]
+    return max(0, wanted - len(results.of(arm, tuning=True))), seeds
 
 
 class _Clock:
@@ -102,17 +99,25 @@ class _Clock:
         self._began = time.perf_counter()
         self._done_before = len(results.runs)
 
-    def begin(self, arm, jobs, tuning):
+    def begin(self, arm, jobs):
         """Print the next run."""
         if not self._show:
             return
-        what = "trial" if tuning else "seed"
-        first = len(self._results.of(arm, tuning=True)) if tuning else jobs[0].seed
+        runs, experiment = self._results.runs, self._results.experiment
+        what, first = "seed", jobs[0].seed
+        if jobs[0].is_trial:
+            what, first = "trial", len(self._results.of(arm, tuning=True))
         last = first + len(jobs) - 1
         numbers = f"{what} {first}" + (f" to {last}" if last > first else "")
-        done, left = len(self._results.runs), self._left()
-        total = done + sum(left.values())
-        self._say(f"[{done + 1}/{total}] {arm}, {numbers}{self._estimate(left)}")
+        total, seconds = len(runs), 0.0
+        for each in experiment.arms:
+            num_trials, seeds = _lacking(experiment, self._results, each)
+            own = [run.seconds for run in runs if run.arm == each]
+            times = own or [run.seconds for run in runs]
+            total += num_trials + len(seeds)
+            seconds += (num_trials + len(seeds)) * sum(times) / max(len(times), 1)
+        left = f" · about {in_words(seconds)} left" if runs else ""
+        self._say(f"[{len(runs) + 1}/{total}] {arm}, {numbers}{left}")
 
     def end(self):
         """Print the total time."""
@@ -120,25 +125,6 @@ class _Clock:
             ran = len(self._results.runs) - self._done_before
             seconds = time.perf_counter() - self._began
             self._say(f"{ran} runs in {in_words(seconds)}.", last=True)
-
-    def _left(self):
-        """The number of runs that each arm lacks."""
-        results, experiment = self._results, self._results.experiment
-        left = {}
-        for arm in experiment.arms:
-            left[arm] = len(_jobs(experiment, results, arm, tuning=False))
-            trials = _num_trials(experiment, experiment.space(arm))
-            left[arm] += max(0, trials - len(results.of(arm, tuning=True)))
-        return left
-
-    def _estimate(self, left):
-        runs = self._results.runs
-        seconds = 0.0
-        for arm, count in left.items():
-            own = [run.seconds for run in runs if run.arm == arm]
-            times = own or [run.seconds for run in runs]
-            seconds += count * sum(times) / max(len(times), 1)
-        return f" · about {in_words(seconds)} left" if runs else ""
 
     def _say(self, text, last=False):
         if sys.stderr.isatty():

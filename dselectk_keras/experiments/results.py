@@ -110,10 +110,8 @@ class Results:
             kept = json.loads(path.read_text(encoding="utf-8"))
             # Files that were committed before there were checksums have none.
             checksum = kept.pop("checksum", None)
-            if checksum not in {None, _checksum(kept)} or kept.keys() != {
-                *HEAD,
-                "runs",
-            }:
+            complete = kept.keys() == {*HEAD, "runs"}
+            if checksum not in {None, _checksum(kept)} or not complete:
                 raise ValueError("its checksum differs from its content")
             runs = [Run(**run) for run in kept["runs"]]
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -127,19 +125,14 @@ class Results:
         self.runs = runs
 
     def _write(self, path):
-        values = (
-            self.experiment.source,
-            self.preset,
-            self.experiment.config,
-            self.environments,
-        )
+        experiment = self.experiment
+        values = experiment.source, self.preset, experiment.config, self.environments
         head = dict(zip(HEAD, values, strict=True))
         runs = [dataclasses.asdict(run) for run in self.runs]
         lines = ",\n  ".join(map(json.dumps, runs))
         text = json.dumps(head, indent=1)[:-2] + f',\n "runs": [\n  {lines}\n ],\n'
-        # As the file will be read: JSON has no tuples, for example.
-        content = json.loads(json.dumps({**head, "runs": runs}))
-        text += f' "checksum": "{_checksum(content)}"\n}}\n'
+        checksum = _checksum({**head, "runs": runs})
+        text += f' "checksum": "{checksum}"\n}}\n'
         with replacing(path) as file:
             file.write(text.encode())
 

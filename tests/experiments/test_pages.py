@@ -68,7 +68,7 @@ def test_a_page_has_everything(results, tmp_path):
         "| sky | blue | green |",
         "![A sky.](images/dselectk-fig4-sky.png)",
         "It rained.",
-        "2 runs, seeds 0 to 0, after 0 trials of settings; 2 min in all",
+        "2 runs, one seed; 2 min in all",
         "`python scripts/reproduce.py` on 2026-01-02",
         "| gamma | `1.0` |",
     ):

@@ -211,6 +211,21 @@ def is_admissible(numbers, method, num_nonzeros):
     return numbers["experts"] <= num_nonzeros
 
 
+def if_within_rules(results, arm, holds):
+    """Whether a claim holds, or `None` for a success outside of the paper's rules.
+
+    Args:
+        results: A `Results`.
+        arm: Name of the arm that the claim is about.
+        holds: Whether the claim holds by what the runs have come to.
+
+    Returns:
+        `holds`, or `None` if it is true and some runs of the arm are not admissible.
+    """
+    within = results.values(arm, "admissible") == 1
+    return holds if not holds or within.all() else None
+
+
 def movement(weights):
     """How the weights of gates moved over training.
 

@@ -209,8 +209,8 @@ class Recover(keras.layers.Layer):
 def recovered(weights, true_experts):
     """How many true experts a gate has found, and how many others it uses.
 
-    An expert is found if it is among the `K` largest weights, and used if its weight
-    exceeds `USED`.
+    An expert is used if its weight exceeds `USED`. A true expert is found if it is used
+    and has one of the `K` largest weights.
 
     Args:
         weights: Array (experts,).

@@ -32,7 +32,7 @@ class Fig4(Experiment):
         "exactly 0 and 1 at finite logits, and be differentiable there. The smooth "
         "step does; the logistic function only comes close. Nothing is trained here: "
         "`ops.smooth_step` and the logistic function $1 / (1 + e^{-6x})$, which the "
-        "paper rescales to the same range of inputs, are evaluated."
+        "paper rescales to the scale of the smooth step, are evaluated."
     )
 
     gamma: float = 1.0
@@ -105,10 +105,10 @@ class Fig4(Experiment):
             claims,
             pictures=[Picture("functions", caption, draw)],
             protocol=[
-                Fact("gamma", "1", f"{self.gamma:g}"),
+                Fact("gamma", "1 (caption)", f"{self.gamma:g}"),
                 Fact(
                     "Logistic function",
-                    "1 / (1 + exp(-6 x))",
+                    "1 / (1 + exp(-6 x)) (Appendix B.3)",
                     f"1 / (1 + exp(-{SCALE:g} x))",
                 ),
             ],

@@ -318,7 +318,7 @@ def protocol(experiment):
                     )
                 )
             ),
-            "On one data set, several runs are one program, which saves time.",
+            "Fewer runs, and several on one data set as one program, save time.",
         ),
     ]
 
@@ -344,6 +344,7 @@ def remarks():
             "Claims are judged by means, as in the paper. Gaps are computed for each "
             "seed and then averaged: runs of a seed have the same inputs, and those "
             "of one model the same initial weights. A gap within two standard errors "
-            "is not judged."
+            "is not judged. Runs that share a data set count as independent in a "
+            "standard error."
         ),
     ]

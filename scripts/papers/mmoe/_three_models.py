@@ -93,15 +93,16 @@ def three_models_protocol(experiment):
         Fact("Optimizer", "Adam", "Adam"),
         Fact(
             "Learning rate",
-            "grid search in 0.0001, 0.001, 0.01 for each model and correlation",
+            "grid search in 0.0001, 0.001, 0.01",
             by_preset(
                 experiment,
                 lambda e: (
                     f"grid search in {', '.join(f'{r:g}' for r in e.learning_rates)} "
-                    f"for each, {e.trial_runs} run per value"
+                    f"for each model and correlation, {e.trial_runs} run per value"
                 ),
             ),
-            "The paper does not say how many runs decide.",
+            "The paper does not say whether each correlation has its own search, nor "
+            "how many runs decide.",
         ),
         *_synthetic.protocol(experiment),
     ]

@@ -80,7 +80,7 @@ class Fig2(Experiment):
                 f"It rises from {both[0]:.2f} at p = 0 to {both[-1]:.2f} at p = 1; "
                 f"the smallest rise between two points is {np.diff(both).min():.3f}.",
                 bool((np.diff(both) > 0).all()),
-                "Figure 2",
+                "Figure 2, the curve",
             ),
             Claim(
                 "For linear labels it is p.",
@@ -137,6 +137,11 @@ class Fig2(Experiment):
             Fact("Data points", "10,000", by_preset(self, lambda e: f"{e.examples:,}")),
             Fact("Trials", 100, by_preset(self, lambda e: e.seeds)),
             Fact("Error bars", "two standard deviations", "two standard deviations"),
+            Fact(
+                "Inputs",
+                "d standard normal features (Section 3.2); 100 in Section 5.1",
+                "100 standard normal features",
+            ),
             Fact("Noise of the labels", "N(0, 0.01)", f"variance {NOISE:g}"),
             Fact(
                 "Weights and sines",

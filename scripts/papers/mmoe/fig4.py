@@ -32,9 +32,9 @@ class Fig4(ThreeModels):
     about = (
         "A shared-bottom model, OMoE (one gate for both tasks) and MMoE (one gate per "
         "task) on the synthetic data of Section 3.2, whose tasks have weight vectors "
-        "with the cosine *p*. Experts and towers of all models have about as many "
-        "parameters. The learning rate is searched for each model at each "
-        "correlation. No model can predict the noise, which is 0.01 of the loss."
+        "with the cosine *p*. The models have about the same number of parameters in "
+        "experts and towers. The learning rate is searched for each model at each "
+        "correlation. No model can predict the noise, which adds 0.01 to the loss."
     )
 
     def report(self, results):

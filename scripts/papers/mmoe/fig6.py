@@ -51,12 +51,13 @@ class Fig6(Experiment):
     paper = citations.MMOE
     where = "Figure 6"
     about = (
-        "An MMoE with a softmax gate for each of two binary tasks: engagement, which "
-        "is frequent, and satisfaction, which is rare. The paper's data are private. "
-        "`datasets.recommender_sim` takes their place: its task `click` is positive in "
-        "30% of the examples and `like` in 5%. The figure shows the weights of the "
-        "experts in both gates on test examples. There are two controls: the task "
-        "`satisfied` (60%) in place of `like`, and `click` in both places."
+        "An MMoE with a softmax gate for each of two binary tasks: engagement, whose "
+        "positive labels are frequent, and satisfaction, where they are rare. The "
+        "paper's data are private. `datasets.recommender_sim` takes their place: its "
+        "task `click` is positive in 30% of the examples and `like` in 5%. The figure "
+        "shows the weights of the experts in both gates on test examples. There are "
+        "two controls: the task `satisfied` (60%) in place of `like`, and `click` in "
+        "both places."
     )
 
     num_train: int = 90_000
@@ -137,8 +138,8 @@ class Fig6(Experiment):
             (
                 "Distance is half of the sum of absolute differences between the mean "
                 "gates of the two tasks: 0 if they are the same, 1 if they share no "
-                "expert. Two gates of one and the same task differ as well, because "
-                "their initial weights differ. The distance is compared with theirs. "
+                "expert. Two gates for the same task differ as well, because their "
+                "initial weights differ. The distance is compared with theirs. "
                 "Focus is the largest mean weight: of "
                 f"{self.num_experts} experts at least {1 / self.num_experts:.3g}. "
                 "A difference within two standard errors is not judged. The paper's "
@@ -183,16 +184,17 @@ class Fig6(Experiment):
             ),
             Fact(
                 "Experts",
-                "no numbers in the text",
+                "number and units are tuned (Section 6.2); no values in the text",
                 of(lambda e: f"{e.num_experts}, each one layer of {e.units}"),
+                "Fewer runs.",
             ),
             Fact("Towers", "one fully connected layer", "one fully connected layer"),
             Fact("Gates", "softmax, one per task", "softmax, one per task"),
             Fact(
                 "Optimizer",
-                "SGD, batches of 1024, no learning rate",
+                "SGD, batches of 1024; the learning rate is tuned (Section 6.2)",
                 of(lambda e: f"Adam, {e.learning_rate:g}, batches of {e.batch_size}"),
-                "Adam needs fewer steps. Table 3 has SGD.",
+                "Adam needs fewer steps. Our runs of Table 3 are with SGD.",
             ),
             Fact(
                 "Weights that are shown",
@@ -237,8 +239,8 @@ class Fig6(Experiment):
         return [
             Claim(
                 "MMoE learns the difference between the tasks: their gates differ.",
-                f"The mean gates are {apart[PAPERS]:.2f} apart, and those of one and "
-                f"the same task {apart[TWINS]:.2f}. Difference: "
+                f"The distance of the mean gates is {apart[PAPERS]:.2f}, and that of "
+                f"two gates for the same task {apart[TWINS]:.2f}. Difference: "
                 f"{format_gap(*apart_more, 2)}.",
                 is_positive(*apart_more),
                 "Section 6.4.2, on Figure 6",
@@ -246,7 +248,7 @@ class Fig6(Experiment):
             Claim(
                 "It balances shared and non-shared parameters by itself. (It holds "
                 "here if the gates share weight and differ in weight, and by more than "
-                "those of one and the same task.)",
+                "two gates for the same task.)",
                 f"The gates have {1 - apart[PAPERS]:.0%} of their weight on the same "
                 "experts.",
                 all_hold([is_positive(*apart_more), bool(apart[PAPERS] < 1)]),
@@ -263,8 +265,8 @@ class Fig6(Experiment):
             Claim(
                 "That is because its labels are sparser.",
                 "With a satisfaction task that is frequent, the difference in focus is "
-                f"{results.text(FREQUENT, 'more_focus', digits=2)}: lower by "
-                f"{format_gap(*for_rarity, 2)}.",
+                f"{results.text(FREQUENT, 'more_focus', digits=2)}. With the rare one "
+                f"it is higher by {format_gap(*for_rarity, 2)}.",
                 is_positive(*for_rarity),
                 "Section 6.4.2, on Figure 6",
             ),

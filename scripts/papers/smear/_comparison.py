@@ -25,7 +25,6 @@ from papers.smear._routers import (
 )
 
 REFERENCE = "1x compute"  # What the costs are relative to.
-RUN = tuple(router for router in ROUTERS if router != "SMEAR 2x")  # At preset cpu.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +89,7 @@ class DomainComparison(Experiment):
         }
         return {
             "smoke": cls(**smoke),
-            "cpu": cls(routers=RUN + OURS, seeds=5),
+            "cpu": cls(seeds=5),
             "paper": cls(seeds=5, **paper),
         }
 

@@ -8,41 +8,6 @@ LATENT_SKILLS = Fact(
     "(Appendix B)",
     "10 times; not tuned",
 )
-# What was different in runs that do not say how many experts were used.
-_EARLIER = {
-    "REINFORCE": (
-        "REINFORCE: the entropy of the policy was rewarded, the losses of the layers "
-        "were added up, and the baseline saw inputs that were not normalized, with "
-        "kernels as large as Glorot's."
-    ),
-    "DSelect-k": (
-        "DSelect-k: the entropy weight grew from 0.0001 to 0.1 over the run, unused "
-        "codes were assigned to experts without a penalty, the router's input was not "
-        "normalized, and the experts in use were not counted."
-    ),
-}
-
-
-def outdated(results):
-    """The routers whose runs were made before their protocol was corrected."""
-    return [
-        arm
-        for arm in _EARLIER
-        if any("experts_used" not in run.numbers for run in results.of(arm))
-    ]
-
-
-def remarks(results):
-    """A note on the routers that have to be run again, if there are any."""
-    if not (arms := outdated(results)):
-        return []
-    text = " ".join(_EARLIER[arm] for arm in arms)
-    note = (
-        f"**To be run again: {', '.join(arms)}.** These runs were made before their "
-        f"protocol was corrected to what stands above. {text} Claims about them are "
-        "judged by these runs."
-    )
-    return [note]
 
 
 def facts(kind):
@@ -68,8 +33,9 @@ def facts(kind):
         if p.backbone:
             return f"`{p.backbone}` of KerasHub, trained on ImageNet, frozen"
         return (
-            f"the same layers with {p.width} channels in the first stack, trained on "
-            f"{p.num_digits:,} handwritten digits for {p.digit_epochs} epochs, frozen"
+            f"the same blocks with {p.width} channels in the first stack, behind a "
+            f"stem for small images, trained on {p.num_digits:,} handwritten digits "
+            f"for {p.digit_epochs} epochs, frozen"
         )
 
     steps = "; ".join(f"{n}: {s.num_steps:,}" for n, s in shared.items())
@@ -78,12 +44,13 @@ def facts(kind):
             "data",
             "DomainNet: pictures of 345 classes in six domains (Section 4)",
             "Fashion-MNIST: ten classes, each image in one of six styles",
-            "A problem for a CPU. `datasets.domainnet` reads DomainNet, but these "
-            "presets keep the features of all images in memory, which it does not fit.",
+            "It can be learned on a CPU. `datasets.domainnet` reads DomainNet, but "
+            "these presets keep the features of all images in memory, for which it is "
+            "too large.",
         ),
         Fact(
             "training and test images",
-            "all of DomainNet; the paper gives no numbers",
+            "all of the six domains (Appendix B.2); the paper gives no numbers",
             here(lambda p: f"{p.num_train:,} and {p.num_test:,} per domain"),
             "The size of Fashion-MNIST; cpu: time.",
         ),
@@ -91,7 +58,15 @@ def facts(kind):
             "frozen network",
             "ResNet18, trained on ImageNet (Section 4)",
             here(network),
-            "cpu: time.",
+            "cpu: time. The release's ResNet18 normalizes by the statistics of the "
+            "batch in training, although it is frozen; ours by those it was trained "
+            "with.",
+        ),
+        Fact(
+            "size of the images",
+            "not in the paper; 224 x 224 in the release",
+            here(lambda p: "56 x 56, enlarged" if p.backbone else "28 x 28"),
+            "The size of Fashion-MNIST.",
         ),
         Fact(
             "places with experts",
@@ -107,11 +82,16 @@ def facts(kind):
         ),
         Fact(
             "experts",
-            "adapters with swish (Appendix B.2) and batch normalization of their input "
-            "(Section 4); width 32 in the release",
+            "adapters with swish (Appendix B.2); width 32 in the release",
             here(lambda p: f"the same, of width {p.units}"),
-            "cpu: narrow as the network is. The second layer has a bias here, and none "
-            "in the release.",
+            "cpu: narrow as the network is. Kernels start from N(0, 0.01^2), as in the "
+            "release. The second layer has a bias here, and none in the release.",
+        ),
+        Fact(
+            "batch normalization",
+            "of the experts' input (Section 4)",
+            "one in each place, before all experts and the router",
+            "As in the release. The paper does not say whether experts share it.",
         ),
         Fact(
             "augmentation",
@@ -123,9 +103,8 @@ def facts(kind):
             "router",
             "linear without bias, with layer normalization of its input, the mean over "
             "all positions, and of the kernel (Section 4)",
-            "the same, of the batch-normalized input; DSelect-k: with a bias, and "
-            "without normalization of the kernel",
-            "As in the release, in which DSelect-k has no bias either.",
+            "the same; DSelect-k: with a bias, and without normalization of the kernel",
+            "As in the release, but there DSelect-k has no bias.",
         ),
         Fact(
             "expert dropout",
@@ -157,7 +136,9 @@ def facts(kind):
             "{1e-4, 1e-5, 1e-6} (Appendix B.2)",
             "from 10 to 0.5, the release's minimum, in 0.3 of the steps, as with that "
             "rate in 100,000 steps; not tuned",
-            "The decay is scaled to the length of the run.",
+            "The decay is scaled to the length of the run. In the release each "
+            "evaluation multiplies the temperature by the decay since the first step, "
+            "so that it is 0.5 after 0.08 of the steps.",
         ),
         Fact(
             "REINFORCE",
@@ -192,7 +173,10 @@ def facts(kind):
         ),
         Fact(
             "metric",
-            "accuracy of each domain and of all test images (Table 3)",
-            "the same; all domains have as many images",
+            "accuracy of each domain, and a final accuracy, which is not their mean "
+            "(Table 3)",
+            "accuracy of each domain, and of all test images",
+            "The final accuracy is that of all test images in the release. Here all "
+            "domains have as many, so that it is the mean.",
         ),
     ]

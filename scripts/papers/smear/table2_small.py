@@ -455,43 +455,52 @@ class Table2Small(Experiment):
                 "test examples",
                 "splits of each data set after Mahabadi et al. (Section 4)",
                 here(lambda p: f"{p.num_test:,} generated ones of each task"),
-                "Generated tasks have no test set of their own.",
+                "They are drawn as the training examples are.",
             ),
             Fact(
                 "frozen network",
-                "T5.1.1 Base: 12 encoder and 12 decoder layers of 768 features",
+                "T5.1.1 Base: 12 encoder and 12 decoder layers, of which only the "
+                "layer normalizations are trained (Section 4)",
                 here(
                     lambda p: (
                         f"an encoder of {p.depth} layers of {p.model_dim} "
                         "features, trained to guess masked words in "
-                        f"{p.num_pretrain:,} pairs of generated sentences"
+                        f"{p.num_pretrain:,} pairs of generated sentences; only its "
+                        "layer normalizations are trained further"
                     )
                 ),
-                "No pretrained model at hand. The layer normalizations are trained "
-                "in both.",
+                "The generated sentences need no model of real text. cpu: time.",
             ),
             Fact(
                 "routing blocks",
-                "60: after self-attention, feed-forward and cross-attention",
+                "60: after self-attention, feed-forward and cross-attention (Section "
+                "4)",
                 here(lambda p: f"{2 * p.depth}: after self-attention and feed-forward"),
-                "No decoder.",
+                "The answers are classes, so that there is no decoder.",
             ),
             Fact(
                 "experts",
-                "8 adapters with swish and layer normalization of the output; 16 for "
-                "SMEAR 2x; width 24 in the release",
+                "8 adapters (Section 4) with swish (Appendix B.1); 16 for SMEAR 2x; "
+                "width 24 in the release",
                 here(lambda p: f"the same, of width {p.units}"),
-                "cpu: narrow as the encoder is. In both presets the experts of a block "
-                "share one layer normalization, of their mixed output: our layers of "
-                "experts have none inside.",
+                "cpu: narrow as the encoder is. Kernels start from N(0, 0.01^2), as in "
+                "the release. The second layer has a bias here, and none in the "
+                "release.",
+            ),
+            Fact(
+                "layer normalization",
+                "of the experts' output (Section 4)",
+                "one in each block, of the mixed output of its experts",
+                "As in the release. The paper does not say whether experts share it.",
             ),
             Fact(
                 "router",
                 "linear without bias, with layer normalization of its input, the mean "
                 "over the sequence, and of the kernel; in the decoder, of the "
                 "encoder's final states (Section 4)",
-                "the same, without a decoder; the mean includes padding",
-                "No decoder.",
+                "the same, without a decoder; the mean includes padding, as in the "
+                "release",
+                "The answers are classes, so that there is no decoder.",
             ),
             Fact(
                 "expert dropout",
@@ -504,6 +513,15 @@ class Table2Small(Experiment):
                 "tag routing",
                 "RTE and MNLI share an expert (Section 4)",
                 "the same",
+                "In the release they do so in the encoder alone.",
+            ),
+            Fact(
+                "routers left out",
+                "Soft MoE, which averages tokens, of which a decoder does not know the "
+                "later ones; DSelect-k, whose training was unstable despite tuning "
+                "(Section 4)",
+                "the same",
+                "Our encoder could use them; the paper has no numbers to compare with.",
             ),
             Fact(
                 "optimizer",
@@ -515,8 +533,8 @@ class Table2Small(Experiment):
                         f"{p.learning_rate:g}, {p.warm_up:,} steps of warm-up"
                     )
                 ),
-                "cpu: few steps. The default weight decay is 0.004 in Keras, and 0.01 "
-                "in PyTorch.",
+                "cpu: few steps. The default weight decay is 0.004 in Keras, 0.01 in "
+                "PyTorch, and 0 in the release, which also smooths the labels.",
             ),
             Fact(
                 "steps and batch",
@@ -526,11 +544,14 @@ class Table2Small(Experiment):
             ),
             Fact(
                 "ST-Gumbel",
-                "temperature 10, annealed at a rate of 1e-6, the best of {1e-4, 1e-5, "
-                "1e-6} (Appendix B.1)",
+                "temperature 10, annealed at a rate of 1e-6; both are the best of a "
+                "sweep, of the rates {1e-4, 1e-5, 1e-6} (Appendix B.1; in our copy the "
+                "temperatures cannot be read)",
                 "from 10 to 0.5, the release's minimum, in 0.3 of the steps; not tuned",
-                "As in ResNet-DomainNet. By an exponential decay at the paper's rate "
-                "the temperature would still be 5.5 at the end of its run.",
+                "By an exponential decay at that rate the temperature would still be "
+                "5.5 after 600,000 steps. In the release each evaluation multiplies it "
+                "by the decay since the first step, so that it is 0.5 after 0.29 of "
+                "the steps.",
             ),
             Fact(
                 "REINFORCE",
@@ -646,6 +667,8 @@ NOTES = [
         "*Better* is here: by more than two standard errors of the difference, which "
         "is taken seed by seed; a smaller difference is not judged. *As good*: not "
         "worse by as much. *Does not change* and *matches*: within two standard errors."
+        " *In use* are two to the power of the entropy of a distribution over the "
+        "experts. The paper gives no numbers on routing: the limits are ours."
     ),
 ]
 

@@ -47,6 +47,7 @@ DATA = {
     "fashion_mnist": Data("FMNIST", 10, 5),
     "fmnist_mnist": Data("FMNIST + MNIST", 12, 6),
     "cifar100": Data("CIFAR-100", 100, 20, (32, 32, 3)),
+    "multi_mnist": Data("Multi-MNIST", 100, 20, (18, 18, 1)),
 }
 NUMBERS = {
     "error": "error",
@@ -187,27 +188,28 @@ class Images(Experiment, abc.ABC):
         bare = [job._replace(settings={}) for job in jobs]
         return self.fit(build, data, bare, teacher=range(len(jobs)))
 
-    def sizes(self, training, test):
+    def sizes(self, training, test, where):
         """The facts of the protocol that all of the paper's experiments have.
 
         Args:
             training: The paper's number of training images.
             test: Its number of test images.
+            where: Where the paper has them.
 
         Returns:
             A list of `Fact`.
         """
         return [
-            self.fact("Training images", f"{training:,}", "num_train"),
-            self.fact("Test images", f"{test:,}", "num_test"),
-            Fact(
-                "Validation images",
-                "none",
-                "none",
-            ),
+            self.fact("Training images", f"{training:,} ({where})", "num_train"),
+            self.fact("Test images", f"{test:,} ({where})", "num_test"),
+            Fact("Validation images", "none are named", "none"),
             Fact("Optimizer", "Adam", "Adam"),
             Fact("Last layer", "ReLU, softmax (App. B)", "softmax", NO_RELU),
-            Fact("Loss", "of the mixed output", "cross-entropy of the mixed output"),
+            Fact(
+                "Loss",
+                "of the mixed output (Section 1)",
+                "cross-entropy of the mixed output",
+            ),
             Fact(
                 "Initial weights",
                 "not given",
@@ -377,33 +379,42 @@ def _load(name, num_train, num_test, data_dir):
     data = dataclasses.replace(data, train=Split(*map(np.concatenate, pairs)))
     if name == "cifar100":
         data = _only_task(data, "fine")
+    if name == "multi_mnist":
+        data = _pairs(data)
     return _standardized(data)
 
 
 def _only_task(data, task):
     """A data set with one of its tasks."""
     place = data.task_names.index(task)
-    parts = {
-        name: getattr(data, name)._replace(y=getattr(data, name).y[:, [place]])
-        for name in ("train", "validation", "test")
-    }
-    return dataclasses.replace(
+    return _changed(
         data,
-        **parts,
+        lambda split: split._replace(y=split.y[:, [place]]),
         task_names=(task,),
         task_kinds=(data.task_kinds[place],),
         num_classes=(data.num_classes[place],),
     )
 
 
+def _pairs(data):
+    """Multi-MNIST at half its width and height, with pairs of digits as classes."""
+
+    def halved(split):
+        count, height, width, _ = split.x.shape
+        pixels = split.x.reshape(count, height // 2, 2, width // 2, 2, 1)
+        return Split(pixels.mean(axis=(2, 4)), 10 * split.y[:, :1] + split.y[:, 1:])
+
+    fields = {"task_names": ("pair",), "task_kinds": data.task_kinds[:1]}
+    return _changed(data, halved, num_classes=(100,), **fields)
+
+
 def _standardized(data):
     mean, spread = data.train.x.mean(), data.train.x.std()
-    parts = {
-        name: Split((split.x - mean) / spread, split.y)
-        for name, split in (
-            ("train", data.train),
-            ("validation", data.validation),
-            ("test", data.test),
-        )
-    }
-    return dataclasses.replace(data, **parts)
+    return _changed(data, lambda split: split._replace(x=(split.x - mean) / spread))
+
+
+def _changed(data, change, **fields):
+    """A data set of which every split is changed, and some fields."""
+    splits = ("train", "validation", "test")
+    parts = {name: change(getattr(data, name)) for name in splits}
+    return dataclasses.replace(data, **parts, **fields)

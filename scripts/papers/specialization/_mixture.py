@@ -32,6 +32,7 @@ SIZES = {
     "mnist": Sizes(),  # Appendix B.1.
     "fmnist_mnist": Sizes(gate_size=5),  # Appendix B.2.
     "fashion_mnist": Sizes((64, 32), 8, 3, (512, 32)),  # Appendix B.4.
+    "multi_mnist": Sizes((64, 32)),  # Ours: experts of B.4, and a gate of B.1.
 }
 # Appendix B.3: convolutions, and hidden layers, for photographs.
 PHOTO_EXPERT_FILTERS = (16, 32, 64, 128)

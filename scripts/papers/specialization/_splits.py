@@ -104,7 +104,7 @@ class Splits(Images):
     def protocol(self):
         """The facts of the paper's protocol."""
         return [
-            *self.sizes(10_000, 2_000),
+            *self.sizes(10_000, 2_000, "Section 4.1, Appendix B.2"),
             Fact("Experts", "MNIST 5; FMNIST + MNIST 6", _counts(self.datasets)),
             Fact(
                 "Classes of FMNIST + MNIST",
@@ -113,13 +113,14 @@ class Splits(Images):
             ),
             Fact(
                 "Split of the digits",
-                "[0,7], [1,9], [2,4], [3,8], [5,6]",
+                "[0,7], [1,9], [2,4], [3,8], [5,6] (Figure 3)",
                 _split("mnist"),
             ),
             Fact(
                 "Split of FMNIST + MNIST",
-                "pairs of classes in order",
-                _split("fmnist_mnist"),
+                "T-shirt and trouser, pullover and dress, coat and sandal, [4,5], "
+                "[6,7], [8,9] (Figure 3)",
+                f"the same, as numbers of the twelve classes: {_split('fmnist_mnist')}",
             ),
             Fact(
                 "Networks", "Appendices B.1 and B.2", "the same but for the last layer"
@@ -129,8 +130,8 @@ class Splits(Images):
                 "experts on their classes; a gate on frozen experts; fresh experts "
                 "under the frozen gate (Figure 4)",
                 "the same; all experts see the same batches, each only its classes",
-                "One program. The authors' code trains experts one by one, so that "
-                "each has fewer steps, of larger batches.",
+                "All experts are trained in one program. The authors' code trains them "
+                "one by one, so that each has fewer steps, of larger batches.",
             ),
             Fact(
                 "Stages of (a)",
@@ -146,17 +147,21 @@ class Splits(Images):
                 "Epochs",
                 "not given here; 20 for MNIST in Section 7",
                 f"{self.both('epochs')} in each stage",
+                "As in the authors' code.",
             ),
             Fact(
                 "Batch size",
                 "not given",
                 self.both("batch_size"),
-                "64 is the authors' code's.",
+                "As in the authors' code.",
             ),
             Fact(
-                "Pixels", "not given", "mean 0, variance 1", "As in their code, nearly."
+                "Pixels",
+                "not given",
+                "mean 0, variance 1",
+                "In the authors' code they are from -1 to 1.",
             ),
-            Fact("Runs", "5", self.seeds),
+            Fact("Runs", "5 for Table 1; each figure shows one", self.seeds),
         ]
 
 

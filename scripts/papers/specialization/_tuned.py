@@ -77,7 +77,8 @@ class Tuned(Images):
                 "L_importance",
                 "the CV, not squared (Eq. 7)",
                 "the same",
-                "The authors' code squares it.",
+                "The authors' code squares it, and its standard deviation has M - 1 "
+                "for M experts.",
             ),
             self.fact(
                 "Weights of L_importance tried",
@@ -90,7 +91,7 @@ class Tuned(Images):
                 "the same",
                 "The authors' code has distances that are not squared, divided by the "
                 "largest of the batch, and does not divide S by the number of pairs. "
-                "The weights in Table 6 may belong to that.",
+                "The weights in Table 6 may belong to such distances.",
             ),
             Fact(
                 "beta_s tried",
@@ -101,9 +102,11 @@ class Tuned(Images):
             self.fact("beta_d tried", f"{betas[1]} (Table 6)", "beta_d"),
             Fact(
                 "Settings are chosen by",
-                "the training error (App. C)",
-                "the training error of one run for each setting",
-                "The paper does not say of how many runs.",
+                "the lowest training error of all runs and settings (Section 7, App. "
+                "C)",
+                "the training error of one run for each setting; the runs on this page "
+                "are further ones, with the best setting",
+                "Less time.",
             ),
             Fact(
                 "Reported run",
@@ -116,6 +119,6 @@ class Tuned(Images):
 
 
 BETA_S = (
-    "Only beta_s / M + beta_d / (M^2 - M) matters, because weights sum to one, so that "
-    "beta_d alone changes it."
+    "The weights of an image sum to one, so that only beta_s / M + beta_d / (M^2 - M) "
+    "matters: to change beta_d is enough."
 )

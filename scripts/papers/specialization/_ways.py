@@ -58,7 +58,7 @@ class Ways(Tuned, abc.ABC):
         num_experts: How many experts a mixture has.
     """
 
-    data_set: ClassVar[str]
+    data_set = ""  # Its name in `DATA`.
     # The table in the paper: error, its deviation, I(E;Y), H_s and H_u, by way.
     theirs: ClassVar[dict[str, tuple]]
     betas: ClassVar[tuple[str, str]]  # Table 6.
@@ -164,7 +164,7 @@ class Ways(Tuned, abc.ABC):
     def protocol(self):
         """The facts of the paper's protocol."""
         return [
-            *self.sizes(self.training, 10_000),
+            *self.sizes(self.training, 10_000, self.networks),
             Fact("Experts", DATA[self.data_set].num_experts, self.both("num_experts")),
             Fact("Networks", self.networks, "the same but for the last layer"),
             Fact(
@@ -378,6 +378,7 @@ def claims_of_section_7(table, results):
             for number, sign, what in (
                 ("error", -1, "a lower error"),
                 ("mutual_information", 1, "a higher I(E;Y)"),
+                ("sample_entropy", -1, "a lower H_s"),
             )
         ],
     ]

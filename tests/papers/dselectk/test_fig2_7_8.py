@@ -88,7 +88,7 @@ def test_parameters_of_built_gates():
     assert parameters(2, 1024) == (22, 1024)
 
 
-def made_up(top_k, dselect_k, jumps):
+def made_up(top_k, dselect_k, jumps, binary=True):
     """Results in which each gate has found as many experts on all problems."""
     experiment = Fig278(seeds=3)
     results = Results(experiment, "test")
@@ -102,6 +102,8 @@ def made_up(top_k, dselect_k, jumps):
                 "others": 4 - found,
                 "jumps": jumps[ours] + seed,
                 "largest": jumps[ours] / 10,
+                "experts": 4,
+                "admissible": binary or not ours,
                 "tried": [found] * len(settings),
                 "setting": "learning_rate 0.1",
             }
@@ -117,6 +119,16 @@ def test_the_papers_picture_is_recognized():
     summary = report.tables[0].rows
     assert summary[0][:4] == ["Top-k", 1, "1.00 ± 0.00", "3.00 ± 0.00"]
     assert report.tables[1].rows[0] == ["Top-k", "learning_rate 0.1", 1.0, 3]
+
+
+def test_solutions_that_are_not_binary_are_no_success():
+    report = made_up(top_k=1, dselect_k=4, jumps=(50, 2), binary=False)
+    judged = [claim.holds for claim in report.claims]
+    assert judged == [None, True, None, True, None, True]
+    assert "binary on 0 of 3 problems" in report.claims[0].ours
+    assert "kept by 0 of the 3 runs" in report.notes[-1]
+    report = made_up(top_k=1, dselect_k=3, jumps=(50, 2), binary=False)
+    assert [claim.holds for claim in report.claims][:3] == [False, True, False]
 
 
 def test_another_picture_is_not_taken_for_it():

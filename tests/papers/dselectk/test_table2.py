@@ -83,6 +83,14 @@ def test_claims_fail():
     assert found(made_up(errors, decided=0.9)) == [False] * 7
 
 
+def test_what_may_be_chance_is_not_close():
+    errors = {name: [0.30, 0.31] for name in METHODS}
+    assert found(made_up(errors))[2] is True
+    # The errors differ by 0.005 ± 0.005.
+    assert found(made_up(errors | {STATIC: [0.30, 0.32]}))[2] is None
+    assert found(made_up(errors | {STATIC: [0.32, 0.33]}))[2] is False
+
+
 def test_what_was_not_run_fails():
     results = made_up({name: [0.1, 0.2] for name in FEW})
     claims = results.experiment.report(results).claims

@@ -14,6 +14,7 @@ def made_up(share, experts):
         ours = arm.startswith("DSelect-k")
         for seed in range(2):
             numbers = {
+                "admissible": not ours or share is not None,
                 "decided": share if ours else None,
                 "evaluated": experts if ours else 4.0,
             }
@@ -40,7 +41,8 @@ def test_flops():
     [
         (0.0001, 2.0, [True, True, True, False, False, True]),
         (0.1, 6.0, [True, False, False, True, True, False]),
-        (None, 8.0, [False, False, False, True, True, False]),
+        # Gates that have not decided evaluate more experts: that is no success.
+        (None, 8.0, [False, False, False, None, None, False]),
     ],
 )
 def test_claims(share, experts, holds):

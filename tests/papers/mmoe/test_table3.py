@@ -49,6 +49,10 @@ def test_rows_are_those_of_three_times():
     assert rows["MMoE"][1::2] == [f"{a:.4f} ± 0.0000" for a in (0.86, 0.89, 0.92)]
     assert rows["MMoE"][::2] == ["0.6894", "0.6897", "0.6908"]
     assert report.claims[1].paper == "0.08978, 0.09263, 0.09362"
+    assert report.claims[3].paper == (
+        "AUC 0.6880, 0.6885, 0.6899 against 0.6879, 0.6888, 0.6900; "
+        "R-squared 0.08949, 0.09112, 0.09332 against 0.08812, 0.09159, 0.09287"
+    )
 
 
 def test_the_paper_has_mmoe_first_at_all_times():

@@ -48,6 +48,19 @@ def test_photographs_have_their_fine_labels():
     assert (fine.task_names, fine.num_classes) == (("fine",), (100,))
 
 
+def test_a_pair_of_digits_is_a_class():
+    x = np.arange(32, dtype="float32").reshape(2, 4, 4, 1)
+    split = Split(x, np.array([[3, 7], [0, 1]], "int32"))
+    kinds = ("multiclass",) * 2
+    data = Dataset(split, split, split, ("a", "b"), kinds, num_classes=(10, 10))
+    pairs = _images._pairs(data)
+    assert pairs.train.y.tolist() == [[37], [1]]
+    assert pairs.num_classes == (100,)
+    # A pixel is the mean of four: of 0, 1, 4 and 5, for instance.
+    expected = [[[2.5, 4.5], [10.5, 12.5]], [[18.5, 20.5], [26.5, 28.5]]]
+    assert pairs.test.x[..., 0].tolist() == expected
+
+
 def test_numbers_by_hand(monkeypatch):
     weights = np.array([[1, 0], [1, 0], [0, 1], [0.5, 0.5]], "float32")
     labels = np.array([[0.0], [0.0], [1.0], [0.0]])
