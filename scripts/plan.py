@@ -29,7 +29,9 @@ class Plan:
         nonzeros: Experts per task, k.
         gate: `"dselect_k"` or `"top_k"`.
         per_example: Whether the gates see the examples.
-        dispatch: Whether each expert is evaluated only on the examples that chose it.
+        dispatch: Whether each expert is evaluated only on the examples that chose it,
+            with a capacity of 1.5. `dispatch=True` also needs the activations without
+            dispatch on JAX.
         batch: Examples in a step on all devices, b.
         devices: The mesh: devices that split the batch, and devices that split the
             experts.

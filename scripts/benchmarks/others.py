@@ -18,6 +18,7 @@ from benchmarks.workload import WORKLOADS
 
 # With a backend, and the workloads that the code can compute.
 _PER_EXAMPLE = ("W1-per-example-128", "W4-dselect-k")
+SAME_LOOP = "dispatched, same loop"
 OTHERS = {
     "release": ("tensorflow", ("W1-static-128", "W2", *_PER_EXAMPLE)),
     "libmtl": ("torch", _PER_EXAMPLE),
@@ -42,7 +43,8 @@ def measure_other(name, path, workload, rounds, progress=lambda _: None):
     FORMS[name] = lambda workload: makers[name](workload, pathlib.Path(path))
     work = WORKLOADS[workload]
     if isinstance(work, TokenWorkload):
-        forms = [name, "dispatched"]
+        FORMS[SAME_LOOP] = _in_loop_of_torch
+        forms = [name, "dispatched", SAME_LOOP]
     else:
         forms = [name, "bank", *(["stacked"] if work.num_tasks >= 8 else [])]
     return measure(work, rounds, progress, forms)["forms"]
@@ -168,6 +170,21 @@ def _transformers(workload, path):
 
         def forward(self, x):
             return {"task_0": self.block(x)}
+
+    return _TorchModel(Network())
+
+
+def _in_loop_of_torch(workload):
+    """The package's layer, trained by the loop that trains the other code."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model, self.task_name = workload.model("dispatched"), ["task_0"]
+
+        def forward(self, x):
+            return self.model(x)
 
     return _TorchModel(Network())
 

@@ -53,9 +53,11 @@ class Workload:
         return min(self.num_experts, self.num_tasks * self.num_nonzeros)
 
     def small(self):
-        """The same with fewer tasks and a small batch, to see that forms agree."""
-        tasks = min(self.num_tasks, 8)
-        return dataclasses.replace(self, batch_size=32, num_tasks=tasks)
+        """The same with fewer tasks and experts, to see that forms agree."""
+        tasks, experts = min(self.num_tasks, 8), min(self.num_experts, 32)
+        return dataclasses.replace(
+            self, batch_size=32, num_tasks=tasks, num_experts=experts
+        )
 
     def new_gate(self, num_gates=None):
         """A gate that is not built."""

@@ -19,7 +19,7 @@ from benchmarks.flops import forward_flops, training_flops
 from benchmarks.forms import forms_of, new_model
 from benchmarks.measure import check_forms, measure
 from benchmarks.memory import program_memory
-from benchmarks.others import measure_other
+from benchmarks.others import SAME_LOOP, measure_other
 from benchmarks.report import plain_ratios
 
 W1, W4 = WORKLOADS["W1-static-128"], WORKLOADS["W4"]
@@ -27,7 +27,7 @@ TINY = dataclasses.replace(
     W1, input_shape=(6,), num_experts=6, units=5, batch_size=4, tower=(3,)
 )
 SPARSE = dataclasses.replace(
-    TINY, num_experts=16, gate="top_k", per_example=True, tower=()
+    TINY, num_experts=8, num_nonzeros=1, gate="top_k", per_example=True, tower=()
 )
 
 
@@ -232,11 +232,13 @@ def test_code_of_others_is_timed_beside_the_package(
     (part,) = other_parts("torch", [workload, "W3"], {code: tmp_path})
     forms = measure_other(*part[1:], rounds=1)
     assert forms[code]["fit_ms"] > 0
-    assert {*forms} == {code, "bank" if code == "libmtl" else "dispatched"}
+    ours = {"bank"} if code == "libmtl" else {"dispatched", SAME_LOOP}
+    assert {*forms} == {code, *ours}
     both = merge(result, gather({part: forms}, "python scripts/benchmark.py"))
     (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(both))
     page = write_page(tmp_path).read_text()
     assert f"| {workload} | {title} | torch |" in page
+    assert (f"| {title}, same loop | torch |" in page) == (SAME_LOOP in forms)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="It needs Keras 2.")
