@@ -1,5 +1,7 @@
 """Every test starts from the same backend, seed and drawing surface."""
 
+import functools
+import gc
 import os
 import pathlib
 
@@ -80,6 +82,13 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
 
 
+def pytest_collection_finish():
+    """Spare the garbage collector the imports and the tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Have TensorFlow run functions step by step, except in tests marked `traced`.
@@ -93,6 +102,21 @@ def pytest_runtest_setup(item):
 
         traced = item.get_closest_marker("traced") is not None
         tf.config.run_functions_eagerly(not traced)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_context():
+    """Have JAX write all programs in one context of its compiler.
+
+    Most programs of tests are single operations, and a context for each takes a
+    seventh of the time to compile them.
+    """
+    import keras
+
+    if keras.backend.backend() == "jax":
+        from jax._src.interpreters import mlir
+
+        mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,12 @@ MISSING = {name: labels.copy() for name, labels in Y.items()}
 for name, labels in MISSING.items():
     labels[UNLABELED | GONE if name in {"amount", "like"} else UNLABELED] = np.nan
 WEIGHTS = {name: np.abs(DRAWS[:, i]) for i, name in enumerate(Y)}
+# The last batch has one example, so that one replica has none.
+UNEVEN = BATCH * (STEPS - 1) + 1
+
+
+def of_two_tasks(values):
+    return {task.name: values[task.name] for task in TASKS[:2]}
 
 
 class Interrupt(keras.callbacks.Callback):
@@ -75,13 +81,20 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def tasks(tasks, gate, per_example=False, optimizer=(), **settings):
+def tasks(tasks, gate, per_example=False, inputs=DIM, optimizer=(), **settings):
     experts = DenseExperts(5, [4]) if per_example else DenseExperts(4, [4])
     model = build_multitask_model(
-        DIM, tasks, experts=experts, gate=gate, per_example=per_example, **settings
+        inputs, tasks, experts=experts, gate=gate, per_example=per_example, **settings
     )
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5, **dict(optimizer)))
     return model
+
+
+def dispatched():
+    """An encoder that dispatches to experts of a capacity with slots for all."""
+    inputs = keras.Input((DIM,))
+    layer = MoE(DenseExperts(5, [4]), TopKGate(2), per_example=True, dispatch=5.0)
+    return keras.Model(inputs, layer(inputs))
 
 
 def routed():
@@ -103,14 +116,23 @@ def routed():
 
 # What builds a model; its labels, sample weights and number of examples; callbacks.
 CASES = {
-    "penalties": (
-        lambda: tasks(TASKS[:1], DSelectKGate(2, entropy_reg=Ramp(0.01, 0.1, end=9))),
-        (Y["amount"], None, len(X)),
+    # Penalties of static weights.
+    "labels, uncertainty": (
+        functools.partial(
+            tasks,
+            TASKS,
+            DSelectKGate(2, entropy_reg=Ramp(0.01, 0.1, end=9)),
+            label_average="labels",
+            task_weighting="uncertainty",
+        ),
+        (MISSING, WEIGHTS, UNEVEN),
         (),
     ),
-    "penalties of examples": (
-        lambda: tasks(
-            TASKS[:1],
+    # Penalties of the weights of examples.
+    "running, famo": (
+        functools.partial(
+            tasks,
+            TASKS,
             DSelectKGate(
                 2,
                 entropy_reg=0.01,
@@ -118,53 +140,22 @@ CASES = {
                 weights_regularizer=ImportanceRegularizer(0.1),
             ),
             per_example=True,
+            label_average="running",
+            task_weighting="famo",
         ),
-        (Y["amount"], None, BATCH * (STEPS - 1) + 1),
+        (MISSING, WEIGHTS, UNEVEN),
         (),
     ),
-    "entropy of weights": (
+    "averaged, dispatched": (
         lambda: tasks(
-            TASKS[:1],
-            SoftmaxGate(weights_regularizer=EntropyRegularizer(0.1)),
+            TASKS[:2],
+            TopKGate(2, weights_regularizer=EntropyRegularizer(1.0)),
             per_example=True,
-        ),
-        (Y["amount"], None, BATCH * (STEPS - 1) + 1),
-        (),
-    ),
-    # The last batch has one example, so that one replica has none.
-    **{
-        f"{average}, {weighting}": (
-            functools.partial(
-                tasks,
-                TASKS,
-                SoftmaxGate(),
-                label_average=average,
-                task_weighting=weighting,
-            ),
-            (MISSING, WEIGHTS, BATCH * (STEPS - 1) + 1),
-            (),
-        )
-        for average, weighting in (("labels", "uncertainty"), ("running", "famo"))
-    },
-    **{
-        f"dispatched, {dispatch}": (
-            functools.partial(
-                tasks, TASKS[:1], TopKGate(2), per_example=True, dispatch=dispatch
-            ),
-            (Y["amount"], None, BATCH * (STEPS - 1) + 1),
-            (),
-        )
-        # The last is a capacity with slots for all.
-        for dispatch in (True, 5.0)
-    },
-    "averaged": (
-        functools.partial(
-            tasks,
-            TASKS,
-            SoftmaxGate(),
+            inputs=dispatched(),
+            dispatch=True,
             optimizer={"use_ema": True, "ema_momentum": 0.9},
         ),
-        (MISSING, WEIGHTS, len(X)),
+        (*map(of_two_tasks, (MISSING, WEIGHTS)), UNEVEN),
         (),
     ),
     "rewards": (
