@@ -47,7 +47,7 @@ import dselectk_keras as dk
 
 SIZE, WIDTH, EXPERTS, UNITS = 16, 32, 6, 8
 NUM_TRAIN, NUM_TEST, EPOCHS, SEEDS = 4_800, 2_400, 12, 2
-# quick: NUM_TRAIN, NUM_TEST, EPOCHS = 960, 480, 2
+# quick: NUM_TRAIN, NUM_TEST, EPOCHS, SEEDS = 960, 480, 2, 1
 
 
 # %% [markdown]
