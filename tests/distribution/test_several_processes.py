@@ -36,12 +36,14 @@ def run(script, *calls):
     found = []
     try:
         for process in started:
-            out, errors = process.communicate()
+            # Should one fail at its start, the others would wait for it.
+            out, errors = process.communicate(timeout=540)
             assert process.returncode == 0, errors
             found.append(json.loads(out.splitlines()[-1]))
     finally:
         for process in started:
             process.kill()
+            process.wait()
     return found
 
 
@@ -123,5 +125,5 @@ def test_two_processes_of_jax_train_as_one(eight):
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="Workers are TensorFlow's.")
 def test_two_workers_of_tensorflow_train_as_one_process():
     addresses = free_addresses(2)
-    (found,) = run("two_workers.py", addresses)
+    found = run("two_workers.py", [*addresses, "0"], [*addresses, "1"])
     assert max(found) <= 1e-6

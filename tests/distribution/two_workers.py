@@ -1,17 +1,22 @@
-"""Two workers of TensorFlow, which train with half of each batch.
+"""One of two workers of TensorFlow, which train with half of each batch.
 
-    python two_workers.py ADDRESS ADDRESS
+    python two_workers.py ADDRESS ADDRESS NUMBER
 
-Prints how far the weights and the loss of each are from those of one process. `fit` of
-Keras 3.15 fails here, so this trains in a loop (see docs/scaling.md).
+Prints how far the weights and the loss are from those of one process. `fit` of Keras
+3.15 fails here, so this trains in a loop (see docs/scaling.md).
 """
 
 import json
-import multiprocessing
 import os
 import sys
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
+os.environ["TF_CONFIG"] = json.dumps(
+    {
+        "cluster": {"worker": sys.argv[1:-1]},
+        "task": {"type": "worker", "index": int(sys.argv[-1])},
+    }
+)
 
 import keras
 import numpy as np
@@ -39,10 +44,7 @@ def build():
     return model
 
 
-def work(number):
-    task = {"type": "worker", "index": number}
-    cluster = {"worker": sys.argv[1:]}
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+def main():
     # The first thing: it waits for the other worker.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
@@ -68,10 +70,8 @@ def work(number):
         for each in (model, alone)
     ]
     differences = [np.abs(a - b).max() for a, b in zip(*both, strict=True)]
-    return float(max(differences))
+    sys.stdout.write(json.dumps(float(max(differences))))
 
 
 if __name__ == "__main__":
-    # Forks, because each new process would import TensorFlow for seconds.
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        sys.stdout.write(json.dumps(pool.map(work, range(2), chunksize=1)))
+    main()
