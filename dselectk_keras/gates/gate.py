@@ -128,6 +128,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     per_example_only = False
     # Whether the gate has one logit for each expert.
     has_logits = False
+    # Whether the gate itself drops experts, by their logits.
+    drops_experts = False
 
     def __init__(
         self,
@@ -409,7 +411,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 self._note_batch(penalties, outputs, examples)
             for penalty in penalties.values():
                 self.add_loss(penalty)
-            if self.expert_dropout:
+            if self.expert_dropout and not self.drops_experts:
                 weights = self.drop_weights(weights)
         return weights
 
@@ -430,10 +432,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return ops.where(keep, logits, -float("inf"))
 
     def drop_weights(self, weights: Tensor) -> Tensor:
-        """Set weights `(..., n)` of dropped experts to zero, and scale up the others.
-
-        A gate that drops experts by their logits returns the weights unchanged.
-        """
+        """Set weights `(..., n)` of dropped experts to zero, and scale others up."""
         dropped = self.drop_logits(ops.zeros_like(weights), True) < 0
         total = ops.sum(weights, axis=-1, keepdims=True)
         kept = ops.where(dropped, 0.0, weights)
