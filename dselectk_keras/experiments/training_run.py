@@ -177,7 +177,7 @@ class TrainingRun:
             probe=data.validation.x[:512] if self.gates_see_examples else None,
             log_dir=log_dir,
         )
-        watching: list = [_EpochProgress(self.epochs)] if progress else []
+        watching: list = [_epoch_progress(self.epochs)] if progress else []
         if log_dir is not None:
             watching.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
         restored: list = [recorder] if self.has_gate else []
@@ -287,20 +287,15 @@ class TrainingRun:
         return summarize_gates(history[layer], data.groups, shared)
 
 
-class _EpochProgress(keras.callbacks.Callback):
-    """A progress bar for the whole run that shows no single tasks."""
+def _epoch_progress(epochs):
+    """A callback with a progress bar for the whole run that shows no single tasks."""
+    names = ("task_loss", "val_task_loss", "binary", "experts")
+    bar = keras.utils.Progbar(epochs, unit_name="epoch", stateful_metrics=names)
 
-    NAMES = ("task_loss", "val_task_loss", "binary", "experts")
+    def update(epoch, logs):
+        bar.update(epoch + 1, [(name, logs[name]) for name in names if name in logs])
 
-    def __init__(self, epochs):
-        super().__init__()
-        self._bar = keras.utils.Progbar(
-            epochs, unit_name="epoch", stateful_metrics=self.NAMES
-        )
-
-    def on_epoch_end(self, epoch, logs: Any = None):
-        values = [(name, logs[name]) for name in self.NAMES if name in logs]
-        self._bar.update(epoch + 1, values)
+    return keras.callbacks.LambdaCallback(on_epoch_end=update)
 
 
 def prepare_folder(out, config, overwrite=False, resume=False):
