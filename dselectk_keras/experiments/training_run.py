@@ -270,19 +270,17 @@ class TrainingRun:
         layer = list(history.tasks)[-1]
         weights, tasks = history[layer]["weights"], history.tasks[layer]
         shown = min(4, weights.shape[1])
-        figures = {
-            "gate_weights.png": plot_gate_weights(
-                history.steps, weights[:, :shown], task_names=tasks[:shown]
-            ),
-            "expert_heatmap.png": plot_expert_heatmap(
-                weights[-1],
-                task_names=tasks,
-                groups=data.groups if weights.shape[1] > 1 else None,
-                title=self.label,
-            ),
-        }
-        for name, figure in figures.items():
-            save_figure(figure, out / name, dpi=200)
+        figure = plot_gate_weights(
+            history.steps, weights[:, :shown], task_names=tasks[:shown]
+        )
+        save_figure(figure, out / "gate_weights.png", dpi=200)
+        figure = plot_expert_heatmap(
+            weights[-1],
+            task_names=tasks,
+            groups=data.groups if weights.shape[1] > 1 else None,
+            title=self.label,
+        )
+        save_figure(figure, out / "expert_heatmap.png", dpi=200)
         shared = not isinstance(model.get_layer(layer), CGC)
         return summarize_gates(history[layer], data.groups, shared)
 
