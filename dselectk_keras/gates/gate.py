@@ -217,6 +217,11 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         rows = ops.reshape(outputs.valid, (-1, *[1] * (len(x.shape) - 1)))
         return ops.where(rows, x, other)
 
+    def as_batch(self, x: Tensor, outputs: GateOutputs) -> Tensor:
+        """Set rows that are not valid to zero; a static gate's `x` becomes one row."""
+        x = self.only_valid(x, outputs)
+        return x if self.per_example else ops.expand_dims(x, 0)
+
     def describe_selectors(self, outputs: GateOutputs) -> dict:
         """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
         return {}
@@ -523,17 +528,12 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         penalties = self.compute_penalties(outputs, step)
         regularizer = self.weights_regularizer
         if regularizer is not None:
-
-            def batch(weights):
-                weights = self.only_valid(weights, outputs)
-                return weights if self.per_example else ops.expand_dims(weights, 0)
-
+            seen = self.as_batch(outputs.weights, outputs)
             if regularizer.sees_probabilities:
-                seen = batch(outputs.weights), batch(softmax(outputs.logits))
-            else:
+                seen = seen, self.as_batch(softmax(outputs.logits), outputs)
+            elif outputs.probabilities is not None:
                 # Drawn weights have no useful gradient; their probabilities do.
-                drawn_from = outputs.probabilities
-                seen = batch(outputs.weights if drawn_from is None else drawn_from)
+                seen = self.as_batch(outputs.probabilities, outputs)
             if regularizer.sees_inputs:
                 # Large numbers in padding would cost digits of all distances.
                 counting = self.only_valid(examples, outputs)

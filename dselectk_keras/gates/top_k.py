@@ -128,9 +128,7 @@ class TopKGate(LogitGate):
         """Compute the load term and the router z-loss."""
         penalties = super().compute_penalties(outputs, step)
         if self.load_reg is not None:
-            load = self.only_valid(outputs.load, outputs)
-            if not self.per_example:
-                load = ops.expand_dims(load, 0)
+            load = self.as_batch(outputs.load, outputs)
             penalties["load"] = self.load_reg(load, step)
         return penalties
 
