@@ -108,8 +108,7 @@ class TopKGate(LogitGate):
         load = None
         if self.noise:
             scale = ops.softplus(self._noise(routing_inputs))
-            if self.noise is not True:
-                scale = scale * ops.cast(value_at(self.noise, step), "float32")
+            scale = scale * ops.cast(value_at(self.noise, step), "float32")
             if training:
                 draw = keras.random.normal(ops.shape(logits), seed=self.generator)
                 noisy = logits + scale * draw
