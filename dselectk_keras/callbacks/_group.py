@@ -42,10 +42,7 @@ class CallbackGroup(keras.callbacks.Callback):
 
     def get_state(self) -> dict:
         """Return the state of each callback, by class and place."""
-        return {
-            name: state_of(callback)
-            for name, callback in zip(self._names(), self.callbacks, strict=True)
-        }
+        return dict(zip(self._names(), map(state_of, self.callbacks), strict=True))
 
     def set_state(self, state: dict) -> None:
         """Set the state of each callback."""

@@ -131,7 +131,8 @@ class DecideGates(keras.callbacks.Callback):
         calls = calls_by_layer(model)
         # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
-            # Static gates decide below, if there is an epoch before which they can.
+            # Static gates decide before one of these epochs. If there is none, they
+            # narrow, as per-example gates do.
             host = times if not gate.per_example else []
             step = int(ops.convert_to_numpy(gate.step))
             planned = int(ops.convert_to_numpy(gate.deciding)[1])
@@ -143,7 +144,7 @@ class DecideGates(keras.callbacks.Callback):
             if planned and other and not gate.has_decided:
                 gate.decide_between(0, 0)
                 planned = 0
-            # Others narrow from half of that time on. Before that epoch they have no
+            # They narrow from half of that time on. Before that epoch they have no
             # plan: a later training without this callback would follow it.
             wait = max(0, math.floor((self.by * epochs / 2 - epoch) * steps))
             if not planned and not host and wait < steps:

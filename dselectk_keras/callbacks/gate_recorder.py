@@ -308,16 +308,12 @@ def _summarize(reports, gate):
 
 def _means(records):
     """Average over all gates what the progress bar shows."""
-    shown = {"binary": "binary", "experts": "active"}
-    found = {
-        name: [record[quantity] for record in records.values() if quantity in record]
-        for name, quantity in shown.items()
-    }
-    return {
-        name: float(np.concatenate(values, axis=None).mean())
-        for name, values in found.items()
-        if values
-    }
+    means = {}
+    for name, quantity in (("binary", "binary"), ("experts", "active")):
+        found = [each[quantity] for each in records.values() if quantity in each]
+        if found:
+            means[name] = float(np.concatenate(found, axis=None).mean())
+    return means
 
 
 def _write_summaries(writer, step, records, tasks):

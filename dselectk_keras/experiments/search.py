@@ -49,7 +49,7 @@ def next_settings(space, runs, seed=0):
     box = distributions(space)
     sampler = optuna.samplers.GPSampler(seed=seed + len(runs), n_startup_trials=4)
     study = optuna.create_study(sampler=sampler)
-    objectives = [_objective(r) if _is_admissible(r) else math.inf for r in runs]
+    objectives = [_number(r) if _is_admissible(r) else math.inf for r in runs]
     worst = max((value for value in objectives if math.isfinite(value)), default=0.0)
     for run, value in zip(runs, objectives, strict=True):
         study.add_trial(
@@ -81,7 +81,7 @@ def best_settings(runs):
 
     def rank(settings):
         group = groups[settings]
-        mean = np.mean([_objective(run) for run in group])
+        mean = np.mean([_number(run) for run in group])
         admissible = all(_is_admissible(run) for run in group)
         return not (admissible and np.isfinite(mean)), mean
 
@@ -109,11 +109,7 @@ def best_run(runs, number="objective"):
     """
     if not runs:
         raise ValueError("`runs` must hold a run or more. Received: none.")
-    return min(runs, key=lambda run: _number(run.numbers.get(number)))
-
-
-def _objective(run):
-    return _number(run.numbers.get("objective"))
+    return min(runs, key=lambda run: _number(run, number))
 
 
 def grid_size(space):
@@ -121,7 +117,8 @@ def grid_size(space):
     return math.prod(len(values) for values in space.values())
 
 
-def _number(value):
+def _number(run, name="objective"):
+    value = run.numbers.get(name)
     return math.inf if value is None else float(value)
 
 

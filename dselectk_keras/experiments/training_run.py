@@ -177,7 +177,7 @@ class TrainingRun:
             probe=data.validation.x[:512] if self.gates_see_examples else None,
             log_dir=log_dir,
         )
-        watching: list = [_EpochProgress(self.epochs)] if progress else []
+        watching: list = [_epoch_progress(self.epochs)] if progress else []
         if log_dir is not None:
             watching.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
         restored: list = [recorder] if self.has_gate else []
@@ -270,37 +270,30 @@ class TrainingRun:
         layer = list(history.tasks)[-1]
         weights, tasks = history[layer]["weights"], history.tasks[layer]
         shown = min(4, weights.shape[1])
-        figures = {
-            "gate_weights.png": plot_gate_weights(
-                history.steps, weights[:, :shown], task_names=tasks[:shown]
-            ),
-            "expert_heatmap.png": plot_expert_heatmap(
-                weights[-1],
-                task_names=tasks,
-                groups=data.groups if weights.shape[1] > 1 else None,
-                title=self.label,
-            ),
-        }
-        for name, figure in figures.items():
-            save_figure(figure, out / name, dpi=200)
+        figure = plot_gate_weights(
+            history.steps, weights[:, :shown], task_names=tasks[:shown]
+        )
+        save_figure(figure, out / "gate_weights.png", dpi=200)
+        figure = plot_expert_heatmap(
+            weights[-1],
+            task_names=tasks,
+            groups=data.groups if weights.shape[1] > 1 else None,
+            title=self.label,
+        )
+        save_figure(figure, out / "expert_heatmap.png", dpi=200)
         shared = not isinstance(model.get_layer(layer), CGC)
         return summarize_gates(history[layer], data.groups, shared)
 
 
-class _EpochProgress(keras.callbacks.Callback):
-    """A progress bar for the whole run that shows no single tasks."""
+def _epoch_progress(epochs):
+    """A callback with a progress bar for the whole run that shows no single tasks."""
+    names = ("task_loss", "val_task_loss", "binary", "experts")
+    bar = keras.utils.Progbar(epochs, unit_name="epoch", stateful_metrics=names)
 
-    NAMES = ("task_loss", "val_task_loss", "binary", "experts")
+    def update(epoch, logs):
+        bar.update(epoch + 1, [(name, logs[name]) for name in names if name in logs])
 
-    def __init__(self, epochs):
-        super().__init__()
-        self._bar = keras.utils.Progbar(
-            epochs, unit_name="epoch", stateful_metrics=self.NAMES
-        )
-
-    def on_epoch_end(self, epoch, logs: Any = None):
-        values = [(name, logs[name]) for name in self.NAMES if name in logs]
-        self._bar.update(epoch + 1, values)
+    return keras.callbacks.LambdaCallback(on_epoch_end=update)
 
 
 def prepare_folder(out, config, overwrite=False, resume=False):

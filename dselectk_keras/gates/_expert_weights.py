@@ -39,19 +39,11 @@ def log_weights(weights: np.ndarray, slack: float) -> np.ndarray:
 
 
 def one_expert_each(weights: Any, num_nonzeros: int) -> tuple[np.ndarray, np.ndarray]:
-    r"""Choose one expert for each selector, and the selectors' shares.
+    """Choose an expert for each selector, and the logarithm of its share, `(..., k)`.
 
     This is the construction in the proof of Proposition 1 of DSelect-k. The selectors
     choose the experts in the order of their weights, the largest first. Spare selectors
     choose the last of these experts too, and share its weight evenly.
-
-    Args:
-        weights: Array `(..., n)` with at most `num_nonzeros` nonzeros.
-        num_nonzeros: The number of selectors, $k$.
-
-    Returns:
-        The experts, integers `(..., k)`, and the logarithms of the shares, float32
-        `(..., k)`.
     """
     weights = check_expert_weights(weights, num_nonzeros)
     order = np.argsort(-weights, axis=-1, kind="stable")

@@ -49,6 +49,7 @@ class AttentiveGate(Gate):
     """
 
     per_example_only = True
+    drops_experts = True
 
     def __init__(
         self,
@@ -129,7 +130,3 @@ class AttentiveGate(Gate):
             logits = logits[:, 0]
         logits = logits / math.sqrt(self.units)
         return GateOutputs(softmax(self.drop_logits(logits, training)))
-
-    def drop_weights(self, weights: Tensor) -> Tensor:
-        """Return the weights: the gate drops experts by their logits."""
-        return weights

@@ -124,7 +124,7 @@ class DSelectKGate(SelectorGate):
         bits = ops.where(decided, self._nearest_code(z), bits)
         if not (self._assign and self._has_unreachable):
             return selector_product(bits, self.num_experts), bits
-        owners = np.concatenate([np.arange(self.num_experts), self._owners()])
+        owners = self._owners()
         owned = np.eye(self.num_experts, dtype="float32")[owners]
         return ops.matmul(selector_product(bits, len(owners)), owned), bits
 
@@ -158,10 +158,10 @@ class DSelectKGate(SelectorGate):
         bits = ops.convert_to_numpy(bits)
         places = 2 ** np.arange(bits.shape[-1])[::-1]
         codes = (bits > 0.5).astype(int) @ places
-        owners = np.concatenate([np.arange(self.num_experts), self._owners()])
         distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
+        choices = self._owners()[codes]
         return Selection(
-            owners[codes], distance, self._w.static, lambda logits: logits[..., 0]
+            choices, distance, self._w.static, lambda logits: logits[..., 0]
         )
 
     @classmethod
@@ -230,10 +230,10 @@ class DSelectKGate(SelectorGate):
         return self.num_experts != 2**self.num_bits
 
     def _owners(self):
-        """The experts of the unreachable codes, -1 if they have none."""
-        spare = 2**self.num_bits - self.num_experts
-        if not self._assign:
-            return np.full(spare, -1)
-        seeds = [self.num_experts, *([] if self.seed is None else [self.seed])]
-        generator = np.random.default_rng(seeds)
-        return generator.integers(self.num_experts, size=spare)
+        """The expert of each code, -1 for a code that belongs to no expert."""
+        n, spare = self.num_experts, 2**self.num_bits - self.num_experts
+        others = np.full(spare, -1)
+        if self._assign:
+            seeds = [n, *([] if self.seed is None else [self.seed])]
+            others = np.random.default_rng(seeds).integers(n, size=spare)
+        return np.concatenate([np.arange(n), others])

@@ -128,6 +128,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     per_example_only = False
     # Whether the gate has one logit for each expert.
     has_logits = False
+    # Whether the gate itself drops experts, by their logits.
+    drops_experts = False
 
     def __init__(
         self,
@@ -214,6 +216,11 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             return x
         rows = ops.reshape(outputs.valid, (-1, *[1] * (len(x.shape) - 1)))
         return ops.where(rows, x, other)
+
+    def as_batch(self, x: Tensor, outputs: GateOutputs) -> Tensor:
+        """Set rows that are not valid to zero; a static gate's `x` becomes one row."""
+        x = self.only_valid(x, outputs)
+        return x if self.per_example else ops.expand_dims(x, 0)
 
     def describe_selectors(self, outputs: GateOutputs) -> dict:
         """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
@@ -409,7 +416,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 self._note_batch(penalties, outputs, examples)
             for penalty in penalties.values():
                 self.add_loss(penalty)
-            if self.expert_dropout:
+            if self.expert_dropout and not self.drops_experts:
                 weights = self.drop_weights(weights)
         return weights
 
@@ -430,10 +437,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         return ops.where(keep, logits, -float("inf"))
 
     def drop_weights(self, weights: Tensor) -> Tensor:
-        """Set weights `(..., n)` of dropped experts to zero, and scale up the others.
-
-        A gate that drops experts by their logits returns the weights unchanged.
-        """
+        """Set weights `(..., n)` of dropped experts to zero, and scale others up."""
         dropped = self.drop_logits(ops.zeros_like(weights), True) < 0
         total = ops.sum(weights, axis=-1, keepdims=True)
         kept = ops.where(dropped, 0.0, weights)
@@ -524,17 +528,12 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         penalties = self.compute_penalties(outputs, step)
         regularizer = self.weights_regularizer
         if regularizer is not None:
-
-            def batch(weights):
-                weights = self.only_valid(weights, outputs)
-                return weights if self.per_example else ops.expand_dims(weights, 0)
-
+            seen = self.as_batch(outputs.weights, outputs)
             if regularizer.sees_probabilities:
-                seen = batch(outputs.weights), batch(softmax(outputs.logits))
-            else:
+                seen = seen, self.as_batch(softmax(outputs.logits), outputs)
+            elif outputs.probabilities is not None:
                 # Drawn weights have no useful gradient; their probabilities do.
-                drawn_from = outputs.probabilities
-                seen = batch(outputs.weights if drawn_from is None else drawn_from)
+                seen = self.as_batch(outputs.probabilities, outputs)
             if regularizer.sees_inputs:
                 # Large numbers in padding would cost digits of all distances.
                 counting = self.only_valid(examples, outputs)

@@ -30,6 +30,7 @@ class LogitGate(Gate, abc.ABC):
     """
 
     has_logits = True
+    drops_experts = True
     reduction = "mean"
 
     def __init__(
@@ -78,7 +79,3 @@ class LogitGate(Gate, abc.ABC):
         """Set the logits to the logarithms of the weights."""
         weights = check_expert_weights(weights, self.num_experts)
         self._logits.assign(log_weights(weights, slack))
-
-    def drop_weights(self, weights: Tensor) -> Tensor:
-        """Return the weights: the gate drops experts by their logits."""
-        return weights

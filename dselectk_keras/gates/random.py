@@ -10,7 +10,7 @@ from keras import ops
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import keep_top_k, softmax
-from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_choice, check_count
+from dselectk_keras.utils import MAX_EXPERTS, check_choice, check_count
 
 
 @GATES.register("random")
@@ -55,6 +55,7 @@ class RandomGate(Gate):
         self.num_nonzeros = num_nonzeros
         check_choice("fixed", fixed, (True, False))
         self.fixed = fixed
+        self.drops_experts = not fixed
         if fixed and self.seed is None:
             self.seed = random.randrange(2**31)
         if not fixed:
@@ -86,7 +87,3 @@ class RandomGate(Gate):
         draws = keras.random.uniform(shape, seed=self.generator, dtype="float32")
         kept = keep_top_k(self.drop_logits(draws, training), self.num_nonzeros)
         return GateOutputs(softmax(ops.where(kept > -float("inf"), 0.0, kept)))
-
-    def drop_weights(self, weights: Tensor) -> Tensor:
-        """Drop fixed experts; a gate that draws has chosen among the others already."""
-        return super().drop_weights(weights) if self.fixed else weights

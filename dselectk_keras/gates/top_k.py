@@ -108,8 +108,7 @@ class TopKGate(LogitGate):
         load = None
         if self.noise:
             scale = ops.softplus(self._noise(routing_inputs))
-            if self.noise is not True:
-                scale = scale * ops.cast(value_at(self.noise, step), "float32")
+            scale = scale * ops.cast(value_at(self.noise, step), "float32")
             if training:
                 draw = keras.random.normal(ops.shape(logits), seed=self.generator)
                 noisy = logits + scale * draw
@@ -128,9 +127,7 @@ class TopKGate(LogitGate):
         """Compute the load term and the router z-loss."""
         penalties = super().compute_penalties(outputs, step)
         if self.load_reg is not None:
-            load = self.only_valid(outputs.load, outputs)
-            if not self.per_example:
-                load = ops.expand_dims(load, 0)
+            load = self.as_batch(outputs.load, outputs)
             penalties["load"] = self.load_reg(load, step)
         return penalties
 

@@ -211,6 +211,11 @@ def is_admissible(numbers, method, num_nonzeros):
     return numbers["experts"] <= num_nonzeros
 
 
+def within_rules(results, arm):
+    """For each run of an arm, whether it keeps the paper's rules, as an array."""
+    return results.values(arm, "admissible") == 1
+
+
 def if_within_rules(results, arm, holds):
     """Whether a claim holds, or `None` for a success outside of the paper's rules.
 
@@ -222,8 +227,7 @@ def if_within_rules(results, arm, holds):
     Returns:
         `holds`, or `None` if it is true and some runs of the arm are not admissible.
     """
-    within = results.values(arm, "admissible") == 1
-    return holds if not holds or within.all() else None
+    return holds if not holds or within_rules(results, arm).all() else None
 
 
 def movement(weights):

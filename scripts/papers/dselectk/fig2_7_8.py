@@ -20,7 +20,7 @@ from dselectk_keras.experiments import (
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.plots import plot_gate_weights
 from papers import citations, drawing
-from papers.dselectk._gates import JUMP, if_within_rules, movement
+from papers.dselectk._gates import JUMP, if_within_rules, movement, within_rules
 from papers.dselectk._recovery import DSELECT_K, TOP_K, USED, K, Problems
 
 WHERE = "Appendix C.2.2"
@@ -173,7 +173,7 @@ class Fig278(Experiment):
                 "DSelect-k's weights have smooth transitions.",
                 f"The largest change of a weight in one step: {largest[DSELECT_K]} "
                 f"with DSelect-k, {largest[TOP_K]} with Top-k. {kept}",
-                smoother if self._binary(results).any() or not smoother else None,
+                if_within_rules(results, DSELECT_K, smoother),
                 f"{WHERE}; Figure 2, right; Figure 8",
             ),
             Claim(
@@ -193,12 +193,8 @@ class Fig278(Experiment):
             ),
         ]
 
-    def _binary(self, results):
-        """For each problem, whether S(Z) is binary in the run of DSelect-k."""
-        return results.values(DSELECT_K, "admissible") == 1
-
     def _kept(self, results):
-        binary = self._binary(results)
+        binary = within_rules(results, DSELECT_K)
         return f"S(Z) is binary on {binary.sum()} of {len(binary)} problems."
 
     def _questions(self, results):
@@ -316,7 +312,7 @@ class Fig278(Experiment):
 
     def _rule(self, results):
         """How the runs of DSelect-k that break the rule are reported, if any do."""
-        binary = self._binary(results)
+        binary = within_rules(results, DSELECT_K)
         if binary.all():
             return []
         found, others = (

@@ -16,7 +16,7 @@ from dselectk_keras.experiments import (
 )
 from dselectk_keras.plots import plot_gate_weights
 from papers import citations
-from papers.dselectk._gates import JUMP
+from papers.dselectk._gates import JUMP, if_within_rules, within_rules
 from papers.dselectk._movielens_runs import RecordedExperiment, name_arm
 
 TASKS = ("watched", "rating")
@@ -91,7 +91,7 @@ class Fig6(RecordedExperiment):
     def _claims(self, results):
         ours, theirs = (name_arm(gate, self.alpha) for gate in ("DSelect-k", "Top-k"))
         last = results.values(theirs, "last_jump")
-        kept = int((results.values(ours, "admissible") == 1).sum())
+        kept = within_rules(results, ours).sum()
         smoother = is_positive(*difference(results, "largest", theirs, ours))
         return [
             Claim(
@@ -116,7 +116,7 @@ class Fig6(RecordedExperiment):
                 f"{results.text(ours, 'largest')} with DSelect-k, "
                 f"{results.text(theirs, 'largest')} with Top-k. Within the rule that "
                 f"S(Z) is binary: {kept} of {len(last)} runs of DSelect-k.",
-                smoother if kept or not smoother else None,
+                if_within_rules(results, ours, smoother),
                 "Appendix C.2.1; Figure 6",
             ),
         ]

@@ -62,17 +62,18 @@ def test_claims(ours, theirs, last, holds):
     assert [picture.name for picture in report.pictures] == ["dselect-k", "top-k"]
 
 
-def test_gates_that_have_not_decided_are_not_called_smooth():
+@pytest.mark.parametrize("kept", [(False, False), (True, False)])
+def test_gates_that_have_not_decided_are_not_called_smooth(kept):
     results = Results(Fig6(), "made-up")
     for arm in results.experiment.arms:
         ours = arm.startswith("DSelect-k")
         for seed in range(2):
             numbers = {"jumps": 1.0, "largest": 0.01 if ours else 0.5, "last_jump": 1.0}
-            numbers |= {"admissible": not ours}
+            numbers |= {"admissible": kept[seed] or not ours}
             results.add(Run(arm, seed, {}, numbers, 1.0), {})
     *_, smooth = results.experiment.report(results).claims
     assert smooth.holds is None
-    assert "0 of 2 runs" in smooth.ours
+    assert f"{sum(kept)} of 2 runs" in smooth.ours
 
 
 def test_kept_records_span_the_run():
