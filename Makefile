@@ -10,7 +10,6 @@ SITE := docs/_build/html
 LONGEST := $(patsubst %,notebooks/%.py,03_mmoe_task_correlation 06_smear 02_gates_over_training)
 NOTEBOOKS := $(LONGEST) $(filter-out $(LONGEST),$(wildcard notebooks/*.py))
 RUNS := $(NOTEBOOKS:notebooks/%.py=run-%)
-QUICK_RUNS := $(NOTEBOOKS:notebooks/%.py=quick-run-%)
 # Keras alone is another one; its backends are those of the environment.
 OLDEST_KERAS := $(CURDIR)/build/oldest-keras
 
@@ -47,7 +46,7 @@ ifndef PARALLEL
 .NOTPARALLEL:
 endif
 .SECONDARY:
-.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check $(RUNS) $(QUICK_RUNS) docs docs-check clean
+.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -90,7 +89,7 @@ notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
 # One thread for each notebook: with two, they would fight for the cores.
 notebooks-check: $(VENV)/.docs ## run short versions of the notebooks, outside of the tree
 	TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1 \
-	    $(MAKE) $(if $(PARALLEL),,-j $(WORKERS) PARALLEL=1) $(QUICK_RUNS)
+	    $(BIN)/python scripts/quick_notebooks.py --workers $(WORKERS) $(NOTEBOOKS)
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
@@ -155,14 +154,3 @@ $(RUNS): run-%: notebooks/%.py
 	@echo "running $<"
 	@$(BIN)/jupytext --quiet --update --to ipynb $<
 	@$(NBCONVERT) notebooks/$*.ipynb
-
-# The short version has the lines that begin with "# quick: ". It runs as a script, which
-# needs no kernel, and its figures are drawn at the end.
-RUN_AND_DRAW := import runpy, sys; from matplotlib import pyplot as plt; \
-    runpy.run_path(sys.argv[1]); \
-    [plt.figure(number).canvas.draw() for number in plt.get_fignums()]
-$(QUICK_RUNS): quick-run-%: notebooks/%.py
-	@echo "running $<"
-	@mkdir -p build/notebooks
-	@sed 's/^# quick: //' $< > build/notebooks/$*.py
-	@cd build/notebooks && MPLBACKEND=agg $(abspath $(BIN))/python -c '$(RUN_AND_DRAW)' $*.py
