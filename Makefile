@@ -66,7 +66,7 @@ test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the b
 
 test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ## some tests, on the oldest Keras
 	@PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(BIN)/python -c \
-	    'import keras; print("Keras", keras.__version__)'
+	    'import importlib.metadata as m; print("Keras", m.version("keras"))'
 	PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(PYTEST) tests/test_keras.py \
 	    tests/gates/test_contract.py tests/gates/test_golden.py
 
