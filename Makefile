@@ -102,8 +102,10 @@ clean: ## remove what the targets made, the environment included
 	rm -rf .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# The pip that comes with Python may be old, and take twice as long to install it all.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
 
 # Chromium is not from PyPI: Debian's is taken where there is none.
 $(VENV)/.browser: | $(BIN)/python
