@@ -10,13 +10,15 @@ SITE := docs/_build/html
 LONGEST := $(patsubst %,notebooks/%.py,03_mmoe_task_correlation 06_smear 02_gates_over_training)
 NOTEBOOKS := $(LONGEST) $(filter-out $(LONGEST),$(wildcard notebooks/*.py))
 RUNS := $(NOTEBOOKS:notebooks/%.py=run-%)
-QUICK_RUNS := $(NOTEBOOKS:notebooks/%.py=quick-run-%)
 # Keras alone is another one; its backends are those of the environment.
 OLDEST_KERAS := $(CURDIR)/build/oldest-keras
 
 # Say less about devices that are not there, and say things in order.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONUNBUFFERED ?= 1
+# Python keeps what it has compiled. Without, each of many processes compiles TensorFlow,
+# JAX or torch again, and an import takes 15 seconds instead of 5.
+unexport PYTHONDONTWRITEBYTECODE
 # pip reads these for the isolated build of the package itself.
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
@@ -44,7 +46,7 @@ ifndef PARALLEL
 .NOTPARALLEL:
 endif
 .SECONDARY:
-.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check $(RUNS) $(QUICK_RUNS) docs docs-check clean
+.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -64,7 +66,7 @@ test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the b
 
 test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ## some tests, on the oldest Keras
 	@PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(BIN)/python -c \
-	    'import keras; print("Keras", keras.__version__)'
+	    'import importlib.metadata as m; print("Keras", m.version("keras"))'
 	PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(PYTEST) tests/test_keras.py \
 	    tests/gates/test_contract.py tests/gates/test_golden.py
 
@@ -87,7 +89,7 @@ notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
 # One thread for each notebook: with two, they would fight for the cores.
 notebooks-check: $(VENV)/.docs ## run short versions of the notebooks, outside of the tree
 	TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1 \
-	    $(MAKE) $(if $(PARALLEL),,-j $(WORKERS) PARALLEL=1) $(QUICK_RUNS)
+	    $(BIN)/python scripts/quick_notebooks.py --workers $(WORKERS) $(NOTEBOOKS)
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
@@ -100,8 +102,10 @@ clean: ## remove what the targets made, the environment included
 	rm -rf .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# The pip that comes with Python may be old, and take twice as long to install it all.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
 
 # Chromium is not from PyPI: Debian's is taken where there is none.
 $(VENV)/.browser: | $(BIN)/python
@@ -152,14 +156,3 @@ $(RUNS): run-%: notebooks/%.py
 	@echo "running $<"
 	@$(BIN)/jupytext --quiet --update --to ipynb $<
 	@$(NBCONVERT) notebooks/$*.ipynb
-
-# The short version has the lines that begin with "# quick: ". It runs as a script, which
-# needs no kernel, and its figures are drawn at the end.
-RUN_AND_DRAW := import runpy, sys; from matplotlib import pyplot as plt; \
-    runpy.run_path(sys.argv[1]); \
-    [plt.figure(number).canvas.draw() for number in plt.get_fignums()]
-$(QUICK_RUNS): quick-run-%: notebooks/%.py
-	@echo "running $<"
-	@mkdir -p build/notebooks
-	@sed 's/^# quick: //' $< > build/notebooks/$*.py
-	@cd build/notebooks && MPLBACKEND=agg $(abspath $(BIN))/python -c '$(RUN_AND_DRAW)' $*.py

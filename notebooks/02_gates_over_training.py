@@ -53,7 +53,7 @@ from dselectk_keras import (
 
 PROBLEMS, STARTS, K = 3, 8, 4
 EPOCHS, BATCH_SIZE, NUM_TRAIN = 20, 250, 5_000
-# quick: EPOCHS, NUM_TRAIN = 4, 1_000
+# quick: PROBLEMS, EPOCHS, NUM_TRAIN = 2, 4, 1_000
 STEPS = EPOCHS * NUM_TRAIN // BATCH_SIZE
 
 

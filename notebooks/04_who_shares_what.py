@@ -55,8 +55,8 @@ from dselectk_keras import (
 # which are called `secret` in the code.
 
 # %%
-EPOCHS, BATCH_SIZE, NUM_TRAIN = 60, 250, 5_000
-# quick: EPOCHS, NUM_TRAIN = 6, 1_000
+SEEDS, EPOCHS, BATCH_SIZE, NUM_TRAIN = 3, 60, 250, 5_000
+# quick: SEEDS, EPOCHS, NUM_TRAIN = 1, 6, 1_000
 
 data = datasets.synthetic_moe(num_tasks=32, num_train=NUM_TRAIN)
 order = np.random.default_rng(0).permutation(32)
@@ -101,7 +101,7 @@ def weights_of(model):
     return keras.ops.convert_to_numpy(gate.expert_weights())
 
 
-together = [train(order, num_experts=8, seed=seed) for seed in range(3)]
+together = [train(order, num_experts=8, seed=seed) for seed in range(SEEDS)]
 weights = [weights_of(model) for model in together]
 
 # %% [markdown]

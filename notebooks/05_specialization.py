@@ -40,7 +40,7 @@ from matplotlib.colors import ListedColormap
 import dselectk_keras as dk
 
 EXPERTS, FAMILIES, SEEDS, EPOCHS = 5, 5, 3, 40
-# quick: SEEDS, EPOCHS = 2, 4
+# quick: SEEDS, EPOCHS = 1, 4
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"]
 
 

@@ -46,8 +46,8 @@ import numpy as np
 import dselectk_keras as dk
 
 SIZE, WIDTH, EXPERTS, UNITS = 16, 32, 6, 8
-NUM_TRAIN, NUM_TEST, EPOCHS, SEEDS = 4_800, 2_400, 12, 2
-# quick: NUM_TRAIN, NUM_TEST, EPOCHS, SEEDS = 960, 480, 2, 1
+NUM_TRAIN, NUM_TEST, EPOCHS, SEEDS, TURNS = 4_800, 2_400, 12, 2, 15
+# quick: NUM_TRAIN, NUM_TEST, EPOCHS, SEEDS, TURNS = 960, 480, 2, 1, 2
 
 
 # %% [markdown]
@@ -177,6 +177,7 @@ first.add(keras.layers.GlobalAveragePooling2D())
 first.add(keras.layers.Dense(8, "softmax"))
 first.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy")
 filled, labels = shapes(6_000, np.random.default_rng(0))
+# quick: filled, labels = filled[:600], labels[:600]
 filled += np.random.default_rng(0).normal(scale=0.1, size=filled.shape)
 first.fit(filled[..., None], labels, epochs=6, batch_size=64, verbose=0)
 for domain, accuracy in zip(DOMAINS, by_domain(first, test[0]), strict=True):
@@ -356,13 +357,13 @@ plt.show()
 
 
 # %%
-def seconds(layer, x, turns=15):
+def seconds(layer, x):
     """The median time of a compiled call."""
     inputs = keras.Input(x.shape[1:])
     model = keras.Model(inputs, layer(inputs))
     model.predict_on_batch(x)
     taken = []
-    for _ in range(turns):
+    for _ in range(TURNS):
         began = time.perf_counter()
         model.predict_on_batch(x)
         taken.append(time.perf_counter() - began)
@@ -374,8 +375,10 @@ def bank():
 
 
 mean = keras.layers.GlobalAveragePooling1D
+lengths = 16, 64, 256, 1024
+# quick: lengths = 16, 64
 print("positions   counted: merged, all   measured: merged, all")
-for positions in (16, 64, 256, 1024):
+for positions in lengths:
     x = np.random.default_rng(0).normal(size=(32, positions, 128)).astype("float32")
     one = seconds(dk.MoE(dk.single_expert(bank()), dk.SoftmaxGate()), x)
     merged = seconds(dk.SmearExperts(bank(), dk.SoftmaxGate()), x) / one

@@ -83,6 +83,7 @@ def build(seed, learning_rate):  # noqa: ARG001, Keras is seeded with it already
 
 # %%
 rates = [1e-3, 3e-3, 1e-2]
+# quick: rates = [1e-3, 1e-2]
 began = time.perf_counter()
 runs = replicate(
     build,

@@ -55,7 +55,7 @@ from dselectk_keras import (
 
 WIDTH, HIDDEN, EXPERTS, LENGTH = 64, 128, 8, 48
 EPOCHS, STEPS, BATCH_SIZE = 8, 22, 16
-# quick: EPOCHS = 2
+# quick: EPOCHS, STEPS = 2, 4
 
 # %% [markdown]
 # ## The data

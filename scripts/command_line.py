@@ -9,6 +9,12 @@ import re
 import sys
 from typing import Any
 
+# For XLA_FLAGS, where programs take far longer to compile than to run.
+COMPILE_FAST = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
     """Shows the default of an option, if it has one."""

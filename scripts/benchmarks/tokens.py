@@ -39,8 +39,8 @@ class TokenWorkload:
     forms = ("bank", "dispatched", "capacity", "batched product", "one-hot", "FFN")
 
     def small(self):
-        """The same with short sequences, to see that forms agree."""
-        return dataclasses.replace(self, length=16)
+        """The same with short sequences and narrow experts, to see that forms agree."""
+        return dataclasses.replace(self, length=16, width=32, units=64)
 
     def data(self, num_steps=1, seed=0):
         """Random tokens, and a function of them to learn, for some steps."""

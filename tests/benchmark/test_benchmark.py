@@ -37,6 +37,12 @@ def test_forms_predict_the_same(name):
     assert set(differences) == set(forms_of(WORKLOADS[name])) - {"bank"}
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_small_workload_has_all_forms(name):
+    workload = WORKLOADS[name]
+    assert forms_of(workload.small()) == forms_of(workload)
+
+
 def test_condensed_forms_predict_the_same():
     assert set(check_forms(TINY)) == {"list", "plain", "condensed", "one task"}
 

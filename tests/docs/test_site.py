@@ -131,10 +131,12 @@ def test_equations_are_typeset(browser, site):
         browser.execute_async_script(
             "const done = arguments[0]; MathJax.startup.promise.then(() => done())"
         )
-        equations = browser.find_elements("css selector", ".math")
-        assert equations
-        for equation in equations:
-            assert equation.find_elements("css selector", "mjx-container")
+        typeset = browser.execute_script(
+            "return [...document.querySelectorAll('.math')]"
+            ".map(e => e.querySelector('mjx-container') !== null)"
+        )
+        assert typeset
+        assert all(typeset)
         assert not browser.execute_script(
             "return document.querySelectorAll('mjx-merror').length"
         )
@@ -197,8 +199,11 @@ def test_search_finds_the_page_first(browser, site, query, page):
 )
 def test_names_in_the_text_link_to_the_api(browser, site, page, code, name):
     browser.get(f"{site}/{page}.html")
-    links = browser.find_elements("css selector", "article a:has(> code)")
-    (target,) = {a.get_attribute("href") for a in links if a.text == code}
+    links = browser.execute_script(
+        "return [...document.querySelectorAll('article a:has(> code)')]"
+        ".map(a => [a.innerText, a.href])"
+    )
+    (target,) = {address for text, address in links if text == code}
     browser.get(target)
     assert target.startswith(f"{site}/api.html")
     entry = browser.find_element("css selector", "dt:target")
