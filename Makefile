@@ -6,9 +6,7 @@ WORKERS ?= 2
 
 BIN := $(VENV)/bin
 SITE := docs/_build/html
-# Those that take longest come first, so that none runs alone at the end.
-LONGEST := $(patsubst %,notebooks/%.py,03_mmoe_task_correlation 06_smear 02_gates_over_training)
-NOTEBOOKS := $(LONGEST) $(filter-out $(LONGEST),$(wildcard notebooks/*.py))
+NOTEBOOKS := $(wildcard notebooks/*.py)
 RUNS := $(NOTEBOOKS:notebooks/%.py=run-%)
 # Keras alone is another one; its backends are those of the environment.
 OLDEST_KERAS := $(CURDIR)/build/oldest-keras
@@ -86,10 +84,8 @@ check: $(VENV)/.test ## lint, format, levels of modules and types
 notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
 	$(MAKE) $(RUNS)
 
-# One thread for each notebook: with two, they would fight for the cores.
 notebooks-check: $(VENV)/.docs ## run short versions of the notebooks, outside of the tree
-	TF_NUM_INTEROP_THREADS=1 TF_NUM_INTRAOP_THREADS=1 \
-	    $(BIN)/python scripts/quick_notebooks.py --workers $(WORKERS) $(NOTEBOOKS)
+	$(BIN)/python scripts/quick_notebooks.py
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
