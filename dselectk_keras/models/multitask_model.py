@@ -337,7 +337,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         arrays = keras.tree.flatten((y, weights))
         stacked = stack_columns(self.tasks, y)
         if all(array is None or isinstance(array, np.ndarray) for array in arrays):
-            complete = [group.check(y, weights) for group in self.task_groups]
+            complete = [group.check(stacked, weights) for group in self.task_groups]
             if all(complete) and weights is None:
                 return CompleteLabels(stacked), None
         return stacked, sample_weight
