@@ -168,7 +168,7 @@ class Experts(ExpertBank):
 
     def check_mergeable(self) -> None:
         """Raise an error for experts that differ in structure or have a state."""
-        self.check_shared_input()
+        super().check_mergeable()
         expert = self.experts[0]
         if not expert.built:
             return
