@@ -236,10 +236,12 @@ class TaskGroup(keras.Metric):
             if not wrong.any():
                 continue
             row, t = np.argwhere(wrong)[0].tolist()
-            found = labels[row, t]
+            task, found = self.tasks[t], labels[row, t]
+            expected = "between 0 and 1" if self._wants_probabilities else "finite"
+            if self._are_classes(labels):
+                expected = f"class indices from 0 to {task.num_outputs - 1}"
             raise ValueError(
-                f"The labels of the task {self.tasks[t].name!r} must be "
-                f"{self._expected(found)}. Received: "
+                f"The labels of the task {task.name!r} must be {expected}. Received: "
                 f"{', '.join(f'{value:g}' for value in found)} in row {start + row}. "
                 "For missing labels, pass NaN or a sample weight of 0."
             )
@@ -302,12 +304,6 @@ class TaskGroup(keras.Metric):
         if self._wants_probabilities:
             return xp.logical_and(labels >= 0, labels <= 1)
         return xp.isfinite(labels)
-
-    def _expected(self, labels):
-        """Describe the possible labels, for an error."""
-        if self._are_classes(labels):
-            return f"class indices from 0 to {self.tasks[0].num_outputs - 1}"
-        return "between 0 and 1" if self._wants_probabilities else "finite"
 
     def _stack(self, values, xp):
         """Stack the values of these tasks: `(batch, tasks, width)`."""
