@@ -141,14 +141,7 @@ class ExpertBank(keras.Layer, abc.ABC):
         return type(self).from_config(config)
 
     def build_like(self, other: "ExpertBank") -> Self:
-        """Build this bank for the inputs that another bank was built for.
-
-        Args:
-            other: A built bank.
-
-        Returns:
-            This bank.
-        """
+        """Build this bank for the inputs of another, built bank, and return it."""
         config = other.get_build_config()
         if not other.built or not config:
             raise ValueError(
