@@ -287,7 +287,7 @@ class Experts(ExpertBank):
                     "Only experts with the same structure can be merged. Received: "
                     f"{what}. Use copies of one layer."
                 )
-        self._same_structure = self.built
+        self._same_structure = True
 
 
 # Entries in which the configs of two copies of a layer differ: names, seeds, and
