@@ -71,12 +71,18 @@ class ExpertBank(keras.Layer, abc.ABC):
             "Use `DenseExperts`, or `Experts` with copies of one layer."
         )
 
-    def check_mergeable(self) -> Any:
+    def check_mergeable(self) -> None:
         """Raise an error if the experts cannot be merged."""
-        raise ValueError(
-            f"The experts of {type(self).__name__} cannot be merged. Use "
-            "`DenseExperts`, or `Experts` with copies of one layer."
-        )
+        if type(self).call_merged is ExpertBank.call_merged:
+            raise ValueError(
+                f"The experts of {type(self).__name__} cannot be merged. Use "
+                "`DenseExperts`, or `Experts` with copies of one layer."
+            )
+        if not self.shared_input:
+            raise ValueError(
+                "Merged experts see one input. Received: experts with "
+                "shared_input=False."
+            )
 
     def call_merged(
         self,
@@ -135,14 +141,7 @@ class ExpertBank(keras.Layer, abc.ABC):
         return type(self).from_config(config)
 
     def build_like(self, other: "ExpertBank") -> Self:
-        """Build this bank for the inputs that another bank was built for.
-
-        Args:
-            other: A built bank.
-
-        Returns:
-            This bank.
-        """
+        """Build this bank for the inputs of another, built bank, and return it."""
         config = other.get_build_config()
         if not other.built or not config:
             raise ValueError(
@@ -174,14 +173,6 @@ class ExpertBank(keras.Layer, abc.ABC):
                 "An attentive gate uses the experts' hidden outputs, but the experts "
                 f"of {self.name!r} have none. Give `DenseExperts` two layers or more, "
                 "or `Experts` the name of a layer in `hidden_layer`."
-            )
-
-    def check_shared_input(self) -> None:
-        """Raise an error if each expert has an input of its own."""
-        if not self.shared_input:
-            raise ValueError(
-                "Merged experts see one input. Received: experts with "
-                "shared_input=False."
             )
 
 

@@ -96,6 +96,7 @@ class Experts(ExpertBank):
             )
         self.hidden_layer = hidden_layer
         self.shared_input = shared_input
+        self._same_structure = False
 
     def build(self, input_shape: Shape) -> None:
         """Build every expert."""
@@ -168,7 +169,7 @@ class Experts(ExpertBank):
 
     def check_mergeable(self) -> None:
         """Raise an error for experts that differ in structure or have a state."""
-        self.check_shared_input()
+        super().check_mergeable()
         expert = self.experts[0]
         if not expert.built:
             return
@@ -269,6 +270,9 @@ class Experts(ExpertBank):
         return layers[self.hidden_layer]
 
     def _check_same_structure(self):
+        # Comparing configs takes as long as evaluating merged experts.
+        if self._same_structure:
+            return
         shapes = [
             [tuple(variable.shape) for variable in expert.trainable_variables]
             for expert in self.experts
@@ -283,6 +287,7 @@ class Experts(ExpertBank):
                     "Only experts with the same structure can be merged. Received: "
                     f"{what}. Use copies of one layer."
                 )
+        self._same_structure = True
 
 
 # Entries in which the configs of two copies of a layer differ: names, seeds, and

@@ -196,10 +196,6 @@ class StackedExperts(ExpertBank):
             found.extend(map(ops.convert_to_tensor, self._biases[layer : layer + 1]))
         return found
 
-    def check_mergeable(self) -> None:
-        """Raise an error if each expert has an input of its own."""
-        self.check_shared_input()
-
     def call_merged(
         self,
         inputs: Tensor,

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.ops import mix
-from dselectk_keras.utils import Shape, Tensor, check_number, init_arguments, with_name
+from dselectk_keras.utils import Shape, Tensor, check_number, init_arguments
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -43,7 +43,7 @@ class CrossStitch(keras.Layer):
     """
 
     def __init__(self, initial_share: float = 0.1, **kwargs: Any):
-        super().__init__(**with_name(kwargs, "cross_stitch"))
+        super().__init__(**kwargs)
         check_number("initial_share", initial_share, minimum=0, maximum=1)
         self.initial_share = initial_share
 

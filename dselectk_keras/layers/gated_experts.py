@@ -244,7 +244,6 @@ class GatedExperts(keras.Layer, abc.ABC):
         self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
     ) -> dict[str, Tensor]:
         """Compute the call arguments of the gate, other than the experts' outputs."""
-        mask = mask_of(inputs) if mask is None else mask
         if not self.per_example:
             if routing_inputs is not None:
                 raise ValueError(
@@ -252,6 +251,7 @@ class GatedExperts(keras.Layer, abc.ABC):
                     "Received: routing inputs. Set per_example=True, or leave them out."
                 )
             return {}
+        mask = mask_of(inputs) if mask is None else mask
         x = inputs if routing_inputs is None else routing_inputs
         if self.routing_network is not None:
             found = {"routing_inputs": self.apply_routing_network(x), "examples": x}

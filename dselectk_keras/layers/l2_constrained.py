@@ -13,7 +13,6 @@ from dselectk_keras.utils import (
     check_number,
     deserialize_if_config,
     init_arguments,
-    with_name,
 )
 
 
@@ -55,7 +54,7 @@ class L2Constrained(keras.Layer):
 
     def __init__(self, experts: Any, strength: Any, **kwargs: Any):
         # The penalty is computed in float32. The bank has its own dtype policy.
-        super().__init__(**{"dtype": "float32", **with_name(kwargs, "l2_constrained")})
+        super().__init__(**{"dtype": "float32", **kwargs})
         experts, strength = as_bank(experts), deserialize_if_config(strength)
         if not isinstance(strength, ParameterDistanceRegularizer):
             strength = check_schedule(strength, "strength")

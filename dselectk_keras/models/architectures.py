@@ -9,12 +9,12 @@ the features may be a pair, with the routing inputs second. The result is a tens
 import inspect
 
 import keras
+from keras import ops
 
 from dselectk_keras.experts import TuckerExperts
 from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.layers import CGC, CrossStitch, L2Constrained, MMoE, SmearExperts
-from dselectk_keras.models.task_layers import RepeatTasks
 from dselectk_keras.registry import Registry
 from dselectk_keras.utils import check_count, copy_layer
 
@@ -41,7 +41,7 @@ def shared_bottom(features, tasks, experts, *_):
     Reference:
         Caruana, "Multitask Learning" (1997); Ma et al., "MMoE" (KDD 2018), Equation 1.
     """
-    return RepeatTasks(len(tasks))(experts.resized(1)(features))
+    return ops.repeat(experts.resized(1)(features), len(tasks), axis=1)
 
 
 @ARCHITECTURES.register("l2_constrained")

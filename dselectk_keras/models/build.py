@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from dselectk_keras import gates
 from dselectk_keras._keras import all_layers
@@ -21,7 +22,7 @@ from dselectk_keras.models.architectures import ARCHITECTURES, has_gate, read_op
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
-from dselectk_keras.models.task_layers import NameTasks, Predict, StackTasks, TakeTasks
+from dselectk_keras.models.task_layers import NameTasks, Predict, TakeTasks
 from dselectk_keras.utils import check_choice, check_count
 
 
@@ -207,7 +208,10 @@ def _stack(predictions, groups):
             f"Received: tasks with {' and '.join(map(str, sorted(widths)))} outputs."
         )
     order = np.argsort(np.concatenate([group.indices for group in groups]))
-    return StackTasks(order.tolist(), name="stack", dtype="float32")(predictions)
+    x = ops.concatenate(predictions, axis=1) if len(groups) > 1 else predictions[0]
+    if (np.diff(order) < 0).any():
+        x = ops.take(x, order.tolist(), axis=1)
+    return ops.squeeze(x, -1) if widths == {1} else x
 
 
 def _as_tasks(tasks):

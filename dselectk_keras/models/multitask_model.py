@@ -337,7 +337,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         arrays = keras.tree.flatten((y, weights))
         stacked = stack_columns(self.tasks, y)
         if all(array is None or isinstance(array, np.ndarray) for array in arrays):
-            complete = [group.check(y, weights) for group in self.task_groups]
+            complete = [group.check(stacked, weights) for group in self.task_groups]
             if all(complete) and weights is None:
                 return CompleteLabels(stacked), None
         return stacked, sample_weight
@@ -363,13 +363,12 @@ class MultitaskModel(ChecksExport, keras.Model):
         """Split the stacked predictions of all batches by task, as NumPy views."""
         if self._call_stacked is None:
             return outputs
-        columns = [
-            outputs[group.name][:, place]
+        columns = {
+            task.name: outputs[group.name][:, place]
             for group in self.task_groups
-            for place in range(len(group.tasks))
-        ]
-        pairs = zip(self.tasks, self._places, strict=True)
-        return {task.name: columns[place] for task, place in pairs}
+            for place, task in enumerate(group.tasks)
+        }
+        return {task.name: columns[task.name] for task in self.tasks}
 
     def _read(self, y, sample_weight):
         """Read the labels of each group."""

@@ -1,6 +1,6 @@
 """A Keras model for gates that learn from the loss of each example."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 from keras import ops
@@ -11,20 +11,6 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.models._export import ChecksExport
 from dselectk_keras.utils import Tensor, check_choice, check_number, init_arguments
-
-
-class LearnsFromLoss(Protocol):
-    """A gate that learns from each example's loss, such as `ReinforceGate`."""
-
-    num_gates: int | None
-
-    def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Any:
-        """Compute the policy loss of the last training call, given its losses."""
-        ...
-
-    def forget(self) -> None:
-        """Discard the samples of the last training call, without a policy loss."""
-        ...
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -210,12 +196,12 @@ def _losses_of_output(identifier, labels, predictions, sample_weight):
     return loss, amount / ops.maximum(total(counts), 1.0)
 
 
-def gates_taught_by_loss(model: keras.Model) -> list[LearnsFromLoss]:
-    """List the gates of a model that learn from its loss."""
+def gates_taught_by_loss(model: keras.Model) -> list[Any]:
+    """List the gates of a model that learn from its loss: those with `policy_loss`."""
     return [layer for layer in all_layers(model) if hasattr(layer, "policy_loss")]
 
 
-def for_each_gate(gate: LearnsFromLoss, *values: Tensor) -> list[Tensor]:
+def for_each_gate(gate: Gate, *values: Tensor) -> list[Tensor]:
     """Repeat numbers `(batch,)` for each gate: `(batch, num_gates)`.
 
     For a single gate they stay as they are.

@@ -201,13 +201,10 @@ class TaskGroup(keras.Metric):
         if isinstance(y, CompleteLabels):
             return GroupLabels(self._stack(y.labels, xp))
         labels = self._stack(y, xp)
-        missing = xp.isnan(labels)
-        if self.tasks[0].kind == "multiclass":
-            missing = xp.logical_or(missing, labels < 0)
+        missing, possible = self._missing(labels, xp), self._possible(labels, xp)
         # Most labels have a width of 1, and need no reduction.
         one = labels.shape[-1] == 1
         missing = missing[..., 0] if one else xp.any(missing, axis=-1)
-        possible = self._possible(labels, xp)
         possible = possible[..., 0] if one else xp.all(possible, axis=-1)
         if sample_weight is None:
             weights = xp.ones_like(labels[..., 0])
@@ -222,22 +219,29 @@ class TaskGroup(keras.Metric):
     def check(self, y: Any, sample_weight: Any = None) -> bool:
         """Raise an error if a label in NumPy arrays is present and impossible.
 
-        Otherwise, return whether all labels are present.
+        Otherwise, return whether no label is missing.
         """
         complete = True
         given = (y,) if sample_weight is None else (y, sample_weight)
         for start in range(0, len(keras.tree.flatten(y)[0]), CHUNK):
             rows = slice(start, start + CHUNK)
             part = keras.tree.map_structure(lambda array, r=rows: array[r], given)
-            _, _, present, wrong = self.read(*part, xp=np)
-            complete = complete and bool(present.all())
+            labels = self._stack(part[0], np)
+            missing = self._missing(labels, np)
+            complete = complete and not missing.any()
+            if (missing | self._possible(labels, np)).all():
+                continue
+            # A weight of 0 makes a label missing too.
+            wrong = self.read(*part, xp=np).wrong
             if not wrong.any():
                 continue
             row, t = np.argwhere(wrong)[0].tolist()
-            found = self._stack(part[0], np)[row, t]
+            task, found = self.tasks[t], labels[row, t]
+            expected = "between 0 and 1" if self._wants_probabilities else "finite"
+            if self._are_classes(labels):
+                expected = f"class indices from 0 to {task.num_outputs - 1}"
             raise ValueError(
-                f"The labels of the task {self.tasks[t].name!r} must be "
-                f"{self._expected(found)}. Received: "
+                f"The labels of the task {task.name!r} must be {expected}. Received: "
                 f"{', '.join(f'{value:g}' for value in found)} in row {start + row}. "
                 "For missing labels, pass NaN or a sample weight of 0."
             )
@@ -283,6 +287,13 @@ class TaskGroup(keras.Metric):
         """Whether labels are class indices, not one number per class."""
         return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
 
+    def _missing(self, labels, xp):
+        """Whether each number is of a missing label."""
+        missing = xp.isnan(labels)
+        if self.tasks[0].kind == "multiclass":
+            missing = xp.logical_or(missing, labels < 0)
+        return missing
+
     def _possible(self, labels, xp):
         """Whether each number can be a label."""
         if self._are_classes(labels):
@@ -293,12 +304,6 @@ class TaskGroup(keras.Metric):
         if self._wants_probabilities:
             return xp.logical_and(labels >= 0, labels <= 1)
         return xp.isfinite(labels)
-
-    def _expected(self, labels):
-        """Describe the possible labels, for an error."""
-        if self._are_classes(labels):
-            return f"class indices from 0 to {self.tasks[0].num_outputs - 1}"
-        return "between 0 and 1" if self._wants_probabilities else "finite"
 
     def _stack(self, values, xp):
         """Stack the values of these tasks: `(batch, tasks, width)`."""

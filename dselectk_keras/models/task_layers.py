@@ -13,24 +13,6 @@ from dselectk_keras.utils import Activation, Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class RepeatTasks(keras.Layer):
-    """Repeat features for every task: `(batch, 1, ...)` to `(batch, tasks, ...)`.
-
-    Args:
-        num_tasks: The number of tasks.
-        **kwargs: The arguments of `keras.Layer`.
-    """
-
-    def __init__(self, num_tasks: int, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.num_tasks = num_tasks
-
-    def call(self, inputs: Tensor):
-        """Repeat the only entry of axis 1."""
-        return ops.repeat(inputs, self.num_tasks, axis=1)
-
-
-@keras.saving.register_keras_serializable(package="dselectk_keras")
 class TakeTasks(keras.Layer):
     """Select tasks: `(batch, tasks, ...)` to `(batch, len(indices), ...)`.
 
@@ -90,27 +72,3 @@ class NameTasks(keras.Layer):
         """Split the predictions."""
         outputs = ops.unstack(inputs, len(self.names), axis=1)
         return dict(zip(self.names, outputs, strict=True))
-
-
-@keras.saving.register_keras_serializable(package="dselectk_keras")
-class StackTasks(keras.Layer):
-    """Join the predictions of groups of tasks: a list of `(batch, tasks, outputs)`.
-
-    The result is `(batch, all tasks, outputs)`, or `(batch, all tasks)` where each task
-    has one output.
-
-    Args:
-        order: For each task of the model, its place among the tasks of all groups.
-        **kwargs: The arguments of `keras.Layer`.
-    """
-
-    def __init__(self, order: Sequence[int], **kwargs: Any):
-        super().__init__(**kwargs)
-        self.order = list(order)
-
-    def call(self, inputs: list[Tensor]):
-        """Join the predictions."""
-        x = ops.concatenate(inputs, axis=1) if len(inputs) > 1 else inputs[0]
-        if self.order != sorted(self.order):
-            x = ops.take(x, self.order, axis=1)
-        return ops.squeeze(x, -1) if x.shape[-1] == 1 else x

@@ -30,20 +30,20 @@ class Stopping:
     first: int = 0
 
 
+@dataclasses.dataclass(eq=False)
 class Copy:
     """A copy of a model: its seed and settings, its results and its best weights."""
 
-    def __init__(self, number, seed, settings, stopping):
-        self.number = number
-        self.seed = seed
-        self.settings = settings
-        self.stopping = stopping
-        self.logs = []
-        self.best_epoch: Any = None
-        self.weights: Any = None
-        self.status = "running"
-        self.recorder: Any = None
-        self.reader: Any = None
+    number: int
+    seed: int
+    settings: dict
+    stopping: Stopping
+    logs: list = dataclasses.field(default_factory=list)
+    best_epoch: Any = None
+    weights: Any = None
+    status: str = "running"
+    recorder: Any = None
+    reader: Any = None
 
     def __str__(self):
         return f"copy {self.number} (seed {self.seed})"

@@ -47,13 +47,17 @@ class FitRuns:
         """Train all copies."""
         data, decide = self.data, [self.decide] if self.decide else []
         for copy in self.copies:
-            copy.build_model(self.build, data.first_batch).fit(
+            model = copy.build_model(self.build, data.first_batch)
+            if copy.recorder is not None:
+                # Again: this is not the model that `build_models` checked.
+                copy.start_recorder(model, data.probe)
+            model.fit(
                 Batches(data.train, data.batch_size, copy.seed),
                 validation_data=data.validation,
                 validation_batch_size=data.batch_size,
                 epochs=copy.stopping.epochs,
                 shuffle=False,
-                callbacks=[*decide, _CopyCallback(copy, data.probe, progress)],
+                callbacks=[*decide, _CopyCallback(copy, progress)],
                 verbose=0,
             )
 
@@ -61,16 +65,10 @@ class FitRuns:
 class _CopyCallback(keras.callbacks.Callback):
     """Passes the results of each epoch to a copy, and stops when it has ended."""
 
-    def __init__(self, copy, probe, progress):
+    def __init__(self, copy, progress):
         super().__init__()
         self.copy = copy
-        self.probe = probe
         self.progress = progress
-
-    def on_train_begin(self, logs=None):
-        if self.copy.recorder is not None:
-            # Again: this is not the model that `build_models` checked.
-            self.copy.start_recorder(self.model, self.probe)
 
     def on_epoch_end(self, epoch, logs=None):
         def read_weights():
@@ -87,8 +85,8 @@ class _CopyCallback(keras.callbacks.Callback):
 
 
 def _num_bytes(variables):
-    sizes = [keras.backend.standardize_dtype(v.dtype) for v in variables]
     return sum(
-        np.prod(v.shape, dtype=int) * (4 if "32" in size else 2 if "16" in size else 8)
-        for v, size in zip(variables, sizes, strict=True)
+        np.prod(v.shape, dtype=int)
+        * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize
+        for v in variables
     )

@@ -16,6 +16,7 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.training import Batches, Replicas, replicate
+from dselectk_keras.training.fit_runs import _num_bytes
 from dselectk_keras.training.scanned_runs import ScannedRuns
 
 ON_JAX = keras.backend.backend() == "jax"
@@ -324,6 +325,13 @@ def test_what_cannot_be_is_refused_before_any_work(
     monkeypatch.setattr(ScannedRuns, "run", None)
     with pytest.raises(error, match=match):
         train(build, **settings)
+
+
+@pytest.mark.backend_independent
+def test_each_number_takes_the_bytes_of_its_type():
+    for dtype, size in {"int8": 1, "bool": 1, "bfloat16": 2, "float32": 4}.items():
+        variable = keras.Variable(np.ones((2, 3)), dtype=dtype, trainable=False)
+        assert _num_bytes([variable, variable]) == 12 * size
 
 
 def test_data_that_do_not_belong_together_are_refused():
