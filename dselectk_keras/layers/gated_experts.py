@@ -238,6 +238,8 @@ class GatedExperts(keras.Layer, abc.ABC):
         own = mask_of(routing_inputs)
         if mask is not None and self.num_routed_axes == len(mask.shape):
             own = mask
+        elif mask is None and own is not None:
+            mask = own if self.num_routed_axes == len(own.shape) else None
         return _finite(inputs, mask), _finite(routing_inputs, own), mask
 
     def gate_inputs(
