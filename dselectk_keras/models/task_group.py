@@ -204,6 +204,8 @@ class TaskGroup(keras.Metric):
         missing = xp.isnan(labels)
         if self.tasks[0].kind == "multiclass":
             missing = xp.logical_or(missing, labels < 0)
+        if self._ignored_class is not None and self._are_classes(labels):
+            missing = xp.logical_or(missing, labels == self._ignored_class)
         # Most labels have a width of 1, and need no reduction.
         one = labels.shape[-1] == 1
         missing = missing[..., 0] if one else xp.any(missing, axis=-1)
@@ -287,8 +289,6 @@ class TaskGroup(keras.Metric):
         """Whether each number can be a label."""
         if self._are_classes(labels):
             known = labels < self.tasks[0].num_outputs
-            if self._ignored_class is not None:
-                known = xp.logical_or(known, labels == self._ignored_class)
             return xp.logical_and(known, xp.floor(labels) == labels)
         if self._wants_probabilities:
             return xp.logical_and(labels >= 0, labels <= 1)
