@@ -234,6 +234,25 @@ def test_a_mask_of_inputs_counts_also_if_there_are_routing_inputs():
     np.testing.assert_array_equal(shown[0], direct)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_padding_has_no_part_in_the_statistics_of_experts(compiled, per_example):
+    bank = Experts(layers.BatchNormalization(momentum=0.0), 2)
+    moe = MoE(bank, SoftmaxGate(), per_example=per_example)
+    x = np.where(MASK[..., None], X, 0.0)
+    inputs = keras.Input((LENGTH, DIM))
+    model = keras.Model(inputs, moe(layers.Masking()(inputs)))
+    if compiled:
+        model.compile("sgd", "mse")
+        model.fit(x, x, batch_size=BATCH, verbose=0)
+    else:
+        model(x, training=True)
+    for expert in bank.experts:
+        mean, variance = numpy(expert.moving_mean), numpy(expert.moving_variance)
+        np.testing.assert_allclose(mean, X[MASK].mean(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(variance, X[MASK].var(0), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.traced
 def test_a_mask_of_the_routing_inputs_counts_if_the_inputs_have_none():
     ids, x = np.array([[1, 2, 0], [3, 1, 2]]), numbers((2, 3, DIM))
