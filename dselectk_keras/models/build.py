@@ -223,7 +223,7 @@ def _as_tasks(tasks):
     for task in tasks:
         for each in (task.loss, *task.metric_names):
             # Not an attribute: that of `AUC` is private.
-            config = each.get_config() if hasattr(each, "get_config") else {}
+            config = getattr(each, "get_config", dict)()
             if task.output_activation and config.get("from_logits"):
                 raise ValueError(
                     f"The outputs of the task {task.name!r} are probabilities, of "
