@@ -170,8 +170,11 @@ class GatedExperts(keras.Layer, abc.ABC):
         """Evaluate the experts and combine them, for all positions as one batch."""
         inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
         seen = self.gate_inputs(inputs, routing_inputs, mask)
-        outputs = self.combine(self.flatten(inputs), seen, training)
-        return self.unflatten(outputs, inputs)
+        flat = self.flatten(inputs)
+        if "valid" in seen and not isinstance(self.experts, StackedExperts):
+            # Layers such as `BatchNormalization` leave padding out.
+            flat = with_mask(flat, seen["valid"])
+        return self.unflatten(self.combine(flat, seen, training), inputs)
 
     @abc.abstractmethod
     def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
@@ -238,6 +241,8 @@ class GatedExperts(keras.Layer, abc.ABC):
         own = mask_of(routing_inputs)
         if mask is not None and self.num_routed_axes == len(mask.shape):
             own = mask
+        elif mask is None and own is not None:
+            mask = own if self.num_routed_axes == len(own.shape) else None
         return _finite(inputs, mask), _finite(routing_inputs, own), mask
 
     def gate_inputs(

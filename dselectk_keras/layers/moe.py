@@ -52,8 +52,9 @@ class MoE(GatedExperts):
             Several gates may have an input each, `(batch, num_gates, features)`.
         training: Passed on to the experts and the gate.
         mask: Which positions count, booleans `(batch, length)`; by default, the Keras
-            mask of `inputs`. Where tokens are routed, padding takes no capacity of an
-            expert, adds no penalty, and gets zeros. The mask is passed on.
+            mask of `inputs`, or else of `routing_inputs`. Where tokens are routed,
+            padding takes no capacity of an expert, adds no penalty, and gets zeros. The
+            mask of `inputs` is passed on.
 
     Returns:
         The mixture `(batch, ...)`, or `(batch, num_gates, ...)`. Of tokens, the mixture

@@ -19,6 +19,8 @@ from dselectk_keras.utils import (
     with_name,
 )
 
+PADDING = -1e30  # The logit of a token that does not count.
+
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class SoftMoE(keras.Layer):
@@ -48,6 +50,9 @@ class SoftMoE(keras.Layer):
     Call arguments:
         inputs: The tokens, `(batch, tokens, features)`.
         training: Passed on to the experts.
+        mask: Which tokens count, booleans `(batch, tokens)`; by default, the Keras mask
+            of `inputs`. Padding has no part in the slots, and gets zeros. The mask is
+            passed on.
 
     Returns:
         A tensor `(batch, tokens, units)`.
@@ -71,6 +76,7 @@ class SoftMoE(keras.Layer):
         **kwargs: Any,
     ):
         super().__init__(**with_name(kwargs, "soft_moe"))
+        self.supports_masking = True
         experts = as_bank(experts, shared_input=False)
         check_count("num_slots", num_slots)
         check_choice("normalize", normalize, (True, False))
@@ -102,13 +108,23 @@ class SoftMoE(keras.Layer):
             self.experts.build((input_shape[0], num_experts, self.num_slots, dim))
         self.built = True
 
-    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+    def call(
+        self, inputs: Tensor, training: bool | None = None, mask: Tensor = None
+    ) -> Tensor:
         """Fill the slots, evaluate the experts, and mix their outputs."""
         if not keras.backend.is_float_dtype(inputs.dtype):
             inputs = ops.cast(inputs, self.compute_dtype)
+        counts = None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), -1)
+        if counts is not None:
+            inputs = ops.where(counts, inputs, 0.0)  # 0 * NaN is NaN.
         logits = self._logits(inputs)
-        dispatch = ops.cast(softmax(logits, axis=1), inputs.dtype)
-        combine = ops.cast(softmax(logits), inputs.dtype)
+        over_tokens, over_slots = logits, softmax(logits)
+        if counts is not None:
+            # Not infinite: an example may have nothing but padding.
+            over_tokens = ops.where(counts, logits, PADDING)
+            over_slots = ops.where(counts, over_slots, 0.0)
+        dispatch = ops.cast(softmax(over_tokens, axis=1), inputs.dtype)
+        combine = ops.cast(over_slots, inputs.dtype)
         slots = ops.matmul(ops.transpose(dispatch, (0, 2, 1)), inputs)
         dim = inputs.shape[-1]
         slots = ops.reshape(slots, (-1, self.experts.num_experts, self.num_slots, dim))

@@ -226,12 +226,21 @@ def _as_tasks(tasks):
     task_names([task.name for task in tasks])  # They must be unique.
     for task in tasks:
         for each in (task.loss, *task.metric_names):
-            if task.output_activation and getattr(each, "from_logits", False):
+            # Not an attribute: that of `AUC` is private.
+            config = getattr(each, "get_config", dict)()
+            if task.output_activation and config.get("from_logits"):
                 raise ValueError(
                     f"The outputs of the task {task.name!r} are probabilities, of "
                     f"which {type(each).__name__} would compute probabilities again. "
                     "Received: from_logits=True. Leave it out."
                 )
+        reduction = getattr(task.loss, "reduction", None)
+        if reduction in ("sum", "mean_with_sample_weight"):
+            raise ValueError(
+                f"The model averages the loss of the task {task.name!r} itself. "
+                f"Received: reduction={reduction!r}. Leave it out, and use "
+                "`label_average`, or `Task(weight=...)`."
+            )
     return tasks
 
 

@@ -262,11 +262,19 @@ def _copy(model):
     if getattr(model, "compiled", False):
         copy.compile_from_config(model.get_compile_config())
         if model.optimizer is not None and model.optimizer.built:
-            # Loss scaling may be built only once.
-            if not copy.optimizer.built:
-                copy.optimizer.build(copy.trainable_variables)
-            states = copy.optimizer.variables, model.optimizer.variables
-            for new, old in zip(*states, strict=True):
-                # Through NumPy: on JAX they would share a buffer, which a step donates.
-                new.assign(ops.convert_to_numpy(old))
+            copy.optimizer = _copy_optimizer(model, copy)
     return copy
+
+
+def _copy_optimizer(model, copy):
+    """Create the optimizer of a copy of a model, with the same state."""
+    optimizer = model.optimizer
+    twin = type(optimizer).from_config(optimizer.get_config())
+    own = dict(zip(map(id, model.variables), copy.variables, strict=True))
+    # Not the trainable variables: layers may have been frozen since it was built.
+    trained, *_ = optimizer_state(optimizer_parts(optimizer)[-1])
+    twin.build([own[id(variable)] for variable in trained])
+    for new, old in zip(twin.variables, optimizer.variables, strict=True):
+        # Through NumPy: on JAX they would share a buffer, which a step donates.
+        new.assign(ops.convert_to_numpy(old))
+    return twin

@@ -19,7 +19,13 @@ def to_numpy(values: Any) -> Any:
     """Convert pandas objects, or those in a dict, to NumPy arrays."""
     if isinstance(values, dict):
         return {name: to_numpy(value) for name, value in values.items()}
-    return values.to_numpy() if hasattr(values, "to_numpy") else values
+    if not hasattr(values, "to_numpy"):
+        return values
+    array = values.to_numpy()
+    if array.dtype != object or not hasattr(values, "isna"):
+        return array
+    # Columns of several dtypes, or of one with missing values, such as "boolean".
+    return values.to_numpy(dtype="float32", na_value=float("nan"))
 
 
 def in_task_order(tasks: Sequence[Task], values: Any) -> Any:

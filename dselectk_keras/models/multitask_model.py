@@ -58,10 +58,10 @@ class MultitaskModel(ChecksExport, keras.Model):
     equations.
 
     Labels are a dict by task name, or one array `(samples, tasks)`. Sample weights
-    have the same form. A label is missing if it is NaN (or negative, for classes), or
-    if its sample weight is 0. Missing labels and their predictions do not change the
-    loss. If all labels of an example are missing, NaN and infinite features of this
-    example are replaced by 0.
+    have the same form. A label is missing if it is NaN (for classes, if it is negative
+    or the `ignore_class` of the loss), or if its sample weight is 0. Missing labels and
+    their predictions do not change the loss. If all labels of an example are missing,
+    NaN and infinite features of this example are replaced by 0.
 
     `fit` and `evaluate` check labels that are NumPy or pandas arrays, and raise a
     `ValueError` for impossible labels, such as class 7 of 3. Impossible labels from
@@ -340,7 +340,7 @@ class MultitaskModel(ChecksExport, keras.Model):
             complete = [group.check(stacked, weights) for group in self.task_groups]
             if all(complete) and weights is None:
                 return CompleteLabels(stacked), None
-        return stacked, sample_weight
+        return stacked, weights
 
     def _step(self, step, *args):
         """Run a step of Keras with stacked predictions, and labels read only once."""

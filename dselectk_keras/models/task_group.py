@@ -292,14 +292,14 @@ class TaskGroup(keras.Metric):
         missing = xp.isnan(labels)
         if self.tasks[0].kind == "multiclass":
             missing = xp.logical_or(missing, labels < 0)
+        if self._ignored_class is not None and self._are_classes(labels):
+            missing = xp.logical_or(missing, labels == self._ignored_class)
         return missing
 
     def _possible(self, labels, xp):
         """Whether each number can be a label."""
         if self._are_classes(labels):
             known = labels < self.tasks[0].num_outputs
-            if self._ignored_class is not None:
-                known = xp.logical_or(known, labels == self._ignored_class)
             return xp.logical_and(known, xp.floor(labels) == labels)
         if self._wants_probabilities:
             return xp.logical_and(labels >= 0, labels <= 1)

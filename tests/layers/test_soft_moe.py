@@ -93,6 +93,46 @@ def test_one_token_gets_the_experts_in_its_own_mixture():
     np.testing.assert_allclose(numpy(layer(x))[:, 0], expected, **CLOSE)
 
 
+MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], "bool")
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_padding_fills_no_slot(normalize, dtype):
+    layer = built(normalize=normalize, dtype=dtype)
+    tokens = numbers((3, TOKENS, DIM), seed=7)
+    x = np.where(MASK[..., None], tokens, np.nan)
+    y = numpy(layer(x, mask=MASK))
+    np.testing.assert_array_equal(y[~MASK], 0.0)
+    close = CLOSE if dtype == "float32" else {"rtol": 0.02, "atol": 0.02}
+    np.testing.assert_allclose(y[0, :3], by_hand(layer, tokens[:1, :3])[0], **close)
+    np.testing.assert_allclose(y[1], by_hand(layer, tokens[1:2])[0], **close)
+
+
+def test_padding_has_no_gradient():
+    layer = built()
+    x = np.where(MASK[..., None], numbers((3, TOKENS, DIM)), np.inf).astype("float32")
+    x = keras.Variable(x)
+    variables = [x, *layer.trainable_variables]
+    _, (by_tokens, *others) = value_and_gradients(
+        lambda: [ops.sum(ops.square(layer(x.value, mask=MASK)))], variables
+    )
+    np.testing.assert_array_equal(by_tokens[~MASK], 0.0)
+    assert np.abs(by_tokens[MASK]).max() > 0
+    assert all(np.isfinite(gradient).all() for gradient in others)
+
+
+@pytest.mark.traced
+def test_a_mask_of_an_embedding_is_used_and_passed_on():
+    ids = np.array([[1, 2, 3, 0, 0], [4, 5, 1, 2, 3]])
+    inputs = keras.Input((None,), dtype="int32")
+    tokens = layers.Embedding(6, DIM, mask_zero=True)(inputs)
+    outputs = SoftMoE(DenseExperts(N, [3]), SLOTS)(tokens)
+    model = keras.Model(inputs, layers.GlobalAveragePooling1D()(outputs))
+    found, short = (model.predict(x, verbose=0) for x in (ids, ids[:1, :3]))
+    np.testing.assert_allclose(found[:1], short, **CLOSE)
+
+
 def test_expert_weights_are_the_slots_weights_summed():
     layer = built()
     weights = numpy(layer.expert_weights(X))

@@ -234,6 +234,41 @@ def test_a_mask_of_inputs_counts_also_if_there_are_routing_inputs():
     np.testing.assert_array_equal(shown[0], direct)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_padding_has_no_part_in_the_statistics_of_experts(compiled, per_example):
+    bank = Experts(layers.BatchNormalization(momentum=0.0), 2)
+    moe = MoE(bank, SoftmaxGate(), per_example=per_example)
+    x = np.where(MASK[..., None], X, 0.0)
+    inputs = keras.Input((LENGTH, DIM))
+    model = keras.Model(inputs, moe(layers.Masking()(inputs)))
+    if compiled:
+        model.compile("sgd", "mse")
+        model.fit(x, x, batch_size=BATCH, verbose=0)
+    else:
+        model(x, training=True)
+    for expert in bank.experts:
+        mean, variance = numpy(expert.moving_mean), numpy(expert.moving_variance)
+        np.testing.assert_allclose(mean, X[MASK].mean(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(variance, X[MASK].var(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.traced
+def test_a_mask_of_the_routing_inputs_counts_if_the_inputs_have_none():
+    ids, x = np.array([[1, 2, 0], [3, 1, 2]]), numbers((2, 3, DIM))
+    inputs, own = keras.Input((3,), dtype="int32"), keras.Input((3, DIM))
+    embedding = layers.Embedding(4, 3, mask_zero=True)
+    bank = DenseExperts(N, [3], activation=None)
+    moe = MoE(bank, TopKGate(1, weights_regularizer=BALANCE), per_example=True)
+    model = keras.Model([inputs, own], moe(own, embedding(inputs)))
+    y = model.predict([ids, x], verbose=0)
+    assert (np.abs(y).sum(axis=-1) > 0).tolist() == (ids > 0).tolist()
+    moe(x, embedding(ids), training=True)
+    (penalty,) = moe.losses
+    weights = numpy(moe.expert_weights(x, embedding(ids)))[ids > 0]
+    np.testing.assert_allclose(numpy(penalty), numpy(BALANCE(weights, 1)), rtol=1e-4)
+
+
 def test_routing_inputs_of_rank_two_choose_once_per_sequence():
     moe = MoE(DenseExperts(N, [3]), SoftmaxGate(), per_example=True)
     v = numbers((BATCH, 2), seed=4)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from helpers import numbers, numpy
 from keras import layers
-from keras.losses import BinaryCrossentropy
+from keras.losses import BinaryCrossentropy, MeanSquaredError
+from keras.metrics import AUC
 
 from dselectk_keras import (
     AttentiveGate,
@@ -540,6 +541,14 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
         (
             {"tasks": [Task("a", "binary", loss=BinaryCrossentropy(True))]},
             "'a' are probabilities.*from_logits=True",
+        ),
+        (
+            {"tasks": [Task("a", "binary", metrics=AUC(from_logits=True))]},
+            "'a' are probabilities, of which AUC.*from_logits=True",
+        ),
+        (
+            {"tasks": [Task("a", loss=MeanSquaredError("sum"))]},
+            "averages the loss of the task 'a' itself. Received: reduction='sum'",
         ),
     ],
 )

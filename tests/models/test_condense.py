@@ -114,6 +114,25 @@ def test_what_is_frozen_stays_frozen(frozen):
     train(small, epochs=1)
 
 
+@pytest.mark.parametrize("frozen", ["experts", "model"])
+def test_what_is_frozen_after_training_needs_no_new_optimizer(frozen):
+    model = decided()
+    train(model, epochs=1)
+    part = {"experts": model.get_layer("mmoe").experts, "model": model}[frozen]
+    part.trainable = False
+    small = condense(model)
+    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+    if frozen == "model":
+        assert not small.trainable_variables
+        return
+    before = [numpy(weight) for weight in small.get_layer("mmoe").experts.weights]
+    train(small, epochs=1)
+    assert np.abs(outputs(small) - outputs(model)).max() > 1e-4
+    after = [numpy(weight) for weight in small.get_layer("mmoe").experts.weights]
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_state_of_an_optimizer_that_cannot_be_moved_is_named():
     model = decided(optimizer=keras.optimizers.Adafactor(0.01))
     train(model, epochs=1)

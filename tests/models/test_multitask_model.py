@@ -159,6 +159,37 @@ def test_the_columns_of_a_table_are_found_by_the_names_of_the_tasks():
     assert tables == pytest.approx(run(lambda values: values), rel=1e-5)
 
 
+def test_a_table_may_have_columns_of_several_dtypes_and_missing_values():
+    pandas = pytest.importorskip("pandas")
+    tasks = [Task("amount"), Task("click", "binary"), Task("like", "binary")]
+    model = make(tasks)
+    y = {
+        "amount": MISSING["amount"],
+        "click": np.array([0, 1, np.nan, 0, 1, np.nan], "float32"),
+        "like": Y["like"],
+    }
+    clicks = [None if np.isnan(value) else bool(value) for value in y["click"]]
+    table = pandas.DataFrame({"like": y["like"].astype(bool), "amount": y["amount"]})
+    mixed = [
+        table.assign(click=y["click"]),
+        table.assign(click=clicks),
+        table.assign(click=pandas.array(clicks, dtype="boolean")),
+        table.assign(click=pandas.array(clicks, dtype="boolean").astype("Int64")),
+    ]
+    expected = model.evaluate(X, y, verbose=0, return_dict=True)
+    for each in mixed:
+        for form in (each, dict(each)):
+            found = model.evaluate(X, form, verbose=0, return_dict=True)
+            assert found == pytest.approx(expected, rel=1e-5)
+            model.reset_metrics()
+            found = model.test_on_batch(X, form, return_dict=True)
+            assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    weights = pandas.DataFrame({task.name: [True, False] * 3 for task in tasks})
+    halves = {name: np.where([1, 0] * 3, value, np.nan) for name, value in y.items()}
+    found = model.evaluate(X, table.assign(click=clicks), sample_weight=weights)
+    assert found == pytest.approx(model.evaluate(X, halves, verbose=0), rel=1e-5)
+
+
 def test_one_array_of_labels_is_the_dict_of_its_columns(model):
     columns = np.stack([MISSING[task.name] for task in KINDS], axis=1)
     weights = {name: numbers((BATCH,), seed=5) ** 2 for name in Y}
@@ -626,6 +657,21 @@ def test_labels_between_classes_are_possible_where_the_loss_takes_them():
     }
     log = make(tasks).fit(X, y, verbose=0).history
     assert np.isfinite([values[0] for values in log.values()]).all()
+
+
+def test_a_class_that_the_loss_ignores_is_a_missing_label():
+    def report(ignored, labels):
+        loss = keras.losses.SparseCategoricalCrossentropy(ignore_class=ignored)
+        model = make([Task("color", "multiclass", 3, loss=loss)])
+        model.set_weights([numbers(w.shape, seed=1) for w in model.get_weights()])
+        return model.evaluate(X, labels, verbose=0, return_dict=True)
+
+    labels = np.array([0, 1, 2, 2, 1, 0])
+    for ignored in (255, 1):
+        without = np.where([0, 1, 0, 0, 1, 0], -1, labels)
+        expected = report(None, without)
+        found = report(ignored, np.where(without < 0, ignored, labels))
+        assert found == pytest.approx(expected, rel=1e-5)
 
 
 # Gates that learn from the tasks' losses.
