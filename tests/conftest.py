@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import pathlib
+import random
 
 import pytest
 
@@ -117,6 +118,33 @@ def one_context():
         from jax._src.interpreters import mlir
 
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kept_kernels():
+    """Have TensorFlow keep its kernels when a seed is set.
+
+    It drops them all, so that random operations with a state begin anew, and to make
+    them again takes longer than most tests. The random operations of Keras have no
+    state. If an operation with a state has drawn a seed, the kernels are dropped.
+    """
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        from tensorflow.python.eager.context import Context
+
+        set_and_drop = Context._set_global_seed
+
+        def set_global_seed(context, seed):
+            before = context._seed
+            if before is None or (
+                context._rng.getstate() != random.Random(before).getstate()
+            ):
+                set_and_drop(context, seed)
+            else:
+                context._seed, context._rng = seed, random.Random(seed)
+
+        Context._set_global_seed = set_global_seed
 
 
 @pytest.fixture(autouse=True)
