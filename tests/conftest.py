@@ -147,6 +147,42 @@ def kept_kernels():
         Context._set_global_seed = set_global_seed
 
 
+@pytest.fixture(autouse=True, scope="session")
+def sliced_batches():
+    """Have TensorFlow slice arrays into batches where it runs functions eagerly.
+
+    A data set of TensorFlow is a graph, and each pass over it starts threads. Both
+    take several times as long as a step of a small model. Keras has its own code for
+    arrays, which the other backends use. Tests marked `traced` use the data sets.
+    """
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+        from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+        make_graph = ArrayDataAdapter.get_tf_dataset
+
+        class Batches:
+            def __init__(self, adapter):
+                self.adapter = adapter
+
+            def __iter__(self):
+                for batch in self.adapter.get_numpy_iterator():
+                    yield keras.tree.map_structure(
+                        tf.convert_to_tensor,
+                        keras.tree.lists_to_tuples(batch),
+                        none_is_leaf=False,
+                    )
+
+        def get_tf_dataset(adapter):
+            if tf.config.functions_run_eagerly() and not tf.distribute.has_strategy():
+                return Batches(adapter)
+            return make_graph(adapter)
+
+        ArrayDataAdapter.get_tf_dataset = get_tf_dataset
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """Seed Python, NumPy and the backend before each test."""
