@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import pathlib
+import random
 
 import pytest
 
@@ -117,6 +118,69 @@ def one_context():
         from jax._src.interpreters import mlir
 
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kept_kernels():
+    """Have TensorFlow keep its kernels when a seed is set.
+
+    It drops them all, so that random operations with a state begin anew, and to make
+    them again takes longer than most tests. The random operations of Keras have no
+    state. If an operation with a state has drawn a seed, the kernels are dropped.
+    """
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        from tensorflow.python.eager.context import Context
+
+        set_and_drop = Context._set_global_seed
+
+        def set_global_seed(context, seed):
+            before = context._seed
+            if before is None or (
+                context._rng.getstate() != random.Random(before).getstate()
+            ):
+                set_and_drop(context, seed)
+            else:
+                context._seed, context._rng = seed, random.Random(seed)
+
+        Context._set_global_seed = set_global_seed
+
+
+@pytest.fixture(autouse=True, scope="session")
+def sliced_batches():
+    """Have TensorFlow slice arrays into batches where it runs functions eagerly.
+
+    A data set of TensorFlow is a graph, and each pass over it starts threads. Both
+    take several times as long as a step of a small model. Keras has its own code for
+    arrays, which the other backends use. Tests marked `traced` use the data sets.
+    """
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+        from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+        make_graph = ArrayDataAdapter.get_tf_dataset
+
+        class Batches:
+            def __init__(self, adapter):
+                self.adapter = adapter
+
+            def __iter__(self):
+                for batch in self.adapter.get_numpy_iterator():
+                    yield keras.tree.map_structure(
+                        tf.convert_to_tensor,
+                        keras.tree.lists_to_tuples(batch),
+                        none_is_leaf=False,
+                    )
+
+        def get_tf_dataset(adapter):
+            if tf.config.functions_run_eagerly() and not tf.distribute.has_strategy():
+                return Batches(adapter)
+            return make_graph(adapter)
+
+        ArrayDataAdapter.get_tf_dataset = get_tf_dataset
 
 
 @pytest.fixture(autouse=True)

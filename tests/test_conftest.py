@@ -1,0 +1,85 @@
+"""What the tests change in TensorFlow and Keras to save time changes no result."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+
+pytestmark = pytest.mark.backend_independent
+X = numbers((10, 3))
+
+
+def after_each_seed(draw, times=2):
+    """What some calls give after each of two settings of the same seed."""
+    found = []
+    for _ in range(2):
+        keras.utils.set_random_seed(1)
+        found.append([numpy(draw()) for _ in range(times)])
+    return np.array(found)
+
+
+def test_operations_without_a_state_start_anew_with_the_seed():
+    first, second = after_each_seed(lambda: keras.random.normal((3,)))
+    np.testing.assert_array_equal(first, second)
+    assert (first[0] != first[1]).all()
+
+
+def test_operations_with_a_state_start_anew_with_the_seed():
+    import tensorflow as tf
+
+    first, second = after_each_seed(lambda: tf.random.normal((3,)))
+    np.testing.assert_array_equal(first, second)
+    assert (first[0] != first[1]).all()
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_shuffled_training_starts_anew_with_the_seed(eager):
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(eager)
+
+    def losses():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", run_eagerly=True)
+        log = model.fit(X, X[:, 0], batch_size=4, epochs=2, verbose=0)
+        return log.history["loss"]
+
+    first, second = after_each_seed(losses, times=1)
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (X,),
+        ((X.astype("float64"), X > 0), {"a": np.arange(10), "b": np.float16(X)}),
+        ([X, X[:, 0]], [X, X], np.ones(10)),
+        ({"x": X}, None, np.ones(10)),
+    ],
+    ids=["x", "types", "lists", "no labels"],
+)
+def test_batches_are_those_of_tensorflow(arrays):
+    import tensorflow as tf
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+    found, wanted = [], []
+    for eager, batches in [(True, found), (False, wanted)]:
+        tf.config.run_functions_eagerly(eager)
+        data = ArrayDataAdapter(*arrays, batch_size=4, shuffle=False).get_tf_dataset()
+        assert isinstance(data, tf.data.Dataset) != eager
+        batches.extend(data)
+    assert len(found) == len(wanted) == 3
+    keras.tree.assert_same_structure(found, wanted)
+    for one, other in zip(*map(keras.tree.flatten, (found, wanted)), strict=True):
+        if not isinstance(other, tf.experimental.Optional):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_shuffled_batches_have_each_example_once_and_in_another_order():
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+    data = ArrayDataAdapter(np.arange(10), batch_size=4, shuffle=True).get_tf_dataset()
+    passes = [np.concatenate([numpy(batch) for batch in data]) for _ in range(2)]
+    assert (passes[0] != passes[1]).any()
+    np.testing.assert_array_equal(np.sort(passes), [np.arange(10)] * 2)
