@@ -226,8 +226,9 @@ def _as_tasks(tasks):
     task_names([task.name for task in tasks])  # They must be unique.
     for task in tasks:
         for each in (task.loss, *task.metric_names):
-            # Not an attribute: that of `AUC` is private.
-            config = getattr(each, "get_config", dict)()
+            # Not an attribute: that of `AUC` is private. Keras takes classes, too.
+            made = not isinstance(each, type)
+            config = getattr(each, "get_config", dict)() if made else {}
             if task.output_activation and config.get("from_logits"):
                 raise ValueError(
                     f"The outputs of the task {task.name!r} are probabilities, of "

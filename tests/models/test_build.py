@@ -558,6 +558,15 @@ def test_what_cannot_be_built_is_refused(arguments, text):
 
 
 @pytest.mark.backend_independent
+def test_a_loss_or_a_metric_may_be_a_class_of_keras():
+    task = Task("a", "binary", loss=BinaryCrossentropy, metrics=(AUC,))
+    model = make(tasks=[task, "b"])
+    model.compile("sgd")
+    found = model.evaluate(X, np.zeros((4, 2)), verbose=0, return_dict=True)
+    assert any(name.startswith("a_auc") for name in found)
+
+
+@pytest.mark.backend_independent
 def test_only_dense_experts_are_scaled():
     with pytest.raises(ValueError, match="`num_params` needs `DenseExperts`"):
         make(experts=Experts(layers.Dense(2), 2), num_params=100)
