@@ -1,4 +1,4 @@
-"""Auxiliary losses: scalar terms that a gate adds to the loss, in training only.
+"""Auxiliary losses: scalar terms that a gate or a layer adds to the training loss.
 
 Each regularizer is one module. `@REGULARIZERS.register("name")` on its class makes it
 public.
