@@ -1,0 +1,92 @@
+"""What is given to a gate is two arguments, of shapes that it can use."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+
+from dselectk_keras.gates.inputs import (
+    as_arguments,
+    by_features,
+    count_experts,
+    count_features,
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        (("experts",), ("experts",)),
+        (("experts", None), ("experts",)),
+        (("experts", "x"), ("experts", "x")),
+        ((("experts", "x"),), ("experts", "x")),
+        ((["experts", "of a list"],), (["experts", "of a list"],)),
+    ],
+)
+def test_a_tuple_stands_for_two_arguments(given, arguments):
+    assert as_arguments(*given) == arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ((("a", "b", "c"),), r"a tuple of 3\. "),
+        ((("experts", "x"), "x"), "a tuple of 2 and also routing inputs"),
+    ],
+)
+def test_other_tuples_are_refused(given, text):
+    with pytest.raises(ValueError, match=text):
+        as_arguments(*given)
+
+
+def test_examples_are_flattened_to_the_rank_of_the_routing_inputs():
+    examples, routing_inputs = numbers((2, 3, 4, 5)), numbers((2, 3, 7))
+    found = by_features(*map(keras.ops.convert_to_tensor, (examples, routing_inputs)))
+    np.testing.assert_array_equal(numpy(found), examples.reshape(2, 3, 20))
+    assert by_features(None, "x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [((None, 4, 2), 4), ([(None, 2), (None, 2), (None, 2)], 3), ((8, 1), 1)],
+)
+def test_experts_are_those_of_axis_1_or_of_a_list(shape, count):
+    assert count_experts(shape) == count
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((None, None, 2), "num_experts known"),
+        ((4,), "num_experts known"),
+        ([(None, 2), (None, 3)], r"all of the same shape.*\(None, 2\), \(None, 3\)"),
+        ([], "at least one expert.*Received shapes: none"),
+        (None, "at least one expert"),
+    ],
+)
+def test_experts_that_cannot_be_counted_are_refused(shape, text):
+    with pytest.raises(ValueError, match=text):
+        count_experts(shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_gates", "count"),
+    [((None,), None, 1), ((None, 5), None, 5), ((8, 5), 3, 5), ((8, 3, 6), 3, 6)],
+)
+def test_features_are_those_of_the_last_axis(shape, num_gates, count):
+    assert count_features(shape, num_gates) == count
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_gates", "text"),
+    [
+        ((8, 3, 6), None, r"shape \(batch, features\).*\(8, 3, 6\)"),
+        ((8, 2, 3, 6), 3, "Flatten or pool them first"),
+        ((8, None), None, "with features known"),
+        ([(8, 5), (8, 5)], None, "must be one tensor"),
+        ((8, 2, 6), 3, r"3 gates need .*\(batch, 3, features\)"),
+    ],
+)
+def test_features_that_cannot_be_counted_are_refused(shape, num_gates, text):
+    with pytest.raises(ValueError, match=text):
+        count_features(shape, num_gates)
