@@ -39,9 +39,8 @@ class DecideGates(keras.callbacks.Callback):
     The decision is in the weights of the gates. Saving, copying and resuming keep it,
     and so does a later `fit`. If training is stopped before, per-example gates that
     have begun to narrow go on in a later `fit`; all others forget the plan. The
-    callback acts on `DSelectKGate` and
-    `SoftmaxSelectorGate`, between epochs. In a training of one epoch, static gates
-    narrow as well.
+    callback acts on `DSelectKGate` and `SoftmaxSelectorGate`, between epochs. In a
+    training of one epoch, static gates narrow as well.
 
     Args:
         by: The part of the training after which all gates have decided, above 0 and at
@@ -146,8 +145,8 @@ class DecideGates(keras.callbacks.Callback):
                 planned = 0
             # They narrow from half of that time on. Before that epoch they have no
             # plan: a later training without this callback would follow it.
-            wait = max(0, math.floor((self.by * epochs / 2 - epoch) * steps))
-            if not planned and not host and wait < steps:
+            if not planned and not host and epoch >= self.first_narrow_epoch(epochs):
+                wait = max(0, math.floor((self.by * epochs / 2 - epoch) * steps))
                 gate.decide_between(step + wait, step + left)
             due = host and (epoch in host or epoch > host[-1])
             if gate.has_decided or not due:
