@@ -25,7 +25,6 @@ def main(arguments=None):
     add("--out", default=str(ROOT / "build/notebooks"), help="folder to write into")
     options = parser.parse_args(arguments)
     choose_backend("tensorflow")
-    os.environ.setdefault("MPLBACKEND", "agg")
     os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
     paths = [pathlib.Path(path).resolve() for path in options.notebooks]
     pathlib.Path(options.out).mkdir(parents=True, exist_ok=True)
