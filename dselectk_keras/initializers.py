@@ -12,10 +12,14 @@ from dselectk_keras.utils import Initializer, Tensor
 def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
     """A copy of an initializer that draws other values; a fixed seed is shifted.
 
-    One initializer object gives the same values at every use. `None` is Keras' default.
+    One initializer object gives the same values at every use, unless its seed is a
+    `keras.random.SeedGenerator`: a copy would draw the first values again. `None` is
+    Keras' default.
     """
     initializer = keras.initializers.get(initializer or "glorot_uniform")
-    if not isinstance(initializer, keras.initializers.Initializer):
+    seed = getattr(initializer, "seed", None)
+    drawn = isinstance(seed, keras.random.SeedGenerator)
+    if drawn or not isinstance(initializer, keras.initializers.Initializer):
         return initializer
     config = initializer.get_config()
     if isinstance(config.get("seed"), int):

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from helpers import numpy
 
+from dselectk_keras import DSelectKGate
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 
 SHAPE = (6, 30, 20)
@@ -41,6 +42,19 @@ def test_every_expert_draws_its_own_kernel(seed):
     assert len(np.unique(kernels)) > 0.99 * kernels.size
     again = numpy(stacked_initializer(initializer)(SHAPE))
     assert np.array_equal(kernels, again) == (seed is not None)
+
+
+def test_a_generator_of_seeds_draws_anew_for_each_expert_and_variable():
+    seed = keras.random.SeedGenerator(7)
+    initializer = keras.initializers.RandomUniform(seed=seed)
+    kernels = numpy(stacked_initializer(initializer)(SHAPE))
+    others = numpy(clone_initializer(initializer)(SHAPE))
+    both = np.stack([kernels, others])
+    assert len(np.unique(both)) > 0.99 * both.size
+    gate = DSelectKGate(2, z_initializer=initializer)
+    gate.build((None, 4), (None, 3))
+    kernel, bias, *_ = map(numpy, gate.trainable_variables)
+    assert not np.isin(bias, kernel).any()
 
 
 def test_the_fan_is_that_of_one_expert():
