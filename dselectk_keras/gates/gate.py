@@ -431,7 +431,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """Set the logits of experts that training drops to minus infinity."""
         if not (training and self.expert_dropout):
             return logits
-        draw = keras.random.uniform(ops.shape(logits), seed=self.generator)
+        shape = ops.shape(logits)
+        draw = keras.random.uniform(shape, seed=self.generator, dtype="float32")
         keep = draw >= self.expert_dropout
         keep = ops.logical_or(keep, ops.logical_not(ops.any(keep, -1, keepdims=True)))
         return ops.where(keep, logits, -float("inf"))

@@ -110,7 +110,8 @@ class TopKGate(LogitGate):
             scale = ops.softplus(self._noise(routing_inputs))
             scale = scale * ops.cast(value_at(self.noise, step), "float32")
             if training:
-                draw = keras.random.normal(ops.shape(logits), seed=self.generator)
+                shape = ops.shape(logits)
+                draw = keras.random.normal(shape, seed=self.generator, dtype="float32")
                 noisy = logits + scale * draw
             if self.load_reg is not None:
                 load = top_k_probability(logits, noisy, scale, self.num_nonzeros)

@@ -429,6 +429,27 @@ def test_a_power_of_two_has_nothing_to_reach():
 # Dropped experts.
 
 
+@pytest.mark.parametrize("name", ["softmax", "top-k with load"])
+def test_draws_are_float32_whatever_floatx_is(name):
+    case, look, found = case_named(name), "x", []
+    for floatx in ("float32", "float16"):
+        keras.config.set_floatx(floatx)
+        try:
+            gate = case.make(expert_dropout=0.4, seed=1)
+            build(gate, look)
+            spread(gate)
+            found.append(gate.weigh_experts(**seen(look), training=True))
+            found.extend(gate.losses)
+        finally:
+            keras.config.set_floatx("float32")
+    assert {keras.backend.standardize_dtype(each.dtype) for each in found} == {
+        "float32"
+    }
+    half = len(found) // 2
+    for first, second in zip(found[:half], found[half:], strict=True):
+        np.testing.assert_array_equal(numpy(first), numpy(second))
+
+
 @every_case_and_look
 def test_training_drops_experts(case, look):
     rate = 0.4
