@@ -44,14 +44,18 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
         An error contains the argument's name.
         """
         identifier = deserialize_if_config(identifier)
-        if identifier is None or isinstance(identifier, ScheduledRegularizer):
+        if identifier is None or isinstance(identifier, cls):
             return identifier
         if cls is ScheduledRegularizer:
-            raise ValueError(
-                f"`{name}` must be a regularizer of this package, such as "
-                f"`ImportanceRegularizer(0.1)`. Received: {name}={identifier!r}."
+            wanted = (
+                "a regularizer of this package, such as `ImportanceRegularizer(0.1)`"
             )
-        return cls(check_schedule(identifier, name))
+        elif isinstance(identifier, keras.regularizers.Regularizer):
+            # It is callable, but no schedule.
+            wanted = f"a `{cls.__name__}`, or its weight"
+        else:
+            return cls(check_schedule(identifier, name))
+        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={identifier!r}.")
 
     @abc.abstractmethod
     def term(self, inputs: Any) -> Tensor:

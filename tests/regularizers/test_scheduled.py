@@ -108,3 +108,11 @@ def test_get_makes_a_regularizer_of_many_things(cls):
 def test_get_does_not_guess_which_regularizer_a_number_means():
     with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
         ScheduledRegularizer.get(0.5, "load_reg")
+
+
+def test_a_regularizer_of_another_kind_is_refused(cls):
+    others = [other(0.5) for other in CLASSES if other is not cls]
+    for other in (*others, keras.regularizers.L2(0.1)):
+        wanted = f"`x` must be a `{cls.__name__}`, or its weight. Received: x=<"
+        with pytest.raises(ValueError, match=wanted):
+            cls.get(other, "x")
