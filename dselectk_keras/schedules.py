@@ -80,6 +80,12 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
             )
         if num_steps is not None:
             check_count("num_steps", num_steps)
+            if isinstance(end, numbers.Integral) and end > 1:
+                raise ValueError(
+                    "With `num_steps`, `begin` and `end` are fractions of a run, such "
+                    f"as end=0.9. Received: end={end}, num_steps={num_steps}. If they "
+                    "are steps, leave out `num_steps`."
+                )
         self.initial_value = initial_value
         self.final_value = final_value
         self.end = end

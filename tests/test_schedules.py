@@ -55,6 +55,13 @@ def test_a_fraction_without_a_length_is_refused():
             Ramp(1.0, 0.1, end=0.5, num_steps=num_steps)
 
 
+def test_steps_as_fractions_of_a_run_are_refused():
+    wanted = r"fractions of a run.* Received: end=500, num_steps=1000\. If they are"
+    with pytest.raises(ValueError, match=wanted):
+        Ramp(1.0, 0.1, end=500, num_steps=1000)
+    assert float(Ramp(1.0, 4.0, end=1, num_steps=10)(5)) == 2.0
+
+
 def test_ramp_is_a_learning_rate_of_keras():
     optimizer = keras.optimizers.SGD(Ramp(0.5, 0.25, end=2, kind="linear"))
     assert float(optimizer.learning_rate) == 0.5
