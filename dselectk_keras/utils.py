@@ -78,10 +78,9 @@ def check_number(name: str, value: Any, **bounds: float) -> Any:
     return number if abs(number) < 2**63 else float(number)
 
 
-def check_seed(seed: Any) -> None:
-    """Raise an error for a random seed that is neither `None` nor an integer."""
-    if seed is not None:
-        check_count("seed", seed, minimum=0)
+def check_seed(seed: Any) -> int | None:
+    """Convert a random seed to an `int`, unless it is `None`, or raise an error."""
+    return None if seed is None else check_count("seed", seed, minimum=0)
 
 
 def get_from(module: Any, name: str, value: Any) -> Any:

@@ -76,11 +76,10 @@ class DecideGates(keras.callbacks.Callback):
         check_count("restarts", restarts, minimum=0)
         if steps is not None:
             check_count("steps", steps)
-        check_seed(seed)
         self.by = by
         self.restarts = restarts
         self.steps = steps
-        self.seed = seed
+        self.seed = check_seed(seed)
         self._plans_anew = False
 
     def on_train_begin(self, logs: Any = None) -> None:

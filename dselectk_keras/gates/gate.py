@@ -143,7 +143,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if num_gates is not None:
             check_count("num_gates", num_gates, maximum=MAX_EXPERTS)
         check_number("expert_dropout", expert_dropout, minimum=0, below=1)
-        check_seed(seed)
         self.num_gates = num_gates
         self.weights_regularizer = ScheduledRegularizer.get(
             weights_regularizer, "weights_regularizer"
@@ -156,7 +155,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 "`SampleSimilarityRegularizer`."
             )
         self.expert_dropout = expert_dropout
-        self.seed = seed
+        # Keras takes no integers of NumPy as seeds.
+        self.seed = check_seed(seed)
         self.num_experts: Any = None
         self.routing_dim: Any = None
         self.step: Any = None

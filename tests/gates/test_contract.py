@@ -577,6 +577,16 @@ def test_with_num_gates_copies(case):
         gate.with_num_gates(2)
 
 
+def test_a_seed_may_be_an_integer_of_numpy():
+    drawn = []
+    for seed in (np.int64(3), 3):
+        gate = RandomGate(seed=seed)
+        build(gate, None)
+        drawn.append(numpy(gate.weigh_experts(training=True)))
+        assert json.dumps(gate.get_config()["seed"]) == "3"
+    np.testing.assert_array_equal(*drawn)
+
+
 def test_a_copy_of_a_frozen_gate_is_frozen():
     gate = DSelectKGate(2)
     gate.trainable = False
