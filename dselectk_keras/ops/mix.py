@@ -60,6 +60,11 @@ def mix(
     trailing = first.shape[1 if is_list else 2 :]
     if _sum_is_faster(first.dtype, trailing, num_gates, n, is_list, per_example):
         columns = experts if is_list else unstack(experts, 1)
+        if len(columns) != n:
+            raise ValueError(
+                f"`weights` must have one weight for each of {len(columns)} experts. "
+                f"Received: {n} weights."
+            )
         used = np.ones((num_gates, n)) if used is None else np.reshape(used, (-1, n))
         ones = [1] * (len(trailing) - 1)
         shares = ops.reshape(weights, (-1, num_gates * n, *ones))

@@ -57,6 +57,13 @@ def test_gradients_are_the_transposed_products(per_example):
     )
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_weight_too_few_or_too_many_is_an_error(count):
+    experts = [np.ones((BATCH, 300), "float32")] * 3
+    with pytest.raises(ValueError, match=f"each of 3 experts. Received: {count} w"):
+        mix(experts, np.ones(count))
+
+
 def test_trailing_axes_of_unknown_length():
     model = keras.Sequential(
         [keras.Input((N, None, 3)), keras.layers.Lambda(lambda x: mix(x, np.eye(N)))]
