@@ -1,7 +1,5 @@
 """Which entry is the largest."""
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops
@@ -34,15 +32,15 @@ def first_largest(x: Tensor) -> Tensor:
     # The first place is the largest one if places are counted from the end.
     places = np.arange(x.shape[-1], 0, -1, dtype="int32")
     found = ops.where(x == largest(x), places, 0)
-    return ops.logical_and(found > 0, found == largest(found, initial=0))
+    return ops.logical_and(found > 0, found == largest(found))
 
 
-def largest(x: Tensor, axis: int = -1, initial: Any = -np.inf) -> Tensor:
-    """Find the largest value along an axis, which is kept, also of an empty batch.
-
-    `initial` is the smallest possible value.
-    """
+def largest(x: Tensor, axis: int = -1) -> Tensor:
+    """Find the largest value along an axis, which is kept, also of an empty batch."""
     if keras.backend.backend() == "tensorflow":
         # Without an initial value it refuses an empty batch. Torch refuses it with one.
-        return ops.max(x, axis=axis, keepdims=True, initial=initial)
+        dtype = keras.backend.standardize_dtype(x.dtype)
+        is_int = keras.backend.is_int_dtype(dtype)
+        lowest = np.iinfo(dtype).min if is_int else -np.inf
+        return ops.max(x, axis=axis, keepdims=True, initial=lowest)
     return ops.amax(x, axis=axis, keepdims=True)

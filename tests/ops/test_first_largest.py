@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from helpers import gradient, numbers, numpy
 from keras import ops
 
@@ -18,6 +19,13 @@ def test_of_equal_entries_the_first_is_the_largest():
     rows = [[1, 3, 3], [2, 2, 2], [-INF, -INF, -INF], [0, INF, INF], [-0.0, 0.0, -1]]
     found = numpy(first_largest(np.array(rows, "float32"))).argmax(axis=-1)
     np.testing.assert_array_equal(found, [1, 0, 0, 1, 0])
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "bool", "float16"])
+def test_entries_of_any_type_are_compared(dtype):
+    x = np.array([[1, 0, 1], [0, 0, 0]], dtype)
+    np.testing.assert_array_equal(numpy(first_largest(x)).argmax(axis=-1), [0, 0])
+    assert numpy(first_largest(x)).sum() == 2
 
 
 def test_a_row_with_nan_has_no_largest_entry():
