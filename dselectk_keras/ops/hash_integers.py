@@ -46,10 +46,13 @@ def hash_integers(
         ACM, 2012), Section 1.
     """
     x = ops.convert_to_tensor(ids)
-    wide = keras.backend.standardize_dtype(x.dtype) in {"int64", "uint64"}
+    dtype = keras.backend.standardize_dtype(x.dtype)
     low = ops.cast(x, "int32")
     words = [low]
-    if wide:
+    if dtype == "uint32":
+        # As if it were int64, which torch makes of it.
+        words.append(-ops.cast(low < 0, "int32"))
+    elif dtype in {"int64", "uint64"}:
         # 0 for integers that fit in 32 bits. The division has no remainder.
         x = ops.cast(x, "int64")
         high = ops.floor_divide(x - ops.cast(low, "int64"), 2**32)

@@ -67,6 +67,14 @@ def test_the_rim_of_32_bits_is_told_from_its_neighbours():
         assert hashed(wrapped, n=10**6) != hashed(column(*ids), n=10**6)
 
 
+def test_unsigned_32_bits_are_those_of_64():
+    ids = [0, 5, 2**31 - 1, 2**31, 2**32 - 1]
+    found = hashed(column(*ids, dtype="uint32"), n=10**6)
+    if backend() != "jax":
+        assert found == hashed(column(*ids, dtype="int64"), n=10**6)
+    assert found == [681547, 659344, 551381, 498214, 593244]
+
+
 @pytest.mark.parametrize("salt", [0, 1, 2**40])
 @pytest.mark.parametrize("start", [0, -500, 10**6])
 def test_consecutive_ids_spread_evenly(salt, start):
