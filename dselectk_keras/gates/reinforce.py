@@ -118,6 +118,8 @@ class ReinforceGate(LogitGate):
         if not training:
             self.forget()
             chosen = ops.cast(first_largest(kept), "float32")
+            # Of NaN none is the largest: zeros would hide it.
+            chosen = ops.where(ops.isnan(kept), kept, chosen)
             return GateOutputs(chosen, softmax(kept), logits=logits)
         noise = gumbel_noise(ops.shape(kept), self.generator)
         chosen = ops.cast(first_largest(kept + noise), "float32")

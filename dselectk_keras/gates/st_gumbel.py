@@ -72,4 +72,7 @@ class STGumbelGate(LogitGate):
             p = softmax(noisy, value_at(self.temperature, step))
             # Subtract first: 1 + p - p may not be exactly 1 after rounding.
             weights = weights * (1.0 + (p - ops.stop_gradient(p)))
+        else:
+            # Of NaN none is the largest: zeros would hide it.
+            weights = ops.where(ops.isnan(logits), logits, weights)
         return GateOutputs(weights, logits=logits)

@@ -299,6 +299,19 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
             assert (found != 0).all()
 
 
+@pytest.mark.parametrize(
+    "name", ["top-k", "REINFORCE", "straight-through Gumbel", "DSelect-k"]
+)
+def test_nan_in_an_example_shows_in_its_weights_alone(name):
+    gate, inputs = case_named(name).make(), seen("x")
+    build(gate, "x")
+    wanted = numpy(gate.expert_weights(**inputs))
+    inputs["routing_inputs"][1] = np.nan
+    found = numpy(gate.expert_weights(**inputs))
+    assert np.isnan(found[1]).any()
+    np.testing.assert_array_equal(found[[0, 2, 3]], wanted[[0, 2, 3]])
+
+
 # Regularization.
 
 
