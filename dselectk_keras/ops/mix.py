@@ -1,6 +1,7 @@
 """Weighted sum of the experts."""
 
 import math
+import operator
 from typing import Any
 
 import keras
@@ -104,19 +105,22 @@ def _product(experts, weights, per_example):
     size = math.prod(trailing) if static else -1
     batch = -1 if static else ops.shape(experts)[0]
     num_gates = weights.shape[-2]
+    # On torch, `ops.matmul` multiplies float64 in float32.
+    is_double = keras.backend.standardize_dtype(experts.dtype) == "float64"
+    matmul = operator.matmul if is_double else ops.matmul
     if static and not per_example and keras.backend.backend() == "torch":
         # No copy where the experts come first in memory, as in `DenseExperts`.
         flat = ops.reshape(ops.moveaxis(experts, 1, 0), (n, -1))
-        mixed = ops.reshape(ops.matmul(weights, flat), (num_gates, -1, *trailing))
+        mixed = ops.reshape(matmul(weights, flat), (num_gates, -1, *trailing))
         return ops.moveaxis(mixed, 0, 1)
     flat = ops.reshape(experts, (batch, n, size))
     if static and not per_example and size < num_gates:
         # With many gates and few features, (features, n) by (n, gates) is 2 to 13 times
         # as fast as (gates, n) by (n, features) on a CPU.
-        mixed = ops.matmul(ops.transpose(flat, (0, 2, 1)), ops.transpose(weights))
+        mixed = matmul(ops.transpose(flat, (0, 2, 1)), ops.transpose(weights))
         mixed = ops.transpose(mixed, (0, 2, 1))
     else:
-        mixed = ops.matmul(weights, flat)
+        mixed = matmul(weights, flat)
     tail = trailing if static else list(ops.shape(experts)[2:])
     return ops.reshape(mixed, (batch, num_gates, *tail))
 

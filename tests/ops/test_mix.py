@@ -57,6 +57,20 @@ def test_gradients_are_the_transposed_products(per_example):
     )
 
 
+@pytest.mark.parametrize("gates", [(), (4,)])
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize("trailing", [(), (3,), (300,)])
+def test_float64_is_not_rounded(trailing, gates, per_example):
+    if keras.backend.backend() == "jax":
+        pytest.skip("JAX has no float64 by default.")
+    experts = np.full((BATCH, N, *trailing), 1 / 3)
+    weights = np.full((*[BATCH] * per_example, *gates, N), 1 / N)
+    weights = ops.convert_to_tensor(weights, "float64")
+    found = mix(ops.convert_to_tensor(experts, "float64"), weights, per_example)
+    assert keras.backend.standardize_dtype(found.dtype) == "float64"
+    np.testing.assert_allclose(numpy(found), 1 / 3, rtol=1e-15)
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_weight_too_few_or_too_many_is_an_error(count):
     experts = [np.ones((BATCH, 300), "float32")] * 3
