@@ -10,6 +10,8 @@ from dselectk_keras.gates._ids import look_up, require_ids
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.registry import GATES
 
+_SEQUENCES = (list, tuple, np.ndarray)
+
 
 @GATES.register("tag")
 class TagGate(Gate):
@@ -88,7 +90,7 @@ class TagGate(Gate):
 
 
 def _as_list(experts):
-    return list(experts) if isinstance(experts, (list, tuple)) else [experts]
+    return list(experts) if isinstance(experts, _SEQUENCES) else [experts]
 
 
 def _as_plain(experts):
@@ -102,4 +104,4 @@ def _as_plain(experts):
             f"{experts!r}."
         )
     plain = [int(i) for i in listed]
-    return plain if isinstance(experts, (list, tuple)) else plain[0]
+    return plain if isinstance(experts, _SEQUENCES) else plain[0]

@@ -86,6 +86,14 @@ def test_several_gates_share_the_tags_or_have_their_own():
     np.testing.assert_array_equal(own, np.eye(N)[[[3, 0], [1, 2]]])
 
 
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("experts", [[2, 0], [[0, 1], [1, 2]]])
+def test_the_experts_of_tags_may_be_an_array(experts):
+    gate = TagGate(np.array(experts))
+    assert gate.get_config()["experts_of_tags"] == experts
+    assert gate.max_experts == np.ndim(experts)
+
+
 @pytest.mark.parametrize("wrong", [-1, 2, 100, -(2**31)])
 def test_a_tag_out_of_range_is_refused(wrong):
     gate = built([1, 3])
