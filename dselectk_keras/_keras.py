@@ -129,24 +129,26 @@ def _probe():
 def calls_by_layer(model):
     """Count how often one call of a model calls each layer, by the id of the layer.
 
-    Calls outside of functional models are not known, and count as one.
+    `TimeDistributed` calls its layer once per time step: 0 times if the number of time
+    steps is not known. Other calls outside of functional models count as one.
     """
     counts = collections.Counter()
 
-    def visit(layer):
-        counts[id(layer)] += 1
+    def visit(layer, times, inputs=()):
+        counts[id(layer)] += times
+        if isinstance(layer, keras.layers.TimeDistributed):
+            times *= inputs[0].shape[1] or 0 if inputs else 0
+        if isinstance(layer, keras.Sequential):
+            layer = layer._functional or layer
         if hasattr(layer, "_nodes_by_depth"):
-            nodes = itertools.chain(*layer._nodes_by_depth.values())
-            parts = [node.operation for node in nodes]
+            for node in itertools.chain(*layer._nodes_by_depth.values()):
+                visit(node.operation, times, node.input_tensors)
         elif isinstance(layer, keras.Layer):
-            parts = layer._flatten_layers(include_self=False, recursive=False)
-        else:
-            parts = []
-        for part in parts:
-            visit(part)
+            for part in layer._flatten_layers(include_self=False, recursive=False):
+                visit(part, times)
 
-    visit(model)
-    return {id(layer): max(1, counts[id(layer)]) for layer in all_layers(model)}
+    visit(model, 1)
+    return {id(layer): counts.get(id(layer), 1) for layer in all_layers(model)}
 
 
 def copy_state(source, target):
