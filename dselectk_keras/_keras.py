@@ -157,17 +157,25 @@ def copy_state(source, target):
     `set_weights` copies neither a vocabulary nor the constants of `Normalization`.
     """
     target.set_weights(source.get_weights())
+    copy_adapted(source, target)
+
+
+def copy_adapted(source, target):
+    """Copy what preprocessing layers got from data to a layer with an equal config."""
     adapted = [
         [layer for layer in all_layers(each) if hasattr(layer, "finalize_state")]
         for each in (source, target)
     ]
     for old, new in zip(*adapted, strict=True):
+        if old.built and not new.built:
+            new.build_from_config(old.get_build_config())
         store = {}
         old.save_own_variables(store)
         # Through NumPy: on JAX they would share a buffer.
         values = {key: keras.ops.convert_to_numpy(own) for key, own in store.items()}
         new.load_own_variables(values)
-        if hasattr(old, "save_assets"):
+        has_words = hasattr(old, "get_vocabulary")
+        if has_words and old.get_vocabulary(include_special_tokens=False):
             with tempfile.TemporaryDirectory() as folder:
                 old.save_assets(folder)
                 new.load_assets(folder)

@@ -6,18 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import copy_state
+from dselectk_keras._keras import all_layers, copy_state
 from dselectk_keras.experts.bank import ExpertBank, Source, check_indices
+from dselectk_keras.initializers import copy_layer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Shape,
     Tensor,
     check_choice,
     check_count,
-    copy_layer,
     deserialize_if_config,
     init_arguments,
-    replace_in_config,
 )
 
 
@@ -236,15 +235,18 @@ class Experts(ExpertBank):
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
         """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
         kept = {"hidden_layer": self.hidden_layer, "shared_input": self.shared_input}
-        template = self.experts[0]
-        if not self.trainable:
-            config = replace_in_config(
-                template.get_config(), "trainable", lambda _: True
-            )
-            template = type(template).from_config(config)
-        return Experts(
-            template, num_experts, dtype=self.dtype_policy, **{**kept, **changes}
+        copy = Experts(
+            self.experts[0],
+            num_experts,
+            dtype=self.dtype_policy,
+            **{**kept, **changes},
         )
+        if not self.trainable:
+            # Copies of frozen layers are frozen. On TensorFlow, a layer ignores a new
+            # value that equals its own, and does not pass it on.
+            for layer in all_layers(copy):
+                layer.trainable = True
+        return copy
 
     def _output_and_hidden(self, expert):
         """A function that returns an expert's output and its hidden output."""

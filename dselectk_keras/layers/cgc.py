@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
+from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
@@ -15,7 +16,6 @@ from dselectk_keras.utils import (
     Shape,
     Tensor,
     check_count,
-    copy_layer,
     deserialize_if_config,
 )
 
