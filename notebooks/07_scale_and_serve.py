@@ -93,7 +93,7 @@ runs = replicate(
     settings={"learning_rate": np.repeat(rates, 2)},
     epochs=EPOCHS,
     batch_size=BATCH_SIZE,
-    decide=DecideGates(by=0.5),
+    decide=DecideGates(),
     histories=range(2 * len(rates)),
     verbose=0,
 )

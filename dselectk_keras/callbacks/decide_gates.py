@@ -44,7 +44,7 @@ class DecideGates(keras.callbacks.Callback):
 
     Args:
         by: The part of the training after which all gates have decided, above 0 and at
-            most 1.
+            most 1. On small data, where models overfit early, 0.2 is often better.
         restarts: How often selectors of static gates start anew before the decision, in
             equal intervals: those with a small share, and those on the expert of
             another selector (see `SelectorGate.restart_selectors`).
