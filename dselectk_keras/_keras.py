@@ -129,24 +129,26 @@ def _probe():
 def calls_by_layer(model):
     """Count how often one call of a model calls each layer, by the id of the layer.
 
-    Calls outside of functional models are not known, and count as one.
+    `TimeDistributed` calls its layer once per time step: 0 times if the number of time
+    steps is not known. Other calls outside of functional models count as one.
     """
     counts = collections.Counter()
 
-    def visit(layer):
-        counts[id(layer)] += 1
+    def visit(layer, times, inputs=()):
+        counts[id(layer)] += times
+        if isinstance(layer, keras.layers.TimeDistributed):
+            times *= inputs[0].shape[1] or 0 if inputs else 0
+        if isinstance(layer, keras.Sequential):
+            layer = layer._functional or layer
         if hasattr(layer, "_nodes_by_depth"):
-            nodes = itertools.chain(*layer._nodes_by_depth.values())
-            parts = [node.operation for node in nodes]
+            for node in itertools.chain(*layer._nodes_by_depth.values()):
+                visit(node.operation, times, node.input_tensors)
         elif isinstance(layer, keras.Layer):
-            parts = layer._flatten_layers(include_self=False, recursive=False)
-        else:
-            parts = []
-        for part in parts:
-            visit(part)
+            for part in layer._flatten_layers(include_self=False, recursive=False):
+                visit(part, times)
 
-    visit(model)
-    return {id(layer): max(1, counts[id(layer)]) for layer in all_layers(model)}
+    visit(model, 1)
+    return {id(layer): counts.get(id(layer), 1) for layer in all_layers(model)}
 
 
 def copy_state(source, target):
@@ -155,17 +157,25 @@ def copy_state(source, target):
     `set_weights` copies neither a vocabulary nor the constants of `Normalization`.
     """
     target.set_weights(source.get_weights())
+    copy_adapted(source, target)
+
+
+def copy_adapted(source, target):
+    """Copy what preprocessing layers got from data to a layer with an equal config."""
     adapted = [
         [layer for layer in all_layers(each) if hasattr(layer, "finalize_state")]
         for each in (source, target)
     ]
     for old, new in zip(*adapted, strict=True):
+        if old.built and not new.built:
+            new.build_from_config(old.get_build_config())
         store = {}
         old.save_own_variables(store)
         # Through NumPy: on JAX they would share a buffer.
         values = {key: keras.ops.convert_to_numpy(own) for key, own in store.items()}
         new.load_own_variables(values)
-        if hasattr(old, "save_assets"):
+        has_words = hasattr(old, "get_vocabulary")
+        if has_words and old.get_vocabulary(include_special_tokens=False):
             with tempfile.TemporaryDirectory() as folder:
                 old.save_assets(folder)
                 new.load_assets(folder)

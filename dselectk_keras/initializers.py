@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras._keras import copy_adapted
 from dselectk_keras.utils import Initializer, Tensor
 
 
@@ -40,3 +41,38 @@ def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
         return ops.stack([clone(shape, dtype=dtype) for clone in clones])
 
     return initialize
+
+
+def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
+    """A copy of a layer without its weights, which draws other random numbers.
+
+    Every fixed seed in its config is shifted, and `changes` replace entries of the
+    config. Keras names the copy, unless `changes` has a name. What preprocessing layers
+    got from data is copied.
+    """
+
+    def shift(seed):
+        return (seed + seed_offset) % 2**32 if isinstance(seed, int) else seed
+
+    config = _replace_in_config(layer.get_config(), "seed", shift)
+    config.pop("name")
+    copy = type(layer).from_config({**config, **changes})
+    copy_adapted(layer, copy)
+    return copy
+
+
+def _replace_in_config(config: Any, key: str, change: Callable[[Any], Any]) -> Any:
+    """A copy of a config with every entry under a key changed, at any depth.
+
+    Entries that hold a container are searched instead.
+    """
+    if isinstance(config, dict):
+        return {
+            name: change(value)
+            if name == key and not isinstance(value, (dict, list, tuple))
+            else _replace_in_config(value, key, change)
+            for name, value in config.items()
+        }
+    if isinstance(config, (list, tuple)):
+        return type(config)(_replace_in_config(value, key, change) for value in config)
+    return config

@@ -7,7 +7,7 @@ import numbers
 import operator
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import keras
@@ -202,35 +202,3 @@ def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
         return kwargs
     number = keras.backend.get_uid(prefix)
     return {**kwargs, "name": prefix if number == 1 else f"{prefix}_{number - 1}"}
-
-
-def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
-    """An unbuilt copy of a layer that draws other random numbers.
-
-    Every fixed seed in its config is shifted, and `changes` replace entries of the
-    config. Keras names the copy, unless `changes` has a name.
-    """
-
-    def shift(seed):
-        return (seed + seed_offset) % 2**32 if isinstance(seed, int) else seed
-
-    config = replace_in_config(layer.get_config(), "seed", shift)
-    config.pop("name")
-    return type(layer).from_config({**config, **changes})
-
-
-def replace_in_config(config: Any, key: str, change: Callable[[Any], Any]) -> Any:
-    """A copy of a config with every entry under a key changed, at any depth.
-
-    Entries that hold a container are searched instead.
-    """
-    if isinstance(config, dict):
-        return {
-            name: change(value)
-            if name == key and not isinstance(value, (dict, list, tuple))
-            else replace_in_config(value, key, change)
-            for name, value in config.items()
-        }
-    if isinstance(config, (list, tuple)):
-        return type(config)(replace_in_config(value, key, change) for value in config)
-    return config

@@ -87,7 +87,7 @@ log = model.fit(
     {task: y[:3_000] for task, y in labels.items()},
     epochs=EPOCHS,
     batch_size=BATCH_SIZE,
-    callbacks=[DecideGates(by=0.5), recorder],
+    callbacks=[DecideGates(), recorder],
     verbose=0,
 )
 test = model.evaluate(

@@ -89,7 +89,7 @@ def train(tasks, num_experts, seed=0):
         data.train.y[:, tasks],
         epochs=EPOCHS,
         batch_size=BATCH_SIZE,
-        callbacks=[DecideGates(by=0.5)],
+        callbacks=[DecideGates()],
         verbose=0,
     )
     return model
@@ -244,7 +244,7 @@ recommender = build_multitask_model(
     gate=DSelectKGate(4, gamma=3.0),
 )
 recommender.compile(keras.optimizers.Adam(0.01))
-decide = DecideGates(by=0.5)
+decide = DecideGates()
 recommender.fit(*shop.train, epochs=10, batch_size=500, callbacks=[decide], verbose=0)
 shop_weights = weights_of(recommender)
 

@@ -93,7 +93,7 @@ runs = replicate(
     settings={"learning_rate": np.repeat(rates, 2)},
     epochs=EPOCHS,
     batch_size=BATCH_SIZE,
-    decide=DecideGates(by=0.5),
+    decide=DecideGates(),
     histories=range(2 * len(rates)),
     verbose=0,
 )
@@ -153,11 +153,12 @@ figure = plots.plot_expert_heatmap(
 small = condense(model)
 one = per_task(model, data.task_names[0])
 x = data.test.x
+batch = np.tile(x, (4, 1))[:4096]
 difference = max(
     np.abs(before - after).max()
     for before, after in zip(
-        model.predict(x, verbose=0).values(),
-        small.predict(x, verbose=0).values(),
+        model.predict_on_batch(batch).values(),
+        small.predict_on_batch(batch).values(),
         strict=True,
     )
 )
@@ -179,7 +180,6 @@ def milliseconds(models, batch, turns=30):
     return {name: np.median(times[5:]) for name, times in taken.items()}
 
 
-batch = np.tile(x, (4, 1))[:4096]
 times = milliseconds({"all experts": model, "condensed": small, "one task": one}, batch)
 figure, ax = plt.subplots(figsize=(5, 1.8), layout="constrained")
 bars = ax.barh(list(times), list(times.values()), color="#0072B2", height=0.6)

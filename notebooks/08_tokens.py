@@ -170,7 +170,7 @@ def language_model(name):
 models, recorders, logs = {}, {}, {}
 for name in ("dense", "Switch", "Top-2", "DSelect-k"):
     model = models[name] = language_model(name)
-    callbacks = [DecideGates(by=0.5)] if name == "DSelect-k" else []
+    callbacks = [DecideGates()] if name == "DSelect-k" else []
     if name != "dense":
         recorders[name] = GateRecorder(1, "epochs", probe=test[0][:32])
         callbacks.append(recorders[name])

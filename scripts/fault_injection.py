@@ -26,6 +26,7 @@ PAGE = pathlib.Path(__file__).parents[1] / "docs" / "reliability.md"
 MARK = "<!-- Written by scripts/fault_injection.py -->\n"
 BACKENDS = ("torch", "jax", "tensorflow")
 EPOCHS = 10
+LIMIT = 300  # Seconds of a training, which takes a few.
 # With one thread, trainings are not slowed down by what else runs.
 QUIET = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -134,6 +135,7 @@ def attempt(folder, after=None, write=None):
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
+        signal.alarm(LIMIT)
         os.close(reader)
         status = 1
         try:
@@ -153,10 +155,13 @@ def attempt(folder, after=None, write=None):
         output = lines.read()
         seconds = time.monotonic() - began
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGKILL:
         return None, seconds
-    if status:
-        raise RuntimeError(f"A training ended with the status {status}.")
+    if code == -signal.SIGALRM:
+        raise RuntimeError(f"A training took more than {LIMIT} seconds.")
+    if code:
+        raise RuntimeError(f"A training ended with the code {code}.")
     return output.split()[-1], seconds
 
 

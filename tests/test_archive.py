@@ -113,7 +113,7 @@ def test_a_lock_ends_with_its_process_even_if_it_is_killed(tmp_path):
         with pytest.raises(RuntimeError, match=r"writes .*file\."), locked(path):
             pass
         other.kill()
-        other.wait()
+        other.wait(timeout=60)
         with locked(path):
             assert path.parent.exists()
     assert not list(path.parent.iterdir())

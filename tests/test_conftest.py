@@ -1,5 +1,8 @@
 """What the tests change in TensorFlow and Keras to save time changes no result."""
 
+import ast
+import pathlib
+
 import keras
 import numpy as np
 import pytest
@@ -83,3 +86,17 @@ def test_shuffled_batches_have_each_example_once_and_in_another_order():
     passes = [np.concatenate([numpy(batch) for batch in data]) for _ in range(2)]
     assert (passes[0] != passes[1]).any()
     np.testing.assert_array_equal(np.sort(passes), [np.arange(10)] * 2)
+
+
+def test_each_wait_for_another_process_has_a_limit():
+    # Shorter than `faulthandler_timeout`, which ends all tests.
+    unlimited = []
+    for path in pathlib.Path(__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call):
+                continue
+            name = ast.unparse(call.func)
+            waits = name.endswith((".wait", ".communicate")) or name == "subprocess.run"
+            if waits and not {each.arg for each in call.keywords} & {"timeout", None}:
+                unlimited.append(f"{path.name}:{call.lineno}")
+    assert not unlimited

@@ -67,6 +67,7 @@ def test_import_needs_no_extra_and_no_other_backend(backend):
         capture_output=True,
         text=True,
         check=False,
+        timeout=540,
     )
     assert run.returncode == 0, run.stderr
 

@@ -27,6 +27,7 @@ SCRIPTS = PACKAGE.parent / "scripts"
 PRIVATE = {
     "_flatten_layers": ("layer", "layers/layer.py", None),
     "_nodes_by_depth": ("model", "ops/function.py", None),
+    "_functional": ("sequential", "models/sequential.py", None),
     "_symbolic_build": ("model", "trainers/trainer.py", None),
     "_purge_model_variables": ("model", "backend/jax/trainer.py", "jax"),
     "_initial_epoch": ("model", "trainers/trainer.py", None),
@@ -95,6 +96,7 @@ def test_keras_has_each_private_name(name):
     owner = {
         "layer": model.layers[-1],
         "model": model,
+        "sequential": keras.Sequential(),
         "optimizer": model.optimizer,
         "metric": keras.metrics.get("mae"),
     }[kind]
@@ -121,6 +123,17 @@ def test_calls_of_a_layer_are_counted_in_models_and_layers_inside():
     outputs = inner(inner(dense(inputs)))
     counts = _keras.calls_by_layer(keras.Model(inputs, outputs))
     assert [counts[id(each)] for each in (dense, inner, pair.second)] == [3, 2, 2]
+
+
+def test_a_layer_in_time_distributed_is_called_once_per_time_step():
+    known, either, unknown = (keras.layers.Dense(2) for _ in range(3))
+    x = keras.Input((5, 2))
+    y = keras.layers.TimeDistributed(known)(x)
+    y = keras.Sequential([keras.layers.TimeDistributed(either), known])(either(y))
+    z = keras.Input((None, 2))
+    outputs = [y, keras.layers.TimeDistributed(unknown)(z)]
+    counts = _keras.calls_by_layer(keras.Model([x, z], outputs))
+    assert [counts[id(each)] for each in (known, either, unknown)] == [6, 6, 0]
 
 
 def test_what_preprocessing_layers_learned_is_copied():

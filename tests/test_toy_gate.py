@@ -83,6 +83,7 @@ def test_a_gate_is_one_source_file_and_one_test_file(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=540,
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-1000:]
     # The contract was among them.

@@ -36,6 +36,7 @@ def packages(tmp_path_factory):
             check=True,
             cwd=copy,
             stdout=subprocess.DEVNULL,
+            timeout=540,
         )
         folders.append(folder / "dist")
     return folders
@@ -54,7 +55,7 @@ def test_the_installed_wheel_passes_tests_in_a_folder_of_its_own(packages, tmp_p
     (wheel,) = packages[0].glob("*.whl")
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", site, wheel], check=True)
+    subprocess.run([*pip, "--target", site, wheel], check=True, timeout=540)
     # Keras would import it, for nothing.
     (site / "tensorflow.py").write_text("raise ImportError")
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=LEFT_OUT)
@@ -78,5 +79,6 @@ def test_every_module_is_from_the_wheel():
         capture_output=True,
         text=True,
         check=False,
+        timeout=540,
     )
     assert done.returncode == 0, done.stdout + done.stderr

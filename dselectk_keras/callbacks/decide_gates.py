@@ -44,7 +44,7 @@ class DecideGates(keras.callbacks.Callback):
 
     Args:
         by: The part of the training after which all gates have decided, above 0 and at
-            most 1.
+            most 1. On small data, where models overfit early, 0.2 is often better.
         restarts: How often selectors of static gates start anew before the decision, in
             equal intervals: those with a small share, and those on the expert of
             another selector (see `SelectorGate.restart_selectors`).
@@ -135,6 +135,15 @@ class DecideGates(keras.callbacks.Callback):
             step = int(ops.convert_to_numpy(gate.step))
             planned = int(ops.convert_to_numpy(gate.deciding)[1])
             steps = steps_per_epoch * calls[id(gate)]
+            if not (steps or host or gate.has_decided):
+                raise ValueError(
+                    "`DecideGates` needs the number of calls of each gate in a step. "
+                    f"Received: the gate {gate.name!r} inside of `TimeDistributed`, "
+                    "which calls it once per time step, for an unknown number of time "
+                    "steps. Give `keras.Input` the length of the sequences, or call "
+                    "`MoE` on the sequences, without `TimeDistributed`: `MoE` routes "
+                    "each token."
+                )
             left = max(1, math.floor((self.by * epochs - epoch) * steps))
             # A training that was stopped may have left a plan. One that is resumed has
             # the same plan, up to rounding.

@@ -223,7 +223,8 @@ def _gates(model):
 
 def _reports(model, gates, probe):
     """Get the reports of each gate, one for each call in an evaluation of the model."""
-    calls = calls_by_layer(model)
+    # A number of calls that is not known counts as one.
+    calls = {key: max(1, number) for key, number in calls_by_layer(model).items()}
     if probe is None:
         return {name: [gate.report()] * calls[id(gate)] for name, gate, _ in gates}
     reports = {name: [] for name, _, _ in gates}

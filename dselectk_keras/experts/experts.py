@@ -6,18 +6,18 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import copy_state
+from dselectk_keras._keras import all_layers, copy_state, mask_of, with_mask
 from dselectk_keras.experts.bank import ExpertBank, Source, check_indices
+from dselectk_keras.initializers import copy_layer
+from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Shape,
     Tensor,
     check_choice,
     check_count,
-    copy_layer,
     deserialize_if_config,
     init_arguments,
-    replace_in_config,
 )
 
 
@@ -124,10 +124,8 @@ class Experts(ExpertBank):
         if return_hidden:
             self.check_hidden()
         experts = self._with_hidden if return_hidden else self.experts
-        outputs = [
-            experts[i](inputs if self.shared_input else inputs[:, position])
-            for position, i in enumerate(selected)
-        ]
+        each = [inputs] * len(selected) if self.shared_input else _split(inputs)
+        outputs = [experts[i](own) for i, own in zip(selected, each, strict=True)]
         if return_hidden:
             outputs, hidden = zip(*outputs, strict=True)
             return self._stack(outputs), self._stack(hidden)
@@ -236,15 +234,18 @@ class Experts(ExpertBank):
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
         """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
         kept = {"hidden_layer": self.hidden_layer, "shared_input": self.shared_input}
-        template = self.experts[0]
-        if not self.trainable:
-            config = replace_in_config(
-                template.get_config(), "trainable", lambda _: True
-            )
-            template = type(template).from_config(config)
-        return Experts(
-            template, num_experts, dtype=self.dtype_policy, **{**kept, **changes}
+        copy = Experts(
+            self.experts[0],
+            num_experts,
+            dtype=self.dtype_policy,
+            **{**kept, **changes},
         )
+        if not self.trainable:
+            # Copies of frozen layers are frozen. On TensorFlow, a layer ignores a new
+            # value that equals its own, and does not pass it on.
+            for layer in all_layers(copy):
+                layer.trainable = True
+        return copy
 
     def _output_and_hidden(self, expert):
         """A function that returns an expert's output and its hidden output."""
@@ -288,6 +289,18 @@ class Experts(ExpertBank):
                     f"{what}. Use copies of one layer."
                 )
         self._same_structure = True
+
+
+def _split(inputs):
+    """Split inputs and their mask along the axis of experts.
+
+    A mask without this axis, of the batch, is that of each expert's input.
+    """
+    mask, parts = mask_of(inputs), unstack(inputs, 1)
+    if mask is None:
+        return parts
+    masks = [mask] * len(parts) if len(mask.shape) == 1 else unstack(mask, 1)
+    return [with_mask(*pair) for pair in zip(parts, masks, strict=True)]
 
 
 # Entries in which the configs of two copies of a layer differ: names, seeds, and

@@ -89,6 +89,7 @@ class StackedExperts(ExpertBank):
                 f"Received: {tuple(input_shape)}."
             )
         fan_in = input_shape[-1]
+        self.input_spec = keras.InputSpec(axes={-1: fan_in})
         for layer, units in enumerate(self.units):
             self.build_kernel(layer, fan_in)
             if self.use_bias:
@@ -124,6 +125,34 @@ class StackedExperts(ExpertBank):
         if return_hidden:
             return _stack(x), _stack(hidden)
         return x if as_list else _stack(x)
+
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        select: Sequence[int] | None = None,
+        return_hidden: bool = False,
+        as_list: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        """Compute the shapes and dtypes of the outputs without tracing `call`.
+
+        On TensorFlow, tracing took a quarter of the time in which a model is built.
+        """
+        if as_list:  # Whether the result is a list depends on the backend.
+            arguments = (inputs, select, return_hidden, as_list, training)
+            return keras.Operation.compute_output_spec(self, *arguments)
+        num = len(self.select_experts(select, inputs))
+        middle = inputs.shape[1 if self.shared_input else 2 : -1]
+        hidden, outputs = (
+            keras.KerasTensor(
+                (inputs.shape[0], num, *middle, units), self.compute_dtype
+            )
+            for units in (self.units * 2)[-2:]
+        )
+        if not return_hidden:
+            return outputs
+        self.check_hidden()
+        return outputs, hidden
 
     @property
     def can_dispatch(self) -> bool:

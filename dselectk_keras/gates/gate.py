@@ -529,12 +529,13 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         penalties = self.compute_penalties(outputs, step)
         regularizer = self.weights_regularizer
         if regularizer is not None:
-            seen = self.as_batch(outputs.weights, outputs)
+            seen, drawn = outputs.weights, outputs.probabilities
+            if drawn is not None and not regularizer.sees_probabilities:
+                # Drawn weights have no useful gradient; their probabilities do.
+                seen = drawn
+            seen = self.as_batch(seen, outputs)
             if regularizer.sees_probabilities:
                 seen = seen, self.as_batch(softmax(outputs.logits), outputs)
-            elif outputs.probabilities is not None:
-                # Drawn weights have no useful gradient; their probabilities do.
-                seen = self.as_batch(outputs.probabilities, outputs)
             if regularizer.sees_inputs:
                 # Large numbers in padding would cost digits of all distances.
                 counting = self.only_valid(examples, outputs)

@@ -6,7 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras._keras import mask_of, with_mask
 from dselectk_keras.gates import Gate
+from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
@@ -15,7 +17,6 @@ from dselectk_keras.utils import (
     Shape,
     Tensor,
     check_count,
-    copy_layer,
     deserialize_if_config,
 )
 
@@ -216,6 +217,10 @@ class CGC(GatedExperts):
             inputs_of_tasks = ops.repeat(
                 inputs[:, :split], self.num_task_experts, axis=1
             )
+            mask = mask_of(inputs)
+            if mask is not None and len(mask.shape) == 1:
+                inputs_of_shared = with_mask(inputs_of_shared, mask)
+                inputs_of_tasks = with_mask(inputs_of_tasks, mask)
         shared = self.experts(inputs_of_shared, training=training)
         if self.task_experts is None:
             return shared, None

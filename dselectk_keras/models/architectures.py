@@ -13,10 +13,10 @@ from keras import ops
 
 from dselectk_keras.experts import TuckerExperts
 from dselectk_keras.experts.dense import check_dense
-from dselectk_keras.initializers import clone_initializer
+from dselectk_keras.initializers import clone_initializer, copy_layer
 from dselectk_keras.layers import CGC, CrossStitch, L2Constrained, MMoE, SmearExperts
 from dselectk_keras.registry import Registry
-from dselectk_keras.utils import check_count, copy_layer
+from dselectk_keras.utils import check_count
 
 ARCHITECTURES = Registry("architecture")
 

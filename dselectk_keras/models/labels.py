@@ -94,6 +94,19 @@ def _check_shape(tasks, values, what):
         )
 
 
+def with_rank(values: Any) -> Any:
+    """Make columns of labels and sample weights whose rank TensorFlow does not know.
+
+    It forgets the rank if a model gets labels `(batch,)` and then `(batch, 1)`.
+    """
+
+    def mend(array):
+        unknown = getattr(getattr(array, "shape", None), "rank", 1) is None
+        return ops.reshape(array, (-1, 1)) if unknown else array
+
+    return keras.tree.map_structure(mend, values)
+
+
 def without_stray_nan(x: Any, read: Sequence[GroupLabels]) -> Any:
     """Replace NaN and infinite features by 0 in examples without any label.
 

@@ -23,6 +23,7 @@ from dselectk_keras.models.labels import (
     in_task_order,
     stack_columns,
     to_numpy,
+    with_rank,
     without_stray_nan,
 )
 from dselectk_keras.models.routed_model import for_each_gate, gates_taught_by_loss
@@ -131,9 +132,17 @@ class MultitaskModel(ChecksExport, keras.Model):
     ):
         """Train as `keras.Model.fit`; with many tasks, the progress bar is short."""
         prepared, weights = self._prepare(y, kwargs.get("sample_weight"))
-        # Keras raises an error for `class_weight` only if the labels are a dict.
-        if kwargs.get("class_weight") is None:
-            y = prepared
+        if kwargs.get("class_weight") is not None:
+            if self._own_losses and len(self.tasks) > 1:
+                raise ValueError(
+                    "`class_weight` is only supported for a model of one task. "
+                    f"Received: a model of {len(self.tasks)} tasks. Pass "
+                    "`sample_weight`, a dict by task name or an array with one column "
+                    "per task."
+                )
+            # Keras computes the sample weights from an array.
+            if isinstance(prepared, CompleteLabels):
+                prepared = prepared.labels
         held_out = kwargs.get("validation_data")
         if isinstance(held_out, (tuple, list)) and len(held_out) > 1:
             inputs, *targets = held_out
@@ -141,7 +150,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         self._set_modes(callbacks)
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         kwargs["sample_weight"] = weights
-        history = super().fit(x, y, batch_size, epochs, verbose, **kwargs)
+        history = super().fit(x, prepared, batch_size, epochs, verbose, **kwargs)
         if verbose:
             print_undecided(self)
         return history
@@ -372,6 +381,7 @@ class MultitaskModel(ChecksExport, keras.Model):
 
     def _read(self, y, sample_weight):
         """Read the labels of each group."""
+        y, sample_weight = with_rank((y, sample_weight))
         if not isinstance(y, CompleteLabels):
             check_shapes(self.tasks, y, sample_weight)
         return [group.read(y, sample_weight) for group in self.task_groups]

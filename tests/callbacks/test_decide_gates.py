@@ -355,6 +355,35 @@ def test_a_gate_that_is_called_twice_decides_no_earlier():
     np.testing.assert_array_equal(to_numpy(moe.gate.deciding), [20, 40])
 
 
+@pytest.mark.parametrize("per_example", [False, True])
+def test_a_gate_in_time_distributed_decides_no_earlier(per_example):
+    moe = MoE(DenseExperts(4, [1]), DSelectKGate(2, gamma=9.0), per_example)
+    inputs = keras.Input((5, 4))
+    model = keras.Model(inputs, keras.layers.TimeDistributed(moe)(inputs))
+    model.compile("sgd", "mse")
+    decided = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: decided.append(
+            int(moe.gate.step) * moe.gate.has_decided
+        )
+    )
+    x = np.random.default_rng(0).normal(size=(8, 5, 4)).astype("float32")
+    model.fit(x, x[..., :1], 4, 3, 0, callbacks=[DecideGates(2 / 3), watch])
+    # Five steps of the gate in each of two steps per epoch.
+    assert decided == [0, 20 * per_example, 30]
+    if per_example:
+        np.testing.assert_array_equal(to_numpy(moe.gate.deciding), [10, 20])
+
+
+@pytest.mark.backend_independent
+def test_a_gate_in_time_distributed_over_unknown_lengths_is_refused():
+    moe = MoE(DenseExperts(4, [4]), DSelectKGate(2), per_example=True)
+    inputs = keras.Input((None, 4))
+    model = keras.Model(inputs, keras.layers.TimeDistributed(moe)(inputs))
+    with pytest.raises(ValueError, match="unknown number of time steps"):
+        DecideGates().begin_epoch(model, 0, epochs=4, steps_per_epoch=10)
+
+
 @pytest.mark.backend_independent
 def test_another_fit_plans_anew_and_a_resumed_one_does_not():
     model, decide = compiled(DSelectKGate(2), per_example=True), DecideGates(0.5)

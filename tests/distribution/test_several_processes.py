@@ -43,7 +43,7 @@ def run(script, *calls):
     finally:
         for process in started:
             process.kill()
-            process.wait()
+            process.wait(timeout=60)
     return found
 
 

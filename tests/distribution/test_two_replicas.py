@@ -31,6 +31,7 @@ def differences():
         capture_output=True,
         text=True,
         check=False,
+        timeout=540,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -68,6 +68,40 @@ def test_the_length_of_a_sequence_may_be_unknown():
     assert model.predict(numbers((3, 6, 3)), verbose=0).shape == (3, 2, 6, 5)
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+@pytest.mark.parametrize(
+    ("shape", "units", "settings", "call"),
+    [
+        ((2, 3), [4], {}, {}),
+        ((2, 5, 3), [4, 2], {}, {"select": [2, 0]}),
+        ((2, 5, 3), [4, 2], {}, {"return_hidden": True}),
+        ((2, 1, 5, 3), [4, 2, 6], {"shared_input": False}, {"select": [1]}),
+        ((2, 3), [300], {}, {"as_list": True}),
+    ],
+)
+def test_the_shapes_of_the_outputs_are_those_of_a_call(
+    shape, units, settings, call, policy
+):
+    bank = DenseExperts(3, units, dtype=policy, **settings)
+    x = numbers(shape)
+    found = keras.tree.flatten(bank(keras.KerasTensor(shape), **call))
+    outputs = keras.tree.flatten(bank(x, **call))
+    for spec, output in zip(found, outputs, strict=True):
+        assert spec.shape == tuple(output.shape)
+        assert spec.dtype == keras.backend.standardize_dtype(output.dtype)
+
+
+def test_the_shapes_of_the_outputs_are_found_without_tracing(monkeypatch):
+    bank = DenseExperts(3, [4, 2])
+    monkeypatch.setattr(bank, "call", None)
+    assert bank(keras.KerasTensor((None, 5))).shape == (None, 3, 2)
+    with pytest.raises(ValueError, match="have value 5"):
+        bank(keras.KerasTensor((None, 4)))
+    single = DenseExperts(3, [4])
+    with pytest.raises(ValueError, match="have none"):
+        single(keras.KerasTensor((None, 5)), return_hidden=True)
+
+
 def test_each_expert_is_initialized_by_itself():
     bank = DenseExperts(64, [100], kernel_initializer="glorot_uniform")
     bank.build((None, 50))

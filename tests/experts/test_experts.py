@@ -8,6 +8,7 @@ from keras import layers, ops
 
 from dselectk_keras import DenseExperts, Experts
 from dselectk_keras.experts import ExpertBank
+from dselectk_keras.initializers import copy_layer
 
 
 def sequential():
@@ -39,6 +40,35 @@ def test_evaluates_copies_of_a_template_that_have_their_own_weights(name):
     assert not np.allclose(outputs[0], outputs[1])
     assert len(bank.weights) == 3 * len(bank.experts[0].weights)
     assert not {id(w) for w in template.weights} & {id(w) for w in bank.weights}
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_copies_have_what_the_template_got_from_data(inner):
+    normalization = layers.Normalization()
+    normalization.adapt(np.array([[1.0, 4.0], [3.0, 8.0]]))
+    template = normalization
+    if inner:
+        dense = layers.Dense(2, kernel_initializer="identity")
+        template = keras.Sequential([normalization, dense])
+    bank = Experts(template, 2)
+    bank.trainable = False
+    copies = [bank, bank.resized(2), copy_layer(bank, 1)]
+    for each in copies:
+        found = numpy(each(np.array([[3.0, 4.0]], "float32")))
+        np.testing.assert_allclose(found, [[[1.0, -1.0]] * 2], rtol=1e-5)
+    # They share nothing.
+    normalization.adapt(np.array([[7.0, 8.0], [9.0, 9.0]]))
+    found = numpy(bank(np.array([[3.0, 4.0]], "float32")))
+    np.testing.assert_allclose(found, [[[1.0, -1.0]] * 2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["StringLookup", "TextVectorization"])
+def test_copies_have_the_vocabulary_of_the_template(name):
+    template = getattr(layers, name)()
+    assert len(Experts(template, 2).experts) == 2
+    template.adapt(np.array(["b", "a", "b"]))
+    for expert in Experts(template, 2).experts:
+        assert expert.get_vocabulary() == template.get_vocabulary()
 
 
 def test_a_list_of_layers_is_the_bank():

@@ -795,6 +795,7 @@ np.savez(target, *map(keras.ops.convert_to_numpy, outputs))
         [sys.executable, "-c", script, tmp_path / "y.npz", tmp_path / "x.npy", *paths],
         check=True,
         cwd=root,
+        timeout=540,
         env=os.environ | {"KERAS_BACKEND": keras.backend.backend()},
     )
     with np.load(tmp_path / "y.npz") as found:

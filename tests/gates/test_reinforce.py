@@ -414,3 +414,19 @@ def test_a_regularizer_reaches_the_logits():
     gate.forget()
     moved = dict(zip([v.name for v in gate.trainable_variables], found, strict=True))
     assert np.abs(moved["gate_kernel"]).max() > 1e-4
+
+
+@pytest.mark.backend_independent
+def test_a_regularizer_of_probabilities_does_not_read_the_drawn_weights(monkeypatch):
+    gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
+    gate.build((None, 3), (None, 2))
+    read, as_batch = [], gate.as_batch
+
+    def reading(x, outputs):
+        read.append((x is outputs.probabilities, x is outputs.weights))
+        return as_batch(x, outputs)
+
+    monkeypatch.setattr(gate, "as_batch", reading)
+    gate.weigh_experts(numbers((8, 2)), training=True)
+    assert (True, False) in read
+    assert (False, True) not in read

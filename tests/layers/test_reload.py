@@ -164,6 +164,7 @@ def test_in_another_process(saved):
         capture_output=True,
         text=True,
         check=False,
+        timeout=540,
     )
     assert run.returncode == 0, run.stderr
     assert_equal(np.load(paths[-1]), expected)

@@ -253,6 +253,36 @@ def test_padding_has_no_part_in_the_statistics_of_experts(compiled, per_example)
         np.testing.assert_allclose(variance, X[MASK].var(0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("make", [CGC, MoE])
+def test_padding_has_no_part_in_the_statistics_of_experts_with_own_inputs(
+    make, compiled
+):
+    bank = Experts(layers.BatchNormalization(momentum=0.0), 3, shared_input=False)
+    tasks = {"tasks": 2} if make is CGC else {}
+    layer = make(bank, SoftmaxGate(), per_example=True, **tasks)
+    x = np.where(MASK[..., None, None], numbers((BATCH, LENGTH, 3, DIM)), 0.0)
+    data = [x, x[:, :, 0], MASK]
+    if make is CGC:
+        data[1] = x  # Each task routes by its own input.
+    inputs = [keras.Input(each.shape[1:], dtype=each.dtype.name) for each in data]
+    model = keras.Model(inputs, ops.sum(layer(*inputs[:2], mask=inputs[2]), axis=-1))
+    if compiled:
+        model.compile("sgd", "mse")
+        y = np.zeros((BATCH, *model.output_shape[1:]))
+        model.fit(data, y, batch_size=BATCH, verbose=0)
+    else:
+        model(data, training=True)
+    # In CGC, shared experts see the last entry, and the expert of a task its own.
+    seen = [2, 2, 2, 0, 1] if make is CGC else [0, 1, 2]
+    experts = [*bank.experts, *getattr(layer, "task_experts", bank).experts]
+    for place, expert in zip(seen, experts[: len(seen)], strict=True):
+        wanted = x[:, :, place][MASK]
+        mean, variance = numpy(expert.moving_mean), numpy(expert.moving_variance)
+        np.testing.assert_allclose(mean, wanted.mean(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(variance, wanted.var(0), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.traced
 def test_a_mask_of_the_routing_inputs_counts_if_the_inputs_have_none():
     ids, x = np.array([[1, 2, 0], [3, 1, 2]]), numbers((2, 3, DIM))

@@ -164,7 +164,7 @@ LARGE_MODELS = [several_gates, every_architecture]
 
 def serve(folder):
     """Load what is in the folder without this package, and compare."""
-    subprocess.run([sys.executable, "-c", SERVE, folder], check=True)
+    subprocess.run([sys.executable, "-c", SERVE, folder], check=True, timeout=540)
 
 
 def require(form):

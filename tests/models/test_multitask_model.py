@@ -846,9 +846,37 @@ def test_labels_by_name_are_fed_as_one_array(column):
         np.testing.assert_allclose(found, want, atol=1e-6)
 
 
-def test_class_weights_are_refused_as_keras_does():
-    with pytest.raises(ValueError, match="class_weight"):
-        make().fit(X, Y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
+def test_class_weights_are_refused_if_there_are_several_tasks():
+    array = np.stack([Y["click"], Y["like"]], axis=1)
+    for model, y in ((make(), Y), (make(KINDS[1:3]), array)):
+        with pytest.raises(
+            ValueError, match=r"one task\. .*: a model of . tasks\. Pass"
+        ):
+            model.fit(X, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
+
+
+@pytest.mark.traced
+def test_class_weights_of_one_task_are_sample_weights():
+    model, y = make(KINDS[1:2]), Y["click"]
+    model.compile(keras.optimizers.SGD(0.0))
+    weighted = model.fit(X, y, sample_weight=1 + 2 * y, verbose=0).history["loss"]
+    assert weighted != model.fit(X, y, verbose=0).history["loss"]
+    # On TensorFlow, labels of another rank make the steps forget the rank.
+    for labels in (y, y[:, None], {"click": y}):
+        found = model.fit(X, labels, class_weight={1: 3.0}, verbose=0).history["loss"]
+        np.testing.assert_allclose(found, weighted, rtol=1e-6)
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("missing", [False, True])
+def test_labels_may_change_their_rank_between_calls(missing):
+    model, y = make(KINDS[1:2]), np.where([missing] * 5 + [False], np.nan, Y["click"])
+    model.compile(keras.optimizers.SGD(0.0))
+    labels = (y, y[:, None], y, {"click": y})
+    first, *others = [model.fit(X, y, verbose=0).history["loss"] for y in labels]
+    assert np.isfinite(first).all()
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=1e-6)
 
 
 @pytest.mark.backend_independent

@@ -44,7 +44,12 @@ print("imported:", "keras" in sys.modules)
 def test_help_imports_no_keras_and_shows_no_empty_default():
     command = [sys.executable, "-c", HELP, *COMMANDS]
     done = subprocess.run(
-        command, cwd=SCRIPTS, stdout=subprocess.PIPE, text=True, check=True
+        command,
+        cwd=SCRIPTS,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=540,
     )
     assert done.stdout.count("usage: ") == len(COMMANDS)
     assert done.stdout.endswith("imported: False\n")

@@ -1,6 +1,7 @@
 """A study survives the death of its processes, in each database."""
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -59,24 +60,46 @@ def postgresql(tmp_path):
         port = free.getsockname()[1]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "user": user}
     command = [binaries / "initdb", "-D", place / "data", "-U", "tune", "-A", "trust"]
-    subprocess.run([*command, "--no-sync"], check=True, cwd=place, **quiet)
+    once = {"cwd": place, "timeout": 60, **quiet}
+    subprocess.run([*command, "--no-sync"], check=True, **once)
     command = [binaries / "postgres", "-D", place / "data", "-h", "127.0.0.1", "-F"]
     command += ["-p", str(port), "-k", place]
     server = subprocess.Popen(command, cwd=place, **quiet)
     try:
         ready = [binaries / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-        while subprocess.run(ready, check=False, **quiet).returncode:
-            assert server.poll() is None
-            time.sleep(0.1)
+        wait_for(
+            lambda: not subprocess.run(ready, check=False, **once).returncode,
+            server,
+            "PostgreSQL does not answer",
+        )
         yield f"postgresql+psycopg://tune@127.0.0.1:{port}/postgres"
     finally:
         server.send_signal(signal.SIGINT)
-        server.wait()
+        end(server, 60)
         shutil.rmtree(place)
 
 
+def wait_for(found, process, problem, seconds=240):
+    """Call a function until it finds something, or fail with the problem."""
+    until = time.monotonic() + seconds
+    while not (result := found()):
+        assert process.poll() is None, f"{problem}: its process ended."
+        assert time.monotonic() < until, f"{problem} after {seconds} seconds."
+        time.sleep(0.1)
+    return result
+
+
+def end(process, seconds=240):
+    """Wait for the end of a process, and kill it if that takes too long."""
+    try:
+        return process.communicate(timeout=seconds)[0]
+    finally:
+        process.kill()
+
+
+@contextlib.contextmanager
 def start(tmp_path, *given):
-    """Start `tune.py`, on torch."""
+    """Start `tune.py`, on torch, and kill it at the end."""
     # Keras would import it in each process, for nothing.
     (tmp_path / "tensorflow.py").write_text("raise ImportError")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -85,27 +108,31 @@ def start(tmp_path, *given):
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": paths,
     }
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, tune.__file__, *given],
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def kill_a_worker(process, database):
     """Kill a worker as soon as it trains: its trial, and the study."""
-    while True:
-        assert process.poll() is None
-        time.sleep(0.1)
+
+    def begun():
         if not database.get_all_studies():
-            continue
+            return []
         study = optuna.load_study(study_name="killed", storage=database)
         running = of_state(study, NAMES.RUNNING)
-        begun = [trial for trial in running if "worker" in trial.user_attrs]
-        if begun:
-            os.kill(int(begun[0].user_attrs["worker"].split()[1]), signal.SIGKILL)
-            return begun[0], study
+        return [(each, study) for each in running if "worker" in each.user_attrs]
+
+    trial, study = wait_for(begun, process, "No worker has a trial")[0]
+    os.kill(int(trial.user_attrs["worker"].split()[1]), signal.SIGKILL)
+    return trial, study
 
 
 def assert_nothing_is_lost(killed, study, summary):
@@ -126,7 +153,7 @@ def test_no_trial_is_lost_or_run_twice_if_a_worker_is_killed(tmp_path):
     database = optuna.storages.RDBStorage(url)
     with start(tmp_path, *arguments(folder, *given), "--workers", "2") as process:
         killed, study = kill_a_worker(process, database)
-        summary = json.loads(process.communicate()[0])
+        summary = json.loads(end(process))
     assert process.returncode == 0
     assert_nothing_is_lost(killed, study, summary)
     assert len(list(folder.glob("*/metrics.json"))) == 4
@@ -286,3 +313,16 @@ def test_a_run_that_is_worse_than_the_others_is_pruned(tmp_path):
     assert complete.constraints == {"at_most": most - 2}
     assert summary["admissible"] == (most <= 2)
     assert [path.name for path in tmp_path.glob("0*")] == ["0000"]
+
+
+def test_a_wait_that_takes_too_long_says_for_what():
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"]
+    ) as process:
+        with pytest.raises(AssertionError, match=r"No trial after 0\.1 seconds"):
+            wait_for(lambda: None, process, "No trial", 0.1)
+        with pytest.raises(subprocess.TimeoutExpired, match="timed out after"):
+            end(process, 0.1)
+        process.wait(timeout=60)
+        with pytest.raises(AssertionError, match="No trial: its process ended"):
+            wait_for(lambda: None, process, "No trial")
