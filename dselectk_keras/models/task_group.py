@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras._keras import metric_function, metric_mode
+from dselectk_keras._keras import metric_function, metric_mode, settings
 from dselectk_keras.models.task import Task
 from dselectk_keras.utils import Tensor, get_from
 
@@ -120,7 +120,7 @@ class TaskGroup(keras.Metric):
             if named and isinstance(metric, keras.metrics.MeanMetricWrapper):
                 metric, is_object = metric_function(metric), False
             if is_object:
-                config = metric.get_config()
+                config = {**settings(metric), **metric.get_config()}
                 copies = [type(metric).from_config(config) for _ in tasks]
                 self._metrics_by_name[name] = copies
             else:
