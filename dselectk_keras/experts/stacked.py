@@ -128,7 +128,9 @@ class StackedExperts(ExpertBank):
     @property
     def can_dispatch(self) -> bool:
         """Whether each expert can be evaluated on its own subset of the batch."""
-        return self.shared_input and not self.dropout
+        return (
+            self.shared_input and not self.dropout and self.activity_regularizer is None
+        )
 
     def call_slots(self, inputs: Tensor) -> Tensor:
         """Evaluate each expert on its own examples, `(n * slots, ...)`, in order."""

@@ -251,6 +251,8 @@ def test_merged_experts_compute_in_the_dtype_of_the_bank(dtype):
 def test_towers_cannot_be_merged():
     with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
         DenseExperts(2, [3], shared_input=False).check_mergeable()
+    with pytest.raises(ValueError, match=r"no outputs of each.*activity_regul"):
+        DenseExperts(2, [3], activity_regularizer="l2").check_mergeable()
     DenseExperts(2, [3]).check_mergeable()
 
 
