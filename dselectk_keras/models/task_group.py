@@ -116,6 +116,12 @@ class TaskGroup(keras.Metric):
             is_object = isinstance(metric, keras.Metric)
             own = metric.name if is_object else getattr(metric, "__name__", str(metric))
             name = identifier if named else own
+            if name in modes:
+                raise ValueError(
+                    f"The metrics of the task {tasks[0].name!r} need different names, "
+                    f"and no name 'loss'. Received: several of the name {name!r}. Give "
+                    "the objects names, such as `keras.metrics.AUC(name=...)`."
+                )
             modes[name] = metric_mode(metric)
             if named and isinstance(metric, keras.metrics.MeanMetricWrapper):
                 metric, is_object = metric_function(metric), False

@@ -159,6 +159,13 @@ def test_the_columns_of_a_table_are_found_by_the_names_of_the_tasks():
     assert tables == pytest.approx(run(lambda values: values), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["binary_accuracy", "loss"])
+def test_metrics_of_one_name_are_refused(name):
+    metrics = ("binary_accuracy", keras.metrics.BinaryAccuracy(name, threshold=0.25))
+    with pytest.raises(ValueError, match=f"'like' need different.*name '{name}'"):
+        make([Task("like", "binary", metrics=metrics)])
+
+
 def test_the_labels_of_a_task_may_be_a_list():
     model = make()
     lists = {name: values.tolist() for name, values in Y.items()}
