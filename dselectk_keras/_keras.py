@@ -6,6 +6,7 @@ fails when Keras renames or changes one, and says where in Keras to look.
 
 import collections
 import functools
+import inspect
 import itertools
 import tempfile
 
@@ -239,6 +240,16 @@ def average_anew(model, variables):
 def metric_function(metric):
     """Get the function of labels and predictions that a metric is the mean of."""
     return metric._fn
+
+
+def settings(function):
+    """Get the settings of the function of a loss or metric, by argument of its class.
+
+    Some classes leave settings out of their config, such as the `delta` of `Huber`.
+    """
+    known = inspect.signature(type(function)).parameters
+    found = getattr(function, "_fn_kwargs", {})
+    return {name: value for name, value in found.items() if name in known}
 
 
 def metric_mode(metric):

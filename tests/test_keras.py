@@ -298,6 +298,16 @@ def test_the_function_of_a_metric_gives_a_number_for_each_example():
     np.testing.assert_allclose(numpy(found), [1.5, 4.0])
 
 
+def test_settings_that_a_config_lacks_are_found():
+    huber = keras.losses.Huber(0.25)
+    assert _keras.settings(huber) == {"delta": 0.25}
+    accuracy = keras.metrics.SparseTopKCategoricalAccuracy(2, from_sorted_ids=True)
+    assert _keras.settings(accuracy) == {"k": 2, "from_sorted_ids": True}
+    # These arguments of the function are no arguments of the class.
+    assert not _keras.settings(keras.losses.MeanSquaredError())
+    assert not _keras.settings(keras.metrics.AUC())
+
+
 def test_what_compile_was_given_is_found():
     model = keras.Sequential([keras.layers.Dense(1)])
     assert _keras.compiled_loss(model) is None

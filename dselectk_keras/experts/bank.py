@@ -83,6 +83,11 @@ class ExpertBank(keras.Layer, abc.ABC):
                 "Merged experts see one input. Received: experts with "
                 "shared_input=False."
             )
+        if self.activity_regularizer is not None:
+            raise ValueError(
+                "Merged experts have no outputs of each expert. Received: experts with "
+                f"activity_regularizer={self.activity_regularizer!r}. Leave it out."
+            )
 
     def call_merged(
         self,

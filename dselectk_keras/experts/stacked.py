@@ -157,7 +157,9 @@ class StackedExperts(ExpertBank):
     @property
     def can_dispatch(self) -> bool:
         """Whether each expert can be evaluated on its own subset of the batch."""
-        return self.shared_input and not self.dropout
+        return (
+            self.shared_input and not self.dropout and self.activity_regularizer is None
+        )
 
     def call_slots(self, inputs: Tensor) -> Tensor:
         """Evaluate each expert on its own examples, `(n * slots, ...)`, in order."""
@@ -242,7 +244,9 @@ class StackedExperts(ExpertBank):
         x, rows = self._cast(inputs), "b"
         for layer, units in enumerate(self.units):
             share = self._cast(weights[layer])
-            merged = ops.tensordot(share, self._cast(self.kernel(layer)), axes=1)
+            # On torch, Keras computes a product of float64 in float32.
+            kernel = self._cast(self.kernel(layer))
+            merged = self._cast(ops.tensordot(share, kernel, axes=1))
             out = "bg" if several else "b"
             x = ops.einsum(f"{rows}{middle}d,{lead}dh->{out}{middle}h", x, merged)
             rows = out

@@ -99,8 +99,8 @@ class MoE(GatedExperts):
             )
         if not per_example or not self.experts.can_dispatch:
             raise ValueError(
-                "Dispatch needs a per-example gate, and `DenseExperts` without "
-                f"dropout. Received: per_example={per_example} and "
+                "Dispatch needs a per-example gate, and `DenseExperts` without dropout "
+                f"and `activity_regularizer`. Received: per_example={per_example} and "
                 f"{type(self.experts).__name__}."
             )
 

@@ -16,6 +16,7 @@ from dselectk_keras._keras import (
 from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.layers import MoE
+from dselectk_keras.models.task import config_with_tasks
 
 
 class Condensed(NamedTuple):
@@ -257,10 +258,12 @@ def _moved(optimizer, variables, sources):
 
 def _copy(model):
     """Copy a model with its variables, and its optimizer if it has one."""
-    copy = type(model).from_config(model.get_config())
+    copy = type(model).from_config(config_with_tasks(model))
     copy_state(model, copy)
     if getattr(model, "compiled", False):
-        copy.compile_from_config(model.get_compile_config())
+        config = keras.saving.deserialize_keras_object(model.get_compile_config())
+        # The config of some losses lacks settings, such as the `delta` of `Huber`.
+        copy.compile(**{**config, "loss": model.loss})
         if model.optimizer is not None and model.optimizer.built:
             copy.optimizer = _copy_optimizer(model, copy)
     return copy

@@ -7,6 +7,7 @@ import keras
 from dselectk_keras._keras import copy_state
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
+from dselectk_keras.models.task import config_with_tasks
 from dselectk_keras.utils import deserialize_if_config
 
 
@@ -49,7 +50,7 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
             "`gate` must be a gate that is not built yet, such as `SoftmaxGate()`. "
             f"Received: {gate!r}."
         )
-    config = model.get_config() if isinstance(model, keras.Model) else {}
+    config = config_with_tasks(model) if isinstance(model, keras.Model) else {}
     if "layers" not in config or not model.built:
         raise ValueError(
             "`model` must be a trained functional or sequential model. Received: "

@@ -16,9 +16,11 @@ MANY_TASKS = 8
 
 
 def to_numpy(values: Any) -> Any:
-    """Convert pandas objects, or those in a dict, to NumPy arrays."""
+    """Convert pandas objects and lists, or those in a dict, to NumPy arrays."""
     if isinstance(values, dict):
         return {name: to_numpy(value) for name, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return np.asarray(values)
     if not hasattr(values, "to_numpy"):
         return values
     array = values.to_numpy()

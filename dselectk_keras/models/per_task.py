@@ -73,7 +73,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
         outputs,
         tasks=[tasks[name]],
         label_average=model.task_losses.label_average,
-        name=f"{model.name}_{name}",
+        name=f"{model.name}_{label}",
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from dselectk_keras._keras import settings
 from dselectk_keras.utils import (
     check_choice,
     check_count,
@@ -159,8 +160,8 @@ class Task:
         """The arguments of `__init__`, serialized."""
         return {
             **vars(self),
-            "loss": keras.saving.serialize_keras_object(self.loss),
-            "metrics": keras.saving.serialize_keras_object(self.metrics),
+            "loss": _serialized(self.loss),
+            "metrics": self.metrics and [_serialized(each) for each in self.metrics],
         }
 
     @classmethod
@@ -169,6 +170,22 @@ class Task:
         deserialize = keras.saving.deserialize_keras_object
         objects = {name: deserialize(config[name]) for name in ("loss", "metrics")}
         return cls(**{**config, **objects})
+
+
+def config_with_tasks(model: Any) -> dict:
+    """Get the config of a model for a copy, in which tasks are grouped as in the model.
+
+    Tasks that share an object as loss or metric are computed together.
+    """
+    config = model.get_config()
+    return {**config, "tasks": model.tasks} if "tasks" in config else config
+
+
+def _serialized(value):
+    found = keras.saving.serialize_keras_object(value)
+    if isinstance(value, (keras.Loss, keras.Metric)):
+        found["config"] = {**settings(value), **found["config"]}
+    return found
 
 
 def _identity(value):

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras._keras import metric_function, metric_mode
+from dselectk_keras._keras import metric_function, metric_mode, settings
 from dselectk_keras.models.task import Task
 from dselectk_keras.utils import Tensor, get_from
 
@@ -116,11 +116,17 @@ class TaskGroup(keras.Metric):
             is_object = isinstance(metric, keras.Metric)
             own = metric.name if is_object else getattr(metric, "__name__", str(metric))
             name = identifier if named else own
+            if name in modes:
+                raise ValueError(
+                    f"The metrics of the task {tasks[0].name!r} need different names, "
+                    f"and no name 'loss'. Received: several of the name {name!r}. Give "
+                    "the objects names, such as `keras.metrics.AUC(name=...)`."
+                )
             modes[name] = metric_mode(metric)
             if named and isinstance(metric, keras.metrics.MeanMetricWrapper):
                 metric, is_object = metric_function(metric), False
             if is_object:
-                config = metric.get_config()
+                config = {**settings(metric), **metric.get_config()}
                 copies = [type(metric).from_config(config) for _ in tasks]
                 self._metrics_by_name[name] = copies
             else:

@@ -169,8 +169,10 @@ class ScannedRuns:
                 read_weights = functools.partial(lanes.read_weights, lane)
                 ended = copy.end_epoch(_logs(own, copy.reader), read_weights)
                 if copy.recorder is not None:
-                    lanes.update_model(lane, copy.recorder.model)
-                    copy.recorder.on_epoch_end(len(copy.logs) - 1)
+                    # Its model may be that of the group, which other workers use.
+                    with group.lock:
+                        lanes.update_model(lane, copy.recorder.model)
+                        copy.recorder.on_epoch_end(len(copy.logs) - 1)
                 if ended:
                     del lanes.running[lane]
                 progress.end_epoch(copy)

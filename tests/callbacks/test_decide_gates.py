@@ -1,5 +1,7 @@
 """Gates that decide: what is exact, what survives, and what is refused."""
 
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from dselectk_keras.callbacks import (
     OnceDecided,
 )
 from dselectk_keras.models import condense
-from dselectk_keras.training import Batches, replicate
+from dselectk_keras.training import Batches, replicate, scanned_runs
 
 pytestmark = [
     # As in pyproject.toml; `pytest.warns` forgets from which module they come.
@@ -202,6 +204,27 @@ def test_replicate_equals_fit():
         pairs = zip(found.get_weights(), model.get_weights(), strict=True)
         for ours, alone in pairs:
             np.testing.assert_allclose(ours, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_copy_that_is_recorded_does_not_disturb_the_decisions_of_others(monkeypatch):
+    def build(seed):
+        model = build_multitask_model(4, TASKS, gate=DSelectKGate(2))
+        model.compile("adam")
+        return model
+
+    def slowly(recorder, epoch, logs=None):
+        time.sleep(0.2)
+        on_epoch_end(recorder, epoch, logs)
+
+    # On JAX, both copies are trained at once, and the other one decides meanwhile.
+    monkeypatch.setattr(scanned_runs, "num_cores", lambda: 2)
+    on_epoch_end = GateRecorder.on_epoch_end
+    monkeypatch.setattr(GateRecorder, "on_epoch_end", slowly)
+    options = {"epochs": 4, "decide": DecideGates(0.5), "verbose": 0, "histories": [0]}
+    alone = replicate(build, data(), seeds=[3], **options).histories[0]
+    both = replicate(build, data(), seeds=[3, 4], **options).histories[0]
+    found, wanted = (each["mmoe"]["weights"] for each in (both, alone))
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_replicate_restores_only_epochs_after_the_decision():

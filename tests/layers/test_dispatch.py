@@ -255,6 +255,10 @@ def test_half_precision_is_kept():
             "without dropout",
         ),
         (
+            {"dispatch": 2, "experts": DenseExperts(2, 3, activity_regularizer="l2")},
+            "and `activity_regularizer`",
+        ),
+        (
             {"dispatch": True, "gate": SoftmaxGate()},
             "limits the number of experts per example. Received: SoftmaxGate",
         ),

@@ -17,6 +17,7 @@ from dselectk_keras import (
     MoE,
     Ramp,
     SoftmaxGate,
+    Task,
     TopKGate,
     build_multitask_model,
     distill,
@@ -31,11 +32,11 @@ WEIGHTS[1, 4] = 1.0
 WEIGHTS[2, [6, 1]] = 0.5, 0.5
 
 
-def decided(bank=None, optimizer="adam", architecture="mmoe"):
+def decided(bank=None, optimizer="adam", architecture="mmoe", tasks=3):
     """A compiled model whose gates have decided."""
     model = build_multitask_model(
         3,
-        3,
+        tasks,
         architecture,
         experts=bank or DenseExperts(8, [5, 2]),
         gate=DSelectKGate(2, entropy_reg=0.01),
@@ -99,6 +100,18 @@ def test_training_goes_on_as_it_would_have(optimizer):
     for each in (model, small):
         train(each)
     np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-5)
+
+
+def test_the_copy_has_the_losses_of_the_model():
+    loss = keras.losses.Huber(0.25)
+    model = decided()
+    model.compile("adam", loss=loss)
+    tasks = [Task(f"task_{i}", loss=loss) for i in range(3)]
+    for each in (model, decided(tasks=tasks)):
+        labels = {f"task_{i}": Y[:, [i]] for i in range(3)}
+        wanted = each.evaluate(X, labels, verbose=0, return_dict=True)
+        found = condense(each).evaluate(X, labels, verbose=0, return_dict=True)
+        assert found == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("frozen", ["gate", "layer"])

@@ -159,6 +159,22 @@ def test_the_columns_of_a_table_are_found_by_the_names_of_the_tasks():
     assert tables == pytest.approx(run(lambda values: values), rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["binary_accuracy", "loss"])
+def test_metrics_of_one_name_are_refused(name):
+    metrics = ("binary_accuracy", keras.metrics.BinaryAccuracy(name, threshold=0.25))
+    with pytest.raises(ValueError, match=f"'like' need different.*name '{name}'"):
+        make([Task("like", "binary", metrics=metrics)])
+
+
+def test_the_labels_of_a_task_may_be_a_list():
+    model = make()
+    lists = {name: values.tolist() for name, values in Y.items()}
+    expected = model.evaluate(X, Y, verbose=0, return_dict=True)
+    found = model.evaluate(X, lists, verbose=0, return_dict=True)
+    assert found == pytest.approx(expected)
+    assert model.fit(X, lists, verbose=0).history["loss"][0] > 0.0
+
+
 def test_a_table_may_have_columns_of_several_dtypes_and_missing_values():
     pandas = pytest.importorskip("pandas")
     tasks = [Task("amount"), Task("click", "binary"), Task("like", "binary")]

@@ -74,6 +74,17 @@ def test_the_layers_have_the_name_of_the_task_and_it_can_be_taken_out_again():
     np.testing.assert_allclose(numpy(again(X)["c"]), numpy(model(X)["c"]), atol=1e-6)
 
 
+def test_tasks_may_share_a_loss_and_have_any_name():
+    loss = keras.losses.Huber(0.5)
+    names = ["a/b", "c", "\u65e5"]
+    model = decided([Task(name, tower=(4,), loss=loss) for name in names])
+    for name in names:
+        small = per_task(model, name)
+        assert small.tasks[0].loss is loss
+        found, expected = numpy(small(X)[name]), numpy(model(X)[name])
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_what_cannot_be_taken_apart_is_refused():
     with pytest.raises(ValueError, match="no task of the name 'd'"):
         per_task(decided(), "d")

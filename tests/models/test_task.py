@@ -50,6 +50,18 @@ def test_the_config_rebuilds_the_task():
     assert rebuilt.loss.ignore_class == 2
 
 
+def test_the_config_has_settings_that_keras_leaves_out():
+    topk = keras.metrics.SparseTopKCategoricalAccuracy(2, from_sorted_ids=True)
+    task = Task("a", "multiclass", 3, (), keras.losses.Huber(0.25), (topk,))
+    rebuilt = Task.from_config(task.get_config())
+    # Of an error of 2, Huber's loss is 0.25 * (2 - 0.25 / 2); with delta=1, it is 1.5.
+    loss = rebuilt.loss([[0.0]], [[2.0]])
+    assert float(loss) == 0.25 * (2 - 0.125)
+    # The predictions are ids of classes, of which the first two count.
+    assert float(rebuilt.metrics[0]([1], [[2, 1, 0]])) == 1.0
+    assert float(rebuilt.metrics[0]([0], [[2, 1, 0]])) == 0.5
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
