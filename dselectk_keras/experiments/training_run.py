@@ -90,6 +90,11 @@ class TrainingRun:
         read_options(self.architecture, self.architecture_options)
         if self.decide_by:
             DecideGates(self.decide_by)
+        counts = {"epochs": self.epochs, "batch_size": self.batch_size}
+        if self.num_experts is not None:
+            counts["num_experts"] = self.num_experts
+        for name, count in counts.items():
+            check_count(name, count)
         if self.has_gate:
             check_settings(self.gate, self.gate_options)
         if self.selection is not None:

@@ -139,6 +139,9 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
             "at most the number of experts, 8. Received: num_nonzeros=9",
         ),
         ({"data_options": {"num_tasks": 5}}, "num_tasks=5"),
+        ({"num_experts": 0}, "`num_experts` must be a positive .*num_experts=0"),
+        ({"epochs": 0}, "`epochs` must be a positive integer. Received: epochs=0"),
+        ({"batch_size": -1}, "`batch_size` must be a positive .*batch_size=-1"),
     ],
 )
 def test_what_no_run_can_have_is_refused_before_any_work(setting, text):
