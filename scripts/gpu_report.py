@@ -3,7 +3,8 @@
     python scripts/gpu_report.py
 
 writes docs/results/benchmark_gpu_*.json for each backend that is installed, and
-docs/results/gpu.md. With --quick it only sees, on any machine, that the report works.
+docs/results/gpu.md. With --quick it only sees, on any machine, that the report works,
+and writes into build/gpu_report.
 """
 
 import argparse
@@ -31,14 +32,15 @@ def main(arguments=None):
     add("--backends", nargs="+", choices=BACKENDS, default=installed())
     add("--minutes", type=float, default=9.5, help="for all backends together")
     add("--quick", action="store_true", help="tiny, and without an accelerator")
-    add("--out", default=str(ROOT / "docs/results"), help="folder to write into")
+    add("--out", help="folder to write into")
     add("--part", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.part:
         print(json.dumps(run_here(*options.part, quick=options.quick)))
         return
-    out = pathlib.Path(options.out)
+    usual = "build/gpu_report" if options.quick else "docs/results"
+    out = pathlib.Path(options.out or ROOT / usual)
     out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * options.minutes
     for place, backend in enumerate(options.backends):

@@ -3,8 +3,9 @@
     python scripts/reproduce.py dselectk-fig5
 
 tunes, trains and writes results into docs/results, and a page with the paper's numbers
-beside them into docs/reproduction. What has been run is not run again. Changed presets
-and experiments of other modules are written into a folder in build/.
+beside them into docs/reproduction. What has been run is not run again. Presets other
+than cpu, changed ones, and experiments of other modules are written into a folder in
+build/.
 """
 
 import dataclasses
@@ -55,8 +56,8 @@ def main(arguments=None):
         sys.exit(str(error))
     # Results of a changed preset have a name of their own.
     label = re.sub(r"[^\w.=-]+", "_", "-".join([options.preset, *gates, *options.set]))
-    # What is committed stays free of all but the papers' own presets.
-    committed = not (options.module or options.set or options.preset == "smoke")
+    # What is committed is of the preset cpu alone, as the index of its pages is.
+    committed = options.preset == "cpu" and not (options.module or options.set)
     base = pathlib.Path("docs" if committed else f"build/{label}")
     root = pathlib.Path(options.out or base / "results")
     site = pathlib.Path(options.pages or base / "reproduction")
@@ -64,7 +65,8 @@ def main(arguments=None):
     command = " ".join(["python scripts/reproduce.py", *without_data_dir(given)])
     run(chosen, options, label, root, site, command)
     written = [kind for name, kind in known.items() if (site / f"{name}.md").exists()]
-    write_index(written, options, gates, label, root, site)
+    if written:
+        write_index(written, options, gates, label, root, site)
     return 0
 
 

@@ -297,20 +297,30 @@ class Sweep:
         if not math.isfinite(loss):
             raise ValueError(f"The validation loss is {loss}.")
         gates = results.get("gates", {})
-        # A rule is kept if its number is 0 or less.
-        if self.options.binary:
-            trial.set_constraint("binary", 1.0 - gates.get("binary_selectors", 1.0))
-        if self.options.at_most is not None:
-            more = gates.get("most_experts", 0.0) - self.options.at_most
-            trial.set_constraint("at_most", more)
+        for name, value in self._constraints(gates).items():
+            trial.set_constraint(name, value)
         trial.set_user_attr("gates", gates)
         trial.set_user_attr("test_task_loss", results["test_task_loss"])
         return loss
 
+    def _constraints(self, gates):
+        """By rule, a number that is 0 or less if a run with such gates keeps it."""
+        found = {}
+        if self.options.binary:
+            found["binary"] = 1.0 - gates.get("binary_selectors", 1.0)
+        if self.options.at_most is not None:
+            found["at_most"] = gates.get("most_experts", 0.0) - self.options.at_most
+        return found
+
+    def _is_admissible(self, trial):
+        # Not by the trial's own constraints: an earlier call may have had other rules.
+        gates = trial.user_attrs.get("gates", {})
+        return all(value <= 0 for value in self._constraints(gates).values())
+
     def _decoded(self, settings):
-        """The settings, with the lists that Optuna has as texts."""
+        """The settings, with the lists, objects and null that Optuna has as texts."""
         return {
-            name: tuple(json.loads(value))
+            name: _decode(value)
             if isinstance(value, str) and value not in self.options.space[name]
             else value
             for name, value in settings.items()
@@ -339,7 +349,7 @@ class Sweep:
                 trial.params,
                 {
                     "objective": trial.value,
-                    "admissible": max(trial.constraints.values(), default=0) <= 0,
+                    "admissible": self._is_admissible(trial),
                 },
                 0.0,
             )
@@ -349,7 +359,12 @@ class Sweep:
         best, admissible = best_settings(runs)
         errors = [t.user_attrs["error"] for t in trials if "error" in t.user_attrs]
         pruned = sum(trial.state is states.PRUNED for trial in trials)
-        done = len(runs) + pruned + len(errors)
+        ended = {
+            trial.user_attrs.get("place")
+            for trial in trials
+            if trial.state in {states.COMPLETE, states.PRUNED}
+            or "error" in trial.user_attrs
+        }
         return {
             "best": self._decoded(best),
             "objective": min(
@@ -360,12 +375,18 @@ class Sweep:
             "complete": len(runs),
             "pruned": pruned,
             "errors": errors,
-            "given_up": len(self.plan) - done,
+            # An earlier call may have had more trials.
+            "given_up": len({*range(len(self.plan))} - ended),
         }
 
 
 def _is_plain(value):
     return isinstance(value, (bool, int, float, str))
+
+
+def _decode(text):
+    value = json.loads(text)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _suggest(trial, name, distribution) -> Any:

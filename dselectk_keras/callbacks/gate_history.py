@@ -60,9 +60,10 @@ class GateHistory(Mapping):
                 values += [np.full(array.shape, np.nan)] * missing
                 values.append(array)
         for (layer, _), values in self._records.items():
-            # A condensed gate has no penalties: record 0.
-            if layer in records and len(values) < len(self._steps):
-                values.append(np.zeros_like(values[-1]))
+            # A condensed gate has no penalties: record 0. Nothing is known of others.
+            if len(values) < len(self._steps):
+                missing = 0.0 if layer in records else np.nan
+                values.append(np.full(values[-1].shape, missing))
 
     def __getitem__(self, layer: str) -> dict[str, np.ndarray]:
         """Get the arrays of a layer, by quantity."""

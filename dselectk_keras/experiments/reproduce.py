@@ -15,7 +15,7 @@ from dselectk_keras.experiments.search import (
     next_settings,
     random_settings,
 )
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import check_choice, check_count
 
 
 def reproduce(
@@ -45,6 +45,7 @@ def reproduce(
         progress: Whether to print the present run, and an estimate of the time left.
     """
     check_choice("sampler", experiment.sampler, SAMPLERS)
+    check_count("together", together)
     path = results_path(experiment, preset, folder)
     with locked(path) if path else contextlib.nullcontext():
         results = Results(experiment, preset, folder, fresh)

@@ -113,7 +113,10 @@ class Results:
             complete = kept.keys() == {*HEAD, "runs"}
             if checksum not in {None, _checksum(kept)} or not complete:
                 raise ValueError("its checksum differs from its content")
-            runs = [Run(**run) for run in kept["runs"]]
+            runs = [
+                Run(**{**run, "settings": _tuples(run["settings"])})
+                for run in kept["runs"]
+            ]
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise damaged(path, error) from error
         if differs := differing(kept["config"], self.experiment.config):
@@ -173,6 +176,13 @@ def format_mean(mean, error, digits=3):
     decimals = max(0, digits - 1 - size)
     text = f"{mean:.{decimals}f}"
     return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"
+
+
+def _tuples(value):
+    """The settings of a file: JSON has lists in place of their tuples."""
+    if isinstance(value, dict):
+        return {name: _tuples(item) for name, item in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _plain(value):

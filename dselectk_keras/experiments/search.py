@@ -77,16 +77,15 @@ def best_settings(runs):
         return {}, True
     groups = {}
     for run in runs:
-        groups.setdefault(tuple(run.settings.items()), []).append(run)
+        groups.setdefault(repr(run.settings), []).append(run)
 
-    def rank(settings):
-        group = groups[settings]
+    def rank(group):
         mean = np.mean([_number(run) for run in group])
         admissible = all(_is_admissible(run) for run in group)
         return not (admissible and np.isfinite(mean)), mean
 
-    best = min(groups, key=rank)
-    return dict(best), not rank(best)[0]
+    best = min(groups.values(), key=rank)
+    return dict(best[0].settings), not rank(best)[0]
 
 
 def _is_admissible(run):

@@ -30,6 +30,7 @@ from dselectk_keras.training import Batches
 from dselectk_keras.utils import check_choice, check_count, num_trained
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
+PICTURES = "gate_weights.png", "expert_heatmap.png"
 CHECKPOINTS, CONFIG = "checkpoints", "config.json"  # Of an unfinished run.
 EMBEDDING = 16  # The width of an id's embedding.
 
@@ -89,6 +90,11 @@ class TrainingRun:
         read_options(self.architecture, self.architecture_options)
         if self.decide_by:
             DecideGates(self.decide_by)
+        counts = {"epochs": self.epochs, "batch_size": self.batch_size}
+        if self.num_experts is not None:
+            counts["num_experts"] = self.num_experts
+        for name, count in counts.items():
+            check_count(name, count)
         if self.has_gate:
             check_settings(self.gate, self.gate_options)
         if self.selection is not None:
@@ -166,8 +172,9 @@ class TrainingRun:
         keras.utils.set_random_seed(self.seed)
         data: Any = datasets.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
-        # From here on the folder does not hold a finished run.
-        (out / RESULT).unlink(missing_ok=True)
+        # From here on the folder does not hold a finished run, nor a part of another.
+        for name in (RESULT, MODEL, HISTORY, *PICTURES):
+            (out / name).unlink(missing_ok=True)
         if not resume:
             shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         model.compile(keras.optimizers.Adam(self.learning_rate))
@@ -273,14 +280,14 @@ class TrainingRun:
         figure = plot_gate_weights(
             history.steps, weights[:, :shown], task_names=tasks[:shown]
         )
-        save_figure(figure, out / "gate_weights.png", dpi=200)
+        save_figure(figure, out / PICTURES[0], dpi=200)
         figure = plot_expert_heatmap(
             weights[-1],
             task_names=tasks,
             groups=data.groups if weights.shape[1] > 1 else None,
             title=self.label,
         )
-        save_figure(figure, out / "expert_heatmap.png", dpi=200)
+        save_figure(figure, out / PICTURES[1], dpi=200)
         shared = not isinstance(model.get_layer(layer), CGC)
         return summarize_gates(history[layer], data.groups, shared)
 

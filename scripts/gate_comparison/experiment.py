@@ -195,7 +195,7 @@ class GateComparison(Experiment):
         """Tables of errors and experts, and the ranks over the problems."""
         losses = np.array(
             [
-                [results.mean(name_arm(p, m), "loss") for m in self.methods]
+                [self._loss(results, name_arm(p, m)) for m in self.methods]
                 for p in self.problems
             ]
         )
@@ -227,6 +227,16 @@ class GateComparison(Experiment):
             questions=self._questions(results),
         )
 
+    def _loss(self, results, arm):
+        """The mean test loss of a method; infinite if one of its runs failed."""
+        losses = results.values(arm, "loss")
+        return math.inf if np.isnan(losses).any() else float(losses.mean())
+
+    def _text(self, results, arm):
+        failed = int(np.isnan(results.values(arm, "loss")).sum())
+        text = results.text(arm, "loss")
+        return f"{text} ({failed} failed)" if failed else text
+
     def _table(self, results, problem):
         rows = []
         for method in self.methods:
@@ -235,7 +245,7 @@ class GateComparison(Experiment):
             rows.append(
                 [
                     method,
-                    results.text(arm, "loss"),
+                    self._text(results, arm),
                     results.text(arm, "experts") if METHODS[method].make else "",
                     results.text(arm, "evaluated") if METHODS[method].make else "",
                     f"{results.mean(arm, 'operations') / 1000:.1f}",
@@ -287,8 +297,8 @@ class GateComparison(Experiment):
 
     def _compare(self, results, one, other):
         ratios = {
-            problem: results.mean(name_arm(problem, one), "loss")
-            / results.mean(name_arm(problem, other), "loss")
+            problem: self._loss(results, name_arm(problem, one))
+            / self._loss(results, name_arm(problem, other))
             for problem in self.problems
         }
         lower = sum(ratio < 1 for ratio in ratios.values())

@@ -57,9 +57,13 @@ def in_this_process(monkeypatch):
     keras.mixed_precision.set_global_policy("float32")
 
 
-def test_the_report_has_speed_precision_and_tests(in_this_process, tmp_path, capsys):
+def test_the_report_has_speed_precision_and_tests(
+    in_this_process, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gpu_report, "ROOT", tmp_path)
     backend = keras.backend.backend()
-    gpu_report.main(["--quick", "--backends", backend, "--out", str(tmp_path)])
+    gpu_report.main(["--quick", "--backends", backend])
+    tmp_path /= "build/gpu_report"  # The results of an accelerator stay.
     kept = json.loads((tmp_path / f"benchmark_gpu_{backend}.json").read_text())
     assert set(kept["workloads"]["W4"]["forms"]) == {"plain", "bank", "dispatched"}
     first, last = kept["checks"]["mixed_bfloat16"]["losses"]

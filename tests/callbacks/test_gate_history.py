@@ -85,6 +85,18 @@ def test_a_quantity_that_a_layer_has_later_is_unknown_before():
     np.testing.assert_array_equal(found, [np.nan, np.nan, 1.0, 1.0])
 
 
+def test_a_layer_without_a_record_is_unknown_there(tmp_path):
+    history = GateHistory({"a": ["x"], "b": ["x"]})
+    weights = {"weights": np.ones((1, 2))}
+    history.append(0, {"a": weights, "b": weights})
+    history.append(5, {"a": weights})
+    history.save(tmp_path / "history.npz")
+    loaded = GateHistory.load(tmp_path / "history.npz")
+    assert loaded["a"]["weights"].tolist() == [[[1, 1]], [[1, 1]]]
+    assert loaded["b"]["weights"][0].tolist() == [[1, 1]]
+    assert np.isnan(loaded["b"]["weights"][1]).all()
+
+
 def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
     path = tmp_path / "folder" / "history.npz"
     history.save(path)

@@ -145,6 +145,29 @@ def test_altered_results_are_refused_by_name_and_left_alone(tmp_path):
             assert path.read_bytes() == altered
 
 
+@pytest.mark.parametrize("together", [0, -1])
+def test_no_jobs_in_a_program_are_refused_before_any_work(together):
+    experiment = Counting(seeds=3)
+    with pytest.raises(ValueError, match=r"`together` must be a positive integer"):
+        reproduce(experiment, together=together, progress=False)
+    assert experiment.calls == []
+
+
+def test_settings_may_be_tuples_and_lists_also_in_a_file(tmp_path):
+    class Wide(Counting):
+        def space(self, arm):
+            return (
+                {"rate": (0.1, 0.2), "units": ((8, 4), [2])} if arm == "tuned" else {}
+            )
+
+    first = reproduce(Wide(trials=4), folder=tmp_path, progress=False)
+    again = reproduce(Wide(trials=4, seeds=2), folder=tmp_path, progress=False)
+    (taken,) = {run.settings["units"] for run in again.of("tuned")}
+    assert list(first.of("tuned")[0].settings["units"]) == list(taken)
+    tried = [run.settings["units"] for run in again.of("tuned", tuning=True)]
+    assert sorted(tried) == [(2,), (2,), (8, 4), (8, 4)]
+
+
 def test_an_unknown_sampler_is_refused_before_any_work():
     experiment = Counting(sampler="luck")
     with pytest.raises(ValueError, match=r"`sampler` must be one of .*sampler='luck'"):

@@ -100,11 +100,14 @@ def test_the_same_seed_gives_the_same_run_and_may_replace_it(tmp_path):
         epochs=1,
     )
     first = run.run(tmp_path, progress=False)
+    for name in ("gate_history.npz", "gate_weights.png", "expert_heatmap.png"):
+        (tmp_path / name).touch()  # As a run with gates leaves them.
     again = run.run(tmp_path, overwrite=True, progress=False)
     assert again["test"] == pytest.approx(first["test"], rel=1e-6)
     assert run.label == "shared_bottom"
     assert "gates" not in again
-    assert not (tmp_path / "gate_history.npz").exists()
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"metrics.json", "model.keras"}
 
 
 def test_per_example_gates_are_recorded_on_the_validation_data(tmp_path):
@@ -136,6 +139,9 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
             "at most the number of experts, 8. Received: num_nonzeros=9",
         ),
         ({"data_options": {"num_tasks": 5}}, "num_tasks=5"),
+        ({"num_experts": 0}, "`num_experts` must be a positive .*num_experts=0"),
+        ({"epochs": 0}, "`epochs` must be a positive integer. Received: epochs=0"),
+        ({"batch_size": -1}, "`batch_size` must be a positive .*batch_size=-1"),
     ],
 )
 def test_what_no_run_can_have_is_refused_before_any_work(setting, text):

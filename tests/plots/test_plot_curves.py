@@ -54,6 +54,18 @@ def test_axes_may_be_logarithmic_and_given():
     plt.close(figure)
 
 
+def test_a_name_is_at_the_last_point_that_is_drawn():
+    x, down = [1, 2, 3], [1.0, 0.5, 0.0]
+    figure = plot_curves({"zero": (x, down)}, log="y")
+    (text,) = figure.axes[0].texts
+    assert text.xy == (2, 0.5)
+    figure.canvas.draw()  # Without a warning that the axes have no room.
+    plt.close(figure)
+    figure = plot_curves({"nan": ([1, 2, np.nan], down)})
+    assert figure.axes[0].texts[0].xy == (2, 0.5)
+    plt.close(figure)
+
+
 def test_curves_that_cannot_be_drawn_are_refused():
     with pytest.raises(ValueError, match="at least one line"):
         plot_curves({})

@@ -7,6 +7,8 @@ import pathlib
 import numpy as np
 import pytest
 
+from dselectk_keras import experiments
+
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 
 
@@ -94,6 +96,26 @@ def test_ranks_are_means_over_problems(module):
     # Demsar (2006), Table 5: the quantile for 4 classifiers is 2.569.
     found = ranks.critical_difference(4, 14)
     assert found == pytest.approx(2.569 * np.sqrt(20 / 84), abs=2e-3)
+
+
+def test_a_method_with_a_failed_run_is_the_last(module):
+    comparison = module("gate_comparison").GateComparison(
+        problems=("enb",), methods=("DSelect-k, recipe", "random, fixed"), seeds=2
+    )
+    results = experiments.Results(comparison, "test")
+    losses = {"DSelect-k, recipe": (0.1, float("nan")), "random, fixed": (0.5, 0.6)}
+    for method, found in losses.items():
+        for seed, loss in enumerate(found):
+            numbers = {"loss": loss, "operations": 1, "sparse": True}
+            run = experiments.Run(f"enb: {method}", seed, {}, numbers, 1.0)
+            results.add(run, {})
+    report = comparison.report(results)
+    assert [row[:2] for row in report.tables[0].rows] == [
+        ["random, fixed", "1.00"],
+        ["DSelect-k, recipe", "2.00"],
+    ]
+    assert report.tables[1].rows[0][1] == "0.100 (1 failed)"
+    assert "lower mean loss on 0 of 1 problems" in report.questions[0].ours
 
 
 def test_seeds_take_turns_on_draws_of_the_data(module, monkeypatch):

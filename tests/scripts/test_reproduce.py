@@ -165,6 +165,25 @@ def test_a_changed_field_is_recorded_under_a_name_of_its_own(
         main(["dselectk-fig4", "--set", "gama=2"])
 
 
+def test_the_papers_preset_leaves_the_committed_pages_alone(
+    main, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["dselectk-fig4"]) == 0
+    committed = {path: path.read_bytes() for path in (tmp_path / "docs").rglob("*.*")}
+    assert main(["dselectk-fig4", "--preset", "paper"]) == 0
+    assert (tmp_path / "build/paper/reproduction/dselectk-fig4.md").exists()
+    found = {path: path.read_bytes() for path in (tmp_path / "docs").rglob("*.*")}
+    assert found == committed
+
+
+def test_without_a_page_there_is_no_index(main, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["dselectk-fig4", "--set", "gamma=3", "--pages-only"]) == 0
+    assert "dselectk-fig4 has not been run to its end" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("index.md"))
+
+
 def test_a_preset_that_an_experiment_lacks_ends_with_its_own(
     main, tmp_path, monkeypatch
 ):

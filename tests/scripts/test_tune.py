@@ -240,14 +240,15 @@ def test_a_trial_that_was_killed_before_it_chose_gets_its_setting(tmp_path):
     assert len({tuple(trial.params.items()) for trial in complete}) == 4
 
 
-def run_with(found, losses, rules=None):
-    """Run all trials, with these losses in place of trainings."""
+def run_with(found, losses, gates=None):
+    """Run all trials, with these losses and gates in place of trainings."""
 
     def train(trial, folder):
         place = trial.user_attrs["place"]
         for name in found.space:
             tune._suggest(trial, name, found.box[name])
-        for name, value in (rules or {}).get(place, {}).items():
+        trial.set_user_attr("gates", (gates or {}).get(place, {}))
+        for name, value in found._constraints(trial.user_attrs["gates"]).items():
             trial.set_constraint(name, value)
         if isinstance(losses[place], Exception):
             raise losses[place]
@@ -258,14 +259,51 @@ def run_with(found, losses, rules=None):
     return found.summary()
 
 
+GATES = {
+    1: {"binary_selectors": 0.5},
+    2: {"most_experts": 3.0},
+    3: {"binary_selectors": 1.0, "most_experts": 1.0},
+}
+
+
 def test_the_best_setting_keeps_the_rules(tmp_path):
     found = sweep(tmp_path, "--sampler", "grid", "--binary", "--at-most", "2")
-    rules = {1: {"binary": 0.5}, 2: {"at_most": 1.0}, 3: {"binary": 0.0, "at_most": -1}}
-    summary = run_with(found, [3.0, 1.0, 1.0, 2.0], rules)
+    summary = run_with(found, [3.0, 1.0, 1.0, 2.0], GATES)
     assert (summary["objective"], summary["admissible"]) == (2.0, True)
     (best,) = (t for t in found.study.get_trials() if t.user_attrs["place"] == 3)
     assert summary["best"]["gamma"] == best.params["gamma"]
     assert isinstance(summary["best"]["units"], tuple)
+
+
+def test_the_rules_are_those_of_the_last_call(tmp_path):
+    found = sweep(tmp_path, "--sampler", "grid")
+    summary = run_with(found, [3.0, 1.0, 1.5, 2.0], GATES)
+    assert (summary["objective"], summary["admissible"]) == (1.0, True)
+    summary = sweep(tmp_path, "--sampler", "grid", "--binary").summary()
+    assert (summary["objective"], summary["admissible"]) == (1.5, True)
+    given = ("--sampler", "grid", "--binary", "--at-most", "2")
+    assert sweep(tmp_path, *given).summary()["objective"] == 2.0
+
+
+def test_rules_of_an_earlier_call_do_not_count(tmp_path):
+    found = sweep(tmp_path, "--sampler", "grid", "--binary", "--at-most", "2")
+    assert run_with(found, [3.0, 1.0, 1.5, 2.0], GATES)["objective"] == 2.0
+    summary = sweep(tmp_path, "--sampler", "grid").summary()
+    assert (summary["objective"], summary["admissible"]) == (1.0, True)
+
+
+def test_values_may_be_objects_or_null(tmp_path):
+    space = {"entropy": [None, [0.1, 1.0]], "gate_options": [{}, {"expert_dropout": 0}]}
+    found = sweep(tmp_path, "--sampler", "grid", space=json.dumps(space))
+    decoded = [found._decoded(settings) for settings in found.plan]
+    assert {each["entropy"] for each in decoded} == {None, (0.1, 1.0)}
+    assert {"expert_dropout": 0} in [each["gate_options"] for each in decoded]
+    assert {} in [each["gate_options"] for each in decoded]
+
+
+def test_fewer_trials_than_before_give_up_none(tmp_path):
+    run_with(sweep(tmp_path, "--trials", "3"), [3.0, 1.0, 2.0])
+    assert sweep(tmp_path, "--trials", "1").summary()["given_up"] == 0
 
 
 def test_an_error_is_kept_and_not_tried_again(tmp_path):
@@ -279,7 +317,7 @@ def test_a_gaussian_process_searches_between_the_values(tmp_path):
     space = '{"gamma": [1.0, 3.0]}'
     given = ("--trials", "6", "--sampler", "gp", "--at-most", "2")
     found = sweep(tmp_path, *given, space=space)
-    run_with(found, [3.0] * 6, {place: {"at_most": 0.0} for place in range(6)})
+    run_with(found, [3.0] * 6, {place: {"most_experts": 2.0} for place in range(6)})
     values = [trial.params["gamma"] for trial in found.study.get_trials()]
     assert len(set(values)) == 6
     assert all(1.0 <= value <= 3.0 for value in values)

@@ -380,7 +380,10 @@ def _recovery(results, arm):
 
 def _best(tried):
     """The index of the lowest validation loss, if possible of an admissible run."""
-    keys = [(not each["admissible"], each["loss"]) for each in tried]
+    keys = [
+        (not each["admissible"], np.nan_to_num(each["loss"], nan=np.inf))
+        for each in tried
+    ]
     return min(range(len(keys)), key=keys.__getitem__)
 
 

@@ -68,6 +68,8 @@ def test_the_best_setting_has_decided():
     ]
     assert _best(tried) == 2
     assert _best(tried[:1] * 2) == 0
+    diverged = {"admissible": True, "loss": float("nan")}
+    assert _best([diverged, *tried]) == 3
 
 
 def test_settings_share_a_program_and_keep_their_order():

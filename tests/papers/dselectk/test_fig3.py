@@ -45,7 +45,7 @@ def test_tasks_that_share_an_expert():
     assert not same_expert(np.eye(3, dtype=bool))
 
 
-def made_up(better, together, satisfied=0.05):
+def made_up(better, together, satisfied=0.05, failed=()):
     """Two seeds of each gate; DSelect-k better by a share on so many tasks."""
     experiment = Fig3(seeds=2)
     results = Results(experiment, "test")
@@ -64,6 +64,8 @@ def made_up(better, together, satisfied=0.05):
                 change = 0.0 if arm == "Top-k" else (0.25 if i < better else -0.1)
                 change += satisfied * DATA.groups[i] * (arm != "Top-k")
                 numbers[name] = 0.6 * (1 + change if binary else 1 - change)
+                if (arm, seed) in failed:
+                    numbers[name] = float("nan")
             results.add(Run(arm, seed, {}, numbers, 1.0), {})
     return experiment.report(results)
 
@@ -82,6 +84,13 @@ def test_better_on_all_tasks():
         "+25.00% ± 0.00%"
     ] * 5
     assert report.tables[2].rows[1][-1] == "2 of 2"
+
+
+@pytest.mark.parametrize("arm", ["Top-k", "DSelect-k"])
+def test_a_failed_run_is_no_run_without_a_difference(arm):
+    report = made_up(better=0, together=True, failed=[(arm, 0)])
+    assert [claim.holds for claim in report.claims[:3]] == [None] * 3
+    assert report.tables[0].rows[0][-1] == "+nan%"
 
 
 def test_worse_on_some_tasks():
