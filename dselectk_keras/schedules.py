@@ -114,7 +114,8 @@ def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
         A number or a callable.
     """
     value = deserialize_if_config(value)
-    if callable(value):
+    # A regularizer of Keras would be called on the step.
+    if callable(value) and not isinstance(value, keras.regularizers.Regularizer):
         return value
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise ValueError(

@@ -44,7 +44,7 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
         An error contains the argument's name.
         """
         identifier = deserialize_if_config(identifier)
-        if identifier is None or isinstance(identifier, ScheduledRegularizer):
+        if identifier is None or isinstance(identifier, cls):
             return identifier
         if cls is ScheduledRegularizer:
             raise ValueError(

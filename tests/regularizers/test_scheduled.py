@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from dselectk_keras import (
+    DSelectKGate,
     EntropyRegularizer,
     ImportanceRegularizer,
     LoadRegularizer,
     Ramp,
     ReachabilityRegularizer,
+    TopKGate,
 )
 from dselectk_keras.regularizers import ScheduledRegularizer
 
@@ -108,3 +110,16 @@ def test_get_makes_a_regularizer_of_many_things(cls):
 def test_get_does_not_guess_which_regularizer_a_number_means():
     with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
         ScheduledRegularizer.get(0.5, "load_reg")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DSelectKGate(2, entropy_reg=keras.regularizers.L2(0.1)),
+        lambda: DSelectKGate(2, entropy_reg=ImportanceRegularizer(0.1)),
+        lambda: TopKGate(2, noise=True, load_reg=EntropyRegularizer(0.1)),
+    ],
+)
+def test_a_regularizer_of_another_kind_is_no_weight(make):
+    with pytest.raises(ValueError, match="_reg` must be a number"):
+        make()
