@@ -155,12 +155,15 @@ def init_arguments(instance: Any, names: Iterable[str] = ()) -> dict[str, Any]:
 
     The names are by default those in the signature of the class.
     """
-    names = names or inspect.signature(type(instance)).parameters
-    return {
-        name: serialize_argument(getattr(instance, name), name)
-        for name in names
-        if name != "kwargs"
-    }
+    names = names or parameter_names(type(instance))
+    return {name: serialize_argument(getattr(instance, name), name) for name in names}
+
+
+def parameter_names(function: Any) -> list[str]:
+    """List the parameters of a function or class, without `*args` and `**kwargs`."""
+    parameters = inspect.signature(function).parameters.values()
+    variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    return [each.name for each in parameters if each.kind not in variadic]
 
 
 def serialize_argument(value: Any, name: str) -> Any:

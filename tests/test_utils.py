@@ -11,6 +11,7 @@ import dselectk_keras as dk
 from dselectk_keras.utils import (
     check_count,
     deserialize_if_config,
+    init_arguments,
     num_cores,
     optional_import,
     with_name,
@@ -74,3 +75,11 @@ def test_a_number_of_experts_beyond_reason_is_refused_at_once(build):
     text = "`num_experts` must be at most 65,536. Received: num_experts=1,000,000,000"
     with pytest.raises(ValueError, match=text):
         build()
+
+
+def test_arguments_leave_out_variadic_ones_of_any_name():
+    class Own:
+        def __init__(self, number, *rest, **others):
+            self.number = number
+
+    assert init_arguments(Own(3)) == {"number": 3}

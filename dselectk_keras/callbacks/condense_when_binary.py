@@ -25,7 +25,9 @@ class CondenseWhenBinary(keras.callbacks.Callback):
 
     Experts that are split over devices (`expert_layout_map`) cannot be condensed while
     they train, and neither can experts or gates that layers share. To resume a
-    training, use `Checkpoints`: `BackupAndRestore` cannot load condensed weights.
+    training, use `Checkpoints`: `BackupAndRestore` cannot load condensed weights. The
+    file of a condensed model can be loaded only if the model is functional: a subclass
+    of `keras.Model` creates all experts again.
 
     Weights that `EarlyStopping(restore_best_weights=True)` keeps from before do not fit
     the condensed model. Put it after this callback, in `OnceDecided`.

@@ -102,10 +102,17 @@ class DecideGates(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Warn if the training has ended before the gates decided."""
-        names = [
-            gate.name for gate in selector_gates(self.model) if not gate.has_decided
-        ]
-        if names:
+        open_gates = [g for g in selector_gates(self.model) if not g.has_decided]
+        names = [gate.name for gate in open_gates]
+        idle = [g.name for g in open_gates if not int(ops.convert_to_numpy(g.step))]
+        if idle:
+            warnings.warn(
+                f"Gates counted no training step: {', '.join(idle)}. They decide and "
+                "add penalties only when they are called with training=True. Give "
+                "`call` of your models and layers an argument `training`.",
+                stacklevel=2,
+            )
+        elif names:
             warnings.warn(
                 f"Training ended before the gates decided: {', '.join(names)}. They "
                 f"decide after a part by={self.by} of {self.params['epochs']} epochs. "
@@ -129,6 +136,15 @@ class DecideGates(keras.callbacks.Callback):
         calls = calls_by_layer(model)
         # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
+            if not gate.built:
+                # On TensorFlow, only the first step builds a subclassed model.
+                if times and epoch < self.first_narrow_epoch(epochs):
+                    continue
+                raise ValueError(
+                    f"The gate {gate.name!r} is not built, and may begin to decide in "
+                    f"this epoch. Received: epoch {epoch + 1} of {epochs}. Call the "
+                    "model on a batch before `fit`."
+                )
             # Static gates decide before one of these epochs. If there is none, they
             # narrow, as per-example gates do.
             host = times if not gate.per_example else []

@@ -18,7 +18,8 @@ from dselectk_keras.utils import check_choice, check_count, optional_import
 class GateRecorder(keras.callbacks.Callback):
     """Records all gates of a model during training, in `history`.
 
-    The callback records before training, every `every` steps or epochs, and at the end.
+    The callback records before training, if the model is built, every `every` steps or
+    epochs, and at the end.
     `GateHistory` lists the quantities. A selector of DSelect-k may choose a binary code
     that belongs to no expert. It then has no gradient, and the callback warns.
 

@@ -1,11 +1,11 @@
 """The gates by name."""
 
-import inspect
 from typing import Any
 
 import keras
 
 from dselectk_keras.registry import Registry
+from dselectk_keras.utils import parameter_names
 
 GATES = Registry("gate")
 
@@ -40,6 +40,6 @@ def arguments(cls: type) -> list[str]:
     names = dict.fromkeys(
         argument
         for kind in kinds[: kinds.index(keras.Layer)]
-        for argument in inspect.signature(kind.__init__).parameters
+        for argument in parameter_names(kind.__init__)
     )
-    return [each for each in names if each not in {"self", "args", "kwargs"}]
+    return [each for each in names if each != "self"]

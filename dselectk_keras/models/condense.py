@@ -259,6 +259,13 @@ def _moved(optimizer, variables, sources):
 def _copy(model):
     """Copy a model with its variables, and its optimizer if it has one."""
     copy = type(model).from_config(config_with_tasks(model))
+    if not copy.built:
+        raise ValueError(
+            "A functional model is needed, which can be copied from its config. "
+            f"Received: {type(model).__name__}, a subclass of `keras.Model`. Make it "
+            "functional: call the layers on `keras.Input`, as in "
+            "`keras.Model(inputs, outputs)`."
+        )
     copy_state(model, copy)
     if getattr(model, "compiled", False):
         config = keras.saving.deserialize_keras_object(model.get_compile_config())

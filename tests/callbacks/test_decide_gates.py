@@ -444,3 +444,49 @@ def test_a_new_gate_decides_if_training_begins_late():
     model = compiled(DSelectKGate(2))
     fit(model, [DecideGates(0.5)], epochs=8, initial_epoch=7)
     assert gate_of(model).has_decided
+
+
+class Own(keras.Model):
+    """A model of a user, whose `call` may lack the argument `training`."""
+
+    def __init__(self, gate, per_example=False):
+        super().__init__()
+        self.mixture = MoE(DenseExperts(4, [3]), gate, per_example)
+
+    def call(self, inputs, training=None):
+        return self.mixture(inputs, training=training)
+
+
+class WithoutTraining(Own):
+    def call(self, inputs):
+        return self.mixture(inputs)
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_a_subclassed_model_that_fit_builds_decides(per_example):
+    model = Own(DSelectKGate(2), per_example)
+    model.compile("adam", "mse")
+    fit(model, [DecideGates(0.5)], epochs=4)
+    gate = model.mixture.gate
+    assert gate.has_decided
+    # Per-example gates narrow during two steps, and static ones are set.
+    assert to_numpy(gate.deciding).tolist() == [2 if per_example else 4, 4]
+
+
+def test_a_gate_that_is_built_too_late_is_refused():
+    model = Own(DSelectKGate(2))
+    model.compile("adam", "mse")
+    if keras.backend.backend() == "tensorflow":
+        # Other backends build the model before the first epoch.
+        with pytest.raises(ValueError, match="Call the model on a batch"):
+            fit(model, [DecideGates(0.5)], epochs=1)
+    model(data()[0])
+    fit(model, [DecideGates(0.5)], epochs=1)
+    assert model.mixture.gate.has_decided
+
+
+def test_gates_that_are_not_called_in_training_are_reported():
+    model = WithoutTraining(DSelectKGate(2))
+    model.compile("adam", "mse")
+    with pytest.warns(UserWarning, match="an argument `training`"):
+        fit(model, [DecideGates(0.5)], epochs=4)

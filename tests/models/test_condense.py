@@ -282,6 +282,21 @@ def test_what_cannot_be_condensed_is_refused(model, text):
         condense(model())
 
 
+def test_a_subclassed_model_is_refused():
+    class Own(keras.Model):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.moe = MoE(DenseExperts(4, [3]), TopKGate(1))
+
+        def call(self, inputs):
+            return self.moe(inputs)
+
+    model = Own()
+    model(X)
+    with pytest.raises(ValueError, match=r"functional model is .*Own, a subclass"):
+        condense(model)
+
+
 def test_experts_in_use_by_any_layer_are_kept():
     inputs = keras.Input((3,))
     x = inputs
