@@ -104,7 +104,11 @@ class DecideGates(keras.callbacks.Callback):
         """Warn if the training has ended before the gates decided."""
         open_gates = [g for g in selector_gates(self.model) if not g.has_decided]
         names = [gate.name for gate in open_gates]
-        idle = [g.name for g in open_gates if not int(ops.convert_to_numpy(g.step))]
+        idle = [
+            gate.name
+            for gate in open_gates
+            if not (gate.built and int(ops.convert_to_numpy(gate.step)))
+        ]
         if idle:
             warnings.warn(
                 f"Gates counted no training step: {', '.join(idle)}. They decide and "

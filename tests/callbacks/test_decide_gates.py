@@ -268,11 +268,14 @@ def test_a_callback_without_a_decided_epoch_is_reported():
         fit(compiled(DSelectKGate(2)), [OnceDecided(stopping)])
 
 
-def test_a_training_that_ends_too_early_is_reported():
-    class Stop(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            self.model.stop_training = True
+class Stop(keras.callbacks.Callback):
+    """Stops the training after one epoch."""
 
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = True
+
+
+def test_a_training_that_ends_too_early_is_reported():
     with pytest.warns(UserWarning, match="before the gates decided"):
         fit(compiled(DSelectKGate(2)), [DecideGates(0.5), Stop()])
 
@@ -490,3 +493,12 @@ def test_gates_that_are_not_called_in_training_are_reported():
     model.compile("adam", "mse")
     with pytest.warns(UserWarning, match="an argument `training`"):
         fit(model, [DecideGates(0.5)], epochs=4)
+
+
+@pytest.mark.filterwarnings("ignore:`build..` was called:UserWarning")
+def test_a_gate_that_no_call_uses_is_reported_when_training_stops_early():
+    model = Own(DSelectKGate(2))
+    model.unused = DSelectKGate(2, name="unused")
+    model.compile("adam", "mse")
+    with pytest.warns(UserWarning, match="no training step: unused"):
+        fit(model, [DecideGates(0.5), Stop()], epochs=8)
