@@ -138,7 +138,8 @@ def calls_by_layer(model):
     def visit(layer, times, inputs=()):
         counts[id(layer)] += times
         if isinstance(layer, keras.layers.TimeDistributed):
-            times *= inputs[0].shape[1] or 0 if inputs else 0
+            length = inputs[0].shape[1] if inputs else None
+            times *= length or 0
         if isinstance(layer, keras.Sequential):
             layer = layer._functional or layer
         if hasattr(layer, "_nodes_by_depth"):
@@ -243,13 +244,16 @@ def metric_function(metric):
 
 
 def settings(function):
-    """Get the settings of the function of a loss or metric, by argument of its class.
+    """Get the config of a loss or metric, with the settings that its class leaves out.
 
-    Some classes leave settings out of their config, such as the `delta` of `Huber`.
+    Such as the `delta` of `Huber`. There are none if it is a name or a function.
     """
+    if not isinstance(function, (keras.Loss, keras.Metric)):
+        return {}
     known = inspect.signature(type(function)).parameters
-    found = getattr(function, "_fn_kwargs", {})
-    return {name: value for name, value in found.items() if name in known}
+    given = getattr(function, "_fn_kwargs", {})
+    own = {name: value for name, value in given.items() if name in known}
+    return {**own, **function.get_config()}
 
 
 def metric_mode(metric):

@@ -300,12 +300,15 @@ def test_the_function_of_a_metric_gives_a_number_for_each_example():
 
 def test_settings_that_a_config_lacks_are_found():
     huber = keras.losses.Huber(0.25)
-    assert _keras.settings(huber) == {"delta": 0.25}
+    assert _keras.settings(huber) == {**huber.get_config(), "delta": 0.25}
     accuracy = keras.metrics.SparseTopKCategoricalAccuracy(2, from_sorted_ids=True)
-    assert _keras.settings(accuracy) == {"k": 2, "from_sorted_ids": True}
-    # These arguments of the function are no arguments of the class.
-    assert not _keras.settings(keras.losses.MeanSquaredError())
-    assert not _keras.settings(keras.metrics.AUC())
+    config = {**accuracy.get_config(), "k": 2, "from_sorted_ids": True}
+    assert _keras.settings(accuracy) == config
+    # Other arguments of the function are no arguments of the class.
+    for complete in (keras.losses.MeanSquaredError(), keras.metrics.AUC()):
+        assert _keras.settings(complete) == complete.get_config()
+    for neither in ("mse", np.square, keras.losses.Huber):
+        assert _keras.settings(neither) == {}
 
 
 def test_what_compile_was_given_is_found():

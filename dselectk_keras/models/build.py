@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras import gates
-from dselectk_keras._keras import all_layers
+from dselectk_keras._keras import all_layers, settings
 from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.experts.stacked import StackedExperts
@@ -226,13 +226,13 @@ def _as_tasks(tasks):
     task_names([task.name for task in tasks])  # They must be unique.
     for task in tasks:
         for each in (task.loss, *task.metric_names):
-            if task.output_activation and _setting(each, "from_logits"):
+            if task.output_activation and settings(each).get("from_logits"):
                 raise ValueError(
                     f"The outputs of the task {task.name!r} are probabilities, of "
                     f"which {type(each).__name__} would compute probabilities again. "
                     "Received: from_logits=True. Leave it out."
                 )
-        reduction = _setting(task.loss, "reduction")
+        reduction = settings(task.loss).get("reduction")
         if reduction in ("sum", "mean_with_sample_weight"):
             raise ValueError(
                 f"The model averages the loss of the task {task.name!r} itself. "
@@ -240,13 +240,6 @@ def _as_tasks(tasks):
                 "`label_average`, or `Task(weight=...)`."
             )
     return tasks
-
-
-def _setting(function: Any, name):
-    """A setting of a loss or metric of Keras; `None` for one that is not an object."""
-    # Not an attribute: that of `AUC` is private.
-    is_object = isinstance(function, (keras.Loss, keras.Metric))
-    return function.get_config().get(name) if is_object else None
 
 
 def _as_features(inputs):

@@ -183,8 +183,8 @@ def config_with_tasks(model: Any) -> dict:
 
 def _serialized(value):
     found = keras.saving.serialize_keras_object(value)
-    if isinstance(value, (keras.Loss, keras.Metric)):
-        found["config"] = {**settings(value), **found["config"]}
+    if known := settings(value):
+        found["config"] = {**known, **found["config"]}
     return found
 
 

@@ -126,8 +126,7 @@ class TaskGroup(keras.Metric):
             if named and isinstance(metric, keras.metrics.MeanMetricWrapper):
                 metric, is_object = metric_function(metric), False
             if is_object:
-                config = {**settings(metric), **metric.get_config()}
-                copies = [type(metric).from_config(config) for _ in tasks]
+                copies = [type(metric).from_config(settings(metric)) for _ in tasks]
                 self._metrics_by_name[name] = copies
             else:
                 self._functions.append(metric)
