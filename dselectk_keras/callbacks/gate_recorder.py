@@ -19,9 +19,9 @@ class GateRecorder(keras.callbacks.Callback):
     """Records all gates of a model during training, in `history`.
 
     The callback records before training, if the model is built, every `every` steps or
-    epochs, and at the end.
-    `GateHistory` lists the quantities. A selector of DSelect-k may choose a binary code
-    that belongs to no expert. It then has no gradient, and the callback warns.
+    epochs, and at the end. `GateHistory` lists the quantities. A selector of DSelect-k
+    may choose a binary code that belongs to no expert. It then has no gradient, and the
+    callback warns.
 
     At the end of each epoch it adds two numbers to the logs, means over all gates:
     `experts`, the number of experts per example whose weight is not 0, and, if gates

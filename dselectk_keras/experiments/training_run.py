@@ -30,7 +30,7 @@ from dselectk_keras.training import Batches
 from dselectk_keras.utils import check_choice, check_count, num_trained
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
-PICTURES = "gate_weights.png", "expert_heatmap.png"
+CURVES, HEATMAP = "gate_weights.png", "expert_heatmap.png"
 CHECKPOINTS, CONFIG = "checkpoints", "config.json"  # Of an unfinished run.
 EMBEDDING = 16  # The width of an id's embedding.
 
@@ -173,7 +173,7 @@ class TrainingRun:
         data: Any = datasets.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
         # From here on the folder does not hold a finished run, nor a part of another.
-        for name in (RESULT, MODEL, HISTORY, *PICTURES):
+        for name in (RESULT, MODEL, HISTORY, CURVES, HEATMAP):
             (out / name).unlink(missing_ok=True)
         if not resume:
             shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
@@ -280,14 +280,14 @@ class TrainingRun:
         figure = plot_gate_weights(
             history.steps, weights[:, :shown], task_names=tasks[:shown]
         )
-        save_figure(figure, out / PICTURES[0], dpi=200)
+        save_figure(figure, out / CURVES, dpi=200)
         figure = plot_expert_heatmap(
             weights[-1],
             task_names=tasks,
             groups=data.groups if weights.shape[1] > 1 else None,
             title=self.label,
         )
-        save_figure(figure, out / PICTURES[1], dpi=200)
+        save_figure(figure, out / HEATMAP, dpi=200)
         shared = not isinstance(model.get_layer(layer), CGC)
         return summarize_gates(history[layer], data.groups, shared)
 

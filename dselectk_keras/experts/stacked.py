@@ -143,16 +143,16 @@ class StackedExperts(ExpertBank):
             return keras.Operation.compute_output_spec(self, *arguments)
         num = len(self.select_experts(select, inputs))
         middle = inputs.shape[1 if self.shared_input else 2 : -1]
-        hidden, outputs = (
+        outputs, *hidden = (
             keras.KerasTensor(
                 (inputs.shape[0], num, *middle, units), self.compute_dtype
             )
-            for units in (self.units * 2)[-2:]
+            for units in reversed(self.units)
         )
         if not return_hidden:
             return outputs
         self.check_hidden()
-        return outputs, hidden
+        return outputs, hidden[0]
 
     @property
     def can_dispatch(self) -> bool:

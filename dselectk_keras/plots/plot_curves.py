@@ -60,11 +60,13 @@ def plot_curves(
         if errors is not None and name in errors:
             error = np.nan_to_num(np.asarray(errors[name], dtype=float))
             ax.fill_between(x, y - error, y + error, color=color, alpha=0.18, lw=0)
+        drawn = np.isfinite(x + y)
         # A logarithmic axis has no place for zero.
-        seen = [v > 0 if axis in log else True for axis, v in (("x", x), ("y", y))]
-        known = np.flatnonzero(np.isfinite(x + y) & seen[0] & seen[1])
-        if len(known):
-            ends.append((x[known[-1]], y[known[-1]], name, color))
+        for axis, values in (("x", x), ("y", y)):
+            if axis in log:
+                drawn &= values > 0
+        if drawn.any():
+            ends.append((x[drawn][-1], y[drawn][-1], name, color))
     style.tidy_axes(ax, "y")
     style.label(ax, x_label, y_label, title)
     figure.canvas.draw()
