@@ -89,6 +89,18 @@ def begin_at_epoch(model, epoch):
     model._initial_epoch = epoch
 
 
+def prefix_paths(layer, prefix):
+    """Begin the path of each variable of a layer with a prefix, if it does not yet.
+
+    Copies of a layer, and layers that are built before the layer around them, may have
+    equal names inside. On torch, Keras registers parameters by path, and clears the
+    gradients only of those that are registered.
+    """
+    for variable in layer.variables:
+        if not variable.path.startswith(f"{prefix}/"):
+            variable._path = f"{prefix}/{variable.path}"
+
+
 def track_parameters(model):
     """Tell torch which parameters a model has, after layers were replaced.
 

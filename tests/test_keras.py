@@ -31,6 +31,7 @@ PRIVATE = {
     "_symbolic_build": ("model", "trainers/trainer.py", None),
     "_purge_model_variables": ("model", "backend/jax/trainer.py", "jax"),
     "_initial_epoch": ("model", "trainers/trainer.py", None),
+    "_path": ("variable", "backend/common/variables.py", None),
     "_track_variables": ("layer", "backend/torch/layer.py", "torch"),
     "_tracker": ("layer", "layers/layer.py and utils/tracking.py", None),
     "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
@@ -99,6 +100,7 @@ def test_keras_has_each_private_name(name):
         "sequential": keras.Sequential(),
         "optimizer": model.optimizer,
         "metric": keras.metrics.get("mae"),
+        "variable": model.variables[0],
     }[kind]
     assert hasattr(owner, name) or backend not in {None, BACKEND}, (
         f"Keras {keras.__version__} has no `{name}` on a {kind}. Read keras/src/"

@@ -6,7 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, copy_state, mask_of, with_mask
+from dselectk_keras._keras import (
+    all_layers,
+    copy_state,
+    mask_of,
+    prefix_paths,
+    with_mask,
+)
 from dselectk_keras.experts.bank import ExpertBank, Source, check_indices
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.ops.unstack import unstack
@@ -102,9 +108,10 @@ class Experts(ExpertBank):
         """Build every expert."""
         if not self.shared_input:
             input_shape = (input_shape[0], *input_shape[2:])
-        for expert in self.experts:
+        for i, expert in enumerate(self.experts):
             if not expert.built:
                 expert.build(input_shape)
+            prefix_paths(expert, f"{self.path}/expert_{i}")
         self._with_hidden = [
             self._output_and_hidden(expert)
             for expert in self.experts

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import mask_of, with_mask
+from dselectk_keras._keras import mask_of, prefix_paths, with_mask
 from dselectk_keras.gates import Gate
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
@@ -164,6 +164,7 @@ class CGC(GatedExperts):
         if self.shared_gate is not None and not self.shared_gate.built:
             total = n + own * len(self.task_names)
             self.shared_gate.build((None, total), *for_shared)
+        prefix_paths(self, self.path)
         self.built = True
 
     def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:

@@ -11,6 +11,7 @@ from keras import ops
 from dselectk_keras._keras import (
     mask_of,
     note_sharing,
+    prefix_paths,
     replace_sublayers,
     with_mask,
 )
@@ -109,6 +110,7 @@ class GatedExperts(keras.Layer, abc.ABC):
             shapes["hidden_shape"] = tuple(outputs[1].shape)
         if not self.gate.built:
             self.gate.build((None, self.experts.num_experts), **shapes)
+        prefix_paths(self, self.path)
         self.built = True
 
     def built_routing_shape(self, shape: Any) -> Shape:
