@@ -234,7 +234,7 @@ class GatedExperts(keras.Layer, abc.ABC):
     def find_mask(
         self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
     ) -> tuple:
-        """Find the mask, and make numbers in padding finite, because 0 * NaN is NaN.
+        """Find the mask, and set padding to zero, so that nothing depends on it.
 
         The arguments are those of `call`. The result is the same three. A mask of the
         tokens is attached to the tensors, for layers inside of this one.
@@ -245,7 +245,7 @@ class GatedExperts(keras.Layer, abc.ABC):
             own = mask
         elif mask is None and own is not None:
             mask = own if self.num_routed_axes == len(own.shape) else None
-        return _finite(inputs, mask), _finite(routing_inputs, own), mask
+        return _clear(inputs, mask), _clear(routing_inputs, own), mask
 
     def gate_inputs(
         self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
@@ -266,8 +266,10 @@ class GatedExperts(keras.Layer, abc.ABC):
             found = {"routing_inputs": _mean(x, mask if x is inputs else mask_of(x))}
         else:
             found = {"routing_inputs": x}
-        if mask is not None and len(mask.shape) == self.num_routed_axes:
-            found["valid"] = ops.cast(mask, "bool")
+        if mask is not None and len(mask.shape) >= self.num_routed_axes:
+            # A sequence counts if any of its tokens does.
+            inner = list(range(self.num_routed_axes, len(mask.shape)))
+            found["valid"] = ops.any(ops.cast(mask, "bool"), axis=inner)
         return {name: self.flatten(value) for name, value in found.items()}
 
     def by_gate(self, seen: dict[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -325,16 +327,19 @@ class GatedExperts(keras.Layer, abc.ABC):
         return config
 
 
-def _finite(x, mask):
-    """Replace NaN and infinite numbers by 0 where a mask is false."""
-    if x is None or mask is None or len(mask.shape) >= len(x.shape):
+def _clear(x, mask):
+    """Set `x` to zero where a mask is false, and attach a mask of tokens."""
+    if x is None or mask is None or len(mask.shape) > len(x.shape):
         return x
-    if not keras.backend.is_float_dtype(keras.backend.standardize_dtype(x.dtype)):
-        return x
+    mask = ops.cast(mask, "bool")
     size = (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape)))
-    counts = ops.reshape(ops.cast(mask, "bool"), size)
-    x = ops.where(ops.logical_or(counts, ops.isfinite(x)), x, 0.0)
-    return x if len(mask.shape) == 1 else with_mask(x, mask)
+    x = ops.where(ops.reshape(mask, size), x, ops.zeros((), x.dtype))
+    if len(mask.shape) == 1:
+        return x
+    # The mean over a sequence of padding alone would be 0 / 0.
+    axes = list(range(1, len(mask.shape)))
+    empty = ops.logical_not(ops.any(mask, axis=axes, keepdims=True))
+    return with_mask(x, ops.logical_or(mask, empty))
 
 
 def _mean(x, mask):

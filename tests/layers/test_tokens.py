@@ -79,7 +79,8 @@ def outputs_and_gradients(layer, inputs, upstream, **arguments):
 
 def assert_equal(ours, theirs):
     for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+        # Penalties of DSelect-k are large: a large tolerance would hide all else.
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(("name", "dispatch"), CASES)
@@ -305,9 +306,8 @@ def test_routing_inputs_of_rank_two_choose_once_per_sequence():
     y = numpy(moe(X, v, mask=MASK))
     weights, experts = numpy(moe.expert_weights(X, v)), numpy(moe.experts(X))
     assert weights.shape == (BATCH, N)
-    np.testing.assert_allclose(
-        y, np.einsum("bn,bnlh->blh", weights, experts), rtol=1e-4, atol=1e-6
-    )
+    expected = np.einsum("bn,bnlh->blh", weights, experts)
+    np.testing.assert_allclose(y[MASK], expected[MASK], rtol=1e-4, atol=1e-6)
 
 
 def test_frames_of_a_video_are_routed_to_convolutions():

@@ -1,0 +1,149 @@
+"""Numbers in padding change no output, no penalty and no gradient."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, value_and_gradients
+from keras import layers, ops
+
+from dselectk_keras import (
+    AttentiveGate,
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    ImportanceRegularizer,
+    MoE,
+    SampleSimilarityRegularizer,
+    SmearExperts,
+    SoftmaxGate,
+    SwitchGate,
+    SwitchLoadRegularizer,
+    TopKGate,
+)
+
+X = numbers((3, 4, 5))
+# The last sequence is padding alone.
+MASK = np.array([[1, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 0]], "bool")
+
+REGULARIZERS = {
+    "importance": lambda: ImportanceRegularizer(0.5),
+    "similarity": lambda: SampleSimilarityRegularizer(0.5, 0.7),
+}
+GATES = {
+    "softmax": lambda each: SoftmaxGate(z_reg=0.3, weights_regularizer=each),
+    "top-k": lambda each: TopKGate(2, z_reg=0.3, weights_regularizer=each),
+    "switch": lambda each: SwitchGate(weights_regularizer=each),
+    "dselect-k": lambda each: DSelectKGate(
+        2, entropy_reg=0.3, reduction="mean", weights_regularizer=each
+    ),
+    "attentive": lambda each: AttentiveGate(4, weights_regularizer=each),
+}
+ROUTING = {
+    "tokens": lambda: None,
+    "sequences": layers.GlobalAveragePooling1D,
+}
+LOADS = [
+    lambda: SwitchGate(weights_regularizer=SwitchLoadRegularizer(0.4)),
+    lambda: TopKGate(2, noise=1e-6, load_reg=0.4),
+]
+
+
+def train(layer, x):
+    """A loss with penalties, the outputs and the penalties; and their gradients."""
+    inputs = keras.Variable(np.nan_to_num(x))
+
+    def compute():
+        # NaN has no part in the gradient, whatever its values are.
+        y = layer(
+            ops.where(np.isnan(x), x, ops.convert_to_tensor(inputs)),
+            mask=MASK,
+            training=True,
+        )
+        y = ops.where(MASK[..., None], y, 0.0)
+        return [ops.sum(y * y) + sum(layer.losses), y, *layer.losses]
+
+    variables = [*layer.trainable_variables, inputs]
+    return value_and_gradients(compute, variables, layer.non_trainable_variables)
+
+
+def assert_padding_is_not_read(layer):
+    layer.build(X.shape)
+    results = []
+    for padding in (0.0, 37.0, np.nan):
+        keras.utils.set_random_seed(0)
+        results.append(train(layer, np.where(MASK[..., None], X, np.float32(padding))))
+    for result in results:
+        for found, expected in zip(result, results[0], strict=True):
+            for mine, other in zip(found, expected, strict=True):
+                assert np.isfinite(mine).all()
+                np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(result[1][-1][~MASK], 0.0)
+
+
+@pytest.mark.parametrize("routing", ROUTING)
+@pytest.mark.parametrize("regularizer", REGULARIZERS)
+@pytest.mark.parametrize("gate", GATES)
+def test_padding_is_not_read(gate, regularizer, routing):
+    made = GATES[gate](REGULARIZERS[regularizer]())
+    network, bank = ROUTING[routing](), DenseExperts(3, [4, 3], ["tanh", None])
+    layer = MoE(bank, made, per_example=True, routing_network=network)
+    assert_padding_is_not_read(layer)
+
+
+@pytest.mark.parametrize("make", LOADS)
+def test_loads_do_not_count_padding(make):
+    bank = DenseExperts(3, [3], activation=None)
+    assert_padding_is_not_read(MoE(bank, make(), per_example=True))
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_merging_and_static_gates_do_not_read_padding(per_example):
+    bank = DenseExperts(3, [3], activation=None)
+    assert_padding_is_not_read(SmearExperts(bank, SoftmaxGate(), per_example))
+    assert_padding_is_not_read(MoE(bank, DSelectKGate(2)))
+
+
+def test_an_attentive_gate_that_chooses_once_per_sequence_does_not_read_padding():
+    layer = MoE(
+        DenseExperts(3, [4, 3]),
+        AttentiveGate(4),
+        per_example=True,
+        routing_network=layers.GlobalAveragePooling1D(),
+    )
+    filled = [np.where(MASK[..., None], X, np.float32(value)) for value in (0, 37)]
+    found = [numpy(layer(x, mask=MASK))[MASK] for x in filled]
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_sequence_of_padding_alone_adds_nothing():
+    def make():
+        return MoE(
+            DenseExperts(3, [3]),
+            TopKGate(2, weights_regularizer=ImportanceRegularizer(0.5)),
+            per_example=True,
+            routing_network=layers.GlobalAveragePooling1D(),
+        )
+
+    whole, short = make(), make()
+    for layer in (whole, short):
+        layer.build(X.shape)
+    short.set_weights(whole.get_weights())
+    y = whole(X, mask=MASK, training=True)
+    expected = short(X[:2], mask=MASK[:2], training=True)
+    np.testing.assert_allclose(numpy(y)[:2], numpy(expected), rtol=1e-5)
+    np.testing.assert_array_equal(numpy(y)[2], 0.0)
+    np.testing.assert_allclose(*map(numpy, [*whole.losses, *short.losses]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_experts_and_routing_networks_that_pool_stay_finite(compiled):
+    bank = Experts(layers.GlobalAveragePooling1D(), 2)
+    pool = layers.GlobalAveragePooling1D()
+    moe = MoE(bank, SoftmaxGate(), per_example=True, routing_network=pool)
+    inputs = keras.Input((4, 5)), keras.Input((4,), dtype="bool")
+    model = keras.Model(inputs, layers.Dense(1)(moe(inputs[0], mask=inputs[1])))
+    model.compile("sgd", "mse", run_eagerly=not compiled)
+    x = np.where(MASK[..., None], X, np.nan)
+    loss = model.train_on_batch([x, MASK], np.ones((3, 1), "float32"))
+    assert np.isfinite(loss).all()
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
