@@ -10,7 +10,7 @@ from dselectk_keras._keras import mask_of, prefix_paths, with_mask
 from dselectk_keras.gates import Gate
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
-from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
+from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts, takes_hidden
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -52,7 +52,8 @@ class CGC(GatedExperts):
             experts of the task.
         tasks: The number of tasks, or a list of their names.
         num_task_experts: $s$, the number of task experts per task.
-        per_example: Whether the weights depend on the inputs.
+        per_example: Whether the weights depend on the inputs. `"by_gate"` means that
+            each gate has its own `routing_inputs` (see `MoE`).
         shared_gate: A gate that mixes all experts for the next layer. Its weights are
             for the shared experts first, then for the experts of each task in turn.
         routing_network: A Keras layer between the inputs and per-example gates. If
@@ -95,7 +96,7 @@ class CGC(GatedExperts):
         gate: Any,
         tasks: int | Sequence[str],
         num_task_experts: int = 1,
-        per_example: bool = False,
+        per_example: bool | str = False,
         shared_gate: Any = None,
         routing_network: Any = None,
         **kwargs: Any,
@@ -126,6 +127,8 @@ class CGC(GatedExperts):
         self.num_task_experts = num_task_experts
         self.shared_gate = shared_gate
         self.task_experts: Any = None
+        # Whether the routing inputs have an axis for the tasks; known once it is built.
+        self._splits = False
         if num_task_experts:
             task_experts = self.experts.resized(num_tasks * num_task_experts)
             self.task_experts = copy_layer(task_experts, TASK_SEEDS)
@@ -139,21 +142,16 @@ class CGC(GatedExperts):
         """Build the experts and the gates."""
         for_tasks = for_shared = ()
         if self.per_example:
-            shapes = self._routing_shapes(routing_inputs_shape or inputs_shape)
-            given = routing_inputs_shape is not None and shapes[0] == shapes[1]
-            self.num_routed_axes = self._count_routed_axes(
-                inputs_shape, shapes[1], given
+            given = routing_inputs_shape is not None
+            self._splits = self.stacked_inputs and (
+                not given or self.per_example == BY_GATE
             )
+            shapes = self._routing_shapes(routing_inputs_shape or inputs_shape)
+            self.num_routed_axes = self._count_routed_axes(inputs_shape, shapes[1])
             for_tasks, for_shared = ((self.flatten_shape(shape),) for shape in shapes)
         inputs = self.flatten_shape(inputs_shape)
-        if self.stacked_inputs and not self._is_stacked(inputs):
-            raise ValueError(
-                "Experts with shared_input=False need the inputs of "
-                f"{len(self.task_names)} tasks, and of the shared experts, on axis 1: "
-                f"(batch, {len(self.task_names) + 1}, ...). Received: {inputs_shape}. "
-                "Set a `shared_gate` in the layer below, and for one choice per "
-                "sequence a `routing_network` that pools."
-            )
+        if self.stacked_inputs:
+            self._check_stacked(inputs, inputs_shape)
         for bank in (self.experts, self.task_experts):
             if bank is not None:
                 size = [bank.num_experts] if self.stacked_inputs else inputs[1:2]
@@ -173,9 +171,12 @@ class CGC(GatedExperts):
         n, own = self.experts.num_experts, self.num_task_experts
         weights = self.gate.weigh_experts(**for_tasks, training=training)
         shared, tasks = self._outputs(inputs, training)
-        mixtures = mix(shared, weights[..., :n], self.per_example)
+        mixtures = mix(shared, weights[..., :n], bool(self.per_example))
         if own:
-            batch, middle = "b" * self.per_example, "xyzuvw"[: len(tasks.shape) - 2]
+            batch, middle = (
+                "b" * bool(self.per_example),
+                "xyzuvw"[: len(tasks.shape) - 2],
+            )
             size = (-1, len(self.task_names), own, *ops.shape(tasks)[2:])
             mixtures = mixtures + ops.einsum(
                 f"{batch}ts,bts{middle}->bt{middle}",
@@ -185,23 +186,23 @@ class CGC(GatedExperts):
         if self.shared_gate is None:
             return mixtures
         weights = self.shared_gate.weigh_experts(**for_shared, training=training)
-        last = mix(shared, weights[..., :n], self.per_example)
+        last = mix(shared, weights[..., :n], bool(self.per_example))
         if own:
-            last = last + mix(tasks, weights[..., n:], self.per_example)
+            last = last + mix(tasks, weights[..., n:], bool(self.per_example))
         return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
 
     def by_gate(self, seen: dict[str, Tensor]) -> list[dict[str, Tensor]]:
         """Split what the gates see: for the tasks' gates, and for the shared gate."""
         for_tasks, for_shared = dict(seen), dict(seen)
         for name, x in seen.items():
-            if self._is_stacked(x.shape):
+            if self._splits and len(x.shape) > 2:
                 for_tasks[name], for_shared[name] = x[:, :-1], x[:, -1]
         return [for_tasks, for_shared]
 
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
         """Call the routing network on the inputs, or on the inputs of each task."""
         axis = self.num_routed_axes
-        if not self._is_stacked(inputs.shape, axis):
+        if not self._splits:
             return super().apply_routing_network(inputs)
         stacked = ops.moveaxis(inputs, axis, 1)
         unstacked = ops.reshape(stacked, (-1, *ops.shape(stacked)[2:]))
@@ -227,22 +228,31 @@ class CGC(GatedExperts):
             return shared, None
         return shared, self.task_experts(inputs_of_tasks, training=training)
 
-    def _is_stacked(self, shape, axis=1):
-        """Check whether an axis is for the tasks and the shared experts."""
+    def _check_stacked(self, shape, received):
+        """Raise an error unless axis 1 is for the tasks and the shared experts."""
         size = len(self.task_names) + 1
-        return self.stacked_inputs and len(shape) > axis + 1 and shape[axis] == size
+        if len(shape) < 3 or shape[1] != size:
+            raise ValueError(
+                f"Experts with shared_input=False need the inputs of {size - 1} tasks, "
+                f"and of the shared experts, on axis 1: (batch, {size}, ...). "
+                f"Received: {tuple(received)}. Set a `shared_gate` in the layer below, "
+                "and for one choice per sequence a `routing_network` that pools."
+            )
 
     def _routing_shapes(self, shape):
         """Compute the shapes that the gates of the tasks and the shared gate see.
 
         If each task has its own input, the axis of the tasks is the last but one. For a
-        routing network, which may pool, it may also be the first after the batch.
+        routing network that pools, it is the first after the batch.
         """
-        axes = [len(shape) - 2]
-        if self.routing_network is not None:
-            axes.insert(0, 1)
-        for axis in axes:
-            if axis > 0 and self._is_stacked(shape, axis):
-                one = self.built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
-                return [(*one[:-1], shape[axis] - 1, one[-1]), one]
-        return [self.built_routing_shape(shape)] * 2
+        if not self._splits:
+            return [self.built_routing_shape(shape)] * 2
+        if len(shape) < 3:
+            self._check_stacked(shape, shape)
+        one = self.built_routing_shape((shape[0], *shape[2:]))
+        axis = 1
+        if len(one) > 2:
+            axis = len(shape) - 2
+            one = self.built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
+        self._check_stacked((None, shape[axis], None), shape)
+        return [(*one[:-1], shape[axis] - 1, one[-1]), one]

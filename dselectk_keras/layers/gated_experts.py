@@ -28,6 +28,9 @@ from dselectk_keras.utils import (
     with_name,
 )
 
+# The value of `per_example` with which each gate has its own routing inputs.
+BY_GATE = "by_gate"
+
 
 class GatedExperts(keras.Layer, abc.ABC):
     r"""Base class of layers that combine a bank of experts with a gate.
@@ -36,7 +39,8 @@ class GatedExperts(keras.Layer, abc.ABC):
     routing inputs, which are all axes but the last. The inputs begin with the same
     axes. With routing inputs `(batch, features)` that is one choice per example, with
     `(batch, length, features)` one per position of a sequence. The experts and the gate
-    see these positions as one batch.
+    see these positions as one batch. With `per_example="by_gate"`, the last axis but
+    one is for the gates, each of which has its own routing inputs.
 
     A subclass implements `combine`.
     """
@@ -51,14 +55,14 @@ class GatedExperts(keras.Layer, abc.ABC):
         self,
         experts: Any,
         gate: Any,
-        per_example: bool = False,
+        per_example: bool | str = False,
         routing_network: Any = None,
         **kwargs: Any,
     ):
         super().__init__(**with_name(kwargs, self.default_name))
         experts, gate = as_bank(experts), deserialize_if_config(gate)
         routing_network = deserialize_if_config(routing_network)
-        check_choice("per_example", per_example, (True, False))
+        check_choice("per_example", per_example, (True, False, BY_GATE))
         if not isinstance(routing_network, (keras.Layer, type(None))):
             raise ValueError(
                 "`routing_network` must be a Keras layer or model. "
@@ -98,8 +102,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         shapes = {}
         if self.per_example:
             shape = self.built_routing_shape(routing_inputs_shape or inputs_shape)
-            given = routing_inputs_shape is not None or not self.experts.shared_input
-            self.num_routed_axes = self._count_routed_axes(inputs_shape, shape, given)
+            self.num_routed_axes = self._count_routed_axes(inputs_shape, shape)
             shapes["routing_inputs_shape"] = self.flatten_shape(shape)
         inputs_shape = self.flatten_shape(inputs_shape)
         self.build_bank(self.experts, inputs_shape)
@@ -124,12 +127,9 @@ class GatedExperts(keras.Layer, abc.ABC):
             return (shape[0], shape[-1])
         return shape
 
-    def _count_routed_axes(self, inputs, routing, given):
-        """Count the leading axes that are routed, from the shapes."""
-        axes = max(len(routing) - 1, 1)
-        gates = self.gate.num_gates
-        if given and gates is not None and axes > 1 and routing[-2] == gates:
-            axes -= 1  # Each gate has its own routing inputs.
+    def _count_routed_axes(self, inputs, routing):
+        """Count the leading axes that are routed."""
+        axes = max(len(routing) - 1 - (self.per_example == BY_GATE), 1)
         pairs = zip(inputs[:axes], routing[:axes], strict=False)
         if axes > 1 and (
             len(inputs) <= axes or any(len({*pair, None}) > 2 for pair in pairs)
@@ -140,7 +140,8 @@ class GatedExperts(keras.Layer, abc.ABC):
                 f"Received: inputs {tuple(inputs)} and routing inputs "
                 f"{tuple(routing)}. To choose experts once per example, pool or "
                 "flatten the routing inputs to (batch, features), for example with "
-                "routing_network=keras.layers.GlobalAveragePooling1D()."
+                "routing_network=keras.layers.GlobalAveragePooling1D(). If each gate "
+                'has its own routing inputs, set per_example="by_gate".'
             )
         return axes
 

@@ -29,6 +29,8 @@ class MMoE(MoE):
             per task, unless `num_gates` is set to 1.
         tasks: The number of tasks, or a list of their names.
         per_example: Whether the weights depend on the inputs, as in the MMoE paper.
+            With `"by_gate"`, each task has its own `routing_inputs`, `(batch, tasks,
+            features)`.
         routing_network: A Keras layer between the inputs and per-example gates.
         dispatch: Whether experts are evaluated only for the examples that chose them
             (see `MoE`).
@@ -64,7 +66,7 @@ class MMoE(MoE):
         experts: Any,
         gate: Any,
         tasks: int | Sequence[str],
-        per_example: bool = False,
+        per_example: bool | str = False,
         routing_network: Any = None,
         dispatch: Any = "auto",
         stacked: bool = False,

@@ -34,7 +34,8 @@ class MoE(GatedExperts):
         gate: A gate that is not built yet. A gate with `num_gates=g` gives $g$
             mixtures.
         per_example: Whether the weights depend on the inputs. Otherwise they are the
-            same for all examples.
+            same for all examples. With `"by_gate"` they depend on `routing_inputs`
+            `(batch, num_gates, features)`, one for each gate.
         routing_network: A Keras layer between the inputs and a per-example gate, such
             as a pooling layer.
         dispatch: Whether experts are evaluated only for the examples that chose them.
@@ -49,7 +50,6 @@ class MoE(GatedExperts):
     Call arguments:
         inputs: The experts' input $x$.
         routing_inputs: The inputs of a per-example gate, $v$; by default, `inputs`.
-            Several gates may have an input each, `(batch, num_gates, features)`.
         training: Passed on to the experts and the gate.
         mask: Which positions count, booleans `(batch, length)`; by default, the Keras
             mask of `inputs`, or else of `routing_inputs`. Where tokens are routed,
@@ -80,7 +80,7 @@ class MoE(GatedExperts):
         self,
         experts: Any,
         gate: Any,
-        per_example: bool = False,
+        per_example: bool | str = False,
         routing_network: Any = None,
         dispatch: Any = "auto",
         **kwargs: Any,
@@ -122,7 +122,7 @@ class MoE(GatedExperts):
         self._dispatches = bool(self.dispatch)
         if self.dispatch == "auto":
             width = inputs_shape[-1]
-            self._dispatches = self.per_example and dispatch_is_faster(
+            self._dispatches = bool(self.per_example) and dispatch_is_faster(
                 self.experts, self.gate, width
             )
         if self._capacity is not None:

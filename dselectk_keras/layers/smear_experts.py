@@ -35,7 +35,8 @@ class SmearExperts(GatedExperts):
         experts: A bank whose parameters can be merged: `DenseExperts`, or `Experts`
             with stateless copies of one layer.
         gate: A gate that is not built yet: the router $R$.
-        per_example: Whether the weights depend on the inputs.
+        per_example: Whether the weights depend on the inputs. With `"by_gate"`, each
+            gate has its own `routing_inputs`, `(batch, num_gates, features)`.
         routing_network: A Keras layer between the inputs and the gate. `None` is the
             mean over the axes between the batch and the features, without the positions
             that a mask leaves out.
@@ -70,7 +71,7 @@ class SmearExperts(GatedExperts):
         self,
         experts: Any,
         gate: Any,
-        per_example: bool = True,
+        per_example: bool | str = True,
         routing_network: Any = None,
         per_layer: bool = False,
         **kwargs: Any,
@@ -106,7 +107,8 @@ class SmearExperts(GatedExperts):
         weights = self.gate.weigh_experts(**seen, training=training)
         if self.per_layer:
             weights = ops.unstack(weights, self.gate.num_gates, axis=-2)
-        merged = self.experts.call_merged(inputs, weights, self.per_example, training)
+        per_example = bool(self.per_example)
+        merged = self.experts.call_merged(inputs, weights, per_example, training)
         return ops.cast(merged, self.compute_dtype)
 
     def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -260,8 +260,8 @@ def test_padding_has_no_part_in_the_statistics_of_experts_with_own_inputs(
     make, compiled
 ):
     bank = Experts(layers.BatchNormalization(momentum=0.0), 3, shared_input=False)
-    tasks = {"tasks": 2} if make is CGC else {}
-    layer = make(bank, SoftmaxGate(), per_example=True, **tasks)
+    tasks = {"tasks": 2, "per_example": "by_gate"} if make is CGC else {}
+    layer = make(bank, SoftmaxGate(), **{"per_example": True, **tasks})
     x = np.where(MASK[..., None, None], numbers((BATCH, LENGTH, 3, DIM)), 0.0)
     data = [x, x[:, :, 0], MASK]
     if make is CGC:
@@ -380,11 +380,47 @@ def test_cgc_routes_tokens_on_all_levels_as_one_batch_without_padding(network):
     assert tuple(weights.shape) == (3, LENGTH, 2, 4)  # Per task: 3 shared, and its own.
 
 
-def test_several_gates_may_still_have_an_input_each():
+@pytest.mark.parametrize("num_tasks", [2, LENGTH])
+def test_gates_have_an_input_each_if_that_is_said(num_tasks):
+    bank = DenseExperts(N, [3])
+    mmoe = MMoE(bank, SoftmaxGate(), num_tasks, per_example="by_gate")
+    x, v = numbers((3, DIM)), numbers((3, num_tasks, 4), seed=1)
+    assert [tuple(y.shape) for y in mmoe(x, v)] == [(3, 3)] * num_tasks
+    weights = numpy(mmoe.expert_weights(x, v))
+    assert weights.shape == (3, num_tasks, N)
+    for g in range(num_tasks):
+        each = numpy(mmoe.gate.expert_weights(v[:, g]))[:, g]
+        np.testing.assert_allclose(weights[:, g], each, rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_tasks", [LENGTH - 1, LENGTH, LENGTH + 1])
+def test_routing_does_not_depend_on_whether_sizes_are_equal(num_tasks):
+    v = numbers((BATCH, LENGTH, 4), seed=1)
+    mmoe = MMoE(DenseExperts(N, [3]), SoftmaxGate(), num_tasks, per_example=True)
+    assert [y.shape for y in mmoe(X, v)] == [(BATCH, LENGTH, 3)] * num_tasks
+    assert mmoe.expert_weights(X, v).shape == (BATCH, LENGTH, num_tasks, N)
+    # CGC has as many inputs as tasks, and one more.
+    cgc = CGC(DenseExperts(2, [3]), SoftmaxGate(), num_tasks, 1, per_example=True)
+    assert cgc(X, v).shape == (BATCH, LENGTH, num_tasks, 3)
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_cgc_with_an_input_for_each_task_takes_other_routing_inputs_of_any_size(length):
+    x, v = numbers((BATCH, length, 3, DIM)), numbers((BATCH, length, 4), seed=1)
+    bank = DenseExperts(2, [3], shared_input=False)
+    cgc = CGC(bank, SoftmaxGate(), 2, per_example=True)
+    assert cgc(x, v).shape == (BATCH, length, 2, 3)
+
+
+def test_inputs_of_gates_need_the_axis_of_the_gates():
+    mmoe = MMoE(DenseExperts(N, [3]), SoftmaxGate(), 2, per_example="by_gate")
+    with pytest.raises(ValueError, match=r"2 gates need routing inputs of shape"):
+        mmoe(X[:, 0], X[:, :3])
     mmoe = MMoE(DenseExperts(N, [3]), SoftmaxGate(), 2, per_example=True)
-    x, v = numbers((3, DIM)), numbers((3, 2, 4), seed=1)
-    assert [tuple(y.shape) for y in mmoe(x, v)] == [(3, 3)] * 2
-    assert tuple(mmoe.expert_weights(x, v).shape) == (3, 2, N)
+    with pytest.raises(ValueError, match=r'set per_example="by_gate"'):
+        mmoe(X[:, 0], X[:, :2])
+    with pytest.raises(ValueError, match=r"`per_example` must be .* 'by_gate'"):
+        MoE(DenseExperts(N, [3]), SoftmaxGate(), per_example="by_task")
 
 
 def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
