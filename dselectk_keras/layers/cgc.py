@@ -147,7 +147,8 @@ class CGC(GatedExperts):
                 not given or self.per_example == BY_GATE
             )
             shapes = self._routing_shapes(routing_inputs_shape or inputs_shape)
-            self.num_routed_axes = self._count_routed_axes(inputs_shape, shapes[1])
+            one = shapes[0 if self.per_example == BY_GATE else 1]
+            self.num_routed_axes = self._count_routed_axes(inputs_shape, one)
             for_tasks, for_shared = ((self.flatten_shape(shape),) for shape in shapes)
         inputs = self.flatten_shape(inputs_shape)
         if self.stacked_inputs:
