@@ -244,7 +244,7 @@ class MultitaskModel(ChecksExport, keras.Model):
             for group, labels in zip(self.task_groups, read, strict=True)
         ]
         if gates:
-            terms += self._policy_losses(gates, found)
+            terms.append(self._policy_losses(gates, found))
         totals = self._by_task([each.total for each in found])
         counts = self._by_task([each.count for each in found])
         if training:
@@ -406,17 +406,27 @@ class MultitaskModel(ChecksExport, keras.Model):
         return keras.Model(self.input, stacked).call
 
     def _policy_losses(self, gates, found):
-        """Compute the losses of gates that learn from the losses of the examples."""
-        losses = ops.stop_gradient(self._by_task([each.losses for each in found]))
+        """Compute the mean of the losses of gates that learn from the examples' losses.
+
+        Their reward is minus the weighted loss. A task of weight 0 has no labels here.
+        """
+        task_weights = self.task_losses.weights_now()
+        losses = self._by_task([each.losses for each in found]) * task_weights
+        losses = ops.stop_gradient(losses)
         weights = self._by_task([each.weights for each in found])
-        total = ops.sum(losses * weights * self.task_losses.weights_now(), axis=1)
+        weights = ops.where(task_weights != 0, weights, 0.0)
+        # As in `RoutedModel`, the sample weights are part of a reward of several losses.
+        total = ops.sum(losses * weights, axis=1)
         labeled = ops.cast(ops.any(weights != 0, axis=1), "float32")
-        return [
+        if len(self.tasks) == 1:
+            total, labeled = losses[:, 0], weights[:, 0]
+        terms: Any = [
             gate.policy_loss(losses, weights)
             if gate.num_gates == len(self.tasks) > 1
             else gate.policy_loss(*for_each_gate(gate, total, labeled))
             for gate in gates
         ]
+        return sum(terms) / len(terms)
 
     @property
     def _own_losses(self):

@@ -743,9 +743,10 @@ def test_each_task_s_gate_is_rewarded_by_its_own_losses(per_example):
         y = MISSING[task.name]
         present = np.isfinite(y) & ((y >= 0) | (task.kind != "multiclass"))
         p = numpy(outputs[task.name])
-        losses.append(loss_by_hand(task.kind, np.where(present, y, 0.0), p))
+        loss = loss_by_hand(task.kind, np.where(present, y, 0.0), p)
+        losses.append(task.weight * loss)
         weights.append(present)
-        means.append(task.weight * losses[-1][present].sum() / max(present.sum(), 1))
+        means.append(losses[-1][present].sum() / max(present.sum(), 1))
     losses, weights = np.stack(losses, axis=1), np.stack(weights, axis=1)
     expected = policy_by_hand(gate, losses, weights, per_example)
     np.testing.assert_allclose(total - sum(means), expected, rtol=1e-4, atol=1e-5)
@@ -793,8 +794,69 @@ def test_sample_weights_weigh_the_rewards_of_their_task():
     policy, losses, weights = policy_of_a_step(model, gate, Y, given)
     columns = np.stack([given[task.name] for task in KINDS], axis=1)
     np.testing.assert_allclose(weights, columns, rtol=1e-6)
-    expected = policy_by_hand(gate, losses, columns, True)
+    task_weights = np.array([task.weight for task in KINDS], "float32")
+    expected = policy_by_hand(gate, losses * task_weights, columns, True)
     np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["mmoe", "omoe"])
+def test_a_task_of_weight_0_changes_no_gradient_where_rewards_teach(architecture):
+    inputs = keras.Input((3,))
+    encoder = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    model = build_multitask_model(
+        encoder,
+        [Task("a"), Task("b", weight=0.0)],
+        architecture,
+        experts=DenseExperts(3, [4]),
+        gate=ReinforceGate(policy_weight=1.0, entropy_weight=1.0, seed=0),
+        per_example=True,
+    )
+    model.compile("sgd")
+    gate, y = model.get_layer("mmoe").gate, numbers((BATCH, 2), seed=3)
+
+    def gradient(labels):
+        gate.generator.state.assign([0, 0])
+        _, (kernel, _) = value_and_gradients(
+            lambda: [model.compute_loss(X, labels, model(X, training=True))],
+            encoder.trainable_variables,
+            state=model.non_trainable_variables
+            + [v for group in model.task_groups for v in group.variables],
+        )
+        return kernel
+
+    expected = gradient(np.where([True, False], y, np.nan))
+    assert abs(expected).max() > 0.01
+    for labels in (y, [1.0, 5.0] * y):
+        np.testing.assert_allclose(gradient(labels), expected, rtol=1e-5, atol=1e-6)
+
+
+class Taught(keras.layers.Layer):
+    """A layer whose policy loss is twice the loss."""
+
+    num_gates = None
+
+    def call(self, inputs):
+        return inputs
+
+    def policy_loss(self, losses, sample_weight=None):
+        return 2.0 * ops.sum(losses * sample_weight) / ops.sum(sample_weight)
+
+
+def test_policy_losses_of_several_layers_are_averaged():
+    inputs = keras.Input((3,))
+    encoder = keras.Model(inputs, Taught()(Taught()(inputs)))
+    model = build_multitask_model(encoder, [Task("a", weight=0.5)], "shared_bottom")
+    model.compile("sgd")
+    y = Y["amount"][:, None]
+    error = (numpy(model(X)["a"]) - y) ** 2
+    found = numpy(model.compute_loss(X, y, model(X)))
+    assert found == pytest.approx(0.5 * 3.0 * error.mean(), rel=1e-5)
+    # As in `RoutedModel`, sample weights weigh the terms of one task, not its rewards.
+    weights = np.array([0, 1, 2, 0, 1, 4], "float32")[:, None]
+    found = numpy(model.compute_loss(X, y, model(X), weights))
+    mean = (weights * error).sum()
+    expected = 0.5 * (mean / BATCH + 2.0 * mean / weights.sum())
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.traced
