@@ -415,7 +415,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         losses = ops.stop_gradient(losses)
         weights = self._by_task([each.weights for each in found])
         weights = ops.where(task_weights != 0, weights, 0.0)
-        # As in `RoutedModel`, the sample weights are part of a reward of several losses.
+        # As in `RoutedModel`, sample weights are part of a reward of several losses.
         total = ops.sum(losses * weights, axis=1)
         labeled = ops.cast(ops.any(weights != 0, axis=1), "float32")
         if len(self.tasks) == 1:
