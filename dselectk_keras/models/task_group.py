@@ -259,8 +259,8 @@ class TaskGroup(keras.Metric):
         for row, t in np.argwhere(~np.isfinite(weights)).tolist():
             raise ValueError(
                 f"The sample weights of the task {self.tasks[t].name!r} must be "
-                f"finite. Received: {weights[row, t]:g} in row {start + row}. To leave an "
-                "example out, pass 0."
+                f"finite. Received: {weights[row, t]:g} in row {start + row}. To leave "
+                "an example out, pass 0."
             )
 
     def predictions(self, y_pred: Any) -> Tensor:
