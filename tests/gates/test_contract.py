@@ -33,6 +33,7 @@ from dselectk_keras import (
 from dselectk_keras.gates import GATES
 from dselectk_keras.gates.inputs import as_arguments
 from dselectk_keras.gates.logit_gate import LogitGate
+from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.selector_gate import SelectorGate
 
 BATCH, DIM, UNITS = 4, 3, 2
@@ -601,6 +602,36 @@ def test_a_seed_may_be_an_integer_of_numpy():
         drawn.append(numpy(gate.weigh_experts(training=True)))
         assert json.dumps(gate.get_config()["seed"]) == "3"
     np.testing.assert_array_equal(*drawn)
+
+
+# Of each argument a value that is not its default.
+OTHER_VALUES = {
+    **dict.fromkeys(("units", "seed", "salt", "baseline_units"), 9),
+    **dict.fromkeys(("num_nonzeros", "num_tasks", "dense_steps"), 3),
+    **dict.fromkeys(("gamma", "temperature", "policy_weight"), 0.5),
+    **dict.fromkeys(("entropy_reg", "sparsity_reg", "z_reg", "load_reg"), 0.02),
+    **dict.fromkeys(("entropy_weight", "baseline_weight", "expert_dropout"), 0.1),
+    **dict.fromkeys(("use_bias", "normalize", "fixed", "noise"), True),
+    **dict.fromkeys(("z_initializer", "w_initializer"), "ones"),
+    **dict.fromkeys(("kernel_initializer", "logits_initializer"), "ones"),
+    "unreachable": "assign",
+    "reduction": "mean",
+    "learning_rate_ratio": 3.0,
+    "min_weight": 0.2,
+    "experts_of_tags": [[0], [1]],
+    "weights_regularizer": ImportanceRegularizer(0.3),
+}
+NEEDED = {"attentive": {"units": 4}, "latent_skills": {"num_tasks": 2}}
+
+
+@pytest.mark.parametrize("name", sorted(GATES))
+def test_a_copy_keeps_every_argument(name):
+    for argument in set(arguments(GATES[name])) - {"num_gates"}:
+        needed = {"noise": True} if argument == "load_reg" else NEEDED.get(name, {})
+        gate = GATES[name](**{**needed, argument: OTHER_VALUES[argument]})
+        for copy in (gate.unbuilt_copy(), gate.with_num_gates(2)):
+            found = {**copy.get_config(), "num_gates": None, "name": gate.name}
+            assert found == gate.get_config(), argument
 
 
 def test_a_copy_of_a_frozen_gate_is_frozen():
