@@ -130,6 +130,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     has_logits = False
     # Whether the gate itself drops experts, by their logits.
     drops_experts = False
+    # The name of an integer argument that fixes the routing, and that `None` draws.
+    drawn_argument: str | None = None
 
     def __init__(
         self,
@@ -326,6 +328,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         args, kwargs = self.given_arguments
         copy = type(self)(*args, **{**kwargs, **changes})
         copy.trainable = self.trainable
+        name = self.drawn_argument
+        if name is not None and name not in changes:
+            setattr(copy, name, getattr(self, name))
         return copy
 
     # Methods of `keras.Layer`.
@@ -459,6 +464,22 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             left_out = own[len(weights) :]
             weights = [*weights, *map(ops.convert_to_numpy, left_out)]
         super().set_weights(weights)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save the variables, and what was drawn to fix the routing."""
+        super().save_own_variables(store)
+        if self.drawn_argument is not None:
+            drawn = getattr(self, self.drawn_argument)
+            store[self.drawn_argument] = np.asarray(drawn, "int64")
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load the variables, and what was drawn to fix the routing."""
+        found = {key: store[key] for key in store.keys()}  # noqa: SIM118 (no dict)
+        # Older files do not have it.
+        drawn = found.pop(self.drawn_argument, None)
+        if drawn is not None:
+            setattr(self, str(self.drawn_argument), int(np.asarray(drawn)))
+        super().load_own_variables(found)
 
     def get_config(self) -> dict:
         """The arguments of `__init__`, from attributes of the same names."""

@@ -28,7 +28,8 @@ class HashGate(Gate):
     Args:
         salt: A non-negative integer that changes the hash. `None` draws one, which is
             saved with the gate, so that each layer of a network has its own hash. A
-            file of weights does not have it: to use `load_weights`, pass a salt.
+            file of weights has it too: `load_weights` replaces the salt. A model that
+            has run before must be compiled again.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -54,6 +55,7 @@ class HashGate(Gate):
     always_sparse = True
     max_experts = 1
     per_example_only = True
+    drawn_argument = "salt"
 
     def __init__(self, salt: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)

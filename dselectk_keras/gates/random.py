@@ -29,8 +29,9 @@ class RandomGate(Gate):
     Args:
         num_nonzeros: The number of experts to draw, $k$.
         fixed: Whether to draw the experts once, from `seed`. If the seed is `None`, a
-            random one is used and saved with the gate. A file of weights does not have
-            it: to use `load_weights`, pass a seed.
+            random one is used and saved with the gate. A file of weights has it too:
+            `load_weights` replaces the seed. A model that has run before must be
+            compiled again.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -56,34 +57,37 @@ class RandomGate(Gate):
         check_choice("fixed", fixed, (True, False))
         self.fixed = fixed
         self.drops_experts = not fixed
+        self.drawn_argument = "seed" if fixed else None
         if fixed and self.seed is None:
             self.seed = random.randrange(2**31)
         if not fixed:
             self.make_generator()
 
     def build_logits(self) -> None:
-        """Draw the experts of fixed gates, which are constants."""
+        """Check the number of experts; there are no variables."""
         n, k = self.num_experts, self.num_nonzeros
         if k > n:
             raise ValueError(
                 f"`num_nonzeros` must not exceed the {n} experts. "
                 f"Received: num_nonzeros={k}."
             )
-        if self.fixed:
-            # NumPy guarantees that the raw numbers of a bit generator never change.
-            draws = np.random.PCG64(self.seed).random_raw((*self.gate_shape, n))
-            ranks = draws.argsort(axis=-1).argsort(axis=-1)
-            self._chosen = (ranks < k).astype("float32") / k
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute equal weights for the drawn experts."""
         batch = (ops.shape(routing_inputs)[0],) if self.per_example else ()
         shape = (*batch, *self.gate_shape, self.num_experts)
         if self.fixed:
-            chosen = ops.convert_to_tensor(self._chosen)
+            chosen = ops.convert_to_tensor(self._draw_fixed())
             return GateOutputs(chosen * ops.ones(shape, "float32"))
         if not training:
             return GateOutputs(ops.ones(shape, "float32") / self.num_experts)
         draws = keras.random.uniform(shape, seed=self.generator, dtype="float32")
         kept = keep_top_k(self.drop_logits(draws, training), self.num_nonzeros)
         return GateOutputs(softmax(ops.where(kept > -float("inf"), 0.0, kept)))
+
+    def _draw_fixed(self):
+        """Draw the experts of fixed gates: their weights, NumPy `([num_gates,] n)`."""
+        # NumPy guarantees that the raw numbers of a bit generator never change.
+        shape = (*self.gate_shape, self.num_experts)
+        ranks = np.random.PCG64(self.seed).random_raw(shape).argsort(-1).argsort(-1)
+        return (ranks < self.num_nonzeros).astype("float32") / self.num_nonzeros

@@ -14,6 +14,7 @@ from dselectk_keras._keras import (
     track_parameters,
 )
 from dselectk_keras.distribution import is_model_parallel
+from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.task import config_with_tasks
@@ -214,16 +215,26 @@ def _settled(gate, selection, kept, numbers):
         kept=[numbers[i] for i in kept],
         num_before=getattr(gate, "num_before", None) or len(numbers),
         num_gates=gate.num_gates,
-        weights_regularizer=gate.weights_regularizer,
-        expert_dropout=gate.expert_dropout,
-        seed=gate.seed,
-        name=gate.name,
-        dtype=gate.dtype_policy,
+        **kept_options(gate),
     )
     settled.build((None, len(kept)))
     settled.set_weights([selection.logits, ops.convert_to_numpy(gate.step)])
     settled.trainable = gate.trainable
+    if settled.generator is not None:
+        drawn = ops.convert_to_numpy(gate.generator.state)
+        settled.generator.state.assign(drawn)
     return settled
+
+
+def kept_options(gate: Gate) -> dict[str, Any]:
+    """The arguments that a gate for fewer experts or tasks has in common with it."""
+    return {
+        "weights_regularizer": gate.weights_regularizer,
+        "expert_dropout": gate.expert_dropout,
+        "seed": gate.seed,
+        "name": gate.name,
+        "dtype": gate.dtype_policy,
+    }
 
 
 def _moved(optimizer, variables, sources):

@@ -20,6 +20,9 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     attentive gate has no variables in common with other gates, so the routing that it
     has learned is only kept in a `routing_network`.
 
+    A layer keeps its `dispatch`, such as a capacity, if the new gate can have it.
+    Otherwise it is `"auto"`, which drops no choices.
+
     A model inside of the model is copied as it is, with its gates.
 
     This is the paper's distillation: train the experts with an attentive gate, which
@@ -91,13 +94,20 @@ def _put_gate(config, gate, num_gates):
             f"{type(gate).__name__} is always per-example. Received: a model in which "
             f"the gate of {config['name']!r} is static. Use a gate that can be static."
         )
-    if "dispatch" in config:
+    if "dispatch" in config and not _can_dispatch(gate, config["dispatch"]):
         config["dispatch"] = "auto"
     config["gate"] = keras.saving.serialize_keras_object(gate)
     if gate.num_gates is None:
         config["gate"]["config"]["num_gates"] = num_gates
     if config.get("shared_gate") is not None:
         config["shared_gate"] = keras.saving.serialize_keras_object(gate)
+
+
+def _can_dispatch(gate, dispatch):
+    """Whether a layer with this gate can have this `dispatch` (see `MoE`)."""
+    if isinstance(dispatch, (str, bool)):
+        return not dispatch or gate.max_experts is not None
+    return gate.always_sparse
 
 
 def _copy_weights(model, student, names):

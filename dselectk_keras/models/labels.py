@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.models.task import Task
-from dselectk_keras.models.task_group import GroupLabels
+from dselectk_keras.models.task_group import CHUNK, GroupLabels
 
 # With more tasks, the progress bar and the errors do not show each of them.
 MANY_TASKS = 8
@@ -78,10 +78,14 @@ def _check_shape(tasks, values, what):
         unknown = sorted(set(values) - set(names))
         missing = sorted(set(names) - set(values))
         if unknown or missing:
+            mend = (
+                "For missing labels, pass NaN."
+                if what == "labels"
+                else "For tasks without weights, pass arrays of ones."
+            )
             raise ValueError(
                 f"The {what} must have one entry per task: {shown}. "
-                f"Received: unknown {unknown}, missing {missing}. For missing "
-                "labels, pass NaN."
+                f"Received: unknown {unknown}, missing {missing}. {mend}"
             )
         for task in tasks:
             task.check_shape(values[task.name], what)
@@ -93,6 +97,55 @@ def _check_shape(tasks, values, what):
         raise ValueError(
             f"The {what} must be a dict by task name ({shown}), or one array of "
             f"shape (batch, {len(names)}), one column per task. Received: {got}."
+        )
+
+
+def for_all_tasks(tasks: Sequence[Task], sample_weight: Any) -> Any:
+    """Repeat one weight per example, `(batch,)` or `(batch, 1)`, for several tasks.
+
+    Sample weights in any other form are returned unchanged.
+    """
+    shape = getattr(sample_weight, "shape", None)
+    if len(tasks) < 2 or shape is None or tuple(shape[1:]) not in {(), (1,)}:
+        return sample_weight
+    weights = to_numpy(sample_weight)
+    xp: Any = np if isinstance(weights, np.ndarray) else ops
+    return xp.repeat(xp.reshape(weights, (-1, 1)), len(tasks), axis=1)
+
+
+def check_features(model: keras.Model, x: Any, find_labeled: Any) -> None:
+    """Raise an error if features in NumPy arrays make a prediction NaN or infinite.
+
+    A model may replace or mask features that are not finite. So it predicts the
+    examples that have some, up to 32 of those in which `find_labeled(rows)` finds a
+    label.
+    """
+    x = keras.tree.map_structure(to_numpy, x)
+    arrays = keras.tree.flatten(x)
+    if not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
+        return
+    found = set()
+    for array in arrays:
+        if array.dtype.kind == "f":
+            for start in range(0, len(array), CHUNK):
+                finite = np.isfinite(array[start : start + CHUNK])
+                if not finite.all():
+                    bad = ~finite.reshape(len(finite), -1).all(axis=1)
+                    found.update((start + bad.nonzero()[0]).tolist())
+    rows = np.array(sorted(found), int)
+    rows = rows[find_labeled(rows)][:32] if len(rows) else rows
+    if not len(rows):
+        return
+    some = keras.tree.map_structure(lambda array: array[rows], x)
+    outputs = map(ops.convert_to_numpy, keras.tree.flatten(model(some, training=False)))
+    finite = [np.isfinite(one.reshape(len(rows), -1)).all(axis=1) for one in outputs]
+    wrong = rows[~np.all(finite, axis=0)]
+    if len(wrong):
+        raise ValueError(
+            "The features of examples with a label must be finite, or the model must "
+            f"replace those that are not. Received: NaN or infinity in {len(found)} "
+            f"rows, and a prediction that is not finite in row {wrong[0]}. Replace "
+            "them, for example with numpy.nan_to_num, or leave these rows out."
         )
 
 

@@ -1,5 +1,6 @@
 """A Keras model that trains several tasks."""
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +20,9 @@ from dselectk_keras.gates.selector_gate import print_undecided
 from dselectk_keras.models._export import ChecksExport
 from dselectk_keras.models.labels import (
     MANY_TASKS,
+    check_features,
     check_shapes,
+    for_all_tasks,
     in_task_order,
     stack_columns,
     to_numpy,
@@ -59,14 +62,17 @@ class MultitaskModel(ChecksExport, keras.Model):
     equations.
 
     Labels are a dict by task name, or one array `(samples, tasks)`. Sample weights
-    have the same form. A label is missing if it is NaN (for classes, if it is negative
-    or the `ignore_class` of the loss), or if its sample weight is 0. Missing labels and
-    their predictions do not change the loss. If all labels of an example are missing,
-    NaN and infinite features of this example are replaced by 0.
+    have the same form, or are one array `(samples,)` for all tasks. A label is missing
+    if it is NaN (for classes, if it is negative or the `ignore_class` of the loss), or
+    if its sample weight is 0. Missing labels and their predictions do not change the
+    loss. If all labels of an example are missing, NaN and infinite features of this
+    example are replaced by 0.
 
     `fit` and `evaluate` check labels that are NumPy or pandas arrays, and raise a
-    `ValueError` for impossible labels, such as class 7 of 3. Impossible labels from
-    other sources, such as a `tf.data.Dataset`, make the loss NaN.
+    `ValueError` for impossible labels, such as class 7 of 3. They also refuse sample
+    weights that are not finite, and NaN or infinite features that make the prediction
+    of an example with a label NaN. From other sources, such as a `tf.data.Dataset`,
+    these make the loss NaN.
 
     Under `tf.distribute`, the mean of a task is over the labels of all replicas, and a
     gate's penalties are over the examples of all, so that the loss equals the loss of
@@ -131,7 +137,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         **kwargs: Any,
     ):
         """Train as `keras.Model.fit`; with many tasks, the progress bar is short."""
-        prepared, weights = self._prepare(y, kwargs.get("sample_weight"))
+        prepared, weights = self._prepare(x, y, kwargs.get("sample_weight"))
         if kwargs.get("class_weight") is not None:
             if self._own_losses and len(self.tasks) > 1:
                 raise ValueError(
@@ -146,7 +152,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         held_out = kwargs.get("validation_data")
         if isinstance(held_out, (tuple, list)) and len(held_out) > 1:
             inputs, *targets = held_out
-            kwargs["validation_data"] = (inputs, *self._prepare(*targets))
+            kwargs["validation_data"] = (inputs, *self._prepare(inputs, *targets))
         self._set_modes(callbacks)
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         kwargs["sample_weight"] = weights
@@ -167,7 +173,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         **kwargs: Any,
     ):
         """Evaluate as `keras.Model.evaluate`."""
-        y, sample_weight = self._prepare(y, sample_weight)
+        y, sample_weight = self._prepare(x, y, sample_weight)
         callbacks = self._with_short_bar(callbacks, verbose)
         return super().evaluate(
             x, y, batch_size, verbose, sample_weight, steps, callbacks, **kwargs
@@ -244,7 +250,7 @@ class MultitaskModel(ChecksExport, keras.Model):
             for group, labels in zip(self.task_groups, read, strict=True)
         ]
         if gates:
-            terms += self._policy_losses(gates, found)
+            terms.append(self._policy_losses(gates, found))
         totals = self._by_task([each.total for each in found])
         counts = self._by_task([each.count for each in found])
         if training:
@@ -330,14 +336,15 @@ class MultitaskModel(ChecksExport, keras.Model):
         """Convert tables to arrays, with the columns in the order of the tasks."""
         return [to_numpy(in_task_order(self.tasks, value)) for value in values]
 
-    def _prepare(self, y, sample_weight=None):
-        """Check labels that are NumPy arrays, and stack them into one if possible.
+    def _prepare(self, x, y, sample_weight=None):
+        """Check NumPy arrays, and stack labels into one array if possible.
 
         Labels and weights are ordered by task. Labels that need no masks become
         `CompleteLabels`.
         """
         y = in_task_order(self.tasks, y)
         sample_weight = in_task_order(self.tasks, sample_weight)
+        sample_weight = for_all_tasks(self.tasks, sample_weight)
         # `fit` prepares the labels of the validation before `evaluate` gets them.
         if y is None or not self._own_losses or isinstance(y, CompleteLabels):
             return y, sample_weight
@@ -347,9 +354,20 @@ class MultitaskModel(ChecksExport, keras.Model):
         stacked = stack_columns(self.tasks, y)
         if all(array is None or isinstance(array, np.ndarray) for array in arrays):
             complete = [group.check(stacked, weights) for group in self.task_groups]
+            check_features(
+                self, x, functools.partial(self._labeled, (stacked, weights))
+            )
             if all(complete) and weights is None:
                 return CompleteLabels(stacked), None
         return stacked, weights
+
+    def _labeled(self, given, rows):
+        """Whether each of these rows of NumPy labels and weights has a label."""
+        y, weights = keras.tree.map_structure(
+            lambda array: None if array is None else array[rows], given
+        )
+        read = (group.read(y, weights, xp=np) for group in self.task_groups)
+        return np.any([each.present.any(axis=1) for each in read], axis=0)
 
     def _step(self, step, *args):
         """Run a step of Keras with stacked predictions, and labels read only once."""
@@ -382,6 +400,7 @@ class MultitaskModel(ChecksExport, keras.Model):
     def _read(self, y, sample_weight):
         """Read the labels of each group."""
         y, sample_weight = with_rank((y, sample_weight))
+        sample_weight = for_all_tasks(self.tasks, sample_weight)
         if not isinstance(y, CompleteLabels):
             check_shapes(self.tasks, y, sample_weight)
         return [group.read(y, sample_weight) for group in self.task_groups]
@@ -406,17 +425,27 @@ class MultitaskModel(ChecksExport, keras.Model):
         return keras.Model(self.input, stacked).call
 
     def _policy_losses(self, gates, found):
-        """Compute the losses of gates that learn from the losses of the examples."""
-        losses = ops.stop_gradient(self._by_task([each.losses for each in found]))
+        """Compute the mean of the losses of gates that learn from the examples' losses.
+
+        Their reward is minus the weighted loss. A task of weight 0 has no labels here.
+        """
+        task_weights = self.task_losses.weights_now()
+        losses = self._by_task([each.losses for each in found]) * task_weights
+        losses = ops.stop_gradient(losses)
         weights = self._by_task([each.weights for each in found])
-        total = ops.sum(losses * weights * self.task_losses.weights_now(), axis=1)
+        weights = ops.where(task_weights != 0, weights, 0.0)
+        # As in `RoutedModel`, sample weights are part of a reward of several losses.
+        total = ops.sum(losses * weights, axis=1)
         labeled = ops.cast(ops.any(weights != 0, axis=1), "float32")
-        return [
+        if len(self.tasks) == 1:
+            total, labeled = losses[:, 0], weights[:, 0]
+        terms: Any = [
             gate.policy_loss(losses, weights)
             if gate.num_gates == len(self.tasks) > 1
             else gate.policy_loss(*for_each_gate(gate, total, labeled))
             for gate in gates
         ]
+        return sum(terms) / len(terms)
 
     @property
     def _own_losses(self):

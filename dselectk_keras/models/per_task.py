@@ -6,7 +6,7 @@ import keras
 
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.layers import MMoE
-from dselectk_keras.models.condense import condense
+from dselectk_keras.models.condense import condense, kept_options
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks, Predict
@@ -68,13 +68,25 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
     config = _layer(model, f"predict_{group.label}").get_config()
     predictions = Predict.from_config({**config, "name": f"predict_{label}"})(mixtures)
     outputs = NameTasks([name], name=f"names_{label}", dtype="float32")(predictions)
-    return MultitaskModel(
+    small = MultitaskModel(
         model.input,
         outputs,
         tasks=[tasks[name]],
         label_average=model.task_losses.label_average,
+        task_weighting=model.task_losses.task_weighting,
         name=f"{model.name}_{label}",
     )
+    _copy_losses(model, small, [*tasks].index(name))
+    return small
+
+
+def _copy_losses(model, small, index):
+    """Copy what the losses of one task have learned or counted."""
+    pairs = zip(model.task_losses.weights, small.task_losses.weights, strict=True)
+    for source, own in pairs:
+        values = keras.ops.convert_to_numpy(source)
+        # The counts of labels have the number of examples last.
+        own.assign([values[index], values[-1]][: own.shape[0]])
 
 
 def _layer(model, name):
@@ -100,10 +112,11 @@ def _own_mixture(layer, name):
         kept=[gate.kept[i] for i in used],
         num_before=gate.num_before,
         num_gates=1,
-        dtype=gate.dtype_policy,
+        **kept_options(gate),
     )
     own.build((None, len(used)))
     shares, step = gate.get_weights()
     own.set_weights([shares[row : row + 1], step])
     own.trainable = gate.trainable
-    return MMoE(bank, own, [name], stacked=True, name=layer.name)
+    names = {"name": layer.name, "dtype": layer.dtype_policy}
+    return MMoE(bank, own, [name], stacked=True, **names)

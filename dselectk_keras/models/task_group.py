@@ -234,10 +234,12 @@ class TaskGroup(keras.Metric):
             labels = self._stack(part[0], np)
             missing = self._missing(labels, np)
             complete = complete and not missing.any()
-            if (missing | self._possible(labels, np)).all():
+            if (missing | self._possible(labels, np)).all() and len(part) == 1:
                 continue
             # A weight of 0 makes a label missing too.
-            wrong = self.read(*part, xp=np).wrong
+            read = self.read(*part, xp=np)
+            self._check_finite(read.weights, start)
+            wrong = read.wrong
             if not wrong.any():
                 continue
             row, t = np.argwhere(wrong)[0].tolist()
@@ -251,6 +253,15 @@ class TaskGroup(keras.Metric):
                 "For missing labels, pass NaN or a sample weight of 0."
             )
         return complete
+
+    def _check_finite(self, weights, start):
+        """Raise an error if the sample weight of a label is NaN or infinite."""
+        for row, t in np.argwhere(~np.isfinite(weights)).tolist():
+            raise ValueError(
+                f"The sample weights of the task {self.tasks[t].name!r} must be "
+                f"finite. Received: {weights[row, t]:g} in row {start + row}. To leave "
+                "an example out, pass 0."
+            )
 
     def predictions(self, y_pred: Any) -> Tensor:
         """Get the predictions of these tasks, `(batch, tasks, outputs)`.

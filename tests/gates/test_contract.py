@@ -18,9 +18,12 @@ from keras import ops
 
 import dselectk_keras
 from dselectk_keras import (
+    DenseExperts,
     DSelectKGate,
     EntropyRegularizer,
+    HashGate,
     ImportanceRegularizer,
+    MoE,
     Ramp,
     RandomGate,
     RoutedModel,
@@ -30,6 +33,7 @@ from dselectk_keras import (
 from dselectk_keras.gates import GATES
 from dselectk_keras.gates.inputs import as_arguments
 from dselectk_keras.gates.logit_gate import LogitGate
+from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.selector_gate import SelectorGate
 
 BATCH, DIM, UNITS = 4, 3, 2
@@ -600,10 +604,88 @@ def test_a_seed_may_be_an_integer_of_numpy():
     np.testing.assert_array_equal(*drawn)
 
 
+# Of each argument a value that is not its default.
+OTHER_VALUES = {
+    **dict.fromkeys(("units", "seed", "salt", "baseline_units"), 9),
+    **dict.fromkeys(("num_nonzeros", "num_tasks", "dense_steps"), 3),
+    **dict.fromkeys(("gamma", "temperature", "policy_weight"), 0.5),
+    **dict.fromkeys(("entropy_reg", "sparsity_reg", "z_reg", "load_reg"), 0.02),
+    **dict.fromkeys(("entropy_weight", "baseline_weight", "expert_dropout"), 0.1),
+    **dict.fromkeys(("use_bias", "normalize", "fixed", "noise"), True),
+    **dict.fromkeys(("z_initializer", "w_initializer"), "ones"),
+    **dict.fromkeys(("kernel_initializer", "logits_initializer"), "ones"),
+    "unreachable": "assign",
+    "reduction": "mean",
+    "learning_rate_ratio": 3.0,
+    "min_weight": 0.2,
+    "experts_of_tags": [[0], [1]],
+    "weights_regularizer": ImportanceRegularizer(0.3),
+}
+NEEDED = {"attentive": {"units": 4}, "latent_skills": {"num_tasks": 2}}
+
+
+@pytest.mark.parametrize("name", sorted(GATES))
+def test_a_copy_keeps_every_argument(name):
+    for argument in set(arguments(GATES[name])) - {"num_gates"}:
+        needed = {"noise": True} if argument == "load_reg" else NEEDED.get(name, {})
+        gate = GATES[name](**{**needed, argument: OTHER_VALUES[argument]})
+        for copy in (gate.unbuilt_copy(), gate.with_num_gates(2)):
+            found = {**copy.get_config(), "num_gates": None, "name": gate.name}
+            assert found == gate.get_config(), argument
+
+
 def test_a_copy_of_a_frozen_gate_is_frozen():
     gate = DSelectKGate(2)
     gate.trainable = False
     assert not gate.with_num_gates(3).trainable
+
+
+@pytest.mark.parametrize(
+    ("make", "drawn"),
+    [(HashGate, "salt"), (lambda **k: RandomGate(fixed=True, **k), "seed")],
+    ids=["hash", "fixed random"],
+)
+def test_routing_that_was_drawn_is_part_of_the_weights(make, drawn, tmp_path):
+    def model(gate):
+        inputs, ids = keras.Input((3,)), keras.Input((1,), dtype="int32")
+        layer = MoE(DenseExperts(16, [2]), gate, per_example=True, name="moe")
+        return keras.Model([inputs, ids], layer(inputs, ids))
+
+    x = [numbers((40, 3)), np.arange(40, dtype="int32")[:, None]]
+    saved, fresh = model(make()), model(make())
+    assert (numpy(saved(x)) != numpy(fresh(x))).any()
+    saved.save_weights(tmp_path / "gate.weights.h5")
+    fresh.load_weights(tmp_path / "gate.weights.h5")
+    np.testing.assert_array_equal(numpy(fresh(x)), numpy(saved(x)))
+    gates = [each.get_layer("moe").gate for each in (saved, fresh)]
+    assert getattr(gates[1], drawn) == getattr(gates[0], drawn)
+    assert gates[1].get_config()[drawn] == getattr(gates[0], drawn)
+    # So it is where the file has another one than was given.
+    given = model(make(**{drawn: 3}))
+    given.load_weights(tmp_path / "gate.weights.h5")
+    np.testing.assert_array_equal(numpy(given(x)), numpy(saved(x)))
+
+
+@pytest.mark.parametrize("make", [HashGate, lambda: RandomGate(fixed=True)])
+def test_a_copy_has_the_routing_that_was_drawn(make):
+    gate = make()
+    copy = gate.with_num_gates(3)
+    own = {"name", "num_gates"}
+    configs = [each.get_config() for each in (gate, copy.unbuilt_copy())]
+    first, second = ({k: v for k, v in c.items() if k not in own} for c in configs)
+    assert first == second
+
+
+def test_a_file_of_weights_from_before_it_had_the_routing_is_loaded():
+    gate, store = HashGate(salt=5), {}
+    gate.build((None, 4), (None, 1))
+    gate.step.assign(7)
+    gate.save_own_variables(store)
+    del store["salt"]
+    other = HashGate(salt=2)
+    other.build((None, 4), (None, 1))
+    other.load_own_variables(store)
+    assert (other.salt, int(other.step)) == (2, 7)
 
 
 def test_a_copy_keeps_a_bare_function():

@@ -13,16 +13,21 @@ from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
     Experts,
+    ImportanceRegularizer,
     MMoE,
     MoE,
     Ramp,
     SoftmaxGate,
+    SoftmaxSelectorGate,
     Task,
     TopKGate,
     build_multitask_model,
     distill,
+    per_task,
 )
+from dselectk_keras.gates import SelectedGate
 from dselectk_keras.models import condense
+from dselectk_keras.models.condense import condense_in_place
 
 X, Y = numbers((16, 3)), numbers((16, 3), seed=1)
 # Three tasks use the experts 1, 4 and 6 of 8.
@@ -312,3 +317,76 @@ def test_experts_in_use_by_any_layer_are_kept():
     small = condense(model)
     np.testing.assert_allclose(numpy(small(X)), numpy(model(X)), atol=1e-6)
     assert small.get_layer("level_1").experts.num_experts == 2
+
+
+CONDENSABLE = {
+    "dselect_k": DSelectKGate,
+    "softmax_selector": SoftmaxSelectorGate,
+    "top_k": TopKGate,
+}
+OPTIONS = {
+    "weights_regularizer": ImportanceRegularizer(0.3),
+    "expert_dropout": 0.25,
+    "seed": 7,
+    "dtype": "mixed_bfloat16",
+    "name": "router",
+}
+
+
+@pytest.mark.parametrize("make", CONDENSABLE.values(), ids=CONDENSABLE)
+def test_a_gate_keeps_its_options(make):
+    gate = make(2, **OPTIONS)
+    model = build_multitask_model(3, 3, experts=DenseExperts(8, [5]), gate=gate)
+    own = model.get_layer("mmoe").gate
+    own.assign_expert_weights(WEIGHTS)
+    own.generator.state.assign([7, 5])
+    small = condense(model, force=True)
+    for each in (small, per_task(small, small.tasks[1].name)):
+        gate = each.get_layer("mmoe").gate
+        found, given = gate.get_config(), own.get_config()
+        for name in OPTIONS:
+            assert found[name] == given[name], name
+        assert gate.trainable
+    condense_in_place(model, tolerance=1e-3)
+    gate = model.get_layer("mmoe").gate
+    np.testing.assert_array_equal(numpy(gate.generator.state), [7, 5])
+
+
+def test_gates_without_any_expert_keep_the_first():
+    inputs = keras.Input((3,))
+    layer = MoE(DenseExperts(4, [2]), SelectedGate([-1, -1]))
+    small = condense(keras.Model(inputs, layer(inputs)))
+    assert small.layers[-1].gate.kept == [0]
+    np.testing.assert_array_equal(numpy(small(X)), 0.0)
+    gate = SelectedGate([[2, 3], [-1, -1]], num_gates=2)
+    model = build_multitask_model(
+        3, ["a", "b"], experts=DenseExperts(4, [2]), gate=gate, per_example=False
+    )
+    alone = per_task(model, "b")
+    assert alone.get_layer("mmoe").experts.num_experts == 1
+    np.testing.assert_allclose(numpy(alone(X)["b"]), numpy(model(X)["b"]), atol=1e-6)
+
+
+@pytest.mark.parametrize("weighting", ["uncertainty", "famo"])
+def test_a_task_alone_keeps_what_its_losses_have_learned(weighting):
+    model = build_multitask_model(
+        3,
+        3,
+        experts=DenseExperts(8, [5]),
+        gate=TopKGate(2),
+        per_example=False,
+        label_average="running",
+        task_weighting=weighting,
+    )
+    for i, variable in enumerate(model.task_losses.weights):
+        variable.assign(numbers(variable.shape, seed=i))
+    name = model.tasks[1].name
+    small = per_task(model, name)
+    assert small.task_losses.task_weighting == weighting
+    assert small.task_losses.label_average == "running"
+    pairs = zip(model.task_losses.weights, small.task_losses.weights, strict=True)
+    for source, own in pairs:
+        expected = numpy(source)[[1, 3] if source.shape[0] == 4 else [1]]
+        np.testing.assert_array_equal(numpy(own), expected)
+    if weighting == "uncertainty":
+        assert small.task_weights[name] == pytest.approx(model.task_weights[name])

@@ -326,3 +326,31 @@ def test_experts_that_layers_share_are_shared_in_the_student():
     np.testing.assert_array_equal(
         numpy(first.experts.weights[0]), numpy(bank.weights[0])
     )
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "gate", "expected"),
+    [
+        (1.0, SwitchGate(), 1.0),
+        (1.0, TopKGate(1), 1.0),
+        (1.0, TopKGate(1, dense_steps=5), "auto"),
+        (1.0, DSelectKGate(2), "auto"),
+        (1.0, SoftmaxGate(), "auto"),
+        (True, TopKGate(2), True),
+        (True, DSelectKGate(2), True),
+        (True, SoftmaxGate(), "auto"),
+        (False, SwitchGate(), False),
+        (False, SoftmaxGate(), False),
+        ("auto", SwitchGate(), "auto"),
+    ],
+)
+def test_dispatch_is_kept_where_the_gate_can_have_it(dispatch, gate, expected):
+    inputs = keras.Input((DIM,))
+    moe = MoE(DenseExperts(N, [3]), SwitchGate(), True, dispatch=dispatch, name="moe")
+    teacher = spread(keras.Model(inputs, moe(inputs)))
+    student = distill(teacher, gate)
+    assert student.get_layer("moe").dispatch == expected
+    assert type(student.get_layer("moe").dispatch) is type(expected)
+    if type(gate) is SwitchGate:
+        # With a capacity, the same choices are dropped.
+        np.testing.assert_array_equal(numpy(student(X)), numpy(teacher(X)))

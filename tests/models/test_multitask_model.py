@@ -465,7 +465,43 @@ def test_sample_weights_that_do_not_fit_are_refused(model):
     with pytest.raises(ValueError, match=r"sample weights must have .* \['clck'\]"):
         model.compute_loss(X, Y, model(X), {**Y, "clck": Y["click"]})
     with pytest.raises(ValueError, match="sample weights must be a dict"):
-        model.compute_loss(X, Y, model(X), np.ones(BATCH))
+        model.compute_loss(X, Y, model(X), np.ones((BATCH, 3)))
+    with pytest.raises(ValueError, match=r"missing \['amount'.*pass arrays of ones"):
+        model.compute_loss(X, Y, model(X), {"click": np.ones(BATCH)})
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("column", [False, True])
+def test_one_weight_per_example_is_for_all_tasks(model, column):
+    weights = np.array([0.5, 0.0, 2.0, 1.0, 3.0, 1.0], "float32")
+    given = weights[:, None] if column else weights
+    by_name = dict.fromkeys(Y, weights)
+    reports = [
+        model.evaluate(X, MISSING, sample_weight=each, verbose=0, return_dict=True)
+        for each in (by_name, given)
+    ]
+    assert reports[1] == pytest.approx(reports[0], nan_ok=True)
+    losses = [
+        numpy(model.compute_loss(X, MISSING, model(X), each))
+        for each in (by_name, given)
+    ]
+    np.testing.assert_array_equal(*losses)
+    assert np.isfinite(model.test_on_batch(X, Y, given)).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("run", ["fit", "evaluate"])
+def test_sample_weights_that_are_not_finite_are_refused(model, run, value):
+    weights = {name: np.ones(BATCH, "float32") for name in Y}
+    weights["like"][4] = value
+    text = rf"task 'like' must be finite\. Received: {value} in row 4.*pass 0"
+    with pytest.raises(ValueError, match=text):
+        getattr(model, run)(X, Y, sample_weight=weights, verbose=0)
+    # The weight of a missing label does not count, and a weight may be negative.
+    y = {**Y, "like": np.where(np.arange(BATCH) == 4, np.nan, Y["like"])}
+    weights["click"][2] = -1.0
+    report = model.evaluate(X, y, sample_weight=weights, verbose=0)
+    assert np.isfinite(report).all()
 
 
 def test_metrics_without_a_loss_in_compile_are_refused():
@@ -602,9 +638,38 @@ def test_features_that_are_not_finite_show_in_an_example_with_a_label():
     x, (y, _) = X.copy(), without_rows([1])
     x[1, 1] = np.nan
     y["amount"][1] = 1.0
-    log = model.fit(x, y, batch_size=BATCH, verbose=0).history
-    assert np.isnan([log["loss"][0], log["amount_loss"][0]]).all()
-    assert np.isfinite([log["click_loss"][0], log["color_loss"][0]]).all()
+    log = model.train_on_batch(x, y, return_dict=True)
+    assert np.isnan(log["loss"])
+    log = model.get_metrics_result()
+    assert np.isnan(log["amount_loss"])
+    assert np.isfinite([log["click_loss"], log["color_loss"]]).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("run", ["fit", "evaluate", "validation"])
+def test_features_that_are_not_finite_are_refused_with_a_label(run, value):
+    model = make()
+    x, (y, _) = X.copy(), without_rows([1, 4])
+    x[[1, 4], 1] = value
+    assert np.isfinite(model.evaluate(x, y, verbose=0)).sum() > 1
+    y["amount"][4] = 1.0
+    text = r"must be finite.*Received: NaN or infinity in 2 rows, .* in row 4\. Rep"
+    given = {"x": x, "y": y}
+    if run == "validation":
+        run, given = "fit", {"x": X, "y": Y, "validation_data": (x, y)}
+    with pytest.raises(ValueError, match=text):
+        getattr(model, run)(**given, verbose=0)
+
+
+def test_a_model_may_replace_features_that_are_not_finite():
+    inputs = keras.Input((3,))
+    encoder = keras.Model(inputs, ops.where(ops.isnan(inputs), 0.0, inputs))
+    model = build_multitask_model(encoder, 2)
+    model.compile("sgd")
+    x = np.where(X > 0.5, np.nan, X)
+    assert np.isnan(x).any()
+    log = model.fit(x, numbers((BATCH, 2)), verbose=0).history
+    assert np.isfinite(log["loss"]).all()
 
 
 @pytest.mark.traced
@@ -743,9 +808,10 @@ def test_each_task_s_gate_is_rewarded_by_its_own_losses(per_example):
         y = MISSING[task.name]
         present = np.isfinite(y) & ((y >= 0) | (task.kind != "multiclass"))
         p = numpy(outputs[task.name])
-        losses.append(loss_by_hand(task.kind, np.where(present, y, 0.0), p))
+        loss = loss_by_hand(task.kind, np.where(present, y, 0.0), p)
+        losses.append(task.weight * loss)
         weights.append(present)
-        means.append(task.weight * losses[-1][present].sum() / max(present.sum(), 1))
+        means.append(losses[-1][present].sum() / max(present.sum(), 1))
     losses, weights = np.stack(losses, axis=1), np.stack(weights, axis=1)
     expected = policy_by_hand(gate, losses, weights, per_example)
     np.testing.assert_allclose(total - sum(means), expected, rtol=1e-4, atol=1e-5)
@@ -793,8 +859,69 @@ def test_sample_weights_weigh_the_rewards_of_their_task():
     policy, losses, weights = policy_of_a_step(model, gate, Y, given)
     columns = np.stack([given[task.name] for task in KINDS], axis=1)
     np.testing.assert_allclose(weights, columns, rtol=1e-6)
-    expected = policy_by_hand(gate, losses, columns, True)
+    task_weights = np.array([task.weight for task in KINDS], "float32")
+    expected = policy_by_hand(gate, losses * task_weights, columns, True)
     np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["mmoe", "omoe"])
+def test_a_task_of_weight_0_changes_no_gradient_where_rewards_teach(architecture):
+    inputs = keras.Input((3,))
+    encoder = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    model = build_multitask_model(
+        encoder,
+        [Task("a"), Task("b", weight=0.0)],
+        architecture,
+        experts=DenseExperts(3, [4]),
+        gate=ReinforceGate(policy_weight=1.0, entropy_weight=1.0, seed=0),
+        per_example=True,
+    )
+    model.compile("sgd")
+    gate, y = model.get_layer("mmoe").gate, numbers((BATCH, 2), seed=3)
+
+    def gradient(labels):
+        gate.generator.state.assign([0, 0])
+        _, (kernel, _) = value_and_gradients(
+            lambda: [model.compute_loss(X, labels, model(X, training=True))],
+            encoder.trainable_variables,
+            state=model.non_trainable_variables
+            + [v for group in model.task_groups for v in group.variables],
+        )
+        return kernel
+
+    expected = gradient(np.where([True, False], y, np.nan))
+    assert abs(expected).max() > 0.01
+    for labels in (y, [1.0, 5.0] * y):
+        np.testing.assert_allclose(gradient(labels), expected, rtol=1e-5, atol=1e-6)
+
+
+class Taught(keras.layers.Layer):
+    """A layer whose policy loss is twice the loss."""
+
+    num_gates = None
+
+    def call(self, inputs):
+        return inputs
+
+    def policy_loss(self, losses, sample_weight=None):
+        return 2.0 * ops.sum(losses * sample_weight) / ops.sum(sample_weight)
+
+
+def test_policy_losses_of_several_layers_are_averaged():
+    inputs = keras.Input((3,))
+    encoder = keras.Model(inputs, Taught()(Taught()(inputs)))
+    model = build_multitask_model(encoder, [Task("a", weight=0.5)], "shared_bottom")
+    model.compile("sgd")
+    y = Y["amount"][:, None]
+    error = (numpy(model(X)["a"]) - y) ** 2
+    found = numpy(model.compute_loss(X, y, model(X)))
+    assert found == pytest.approx(0.5 * 3.0 * error.mean(), rel=1e-5)
+    # As in `RoutedModel`, sample weights weigh the terms of one task, not its rewards.
+    weights = np.array([0, 1, 2, 0, 1, 4], "float32")[:, None]
+    found = numpy(model.compute_loss(X, y, model(X), weights))
+    mean = (weights * error).sum()
+    expected = 0.5 * (mean / BATCH + 2.0 * mean / weights.sum())
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.traced
