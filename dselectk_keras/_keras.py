@@ -226,16 +226,27 @@ def num_steps(optimizer):
     return optimizer_parts(optimizer)[-1]._iterations
 
 
-def average_anew(model, variables):
-    """Let moving averages (`use_ema`) of variables begin at their present values."""
+def restart_slots(model, variables):
+    """Set what the optimizer keeps of variables to its initial values.
+
+    Whoever changes weights outside of the optimizer calls this: momentum from before
+    would undo the change. Moving averages (`use_ema`) begin at the present values.
+    """
     if getattr(model, "optimizer", None) is None:
         return
-    trained, slots, _ = optimizer_state(optimizer_parts(model.optimizer)[-1])
-    averages = slots.get("_model_variables_moving_average", [])
+    optimizer = optimizer_parts(model.optimizer)[-1]
+    trained, slots, _ = optimizer_state(optimizer)
+    first = {"_accumulators": getattr(optimizer, "initial_accumulator_value", 0.0)}
     changed = {id(variable) for variable in variables}
-    for average, variable in zip(averages, trained, strict=False):
-        if id(variable) in changed:
-            average.assign(keras.ops.convert_to_numpy(variable))
+    for name, values in slots.items():
+        for slot, variable in zip(values, trained, strict=True):
+            if slot is None or id(variable) not in changed:
+                continue
+            if name == "_model_variables_moving_average":
+                slot.assign(keras.ops.convert_to_numpy(variable))
+            else:
+                value = first.get(name, 0.0)
+                slot.assign(keras.ops.full(slot.shape, value, slot.dtype))
 
 
 def metric_function(metric):

@@ -8,6 +8,7 @@ import ast
 import importlib
 import pathlib
 import pkgutil
+import types
 import weakref
 
 import keras
@@ -284,7 +285,7 @@ def test_an_average_begins_at_the_present_value():
     model.train_on_batch(*data())
     first, *others = model.trainable_variables
     first.assign(numpy(first) + 1)
-    _keras.average_anew(model, [first])
+    _keras.restart_slots(model, [first])
     others[0].assign(numpy(others[0]) + 1)
     wanted = numpy(first), numpy(others[0])
     model.optimizer.finalize_variable_values(model.trainable_variables)
@@ -413,3 +414,28 @@ def test_no_module_silences_the_lint_rule_about_private_names():
     for top in (PACKAGE, SCRIPTS):
         for file in top.rglob("*.py"):
             assert "SLF001" not in file.read_text(), f"{file}: see _keras.py"
+
+
+def test_slots_of_changed_variables_restart_at_their_initial_values():
+    first, second = (keras.Variable([1.0, 2.0]) for _ in range(2))
+    optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.25)
+    optimizer.build([first, second])
+    for slot in optimizer._accumulators:
+        slot.assign([7.0, 7.0])
+    model = types.SimpleNamespace(optimizer=optimizer)
+    _keras.restart_slots(model, [first])
+    values = [keras.ops.convert_to_numpy(s).tolist() for s in optimizer._accumulators]
+    assert values == [[0.25, 0.25], [7.0, 7.0]]
+
+
+def test_momentum_of_changed_variables_restarts_at_zero():
+    first, second = (keras.Variable([1.0, 2.0]) for _ in range(2))
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build([first, second])
+    for slot in optimizer._momentums + optimizer._velocities:
+        slot.assign([7.0, 7.0])
+    model = types.SimpleNamespace(optimizer=optimizer)
+    _keras.restart_slots(model, [first])
+    for slots in (optimizer._momentums, optimizer._velocities):
+        values = [keras.ops.convert_to_numpy(slot).tolist() for slot in slots]
+        assert values == [[0.0, 0.0], [7.0, 7.0]]

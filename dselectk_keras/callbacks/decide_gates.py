@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, average_anew, calls_by_layer
+from dselectk_keras._keras import all_layers, calls_by_layer, restart_slots
 from dselectk_keras.callbacks._group import CallbackGroup
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.gates.selector_gate import (
@@ -185,8 +185,8 @@ class DecideGates(keras.callbacks.Callback):
                 gate.decide_between(step, max(1, step))
             else:
                 gate.restart_selectors(seed=(self.seed, epoch))
-            # An average with the values from before would undo the decision.
-            average_anew(model, gate.trainable_variables)
+            # Momentum and averages from before would undo the decision.
+            restart_slots(model, gate.trainable_variables)
 
     def check_model(self, model: Any) -> None:
         """Raise an error for a model without gates that can decide.
