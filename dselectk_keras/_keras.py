@@ -11,6 +11,7 @@ import itertools
 import tempfile
 
 import keras
+import numpy as np
 
 # Private methods that Keras calls and a class of the package overrides.
 OVERRIDDEN = (
@@ -227,26 +228,39 @@ def num_steps(optimizer):
 
 
 def restart_slots(model, variables):
-    """Set what the optimizer keeps of variables to its initial values.
+    """Let the optimizer forget what it keeps of variables, such as momentum.
 
-    Whoever changes weights outside of the optimizer calls this: momentum from before
-    would undo the change. Moving averages (`use_ema`) begin at the present values.
+    Whoever changes weights outside of the optimizer calls this. Otherwise momentum from
+    before would undo the change. Moving averages (`use_ema`) begin at present values.
     """
     if getattr(model, "optimizer", None) is None:
         return
     optimizer = optimizer_parts(model.optimizer)[-1]
     trained, slots, _ = optimizer_state(optimizer)
-    first = {"_accumulators": getattr(optimizer, "initial_accumulator_value", 0.0)}
     changed = {id(variable) for variable in variables}
     for name, values in slots.items():
         for slot, variable in zip(values, trained, strict=True):
-            if slot is None or id(variable) not in changed:
-                continue
-            if name == "_model_variables_moving_average":
-                slot.assign(keras.ops.convert_to_numpy(variable))
-            else:
-                value = first.get(name, 0.0)
-                slot.assign(keras.ops.full(slot.shape, value, slot.dtype))
+            if slot is not None and id(variable) in changed:
+                value = keras.ops.convert_to_numpy(variable)
+                slot.assign(_first_slot(optimizer, name, value))
+
+
+def _first_slot(optimizer, name, value):
+    """Compute a slot of a variable with which a gradient of 0 keeps the variable."""
+    free = getattr(keras.optimizers, "ScheduleFreeAdamW", ())
+    averages = "_momentums" if isinstance(optimizer, free) else None
+    if name in {"_model_variables_moving_average", averages}:
+        return value
+    if name == "_accumulators":
+        return np.full_like(value, optimizer.initial_accumulator_value)
+    if name == "_linears" and isinstance(optimizer, keras.optimizers.Ftrl):
+        # Its step computes the variable from this slot alone.
+        rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        scale = optimizer.initial_accumulator_value**-optimizer.learning_rate_power
+        scale = (scale + optimizer.beta) / rate
+        scale += 2.0 * optimizer.l2_regularization_strength
+        return -scale * value - optimizer.l1_regularization_strength * np.sign(value)
+    return np.zeros_like(value)
 
 
 def metric_function(metric):
