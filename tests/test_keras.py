@@ -440,7 +440,7 @@ OPTIMIZERS = {
 
 
 def trained_and_changed(optimizer):
-    """Two matrices after steps with equal gradients; the first is then set to others."""
+    """Two matrices after equal steps; the first one then gets other values."""
     variables = [keras.Variable([[1.0, 2.0], [3.0, -4.0]]) for _ in range(2)]
     gradient = keras.ops.convert_to_tensor([[1.0, -2.0], [-1.0, 3.0]])
     for _ in range(3):

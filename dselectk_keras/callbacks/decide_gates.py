@@ -15,7 +15,7 @@ from dselectk_keras.gates.selector_gate import (
     selector_gates,
     undecided_gates,
 )
-from dselectk_keras.utils import check_count, check_number, check_seed
+from dselectk_keras.utils import check_count, check_number
 
 
 class DecideGates(keras.callbacks.Callback):
@@ -45,12 +45,8 @@ class DecideGates(keras.callbacks.Callback):
     Args:
         by: The part of the training after which all gates have decided, above 0 and at
             most 1. On small data, where models overfit early, 0.2 is often better.
-        restarts: How often selectors of static gates start anew before the decision, in
-            equal intervals: those with a small share, and those on the expert of
-            another selector (see `SelectorGate.restart_selectors`).
         steps: The number of training steps. It is needed only if the data of `fit` have
             no length.
-        seed: Seed of the restarts.
 
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
@@ -64,22 +60,13 @@ class DecideGates(keras.callbacks.Callback):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Proposition 1 and Section 3.2.
     """
 
-    def __init__(
-        self,
-        by: float = 0.5,
-        restarts: int = 0,
-        steps: int | None = None,
-        seed: int = 0,
-    ):
+    def __init__(self, by: float = 0.5, steps: int | None = None):
         super().__init__()
         check_number("by", by, above=0, maximum=1)
-        check_count("restarts", restarts, minimum=0)
         if steps is not None:
             check_count("steps", steps)
         self.by = by
-        self.restarts = restarts
         self.steps = steps
-        self.seed = check_seed(seed)
         self._plans_anew = False
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -135,58 +122,58 @@ class DecideGates(keras.callbacks.Callback):
             epochs: The number of epochs of the training.
             steps_per_epoch: The number of training steps per epoch.
         """
-        times = self.times(epochs)
+        decision = self.decision_epoch(epochs)
         # A gate counts a step for each of its calls.
         calls = calls_by_layer(model)
         # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
-            if not gate.built:
-                # On TensorFlow, only the first step builds a subclassed model.
-                if times and epoch < self.first_narrow_epoch(epochs):
-                    continue
-                raise ValueError(
-                    f"The gate {gate.name!r} is not built, and may begin to decide in "
-                    f"this epoch. Received: epoch {epoch + 1} of {epochs}. Call the "
-                    "model on a batch before `fit`."
-                )
-            # Static gates decide before one of these epochs. If there is none, they
-            # narrow, as per-example gates do.
-            host = times if not gate.per_example else []
-            step = int(ops.convert_to_numpy(gate.step))
-            planned = int(ops.convert_to_numpy(gate.deciding)[1])
-            steps = steps_per_epoch * calls[id(gate)]
-            if not (steps or host or gate.has_decided):
-                raise ValueError(
-                    "`DecideGates` needs the number of calls of each gate in a step. "
-                    f"Received: the gate {gate.name!r} inside of `TimeDistributed`, "
-                    "which calls it once per time step, for an unknown number of time "
-                    "steps. Give `keras.Input` the length of the sequences, or call "
-                    "`MoE` on the sequences, without `TimeDistributed`: `MoE` routes "
-                    "each token."
-                )
-            left = max(1, math.floor((self.by * epochs - epoch) * steps))
-            # A training that was stopped may have left a plan. One that is resumed has
-            # the same plan, up to rounding.
-            other = self._plans_anew and abs(step + left - planned) > 1
-            if planned and other and not gate.has_decided:
-                gate.decide_between(0, 0)
-                planned = 0
-            # They narrow from half of that time on. Before that epoch they have no
-            # plan: a later training without this callback would follow it.
-            if not planned and not host and epoch >= self.first_narrow_epoch(epochs):
-                wait = max(0, math.floor((self.by * epochs / 2 - epoch) * steps))
-                gate.decide_between(step + wait, step + left)
-            due = host and (epoch in host or epoch > host[-1])
-            if gate.has_decided or not due:
+            if gate.has_decided:
                 continue
-            gate.keep_largest()
-            if epoch >= host[-1]:
-                # At step 0, no gate has decided.
-                gate.decide_between(step, max(1, step))
-            else:
-                gate.restart_selectors(seed=(self.seed, epoch))
-            # Momentum and averages from before would undo the decision.
-            restart_slots(model, gate.trainable_variables)
+            if not gate.built:
+                self._check_can_wait(gate, epoch, epochs)
+            elif gate.per_example or decision is None:
+                steps = steps_per_epoch * calls[id(gate)]
+                self._plan(gate, epoch, epochs, steps)
+            elif epoch >= decision:
+                _decide_now(gate, model)
+            elif self._plans_anew:
+                gate.decide_between(0, 0)
+
+    def _check_can_wait(self, gate, epoch, epochs):
+        """Raise an error if a gate that is not built may have to begin to decide."""
+        waits = epoch < self.first_narrow_epoch(epochs)
+        # On TensorFlow, only the first step builds a subclassed model.
+        if not waits or self.decision_epoch(epochs) is None:
+            raise ValueError(
+                f"The gate {gate.name!r} is not built, and may begin to decide in "
+                f"this epoch. Received: epoch {epoch + 1} of {epochs}. Call the "
+                "model on a batch before `fit`."
+            )
+
+    def _plan(self, gate, epoch, epochs, steps):
+        """Set the steps between which a gate narrows, if it is time."""
+        if not steps:
+            raise ValueError(
+                "`DecideGates` needs the number of calls of each gate in a step. "
+                f"Received: the gate {gate.name!r} inside of `TimeDistributed`, "
+                "which calls it once per time step, for an unknown number of time "
+                "steps. Give `keras.Input` the length of the sequences, or call "
+                "`MoE` on the sequences, without `TimeDistributed`: `MoE` routes "
+                "each token."
+            )
+        step = int(ops.convert_to_numpy(gate.step))
+        planned = int(ops.convert_to_numpy(gate.deciding)[1])
+        left = max(1, math.floor((self.by * epochs - epoch) * steps))
+        # A training that was stopped may have left a plan. One that is resumed has the
+        # same plan, up to rounding.
+        if planned and self._plans_anew and abs(step + left - planned) > 1:
+            gate.decide_between(0, 0)
+            planned = 0
+        # Gates narrow from half of that time on. Before that epoch they have no plan:
+        # a later training without this callback would follow it.
+        if not planned and epoch >= self.first_narrow_epoch(epochs):
+            wait = max(0, math.floor((self.by * epochs / 2 - epoch) * steps))
+            gate.decide_between(step + wait, step + left)
 
     def check_model(self, model: Any) -> None:
         """Raise an error for a model without gates that can decide.
@@ -205,22 +192,17 @@ class DecideGates(keras.callbacks.Callback):
                 "`DSelectKGate` or `SoftmaxSelectorGate`, or remove `DecideGates`. A "
                 "`TopKGate` is always sparse."
             )
-        if self.restarts and all(gate.per_example for gate in gates):
-            raise ValueError(
-                "Only selectors of static gates can start anew. Received: "
-                f"restarts={self.restarts} for per-example gates. Use restarts=0."
-            )
 
-    def times(self, epochs: int) -> list[int]:
-        """List the epochs before which static gates restart, and then decide.
+    def decision_epoch(self, epochs: int) -> int | None:
+        """The epoch before which static gates decide at once.
+
+        `None` if there is none, as in a training of one epoch: then they narrow.
 
         Args:
             epochs: The number of epochs of the training.
         """
-        last = math.floor(self.by * epochs)
-        parts = self.restarts + 1
-        times = {round(last * i / parts) for i in range(1, parts + 1)}
-        return sorted(time for time in times if 0 < time < epochs)
+        epoch = math.floor(self.by * epochs)
+        return epoch if 0 < epoch < epochs else None
 
     def first_narrow_epoch(self, epochs: int) -> int:
         """The epoch in which per-example gates begin to narrow.
@@ -237,6 +219,16 @@ class DecideGates(keras.callbacks.Callback):
             epochs: The number of epochs of the training.
         """
         return min(math.floor(self.by * epochs), epochs - 1)
+
+
+def _decide_now(gate, model):
+    """Let a static gate keep its largest weights from now on."""
+    gate.keep_largest()
+    step = int(ops.convert_to_numpy(gate.step))
+    # At step 0, no gate has decided.
+    gate.decide_between(step, max(1, step))
+    # Momentum and averages from before would undo the decision.
+    restart_slots(model, gate.trainable_variables)
 
 
 class OnceDecided(CallbackGroup):

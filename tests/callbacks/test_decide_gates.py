@@ -157,7 +157,7 @@ def test_a_training_in_two_parts_equals_one(tmp_path):
             if epoch == 1:
                 raise KeyboardInterrupt
 
-    decide = DecideGates(0.75, restarts=1)
+    decide = DecideGates(0.75)
     whole = compiled(DSelectKGate(2))
     whole.fit(
         Batches(data(), 16, seed=0),
@@ -189,8 +189,8 @@ def test_replicate_equals_fit():
         model.compile("adam")
         return model
 
-    decide = DecideGates(0.75, restarts=1)
-    assert decide.times(4) == [2, 3]
+    decide = DecideGates(0.75)
+    assert decide.decision_epoch(4) == 3
     options = {"epochs": 4, "batch_size": 16, "decide": decide, "verbose": 0}
     runs = replicate(build, data(), seeds=[3, 4], **options)
     for copy, seed in enumerate((3, 4)):
@@ -300,9 +300,6 @@ def test_data_without_a_length_need_the_number_of_steps():
 def test_a_model_without_selectors_is_refused():
     with pytest.raises(ValueError, match="no gates with selectors"):
         fit(compiled(TopKGate(2)), [DecideGates()])
-    per_example = compiled(DSelectKGate(2), per_example=True)
-    with pytest.raises(ValueError, match="Only selectors of static gates"):
-        fit(per_example, [DecideGates(restarts=1)])
 
 
 def test_fit_says_which_gates_have_not_decided(capsys):
