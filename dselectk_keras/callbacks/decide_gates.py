@@ -235,7 +235,8 @@ class OnceDecided(CallbackGroup):
     """Calls other callbacks only after epochs in which all gates have decided.
 
     `EarlyStopping` and `ModelCheckpoint` would otherwise restore or save an epoch in
-    which gates still use many experts.
+    which gates still use many experts. At the end of a training, a line is printed if
+    what they monitor was better in an epoch before the decision.
 
     Args:
         *callbacks: Callbacks that act at the end of an epoch.
@@ -250,36 +251,72 @@ class OnceDecided(CallbackGroup):
     def __init__(self, *callbacks: Any):
         super().__init__(callbacks)
         self.epochs: Any = 0
+        self.monitored: list[dict] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Pass the beginning on."""
         self.epochs = 0
+        self.monitored = []
         self.pass_on("on_train_begin", logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Pass the epoch on, if all gates have decided."""
-        if undecided_gates(self.model):
+        decided = not undecided_gates(self.model)
+        names = {getattr(each, "monitor", None) for each in self.callbacks}
+        values = {n: float(v) for n, v in (logs or {}).items() if n in names}
+        self.monitored.append({"epoch": epoch, "decided": decided, "values": values})
+        if not decided:
             return
         self.epochs += 1
         self.pass_on("on_epoch_end", epoch, logs)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Pass the end on, and warn if there was no epoch to pass on."""
+        """Pass the end on. Warn if no epoch was passed on, or say which was better."""
         self.pass_on("on_train_end", logs)
         if not self.epochs:
             names = ", ".join(type(each).__name__ for each in self.callbacks)
             warnings.warn(
                 f"No epoch was passed on to {names}, because the gates never decided: "
                 f"{'; '.join(undecided_gates(self.model))}. Add `DecideGates()` to the "
-                "callbacks.",
+                "callbacks, or, if it is there, let it decide earlier (`by`) or stop "
+                "later (`patience`).",
                 stacklevel=2,
+            )
+        elif (self.params or {}).get("verbose"):
+            for callback in self.callbacks:
+                self._print_if_earlier_was_better(callback)
+
+    def _print_if_earlier_was_better(self, callback):
+        """Print a line if a callback did not see the best of what it monitors."""
+        # A callback has it after the first epoch that was passed on.
+        is_better = getattr(callback, "monitor_op", None)
+        if is_better is None:
+            return
+        best: dict[bool, tuple[float, int]] = {}
+        for each in self.monitored:
+            value = each["values"].get(callback.monitor, math.nan)
+            old, _ = best.get(each["decided"], (None, 0))
+            if not math.isnan(value) and (old is None or is_better(value, old)):
+                best[each["decided"]] = value, each["epoch"] + 1
+        if len(best) == 2 and is_better(best[False][0], best[True][0]):
+            (before, first), (after, second) = best[False], best[True]
+            print(  # noqa: T201
+                f"{type(callback).__name__} saw `{callback.monitor}` only after the "
+                f"gates had decided: at best {after:.4g}, in epoch {second}. It was "
+                f"{before:.4g} in epoch {first}, before they had decided. Try another "
+                "`by` of `DecideGates`."
             )
 
     def get_state(self) -> dict:
         """Return the state of the callbacks, for `Checkpoints`."""
-        return {"epochs": self.epochs, "callbacks": super().get_state()}
+        return {
+            "epochs": self.epochs,
+            "monitored": self.monitored,
+            "callbacks": super().get_state(),
+        }
 
     def set_state(self, state: dict) -> None:
         """Go on with a state of `get_state`."""
         self.epochs = state["epochs"]
+        self.monitored = state["monitored"]
         super().set_state(state["callbacks"])
