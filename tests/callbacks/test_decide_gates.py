@@ -187,7 +187,7 @@ def test_the_recorder_sees_the_decision():
 def test_replicate_equals_fit():
     def build(seed):
         model = build_multitask_model(4, TASKS, gate=DSelectKGate(2))
-        model.compile("adam")
+        model.compile(keras.optimizers.Adam(0.1))
         return model
 
     decide = DecideGates(0.75)
@@ -204,7 +204,7 @@ def test_replicate_equals_fit():
         assert gate_of(found).has_decided
         pairs = zip(found.get_weights(), model.get_weights(), strict=True)
         for ours, alone in pairs:
-            np.testing.assert_allclose(ours, alone, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(ours, alone, rtol=1e-3, atol=1e-4)
 
 
 def test_a_copy_that_is_recorded_does_not_disturb_the_decisions_of_others(monkeypatch):
@@ -265,11 +265,9 @@ def test_early_stopping_sees_only_epochs_after_the_decision():
 
 def test_a_callback_without_a_decided_epoch_is_reported():
     stopping = keras.callbacks.EarlyStopping("loss", mode="min")
-    with pytest.warns(
-        UserWarning, match="No epoch was passed on to EarlyStopping"
-    ) as w:
+    text = "No epoch was passed on to EarlyStopping.*or, if it is there, let it decide"
+    with pytest.warns(UserWarning, match=text):
         fit(compiled(DSelectKGate(2)), [OnceDecided(stopping)])
-    assert "or, if it is there, let it decide earlier (`by`)" in str(w[0].message)
 
 
 class Logs(keras.callbacks.Callback):
