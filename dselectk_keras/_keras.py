@@ -11,6 +11,7 @@ import itertools
 import tempfile
 
 import keras
+import numpy as np
 
 # Private methods that Keras calls and a class of the package overrides.
 OVERRIDDEN = (
@@ -238,16 +239,40 @@ def num_steps(optimizer):
     return optimizer_parts(optimizer)[-1]._iterations
 
 
-def average_anew(model, variables):
-    """Let moving averages (`use_ema`) of variables begin at their present values."""
+def restart_slots(model, variables):
+    """Let the optimizer forget what it keeps of variables, such as momentum.
+
+    Whoever changes weights outside of the optimizer calls this. Otherwise momentum from
+    before would undo the change. Moving averages (`use_ema`) begin at present values.
+    """
     if getattr(model, "optimizer", None) is None:
         return
-    trained, slots, _ = optimizer_state(optimizer_parts(model.optimizer)[-1])
-    averages = slots.get("_model_variables_moving_average", [])
+    optimizer = optimizer_parts(model.optimizer)[-1]
+    trained, slots, _ = optimizer_state(optimizer)
     changed = {id(variable) for variable in variables}
-    for average, variable in zip(averages, trained, strict=False):
-        if id(variable) in changed:
-            average.assign(keras.ops.convert_to_numpy(variable))
+    for name, values in slots.items():
+        for slot, variable in zip(values, trained, strict=True):
+            if slot is not None and id(variable) in changed:
+                value = keras.ops.convert_to_numpy(variable)
+                slot.assign(_first_slot(optimizer, name, value))
+
+
+def _first_slot(optimizer, name, value):
+    """Compute a slot of a variable with which a gradient of 0 keeps the variable."""
+    free = getattr(keras.optimizers, "ScheduleFreeAdamW", ())
+    averages = "_momentums" if isinstance(optimizer, free) else None
+    if name in {"_model_variables_moving_average", averages}:
+        return value
+    if name == "_accumulators":
+        return np.full_like(value, optimizer.initial_accumulator_value)
+    if name == "_linears" and isinstance(optimizer, keras.optimizers.Ftrl):
+        # Its step computes the variable from this slot alone.
+        rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        scale = optimizer.initial_accumulator_value**-optimizer.learning_rate_power
+        scale = (scale + optimizer.beta) / rate
+        scale += 2.0 * optimizer.l2_regularization_strength
+        return -scale * value - optimizer.l1_regularization_strength * np.sign(value)
+    return np.zeros_like(value)
 
 
 def metric_function(metric):

@@ -244,7 +244,7 @@ def train(folder, write, report):
     checkpoints = dk.Checkpoints(
         folder,
         [
-            dk.DecideGates(0.4, restarts=1),
+            dk.DecideGates(0.4),
             dk.CondenseWhenBinary(verbose=0),
             recorder,
             dk.OnceDecided(stopping),

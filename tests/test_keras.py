@@ -8,6 +8,7 @@ import ast
 import importlib
 import pathlib
 import pkgutil
+import types
 import weakref
 
 import keras
@@ -286,7 +287,7 @@ def test_an_average_begins_at_the_present_value():
     model.train_on_batch(*data())
     first, *others = model.trainable_variables
     first.assign(numpy(first) + 1)
-    _keras.average_anew(model, [first])
+    _keras.restart_slots(model, [first])
     others[0].assign(numpy(others[0]) + 1)
     wanted = numpy(first), numpy(others[0])
     model.optimizer.finalize_variable_values(model.trainable_variables)
@@ -415,3 +416,71 @@ def test_no_module_silences_the_lint_rule_about_private_names():
     for top in (PACKAGE, SCRIPTS):
         for file in top.rglob("*.py"):
             assert "SLF001" not in file.read_text(), f"{file}: see _keras.py"
+
+
+OPTIMIZERS = {
+    "SGD": {"momentum": 0.9},
+    "Adam": {"amsgrad": True},
+    "AdamW": {"weight_decay": 1.0},
+    "RMSprop": {"momentum": 0.9, "centered": True},
+    "Adagrad": {},
+    "Adadelta": {},
+    "Adamax": {},
+    "Nadam": {},
+    "Ftrl": {
+        "l1_regularization_strength": 0.1,
+        "l2_regularization_strength": 0.2,
+        "beta": 0.3,
+        "learning_rate_power": -0.7,
+    },
+    "Lion": {},
+    "Lamb": {},
+    "Adafactor": {},
+    "Muon": {},
+    "ScheduleFreeAdamW": {},
+}
+
+
+def trained_and_changed(optimizer):
+    """Two matrices after equal steps; the first one then gets other values."""
+    variables = [keras.Variable([[1.0, 2.0], [3.0, -4.0]]) for _ in range(2)]
+    gradient = keras.ops.convert_to_tensor([[1.0, -2.0], [-1.0, 3.0]])
+    for _ in range(3):
+        optimizer.apply([gradient, gradient], variables)
+    variables[0].assign([[0.5, -0.5], [-0.25, 0.75]])
+    _keras.restart_slots(types.SimpleNamespace(optimizer=optimizer), variables[:1])
+    return variables
+
+
+@pytest.mark.parametrize("accumulate", [None, 2])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_gradient_of_zero_keeps_a_variable_with_restarted_slots(name, accumulate):
+    if not hasattr(keras.optimizers, name):
+        pytest.skip("This Keras lacks the optimizer.")
+    settings = {**OPTIMIZERS[name], "gradient_accumulation_steps": accumulate}
+    optimizer = getattr(keras.optimizers, name)(0.1, **settings)
+    first, second = trained_and_changed(optimizer)
+    zeros = keras.ops.zeros((2, 2))
+    for _ in range(2):
+        optimizer.apply([zeros, zeros], [first, second])
+    # Weight decay makes values smaller, and changes no sign and no order.
+    decay = 1.0 - 0.1 * (optimizer.weight_decay or 0.0)
+    decay **= 2 if accumulate is None else 1
+    wanted = decay * np.array([[0.5, -0.5], [-0.25, 0.75]])
+    np.testing.assert_allclose(numpy(first), wanted, rtol=1e-5)
+
+
+def test_only_slots_of_changed_variables_restart():
+    optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.25)
+    trained_and_changed(optimizer)
+    first, second = (numpy(slot) for slot in optimizer._accumulators)
+    np.testing.assert_array_equal(first, np.full((2, 2), 0.25))
+    np.testing.assert_allclose(second, 0.25 + 3 * np.array([[1, 4], [1, 9]]))
+
+
+def test_momentum_within_loss_scaling_restarts():
+    inner = keras.optimizers.Adam(0.1)
+    trained_and_changed(keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0))
+    for slots in (inner._momentums, inner._velocities):
+        assert not numpy(slots[0]).any()
+        assert numpy(slots[1]).all()

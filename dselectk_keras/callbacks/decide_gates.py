@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, average_anew, calls_by_layer
+from dselectk_keras._keras import all_layers, calls_by_layer, restart_slots
 from dselectk_keras.callbacks._group import CallbackGroup
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.gates.selector_gate import (
@@ -15,7 +15,7 @@ from dselectk_keras.gates.selector_gate import (
     selector_gates,
     undecided_gates,
 )
-from dselectk_keras.utils import check_count, check_number, check_seed
+from dselectk_keras.utils import check_count, check_number
 
 
 class DecideGates(keras.callbacks.Callback):
@@ -45,12 +45,8 @@ class DecideGates(keras.callbacks.Callback):
     Args:
         by: The part of the training after which all gates have decided, above 0 and at
             most 1. On small data, where models overfit early, 0.2 is often better.
-        restarts: How often selectors of static gates start anew before the decision, in
-            equal intervals: those with a small share, and those on the expert of
-            another selector (see `SelectorGate.restart_selectors`).
         steps: The number of training steps. It is needed only if the data of `fit` have
             no length.
-        seed: Seed of the restarts.
 
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
@@ -64,22 +60,13 @@ class DecideGates(keras.callbacks.Callback):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Proposition 1 and Section 3.2.
     """
 
-    def __init__(
-        self,
-        by: float = 0.5,
-        restarts: int = 0,
-        steps: int | None = None,
-        seed: int = 0,
-    ):
+    def __init__(self, by: float = 0.5, steps: int | None = None):
         super().__init__()
         check_number("by", by, above=0, maximum=1)
-        check_count("restarts", restarts, minimum=0)
         if steps is not None:
             check_count("steps", steps)
         self.by = by
-        self.restarts = restarts
         self.steps = steps
-        self.seed = check_seed(seed)
         self._plans_anew = False
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -135,58 +122,58 @@ class DecideGates(keras.callbacks.Callback):
             epochs: The number of epochs of the training.
             steps_per_epoch: The number of training steps per epoch.
         """
-        times = self.times(epochs)
+        decision = self.decision_epoch(epochs)
         # A gate counts a step for each of its calls.
         calls = calls_by_layer(model)
         # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
-            if not gate.built:
-                # On TensorFlow, only the first step builds a subclassed model.
-                if times and epoch < self.first_narrow_epoch(epochs):
-                    continue
-                raise ValueError(
-                    f"The gate {gate.name!r} is not built, and may begin to decide in "
-                    f"this epoch. Received: epoch {epoch + 1} of {epochs}. Call the "
-                    "model on a batch before `fit`."
-                )
-            # Static gates decide before one of these epochs. If there is none, they
-            # narrow, as per-example gates do.
-            host = times if not gate.per_example else []
-            step = int(ops.convert_to_numpy(gate.step))
-            planned = int(ops.convert_to_numpy(gate.deciding)[1])
-            steps = steps_per_epoch * calls[id(gate)]
-            if not (steps or host or gate.has_decided):
-                raise ValueError(
-                    "`DecideGates` needs the number of calls of each gate in a step. "
-                    f"Received: the gate {gate.name!r} inside of `TimeDistributed`, "
-                    "which calls it once per time step, for an unknown number of time "
-                    "steps. Give `keras.Input` the length of the sequences, or call "
-                    "`MoE` on the sequences, without `TimeDistributed`: `MoE` routes "
-                    "each token."
-                )
-            left = max(1, math.floor((self.by * epochs - epoch) * steps))
-            # A training that was stopped may have left a plan. One that is resumed has
-            # the same plan, up to rounding.
-            other = self._plans_anew and abs(step + left - planned) > 1
-            if planned and other and not gate.has_decided:
-                gate.decide_between(0, 0)
-                planned = 0
-            # They narrow from half of that time on. Before that epoch they have no
-            # plan: a later training without this callback would follow it.
-            if not planned and not host and epoch >= self.first_narrow_epoch(epochs):
-                wait = max(0, math.floor((self.by * epochs / 2 - epoch) * steps))
-                gate.decide_between(step + wait, step + left)
-            due = host and (epoch in host or epoch > host[-1])
-            if gate.has_decided or not due:
+            if gate.has_decided:
                 continue
-            gate.keep_largest()
-            if epoch >= host[-1]:
-                # At step 0, no gate has decided.
-                gate.decide_between(step, max(1, step))
-            else:
-                gate.restart_selectors(seed=(self.seed, epoch))
-            # An average with the values from before would undo the decision.
-            average_anew(model, gate.trainable_variables)
+            if not gate.built:
+                self._check_can_wait(gate, epoch, epochs)
+            elif gate.per_example or decision is None:
+                steps = steps_per_epoch * calls[id(gate)]
+                self._plan(gate, epoch, epochs, steps)
+            elif epoch >= decision:
+                _decide_now(gate, model)
+            elif self._plans_anew:
+                gate.decide_between(0, 0)
+
+    def _check_can_wait(self, gate, epoch, epochs):
+        """Raise an error if a gate that is not built may have to begin to decide."""
+        waits = epoch < self.first_narrow_epoch(epochs)
+        # On TensorFlow, only the first step builds a subclassed model.
+        if not waits or self.decision_epoch(epochs) is None:
+            raise ValueError(
+                f"The gate {gate.name!r} is not built, and may begin to decide in "
+                f"this epoch. Received: epoch {epoch + 1} of {epochs}. Call the "
+                "model on a batch before `fit`."
+            )
+
+    def _plan(self, gate, epoch, epochs, steps):
+        """Set the steps between which a gate narrows, if it is time."""
+        if not steps:
+            raise ValueError(
+                "`DecideGates` needs the number of calls of each gate in a step. "
+                f"Received: the gate {gate.name!r} inside of `TimeDistributed`, "
+                "which calls it once per time step, for an unknown number of time "
+                "steps. Give `keras.Input` the length of the sequences, or call "
+                "`MoE` on the sequences, without `TimeDistributed`: `MoE` routes "
+                "each token."
+            )
+        step = int(ops.convert_to_numpy(gate.step))
+        planned = int(ops.convert_to_numpy(gate.deciding)[1])
+        left = max(1, math.floor((self.by * epochs - epoch) * steps))
+        # A training that was stopped may have left a plan. One that is resumed has the
+        # same plan, up to rounding.
+        if planned and self._plans_anew and abs(step + left - planned) > 1:
+            gate.decide_between(0, 0)
+            planned = 0
+        # Gates narrow from half of that time on. Before that epoch they have no plan:
+        # a later training without this callback would follow it.
+        if not planned and epoch >= self.first_narrow_epoch(epochs):
+            wait = max(0, math.floor((self.by * epochs / 2 - epoch) * steps))
+            gate.decide_between(step + wait, step + left)
 
     def check_model(self, model: Any) -> None:
         """Raise an error for a model without gates that can decide.
@@ -205,22 +192,17 @@ class DecideGates(keras.callbacks.Callback):
                 "`DSelectKGate` or `SoftmaxSelectorGate`, or remove `DecideGates`. A "
                 "`TopKGate` is always sparse."
             )
-        if self.restarts and all(gate.per_example for gate in gates):
-            raise ValueError(
-                "Only selectors of static gates can start anew. Received: "
-                f"restarts={self.restarts} for per-example gates. Use restarts=0."
-            )
 
-    def times(self, epochs: int) -> list[int]:
-        """List the epochs before which static gates restart, and then decide.
+    def decision_epoch(self, epochs: int) -> int | None:
+        """The epoch before which static gates decide at once.
+
+        `None` if there is none, as in a training of one epoch: then they narrow.
 
         Args:
             epochs: The number of epochs of the training.
         """
-        last = math.floor(self.by * epochs)
-        parts = self.restarts + 1
-        times = {round(last * i / parts) for i in range(1, parts + 1)}
-        return sorted(time for time in times if 0 < time < epochs)
+        epoch = math.floor(self.by * epochs)
+        return epoch if 0 < epoch < epochs else None
 
     def first_narrow_epoch(self, epochs: int) -> int:
         """The epoch in which per-example gates begin to narrow.
@@ -239,11 +221,22 @@ class DecideGates(keras.callbacks.Callback):
         return min(math.floor(self.by * epochs), epochs - 1)
 
 
+def _decide_now(gate, model):
+    """Let a static gate keep its largest weights from now on."""
+    gate.keep_largest()
+    step = int(ops.convert_to_numpy(gate.step))
+    # At step 0, no gate has decided.
+    gate.decide_between(step, max(1, step))
+    # Momentum and averages from before would undo the decision.
+    restart_slots(model, gate.trainable_variables)
+
+
 class OnceDecided(CallbackGroup):
     """Calls other callbacks only after epochs in which all gates have decided.
 
     `EarlyStopping` and `ModelCheckpoint` would otherwise restore or save an epoch in
-    which gates still use many experts.
+    which gates still use many experts. At the end of a training, a line is printed if
+    what they monitor was better in an epoch before the decision.
 
     Args:
         *callbacks: Callbacks that act at the end of an epoch.
@@ -258,36 +251,72 @@ class OnceDecided(CallbackGroup):
     def __init__(self, *callbacks: Any):
         super().__init__(callbacks)
         self.epochs: Any = 0
+        self.monitored: list[dict] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Pass the beginning on."""
         self.epochs = 0
+        self.monitored = []
         self.pass_on("on_train_begin", logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Pass the epoch on, if all gates have decided."""
-        if undecided_gates(self.model):
+        decided = not undecided_gates(self.model)
+        names = {getattr(each, "monitor", None) for each in self.callbacks}
+        values = {n: float(v) for n, v in (logs or {}).items() if n in names}
+        self.monitored.append({"epoch": epoch, "decided": decided, "values": values})
+        if not decided:
             return
         self.epochs += 1
         self.pass_on("on_epoch_end", epoch, logs)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Pass the end on, and warn if there was no epoch to pass on."""
+        """Pass the end on. Warn if no epoch was passed on, or say which was better."""
         self.pass_on("on_train_end", logs)
         if not self.epochs:
             names = ", ".join(type(each).__name__ for each in self.callbacks)
             warnings.warn(
                 f"No epoch was passed on to {names}, because the gates never decided: "
                 f"{'; '.join(undecided_gates(self.model))}. Add `DecideGates()` to the "
-                "callbacks.",
+                "callbacks, or, if it is there, let it decide earlier (`by`) or stop "
+                "later (`patience`).",
                 stacklevel=2,
+            )
+        elif (self.params or {}).get("verbose"):
+            for callback in self.callbacks:
+                self._print_if_earlier_was_better(callback)
+
+    def _print_if_earlier_was_better(self, callback):
+        """Print a line if a callback did not see the best of what it monitors."""
+        # A callback has it after the first epoch that was passed on.
+        is_better = getattr(callback, "monitor_op", None)
+        if is_better is None:
+            return
+        best: dict[bool, tuple[float, int]] = {}
+        for each in self.monitored:
+            value = each["values"].get(callback.monitor, math.nan)
+            old, _ = best.get(each["decided"], (None, 0))
+            if not math.isnan(value) and (old is None or is_better(value, old)):
+                best[each["decided"]] = value, each["epoch"] + 1
+        if len(best) == 2 and is_better(best[False][0], best[True][0]):
+            (before, first), (after, second) = best[False], best[True]
+            print(  # noqa: T201
+                f"{type(callback).__name__} saw `{callback.monitor}` only after the "
+                f"gates had decided: at best {after:.4g}, in epoch {second}. It was "
+                f"{before:.4g} in epoch {first}, before they had decided. Try another "
+                "`by` of `DecideGates`."
             )
 
     def get_state(self) -> dict:
         """Return the state of the callbacks, for `Checkpoints`."""
-        return {"epochs": self.epochs, "callbacks": super().get_state()}
+        return {
+            "epochs": self.epochs,
+            "monitored": self.monitored,
+            "callbacks": super().get_state(),
+        }
 
     def set_state(self, state: dict) -> None:
         """Go on with a state of `get_state`."""
         self.epochs = state["epochs"]
+        self.monitored = state["monitored"]
         super().set_state(state["callbacks"])

@@ -217,14 +217,6 @@ class DSelectKGate(SelectorGate):
         scores = ops.matmul(z, (2.0 * codes - 1.0).T)
         return ops.matmul(ops.cast(first_largest(scores), "float32"), codes)
 
-    def _restarted(self, selection, idle, rng):
-        width = float(value_at(self.gamma, self.step))
-        fresh = rng.uniform(-width / 100, width / 100, self._z.static.shape)
-        codes = binary_codes(self.num_experts)[np.maximum(selection.choices, 0)]
-        kept = np.where(codes, 0.5, -0.5) * width
-        idle = idle[..., None, None]
-        return np.where(idle, fresh, kept[..., None, :])
-
     @property
     def _has_unreachable(self):
         return self.num_experts != 2**self.num_bits

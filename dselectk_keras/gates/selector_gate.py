@@ -9,7 +9,6 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.gate import Gate, GateOutputs
-from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import keep_largest, softmax
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
 from dselectk_keras.utils import (
@@ -123,35 +122,6 @@ class SelectorGate(Gate, abc.ABC):
     def has_decided(self) -> bool:
         """Whether each selector is exactly one expert, in this and all later steps."""
         return self.built and bool(ops.convert_to_numpy(self.width(self.step)[1]))
-
-    def restart_selectors(self, weak: float = 0.1, seed: Any = None) -> int:
-        """Start the selectors of a static gate anew that hold no expert of their own.
-
-        These are selectors on the expert of a selector with a larger share, and
-        selectors with a small share. The others stay on their experts.
-
-        Args:
-            weak: The largest share that is small.
-            seed: Seed of the new logits.
-
-        Returns:
-            The number of selectors that start anew.
-        """
-        selection = self.selection()
-        shares = np.exp(selection.logits - selection.logits.max(-1, keepdims=True))
-        shares /= shares.sum(axis=-1, keepdims=True)
-        same = selection.choices[..., :, None] == selection.choices[..., None, :]
-        # Of selectors with equal shares, the first one stays.
-        rank = np.argsort(np.argsort(-shares, axis=-1, kind="stable"), axis=-1)
-        behind = rank[..., :, None] > rank[..., None, :]
-        idle = (same & behind).any(axis=-1) | (shares < weak)
-        idle |= selection.choices < 0
-        self._z.assign(self._restarted(selection, idle, np.random.default_rng(seed)))
-        return int(idle.sum())
-
-    @abc.abstractmethod
-    def _restarted(self, selection: Selection, idle: Any, rng: Any) -> Any:
-        """Compute the logits: new ones of idle selectors, and those of the others."""
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the weighted sum of the selectors."""

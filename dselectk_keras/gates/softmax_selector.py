@@ -89,12 +89,6 @@ class SoftmaxSelectorGate(SelectorGate):
         selectors = softmax(logits, temperature)
         return ops.where(decided, best, selectors), None
 
-    def _restarted(self, selection, idle, rng):
-        logits = ops.convert_to_numpy(self._z.static)
-        fresh = rng.uniform(-0.05, 0.05, logits.shape)
-        chosen = np.eye(self.num_experts)[selection.choices]
-        return np.where(idle[..., None], fresh, chosen)
-
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set each selector to one expert, at the temperature of the present step."""
         chosen, log_shares = one_expert_each(weights, self.num_nonzeros)

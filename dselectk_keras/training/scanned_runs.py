@@ -179,16 +179,17 @@ class ScannedRuns:
 
     def _decide_gates(self, lanes):
         """Let the gates of copies decide, where it is time."""
-        if self.decide is None:
+        decide = self.decide
+        if decide is None:
             return
         epochs, _ = self._length
-        times = {*self.decide.times(epochs), self.decide.first_narrow_epoch(epochs)}
+        times = {decide.decision_epoch(epochs), decide.first_narrow_epoch(epochs)}
         for lane, copy in lanes.running.items():
             if (epoch := len(copy.logs)) in times:
                 with lanes.group.lock:
                     model = lanes.group.model
                     lanes.update_model(lane, model)
-                    self.decide.begin_epoch(model, epoch, *self._length)
+                    decide.begin_epoch(model, epoch, *self._length)
                     lanes.set_state(lane, variable_values(model)[:3])
 
 

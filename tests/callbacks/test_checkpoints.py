@@ -138,7 +138,7 @@ def test_gates_decide_and_layers_condense_as_without_an_interruption(tmp_path):
             "val_task_loss", patience=1, restore_best_weights=True
         )
         return [
-            DecideGates(0.4, restarts=1),
+            DecideGates(0.4),
             CondenseWhenBinary(verbose=0),
             GateRecorder(every=2),
             OnceDecided(stopping),

@@ -1,5 +1,6 @@
 """Gates that decide: what is exact, what survives, and what is refused."""
 
+import math
 import time
 
 import keras
@@ -157,7 +158,7 @@ def test_a_training_in_two_parts_equals_one(tmp_path):
             if epoch == 1:
                 raise KeyboardInterrupt
 
-    decide = DecideGates(0.75, restarts=1)
+    decide = DecideGates(0.75)
     whole = compiled(DSelectKGate(2))
     whole.fit(
         Batches(data(), 16, seed=0),
@@ -186,11 +187,11 @@ def test_the_recorder_sees_the_decision():
 def test_replicate_equals_fit():
     def build(seed):
         model = build_multitask_model(4, TASKS, gate=DSelectKGate(2))
-        model.compile("adam")
+        model.compile(keras.optimizers.Adam(0.1))
         return model
 
-    decide = DecideGates(0.75, restarts=1)
-    assert decide.times(4) == [2, 3]
+    decide = DecideGates(0.75)
+    assert decide.decision_epoch(4) == 3
     options = {"epochs": 4, "batch_size": 16, "decide": decide, "verbose": 0}
     runs = replicate(build, data(), seeds=[3, 4], **options)
     for copy, seed in enumerate((3, 4)):
@@ -203,7 +204,7 @@ def test_replicate_equals_fit():
         assert gate_of(found).has_decided
         pairs = zip(found.get_weights(), model.get_weights(), strict=True)
         for ours, alone in pairs:
-            np.testing.assert_allclose(ours, alone, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(ours, alone, rtol=1e-3, atol=1e-4)
 
 
 def test_a_copy_that_is_recorded_does_not_disturb_the_decisions_of_others(monkeypatch):
@@ -264,8 +265,55 @@ def test_early_stopping_sees_only_epochs_after_the_decision():
 
 def test_a_callback_without_a_decided_epoch_is_reported():
     stopping = keras.callbacks.EarlyStopping("loss", mode="min")
-    with pytest.warns(UserWarning, match="No epoch was passed on to EarlyStopping"):
+    text = "No epoch was passed on to EarlyStopping.*or, if it is there, let it decide"
+    with pytest.warns(UserWarning, match=text):
         fit(compiled(DSelectKGate(2)), [OnceDecided(stopping)])
+
+
+class Logs(keras.callbacks.Callback):
+    """Sets a number in the logs of each epoch."""
+
+    def __init__(self, values):
+        super().__init__()
+        self.values = values
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["number"] = self.values[epoch]
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "line"),
+    [
+        # The gates decide after two of four epochs.
+        ([3.0, 1.0, 2.5, 2.0], "min", "at best 2, in epoch 4. It was 1 in epoch 2,"),
+        ([3.0, 1.0, 2.0, 2.5], "max", "at best 2.5, in epoch 4. It was 3 in epoch 1,"),
+        ([math.nan, 1.0, math.nan, 2.0], "min", "at best 2, in epoch 4. It was 1 in"),
+        ([3.0, 2.0, 2.5, 1.0], "min", None),
+        ([3.0, 2.0, 2.5, 4.0], "max", None),
+        ([2.0, 2.0, 2.0, 2.0], "min", None),
+    ],
+)
+def test_a_better_epoch_before_the_decision_is_reported(values, mode, line, capsys):
+    stopping = keras.callbacks.EarlyStopping("number", patience=9, mode=mode)
+    for verbose in (2, 0):
+        callbacks = [Logs(values), DecideGates(0.5), OnceDecided(stopping)]
+        fit(compiled(DSelectKGate(2)), callbacks, verbose=verbose)
+        found = capsys.readouterr().out
+        if line and verbose:
+            assert "EarlyStopping saw `number` only after the gates had" in found
+            assert line in found
+            assert "Try another `by`" in found
+        else:
+            assert "EarlyStopping" not in found
+
+
+def test_callbacks_that_monitor_nothing_are_not_reported(capsys):
+    fit(
+        compiled(DSelectKGate(2)),
+        [DecideGates(0.5), OnceDecided(Logs([1] * 4))],
+        verbose=2,
+    )
+    assert "saw" not in capsys.readouterr().out
 
 
 class Stop(keras.callbacks.Callback):
@@ -300,9 +348,6 @@ def test_data_without_a_length_need_the_number_of_steps():
 def test_a_model_without_selectors_is_refused():
     with pytest.raises(ValueError, match="no gates with selectors"):
         fit(compiled(TopKGate(2)), [DecideGates()])
-    per_example = compiled(DSelectKGate(2), per_example=True)
-    with pytest.raises(ValueError, match="Only selectors of static gates"):
-        fit(per_example, [DecideGates(restarts=1)])
 
 
 def test_fit_says_which_gates_have_not_decided(capsys):
@@ -315,8 +360,14 @@ def test_fit_says_which_gates_have_not_decided(capsys):
     mixed = DSelectKGate(2)([keras.layers.Dense(1)(x) for _ in range(4)])
     model = keras.Model(x, mixed)
     model.compile("adam", "mse")
-    model.fit(data()[0], data()[1][:, :1], verbose=2, callbacks=[GateRecorder()])
-    assert "2 of 2 selectors): they may use" in capsys.readouterr().out
+    for verbose in (2, 0):
+        callbacks = [GateRecorder()]
+        model.fit(data()[0], data()[1][:, :1], verbose=verbose, callbacks=callbacks)
+        found = capsys.readouterr().out
+        assert found.count("2 of 2 selectors): they may use") == bool(verbose)
+    # And only one of them does.
+    fit(compiled(DSelectKGate(2)), [GateRecorder()], verbose=2)
+    assert capsys.readouterr().out.count("they may use") == 1
 
 
 def test_training_goes_on_after_condensing():
@@ -502,3 +553,29 @@ def test_a_gate_that_no_call_uses_is_reported_when_training_stops_early():
     model.compile("adam", "mse")
     with pytest.warns(UserWarning, match="no training step: unused"):
         fit(model, [DecideGates(0.5), Stop()], epochs=8)
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(("step", "plan"), [(0, [0, 1]), (1, [1, 1]), (7, [7, 7])])
+def test_a_static_gate_decides_at_its_present_step(step, plan):
+    model = compiled(DSelectKGate(2))
+    gate = gate_of(model)
+    gate.step.assign(step)
+    DecideGates(0.5).begin_epoch(model, 2, epochs=4, steps_per_epoch=10)
+    np.testing.assert_array_equal(to_numpy(gate.deciding), plan)
+    # A gate that was never called decides with its first step.
+    assert gate.has_decided == (step > 0)
+    gate.step.assign(max(1, step))
+    assert gate.has_decided
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("make", [DSelectKGate, SoftmaxSelectorGate])
+def test_a_gate_with_nan_stays_as_it_is(make):
+    gate = gate_of(compiled(make(2)))
+    z, *others = gate.get_weights()
+    z[1] = np.nan
+    gate.set_weights([z, *others])
+    gate.keep_largest()
+    for found, before in zip(gate.get_weights(), [z, *others], strict=True):
+        np.testing.assert_array_equal(found, before)

@@ -290,6 +290,19 @@ def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     assert history["mmoe"]["reachable"][0, 1, 0] == 0.0
 
 
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(("reachable", "warns"), [(0.0011, False), (0.0009, True)])
+def test_warns_of_a_selector_with_less_than_a_thousandth_on_experts(reachable, warns):
+    recorder = GateRecorder()
+    record = {"reachable": np.array([[1.0, reachable]])}
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        recorder._warn("mmoe", ["a"], record)
+    texts = [str(each.message) for each in found]
+    wanted = "Selector 1 of task 'a' in 'mmoe' has a binary code that belongs to no"
+    assert [text.startswith(wanted) for text in texts] == [True] * warns
+
+
 def events(folder):
     """Read what a folder has for TensorBoard: tensors by step, by tag."""
     from tensorboard.backend.event_processing import event_accumulator

@@ -117,7 +117,7 @@ def fit_with_callbacks(folder, condense, others=()):
     condensing = [CondenseWhenBinary(verbose=0)] if condense else []
     checkpoints = Checkpoints(
         folder,
-        [recorder, DecideGates(0.4, restarts=1), *condensing, OnceDecided(stopping)],
+        [recorder, DecideGates(0.4), *condensing, OnceDecided(stopping)],
     )
     model.fit(
         X,

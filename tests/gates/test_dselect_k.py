@@ -534,18 +534,6 @@ def test_only_the_shares_learn_after_the_decision():
     assert np.abs(of_w).min() > 0
 
 
-def test_idle_selectors_start_anew():
-    gate = built(4, 3)
-    # Two selectors on expert 3; the one with the smaller share is idle. Expert 0 has a
-    # share below 0.1.
-    z = np.array([[[0.4, 0.3]], [[0.9, 0.2]], [[-0.2, -0.1]]])
-    gate.set_weights([z, np.log([[0.3], [0.65], [0.05]])])
-    assert gate.restart_selectors() == 2
-    found, *_ = gate.get_weights()
-    np.testing.assert_array_equal(found[1], [[0.5, 0.5]])
-    assert np.abs(found[[0, 2]]).max() <= 0.01
-
-
 def test_without_reachability_a_gate_can_end_on_no_expert():
     gate = DSelectKGate(2, entropy_reg=1.0, unreachable=0.0)
     gate.build((None, 5))

@@ -86,6 +86,14 @@ def _recipe(*_):
     return DSelectKGate(K, gamma=3.0)
 
 
+def _restarts(*_):
+    raise ValueError(
+        "`DecideGates` restarts no selectors any more: the runs with restarts are of "
+        "an earlier version. Received: the method 'DSelect-k, restarts'. Leave it out "
+        "of `methods`."
+    )
+
+
 # The ranges of Appendix D.4.
 METHODS = {
     "DSelect-k": Method(
@@ -119,7 +127,7 @@ METHODS = {
     "DSelect-k, recipe, gamma 1": Method(
         lambda *_: DSelectKGate(K), rates=(0.01,), decide=DecideGates(), paper=False
     ),
-    "DSelect-k, restarts": Method(_recipe, decide=DecideGates(restarts=3), paper=False),
+    "DSelect-k, restarts": Method(_restarts, paper=False),
     "softmax selectors, recipe": Method(
         lambda *_: SoftmaxSelectorGate(K), decide=DecideGates(), paper=False
     ),

@@ -1,4 +1,4 @@
-"""What Figure 5 makes of its runs, and how selectors are restarted."""
+"""What Figure 5 makes of its runs."""
 
 import math
 
@@ -233,3 +233,10 @@ def test_the_recipe_decides_without_tuning():
     assert found["share"].tolist()[-1] == 1.0
     assert found["admissible"]
     assert found["mse"] > 0
+
+
+def test_restarts_are_reported_and_no_longer_run():
+    arm = name_arm("DSelect-k, restarts", 32)
+    assert arm in Fig5(**TINY).arms
+    with pytest.raises(ValueError, match="restarts no selectors any more"):
+        Fig5(**TINY).run(arm, [Job(0, {"learning_rate": 0.01})])

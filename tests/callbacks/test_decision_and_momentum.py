@@ -1,0 +1,76 @@
+"""What an optimizer keeps from before a decision does not undo it."""
+
+import keras
+import numpy as np
+import pytest
+
+from dselectk_keras import (
+    DecideGates,
+    DSelectKGate,
+    Ramp,
+    SoftmaxSelectorGate,
+    build_multitask_model,
+)
+
+
+class Look(keras.callbacks.Callback):
+    """Notes the experts of each task right after the decision."""
+
+    first = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.first is None and gate_of(self.model).has_decided:
+            self.first = experts(self.model)
+
+
+def gate_of(model):
+    return model.get_layer("mmoe").gate
+
+
+def experts(model):
+    return np.sort(gate_of(model).selection().choices, axis=-1)
+
+
+def check_that_choices_stay(gate, optimizer, seed, decide, epochs):
+    keras.utils.set_random_seed(seed)
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(64, 3)), rng.normal(size=(64, 4))
+    model = build_multitask_model(3, list("abcd"), gate=gate)
+    model.compile(optimizer)
+    look = Look()
+    model.fit(x, y, 16, epochs, verbose=0, callbacks=[decide, look])
+    np.testing.assert_array_equal(experts(model), look.first)
+
+
+# Without the restart of slots, each of them ends at other experts.
+@pytest.mark.parametrize(
+    ("name", "settings", "seed"),
+    [
+        ("SGD", {"learning_rate": 10.0, "momentum": 0.95}, 1),
+        ("Adam", {}, 0),
+        ("Adam", {}, 2),
+        ("Adam", {"use_ema": True, "ema_momentum": 0.5}, 3),
+        ("AdamW", {"weight_decay": 1.0}, 0),
+        ("RMSprop", {"momentum": 0.9}, 0),
+        ("Ftrl", {"learning_rate": 0.5}, 0),
+        ("Lion", {}, 0),
+    ],
+)
+def test_an_optimizer_does_not_undo_the_decision(name, settings, seed):
+    optimizer = getattr(keras.optimizers, name)(**{"learning_rate": 0.1, **settings})
+    gate = DSelectKGate(2, gamma=1.0)
+    check_that_choices_stay(gate, optimizer, seed, DecideGates(0.1), 10)
+
+
+def test_mixed_precision_does_not_undo_the_decision():
+    adam = keras.optimizers.Adam(0.1)
+    optimizer = keras.optimizers.LossScaleOptimizer(adam, initial_scale=8.0)
+    gate = DSelectKGate(2, gamma=1.0)
+    check_that_choices_stay(gate, optimizer, 0, DecideGates(0.1), 10)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_momentum_does_not_undo_the_decision_of_a_cold_softmax(seed):
+    gate = SoftmaxSelectorGate(2, temperature=Ramp(1e-2, 1e-16, end=80))
+    adam = keras.optimizers.Adam(0.01)
+    check_that_choices_stay(gate, adam, seed, DecideGates(0.5), 20)
