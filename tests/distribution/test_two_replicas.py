@@ -42,7 +42,8 @@ def test_sums_over_replicas_have_the_values_and_gradients_of_the_batch(differenc
 
 
 @pytest.mark.parametrize(
-    "case", ["labels, uncertainty", "running, famo", "averaged, dispatched", "routed"]
+    "case",
+    ["labels, uncertainty", "batch, uncertainty", "averaged, dispatched", "routed"],
 )
 def test_weights_and_reports_are_those_of_one_process(differences, case):
     found = differences[case]

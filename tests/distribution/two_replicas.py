@@ -129,7 +129,7 @@ CASES = {
         (),
     ),
     # Penalties of the weights of examples.
-    "running, famo": (
+    "batch, uncertainty": (
         functools.partial(
             tasks,
             TASKS,
@@ -140,8 +140,7 @@ CASES = {
                 weights_regularizer=ImportanceRegularizer(0.1),
             ),
             per_example=True,
-            label_average="running",
-            task_weighting="famo",
+            task_weighting="uncertainty",
         ),
         (MISSING, WEIGHTS, UNEVEN),
         (),
