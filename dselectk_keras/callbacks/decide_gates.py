@@ -138,7 +138,6 @@ class DecideGates(keras.callbacks.Callback):
         times = self.times(epochs)
         # A gate counts a step for each of its calls.
         calls = calls_by_layer(model)
-        # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
             if not gate.built:
                 # On TensorFlow, only the first step builds a subclassed model.

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.experts.bank import Source, check_indices
+from dselectk_keras.experts.bank import check_indices
 from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.utils import Activation, Initializer, Tensor, get_from
@@ -85,17 +85,14 @@ class DenseExperts(StackedExperts):
         """The kernels of a layer (see `StackedExperts`)."""
         return self.take_experts(self._kernels[layer], selected)
 
-    def sliced(self, indices: Sequence[int]) -> tuple["DenseExperts", list[Source]]:
+    def sliced(self, indices: Sequence[int]) -> "DenseExperts":
         """Some of the experts (see `ExpertBank.sliced`)."""
         indices = check_indices(indices, self.num_experts)
         bank = self.resized(len(indices)).build_like(self)
         bank.trainable = self.trainable
-        sources = [
-            (variable, lambda array: array[indices]) for variable in self.weights
-        ]
-        for weight, (variable, take) in zip(bank.weights, sources, strict=True):
-            weight.assign(take(ops.convert_to_numpy(variable)))
-        return bank, sources
+        for weight, variable in zip(bank.weights, self.weights, strict=True):
+            weight.assign(ops.convert_to_numpy(variable)[indices])
+        return bank
 
 
 def check_dense(bank: Any, what: str) -> None:

@@ -19,7 +19,6 @@ from helpers import numbers
 
 from dselectk_keras import (
     Checkpoints,
-    CondenseWhenBinary,
     DecideGates,
     DenseExperts,
     DSelectKGate,
@@ -168,9 +167,8 @@ CASES = {
         (DRAWS[:, :2], None, len(X)),
         (
             functools.partial(GateRecorder, every=2),
-            # After one epoch of three. The layer is condensed after the next one.
+            # After one epoch of three.
             DecideGates,
-            functools.partial(CondenseWhenBinary, verbose=0),
         ),
     ),
 }
@@ -226,8 +224,6 @@ def fit(scope, build, data, callbacks):
         if isinstance(callback, GateRecorder):
             found["steps"] = callback.history.steps
             found["recorded"] = callback.history["mmoe"]["weights"]
-        if isinstance(callback, CondenseWhenBinary):
-            found["kept"] = callback.reports[0].kept
     return found
 
 
