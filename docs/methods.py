@@ -80,12 +80,6 @@ RECIPES = [
         "tests/models/test_task_losses.py",
     ),
     (
-        "FAMO, weights of the tasks from their losses",
-        '`build_multitask_model(task_weighting="famo")`',
-        "Liu et al. (NeurIPS 2023), Algorithm 1",
-        "tests/models/test_task_losses.py",
-    ),
-    (
         "Softmax ensemble",
         "`MoE(experts, SoftmaxGate(normalize=True), per_example=True)`",
         "Muqeeth et al., SMEAR, Section 3",

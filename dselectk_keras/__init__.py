@@ -7,7 +7,6 @@ from dselectk_keras import ops as ops
 from dselectk_keras import regularizers as regularizers
 from dselectk_keras.callbacks import (
     Checkpoints,
-    CondenseWhenBinary,
     DecideGates,
     GateHistory,
     GateRecorder,
@@ -73,7 +72,6 @@ __all__ = [
     "AttentiveGate",
     "Batches",
     "Checkpoints",
-    "CondenseWhenBinary",
     "CrossStitch",
     "DSelectKGate",
     "DecideGates",

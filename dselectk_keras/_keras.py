@@ -102,27 +102,6 @@ def prefix_paths(layer, prefix):
             variable._path = f"{prefix}/{variable.path}"
 
 
-def track_parameters(model):
-    """Tell torch which parameters a model has, after layers were replaced.
-
-    Torch clears only the gradients of parameters that it has been told of. Other
-    backends need nothing.
-    """
-    if keras.backend.backend() == "torch":
-        model._track_variables()
-
-
-def replace_sublayers(layer, **sublayers):
-    """Replace sub-layers of a built layer, which Keras locks, by attribute name."""
-    layer._tracker.unlock()
-    for name, new in sublayers.items():
-        old = getattr(layer, name)
-        if new is not old:
-            layer._tracker.untrack(old)
-            setattr(layer, name, new)
-    layer._tracker.lock()
-
-
 def note_sharing(value, config):
     """Note in the config of an object which object it is, while a model is saved.
 

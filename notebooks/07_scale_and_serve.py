@@ -216,9 +216,9 @@ with tempfile.TemporaryDirectory() as folder:
 # %% [markdown]
 # ## Next steps
 #
-# - **Condense during training:** `CondenseWhenBinary` checks the selectors during `fit`
-#   and condenses the model as soon as all are binary. The remaining epochs are then
-#   faster.
+# - **Condense during training:** call `fit` until the gates have decided, then
+#   `condense`, then `fit` on the smaller model. Its epochs are faster. "Speed and
+#   memory" has an example.
 # - **Per-example gates:** no expert can be removed, but each example needs only its k
 #   experts. `MMoE` evaluates only these where it is expected to be faster, or always
 #   with `dispatch=True`.

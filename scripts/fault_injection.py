@@ -245,7 +245,6 @@ def train(folder, write, report):
         folder,
         [
             dk.DecideGates(0.4),
-            dk.CondenseWhenBinary(verbose=0),
             recorder,
             dk.OnceDecided(stopping),
         ],

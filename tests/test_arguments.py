@@ -154,7 +154,6 @@ def entries():
         (routed_model, routed, use_model),
         (dk.Ramp, ramp, lambda schedule: [schedule(3)]),
         (dk.DecideGates, {}, use_callback),
-        (dk.CondenseWhenBinary, {"verbose": 0}, use_callback),
         (dk.GateRecorder, {}, use_callback),
         (once_decided, {"callbacks": keras.callbacks.Callback()}, use_callback),
         (dk.Checkpoints, {"folder": "never"}, lambda checkpoints: []),

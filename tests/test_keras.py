@@ -33,7 +33,6 @@ PRIVATE = {
     "_purge_model_variables": ("model", "backend/jax/trainer.py", "jax"),
     "_initial_epoch": ("model", "trainers/trainer.py", None),
     "_path": ("variable", "backend/common/variables.py", None),
-    "_track_variables": ("layer", "backend/torch/layer.py", "torch"),
     "_tracker": ("layer", "layers/layer.py and utils/tracking.py", None),
     "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
     "_iterations": ("optimizer", "optimizers/base_optimizer.py", None),
@@ -201,36 +200,6 @@ def test_freed_variables_hold_no_memory():
     assert all(array() is not None for array in arrays)
     _keras.free_variables(model)
     assert all(array() is None for array in arrays)
-
-
-def test_a_locked_layer_takes_other_sublayers_and_is_locked_again():
-    pair = a_pair()
-    first, second = pair.first, pair.second
-    with pytest.raises(ValueError, match="cannot add new elements"):
-        pair.first = keras.layers.Dense(2)
-    pair.first = first
-    new = keras.layers.Dense(2)
-    new.build((None, 3))
-    _keras.replace_sublayers(pair, first=new, second=second)
-    assert pair.first is new
-    assert pair.second is second
-    variables = {id(variable) for variable in pair.weights}
-    assert variables == {id(v) for v in (*new.weights, *second.weights)}
-    with pytest.raises(ValueError, match="cannot add new elements"):
-        pair.third = keras.layers.Dense(2)
-
-
-@pytest.mark.skipif(BACKEND != "torch", reason="Only torch has to be told.")
-def test_torch_clears_the_gradients_of_a_replaced_sublayer():
-    pair = a_pair()
-    model = model_of(pair)
-    model.train_on_batch(*data())
-    new = keras.layers.Dense(2)
-    new.build((None, 3))
-    _keras.replace_sublayers(pair, first=new)
-    _keras.track_parameters(model)
-    cleared = {id(parameter) for parameter in model.parameters()}
-    assert cleared == {id(variable.value) for variable in model.weights}
 
 
 @pytest.mark.parametrize(

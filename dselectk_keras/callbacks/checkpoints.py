@@ -28,8 +28,8 @@ class Checkpoints(CallbackGroup):
     If the folder has checkpoints, `fit` goes on after the last epoch that was saved.
     The result is that of a training without an interruption, bit for bit: the weights,
     the optimizer, step counters and schedules, the decisions of the gates, the random
-    numbers of gates and dropout, condensed layers, and the state of the callbacks, such
-    as the records of `GateRecorder` and the best weights of `EarlyStopping`.
+    numbers of gates and dropout, and the state of the callbacks, such as the records of
+    `GateRecorder` and the best weights of `EarlyStopping`.
 
     A checkpoint is written to a new file, flushed to the disk and renamed, and has a
     checksum. The last two are kept. If the last one is damaged, the one before is
@@ -87,7 +87,6 @@ class Checkpoints(CallbackGroup):
         if found is None:
             return
         path, state, arrays = found
-        # First, because `CondenseWhenBinary` changes the model.
         self.set_state(state["callbacks"])
         self.history = state["history"]
         _assign(path, _variables(self.model), arrays)

@@ -125,7 +125,6 @@ class DecideGates(keras.callbacks.Callback):
         decision = self.decision_epoch(epochs)
         # A gate counts a step for each of its calls.
         calls = calls_by_layer(model)
-        # `CondenseWhenBinary` may have replaced gates that have decided.
         for gate in selector_gates(model):
             if gate.has_decided:
                 continue

@@ -85,7 +85,8 @@ class GateRecorder(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Find the gates, and record their initial state."""
-        self._gates = _gates(self.model)
+        # Another training may have another model, such as a condensed one.
+        self._gates, self._observe = _gates(self.model), None
         if not self._gates:
             raise ValueError(
                 "The model has no gates to record. Add a layer such as `MMoE`, `MoE` "
@@ -167,9 +168,7 @@ class GateRecorder(keras.callbacks.Callback):
         """Observe all gates: a dict of arrays by quantity, by layer name."""
         # On JAX, `self.model` first updates the variables of the model.
         gates = _gates(self.model)
-        replaced = [g for _, g, _ in gates] != [g for _, g, _ in self._gates]
-        if self._observe is None or replaced:
-            # This is the first time, or `CondenseWhenBinary` has replaced gates.
+        if self._observe is None:
             self._gates = gates
             self._prepare()
         observe: Any = self._observe

@@ -1,16 +1,12 @@
 """The base class of all banks of experts."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
-import numpy as np
 
 from dselectk_keras.utils import Tensor
-
-# A variable, and a function that slices an array of its shape.
-Source = tuple[Any, Callable[[np.ndarray], np.ndarray]]
 
 
 class ExpertBank(keras.Layer, abc.ABC):
@@ -115,15 +111,14 @@ class ExpertBank(keras.Layer, abc.ABC):
         """
         return self.check_mergeable()
 
-    def sliced(self, indices: Sequence[int]) -> tuple["ExpertBank", list[Source]]:
-        """A new bank with some of these experts, and the source of its weights.
+    def sliced(self, indices: Sequence[int]) -> "ExpertBank":
+        """A new bank with some of these experts.
 
         Args:
             indices: Indices of the experts to keep.
 
         Returns:
-            A built bank; and for each of its weights the variable of this bank that
-            it comes from, with a function that slices an array of its shape.
+            A built bank with the same weights.
         """
         raise ValueError(
             f"The experts of {type(self).__name__} cannot be sliced. Use "

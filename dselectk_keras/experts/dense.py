@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.experts.bank import Source, check_indices
+from dselectk_keras.experts.bank import check_indices
 from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.utils import Activation, Initializer, Tensor, get_from
@@ -25,10 +25,6 @@ class DenseExperts(StackedExperts):
     $n h$. With `shared_input=False` the input has an axis for the experts too,
     `(batch, n, ..., features)`, as for a bank of towers. The kernel of each expert
     is initialized independently.
-
-    `quantize("int8")`, of the bank or of a model, stores the kernels in 8 bits, with
-    one scale for each expert and unit. The arithmetic stays in floating point, and the
-    kernels are no longer trained.
 
     Args:
         num_experts: The number of experts, $n$.
@@ -77,84 +73,26 @@ class DenseExperts(StackedExperts):
             keras.initializers, "kernel_initializer", kernel_initializer
         )
         self._kernels = []
-        self._scales = []
 
     def build_kernel(self, layer: int, fan_in: int) -> None:
         """Create the stacked kernel of a layer."""
         name, shape = f"kernel_{layer}", (self.num_experts, fan_in, self.units[layer])
-        if self.quantization_mode is not None:
-            self._build_int8(layer, shape)
-            return
         initializer = clone_initializer(self.kernel_initializer, 1000 * layer)
         initializer = stacked_initializer(initializer)
         self._kernels.append(self.add_weight(shape, initializer, name=name))
 
     def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:
         """The kernels of a layer (see `StackedExperts`)."""
-        kernel = self.take_experts(self._kernels[layer], selected)
-        if not self._scales:
-            return kernel
-        scale = self.take_experts(self._scales[layer], selected)
-        return ops.cast(kernel, "float32") / scale
+        return self.take_experts(self._kernels[layer], selected)
 
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None):
-        """Store the kernels in 8 bits (see `keras.Layer.quantize`).
-
-        Args:
-            mode: `"int8"`.
-            type_check: Not used.
-            config: Not used, since activations stay in floating point. It must not
-                have a quantizer for the weights.
-        """
-        if mode != "int8" or getattr(config, "weight_quantizer", None) is not None:
-            # `keras.Model.quantize` makes this a warning, and goes on.
-            raise NotImplementedError(
-                f"The experts of {self.name!r} can be stored in 8 bits only, as by "
-                f'quantize("int8"). Received: mode={mode!r} and config={config!r}. '
-                "They stay as they are."
-            )
-        kernels = [ops.convert_to_numpy(kernel) for kernel in self._kernels]
-        self._kernels.clear()
-        for layer, kernel in enumerate(kernels):
-            self._build_int8(layer, kernel.shape)
-            rounded, scale = keras.quantizers.abs_max_quantize(
-                kernel, axis=1, to_numpy=True
-            )
-            self._kernels[layer].assign(rounded)
-            self._scales[layer].assign(scale)
-        policy: Any = self.dtype_policy
-        self.dtype_policy = f"int8_from_{policy.name}"
-
-    def quantized_call(self, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate the experts, as Keras asks for if they are quantized."""
-        return self.call(*args, **kwargs)
-
-    def _build_int8(self, layer, shape):
-        """Create the kernels of a layer in 8 bits, and their scales."""
-        frozen = {"initializer": "ones", "trainable": False}
-        self._kernels.append(
-            self.add_weight(name=f"kernel_{layer}", shape=shape, dtype="int8", **frozen)
-        )
-        # Half precision would be as coarse as 8 bits.
-        frozen |= {"dtype": "float32", "autocast": False}
-        shape = (shape[0], 1, shape[2])
-        self._scales.append(
-            self.add_weight(name=f"scale_{layer}", shape=shape, **frozen)
-        )
-        # Keras reads this, so that it does not quantize a second time.
-        self._is_quantized = True
-
-    def sliced(self, indices: Sequence[int]) -> tuple["DenseExperts", list[Source]]:
+    def sliced(self, indices: Sequence[int]) -> "DenseExperts":
         """Some of the experts (see `ExpertBank.sliced`)."""
         indices = check_indices(indices, self.num_experts)
         bank = self.resized(len(indices)).build_like(self)
         bank.trainable = self.trainable
-        sources = [
-            (variable, lambda array: array[indices]) for variable in self.weights
-        ]
-        for weight, (variable, take) in zip(bank.weights, sources, strict=True):
-            weight.assign(take(ops.convert_to_numpy(variable)))
-        return bank, sources
+        for weight, variable in zip(bank.weights, self.weights, strict=True):
+            weight.assign(ops.convert_to_numpy(variable)[indices])
+        return bank
 
 
 def check_dense(bank: Any, what: str) -> None:

@@ -13,7 +13,7 @@ from dselectk_keras._keras import (
     prefix_paths,
     with_mask,
 )
-from dselectk_keras.experts.bank import ExpertBank, Source, check_indices
+from dselectk_keras.experts.bank import ExpertBank, check_indices
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import (
@@ -159,7 +159,7 @@ class Experts(ExpertBank):
         groups = zip(*(e.trainable_variables for e in self.experts), strict=True)
         return [ops.stack([variable.value for variable in each]) for each in groups]
 
-    def sliced(self, indices: Sequence[int]) -> tuple["Experts", list[Source]]:
+    def sliced(self, indices: Sequence[int]) -> "Experts":
         """Some of the experts (see `ExpertBank.sliced`)."""
         indices = check_indices(indices, self.num_experts)
         kept = [self.experts[i] for i in indices]
@@ -167,10 +167,9 @@ class Experts(ExpertBank):
         config["template"] = [config["template"][i] for i in indices]
         config.pop("name")
         bank = type(self).from_config(config).build_like(self)
-        sources = [(v, lambda array: array) for expert in kept for v in expert.weights]
         for new, old in zip(bank.experts, kept, strict=True):
             copy_state(old, new)
-        return bank, sources
+        return bank
 
     def check_mergeable(self) -> None:
         """Raise an error for experts that differ in structure or have a state."""

@@ -12,7 +12,6 @@ from dselectk_keras._keras import (
     mask_of,
     note_sharing,
     prefix_paths,
-    replace_sublayers,
     with_mask,
 )
 from dselectk_keras.experts.stacked import StackedExperts
@@ -309,13 +308,6 @@ class GatedExperts(keras.Layer, abc.ABC):
             flat = self.flatten(inputs)
             _, seen["hidden"] = self.experts(flat, return_hidden=True)
         return self.unflatten(self.gate.expert_weights(**seen), inputs)
-
-    def replace(self, experts: Any, gate: Any) -> None:
-        """Replace the bank and the gate by others that are built.
-
-        Afterwards, a compiled model must create its train and test functions again.
-        """
-        replace_sublayers(self, experts=experts, gate=gate)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""

@@ -35,7 +35,7 @@ def build_multitask_model(
     per_example: bool | None = None,
     num_params: int | None = None,
     label_average: str = "batch",
-    task_weighting: str | None = None,
+    task_weighting: Any = None,
     stacked: bool = False,
     **options: Any,
 ) -> MultitaskModel:
@@ -81,10 +81,10 @@ def build_multitask_model(
             the MMoE paper, only kernels of the experts and of the towers' hidden layers
             count, without biases, gates and output units.
         label_average: How a task's loss is averaged in training, if labels are
-            missing: over all examples of the batch (`"batch"`), over its labels in the
-            batch (`"labels"`), or over their expected number (`"running"`).
+            missing: over all examples of the batch (`"batch"`), or over its labels in
+            the batch (`"labels"`).
         task_weighting: `None`, or how the weights of the tasks are learned:
-            `"uncertainty"` or `"famo"`.
+            `"uncertainty"`, or an object (see `MultitaskModel`).
         stacked: Whether the output is one tensor with an axis for the tasks, in their
             order, not a dict by task name. With many tasks this is faster at
             inference. All tasks need the same number of outputs.

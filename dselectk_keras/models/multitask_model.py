@@ -51,15 +51,23 @@ class MultitaskModel(ChecksExport, keras.Model):
     one tensor `(batch, tasks)` or `(batch, tasks, outputs)`. Tasks of the same kind
     are computed together, on an axis for the tasks.
 
-    `label_average` says what $n_t$ is in training: `"batch"` is the number $B$ of
-    examples in the batch, and `"labels"` the number of labels of the task in the batch.
-    `"running"` is the expected number of labels, $\max(p_t B, 1)$, where $p_t$ is the
-    share of examples with a label of the task in about the last 100 batches.
+    `label_average` says what $n_t$ is in training: `"batch"` is the number of examples
+    in the batch, and `"labels"` the number of labels of the task in the batch.
 
     `task_weighting` multiplies $\omega_t$ by a learned weight in training:
-    `"uncertainty"` (Kendall et al., CVPR 2018) or `"famo"` (Liu et al., NeurIPS 2023).
-    `task_weights` has the present weights. The page "Choosing a gate" has the
-    equations.
+    `"uncertainty"` (Kendall et al., CVPR 2018), or an object with two methods. In each
+    training step, the model calls them in this order:
+
+    - `penalty(losses, shares)` gets the mean loss of each task over its labels, without
+      a gradient, and its number of labels divided by $n_t$: 0 without labels. It
+      returns one number per task, which is multiplied by $\omega_t$ and added to the
+      loss. It may update the object's variables.
+    - `weights_of_losses()` returns the factor of each $\omega_t$.
+
+    Let the object be a `keras.Layer`: the model trains and saves its variables, and
+    calls its `build` with the shape `(tasks,)`. Register it with
+    `keras.saving.register_keras_serializable`, so that the model can be loaded.
+    `task_weights` has the present weights.
 
     Labels are a dict by task name, or one array `(samples, tasks)`. Sample weights
     have the same form, or are one array `(samples,)` for all tasks. A label is missing
@@ -94,8 +102,8 @@ class MultitaskModel(ChecksExport, keras.Model):
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
         tasks: The tasks, in the order of the outputs.
-        label_average: `"batch"`, `"labels"` or `"running"`.
-        task_weighting: `None`, `"uncertainty"` or `"famo"`.
+        label_average: `"batch"` or `"labels"`.
+        task_weighting: `None`, `"uncertainty"`, or an object as above.
         **kwargs: The other arguments of `keras.Model`.
     """
 
@@ -104,7 +112,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         *args: Any,
         tasks: Iterable[Task | dict] = (),
         label_average: str = "batch",
-        task_weighting: str | None = None,
+        task_weighting: Any = None,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
@@ -304,7 +312,7 @@ class MultitaskModel(ChecksExport, keras.Model):
             **super().get_config(),
             "tasks": [task.get_config() for task in self.tasks],
             "label_average": self.task_losses.label_average,
-            "task_weighting": self.task_losses.task_weighting,
+            "task_weighting": self.task_losses.serialized_weighting(),
         }
 
     def _set_modes(self, callbacks):

@@ -62,7 +62,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
     place = [task.name for task in group.tasks].index(name)
     label = group_tasks([tasks[name]])[0].label
     if tasks[name].tower != "sum":
-        towers, _ = _layer(model, f"towers_{group.label}").sliced([place])
+        towers = _layer(model, f"towers_{group.label}").sliced([place])
         towers.name = f"towers_{label}"
         mixtures = towers(mixtures)
     config = _layer(model, f"predict_{group.label}").get_config()
@@ -106,7 +106,7 @@ def _own_mixture(layer, name):
     row = layer.task_names.index(name) if gate.num_gates > 1 else 0
     chosen = gate.choices[row]
     used = sorted({*chosen} - {-1}) or [0]
-    bank, _ = layer.experts.sliced(used)
+    bank = layer.experts.sliced(used)
     own = SelectedGate(
         [[used.index(i) if i >= 0 else i for i in chosen]],
         kept=[gate.kept[i] for i in used],

@@ -11,83 +11,76 @@ from dselectk_keras.distribution import sum_over_replicas
 from dselectk_keras.models.task import Task
 from dselectk_keras.utils import Tensor, check_choice
 
-KEPT = 0.99  # What a running count keeps per batch: it covers about 100 batches.
-NEVER = -1e30  # The score of a task without labels so far.
-TINY = 1e-8  # The smallest loss of which "famo" takes the logarithm.
-DECAY = 0.01  # Of the logits of "famo", as in its release.
+
+class Uncertainty(keras.Layer):
+    r"""Weights tasks by their learned variances: `task_weighting="uncertainty"`.
+
+    $$
+    \lambda_t = f_t \, e^{-s_t}, \qquad r_t = \frac{c_t}{n_t} \, \frac{s_t}{2}
+    $$
+
+    with a log-variance $s_t$ per task, $c_t$ labels of the task in the batch, and
+    $f_t = 1/2$ for regression and 1 for classes.
+
+    Args:
+        factors: $f_t$ of each task.
+
+    Reference:
+        Kendall et al., "Multi-Task Learning Using Uncertainty to Weigh Losses" (CVPR
+        2018), Section 3.
+    """
+
+    def __init__(self, factors: Sequence[float]):
+        super().__init__(name="uncertainty", dtype="float32")
+        self.factors = np.array(factors, "float32")
+
+    def build(self, shape: Any) -> None:
+        """Create the log-variances."""
+        self.log_variances = self.add_weight(shape, "zeros", name="log_variances")
+
+    def penalty(self, losses: Tensor, shares: Tensor) -> Tensor:
+        """Compute the term of each task besides its loss."""
+        return shares * self.log_variances / 2
+
+    def weights_of_losses(self) -> Tensor:
+        """Compute the factor of each task's weight."""
+        return ops.multiply(ops.exp(-self.log_variances), self.factors)
 
 
 class TaskLosses(keras.Layer):
     r"""Averages the losses of the tasks over their labels, and weights the tasks.
 
     $$
-    L = \sum_t \omega_t \, \lambda_t L_t + R, \qquad
+    L = \sum_t \omega_t \, (\lambda_t L_t + r_t), \qquad
     L_t = \frac{1}{n_t} \sum_b m_{tb} \, \ell_{tb}
     $$
 
-    with the fixed weights $\omega_t$ of the tasks. `label_average` says what $n_t$ is
-    (see `MultitaskModel`), and `task_weighting` what $\lambda_t$ and $R$ are. With
+    with the fixed weights $\omega_t$ of the tasks. `label_average` says what $n_t$ is,
+    and `task_weighting` what $\lambda_t$ and $r_t$ are (see `MultitaskModel`). With
     `None`, they are 1 and 0.
-
-    - `"uncertainty"` learns a log-variance $s_t$ per task. With $c_t$ labels of the
-      task in the batch, and $f_t = 1/2$ for regression and 1 for classes,
-
-      $$
-      \lambda_t = f_t \, e^{-s_t}, \qquad
-      R = \sum_t \omega_t \, \frac{c_t}{n_t} \, \frac{s_t}{2}.
-      $$
-
-    - `"famo"` learns logits $w$ with $z = \mathrm{softmax}(w)$, so that the losses of
-      all $T$ tasks decrease at equal rates. They must be positive. $\bar L_t$ is the
-      mean loss over the task's labels, in the last batch with any, and $\bar L'_t$ the
-      one before it:
-
-      $$
-      \lambda_t = T \, \frac{z_t / \bar L_t}{\sum_u z_u / \bar L_u}, \qquad
-      \nabla_w R = \nabla_w \Bigl( \sum_t z_t \, (\log \bar L'_t - \log \bar L_t)
-      + \frac{\gamma}{2} \lVert w \rVert^2 \Bigr), \qquad R = 0,
-      $$
-
-      with $\gamma = 0.01$. $\lambda_t$ has no gradient.
 
     Args:
         tasks: The tasks, in the order of the losses.
         label_average: See above.
-        task_weighting: See above.
-
-    Reference:
-        Kendall et al., "Multi-Task Learning Using Uncertainty to Weigh Losses" (CVPR
-        2018), Section 3; Liu et al., "FAMO: Fast Adaptive Multitask Optimization"
-        (NeurIPS 2023), Algorithm 1.
+        task_weighting: See above; or the config of an object.
     """
 
     def __init__(
         self,
         tasks: Sequence[Task],
         label_average: str = "batch",
-        task_weighting: str | None = None,
+        task_weighting: Any = None,
     ):
         super().__init__(name="task_losses", dtype="float32")
-        check_choice("label_average", label_average, ("batch", "labels", "running"))
-        check_choice("task_weighting", task_weighting, (None, "uncertainty", "famo"))
+        check_choice("label_average", label_average, ("batch", "labels"))
         self.label_average = label_average
+        if isinstance(task_weighting, dict):
+            task_weighting = keras.saving.deserialize_keras_object(task_weighting)
         self.task_weighting = task_weighting
         self.fixed_weights = np.array([task.weight for task in tasks], "float32")
-        shape = (len(tasks),)
-        if label_average == "running":
-            name, seen = "seen_labels_and_examples", (len(tasks) + 1,)
-            self.seen = self.add_weight(seen, "zeros", trainable=False, name=name)
-        if task_weighting == "uncertainty":
-            halves = [0.5 if task.kind == "regression" else 1.0 for task in tasks]
-            self._factors = np.array(halves, "float32")
-            self.log_variances = self.add_weight(shape, "zeros", name="log_variances")
-        if task_weighting == "famo":
-            self.logits = self.add_weight(shape, "zeros", name="task_logits")
-            # Infinite until the first label.
-            never = keras.initializers.Constant(float("inf"))
-            self.log_losses = self.add_weight(
-                shape, never, trainable=False, name="log_losses"
-            )
+        self.weighting = _as_object(task_weighting, tasks)
+        if isinstance(self.weighting, keras.Layer) and not self.weighting.built:
+            self.weighting.build((len(tasks),))
         self.built = True
 
     def weights_now(self) -> Tensor:
@@ -103,54 +96,48 @@ class TaskLosses(keras.Layer):
         return ops.sum(ops.multiply(_mean(totals, counts), self.fixed_weights))
 
     def training_loss(self, totals: Tensor, counts: Tensor, examples: Any) -> Tensor:
-        """Compute the training loss, and update the running counts and losses.
+        """Compute the training loss.
 
         The totals and counts are those of `reported_loss`, in the batch.
         """
         examples = ops.cast(ops.reshape(examples, (1,)), "float32")
         totals, counts, examples = sum_over_replicas([totals, counts, examples])
-        divisors = self._divisors(counts, examples)
+        by_labels = self.label_average == "labels"
+        divisors = ops.maximum(counts, 1.0) if by_labels else examples
         extra: Any = 0.0
-        if self.task_weighting == "uncertainty":
-            terms = counts / divisors * self.log_variances / 2
+        if self.weighting is not None:
+            means = ops.stop_gradient(_mean(totals, counts))
+            terms = self.weighting.penalty(means, counts / divisors)
             extra = ops.sum(ops.multiply(terms, self.fixed_weights))
-        elif self.task_weighting == "famo":
-            extra = self._compare_losses(_mean(totals, counts), counts > 0)
         losses = ops.multiply(totals, self._weights())
         return ops.sum(losses / divisors) + extra
 
-    def _divisors(self, counts, examples):
-        if self.label_average == "labels":
-            return ops.maximum(counts, 1.0)
-        if self.label_average == "batch":
-            return examples
-        self.seen.assign(KEPT * self.seen + ops.concatenate([counts, examples]))
-        return ops.maximum(self.seen[:-1] / self.seen[-1] * examples, 1.0)
+    def serialized_weighting(self) -> Any:
+        """Return `task_weighting` for a config."""
+        if self.task_weighting in (None, "uncertainty"):
+            return self.task_weighting
+        return keras.saving.serialize_keras_object(self.task_weighting)
 
     def _weights(self):
         """Compute the weight of each task."""
-        if self.task_weighting is None:
+        if self.weighting is None:
             return self.fixed_weights
-        return ops.multiply(self._learned(), self.fixed_weights)
+        return ops.multiply(self.weighting.weights_of_losses(), self.fixed_weights)
 
-    def _learned(self):
-        if self.task_weighting == "uncertainty":
-            return ops.multiply(ops.exp(-self.log_variances), self._factors)
-        scores = self.logits - self.log_losses
-        labeled = ops.isfinite(self.log_losses)
-        weights = ops.softmax(ops.where(labeled, scores, NEVER))
-        return ops.stop_gradient(len(self.fixed_weights) * weights)
 
-    def _compare_losses(self, means, labeled):
-        """Return 0 with the gradient of the logits, and keep the losses."""
-        before = ops.convert_to_tensor(self.log_losses)
-        now = ops.where(labeled, ops.log(ops.maximum(means, TINY)), before)
-        known = ops.logical_and(labeled, ops.isfinite(before))
-        decrease = ops.stop_gradient(ops.where(known, before - now, 0.0))
-        self.log_losses.assign(ops.stop_gradient(now))
-        objective = ops.sum(ops.softmax(self.logits) * decrease)
-        objective += DECAY / 2 * ops.sum(ops.square(self.logits))
-        return objective - ops.stop_gradient(objective)
+def _as_object(task_weighting, tasks):
+    if task_weighting is None:
+        return None
+    if task_weighting == "uncertainty":
+        return Uncertainty([0.5 if t.kind == "regression" else 1.0 for t in tasks])
+    methods = ("penalty", "weights_of_losses")
+    if not all(callable(getattr(task_weighting, name, None)) for name in methods):
+        raise ValueError(
+            "`task_weighting` must be None, 'uncertainty', or an object with the "
+            "methods `penalty` and `weights_of_losses`. Received: "
+            f"{task_weighting!r}. See `MultitaskModel`."
+        )
+    return task_weighting
 
 
 def _mean(totals, counts):

@@ -9,7 +9,6 @@ import dselectk_keras as dk
 from dselectk_keras import (
     Batches,
     Checkpoints,
-    CondenseWhenBinary,
     DecideGates,
     GateRecorder,
     OnceDecided,
@@ -124,7 +123,7 @@ def test_a_resumed_training_ends_with_the_same_weights(name, tmp_path):
     assert_resumes(build, callbacks, tmp_path, (2,))
 
 
-def test_gates_decide_and_layers_condense_as_without_an_interruption(tmp_path):
+def test_gates_decide_as_without_an_interruption(tmp_path):
     def build():
         # An epoch has three steps, and ends with a gradient that is not applied.
         optimizer = keras.optimizers.Adam(
@@ -139,14 +138,11 @@ def test_gates_decide_and_layers_condense_as_without_an_interruption(tmp_path):
         )
         return [
             DecideGates(0.4),
-            CondenseWhenBinary(verbose=0),
             GateRecorder(every=2),
             OnceDecided(stopping),
         ]
 
-    _, condense, _, once = assert_resumes(build, callbacks, tmp_path, (1, 2))
-    assert condense.epoch == 1
-    assert condense.reports[0].dropped
+    *_, once = assert_resumes(build, callbacks, tmp_path, (1, 2))
     assert 0 < once.epochs <= 3
 
 

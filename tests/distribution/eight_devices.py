@@ -33,7 +33,6 @@ from plan import Plan
 
 from dselectk_keras import (
     Checkpoints,
-    CondenseWhenBinary,
     DecideGates,
     DenseExperts,
     DSelectKGate,
@@ -42,6 +41,7 @@ from dselectk_keras import (
     OnceDecided,
     TopKGate,
     build_multitask_model,
+    condense,
     expert_layout_map,
 )
 from dselectk_keras._keras import create_variables
@@ -87,13 +87,13 @@ def train(case):
     return model, log.history["loss"]
 
 
-def watched(condense=True, interrupt=False):
+def watched(interrupt=False):
     """What is to be compared of a training with callbacks, perhaps a resumed one."""
     with tempfile.TemporaryDirectory() as folder:
         if interrupt:
             with contextlib.suppress(KeyboardInterrupt):
-                fit_with_callbacks(folder, condense, [Interrupt()])
-        return fit_with_callbacks(folder, condense)
+                fit_with_callbacks(folder, [Interrupt()])
+        return fit_with_callbacks(folder)
 
 
 class Interrupt(keras.callbacks.Callback):
@@ -104,7 +104,7 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-def fit_with_callbacks(folder, condense, others=()):
+def fit_with_callbacks(folder, others=()):
     keras.utils.set_random_seed(0)
     model = build_multitask_model(
         DIM, 2, experts=DenseExperts(EXPERTS, [4]), gate=DSelectKGate(1)
@@ -114,10 +114,9 @@ def fit_with_callbacks(folder, condense, others=()):
     stopping = keras.callbacks.EarlyStopping(
         "val_task_loss", patience=1, restore_best_weights=True
     )
-    condensing = [CondenseWhenBinary(verbose=0)] if condense else []
     checkpoints = Checkpoints(
         folder,
-        [recorder, DecideGates(0.4), *condensing, OnceDecided(stopping)],
+        [recorder, DecideGates(0.4), OnceDecided(stopping)],
     )
     model.fit(
         X,
@@ -277,13 +276,13 @@ def main():
     alone = watched()
     for name, each in distributions.items():
         distribution.set_distribution(each)
-        several = watched(condense=name == "data", interrupt=True)
+        several = watched(interrupt=True)
         found[f"watched, {name}"] = {
             key: float(np.abs(np.subtract(alone[key], several[key])).max())
             for key in alone
         }
     try:
-        watched()
+        condense(build_multitask_model(DIM, 2, gate=DSelectKGate(1)))
     except ValueError as error:
         found["refused"] = str(error)
     sys.stdout.write(json.dumps(found))

@@ -100,7 +100,7 @@ def test_a_resumed_training_records_decides_and_stops_as_on_one_device(eight, de
     assert np.max([*found.values()]) <= 2e-6
 
 
-def test_split_experts_are_not_condensed_while_they_train(eight):
+def test_split_experts_are_not_condensed(eight):
     assert "Experts that are split over devices cannot be conden" in eight["refused"]
 
 

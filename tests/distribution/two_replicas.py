@@ -19,7 +19,6 @@ from helpers import numbers
 
 from dselectk_keras import (
     Checkpoints,
-    CondenseWhenBinary,
     DecideGates,
     DenseExperts,
     DSelectKGate,
@@ -129,7 +128,7 @@ CASES = {
         (),
     ),
     # Penalties of the weights of examples.
-    "running, famo": (
+    "batch, uncertainty": (
         functools.partial(
             tasks,
             TASKS,
@@ -140,8 +139,7 @@ CASES = {
                 weights_regularizer=ImportanceRegularizer(0.1),
             ),
             per_example=True,
-            label_average="running",
-            task_weighting="famo",
+            task_weighting="uncertainty",
         ),
         (MISSING, WEIGHTS, UNEVEN),
         (),
@@ -169,9 +167,8 @@ CASES = {
         (DRAWS[:, :2], None, len(X)),
         (
             functools.partial(GateRecorder, every=2),
-            # After one epoch of three. The layer is condensed after the next one.
+            # After one epoch of three.
             DecideGates,
-            functools.partial(CondenseWhenBinary, verbose=0),
         ),
     ),
 }
@@ -227,8 +224,6 @@ def fit(scope, build, data, callbacks):
         if isinstance(callback, GateRecorder):
             found["steps"] = callback.history.steps
             found["recorded"] = callback.history["mmoe"]["weights"]
-        if isinstance(callback, CondenseWhenBinary):
-            found["kept"] = callback.reports[0].kept
     return found
 
 

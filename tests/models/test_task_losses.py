@@ -21,8 +21,7 @@ from dselectk_keras import (
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.training import Batches
 
-AVERAGES = ("batch", "labels", "running")
-WEIGHTINGS = ("uncertainty", "famo")
+AVERAGES = ("batch", "labels")
 TASKS = (
     Task("a", weight=2.0),
     Task("b", "binary", weight=3.0),
@@ -31,23 +30,54 @@ TASKS = (
 # Two batches of 4 examples: the sums of the losses, and the numbers of labels.
 TOTALS = np.array([[6.0, 2.0, 0.0], [1.0, 0.0, 5.0]], "float32")
 COUNTS = np.array([[4.0, 1.0, 0.0], [2.0, 0.0, 1.0]], "float32")
-# Of the second batch; for "running": 4 * (0.99 * 4 + 2) / (0.99 * 4 + 4) and so on.
-DIVISORS = {
-    "labels": [2.0, 1.0, 1.0],
-    "batch": [4.0, 4.0, 4.0],
-    "running": [4 * 5.96 / 7.96, 1.0, 1.0],
-}
+# Of the second batch.
+DIVISORS = {"labels": [2.0, 1.0, 1.0], "batch": [4.0, 4.0, 4.0]}
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Behind(keras.Layer):
+    """Weights a task by its share of all losses, averaged over the batches.
+
+    The penalty leads a trained number per task to 1.
+    """
+
+    def __init__(self, rate=0.5):
+        super().__init__(dtype="float32")
+        self.rate = rate
+
+    def build(self, shape):
+        self.seen = self.add_weight(shape, "ones", trainable=False, name="seen")
+        self.target = self.add_weight(shape, "zeros", name="target")
+
+    def penalty(self, losses, shares):
+        before = ops.convert_to_tensor(self.seen)
+        kept = (1 - self.rate) * before + self.rate * losses
+        self.seen.assign(ops.where(shares > 0, kept, before))
+        return ops.square(self.target - 1)
+
+    def weights_of_losses(self):
+        return self.seen / ops.sum(self.seen)
+
+    def get_config(self):
+        return {"rate": self.rate}
+
+
+WEIGHTINGS = ("uncertainty", Behind)
 X = numbers((12, 3))
 Y = numbers((12, 3), seed=1)
 Y[:, 1] = Y[:, 1] > 0
 Y[numbers((12, 3), seed=2) > 0.3] = np.nan
 
 
-def make(tasks=TASKS, gate=None, optimizer=None, **settings):
+def make(tasks=TASKS, gate=None, optimizer=None, task_weighting=None, **settings):
     keras.utils.set_random_seed(0)
     gate = SoftmaxGate() if gate is None else gate
     experts = DenseExperts(4, [4])
-    model = build_multitask_model(3, tasks, experts=experts, gate=gate, **settings)
+    if task_weighting is Behind:
+        task_weighting = Behind()
+    model = build_multitask_model(
+        3, tasks, experts=experts, gate=gate, task_weighting=task_weighting, **settings
+    )
     model.compile(keras.optimizers.Adam(0.05) if optimizer is None else optimizer)
     return model
 
@@ -87,25 +117,14 @@ def test_all_averages_are_equal_when_all_labels_are_there():
         assert log.history["loss"] == pytest.approx(logs[0].history["loss"], rel=1e-5)
 
 
-def test_a_rare_task_weighs_as_its_expected_number_of_labels():
-    # A label in every fourth batch of eight examples.
-    losses = TaskLosses([Task("a"), Task("b")], "running")
-    totals = ops.convert_to_tensor(np.ones(2, "float32"))
-    for step in range(200):
-        counts = np.array([4.0, 8.0 * (step % 4 == 0)], "float32")
-        losses.training_loss(totals, ops.convert_to_tensor(counts), 8)
-    seen = numpy(losses.seen)
-    np.testing.assert_allclose(8 * seen[:2] / seen[2], [4.0, 2.0], rtol=0.03)
-
-
 @pytest.mark.parametrize("average", AVERAGES)
 def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
     losses = after_first_batch(average, "uncertainty")
     s = np.array([0.5, -1.0, 2.0], "float32")
-    losses.log_variances.assign(s)
+    losses.weighting.log_variances.assign(s)
     totals, counts = map(ops.convert_to_tensor, (TOTALS[1], COUNTS[1]))
-    variables = [losses.log_variances]
-    state = [v for v in losses.variables if v is not losses.log_variances]
+    variables = [losses.weighting.log_variances]
+    state = [v for v in losses.variables if v is not losses.weighting.log_variances]
     (value,), (slopes,) = value_and_gradients(
         lambda: [losses.training_loss(totals, counts, 4)], variables, state=state
     )
@@ -132,7 +151,7 @@ def test_the_learned_variance_of_a_regression_is_its_mean_squared_error():
     y[::3, 0] = np.nan
     model = make(tasks, task_weighting="uncertainty")
     log = model.fit(x, y, batch_size=64, epochs=60, verbose=0).history
-    found = np.exp(numpy(model.task_losses.log_variances))
+    found = np.exp(numpy(model.task_losses.weighting.log_variances))
     errors = [log["quiet_loss"][-1], log["loud_loss"][-1]]
     np.testing.assert_allclose(found, errors, rtol=0.2)
     weights = model.task_weights
@@ -140,78 +159,9 @@ def test_the_learned_variance_of_a_regression_is_its_mean_squared_error():
     np.testing.assert_allclose(list(weights.values()), 0.5 / found, rtol=1e-5)
 
 
-def softmax(w):
-    return np.exp(w) / np.exp(w).sum()
-
-
-def test_famo_has_the_value_and_the_gradient_by_hand():
-    losses = after_first_batch("labels", "famo")
-    np.testing.assert_allclose(
-        numpy(losses.log_losses), [np.log(1.5), np.log(2.0), np.inf], rtol=1e-5
-    )
-    w = np.array([0.5, -1.0, 0.25], "float32")
-    losses.logits.assign(w)
-    # Task "c" has no labels so far, so that its weight is 0.
-    z, weights = softmax(w), np.array([2.0, 3.0, 1.0])
-    inverse = z * [1 / 1.5, 1 / 2.0, 0.0]
-    now = 3 * inverse / inverse.sum()
-    np.testing.assert_allclose(numpy(losses.weights_now()), weights * now, rtol=1e-5)
-
-    totals, counts = map(ops.convert_to_tensor, (TOTALS[1], COUNTS[1]))
-    (value,), (slopes,) = value_and_gradients(
-        lambda: [losses.training_loss(totals, counts, 4)],
-        [losses.logits],
-        state=[losses.log_losses],
-    )
-    # Only task "a" has labels in both batches: its loss fell from 1.5 to 0.5.
-    decrease = np.array([np.log(1.5) - np.log(0.5), 0.0, 0.0])
-    by_hand = z * (decrease - z @ decrease) + 0.01 * w
-    np.testing.assert_allclose(slopes, by_hand, rtol=1e-4, atol=1e-6)
-    assert slopes[0] > 0 > slopes[1]
-    inverse = z / [0.5, 2.0, 5.0]
-    learned = 3 * inverse / inverse.sum()
-    expected = weights * learned * TOTALS[1] / np.maximum(COUNTS[1], 1)
-    np.testing.assert_allclose(value, expected.sum(), rtol=1e-5)
-
-
-def test_famo_gives_the_losses_the_gradient_of_their_weights_only():
-    losses = after_first_batch("labels", "famo")
-    counts = ops.convert_to_tensor(COUNTS[1])
-    totals = keras.Variable(TOTALS[1])
-    _, (slopes,) = value_and_gradients(
-        lambda: [losses.training_loss(ops.convert_to_tensor(totals), counts, 4)],
-        [totals],
-        state=losses.variables,
-    )
-    inverse = 1 / np.array([0.5, 2.0, 5.0])
-    learned = 3 * inverse / inverse.sum() * [2.0, 3.0, 1.0]
-    np.testing.assert_allclose(slopes, learned / [2.0, 1.0, 1.0], rtol=1e-5)
-
-
-def test_famo_raises_the_weight_of_the_task_that_falls_behind():
-    losses = TaskLosses([Task("a"), Task("b")], "labels", "famo")
-    counts = ops.convert_to_tensor(np.ones(2, "float32"))
-    optimizer = keras.optimizers.SGD(1.0)
-
-    def step(totals):
-        totals = ops.convert_to_tensor(np.array(totals, "float32"))
-        _, (slopes,) = value_and_gradients(
-            lambda: [losses.training_loss(totals, counts, 1)],
-            [losses.logits],
-            state=[losses.log_losses],
-        )
-        optimizer.apply([ops.convert_to_tensor(slopes)], [losses.logits])
-        losses.log_losses.assign(ops.log(totals))
-
-    for loss in (8.0, 4.0, 2.0, 1.0):
-        step([loss, 1.0])
-    first, second = numpy(losses.logits)
-    assert first < 0 < second
-
-
 @pytest.mark.parametrize(
     ("average", "weighting"),
-    [("batch", "uncertainty"), ("labels", "famo"), ("running", "uncertainty")],
+    [("batch", "uncertainty"), ("labels", "uncertainty"), ("labels", None)],
 )
 def test_reports_have_the_fixed_weights(average, weighting):
     model = make(label_average=average, task_weighting=weighting)
@@ -227,10 +177,28 @@ def test_reports_have_the_fixed_weights(average, weighting):
         assert log[f"{prefix}task_loss"][0] == pytest.approx(sum(parts), rel=1e-5)
 
 
+def test_an_object_of_two_methods_has_the_value_and_the_gradients_by_hand():
+    losses = after_first_batch("labels", Behind())
+    weighting = losses.weighting
+    # Task "c" has no labels in the first batch, and task "b" none in the second.
+    np.testing.assert_allclose(numpy(weighting.seen), [1.25, 1.5, 1.0], rtol=1e-6)
+    totals, counts = keras.Variable(TOTALS[1]), ops.convert_to_tensor(COUNTS[1])
+    weighting.target.assign([0.0, 3.0, 1.0])
+    (value,), (slopes, by_target) = value_and_gradients(
+        lambda: [losses.training_loss(ops.convert_to_tensor(totals), counts, 4)],
+        [totals, weighting.target],
+        state=[weighting.seen],
+    )
+    fixed = np.array([2.0, 3.0, 1.0])
+    weights = fixed * [0.875, 1.5, 3.0] / 5.375
+    means = TOTALS[1] / [2.0, 1.0, 1.0]
+    np.testing.assert_allclose(value, weights @ means + fixed @ [1, 4, 0], rtol=1e-5)
+    np.testing.assert_allclose(slopes, weights / [2.0, 1.0, 1.0], rtol=1e-5)
+    np.testing.assert_allclose(by_target, 2 * fixed * [-1, 2, 0], rtol=1e-5)
+
+
 def test_without_learned_weights_the_weights_are_the_tasks_own():
     assert make().task_weights == {"a": 2.0, "b": 3.0, "c": 1.0}
-    # Before the first label, those of "famo" are too.
-    assert make(task_weighting="famo").task_weights == {"a": 2.0, "b": 3.0, "c": 1.0}
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
@@ -239,57 +207,42 @@ def test_training_resumes_from_a_file(tmp_path, weighting):
         model.fit(X, Y, batch_size=4, shuffle=False, verbose=0)
         return model
 
-    model = more(make(label_average="running", task_weighting=weighting))
+    model = more(make(label_average="labels", task_weighting=weighting))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.task_weights == model.task_weights
-    assert numpy(loaded.task_losses.seen).all()
     for found, expected in zip(
         more(loaded).get_weights(), more(model).get_weights(), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    assert any(v is loaded.task_losses.seen for v in loaded.non_trainable_variables)
+    own = {id(variable) for variable in loaded.task_losses.variables}
+    assert own <= {id(variable) for variable in loaded.variables}
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_copies_keep_the_learned_weights(weighting):
-    model = make(gate=TopKGate(2), label_average="running", task_weighting=weighting)
+    model = make(gate=TopKGate(2), label_average="labels", task_weighting=weighting)
     model.fit(X, Y, batch_size=4, verbose=0)
     for copy in (condense(model), distill(model, SoftmaxGate())):
         assert copy.task_weights == model.task_weights
-        np.testing.assert_array_equal(
-            numpy(copy.task_losses.seen), numpy(model.task_losses.seen)
-        )
         copy.compile("sgd")
         copy.fit(X, Y, batch_size=4, verbose=0)
         assert copy.task_weights != model.task_weights
-    assert per_task(model, "b").task_losses.label_average == "running"
+    assert per_task(model, "b").task_losses.label_average == "labels"
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_copies_of_replicate_train_as_alone(weighting):
     def build(seed):
-        return make_again(weighting)
+        return make(task_weighting=weighting)
 
     runs = replicate(build, (X, Y), seeds=[1, 2], batch_size=4, verbose=0)
     weights = [runs.model(i).task_weights for i in range(2)]
     assert weights[0] != weights[1]
     keras.utils.set_random_seed(2)
-    alone = make_again(weighting)
+    alone = make(task_weighting=weighting)
     alone.fit(Batches((X, Y), 4, 2), shuffle=False, verbose=0)
     assert weights[1] == pytest.approx(alone.task_weights, rel=1e-4)
-
-
-def make_again(weighting):
-    model = build_multitask_model(
-        3,
-        TASKS,
-        experts=DenseExperts(4, [4]),
-        label_average="running",
-        task_weighting=weighting,
-    )
-    model.compile(keras.optimizers.Adam(0.05))
-    return model
 
 
 def test_one_gate_for_all_tasks_is_rewarded_with_the_learned_weights(monkeypatch):
@@ -304,7 +257,7 @@ def test_one_gate_for_all_tasks_is_rewarded_with_the_learned_weights(monkeypatch
         task_weighting="uncertainty",
     )
     model.compile("sgd")
-    model.task_losses.log_variances.assign([0.5, -1.0, 2.0])
+    model.task_losses.weighting.log_variances.assign([0.5, -1.0, 2.0])
     weights = np.array([np.exp(-0.5), 3 * np.exp(1), np.exp(-2) / 2])
     np.testing.assert_allclose(list(model.task_weights.values()), weights, rtol=1e-5)
 
@@ -341,7 +294,7 @@ def test_a_copy_has_the_weight_of_each_task(weighting):
 def test_half_precision_learns_the_weights_in_full(weighting):
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        model = make(label_average="running", task_weighting=weighting)
+        model = make(label_average="labels", task_weighting=weighting)
     finally:
         keras.config.set_dtype_policy("float32")
     log = model.fit(X, Y, batch_size=4, verbose=0).history
@@ -353,7 +306,7 @@ def test_half_precision_learns_the_weights_in_full(weighting):
     ("settings", "text"),
     [
         ({"label_average": "mean"}, "`label_average` must be one of 'batch', 'labels'"),
-        ({"task_weighting": "dwa"}, "`task_weighting` must be one of None, 'unc"),
+        ({"task_weighting": "dwa"}, "an object with the methods `penalty`.*'dwa'"),
     ],
 )
 def test_unknown_names_are_refused(settings, text):
