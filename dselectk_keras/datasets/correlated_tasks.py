@@ -9,7 +9,7 @@ from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, check_number
 
 
-def correlated_tasks(
+def correlated_tasks(  # noqa: PLR0913, each is a given of the data in the paper
     p: float = 0.5,
     c: float = 1.0,
     m: int = 5,
@@ -20,6 +20,7 @@ def correlated_tasks(
     num_test: int = 2_000,
     seed: int = 0,
     noise: float = 0.1,
+    *,
     input_dim: int = 100,
 ) -> Dataset:
     r"""Two tasks with weights at an angle whose cosine is `p`.
@@ -30,10 +31,10 @@ def correlated_tasks(
     with orthogonal unit vectors $u_1$ and $u_2$. With `p=1` the tasks differ only in
     the noise, with `p=0` their linear parts are unrelated.
 
-    From the paper: the equations; standard normal inputs, 100 of them; noise N(0, 0.01), where
-    0.01 is taken as the variance. The paper leaves $c$, $m$, $\alpha$ and $\beta$ open.
-    Ours: their defaults; $u_1$ and $u_2$ in random directions; the sizes of the splits;
-    the seed.
+    From the paper: the equations; standard normal inputs, 100 of them; noise
+    N(0, 0.01), where 0.01 is taken as the variance. The paper leaves $c$, $m$,
+    $\alpha$ and $\beta$ open. Ours: their defaults; $u_1$ and $u_2$ in random
+    directions; the sizes of the splits; the seed.
 
     Args:
         p: Cosine of the angle between the tasks' weights, from -1 to 1.
