@@ -36,13 +36,6 @@ CASES = [
         dense=True,
     ),
     Case(
-        "DSelect-k with normalized logits",
-        lambda **kwargs: DSelectKGate(2, normalize=True, **kwargs),
-        penalties=("reachability",),
-        sums_to_one=False,
-        dense=True,
-    ),
-    Case(
         "DSelect-k with schedules",
         lambda **kwargs: DSelectKGate(
             2,
@@ -144,6 +137,23 @@ def test_normalized_logits_start_near_zero_and_are_off_by_default():
     assert [numpy(w).tolist() for w in scales] == [[np.float32(0.01)] * DIM] * 2
     assert len(built(4, per_example=True).trainable_weights) == 4
     assert len(built(4, normalize=True).trainable_weights) == 2
+
+
+def test_training_reaches_the_normalizations():
+    gate = built(4, per_example=True, normalize=True, num_gates=2)
+    for i, weight in enumerate(gate.trainable_weights):
+        weight.assign(numbers(weight.shape, seed=i, scale=0.3))
+    x = ops.convert_to_tensor(numbers((BATCH, DIM), seed=9))
+    upstream = ops.convert_to_tensor(numbers((BATCH, 2, 4)))
+    _, found = value_and_gradients(
+        lambda: [ops.sum(gate.expert_weights(x) * upstream)], gate.trainable_variables
+    )
+    assert len(found) == 12
+    for variable, each in zip(gate.trainable_variables, found, strict=True):
+        # An offset of all selectors' kernels changes no softmax over the selectors.
+        moves = np.abs(each) > 1e-6
+        alike = variable.name == "w_kernel_offset"
+        assert not moves.any() if alike else moves.any(), variable.name
 
 
 def test_several_gates_are_the_gates_side_by_side():
