@@ -39,7 +39,7 @@ RECIPES = [
     ),
     (
         "Router with layer normalization",
-        "`normalize=True` in gates with logits",
+        "`normalize=True` in gates with logits or selectors",
         "Muqeeth et al., SMEAR, Section 4, and its release",
         "tests/gates/test_logits.py",
     ),

@@ -8,10 +8,8 @@ from dselectk_keras.datasets import _sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, check_number
 
-INPUT_DIM = 100
 
-
-def correlated_tasks(
+def correlated_tasks(  # noqa: PLR0913, each is a given of the data in the paper
     p: float = 0.5,
     c: float = 1.0,
     m: int = 5,
@@ -22,6 +20,8 @@ def correlated_tasks(
     num_test: int = 2_000,
     seed: int = 0,
     noise: float = 0.1,
+    *,
+    input_dim: int = 100,
 ) -> Dataset:
     r"""Two tasks with weights at an angle whose cosine is `p`.
 
@@ -31,10 +31,10 @@ def correlated_tasks(
     with orthogonal unit vectors $u_1$ and $u_2$. With `p=1` the tasks differ only in
     the noise, with `p=0` their linear parts are unrelated.
 
-    From the paper: the equations; 100 standard normal inputs; noise N(0, 0.01), where
-    0.01 is taken as the variance. The paper leaves $c$, $m$, $\alpha$ and $\beta$ open.
-    Ours: their defaults; $u_1$ and $u_2$ in random directions; the sizes of the splits;
-    the seed.
+    From the paper: the equations; standard normal inputs, 100 of them; noise
+    N(0, 0.01), where 0.01 is taken as the variance. The paper leaves $c$, $m$,
+    $\alpha$ and $\beta$ open. Ours: their defaults; $u_1$ and $u_2$ in random
+    directions; the sizes of the splits; the seed.
 
     Args:
         p: Cosine of the angle between the tasks' weights, from -1 to 1.
@@ -47,10 +47,11 @@ def correlated_tasks(
         num_test: Number of test samples.
         seed: Non-negative integer; determines the data.
         noise: Standard deviation of the noise on the labels.
+        input_dim: Number of inputs, $d$, at least 2.
 
     Returns:
-        A `Dataset` with float32 inputs (samples, 100) and labels (samples, 2). Its
-        `info` holds `w1` and `w2` (100,), `alphas` and `betas` (m,), and
+        A `Dataset` with float32 inputs (samples, d) and labels (samples, 2). Its
+        `info` holds `w1` and `w2` (d,), `alphas` and `betas` (m,), and
         `label_correlation`: Pearson's, of the labels without noise, over 10,000
         further inputs.
 
@@ -73,8 +74,10 @@ def correlated_tasks(
     phases = _check_sines("betas", phases, m)
     sizes = _sampling.check_sizes(num_train, num_validation, num_test)
     check_number("noise", noise, minimum=0)
+    # Two unit vectors are orthogonal in two dimensions or more.
+    input_dim = check_count("input_dim", input_dim, minimum=2)
 
-    directions = _sampling.random_stream(seed, 1).standard_normal((INPUT_DIM, 2))
+    directions = _sampling.random_stream(seed, 1).standard_normal((input_dim, 2))
     u = np.linalg.qr(directions)[0]
     w = c * u @ np.array([[1, p], [0, np.sqrt(1 - p**2)]])
 
@@ -83,12 +86,12 @@ def correlated_tasks(
         return linear + np.sin(linear[..., None] * frequencies + phases).sum(axis=-1)
 
     def split(stream, size):
-        x = _sampling.normal_inputs(seed, stream, size, INPUT_DIM)
+        x = _sampling.normal_inputs(seed, stream, size, input_dim)
         errors = _sampling.random_stream(seed, 2, stream).standard_normal((size, 2))
         y = labels(x) + noise * errors
         return Split(x.astype("float32"), y.astype("float32"))
 
-    clean = labels(_sampling.calibration_inputs(seed, INPUT_DIM))
+    clean = labels(_sampling.calibration_inputs(seed, input_dim))
     return Dataset(
         *(split(stream, size) for stream, size in enumerate(sizes)),
         task_names=("task_0", "task_1"),

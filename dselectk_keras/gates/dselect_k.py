@@ -56,7 +56,9 @@ class DSelectKGate(SelectorGate):
             end on a code of no expert, which has no entropy: all weights are then 0.
         reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the
             batch. The release sums.
-        **kwargs: The arguments of `Gate`.
+        **kwargs: `normalize`, whether to layer-normalize the routing inputs and the
+            kernels of both logits (default `False`, as in the release), and the
+            arguments of `Gate`.
 
     Example:
         >>> gate = DSelectKGate(num_nonzeros=2, entropy_reg=0.01)
@@ -113,8 +115,9 @@ class DSelectKGate(SelectorGate):
         )
         w_initializer = self.w_initializer or "random_uniform"
         shape = (*self.gate_shape, self.num_nonzeros, 1)
-        self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer)
-        self._w = Logits(self, "w", shape, w_initializer)
+        norm = {"normalize": self.normalize}
+        self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer, **norm)
+        self._w = Logits(self, "w", shape, w_initializer, **norm)
 
     def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the selectors from their bits, as products over each code."""

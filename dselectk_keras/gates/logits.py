@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate
@@ -102,7 +103,9 @@ class Logits:
                 "use_bias=False. Set use_bias=True."
             )
         else:
-            self.kernel.assign(ops.zeros_like(ops.convert_to_tensor(self.kernel)))
+            offset = [] if self.norms is None else [self.norms[1].offset]
+            for weight in [self.kernel, *offset]:
+                weight.assign(np.zeros(weight.shape))
             self.bias.assign(ops.reshape(value, (-1,)))
 
 

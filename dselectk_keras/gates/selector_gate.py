@@ -45,6 +45,8 @@ class SelectorGate(Gate, abc.ABC):
         z_initializer: For the selectors' logits.
         w_initializer: For the logits of their shares.
         reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the batch.
+        normalize: Whether to layer-normalize the routing inputs and the kernels of the
+            logits, as SMEAR's router does. The release does not.
         **kwargs: The arguments of `Gate`.
     """
 
@@ -58,11 +60,13 @@ class SelectorGate(Gate, abc.ABC):
         z_initializer: Initializer,
         w_initializer: Initializer,
         reduction: str,
+        normalize: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
         check_choice("reduction", reduction, ("sum", "mean"))
+        check_choice("normalize", normalize, (True, False))
         self.num_nonzeros = num_nonzeros
         self.entropy_reg = EntropyRegularizer.get(entropy_reg, "entropy_reg")
         self.z_initializer = get_from(
@@ -72,6 +76,7 @@ class SelectorGate(Gate, abc.ABC):
             keras.initializers, "w_initializer", w_initializer
         )
         self.reduction = reduction
+        self.normalize = normalize
         self.deciding: Any = None
 
     @abc.abstractmethod

@@ -39,7 +39,8 @@ class SoftmaxSelectorGate(SelectorGate):
         w_initializer: For the selectors' weights, $\alpha$. `None` is uniform in
             ±0.05.
         reduction: `"sum"` or `"mean"` of a per-example gate's penalty over the batch.
-        **kwargs: The arguments of `Gate`.
+        **kwargs: `normalize`, whether to layer-normalize the routing inputs and the
+            kernels of both logits, and the arguments of `Gate`.
 
     Example:
         >>> gate = SoftmaxSelectorGate(num_nonzeros=2, temperature=1e-16)
@@ -77,8 +78,9 @@ class SoftmaxSelectorGate(SelectorGate):
         shape = (*self.gate_shape, self.num_nonzeros)
         z_initializer = self.z_initializer or "random_uniform"
         w_initializer = self.w_initializer or "random_uniform"
-        self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer)
-        self._w = Logits(self, "w", (*shape, 1), w_initializer)
+        norm = {"normalize": self.normalize}
+        self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer, **norm)
+        self._w = Logits(self, "w", (*shape, 1), w_initializer, **norm)
 
     def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the softmax of each selector's logits."""

@@ -26,6 +26,26 @@ def test_p_is_the_cosine_of_the_weights_and_c_their_length(p):
     np.testing.assert_allclose(info["w1"] @ info["w2"] / 2.5**2, p, atol=1e-6)
 
 
+@pytest.mark.parametrize("input_dim", [2, 7])
+def test_the_number_of_inputs_is_free(input_dim):
+    options = {"p": 0.3, "c": 2.0, "m": 1, "noise": 0, "input_dim": input_dim}
+    data = correlated_tasks(**options, **SMALL)
+    w = np.stack([data.info["w1"], data.info["w2"]], axis=1)
+    assert w.shape == (input_dim, 2)
+    np.testing.assert_allclose(w.T @ w, [[4, 1.2], [1.2, 4]], atol=1e-5)
+    for x, y in (data.train, data.validation, data.test):
+        assert x.shape[1] == input_dim
+        # One sine with the frequency 1 and the phase 0.
+        np.testing.assert_allclose(y, x @ w + np.sin(x @ w), atol=1e-4)
+    np.testing.assert_allclose(data.train.x.std(axis=0), 1, atol=0.12)
+
+
+@pytest.mark.parametrize("input_dim", [1, 2.5, None])
+def test_two_orthogonal_vectors_need_two_inputs(input_dim):
+    with pytest.raises(ValueError, match=r"`input_dim` must be an integer >= 2"):
+        correlated_tasks(input_dim=input_dim)
+
+
 def test_labels_are_the_equation_in_the_docstring():
     options = {"p": 0.4, "m": 2, "alphas": (1.5, 3.0), "betas": (0.2, -1.0)}
     data = correlated_tasks(**options, noise=0, **SMALL)

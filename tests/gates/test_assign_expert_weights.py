@@ -33,6 +33,10 @@ ANY_WEIGHTS = {
 SPARSE_WEIGHTS = {
     "top-k": lambda **kwargs: TopKGate(2, use_bias=True, **kwargs),
     "DSelect-k": lambda **kwargs: DSelectKGate(2, **kwargs),
+    "normalized DSelect-k": lambda **kwargs: DSelectKGate(2, normalize=True, **kwargs),
+    "normalized selectors": lambda **kwargs: SoftmaxSelectorGate(
+        3, normalize=True, **kwargs
+    ),
     "spare selectors": lambda **kwargs: DSelectKGate(4, **kwargs),
     "softmax selectors": lambda **kwargs: SoftmaxSelectorGate(3, **kwargs),
     "temperature": lambda **kwargs: SoftmaxSelectorGate(2, temperature=0.1, **kwargs),

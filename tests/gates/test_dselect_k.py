@@ -111,6 +111,51 @@ def test_per_example_logits_are_an_affine_map_of_the_routing_inputs():
         np.testing.assert_allclose(weights, numpy(static.expert_weights()), atol=1e-5)
 
 
+def test_normalized_logits_by_hand():
+    gate = built(2, num_nonzeros=2, per_example=True, normalize=True)
+    names = [weight.name for weight in gate.trainable_weights]
+    for name, value in {
+        # Columns normalize to (-a, 0, a) and (a, 0, -a), with a = sqrt(3 / 2).
+        "z_kernel": [[1, 5], [2, 4], [3, 3]],
+        "w_kernel": [[1, 9], [3, 6], [5, 3]],
+        "z_kernel_scale": [0.1] * 3,
+        "w_kernel_scale": [0.2] * 3,
+        "z_bias": [0, 0],
+        "w_bias": [0, 0],
+    }.items():
+        gate.trainable_weights[names.index(name)].assign(value)
+    # As does the input, so that z is 0.3 and -0.3, and w is 0.6 and -0.6.
+    weights = numpy(gate.expert_weights(np.array([[4.0, 7.0, 10.0]], "float32")))
+    bit, share = 0.5 + 1.5 * 0.3 - 2 * 0.3**3, 1 / (1 + np.exp(-1.2))
+    second = share * bit + (1 - share) * (1 - bit)
+    np.testing.assert_allclose(weights, [[1 - second, second]], atol=1e-5)
+
+
+def test_normalized_logits_start_near_zero_and_are_off_by_default():
+    gate = built(4, per_example=True, normalize=True)
+    scales = [w for w in gate.trainable_weights if w.name.endswith("kernel_scale")]
+    assert [numpy(w).tolist() for w in scales] == [[np.float32(0.01)] * DIM] * 2
+    assert len(built(4, per_example=True).trainable_weights) == 4
+    assert len(built(4, normalize=True).trainable_weights) == 2
+
+
+def test_training_reaches_the_normalizations():
+    gate = built(4, per_example=True, normalize=True, num_gates=2)
+    for i, weight in enumerate(gate.trainable_weights):
+        weight.assign(numbers(weight.shape, seed=i, scale=0.3))
+    x = ops.convert_to_tensor(numbers((BATCH, DIM), seed=9))
+    upstream = ops.convert_to_tensor(numbers((BATCH, 2, 4)))
+    _, found = value_and_gradients(
+        lambda: [ops.sum(gate.expert_weights(x) * upstream)], gate.trainable_variables
+    )
+    assert len(found) == 12
+    for variable, each in zip(gate.trainable_variables, found, strict=True):
+        # An offset of all selectors' kernels changes no softmax over the selectors.
+        moves = np.abs(each) > 1e-6
+        alike = variable.name == "w_kernel_offset"
+        assert not moves.any() if alike else moves.any(), variable.name
+
+
 def test_several_gates_are_the_gates_side_by_side():
     several = built(5, num_gates=3)
     z, w = numbers((3, 2, 1, 3), scale=0.3), numbers((3, 2, 1))

@@ -44,6 +44,19 @@ def test_weights_by_hand():
     np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
 
 
+def test_normalized_logits_by_hand():
+    gate = built(routing=2, k=1, normalize=True)
+    names = [weight.name for weight in gate.trainable_weights]
+    assert "w_kernel_scale" in names
+    # Columns normalize to (-1, 1), (1, -1) and (-1, 1), and so does the input.
+    gate.trainable_weights[names.index("z_kernel")].assign([[1, 4, 0], [3, 2, 9]])
+    gate.trainable_weights[names.index("z_kernel_scale")].assign([0.1, 0.1])
+    gate.trainable_weights[names.index("z_bias")].assign([0, 0, 0])
+    wanted = np.exp([0.2, -0.2, 0.2])
+    found = numpy(gate.expert_weights(np.array([[5.0, 9.0]], "float32")))
+    np.testing.assert_allclose(found, [wanted / wanted.sum()], atol=1e-5)
+
+
 def test_the_temperature_divides_the_selectors_logits_alone():
     gate = built(BETA, ALPHA, temperature=0.5)
     first = np.array([1, 4, 1]) / 6

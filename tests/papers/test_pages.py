@@ -40,7 +40,10 @@ def test_committed_pages_are_what_the_results_say(name, path):
     assert page.read_text(encoding="utf-8") == pages.page(results, report), remedy
     for picture in report.pictures:
         assert (page.parent / pages.image(experiment, picture)).exists(), remedy
-    for run in results.runs:
-        assert run.seed < experiment.seeds or run.tuning or len(results.of(run.arm))
-    assert VERDICTS[report.verdict] in (page.parent / "index.md").read_text()
+    for arm in experiment.arms:
+        seeds = [run.seed for run in results.of(arm)]
+        assert seeds == list(range(experiment.seeds)), (arm, seeds)
+    rows = (page.parent / "index.md").read_text(encoding="utf-8").splitlines()
+    row = next(row for row in rows if f"]({name}.md) |" in row)
+    assert f"| {VERDICTS[report.verdict]} |" in row, remedy
     assert experiment.data_dir is None
