@@ -8,11 +8,11 @@ import sys
 import traceback
 import warnings
 
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis.database import InMemoryExampleDatabase
-from hypothesis.core import Phase
 from differential.cases import cases
 from differential.oracles import Refused, as_lines, run_case
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.core import Phase
+from hypothesis.database import InMemoryExampleDatabase
 
 
 def judged(case):
