@@ -44,7 +44,7 @@ ifndef PARALLEL
 .NOTPARALLEL:
 endif
 .SECONDARY:
-.PHONY: help environment demo test test-backends test-oldest-keras reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
+.PHONY: help environment demo test test-backends test-oldest-keras test-differential reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -67,6 +67,13 @@ test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ##
 	    'import importlib.metadata as m; print("Keras", m.version("keras"))'
 	PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(PYTEST) tests/test_keras.py \
 	    tests/gates/test_contract.py tests/gates/test_golden.py
+
+N ?= 1000
+SEED ?= 1
+KERAS_BACKEND ?= torch
+test-differential: $(VENV)/.test $(VENV)/.backends ## draw N combinations of features, and judge each
+	cd tests && PYTHONPATH=$(CURDIR):$(CURDIR)/tests KERAS_BACKEND=$(KERAS_BACKEND) \
+	    $(abspath $(BIN))/python -m differential.run $(N) $(SEED)
 
 reproduce: $(VENV)/.test ## run every experiment of the papers, in small, into build/smoke
 	$(BIN)/python scripts/reproduce.py --preset smoke
