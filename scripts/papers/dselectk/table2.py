@@ -7,7 +7,11 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments import (
+from dselectk_keras.experts import Experts
+from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.schedules import Ramp
+from dselectk_keras.training import Batches
+from experiments import (
     Claim,
     Experiment,
     Fact,
@@ -20,10 +24,6 @@ from dselectk_keras.experiments import (
     stand_in,
     train_jobs,
 )
-from dselectk_keras.experts import Experts
-from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.schedules import Ramp
-from dselectk_keras.training import Batches
 from papers import citations
 from papers.dselectk._gates import (
     METHODS,

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.experiments import Experiment, Fact, Report, Table
 from dselectk_keras.models import RoutedModel
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches, replicate
+from experiments import Experiment, Fact, Report, Table
 from papers import citations
 from papers.smear import _sentences
 from papers.smear._claims import (

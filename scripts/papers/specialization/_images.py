@@ -10,7 +10,6 @@ import numpy as np
 
 from dselectk_keras import datasets
 from dselectk_keras.datasets import Split
-from dselectk_keras.experiments import Experiment, Fact, best_run, stand_in
 from dselectk_keras.metrics import (
     MutualInformation,
     SampleEntropy,
@@ -23,6 +22,7 @@ from dselectk_keras.regularizers import (
     SampleSimilarityRegularizer,
 )
 from dselectk_keras.training import replicate
+from experiments import Experiment, Fact, best_run, stand_in
 from papers.specialization import _mixture
 
 
