@@ -55,7 +55,7 @@ def main(arguments=None):
     )
     add(
         "--gate",
-        choices=registered("GATES", "gates"),
+        choices=registered("GATES", "gates", "baselines"),
         default="dselect_k",
         help="name of the gate",
     )

@@ -7,6 +7,7 @@ from keras import ops
 # Where what is public is: the package, its parts, and the framework in scripts/.
 PUBLIC_MODULES = (
     "dselectk_keras",
+    "dselectk_keras.baselines",
     "dselectk_keras.callbacks",
     "dselectk_keras.datasets",
     "dselectk_keras.experts",
