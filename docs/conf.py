@@ -4,6 +4,7 @@ import inspect
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -16,6 +17,7 @@ from sphinx.util.nodes import make_refnode
 import dselectk_keras
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "scripts"))  # The API page has the experiments.
 
 project = "dselectk_keras"
 author = "The dselectk_keras authors"

@@ -8,6 +8,7 @@ import pathlib
 import re
 
 from dselectk_keras import experts, layers, metrics, models, regularizers, schedules
+from dselectk_keras.baselines import SoftMoE
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
 
@@ -128,7 +129,7 @@ def tables():
             if name != "moe"  # Another name for "omoe".
         ],
     )
-    yield "Layers", rows_of(layers)
+    yield "Layers", [*rows_of(layers), row(SoftMoE)]
     yield "Banks of experts", rows_of(experts)
     yield "Models", rows_of(models, skip={"Task"})
     yield "Regularizers", rows_of(regularizers)

@@ -5,6 +5,15 @@ from dselectk_keras import gates, plots
 from dselectk_keras import metrics as metrics
 from dselectk_keras import ops as ops
 from dselectk_keras import regularizers as regularizers
+from dselectk_keras.baselines import (
+    AttentiveGate,
+    HashGate,
+    LatentSkillsGate,
+    ReinforceGate,
+    SoftMoE,
+    STGumbelGate,
+    TagGate,
+)
 from dselectk_keras.callbacks import (
     Checkpoints,
     DecideGates,
@@ -19,19 +28,13 @@ from dselectk_keras.experts import (
     expert_layout_map,
     single_expert,
 )
-from dselectk_keras.gates.attentive import AttentiveGate
 from dselectk_keras.gates.dselect_k import DSelectKGate
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.gumbel_softmax import GumbelSoftmaxGate
-from dselectk_keras.gates.hash import HashGate
-from dselectk_keras.gates.latent_skills import LatentSkillsGate
 from dselectk_keras.gates.random import RandomGate
-from dselectk_keras.gates.reinforce import ReinforceGate
 from dselectk_keras.gates.softmax import SoftmaxGate
 from dselectk_keras.gates.softmax_selector import SoftmaxSelectorGate
-from dselectk_keras.gates.st_gumbel import STGumbelGate
 from dselectk_keras.gates.switch import SwitchGate
-from dselectk_keras.gates.tag import TagGate
 from dselectk_keras.gates.top_k import TopKGate
 from dselectk_keras.layers import (
     CGC,
@@ -40,7 +43,6 @@ from dselectk_keras.layers import (
     MMoE,
     MoE,
     SmearExperts,
-    SoftMoE,
 )
 from dselectk_keras.models import (
     MultitaskModel,

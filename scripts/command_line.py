@@ -47,10 +47,11 @@ def choose_backend(backend=None):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
-def registered(registry, folder):
-    """The names in a registry of the package, read from the source of a folder."""
+def registered(registry, *folders):
+    """The names in a registry of the package, read from the source of some folders."""
     package: Any = importlib.util.find_spec("dselectk_keras")
-    paths = sorted(pathlib.Path(package.origin).with_name(folder).glob("*.py"))
+    root = pathlib.Path(package.origin).parent
+    paths = [path for each in folders for path in sorted((root / each).glob("*.py"))]
     text = "".join(path.read_text(encoding="utf-8") for path in paths)
     return re.findall(rf'^@{registry}\.register\("(\w+)"\)', text, re.MULTILINE)
 

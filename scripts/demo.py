@@ -44,7 +44,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     choose_backend(options.backend)
     # The backend is chosen: Keras may be imported.
-    from dselectk_keras.experiments import TrainingRun
+    from experiments import TrainingRun
 
     rows = []
     for number, settings in enumerate(RUNS, start=1):

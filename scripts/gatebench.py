@@ -27,7 +27,7 @@ def main(arguments=None):
     choose_backend(options.backend)
     from gate_comparison import GateComparison
 
-    from dselectk_keras.experiments import Results, reproduce, write_page
+    from experiments import Results, reproduce, write_page
 
     experiment = GateComparison.presets()[options.preset]
     changes = {"data_dir": options.data_dir}

@@ -72,7 +72,7 @@ def main(arguments=None):
 
 def run(chosen, options, label, root, site, command):
     """Run what experiments lack, and write their pages."""
-    from dselectk_keras.experiments import Results, pages, reproduce
+    from experiments import Results, pages, reproduce
 
     begun = set()  # Some experiments share their runs: those begin anew only once.
     for number, (name, experiment) in enumerate(chosen.items(), start=1):
@@ -97,7 +97,7 @@ def run(chosen, options, label, root, site, command):
 
 def write_index(kinds, options, gates, label, root, site):
     """List experiments that have a page, with their verdicts."""
-    from dselectk_keras.experiments import Results, pages
+    from experiments import Results, pages
 
     every = []
     for kind in kinds:
@@ -116,7 +116,7 @@ def write_index(kinds, options, gates, label, root, site):
 
 def read_module(name):
     """The experiments of a module or of a .py file, by name, and its `GATES`."""
-    from dselectk_keras.experiments import Experiment
+    from experiments import Experiment
 
     path = pathlib.Path(name)
     file = path.suffix == ".py"
@@ -134,7 +134,7 @@ def read_module(name):
 
 def choose(kind, options, gates):
     """The preset of an experiment, with what the command line changes."""
-    from dselectk_keras.experiments import set_fields
+    from experiments import set_fields
 
     presets = kind.presets()
     if options.preset not in presets:

@@ -39,7 +39,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks import WORKLOADS
-    from dselectk_keras.experiments import environment
+    from experiments import environment
 
     workload = WORKLOADS[options.workload]
     found = measure(workload, options.batches, options.rounds)

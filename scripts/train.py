@@ -55,7 +55,7 @@ def main(arguments=None):
     )
     add(
         "--gate",
-        choices=registered("GATES", "gates"),
+        choices=registered("GATES", "gates", "baselines"),
         default="dselect_k",
         help="name of the gate",
     )
@@ -135,7 +135,7 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
     # The backend is chosen: Keras may be imported.
     from dselectk_keras import Checkpoints
-    from dselectk_keras.experiments import TrainingRun
+    from experiments import TrainingRun
 
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")

@@ -4,7 +4,7 @@
 
 trains one run per setting, keeps the study in a database, and prints the best setting.
 The same command goes on with a study that was stopped. For the fields, see
-`dselectk_keras.experiments.TrainingRun`.
+`experiments.TrainingRun`.
 """
 
 import argparse
@@ -128,9 +128,9 @@ class Sweep:
     def __init__(self, options):
         import optuna
 
-        from dselectk_keras.experiments import TrainingRun, set_fields
-        from dselectk_keras.experiments.search import distributions
         from dselectk_keras.utils import check_count
+        from experiments import TrainingRun, set_fields
+        from experiments.search import distributions
 
         # Heartbeats are experimental, and so are constraints.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -162,7 +162,7 @@ class Sweep:
 
     def _plan(self):
         """List the settings to try; those of a Gaussian process are not known yet."""
-        from dselectk_keras.experiments.search import grid_size, random_settings
+        from experiments.search import grid_size, random_settings
 
         if self.options.sampler == "gp":
             return [{} for _ in range(self.options.trials)]
@@ -337,8 +337,8 @@ class Sweep:
 
     def summary(self):
         """The best admissible setting, and how many trials ended in which way."""
-        from dselectk_keras.experiments import Run
-        from dselectk_keras.experiments.search import best_settings
+        from experiments import Run
+        from experiments.search import best_settings
 
         trials = self.study.get_trials(deepcopy=False)
         states = self.optuna.trial.TrialState

@@ -50,6 +50,7 @@ BACKEND_INDEPENDENT = (
     "experiments/test_reproduce.py",
     "experiments/test_search.py",
     "experiments/test_set_fields.py",
+    "papers/data/",
     "papers/test_coverage.py",
     "plots/",
     "test_archive.py",

@@ -42,10 +42,13 @@ def all_cases():
     """The cases of all gates; a gate without cases is an error."""
     cases = []
     for name, cls in {**GATES, "selected": SelectedGate}.items():
-        module = f"test_{cls.__module__.rpartition('.')[2]}"
-        own = getattr(importlib.import_module(f"gates.{module}"), "CASES", ())
+        *_, folder, file = cls.__module__.split(".")
+        module = importlib.import_module(f"{folder}.test_{file}")
+        own = getattr(module, "CASES", ())
         if not own:
-            message = f"The gate {name!r} has no CASES in tests/gates/{module}.py."
+            message = (
+                f"The gate {name!r} has no CASES in tests/{folder}/test_{file}.py."
+            )
             raise AssertionError(message)
         cases.extend(own)
     return cases

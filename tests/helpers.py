@@ -4,21 +4,22 @@ import keras
 import numpy as np
 from keras import ops
 
-# Where what is public is; the first is the package itself.
+# Where what is public is: the package, its parts, and the framework in scripts/.
 PUBLIC_MODULES = (
-    "",
-    "callbacks",
-    "datasets",
+    "dselectk_keras",
+    "dselectk_keras.baselines",
+    "dselectk_keras.callbacks",
+    "dselectk_keras.datasets",
+    "dselectk_keras.experts",
+    "dselectk_keras.gates",
+    "dselectk_keras.layers",
+    "dselectk_keras.metrics",
+    "dselectk_keras.models",
+    "dselectk_keras.ops",
+    "dselectk_keras.plots",
+    "dselectk_keras.regularizers",
+    "dselectk_keras.training",
     "experiments",
-    "experts",
-    "gates",
-    "layers",
-    "metrics",
-    "models",
-    "ops",
-    "plots",
-    "regularizers",
-    "training",
 )
 
 

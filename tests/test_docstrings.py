@@ -22,8 +22,9 @@ ENTRY = re.compile(r"(\*{0,2}\w+): (.*)")
 def public_objects():
     """Public classes and functions by name, each with its public namespace."""
     found = {}
-    for part in PUBLIC_MODULES:
-        module = importlib.import_module(f"dselectk_keras.{part}".rstrip("."))
+    for path in (*PUBLIC_MODULES, "papers.data"):
+        module = importlib.import_module(path)
+        part = path.removeprefix("dselectk_keras").lstrip(".")
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):

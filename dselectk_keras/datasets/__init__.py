@@ -1,18 +1,14 @@
 """Data sets as plain NumPy arrays, all of the type `Dataset`."""
 
 from dselectk_keras.datasets.census_income import census_income
-from dselectk_keras.datasets.cifar100 import cifar100
 from dselectk_keras.datasets.correlated_tasks import correlated_tasks
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.datasets.domainnet import domainnet
 from dselectk_keras.datasets.expert_recovery import expert_recovery
 from dselectk_keras.datasets.fashion_mnist import fashion_mnist
-from dselectk_keras.datasets.fmnist_mnist import fmnist_mnist
-from dselectk_keras.datasets.glue import glue
 from dselectk_keras.datasets.load import NAMES, load
 from dselectk_keras.datasets.mnist import mnist
 from dselectk_keras.datasets.movielens import movielens
-from dselectk_keras.datasets.multi_mnist import multi_mnist
 from dselectk_keras.datasets.recommender_sim import recommender_sim
 from dselectk_keras.datasets.recommender_stream import RecommenderStream
 from dselectk_keras.datasets.synthetic_moe import synthetic_moe
@@ -23,17 +19,13 @@ __all__ = [
     "RecommenderStream",
     "Split",
     "census_income",
-    "cifar100",
     "correlated_tasks",
     "domainnet",
     "expert_recovery",
     "fashion_mnist",
-    "fmnist_mnist",
-    "glue",
     "load",
     "mnist",
     "movielens",
-    "multi_mnist",
     "recommender_sim",
     "synthetic_moe",
 ]

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from dselectk_keras.datasets import _files, _sampling
+from dselectk_keras.datasets import official_files, sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice, optional_import
 
@@ -120,10 +120,10 @@ def census_income(
 
     num_test = len(test) // 2 if num_test is None else num_test
     held_out = {"num_validation": num_validation, "num_test": num_test}
-    rng, other_rng = (_sampling.random_stream(seed, stream) for stream in (0, 1))
+    rng, other_rng = (sampling.random_stream(seed, stream) for stream in (0, 1))
     parts = [
-        *_sampling.partition(rng, len(train), num_train=num_train),
-        *_sampling.partition(other_rng, len(test), **held_out),
+        *sampling.partition(rng, len(train), num_train=num_train),
+        *sampling.partition(other_rng, len(test), **held_out),
     ]
     pairs = zip((train, test, test), parts, strict=True)
     tables = [table.iloc[part] for table, part in pairs]
@@ -148,7 +148,7 @@ def _read_table(name, data_dir):
         options = {}
         expected += " of the nominal columns, under a line of their names"
         source = f"the training file of {SOURCE} by leaving out the other columns"
-    path = _files.find_file("census_income", name, data_dir, expected, source)
+    path = official_files.find_file("census_income", name, data_dir, expected, source)
     try:
         table = pandas.read_csv(
             path,
@@ -158,10 +158,12 @@ def _read_table(name, data_dir):
             **options,
         )
     except (EOFError, OSError, ValueError, lzma.LZMAError, zlib.error) as error:
-        raise _files.damaged_file_error(path, expected, error, source) from error
+        raise official_files.damaged_file_error(
+            path, expected, error, source
+        ) from error
     if len(table) != NUM_ROWS[name] or table.isna().any(axis=None):
         received = f"{len(table.dropna()):,} complete rows"
-        raise _files.damaged_file_error(path, expected, received, source)
+        raise official_files.damaged_file_error(path, expected, received, source)
     for column in set(table).difference(NUMERIC):
         # Some values have trailing spaces in only one of the files.
         table[column] = table[column].cat.rename_categories(lambda v: str(v).strip())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, check_number
 
@@ -72,12 +72,12 @@ def correlated_tasks(  # noqa: PLR0913, each is a given of the data in the paper
     phases = np.arange(m) ** 2 if betas is None else betas
     frequencies = _check_sines("alphas", frequencies, m)
     phases = _check_sines("betas", phases, m)
-    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
+    sizes = sampling.check_sizes(num_train, num_validation, num_test)
     check_number("noise", noise, minimum=0)
     # Two unit vectors are orthogonal in two dimensions or more.
     input_dim = check_count("input_dim", input_dim, minimum=2)
 
-    directions = _sampling.random_stream(seed, 1).standard_normal((input_dim, 2))
+    directions = sampling.random_stream(seed, 1).standard_normal((input_dim, 2))
     u = np.linalg.qr(directions)[0]
     w = c * u @ np.array([[1, p], [0, np.sqrt(1 - p**2)]])
 
@@ -86,12 +86,12 @@ def correlated_tasks(  # noqa: PLR0913, each is a given of the data in the paper
         return linear + np.sin(linear[..., None] * frequencies + phases).sum(axis=-1)
 
     def split(stream, size):
-        x = _sampling.normal_inputs(seed, stream, size, input_dim)
-        errors = _sampling.random_stream(seed, 2, stream).standard_normal((size, 2))
+        x = sampling.normal_inputs(seed, stream, size, input_dim)
+        errors = sampling.random_stream(seed, 2, stream).standard_normal((size, 2))
         y = labels(x) + noise * errors
         return Split(x.astype("float32"), y.astype("float32"))
 
-    clean = labels(_sampling.calibration_inputs(seed, input_dim))
+    clean = labels(sampling.calibration_inputs(seed, input_dim))
     return Dataset(
         *(split(stream, size) for stream, size in enumerate(sizes)),
         task_names=("task_0", "task_1"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dselectk_keras.datasets._sampling import SPLITS
+from dselectk_keras.datasets.sampling import SPLITS
 from dselectk_keras.utils import check_choice, check_count, optional_import
 
 _TASK_KINDS = ("regression", "binary", "multiclass")

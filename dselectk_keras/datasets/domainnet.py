@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dselectk_keras.datasets import _files, _sampling
+from dselectk_keras.datasets import official_files, sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, optional_import
 
@@ -73,7 +73,7 @@ def domainnet(
         (https://arxiv.org/abs/2306.03745); Peng et al., Moment Matching for
         Multi-Source Domain Adaptation, 2019 (https://arxiv.org/abs/1812.01754).
     """
-    _sampling.check_some("domains", domains, DOMAINS)
+    sampling.check_some("domains", domains, DOMAINS)
     if image_size is not None:
         check_count("image_size", image_size)
     train, test = (
@@ -85,7 +85,7 @@ def domainnet(
         for part in ("train", "test")
     )
     sizes = (num_train, num_validation, num_test)
-    parts = _sampling.split_indices(seed, len(train), len(test), sizes)
+    parts = sampling.split_indices(seed, len(train), len(test), sizes)
     splits = [
         _make_split([images[i] for i in part], image_size)
         for images, part in zip((train, train, test), parts, strict=True)
@@ -109,7 +109,7 @@ def _read_list(domain, part, data_dir):
     """The paths and labels in a list of images."""
     name = f"{domain}_{part}.txt"
     expected = f"{NUM_IMAGES[domain][part == 'test']:,} lines of path and label"
-    path = _files.find_file("domainnet", name, data_dir, expected, SOURCE)
+    path = official_files.find_file("domainnet", name, data_dir, expected, SOURCE)
     lines = path.read_text().splitlines()
     images = [
         (path.parent / name, int(label))
@@ -118,7 +118,7 @@ def _read_list(domain, part, data_dir):
     ]
     if len(images) != len(lines) or len(lines) != NUM_IMAGES[domain][part == "test"]:
         received = f"{len(lines):,} lines, {len(images):,} of which are complete"
-        raise _files.damaged_file_error(path, expected, received, SOURCE)
+        raise official_files.damaged_file_error(path, expected, received, SOURCE)
     return images
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, check_number
 
@@ -59,25 +59,25 @@ def expert_recovery(
     """
     num_experts = check_count("num_experts", num_experts)
     num_true_experts = check_count("num_true_experts", num_true_experts, 1, num_experts)
-    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
+    sizes = sampling.check_sizes(num_train, num_validation, num_test)
     check_number("logit_scale", logit_scale, above=0)
 
-    rng = _sampling.random_stream(seed, 1)
-    scale = _sampling.INPUT_DIM**-0.5
-    kernels, biases = _sampling.relu_experts(rng, num_experts, scale, 0.5)
+    rng = sampling.random_stream(seed, 1)
+    scale = sampling.INPUT_DIM**-0.5
+    kernels, biases = sampling.relu_experts(rng, num_experts, scale, 0.5)
     chosen = np.sort(rng.choice(num_experts, num_true_experts, replace=False))
-    direction = rng.standard_normal((_sampling.UNITS, 1))
+    direction = rng.standard_normal((sampling.UNITS, 1))
 
     def mixture(x):
-        return _sampling.apply_relu_experts(x, kernels[chosen], biases[chosen]).mean(1)
+        return sampling.apply_relu_experts(x, kernels[chosen], biases[chosen]).mean(1)
 
-    measured = mixture(_sampling.calibration_inputs(seed)) @ direction
+    measured = mixture(sampling.calibration_inputs(seed)) @ direction
     logistic_kernel = (direction * logit_scale / measured.std()).astype("float32")
     logistic_bias = -measured.mean(axis=0) * logit_scale / measured.std()
     logistic_bias = logistic_bias.astype("float32")
 
     def split(stream, size):
-        x = _sampling.normal_inputs(seed, stream, size)
+        x = sampling.normal_inputs(seed, stream, size)
         logits = mixture(x) @ logistic_kernel + logistic_bias
         return Split(x.astype("float32"), (logits > 0.0).astype("float32"))
 

@@ -2,7 +2,7 @@
 
 import os
 
-from dselectk_keras.datasets import _images
+from dselectk_keras.datasets import idx_images
 from dselectk_keras.datasets.dataset import Dataset
 
 CLASS_NAMES = (
@@ -52,6 +52,6 @@ def fashion_mnist(
         Xiao et al., Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
         Learning Algorithms, 2017 (https://arxiv.org/abs/1708.07747).
     """
-    pairs = _images.read_idx_dataset("fashion_mnist", data_dir)
+    pairs = idx_images.read_idx_dataset("fashion_mnist", data_dir)
     sizes = (num_train, num_validation, num_test)
-    return _images.image_dataset(*pairs, sizes, seed, {"article": CLASS_NAMES})
+    return idx_images.image_dataset(*pairs, sizes, seed, {"article": CLASS_NAMES})

@@ -8,16 +8,12 @@ from dselectk_keras.utils import check_choice
 
 NAMES = (
     "census_income",
-    "cifar100",
     "correlated_tasks",
     "domainnet",
     "expert_recovery",
     "fashion_mnist",
-    "fmnist_mnist",
-    "glue",
     "mnist",
     "movielens",
-    "multi_mnist",
     "recommender_sim",
     "synthetic_moe",
 )

@@ -2,7 +2,7 @@
 
 import os
 
-from dselectk_keras.datasets import _images
+from dselectk_keras.datasets import idx_images
 from dselectk_keras.datasets.dataset import Dataset
 
 CLASS_NAMES = tuple("0123456789")
@@ -41,6 +41,6 @@ def mnist(
         LeCun et al., Gradient-Based Learning Applied to Document Recognition,
         Proceedings of the IEEE, 1998 (http://yann.lecun.com/exdb/mnist/).
     """
-    pairs = _images.read_idx_dataset("mnist", data_dir)
+    pairs = idx_images.read_idx_dataset("mnist", data_dir)
     sizes = (num_train, num_validation, num_test)
-    return _images.image_dataset(*pairs, sizes, seed, {"digit": CLASS_NAMES})
+    return idx_images.image_dataset(*pairs, sizes, seed, {"digit": CLASS_NAMES})

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dselectk_keras.datasets import _files, _sampling
+from dselectk_keras.datasets import official_files, sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice
 
@@ -85,7 +85,7 @@ def movielens(
     rated = users * num_movies + movies
     order = np.argsort(rated)  # The result must not depend on the table's order.
     negatives = _sample_negatives(
-        _sampling.random_stream(seed, 0), rated[order], num_users * num_movies
+        sampling.random_stream(seed, 0), rated[order], num_users * num_movies
     )
     pairs = np.concatenate([rated[order], negatives])
     x = np.stack(np.divmod(pairs, num_movies), axis=1).astype("int32")
@@ -94,8 +94,8 @@ def movielens(
     y[: len(rated), 1] = table[order, 2]
 
     tenth = len(pairs) // 10
-    parts = _sampling.partition(
-        _sampling.random_stream(seed, 1),
+    parts = sampling.partition(
+        sampling.random_stream(seed, 1),
         len(pairs),
         num_train=num_train,
         num_validation=tenth if num_validation is None else num_validation,
@@ -118,7 +118,7 @@ def _read_ratings(version, data_dir):
     """Users, films and ratings, from the archive or from what it extracts to."""
     path = _find_extracted(version.table, version.archive, data_dir)
     if path is None:
-        (path,) = _files.fetch_files("movielens", data_dir, version.archive)
+        (path,) = official_files.fetch_files("movielens", data_dir, version.archive)
         with zipfile.ZipFile(path) as archive:
             content = archive.read(version.table)
     else:
@@ -133,8 +133,10 @@ def _read_ratings(version, data_dir):
         return table
     except ValueError as error:
         expected = f"{version.num_ratings:,} lines of user, film, rating and time"
-        source = _files.FILES["movielens"][version.archive].url
-        raise _files.damaged_file_error(path, expected, error, source) from error
+        source = official_files.FILES["movielens"][version.archive].url
+        raise official_files.damaged_file_error(
+            path, expected, error, source
+        ) from error
 
 
 def _check_ratings(table, header_lines):

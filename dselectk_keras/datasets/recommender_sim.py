@@ -1,6 +1,6 @@
 """A simulated recommender with tasks of engagement and satisfaction."""
 
-from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.recommender_stream import (
     GROUPS,
@@ -65,7 +65,7 @@ def recommender_sim(
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4.3.
     """
-    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
+    sizes = sampling.check_sizes(num_train, num_validation, num_test)
     recommender = Recommender(seed)
     # The training split is the beginning of shard 0.
     paths = ((SHARDS, 0), (0, 1), (0, 2))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Split
 from dselectk_keras.utils import check_count, optional_import
 
@@ -35,7 +35,7 @@ class Recommender:
 
     def __init__(self, seed):
         self.seed = seed
-        rng = _sampling.random_stream(seed, 1)
+        rng = sampling.random_stream(seed, 1)
         self.user, self.item = rng.standard_normal((2, 8, 3 * _INTERESTS)) / np.sqrt(8)
         # A part common to all tasks, one per group, and one per task.
         parts = [
@@ -46,7 +46,7 @@ class Recommender:
             others = np.array(GROUPS) != group
             self.weights[group * _INTERESTS : (group + 1) * _INTERESTS, others] = 0
         self.mean, self.scale, self.biases = 0.0, 1.0, 0.0
-        measured = self.utilities(_sampling.calibration_inputs(seed, INPUT_DIM))
+        measured = self.utilities(sampling.calibration_inputs(seed, INPUT_DIM))
         self.mean, self.scale = measured.mean(axis=0), measured.std(axis=0) / _SIGNAL
         rates = np.array([rate or 0.5 for rate in RATES])
         biases = _find_biases((measured - self.mean) / self.scale, rates)
@@ -61,8 +61,8 @@ class Recommender:
 
     def batches(self, batch_size, *path):
         """An endless iterator of batches, from the random streams below a path."""
-        x_rng = _sampling.random_stream(self.seed, *path, 0)
-        noise_rng = _sampling.random_stream(self.seed, *path, 1)
+        x_rng = sampling.random_stream(self.seed, *path, 0)
+        noise_rng = sampling.random_stream(self.seed, *path, 1)
         while True:
             x = x_rng.standard_normal((batch_size, INPUT_DIM))
             utilities = self.utilities(x) + noise_rng.logistic(

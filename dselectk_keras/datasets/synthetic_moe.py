@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice, check_number
 
@@ -69,12 +69,12 @@ def synthetic_moe(
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix C.1.
     """
     check_choice("num_tasks", num_tasks, (16, 32, 64, 128))
-    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
+    sizes = sampling.check_sizes(num_train, num_validation, num_test)
     noise = float(check_number("noise", noise, minimum=0))
 
     num_groups = num_tasks // _TASKS_PER_GROUP
     xs = [
-        _sampling.normal_inputs(seed, stream, size) for stream, size in enumerate(sizes)
+        sampling.normal_inputs(seed, stream, size) for stream, size in enumerate(sizes)
     ]
     weights, kernels, biases, labels = zip(
         *(_make_group(seed, group, xs, noise) for group in range(num_groups)),
@@ -101,8 +101,8 @@ def synthetic_moe(
 
 def _make_group(seed, group, xs, noise):
     """The weights and experts of a group, and its labels for each split."""
-    rng = _sampling.random_stream(seed, 1, group)
-    kernels, biases = _sampling.relu_experts(rng, _EXPERTS_PER_GROUP, 1.0, 1.0)
+    rng = sampling.random_stream(seed, 1, group)
+    kernels, biases = sampling.relu_experts(rng, _EXPERTS_PER_GROUP, 1.0, 1.0)
     shared = rng.standard_normal(_EXPERTS_PER_GROUP)
     own = rng.standard_normal((_TASKS_PER_GROUP, _EXPERTS_PER_GROUP))
     logits = np.sqrt(_CORRELATION) * shared + np.sqrt(1.0 - _CORRELATION) * own
@@ -110,8 +110,8 @@ def _make_group(seed, group, xs, noise):
     weights = (weights / weights.sum(axis=1, keepdims=True)).astype("float32")
     labels = []
     for stream, x in enumerate(xs):
-        experts = _sampling.apply_relu_experts(x, kernels, biases).sum(axis=-1)
+        experts = sampling.apply_relu_experts(x, kernels, biases).sum(axis=-1)
         y = experts @ weights.T.astype("float64")
-        rng = _sampling.random_stream(seed, 2, group, stream)
+        rng = sampling.random_stream(seed, 2, group, stream)
         labels.append((y + noise * rng.standard_normal(y.shape)).astype("float32"))
     return weights, kernels, biases, labels

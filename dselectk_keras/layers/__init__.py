@@ -6,7 +6,6 @@ from dselectk_keras.layers.l2_constrained import L2Constrained
 from dselectk_keras.layers.mmoe import MMoE
 from dselectk_keras.layers.moe import MoE
 from dselectk_keras.layers.smear_experts import SmearExperts
-from dselectk_keras.layers.soft_moe import SoftMoE
 
 __all__ = [
     "CGC",
@@ -15,5 +14,4 @@ __all__ = [
     "MMoE",
     "MoE",
     "SmearExperts",
-    "SoftMoE",
 ]

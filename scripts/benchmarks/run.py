@@ -8,7 +8,7 @@ from benchmarks.memory import memory_growth, peak_memory, program_memory
 from benchmarks.others import OTHERS, measure_other
 from benchmarks.replicated import SHAPES, measure_replicate
 from benchmarks.workload import WORKLOADS
-from dselectk_keras.experiments import environment
+from experiments import environment
 
 ROUNDS = 5
 

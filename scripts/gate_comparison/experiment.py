@@ -9,7 +9,10 @@ import numpy as np
 
 from dselectk_keras.callbacks import DecideGates
 from dselectk_keras.datasets import Split
-from dselectk_keras.experiments import (
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.models import build_multitask_model
+from dselectk_keras.schedules import Ramp
+from experiments import (
     Experiment,
     Picture,
     Question,
@@ -18,10 +21,7 @@ from dselectk_keras.experiments import (
     stand_in,
     train_jobs,
 )
-from dselectk_keras.experiments.training_run import encode_inputs, make_tasks
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import build_multitask_model
-from dselectk_keras.schedules import Ramp
+from experiments.training_run import encode_inputs, make_tasks
 from gate_comparison.drawing import draw_ranks
 from gate_comparison.gates import METHODS
 from gate_comparison.problems import EMBEDDING, PROBLEMS

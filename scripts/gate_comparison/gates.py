@@ -4,15 +4,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from dselectk_keras.baselines import HashGate, ReinforceGate, STGumbelGate
 from dselectk_keras.gates import (
     DSelectKGate,
     GumbelSoftmaxGate,
-    HashGate,
     RandomGate,
-    ReinforceGate,
     SoftmaxGate,
     SoftmaxSelectorGate,
-    STGumbelGate,
     SwitchGate,
     TopKGate,
 )

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dselectk_keras import datasets
 from dselectk_keras.datasets import Dataset, Split
+from papers import data as papers_data
 
 EMBEDDING = 8  # The width of an id's embedding.
 
@@ -49,11 +50,11 @@ def generated(name, **options):
 
 
 def from_files(name, folder, **options):
-    """A function that reads a data set of the package."""
+    """A function that reads a data set of the package or of the papers."""
 
     def load(num_train, seed, data):
         sizes = {"num_validation": num_train // 4, "num_test": num_train // 4}
-        return datasets.load(
+        return papers_data.load(
             name,
             num_train=num_train,
             seed=seed,

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets import _sampling
+from dselectk_keras.datasets import sampling
 
 
 def partition(num_samples=10, seed=0, **sizes):
-    return _sampling.partition(np.random.default_rng(seed), num_samples, **sizes)
+    return sampling.partition(np.random.default_rng(seed), num_samples, **sizes)
 
 
 def test_parts_are_disjoint_and_none_takes_the_rest():

@@ -11,11 +11,11 @@ from helpers import PUBLIC_MODULES
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
 
-@pytest.mark.parametrize("part", PUBLIC_MODULES)
-def test_every_public_class_and_function_has_an_entry(part):
+@pytest.mark.parametrize("path", PUBLIC_MODULES)
+def test_every_public_class_and_function_has_an_entry(path):
     entries = re.findall(r"auto(?:class|function):: (\S+)", PAGE.read_text())
     documented = {entry.rpartition(".")[2] for entry in entries}
-    module = importlib.import_module(f"dselectk_keras.{part}".rstrip("."))
+    module = importlib.import_module(path)
     public = {
         name
         for name in module.__all__

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import area_under_curve
+from experiments import area_under_curve
 
 
 def test_area_counts_pairs_in_order():

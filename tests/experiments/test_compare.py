@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import (
+from experiments import (
     Results,
     Run,
     all_hold,

@@ -8,10 +8,10 @@ import pytest
 from helpers import numpy
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments import TrainingRun
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
 from dselectk_keras.models.architectures import has_gate
+from experiments import TrainingRun
 
 SIZES = {"num_tasks": 16, "num_train": 32, "num_validation": 1, "num_test": 1}
 GATED = sorted({name for name in ARCHITECTURES if has_gate(name)} - {"moe"})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dselectk_keras.experiments import (
+from experiments import (
     Claim,
     Fact,
     Picture,

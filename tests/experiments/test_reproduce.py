@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from dselectk_keras.experiments import Experiment, Report, Results, Run, reproduce
-from dselectk_keras.experiments.reproduce import TRIAL_SEED, in_words
+from experiments import Experiment, Report, Results, Run, reproduce
+from experiments.reproduce import TRIAL_SEED, in_words
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dselectk_keras.experiments import (
+from experiments import (
     Run,
     best_run,
     best_settings,

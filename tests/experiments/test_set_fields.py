@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from dselectk_keras.experiments import set_fields
+from experiments import set_fields
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from helpers import numpy
 
 from dselectk_keras import GateHistory, datasets
 from dselectk_keras.datasets import Dataset, Split
-from dselectk_keras.experiments import TrainingRun
+from experiments import TrainingRun
 
 SIZES = {"num_train": 64, "num_validation": 16, "num_test": 16}
 TINY = TrainingRun(

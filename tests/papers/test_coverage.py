@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dselectk_keras.experiments import Results
+from experiments import Results
 from papers import COVERAGE, EXPERIMENTS, PAPERS, citations
 
 RESULTS = Path(__file__).parents[2] / "docs/results"

@@ -8,8 +8,8 @@ import keras
 import pytest
 from matplotlib import pyplot as plt
 
-from dselectk_keras.experiments import Results, pages, reproduce
-from dselectk_keras.experiments.report import VERDICTS
+from experiments import Results, pages, reproduce
+from experiments.report import VERDICTS
 from papers import EXPERIMENTS
 
 EVERY = pytest.mark.parametrize("name", EXPERIMENTS)

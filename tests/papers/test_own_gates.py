@@ -6,7 +6,7 @@ import keras
 import pytest
 
 from dselectk_keras import AttentiveGate, TopKGate
-from dselectk_keras.experiments import Job
+from experiments import Job
 from papers import EXPERIMENTS
 from papers.dselectk._gates import new_gate
 

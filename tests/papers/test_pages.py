@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dselectk_keras.experiments import Results, pages
-from dselectk_keras.experiments.report import VERDICTS
+from experiments import Results, pages
+from experiments.report import VERDICTS
 from papers import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from dselectk_keras import experiments
+import experiments
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 
@@ -64,8 +64,8 @@ def test_a_table_is_read_and_split(module, tmp_path):
 
 
 def test_the_committed_page_has_the_committed_results(module):
-    experiments = module("dselectk_keras.experiments")
-    pages = module("dselectk_keras.experiments.pages")
+    experiments = module("experiments")
+    pages = module("experiments.pages")
     preset = module("gate_comparison").GateComparison.presets()["small"]
     folder = SCRIPTS.parent / "docs/gatebench"
     results = experiments.Results(preset, "small", folder)
@@ -120,7 +120,7 @@ def test_a_method_with_a_failed_run_is_the_last(module):
 
 def test_seeds_take_turns_on_draws_of_the_data(module, monkeypatch):
     comparison = module("gate_comparison").GateComparison(draws=2)
-    job = module("dselectk_keras.experiments").Job
+    job = module("experiments").Job
 
     def run(self, problem, method, jobs, draw):
         return [{"seed": job.seed, "draw": draw} for job in jobs]

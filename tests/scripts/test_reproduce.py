@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from dselectk_keras import experiments
+import experiments
 from papers import EXPERIMENTS
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
@@ -90,7 +90,7 @@ def test_an_unknown_name_ends_with_the_known_ones(main):
 OWN_EXPERIMENT = """
 import dataclasses
 
-from dselectk_keras.experiments import Claim, Experiment, Report
+from experiments import Claim, Experiment, Report
 
 
 @dataclasses.dataclass(frozen=True)

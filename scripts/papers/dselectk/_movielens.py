@@ -9,10 +9,10 @@ import numpy as np
 
 from dselectk_keras import datasets
 from dselectk_keras.datasets import Split
-from dselectk_keras.experiments import Experiment, Fact, area_under_curve, stand_in
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.training import Batches
+from experiments import Experiment, Fact, area_under_curve, stand_in
 from papers.dselectk._gates import look_at, new_gate, search_space
 
 # The sizes of a run that takes seconds, and of one on two cores.

@@ -8,9 +8,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments import Experiment, train_jobs
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
+from experiments import Experiment, train_jobs
 from papers.dselectk._synthetic_methods import METHODS, K, Method, SumExperts
 
 POINTS = 50  # Of the curve that is kept of each run.

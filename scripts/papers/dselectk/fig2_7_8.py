@@ -6,7 +6,9 @@ import itertools
 
 import numpy as np
 
-from dselectk_keras.experiments import (
+from dselectk_keras.gates import DSelectKGate, TopKGate
+from dselectk_keras.plots import plot_gate_weights
+from experiments import (
     Claim,
     Experiment,
     Fact,
@@ -17,8 +19,6 @@ from dselectk_keras.experiments import (
     difference,
     is_positive,
 )
-from dselectk_keras.gates import DSelectKGate, TopKGate
-from dselectk_keras.plots import plot_gate_weights
 from papers import citations, drawing
 from papers.dselectk._gates import JUMP, if_within_rules, movement, within_rules
 from papers.dselectk._recovery import DSELECT_K, TOP_K, USED, K, Problems

@@ -7,15 +7,21 @@ import keras
 import numpy as np
 
 from dselectk_keras.datasets import recommender_sim
-from dselectk_keras.experiments.area_under_curve import area_under_curve
-from dselectk_keras.experiments.compare import (
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.gates import DSelectKGate, TopKGate
+from dselectk_keras.metrics import jaccard_index
+from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.plots import plot_expert_heatmap
+from dselectk_keras.schedules import Ramp
+from experiments.area_under_curve import area_under_curve
+from experiments.compare import (
     SURE,
     all_hold,
     is_positive,
     mean_and_error,
 )
-from dselectk_keras.experiments.experiment import Experiment
-from dselectk_keras.experiments.report import (
+from experiments.experiment import Experiment
+from experiments.report import (
     Claim,
     Fact,
     Picture,
@@ -23,13 +29,7 @@ from dselectk_keras.experiments.report import (
     Report,
     Table,
 )
-from dselectk_keras.experiments.train_jobs import train_jobs
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates import DSelectKGate, TopKGate
-from dselectk_keras.metrics import jaccard_index
-from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.plots import plot_expert_heatmap
-from dselectk_keras.schedules import Ramp
+from experiments.train_jobs import train_jobs
 from papers import citations, drawing
 
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"

@@ -5,9 +5,9 @@ import dataclasses
 import keras
 import numpy as np
 
-from dselectk_keras.experiments import Claim, Experiment, Fact, Picture, Report
 from dselectk_keras.ops import smooth_step
 from dselectk_keras.plots import plot_curves
+from experiments import Claim, Experiment, Fact, Picture, Report
 from papers import citations
 
 SCALE = 6.0  # Of the logistic function's input.

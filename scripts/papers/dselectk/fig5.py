@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from dselectk_keras.experiments import (
+from dselectk_keras.plots import plot_curves
+from experiments import (
     Claim,
     Fact,
     Picture,
@@ -18,7 +19,6 @@ from dselectk_keras.experiments import (
     format_mean,
     is_positive,
 )
-from dselectk_keras.plots import plot_curves
 from papers import citations, drawing
 from papers.dselectk._gates import if_within_rules
 from papers.dselectk._synthetic import SyntheticExperiment, name_arm

@@ -5,7 +5,8 @@ import functools
 
 import numpy as np
 
-from dselectk_keras.experiments import (
+from dselectk_keras.plots import plot_gate_weights
+from experiments import (
     Claim,
     Fact,
     Picture,
@@ -14,7 +15,6 @@ from dselectk_keras.experiments import (
     difference,
     is_positive,
 )
-from dselectk_keras.plots import plot_gate_weights
 from papers import citations
 from papers.dselectk._gates import JUMP, if_within_rules, within_rules
 from papers.dselectk._movielens_runs import RecordedExperiment, name_arm

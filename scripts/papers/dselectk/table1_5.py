@@ -3,13 +3,13 @@
 import dataclasses
 import itertools
 
-from dselectk_keras.experiments.compare import (
+from experiments.compare import (
     all_hold,
     difference,
     is_positive,
 )
-from dselectk_keras.experiments.report import Claim, Fact, Report, Table
-from dselectk_keras.experiments.train_jobs import train_jobs
+from experiments.report import Claim, Fact, Report, Table
+from experiments.train_jobs import train_jobs
 from papers import citations
 from papers.dselectk._gates import (
     METHODS,

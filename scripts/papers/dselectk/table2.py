@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras import datasets
-from dselectk_keras.experiments import (
+from dselectk_keras.experts import Experts
+from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.schedules import Ramp
+from dselectk_keras.training import Batches
+from experiments import (
     Claim,
     Experiment,
     Fact,
@@ -20,11 +23,8 @@ from dselectk_keras.experiments import (
     stand_in,
     train_jobs,
 )
-from dselectk_keras.experts import Experts
-from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.schedules import Ramp
-from dselectk_keras.training import Batches
 from papers import citations
+from papers.data import multi_mnist
 from papers.dselectk._gates import (
     METHODS,
     MOST_EXPECTED,
@@ -235,7 +235,7 @@ class Table2(Experiment):
     def _data(self, dataset):
         if self.stand_in:
             return stand_in((36, 36, 1), dict.fromkeys(TASKS, 10))
-        return datasets.multi_mnist(
+        return multi_mnist(
             images=IMAGES[dataset],
             num_train=self.num_train,
             num_validation=self.num_validation,

@@ -10,13 +10,13 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments.area_under_curve import area_under_curve
-from dselectk_keras.experiments.experiment import Experiment
-from dselectk_keras.experiments.stand_in import stand_in
-from dselectk_keras.experiments.train_jobs import train_jobs
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.utils import num_trained
+from experiments.area_under_curve import area_under_curve
+from experiments.experiment import Experiment
+from experiments.stand_in import stand_in
+from experiments.train_jobs import train_jobs
 from papers.mmoe._census_report import (
     AUXILIARY,
     SHARED,

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dselectk_keras.experiments.compare import (
+from dselectk_keras.plots import plot_runs
+from experiments.compare import (
     difference,
     format_gap,
     is_positive,
     standard_error,
 )
-from dselectk_keras.experiments.report import Claim, Fact, Picture, Report, Table
-from dselectk_keras.experiments.search import best_settings
-from dselectk_keras.plots import plot_runs
+from experiments.report import Claim, Fact, Picture, Report, Table
+from experiments.search import best_settings
 from papers.mmoe._protocol import by_preset
 
 AUXILIARY = "never_married"

@@ -9,17 +9,17 @@ import keras
 import numpy as np
 
 from dselectk_keras.datasets import correlated_tasks
-from dselectk_keras.experiments.compare import (
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.models import Task, build_multitask_model
+from experiments.compare import (
     all_hold,
     is_positive,
     mean_and_error,
     standard_error,
 )
-from dselectk_keras.experiments.experiment import Experiment
-from dselectk_keras.experiments.report import Fact
-from dselectk_keras.experiments.train_jobs import train_jobs
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import Task, build_multitask_model
+from experiments.experiment import Experiment
+from experiments.report import Fact
+from experiments.train_jobs import train_jobs
 from papers.mmoe._protocol import by_preset
 
 MODELS = {"Shared-Bottom": "shared_bottom", "OMoE": "omoe", "MMoE": "mmoe"}

@@ -17,7 +17,7 @@ def only_tasks(data, names):
         A `Dataset`.
 
     Example:
-        >>> from dselectk_keras.experiments.stand_in import stand_in
+        >>> from experiments.stand_in import stand_in
         >>> data = stand_in((3,), {"a": "binary", "b": "regression"})
         >>> only_tasks(data, {"first": "b"}).task_kinds
         ('regression',)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments.report import Fact
+from experiments.report import Fact
 from papers.mmoe import _synthetic
 from papers.mmoe._protocol import by_preset
 from papers.mmoe._synthetic import MODELS, Synthetic

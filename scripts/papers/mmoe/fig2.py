@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 
 from dselectk_keras.datasets import correlated_tasks
-from dselectk_keras.experiments.experiment import Experiment
-from dselectk_keras.experiments.report import Claim, Fact, Picture, Report, Table
 from dselectk_keras.plots import plot_curves
+from experiments.experiment import Experiment
+from experiments.report import Claim, Fact, Picture, Report, Table
 from papers import citations
 from papers.mmoe._protocol import by_preset
 

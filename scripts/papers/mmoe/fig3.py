@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from dselectk_keras.experiments.compare import all_hold, format_gap, mean_and_error
-from dselectk_keras.experiments.report import (
+from dselectk_keras.plots import plot_curves
+from experiments.compare import all_hold, format_gap, mean_and_error
+from experiments.report import (
     Claim,
     Fact,
     Picture,
@@ -11,8 +12,7 @@ from dselectk_keras.experiments.report import (
     Report,
     Table,
 )
-from dselectk_keras.experiments.results import format_mean
-from dselectk_keras.plots import plot_curves
+from experiments.results import format_mean
 from papers import citations
 from papers.mmoe import _synthetic
 from papers.mmoe._protocol import by_preset

@@ -5,16 +5,16 @@ import itertools
 
 import numpy as np
 
-from dselectk_keras.experiments.compare import (
+from dselectk_keras.plots import plot_curves
+from experiments.compare import (
     all_hold,
     format_gap,
     is_positive,
     mean_and_error,
 )
-from dselectk_keras.experiments.report import Claim, Picture, Question, Report, Table
-from dselectk_keras.experiments.results import format_mean
-from dselectk_keras.experiments.search import best_settings
-from dselectk_keras.plots import plot_curves
+from experiments.report import Claim, Picture, Question, Report, Table
+from experiments.results import format_mean
+from experiments.search import best_settings
 from papers import citations, drawing
 from papers.mmoe import _synthetic
 from papers.mmoe._synthetic import MODELS, gaps, median

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from dselectk_keras.experiments.compare import all_hold, is_positive
-from dselectk_keras.experiments.report import Claim, Picture, Question, Report, Table
-from dselectk_keras.experiments.results import format_mean
+from experiments.compare import all_hold, is_positive
+from experiments.report import Claim, Picture, Question, Report, Table
+from experiments.results import format_mean
 from papers import citations, drawing
 from papers.mmoe._synthetic import MODELS, RESAMPLES, TICKS, median
 from papers.mmoe._three_models import ThreeModels, arm_of, three_models_protocol

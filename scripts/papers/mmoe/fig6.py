@@ -8,18 +8,18 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments.area_under_curve import area_under_curve
-from dselectk_keras.experiments.compare import (
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.models import Task, build_multitask_model
+from experiments.area_under_curve import area_under_curve
+from experiments.compare import (
     all_hold,
     difference,
     format_gap,
     is_positive,
 )
-from dselectk_keras.experiments.experiment import Experiment
-from dselectk_keras.experiments.report import Claim, Fact, Picture, Report, Table
-from dselectk_keras.experiments.train_jobs import train_jobs
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import Task, build_multitask_model
+from experiments.experiment import Experiment
+from experiments.report import Claim, Fact, Picture, Report, Table
+from experiments.train_jobs import train_jobs
 from papers import citations, drawing
 from papers.mmoe._protocol import by_preset
 from papers.mmoe._tasks import only_tasks

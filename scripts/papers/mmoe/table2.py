@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from dselectk_keras.experiments import Fact, Question, Results, format_gap
+from experiments import Fact, Question, Results, format_gap
 from papers import citations
 from papers.mmoe._census import Census, about
 from papers.mmoe._census_report import Published, gain

@@ -7,20 +7,20 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets
-from dselectk_keras.experiments.compare import (
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.plots import plot_curves
+from experiments.compare import (
     all_hold,
     format_gap,
     is_positive,
     mean_and_error,
     standard_error,
 )
-from dselectk_keras.experiments.experiment import Experiment
-from dselectk_keras.experiments.report import Claim, Fact, Picture, Report, Table
-from dselectk_keras.experiments.results import format_mean
-from dselectk_keras.experiments.train_jobs import train_jobs
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.plots import plot_curves
+from experiments.experiment import Experiment
+from experiments.report import Claim, Fact, Picture, Report, Table
+from experiments.results import format_mean
+from experiments.train_jobs import train_jobs
 from papers import citations
 from papers.mmoe._protocol import by_preset
 from papers.mmoe._tasks import only_tasks

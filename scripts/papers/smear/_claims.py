@@ -2,8 +2,8 @@
 
 import math
 
-from dselectk_keras.experiments import Claim, all_hold, format_mean, is_positive
-from dselectk_keras.experiments.compare import SURE, difference
+from experiments import Claim, all_hold, format_mean, is_positive
+from experiments.compare import SURE, difference
 
 RESULTS = "Section 4, Results"
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k")

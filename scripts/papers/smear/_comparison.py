@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras.experiments import Experiment
-from dselectk_keras.layers import SoftMoE
+from dselectk_keras.baselines import SoftMoE
 from dselectk_keras.training import replicate
+from experiments import Experiment
 from papers.smear import _backbone, _domains
 from papers.smear._routers import (
     ABLATED,

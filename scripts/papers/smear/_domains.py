@@ -3,7 +3,7 @@
 import numpy as np
 
 from dselectk_keras.datasets import load
-from dselectk_keras.experiments import stand_in
+from experiments import stand_in
 
 IMAGE_SHAPE = (28, 28, 1)
 NUM_CLASSES = 10

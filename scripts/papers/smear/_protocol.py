@@ -1,6 +1,6 @@
 """The protocol of the paper's ResNet-DomainNet setting, beside ours."""
 
-from dselectk_keras.experiments import Fact
+from experiments import Fact
 
 LATENT_SKILLS = Fact(
     "Latent Skills",

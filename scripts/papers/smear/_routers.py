@@ -7,20 +7,23 @@ from typing import Any
 
 import keras
 
+from dselectk_keras.baselines import (
+    HashGate,
+    LatentSkillsGate,
+    ReinforceGate,
+    SoftMoE,
+    STGumbelGate,
+    TagGate,
+)
 from dselectk_keras.experts import DenseExperts, single_expert
 from dselectk_keras.gates import (
     DSelectKGate,
-    HashGate,
-    LatentSkillsGate,
     RandomGate,
-    ReinforceGate,
     SoftmaxGate,
-    STGumbelGate,
     SwitchGate,
-    TagGate,
     TopKGate,
 )
-from dselectk_keras.layers import MoE, SmearExperts, SoftMoE
+from dselectk_keras.layers import MoE, SmearExperts
 from dselectk_keras.models import RoutedModel
 from dselectk_keras.schedules import Ramp
 from papers.smear._backbone import copies

@@ -8,7 +8,8 @@ import time
 import keras
 import numpy as np
 
-from dselectk_keras.experiments import (
+from dselectk_keras.plots import plot_runs
+from experiments import (
     Claim,
     Experiment,
     Fact,
@@ -19,8 +20,7 @@ from dselectk_keras.experiments import (
     difference,
     is_positive,
 )
-from dselectk_keras.experiments.compare import mean_and_error
-from dselectk_keras.plots import plot_runs
+from experiments.compare import mean_and_error
 from papers import citations, drawing
 from papers.smear import _backbone
 from papers.smear._claims import RESULTS

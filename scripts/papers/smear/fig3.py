@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dselectk_keras.experiments import (
+from experiments import (
     Claim,
     Picture,
     Report,

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dselectk_keras.experiments import Report, Table
+from experiments import Report, Table
 from papers import citations
 from papers.smear._claims import NOT_RUN, better, compare, unchanged, worse
 from papers.smear._comparison import DomainComparison

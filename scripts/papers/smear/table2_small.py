@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.experiments import Experiment, Fact, Report, Table
 from dselectk_keras.models import RoutedModel
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches, replicate
+from experiments import Experiment, Fact, Report, Table
 from papers import citations
 from papers.smear import _sentences
 from papers.smear._claims import (
@@ -432,7 +432,7 @@ class Table2Small(Experiment):
                 "GLUE without WNLI: eight data sets (Appendix B.1)",
                 "eight generated tasks in their place",
                 "No pretrained text model is used, without which GLUE cannot be "
-                "learned. `datasets.glue` reads GLUE.",
+                "learned. `papers.data.glue` reads GLUE.",
             ),
             Fact(
                 "format",
@@ -442,8 +442,8 @@ class Table2Small(Experiment):
                 "share, from a dense layer that is trained with the adapters; unlike "
                 "in the paper, STS-B is no regression and SST-2 has no answers of its "
                 "own",
-                "The encoder generates no text. `datasets.glue` has one fixed format "
-                "for each data set, not PromptSource's.",
+                "The encoder generates no text. `papers.data.glue` has one fixed "
+                "format for each data set, not PromptSource's.",
             ),
             Fact(
                 "training examples",

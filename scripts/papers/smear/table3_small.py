@@ -3,8 +3,8 @@
 import dataclasses
 import math
 
-from dselectk_keras.experiments import Question
-from dselectk_keras.experiments.report import Picture, Report, Table
+from experiments import Question
+from experiments.report import Picture, Report, Table
 from papers import citations, drawing
 from papers.smear._claims import (
     ESTIMATORS,

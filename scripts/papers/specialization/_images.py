@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras import datasets
 from dselectk_keras.datasets import Split
-from dselectk_keras.experiments import Experiment, Fact, best_run, stand_in
 from dselectk_keras.metrics import (
     MutualInformation,
     SampleEntropy,
@@ -23,6 +21,8 @@ from dselectk_keras.regularizers import (
     SampleSimilarityRegularizer,
 )
 from dselectk_keras.training import replicate
+from experiments import Experiment, Fact, best_run, stand_in
+from papers.data import load
 from papers.specialization import _mixture
 
 
@@ -374,7 +374,7 @@ def reported(results, arm, prefix=""):
 def _load(name, num_train, num_test, data_dir):
     # A loader holds out one image at least: here it is put back.
     sizes = {"num_train": num_train - 1, "num_validation": 1, "num_test": num_test}
-    data = datasets.load(name, data_dir=data_dir, **sizes)
+    data = load(name, data_dir=data_dir, **sizes)
     pairs = zip(data.train, data.validation, strict=True)
     data = dataclasses.replace(data, train=Split(*map(np.concatenate, pairs)))
     if name == "cifar100":

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 from keras import layers, ops
 
+from dselectk_keras.baselines import AttentiveGate
 from dselectk_keras.experts import DenseExperts, Experts
-from dselectk_keras.gates import AttentiveGate, SoftmaxGate
+from dselectk_keras.gates import SoftmaxGate
 from dselectk_keras.layers import MoE
 
 

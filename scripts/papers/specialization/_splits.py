@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from dselectk_keras.experiments import Fact
+from experiments import Fact
 from papers.specialization import _mixture
 from papers.specialization._images import DATA, WAYS, Images, measured
 from papers.specialization._tables import USED

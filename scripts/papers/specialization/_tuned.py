@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from dselectk_keras.experiments import Fact
+from experiments import Fact
 from papers.specialization._images import LESS, WAYS, Images
 
 IMPORTANCE = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dselectk_keras.experiments import (
+from dselectk_keras.plots import plot_runs
+from experiments import (
     Claim,
     Fact,
     Picture,
@@ -18,7 +19,6 @@ from dselectk_keras.experiments import (
     is_positive,
     mean_and_error,
 )
-from dselectk_keras.plots import plot_runs
 from papers import drawing
 from papers.specialization import _mixture
 from papers.specialization._images import (

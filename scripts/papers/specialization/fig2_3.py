@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments import Claim, Picture, Report, Table
+from experiments import Claim, Picture, Report, Table
 from papers import citations, drawing
 from papers.specialization._images import DATA, NUMBERS, own_numbers
 from papers.specialization._splits import (

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments import (
+from experiments import (
     Claim,
     Fact,
     Picture,

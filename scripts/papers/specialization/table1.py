@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dselectk_keras.experiments import (
+from experiments import (
     Claim,
     Question,
     Report,

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, ClassVar
 
-from dselectk_keras.experiments import Fact
+from experiments import Fact
 from papers import citations
 from papers.specialization._tuned import BETA_S
 from papers.specialization._ways import Ways, claims_of_section_7

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from dselectk_keras.experiments import Claim
+from experiments import Claim
 from papers import citations
 from papers.specialization._ways import STUDENTS, Ways, with_both
 

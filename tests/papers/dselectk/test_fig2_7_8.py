@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.dselectk._recovery import Problems, recovered
 from papers.dselectk.fig2_7_8 import Fig278, _best, parameters
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras.datasets import recommender_sim
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.dselectk.fig3 import (
     PAPER,
     Fig3,

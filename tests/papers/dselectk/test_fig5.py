@@ -7,9 +7,9 @@ import pytest
 from keras.ops import convert_to_numpy
 from matplotlib import pyplot as plt
 
-from dselectk_keras.experiments import Job, Results, Run
 from dselectk_keras.gates import DSelectKGate
 from dselectk_keras.models import Task, build_multitask_model
+from experiments import Job, Results, Run
 from papers.dselectk._synthetic import error, follow, look, name_arm
 from papers.dselectk._synthetic_methods import METHODS, SumExperts
 from papers.dselectk.fig5 import Fig5, random_jaccard

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Job, Results, Run
+from experiments import Job, Results, Run
 from papers.dselectk._gates import decided, movement
 from papers.dselectk.fig6 import Fig6
 

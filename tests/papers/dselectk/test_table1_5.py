@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Job, Results, Run
+from experiments import Job, Results, Run
 from papers.dselectk._gates import METHODS, grouped, is_admissible
 from papers.dselectk._movielens import task_numbers
 from papers.dselectk.table1_5 import SOFTMAX, Table1And5, name_arm

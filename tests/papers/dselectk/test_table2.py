@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.dselectk._gates import METHODS
 from papers.dselectk.table2 import STATIC, Table2, _cost, arm_name, task_numbers
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.dselectk.fig6 import Fig6
 from papers.dselectk.table4 import Table4
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Job, Results, Run
+from experiments import Job, Results, Run
 from papers.mmoe.fig2 import Fig2
 
 

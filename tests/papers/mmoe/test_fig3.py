@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Job, Results, Run
+from experiments import Job, Results, Run
 from papers.mmoe.fig3 import Fig3
 
 

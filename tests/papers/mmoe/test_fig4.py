@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Job, Results, Run
-from dselectk_keras.experiments.reproduce import TRIAL_SEED
+from experiments import Job, Results, Run
+from experiments.reproduce import TRIAL_SEED
 from papers.mmoe._synthetic import gaps, median
 from papers.mmoe._three_models import arm_of
 from papers.mmoe.fig4 import Fig4

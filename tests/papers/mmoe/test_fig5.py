@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers import EXPERIMENTS
 from papers.mmoe._three_models import arm_of
 from papers.mmoe.fig5 import Fig5, _alike, deviation, spread

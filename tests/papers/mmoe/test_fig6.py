@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers import EXPERIMENTS
 from papers.mmoe.fig6 import draw_gates, gate_numbers
 

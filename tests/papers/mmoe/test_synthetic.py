@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Job
 from dselectk_keras.utils import num_trained
+from experiments import Job
 from papers import EXPERIMENTS
 from papers.mmoe import _synthetic
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers import EXPERIMENTS
 from papers.mmoe._census import ARCHITECTURES, label_correlation
 from papers.mmoe._census_report import SINGLE_AUXILIARY, TENSOR, doubt, luck_of_trials

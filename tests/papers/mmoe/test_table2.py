@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers import EXPERIMENTS
 
 FIRST, SECOND = (EXPERIMENTS[f"mmoe-table{n}"].presets()["cpu"] for n in (1, 2))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Results, Run
 from dselectk_keras.utils import num_trained
+from experiments import Results, Run
 from papers import EXPERIMENTS
 from papers.mmoe.table3 import ARCHITECTURES, PUBLISHED, read
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dselectk_keras.experiments import stand_in
+from experiments import stand_in
 from papers.mmoe._tasks import only_tasks
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.smear import fig2
 
 

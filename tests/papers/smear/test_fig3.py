@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.smear import fig3
 
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.smear import _scores, _sentences, table2_small
 from papers.smear._routers import Adapters, routed_layers
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.smear import _claims, table1, table3_small
 
 ARMS = table3_small.ROUTERS

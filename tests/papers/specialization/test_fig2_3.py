@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.specialization._splits import (
     JOINT,
     SPLIT,

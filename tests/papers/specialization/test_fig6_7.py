@@ -2,7 +2,7 @@
 
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers.specialization.fig6_7 import ALL, NEEDS, Fig6And7, arm_of
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from dselectk_keras.experiments import Job, Results, Run
+from experiments import Job, Results, Run
 from papers.specialization._splits import JOINT, SPLIT, arm_of, parts_of
 from papers.specialization.table1 import Table1
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dselectk_keras.experiments import Results, Run
+from experiments import Results, Run
 from papers import EXPERIMENTS
 from papers.specialization._ways import EVERY, STUDENTS, place_of
 from papers.specialization.table2 import Table2

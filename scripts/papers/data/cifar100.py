@@ -5,7 +5,7 @@ import tarfile
 
 import numpy as np
 
-from dselectk_keras.datasets import _files, _images
+from dselectk_keras.datasets import idx_images, official_files
 from dselectk_keras.datasets.dataset import Dataset
 
 
@@ -45,7 +45,9 @@ def cifar100(
         Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009
         (https://www.cs.toronto.edu/~kriz/cifar.html).
     """
-    (path,) = _files.fetch_files("cifar100", data_dir, *_files.FILES["cifar100"])
+    (path,) = official_files.fetch_files(
+        "cifar100", data_dir, *official_files.FILES["cifar100"]
+    )
     with tarfile.open(path) as archive:
 
         def read(name):
@@ -57,7 +59,7 @@ def cifar100(
             for task in ("coarse", "fine")
         }
     sizes = (num_train, num_validation, num_test)
-    return _images.image_dataset(train, test, sizes, seed, classes)
+    return idx_images.image_dataset(train, test, sizes, seed, classes)
 
 
 def _parse_records(content):

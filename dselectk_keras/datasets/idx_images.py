@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 
-from dselectk_keras.datasets import _files, _sampling
+from dselectk_keras.datasets import official_files, sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 
 _IDX_NAMES = (
@@ -18,7 +18,9 @@ _IDX_NAMES = (
 
 def read_idx_dataset(dataset, data_dir):
     """Pairs of images and labels (samples, 1), as bytes, for training and for test."""
-    arrays = [*map(_read_idx, _files.fetch_files(dataset, data_dir, *_IDX_NAMES))]
+    arrays = [
+        *map(_read_idx, official_files.fetch_files(dataset, data_dir, *_IDX_NAMES))
+    ]
     return (arrays[0], arrays[1][:, None]), (arrays[2], arrays[3][:, None])
 
 
@@ -39,7 +41,7 @@ def scale_pixels(images):
 
 def image_dataset(train, test, sizes, seed, classes):
     """The `Dataset` of pairs of images and labels, with the classes of each task."""
-    parts = _sampling.split_indices(seed, len(train[0]), len(test[0]), sizes)
+    parts = sampling.split_indices(seed, len(train[0]), len(test[0]), sizes)
     splits = [
         (images[part], labels[part])
         for (images, labels), part in zip((train, train, test), parts, strict=True)

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from dselectk_keras.datasets import _images, _sampling
+from dselectk_keras.datasets import idx_images, sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES as ARTICLES
 from dselectk_keras.datasets.mnist import CLASS_NAMES as DIGITS
@@ -62,23 +62,23 @@ def multi_mnist(
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4.2.
     """
     check_choice("images", images, tuple(_CLASS_NAMES))
-    sizes = _sampling.check_sizes(num_train, num_validation, num_test)
-    train, test = _images.read_idx_dataset(images, data_dir)
+    sizes = sampling.check_sizes(num_train, num_validation, num_test)
+    train, test = idx_images.read_idx_dataset(images, data_dir)
     # Images are split before they are paired, so that splits share no image.
-    pools = _sampling.split_indices(
+    pools = sampling.split_indices(
         seed, len(train[0]), len(test[0]), (None, num_held_out, None)
     )
     splits = []
     for stream, (pixels, labels) in enumerate((train, train, test)):
         pool, size = pools[stream], sizes[stream]
-        rng = _sampling.random_stream(seed, 1, stream)
+        rng = sampling.random_stream(seed, 1, stream)
         first = rng.integers(len(pool), size=size)
         other = rng.integers(len(pool) - 1, size=size)
         pair = pool[first], pool[other + (other >= first)]
         x = overlay_images(*(pixels[indices] for indices in pair))
         splits.append((x, np.hstack([labels[indices] for indices in pair])))
     classes = dict.fromkeys(("top_left", "bottom_right"), _CLASS_NAMES[images])
-    return _images.multiclass_dataset(splits, classes)
+    return idx_images.multiclass_dataset(splits, classes)
 
 
 def overlay_images(first, second):

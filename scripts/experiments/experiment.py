@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from dselectk_keras.experiments.report import Report
+from experiments.report import Report
 
 TRIAL_SEED = 1_000_000  # Trials have seeds from here on. They are not reported.
 
@@ -52,7 +52,7 @@ class Experiment(abc.ABC):
 
     Example:
         >>> import dataclasses
-        >>> from dselectk_keras.experiments import Claim, Experiment, Report, reproduce
+        >>> from experiments import Claim, Experiment, Report, reproduce
         >>> @dataclasses.dataclass(frozen=True)
         ... class Coin(Experiment):
         ...     name = "coin"

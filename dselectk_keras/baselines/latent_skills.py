@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates._ids import look_up, require_ids
+from dselectk_keras.baselines._ids import look_up, require_ids
 from dselectk_keras.gates.gate import Gate, GateOutputs
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES

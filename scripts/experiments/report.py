@@ -108,7 +108,7 @@ class Report:
         protocol: A list of `Fact`.
 
     Example:
-        >>> from dselectk_keras.experiments import Claim, Report
+        >>> from experiments import Claim, Report
         >>> claims = [
         ...     Claim("a < b", "1 < 2", True, "Section 4, first result"),
         ...     Claim("b < c", "not run", None, "Table 2"),

@@ -100,7 +100,7 @@ def best_run(runs, number="objective"):
         number: Name of the number, such as `"train_error"`.
 
     Example:
-        >>> from dselectk_keras.experiments import Run, best_run
+        >>> from experiments import Run, best_run
         >>> errors = {0: 0.3, 1: 0.1, 2: 0.2}
         >>> runs = [Run("arm", seed, {}, {"e": e}, 1.0) for seed, e in errors.items()]
         >>> best_run(runs, "e").seed

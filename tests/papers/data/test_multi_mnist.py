@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dselectk_keras import datasets
-from dselectk_keras.datasets.multi_mnist import overlay_images
+from papers.data import multi_mnist
+from papers.data.multi_mnist import overlay_images
 
 SMALL = {
     "num_train": 3_000,
@@ -17,7 +17,7 @@ IMAGES = pytest.mark.parametrize("images", ["mnist", "fashion_mnist"])
 
 @pytest.fixture
 def load(idx_dir):
-    return lambda images="mnist", **options: datasets.multi_mnist(
+    return lambda images="mnist", **options: multi_mnist(
         images=images, data_dir=idx_dir, **{**SMALL, **options}
     )
 

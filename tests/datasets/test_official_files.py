@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from dselectk_keras.datasets import _files
-from dselectk_keras.datasets._files import File
+from dselectk_keras.datasets import official_files
+from dselectk_keras.datasets.official_files import File
 
 CONTENT = b"what the official file holds"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -17,8 +17,8 @@ def fetch(monkeypatch):
 
     def fetch(data_dir=None, url="https://example.org/part.gz"):
         files = {"part.gz": File(len(CONTENT), SHA256, url)}
-        monkeypatch.setitem(_files.FILES, "digits", files)
-        (path,) = _files.fetch_files("digits", data_dir, *files)
+        monkeypatch.setitem(official_files.FILES, "digits", files)
+        (path,) = official_files.fetch_files("digits", data_dir, *files)
         return path
 
     return fetch

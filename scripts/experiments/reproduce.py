@@ -5,17 +5,17 @@ import sys
 import time
 
 from dselectk_keras.archive import locked
-from dselectk_keras.experiments.environment import environment
-from dselectk_keras.experiments.experiment import TRIAL_SEED, Job
-from dselectk_keras.experiments.results import Results, Run, results_path
-from dselectk_keras.experiments.search import (
+from dselectk_keras.utils import check_choice, check_count
+from experiments.environment import environment
+from experiments.experiment import TRIAL_SEED, Job
+from experiments.results import Results, Run, results_path
+from experiments.search import (
     SAMPLERS,
     best_settings,
     grid_size,
     next_settings,
     random_settings,
 )
-from dselectk_keras.utils import check_choice, check_count
 
 
 def reproduce(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dselectk_keras.datasets import _files, _sampling
+from dselectk_keras.datasets import official_files, sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 
 
@@ -107,14 +107,14 @@ def glue(
         and Analysis Platform for Natural Language Understanding, 2019
         (https://gluebenchmark.com).
     """
-    _sampling.check_some("tasks", tasks, TASKS)
+    sampling.check_some("tasks", tasks, TASKS)
     parts = [_task_splits(task, seed, data_dir) for task in tasks]
     sizes = {"num_train": num_train, "num_validation": num_validation}
     splits = []
     for stream, (name, size) in enumerate({**sizes, "num_test": num_test}.items()):
         examples = [(n, *e) for n, part in enumerate(parts) for e in part[stream]]
-        rng = _sampling.random_stream(seed, 1, stream)
-        (chosen,) = _sampling.partition(rng, len(examples), **{name: size})
+        rng = sampling.random_stream(seed, 1, stream)
+        (chosen,) = sampling.partition(rng, len(examples), **{name: size})
         numbers, texts, answers = zip(*(examples[i] for i in chosen), strict=True)
         x = {"text": np.array(texts, object), "task": np.array(numbers, "int32")}
         y = np.array([TARGETS.index(answer) for answer in answers], "int32")
@@ -134,13 +134,13 @@ def _task_splits(task, seed, data_dir):
     train, dev, other = (_format_examples(task, rows) for rows in tables)
     if task == "mnli":
         return train, other, dev
-    rng = _sampling.random_stream(seed, 0, TASKS.index(task))
+    rng = sampling.random_stream(seed, 0, TASKS.index(task))
     if task in _SMALL:
-        halves = _sampling.partition(
+        halves = sampling.partition(
             rng, len(dev), num_validation=len(dev) // 2, num_test=None
         )
         return train, *([dev[i] for i in half] for half in halves)
-    kept, held_out = _sampling.partition(
+    kept, held_out = sampling.partition(
         rng, len(train), num_train=None, num_validation=_HELD_OUT
     )
     return [train[i] for i in kept], [train[i] for i in held_out], dev
@@ -152,7 +152,7 @@ def _read(task, data_dir):
     suffixes = ("_matched", "_mismatched") if task == "mnli" else ("",)
     names = ["train", *(f"dev{suffix}" for suffix in suffixes)]
     header = _COLA_COLUMNS if task == "cola" else None
-    (path,) = _files.fetch_files("glue", data_dir, table.archive)
+    (path,) = official_files.fetch_files("glue", data_dir, table.archive)
     with zipfile.ZipFile(path) as archive:
         contents = [archive.read(f"{table.folder}/{name}.tsv") for name in names]
     train, dev, *other = (_read_rows(each, table.columns, header) for each in contents)
@@ -162,7 +162,7 @@ def _read(task, data_dir):
 def _read_mrpc(data_dir):
     """MRPC is one file, and a list of the ids of the development pairs."""
     names = ("msr_paraphrase_train.txt", "mrpc_dev_ids.tsv")
-    paths = _files.fetch_files("glue", data_dir, *names)
+    paths = official_files.fetch_files("glue", data_dir, *names)
     pairs, dev_ids = (path.read_bytes() for path in paths)
     dev = set(_read_rows(dev_ids, _MRPC_IDS, header=_MRPC_IDS))
     parts = [], []

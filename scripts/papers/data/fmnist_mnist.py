@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dselectk_keras.datasets import _images, _sampling
+from dselectk_keras.datasets import idx_images, sampling
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES as ARTICLES
 from dselectk_keras.datasets.mnist import CLASS_NAMES as DIGITS
@@ -56,12 +56,12 @@ def fmnist_mnist(
         ("fashion_mnist", "articles", articles, ARTICLES),
         ("mnist", "digits", digits, DIGITS),
     ):
-        _sampling.check_some(argument, chosen, range(10))
+        sampling.check_some(argument, chosen, range(10))
         renumber = np.full(10, -1)
         renumber[list(chosen)] = len(names) + np.arange(len(chosen))
         names += [class_names[i] for i in chosen]
         for found, (images, labels) in zip(
-            (train, test), _images.read_idx_dataset(dataset, data_dir), strict=True
+            (train, test), idx_images.read_idx_dataset(dataset, data_dir), strict=True
         ):
             numbers = renumber[labels]
             found.append((images[numbers[:, 0] >= 0], numbers[numbers >= 0, None]))
@@ -70,4 +70,4 @@ def fmnist_mnist(
         for found in (train, test)
     )
     sizes = (num_train, num_validation, num_test)
-    return _images.image_dataset(train, test, sizes, seed, {"class": names})
+    return idx_images.image_dataset(train, test, sizes, seed, {"class": names})

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets import glue
+from papers.data import glue
 
 TABLES = {
     # archive: folder, header, row of a number

@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 
 from dselectk_keras.archive import damaged, replacing
-from dselectk_keras.experiments.compare import mean_and_error
+from experiments.compare import mean_and_error
 
 HEAD = ("experiment", "preset", "config", "environments")
 

@@ -3,11 +3,11 @@
 import collections
 import pathlib
 
-from dselectk_keras.experiments.report import VERDICTS
-from dselectk_keras.experiments.reproduce import in_words
-from dselectk_keras.experiments.results import format_mean
-from dselectk_keras.experiments.search import best_settings
 from dselectk_keras.plots.style import save_figure
+from experiments.report import VERDICTS
+from experiments.reproduce import in_words
+from experiments.results import format_mean
+from experiments.search import best_settings
 
 MARK = "<!-- Generated from the results of its runs; do not edit. -->\n"
 HOLDS = {True: "yes", False: "no", None: "cannot be judged here"}

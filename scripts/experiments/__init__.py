@@ -1,7 +1,7 @@
 """Experiments: a frozen config, tuned and run seed by seed, and a page of results."""
 
-from dselectk_keras.experiments.area_under_curve import area_under_curve
-from dselectk_keras.experiments.compare import (
+from experiments.area_under_curve import area_under_curve
+from experiments.compare import (
     all_hold,
     count_lower,
     difference,
@@ -10,10 +10,10 @@ from dselectk_keras.experiments.compare import (
     mean_and_error,
     standard_error,
 )
-from dselectk_keras.experiments.environment import environment
-from dselectk_keras.experiments.experiment import Experiment, Job
-from dselectk_keras.experiments.pages import write_page
-from dselectk_keras.experiments.report import (
+from experiments.environment import environment
+from experiments.experiment import Experiment, Job
+from experiments.pages import write_page
+from experiments.report import (
     Claim,
     Fact,
     Picture,
@@ -21,18 +21,18 @@ from dselectk_keras.experiments.report import (
     Report,
     Table,
 )
-from dselectk_keras.experiments.reproduce import reproduce
-from dselectk_keras.experiments.results import Results, Run, format_mean
-from dselectk_keras.experiments.search import (
+from experiments.reproduce import reproduce
+from experiments.results import Results, Run, format_mean
+from experiments.search import (
     best_run,
     best_settings,
     next_settings,
     random_settings,
 )
-from dselectk_keras.experiments.set_fields import set_fields
-from dselectk_keras.experiments.stand_in import stand_in
-from dselectk_keras.experiments.train_jobs import train_jobs
-from dselectk_keras.experiments.training_run import TrainingRun
+from experiments.set_fields import set_fields
+from experiments.stand_in import stand_in
+from experiments.train_jobs import train_jobs
+from experiments.training_run import TrainingRun
 
 __all__ = [
     "Claim",

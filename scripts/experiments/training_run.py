@@ -13,8 +13,6 @@ import numpy as np
 from dselectk_keras import datasets, gates
 from dselectk_keras.archive import damaged, replacing
 from dselectk_keras.callbacks import Checkpoints, DecideGates, GateRecorder
-from dselectk_keras.experiments.environment import environment
-from dselectk_keras.experiments.results import differing
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.registry import arguments, check_settings
 from dselectk_keras.gates.selector_gate import selector_gates
@@ -28,6 +26,8 @@ from dselectk_keras.plots.style import save_figure
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches
 from dselectk_keras.utils import check_choice, check_count, num_trained
+from experiments.environment import environment
+from experiments.results import differing
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
 CURVES, HEATMAP = "gate_weights.png", "expert_heatmap.png"

@@ -17,7 +17,7 @@ def set_fields(config, texts):
         A copy of the config.
 
     Example:
-        >>> from dselectk_keras.experiments import TrainingRun, set_fields
+        >>> from experiments import TrainingRun, set_fields
         >>> run = set_fields(TrainingRun(), ["epochs=3", "units=(16, 8)", "gate=top_k"])
         >>> run.epochs, run.units, run.gate
         (3, (16, 8), 'top_k')

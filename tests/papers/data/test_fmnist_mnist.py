@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets import fmnist_mnist
+from papers.data import fmnist_mnist
 
 
 def test_twelve_classes_of_two_sources(idx_dir):

@@ -6,7 +6,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets import cifar100
+from papers.data import cifar100
 
 
 @pytest.fixture

@@ -28,15 +28,16 @@ class File(NamedTuple):
         return f"{self.size:,} bytes, SHA-256 {self.sha256}"
 
 
-def _read_table():
+def read_table(path):
+    """The official files that a table lists, by data set and name."""
     files = {}
-    table = pathlib.Path(__file__).with_name("files.csv").read_text(encoding="utf-8")
+    table = path.read_text(encoding="utf-8")
     for dataset, name, size, sha256, url in list(csv.reader(table.splitlines()))[1:]:
         files.setdefault(dataset, {})[name] = File(int(size), sha256, url)
     return files
 
 
-FILES = _read_table()  # By data set and name.
+FILES = read_table(pathlib.Path(__file__).with_name("files.csv"))
 
 
 def fetch_files(dataset, data_dir, *names):

@@ -299,7 +299,7 @@ def test_the_expected_gradient_of_tokens_is_that_of_the_expected_loss(monkeypatc
     mean = 0.0
     for i, j in np.ndindex(N, N):
         noise = ops.convert_to_tensor(1e6 * np.eye(N, dtype="float32")[[i, j]])
-        name = "dselectk_keras.gates.reinforce.gumbel_noise"
+        name = "dselectk_keras.baselines.reinforce.gumbel_noise"
         monkeypatch.setattr(name, lambda *_, noise=noise: noise)
 
         def compute(loss=losses[i, j]):

@@ -1,0 +1,31 @@
+"""Data sets of the papers' experiments that are not in the package, in its forms."""
+
+import pathlib
+from typing import Any
+
+from dselectk_keras import datasets
+from dselectk_keras.datasets import official_files
+from papers.data.cifar100 import cifar100
+from papers.data.fmnist_mnist import fmnist_mnist
+from papers.data.glue import glue
+from papers.data.multi_mnist import multi_mnist
+
+__all__ = ["cifar100", "fmnist_mnist", "glue", "load", "multi_mnist"]
+
+OWN = {each.__name__: each for each in (cifar100, fmnist_mnist, glue, multi_mnist)}
+official_files.FILES.update(
+    official_files.read_table(pathlib.Path(__file__).with_name("files.csv"))
+)
+
+
+def load(name: str, **options: Any) -> datasets.Dataset:
+    """Load a data set of this folder or of the package by name.
+
+    Args:
+        name: The name of a function here, or a name that `datasets.load` takes.
+        **options: The arguments of that function.
+
+    Returns:
+        A `Dataset`.
+    """
+    return OWN[name](**options) if name in OWN else datasets.load(name, **options)
