@@ -33,7 +33,6 @@ PRIVATE = {
     "_purge_model_variables": ("model", "backend/jax/trainer.py", "jax"),
     "_initial_epoch": ("model", "trainers/trainer.py", None),
     "_path": ("variable", "backend/common/variables.py", None),
-    "_tracker": ("layer", "layers/layer.py and utils/tracking.py", None),
     "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
     "_iterations": ("optimizer", "optimizers/base_optimizer.py", None),
     "_fn": ("metric", "metrics/reduction_metrics.py", None),

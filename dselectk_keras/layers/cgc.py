@@ -251,9 +251,9 @@ class CGC(GatedExperts):
         if len(shape) < 3:
             self._check_stacked(shape, shape)
         one = self.built_routing_shape((shape[0], *shape[2:]))
-        axis = 1
+        axis: int = 1
         if len(one) > 2:
             axis = len(shape) - 2
             one = self.built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
         self._check_stacked((None, shape[axis], None), shape)
-        return [(*one[:-1], shape[axis] - 1, one[-1]), one]
+        return [(*one[:-1], shape[axis] - 1, *one[-1:]), one]

@@ -68,25 +68,20 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
     config = _layer(model, f"predict_{group.label}").get_config()
     predictions = Predict.from_config({**config, "name": f"predict_{label}"})(mixtures)
     outputs = NameTasks([name], name=f"names_{label}", dtype="float32")(predictions)
+    # An object of the user's has the state of all tasks.
+    learned = model.task_losses.task_weighting == "uncertainty"
     small = MultitaskModel(
         model.input,
         outputs,
         tasks=[tasks[name]],
         label_average=model.task_losses.label_average,
-        task_weighting=model.task_losses.task_weighting,
+        task_weighting="uncertainty" if learned else None,
         name=f"{model.name}_{label}",
     )
-    _copy_losses(model, small, [*tasks].index(name))
+    if learned:
+        all_, own = (m.task_losses.weighting.log_variances for m in (model, small))
+        own.assign(keras.ops.convert_to_numpy(all_)[[[*tasks].index(name)]])
     return small
-
-
-def _copy_losses(model, small, index):
-    """Copy what the losses of one task have learned or counted."""
-    pairs = zip(model.task_losses.weights, small.task_losses.weights, strict=True)
-    for source, own in pairs:
-        values = keras.ops.convert_to_numpy(source)
-        # The counts of labels have the number of examples last.
-        own.assign([values[index], values[-1]][: own.shape[0]])
 
 
 def _layer(model, name):

@@ -66,7 +66,7 @@ def equal_weights(plain, bank):
     mmoe = bank.get_layer("mmoe")
     for i, layers in enumerate(plain.expert_layers):
         weights = [weight for layer in layers for weight in layer.weights]
-        own, _ = mmoe.experts.sliced([i])
+        own = mmoe.experts.sliced([i])
         for weight, value in zip(weights, own.weights, strict=True):
             weight.assign(ops.reshape(ops.convert_to_tensor(value), weight.shape))
     for t, gate in enumerate(plain.gates):

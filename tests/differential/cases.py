@@ -43,8 +43,10 @@ BANKS = (
     "DenseExperts(4, [3])",
     "DenseExperts(4, [3, 2], 'tanh')",
     "Experts(keras.layers.Dense(3), 4)",
-    "Experts(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, 'tanh'), "
-    "keras.layers.Dense(2)]), 4, hidden_layer=0)",
+    (
+        "Experts(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, 'tanh'), "
+        "keras.layers.Dense(2)]), 4, hidden_layer=0)"
+    ),
     "TuckerExperts(4, [3], ranks=(2, 2, 2))",
 )
 LAYERS = ("MoE", "MMoE", "CGC", "SmearExperts")
@@ -144,7 +146,7 @@ def _nearest(case):
         changes["per_example"] = True
     elif not case.per_example and case.oracle not in ("tokens", "padding"):
         changes["routing"] = "none"
-    if case.oracle in ("tokens",):
+    if case.oracle == "tokens":
         changes["routing"] = "ids" if case.routing == "ids" else "none"
     if case.routing == "pool" and not changes.get("tokens", case.tokens):
         changes["routing"] = "dense"

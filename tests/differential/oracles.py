@@ -209,7 +209,7 @@ def padding(case):
         def compute():
             outputs = call(layer, arrays, training=True)
             routed = getattr(layer, "num_routed_axes", 1) > 1
-            keep = [o for o in outputs]
+            keep = list(outputs)
             if not routed and len(outputs[0].shape) > 2:
                 mask = arrays["mask"][..., None].astype("float32")
                 keep = [keras.ops.cast(o, "float32") * mask for o in outputs]

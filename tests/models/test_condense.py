@@ -28,7 +28,6 @@ from dselectk_keras import (
 )
 from dselectk_keras.gates import SelectedGate
 from dselectk_keras.models import condense
-from dselectk_keras.models.condense import condense_in_place
 
 X, Y = numbers((16, 3)), numbers((16, 3), seed=1)
 # Three tasks use the experts 1, 4 and 6 of 8.
@@ -348,8 +347,7 @@ def test_a_gate_keeps_its_options(make):
         for name in OPTIONS:
             assert found[name] == given[name], name
         assert gate.trainable
-    condense_in_place(model, tolerance=1e-3)
-    gate = model.get_layer("mmoe").gate
+    gate = condense(model, tolerance=1e-3).get_layer("mmoe").gate
     np.testing.assert_array_equal(numpy(gate.generator.state), [7, 5])
 
 
@@ -368,26 +366,18 @@ def test_gates_without_any_expert_keep_the_first():
     np.testing.assert_allclose(numpy(alone(X)["b"]), numpy(model(X)["b"]), atol=1e-6)
 
 
-@pytest.mark.parametrize("weighting", ["uncertainty", "famo"])
-def test_a_task_alone_keeps_what_its_losses_have_learned(weighting):
+def test_a_task_alone_keeps_what_its_losses_have_learned():
     model = build_multitask_model(
         3,
         3,
         experts=DenseExperts(8, [5]),
         gate=TopKGate(2),
         per_example=False,
-        label_average="running",
-        task_weighting=weighting,
+        label_average="labels",
+        task_weighting="uncertainty",
     )
-    for i, variable in enumerate(model.task_losses.weights):
-        variable.assign(numbers(variable.shape, seed=i))
+    model.task_losses.weighting.log_variances.assign([0.5, -1.0, 2.0])
     name = model.tasks[1].name
     small = per_task(model, name)
-    assert small.task_losses.task_weighting == weighting
-    assert small.task_losses.label_average == "running"
-    pairs = zip(model.task_losses.weights, small.task_losses.weights, strict=True)
-    for source, own in pairs:
-        expected = numpy(source)[[1, 3] if source.shape[0] == 4 else [1]]
-        np.testing.assert_array_equal(numpy(own), expected)
-    if weighting == "uncertainty":
-        assert small.task_weights[name] == pytest.approx(model.task_weights[name])
+    assert small.task_losses.label_average == "labels"
+    assert small.task_weights[name] == pytest.approx(model.task_weights[name])

@@ -30,7 +30,7 @@ def test_no_image_is_held_out(monkeypatch):
         ]
         return Dataset(*parts, ("class",), ("multiclass",), num_classes=(2,))
 
-    monkeypatch.setattr(_images.datasets, "load", load)
+    monkeypatch.setattr(_images, "load", load)
     data = _images._load("mnist", 8, 3, "somewhere")
     assert read["num_train"] + read["num_validation"] == 8
     assert read["data_dir"] == "somewhere"
