@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
+# The number of mutants or combinations to draw, and the seed.
+N ?= 100
+SEED ?= 0
 
 BIN := $(VENV)/bin
 SITE := docs/_build/html
@@ -44,7 +47,7 @@ ifndef PARALLEL
 .NOTPARALLEL:
 endif
 .SECONDARY:
-.PHONY: help environment demo test test-backends test-oldest-keras test-differential reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
+.PHONY: help environment demo test test-backends test-unpatched test-mutants test-oldest-keras test-differential reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -62,6 +65,14 @@ test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the b
 	KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
 	KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
 
+test-unpatched: $(VENV)/.test $(VENV)/.backends ## all tests as users run the backends, without what saves time
+	DSELECTK_UNPATCHED=1 KERAS_BACKEND=tensorflow $(PYTEST)
+	DSELECTK_UNPATCHED=1 KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
+	DSELECTK_UNPATCHED=1 KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
+
+test-mutants: $(VENV)/.test $(VENV)/.backends ## change N=100 expressions, and list the changes that no test sees
+	$(BIN)/python tests/mutants.py -N $(N) --seed $(SEED)
+
 test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ## some tests, on the oldest Keras
 	@PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(BIN)/python -c \
 	    'import importlib.metadata as m; print("Keras", m.version("keras"))'
@@ -72,7 +83,7 @@ N ?= 1000
 SEED ?= 1
 KERAS_BACKEND ?= torch
 test-differential: $(VENV)/.test $(VENV)/.backends ## draw N combinations of features, and judge each
-	cd tests && PYTHONPATH=$(CURDIR):$(CURDIR)/tests KERAS_BACKEND=$(KERAS_BACKEND) \
+	cd tests && PYTHONPATH=$(CURDIR):$(CURDIR)/tests KERAS_BACKEND=$(or $(KERAS_BACKEND),tensorflow) \
 	    $(abspath $(BIN))/python -m differential.run $(N) $(SEED)
 
 reproduce: $(VENV)/.test ## run every experiment of the papers, in small, into build/smoke

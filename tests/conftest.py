@@ -39,6 +39,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
+def patched(name):
+    """Whether tests change a part of a backend, to save time.
+
+    `DSELECTK_UNPATCHED=1` leaves all parts as users have them. It can also be the
+    names of some parts, separated by commas.
+    """
+    unpatched = os.environ.get("DSELECTK_UNPATCHED", "")
+    return unpatched != "1" and name not in unpatched.split(",")
+
+
 # Tests of code that no backend runs, or that chooses the backend of a new process.
 # `make test-backends` leaves them out.
 BACKEND_INDEPENDENT = (
@@ -103,7 +113,7 @@ def pytest_runtest_setup(item):
         import tensorflow as tf
 
         traced = item.get_closest_marker("traced") is not None
-        tf.config.run_functions_eagerly(not traced)
+        tf.config.run_functions_eagerly(patched("run_functions_eagerly") and not traced)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -115,7 +125,7 @@ def one_context():
     """
     import keras
 
-    if keras.backend.backend() == "jax":
+    if keras.backend.backend() == "jax" and patched("one_context"):
         from jax._src.interpreters import mlir
 
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
@@ -131,7 +141,7 @@ def kept_kernels():
     """
     import keras
 
-    if keras.backend.backend() == "tensorflow":
+    if keras.backend.backend() == "tensorflow" and patched("kept_kernels"):
         from tensorflow.python.eager.context import Context
 
         set_and_drop = Context._set_global_seed
@@ -158,7 +168,7 @@ def sliced_batches():
     """
     import keras
 
-    if keras.backend.backend() == "tensorflow":
+    if keras.backend.backend() == "tensorflow" and patched("sliced_batches"):
         import tensorflow as tf
         from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 

@@ -6,10 +6,14 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+from conftest import patched
 from helpers import numbers, numpy
 
 pytestmark = pytest.mark.backend_independent
 X = numbers((10, 3))
+sliced = pytest.mark.skipif(
+    not patched("sliced_batches"), reason="TensorFlow makes the batches."
+)
 
 
 def after_each_seed(draw, times=2):
@@ -51,6 +55,7 @@ def test_shuffled_training_starts_anew_with_the_seed(eager):
     np.testing.assert_array_equal(first, second)
 
 
+@sliced
 @pytest.mark.parametrize(
     "arrays",
     [
@@ -79,6 +84,7 @@ def test_batches_are_those_of_tensorflow(arrays):
             np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
+@sliced
 def test_shuffled_batches_have_each_example_once_and_in_another_order():
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
@@ -86,6 +92,15 @@ def test_shuffled_batches_have_each_example_once_and_in_another_order():
     passes = [np.concatenate([numpy(batch) for batch in data]) for _ in range(2)]
     assert (passes[0] != passes[1]).any()
     np.testing.assert_array_equal(np.sort(passes), [np.arange(10)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("unpatched", "wanted"),
+    [("", [True, True]), ("1", [False, False]), ("kept_kernels,other", [False, True])],
+)
+def test_each_change_can_be_left_out(monkeypatch, unpatched, wanted):
+    monkeypatch.setenv("DSELECTK_UNPATCHED", unpatched)
+    assert [patched(name) for name in ("kept_kernels", "sliced_batches")] == wanted
 
 
 def test_each_wait_for_another_process_has_a_limit():
