@@ -217,9 +217,7 @@ def padding(case):
             total = sum(keras.ops.sum(keras.ops.square(o)) for o in keep)
             return [keras.ops.cast(total, "float32") + losses, losses + 0.0 * total]
 
-        state = [v for v in layer.variables if not v.trainable] + [
-            v for v in layer.non_trainable_variables if v not in layer.variables
-        ]
+        state = layer.non_trainable_variables
         return value_and_gradients(compute, layer.trainable_variables, state)
 
     (values, gradients), (others, more) = of(0.0), of(37.0)
