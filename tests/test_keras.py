@@ -404,7 +404,6 @@ OPTIMIZERS = {
     "Lion": {},
     "Lamb": {},
     "Adafactor": {},
-    "Muon": {},
     "ScheduleFreeAdamW": {},
 }
 
