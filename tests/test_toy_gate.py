@@ -66,7 +66,8 @@ def test_favourite_trains_from_the_command_line(tmp_path):
 
 
 def test_a_gate_is_one_source_file_and_one_test_file(tmp_path):
-    for folder in ("dselectk_keras", "scripts", "tests/gates", "tests/golden"):
+    tests = ("tests/gates", "tests/baselines", "tests/golden")
+    for folder in ("dselectk_keras", "scripts", *tests):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     for name in ("helpers.py", "gate_cases.py", "conftest.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
