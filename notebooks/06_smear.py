@@ -403,8 +403,8 @@ for positions in lengths:
 #
 # To use real images of garments in this notebook, set `DATA` to a folder with the files
 # of Fashion-MNIST, and run the notebook again from the frozen network on. (There are
-# then ten classes.) `datasets.domainnet` has the images of the paper, with the domain
-# as an input.
+# then ten classes.) `scripts/papers/data/domainnet.py` reads the images of the paper,
+# with the domain as an input.
 
 
 # %%

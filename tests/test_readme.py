@@ -1,7 +1,6 @@
 """The Python of the README and of the site's pages runs as it stands."""
 
 import ast
-import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -29,20 +28,6 @@ def pages():
     return [path for path in paths if any(blocks(path))]
 
 
-def domainnet(folder, monkeypatch):
-    """Lists in the form of DomainNet's, of one image many times, for a page to read."""
-    tf = pytest.importorskip("tensorflow")
-    module = importlib.import_module("dselectk_keras.datasets.domainnet")
-    (folder / "thing").mkdir(parents=True)
-    image = tf.io.encode_png(tf.zeros((4, 4, 3), "uint8")).numpy()
-    (folder / "thing" / "image.png").write_bytes(image)
-    for domain in module.NUM_IMAGES:
-        monkeypatch.setitem(module.NUM_IMAGES, domain, (2_000, 4))
-        for part, size in {"train": 2_000, "test": 4}.items():
-            listed = "thing/image.png 0\n" * size
-            (folder / f"{domain}_{part}.txt").write_text(listed)
-
-
 # The Chinese quick start has the code of the English one, as a test below sees.
 @pytest.mark.traced
 @pytest.mark.parametrize("page", sorted({*pages()} - {"docs/quickstart.zh.md"}))
@@ -51,8 +36,6 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if page == "docs/serving.md" and keras.backend.backend() != "tensorflow":
         pytest.skip("Models are exported by TensorFlow.")
-    if page == "docs/datasets.md":
-        domainnet(tmp_path / "data" / "domainnet", monkeypatch)
     namespace = {"__name__": "__main__"}
     for number, block in enumerate(blocks(page)):
         exec(compile(block, ROOT / page, "exec"), namespace)

@@ -7,13 +7,10 @@ from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.utils import check_choice
 
 NAMES = (
-    "census_income",
     "correlated_tasks",
-    "domainnet",
     "expert_recovery",
     "fashion_mnist",
     "mnist",
-    "movielens",
     "recommender_sim",
     "synthetic_moe",
 )

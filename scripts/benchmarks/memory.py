@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.forms import new_model
 from benchmarks.measure import labels_of
-from dselectk_keras.datasets import RecommenderStream
+from dselectk_keras.datasets.recommender_sim import Recommender
 from dselectk_keras.gates import DSelectKGate
 from dselectk_keras.models import build_multitask_model
 from dselectk_keras.training.traced_epoch import variable_values
@@ -51,7 +51,7 @@ def memory_growth(epochs=6, steps=1000):
     """
     model = build_multitask_model(20, 8, gate=DSelectKGate(2))
     model.compile(keras.optimizers.Adam())
-    batches = (tuple(batch) for batch in RecommenderStream(batch_size=256))
+    batches = (tuple(batch) for batch in Recommender(seed=0).batches(256, 3, 0))
     sizes = []
     look = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda *_: sizes.append(_status("VmRSS"))

@@ -19,7 +19,7 @@ def test_load_calls_the_function_of_that_name_with_the_options():
 def test_an_unknown_name_is_answered_with_the_known_ones():
     with pytest.raises(
         ValueError,
-        match=r"`name` must be one of 'census_income', .*. Received: name='mnist2'",
+        match=r"`name` must be one of 'correlated_tasks', .*. Received: name='mnist2'",
     ):
         datasets.load("mnist2")
 

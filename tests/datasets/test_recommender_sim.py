@@ -1,12 +1,10 @@
-"""The simulated recommender has the rates it says, and a log without an end."""
-
-import itertools
+"""The simulated recommender has the rates it says, and splits without a common row."""
 
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets import RecommenderStream, recommender_sim
-from dselectk_keras.datasets.recommender_stream import Recommender
+from dselectk_keras.datasets import recommender_sim
+from dselectk_keras.datasets.recommender_sim import Recommender
 
 SMALL = {"num_train": 400, "num_validation": 30, "num_test": 20}
 
@@ -67,46 +65,14 @@ def test_the_seed_decides_everything():
     assert not np.array_equal(first.train.x, other.train.x)
 
 
-def test_the_training_split_is_the_beginning_of_shard_0():
+def test_splits_share_no_example():
     data = recommender_sim(**SMALL)
-    batches = itertools.islice(RecommenderStream(batch_size=100), 4)
-    x, y = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-    np.testing.assert_array_equal(x, data.train.x)
-    np.testing.assert_array_equal(y, data.train.y)
-
-
-def test_splits_and_shards_share_no_example():
-    data = recommender_sim(**SMALL)
-    shards = [next(iter(RecommenderStream(400, shard))) for shard in (0, 1, 2)]
-    rows = [
-        tuple(row)
-        for part in (*shards, data.validation, data.test)
-        for row in part.x.tolist()
-    ]
+    parts = (data.train, data.validation, data.test)
+    rows = [tuple(row) for part in parts for row in part.x.tolist()]
     assert len(set(rows)) == len(rows)
 
 
-def test_a_shard_begins_anew_and_goes_on():
-    stream = RecommenderStream(batch_size=16, shard=2, seed=5)
-    first = list(itertools.islice(stream, 3))
-    for ours, theirs in zip(first, stream, strict=False):
-        np.testing.assert_array_equal(ours.x, theirs.x)
-        np.testing.assert_array_equal(ours.y, theirs.y)
-    assert not np.array_equal(first[0].x, first[1].x)
-
-
-def test_tf_data_of_a_stream():
-    pytest.importorskip("tensorflow")
-    stream = RecommenderStream(batch_size=16, shard=1)
-    data = stream.as_tf_data()
-    assert [tuple(spec.shape) for spec in data.element_spec] == [(16, 20), (16, 8)]
-    for (x, y), ours in zip(data.take(3), stream, strict=False):
-        np.testing.assert_array_equal(x, ours.x)
-        np.testing.assert_array_equal(y, ours.y)
-
-
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"shard": -1}, {"seed": 0.5}])
-def test_a_stream_has_a_batch_size_a_shard_and_a_seed(options):
-    (name,) = options
-    with pytest.raises(ValueError, match=rf"`{name}` must be an? .*integer"):
-        RecommenderStream(**options)
+def test_a_larger_split_begins_with_the_smaller():
+    small, large = (recommender_sim(**SMALL | {"num_train": n}) for n in (50, 80))
+    np.testing.assert_array_equal(large.train.x[:50], small.train.x)
+    np.testing.assert_array_equal(large.train.y[:50], small.train.y)

@@ -5,14 +5,37 @@ from typing import Any
 
 from dselectk_keras import datasets
 from dselectk_keras.datasets import official_files
+from papers.data.census_income import census_income
 from papers.data.cifar100 import cifar100
+from papers.data.domainnet import domainnet
 from papers.data.fmnist_mnist import fmnist_mnist
 from papers.data.glue import glue
+from papers.data.movielens import movielens
 from papers.data.multi_mnist import multi_mnist
 
-__all__ = ["cifar100", "fmnist_mnist", "glue", "load", "multi_mnist"]
+__all__ = [
+    "census_income",
+    "cifar100",
+    "domainnet",
+    "fmnist_mnist",
+    "glue",
+    "load",
+    "movielens",
+    "multi_mnist",
+]
 
-OWN = {each.__name__: each for each in (cifar100, fmnist_mnist, glue, multi_mnist)}
+OWN = {
+    function.__name__: function
+    for function in (
+        census_income,
+        cifar100,
+        domainnet,
+        fmnist_mnist,
+        glue,
+        movielens,
+        multi_mnist,
+    )
+}
 official_files.FILES.update(
     official_files.read_table(pathlib.Path(__file__).with_name("files.csv"))
 )

@@ -7,12 +7,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras import datasets
 from dselectk_keras.datasets import Split
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.training import Batches
 from experiments import Experiment, Fact, area_under_curve, stand_in
+from papers.data import movielens
 from papers.dselectk._gates import look_at, new_gate, search_space
 
 # The sizes of a run that takes seconds, and of one on two cores.
@@ -95,8 +95,7 @@ class MovieLensExperiment(Experiment):
         if self.stand_in:
             data = _pairs_of_noise()
         else:
-            data = datasets.load(
-                "movielens",
+            data = movielens(
                 version=self.version,
                 num_train=self.num_train,
                 num_validation=self.num_evaluated,

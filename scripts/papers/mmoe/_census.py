@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from dselectk_keras import datasets
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.utils import num_trained
@@ -17,6 +16,7 @@ from experiments.area_under_curve import area_under_curve
 from experiments.experiment import Experiment
 from experiments.stand_in import stand_in
 from experiments.train_jobs import train_jobs
+from papers.data import census_income
 from papers.mmoe._census_report import (
     AUXILIARY,
     SHARED,
@@ -56,7 +56,7 @@ class Census(Experiment, abc.ABC):
     """Seven methods on two tasks about the people in a census.
 
     Args:
-        features: A variant of `datasets.census_income`.
+        features: A variant of `papers.data.census_income`.
         num_train: Training examples; `None` is all.
         num_validation: Validation examples; `None` is half of the test file.
         max_units: The most hidden units of a network, or of all experts together.
@@ -252,7 +252,7 @@ def about(question):
 
 @functools.lru_cache(maxsize=1)
 def _load(**options):
-    return datasets.load("census_income", **options)
+    return census_income(**options)
 
 
 def _predictions(model, split):

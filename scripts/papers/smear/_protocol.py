@@ -44,7 +44,7 @@ def facts(kind):
             "data",
             "DomainNet: pictures of 345 classes in six domains (Section 4)",
             "Fashion-MNIST: ten classes, each image in one of six styles",
-            "It can be learned on a CPU. `datasets.domainnet` reads DomainNet, but "
+            "It can be learned on a CPU. `papers.data.domainnet` reads DomainNet, but "
             "these presets keep the features of all images in memory, for which it is "
             "too large.",
         ),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets import domainnet
+from papers.data import domainnet
 
 TRAIN, TEST = 30, 12
 

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets import movielens
+from papers.data import movielens
 
 NUM_RATINGS = 300
 VERSIONS = pytest.mark.parametrize("version", ["100k", "latest-small", "1m"])

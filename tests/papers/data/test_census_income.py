@@ -6,7 +6,7 @@ import lzma
 import numpy as np
 import pytest
 
-from dselectk_keras.datasets import census_income
+from papers.data import census_income
 
 pytest.importorskip("pandas")
 
