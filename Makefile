@@ -11,8 +11,17 @@ BIN := $(VENV)/bin
 SITE := docs/_build/html
 NOTEBOOKS := $(wildcard notebooks/*.py)
 RUNS := $(NOTEBOOKS:notebooks/%.py=run-%)
-# Keras alone is another one; its backends are those of the environment.
-OLDEST_KERAS := $(CURDIR)/build/oldest-keras
+# Other versions of Keras alone, in folders; the rest is that of the environment. The
+# oldest is the floor in pyproject.toml.
+OLDEST_KERAS := $(CURDIR)/build/keras-oldest
+FLOOR = $$(sed -n 's/.*"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)
+SPEC_oldest = keras==$(FLOOR)
+SPEC_newest = keras
+# For `make test-one`: the backend, and the version of Keras (oldest, newest, or the
+# pinned one).
+BACKEND ?= torch
+KERAS ?=
+TESTS_oldest := tests/test_keras.py tests/gates/test_contract.py tests/gates/test_golden.py
 
 # Say less about devices that are not there, and say things in order.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
@@ -31,12 +40,20 @@ EXTRAS_demo := tensorflow,plots
 ALSO_demo := pandas
 EXTRAS_test := tensorflow,data,plots,postgresql,dev
 EXTRAS_backends := jax,torch
+# A backend alone.
+EXTRAS_tensorflow := tensorflow,data,plots,dev
+EXTRAS_jax := jax,data,plots,dev
+EXTRAS_torch := torch,data,plots,dev
+EXTRAS_release := dev
 EXTRAS_docs := tensorflow,notebooks,docs
 # All of them at once take one run of pip, not four.
 SETS := demo test backends docs
 comma := ,
 EXTRAS_all := $(subst $() ,$(comma),$(foreach set,$(SETS),$(EXTRAS_$(set))))
 ALSO_all := $(foreach set,$(SETS),$(ALSO_$(set)))
+
+HAS_BROWSER := command -v chromium >/dev/null && command -v chromedriver >/dev/null
+HAS_POSTGRESQL := ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1
 
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -47,19 +64,35 @@ ifndef PARALLEL
 .NOTPARALLEL:
 endif
 .SECONDARY:
-.PHONY: help environment demo test test-backends test-unpatched test-mutants test-oldest-keras test-differential reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check clean
+.PHONY: help system-packages environment demo test test-one test-backends test-unpatched test-mutants test-oldest-keras test-differential reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check browser postgresql release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
-environment: $(VENV)/.all $(VENV)/.browser $(VENV)/.postgresql $(OLDEST_KERAS)/.installed ## install what all targets need
+# Only this target installs packages of the system. Others say what is missing.
+system-packages: ## install a browser and PostgreSQL (Debian or Ubuntu, as root)
+	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null \
+	    && ! { $(HAS_BROWSER) && $(HAS_POSTGRESQL); }; then \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    apt-get update -qq; \
+	    apt-get install -qq -y --no-install-recommends \
+	        chromium chromium-driver fonts-dejavu-core; \
+	    apt-get install -qq -y --no-install-recommends postgresql || true; \
+	fi
+	@$(MAKE) --no-print-directory browser postgresql
+
+environment: $(VENV)/.all $(OLDEST_KERAS)/.installed ## install the Python packages of all targets
 	touch $(SETS:%=$(VENV)/.%)
 
 demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
 	$(BIN)/python scripts/demo.py $(DEMO)
 
-test: $(VENV)/.test ## all tests, on TensorFlow
+test: $(VENV)/.test postgresql ## all tests, on TensorFlow
 	KERAS_BACKEND=tensorflow $(PYTEST)
+
+test-one: $(VENV)/.$(BACKEND) $(if $(KERAS),build/keras-$(KERAS)/.installed) ## tests on one backend, BACKEND=torch, which is installed alone
+	$(if $(KERAS),PYTHONPATH=$(CURDIR)/build/keras-$(KERAS)) KERAS_BACKEND=$(BACKEND) $(PYTEST) \
+	    $(if $(filter tensorflow,$(BACKEND)),,-m "not backend_independent") $(TESTS_$(KERAS))
 
 test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the backend, on JAX and on torch
 	KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
@@ -76,11 +109,8 @@ test-mutants: $(VENV)/.test $(VENV)/.backends ## change N=100 expressions, and l
 test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ## some tests, on the oldest Keras
 	@PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(BIN)/python -c \
 	    'import importlib.metadata as m; print("Keras", m.version("keras"))'
-	PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(PYTEST) tests/test_keras.py \
-	    tests/gates/test_contract.py tests/gates/test_golden.py
+	PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(PYTEST) $(TESTS_oldest)
 
-N ?= 1000
-SEED ?= 1
 KERAS_BACKEND ?= torch
 test-differential: $(VENV)/.test $(VENV)/.backends ## draw N combinations of features, and judge each
 	cd tests && PYTHONPATH=$(CURDIR):$(CURDIR)/tests KERAS_BACKEND=$(or $(KERAS_BACKEND),tensorflow) \
@@ -108,8 +138,19 @@ notebooks-check: $(VENV)/.docs ## run short versions of the notebooks, outside o
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
 
-docs-check: docs $(VENV)/.test $(VENV)/.browser ## build the site and read it in a browser
+docs-check: browser docs $(VENV)/.test ## build the site and read it in a browser
 	DOCS_SITE=$(SITE) KERAS_BACKEND=tensorflow $(BIN)/python -m pytest tests/docs
+
+browser: # say so if the browser is missing, which docs-check needs
+	@$(HAS_BROWSER) || { echo "Chromium and chromedriver are not installed:" \
+	    "run 'make system-packages' as root (Debian or Ubuntu)." >&2; exit 1; }
+
+postgresql: # say so if PostgreSQL is missing
+	@$(HAS_POSTGRESQL) || echo "PostgreSQL is not installed, and its tests are skipped:" \
+	    "run 'make system-packages' as root (Debian or Ubuntu)."
+
+release-check: $(VENV)/.release ## build the packages, check them, and run the README's example with the wheel
+	$(BIN)/python scripts/release_check.py $(if $(TAG),--tag $(TAG))
 
 clean: ## remove what the targets made, the environment included
 	rm -rf $(VENV) build dist docs/_build docs/notebooks
@@ -121,39 +162,16 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
 
-# Chromium is not from PyPI: Debian's is taken where there is none.
-$(VENV)/.browser: | $(BIN)/python
-	@if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; then \
-	    if [ "$$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then \
-	        echo "Install chromium and chromedriver (Debian: chromium-driver)." >&2; \
-	        exit 1; \
-	    fi; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
-	        --no-install-recommends chromium chromium-driver fonts-dejavu-core; \
-	fi
-	touch $@
-
-# Tests skip PostgreSQL where there is no server.
-$(VENV)/.postgresql: | $(BIN)/python
-	@if [ -z "$$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] \
-	    && [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y \
-	        --no-install-recommends postgresql \
-	        || echo "PostgreSQL is not installed: its tests are skipped."; \
-	fi
-	touch $@
-
 $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt \
 	    -e ".[$(EXTRAS_$*)]" $(ALSO_$*)
 	touch $@
 
-# The version is the floor in pyproject.toml; what pins Keras does not count here.
-$(OLDEST_KERAS)/.installed: pyproject.toml | $(BIN)/python
-	rm -rf $(OLDEST_KERAS)
+# What pins Keras does not count here.
+$(CURDIR)/build/keras-%/.installed build/keras-%/.installed: pyproject.toml | $(BIN)/python
+	rm -rf build/keras-$*
 	PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --no-deps \
-	    --target $(OLDEST_KERAS) \
-	    "keras==$$(sed -n 's/.*"keras>=\([0-9.]*\).*/\1/p' pyproject.toml)"
+	    --target build/keras-$* "$(SPEC_$*)"
 	touch $@
 
 # What TensorFlow's C++ says about devices stays out of the output, and so does what
