@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -23,6 +24,7 @@ project = "dselectk_keras"
 author = "The dselectk_keras authors"
 copyright = author
 version = release = dselectk_keras.__version__
+urls = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["urls"]
 
 extensions = [
     "myst_nb",
@@ -44,7 +46,14 @@ html_extra_path = ["llms.txt"]  # For language models: llmstxt.org.
 html_search_language = "en+zh"
 pygments_dark_style = "github-dark"
 
-myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = [
+    "amsmath",
+    "colon_fence",
+    "deflist",
+    "dollarmath",
+    "substitution",
+]
+myst_substitutions = {"repository": f"[repository]({urls['Repository']})"}
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # The notebooks come with their output.
 
