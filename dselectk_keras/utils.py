@@ -111,7 +111,8 @@ def optional_import(*modules: str, extra: str, purpose: str) -> Any:
         packages = " and ".join(module.partition(".")[0] for module in modules)
         raise ImportError(
             f"{purpose} needs {packages}. Received: {error}. "
-            f'Run: pip install "dselectk-keras[{extra}]".'
+            f'Run: pip install "dselectk-keras[{extra}]", or in a copy of the '
+            f'repository: pip install ".[{extra}]".'
         ) from error
     return first
 
