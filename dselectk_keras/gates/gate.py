@@ -18,6 +18,7 @@ from dselectk_keras.distribution import (
 from dselectk_keras.gates.inputs import (
     as_arguments,
     by_features,
+    check_experts,
     check_same_shape,
     count_experts,
     count_features,
@@ -344,7 +345,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         self, experts: Any, routing_inputs: Tensor = None, **kwargs: Any
     ) -> Tensor:
         """Mix the experts; see the class."""
-        return super().__call__(*as_arguments(experts, routing_inputs), **kwargs)
+        arguments = as_arguments(experts, routing_inputs)
+        check_experts(*arguments)
+        return super().__call__(*arguments, **kwargs)
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""

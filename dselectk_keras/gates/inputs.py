@@ -25,6 +25,30 @@ def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:
     return (inputs,) if routing_inputs is None else (inputs, routing_inputs)
 
 
+def check_experts(experts: Any, routing_inputs: Tensor = None) -> None:
+    """Raise an error unless these may be outputs of experts, for the same examples."""
+    is_list = isinstance(experts, list)
+    shape = getattr(experts[0] if is_list and experts else experts, "shape", None)
+    if shape is None:
+        return
+    if not is_list and len(shape) < 3:
+        raise ValueError(
+            "Experts in one tensor must have the shape (batch, num_experts, ...), with "
+            "an axis for their outputs, but (batch, features) is the output of one "
+            f"expert. Received: experts of shape {tuple(shape)}. Pass a list of the "
+            "experts' outputs, gate([first, second]), not a tuple; for scalar outputs, "
+            "keras.ops.expand_dims(experts, -1)."
+        )
+    sizes = {shape[0], *getattr(routing_inputs, "shape", shape)[:1]}
+    if len(sizes - {None}) > 1 and all(isinstance(size, int) for size in sizes):
+        raise ValueError(
+            "Experts and routing inputs must have the same number of examples. "
+            f"Received: experts of shape {tuple(shape)} and routing inputs of shape "
+            f"{tuple(routing_inputs.shape)}. Stack the experts on axis 1, (batch, "
+            "num_experts, ...), or pass them as a list."
+        )
+
+
 def by_features(examples: Tensor, routing_inputs: Tensor) -> Tensor:
     """Flatten the examples to the rank of the routing inputs, their default."""
     if examples is None or routing_inputs is None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from helpers import numbers, numpy
 
+from dselectk_keras import SoftmaxGate
 from dselectk_keras.gates.inputs import (
     as_arguments,
     by_features,
@@ -44,6 +45,37 @@ def test_examples_are_flattened_to_the_rank_of_the_routing_inputs():
     found = by_features(*map(keras.ops.convert_to_tensor, (examples, routing_inputs)))
     np.testing.assert_array_equal(numpy(found), examples.reshape(2, 3, 20))
     assert by_features(None, "x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        # The units of one expert.
+        (((8, 4),), r"output of one expert.*\(8, 4\)\. Pass a list"),
+        # A tuple is experts and routing inputs, not two experts.
+        ((((8, 4), (8, 4)),), r"gate\(\[first, second\]\), not a tuple"),
+        # The axes of the experts and of the batch are swapped.
+        (((4, 8, 2), (8, 3)), r"\(4, 8, 2\) and routing inputs of shape \(8, 3\)"),
+        (([(4, 2)], (8, 3)), r"the same number of examples"),
+    ],
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_what_cannot_be_experts_is_refused(given, text, symbolic):
+    def tensor(shape):
+        if all(isinstance(size, int) for size in shape):
+            return keras.KerasTensor(shape) if symbolic else keras.ops.ones(shape)
+        return type(shape)(map(tensor, shape))
+
+    with pytest.raises(ValueError, match=text):
+        SoftmaxGate()(*map(tensor, given))
+
+
+def test_scalar_experts_are_a_list_or_have_an_axis():
+    listed = [keras.ops.ones(8), 3 * keras.ops.ones(8)]
+    stacked = keras.ops.expand_dims(keras.ops.stack(listed, axis=1), -1)
+    gate = SoftmaxGate(kernel_initializer="zeros")
+    assert numpy(gate(listed)).tolist() == [2.0] * 8
+    assert numpy(gate(stacked)).tolist() == [[2.0]] * 8
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_all_logits_get_a_gradient_in_dense_steps_and_then_k():
     gate.set_weights([np.log([1.0, 3.0, 0.5, 1.0, 0.1])])
     for weights in (np.array([10, 30, 5, 10, 1]) / 56, np.array([0.25, 0.75, 0, 0, 0])):
         (value,), (found,) = value_and_gradients(
-            lambda: [ops.sum(gate(worth[None, :], training=True))],
+            lambda: [ops.sum(gate(worth[None, :, None], training=True))],
             gate.trainable_variables,
             [gate.step],
         )
