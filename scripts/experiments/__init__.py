@@ -2,16 +2,19 @@
 
 from experiments.area_under_curve import area_under_curve
 from experiments.compare import (
+    Gap,
     all_hold,
     count_lower,
     difference,
     format_gap,
+    gap_of,
     is_positive,
     mean_and_error,
+    most,
     standard_error,
 )
 from experiments.environment import environment
-from experiments.experiment import Experiment, Job
+from experiments.experiment import Experiment, Job, preset
 from experiments.pages import write_page
 from experiments.report import (
     Claim,
@@ -38,6 +41,7 @@ __all__ = [
     "Claim",
     "Experiment",
     "Fact",
+    "Gap",
     "Job",
     "Picture",
     "Question",
@@ -55,9 +59,12 @@ __all__ = [
     "environment",
     "format_gap",
     "format_mean",
+    "gap_of",
     "is_positive",
     "mean_and_error",
+    "most",
     "next_settings",
+    "preset",
     "random_settings",
     "reproduce",
     "set_fields",

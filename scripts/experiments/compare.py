@@ -1,10 +1,74 @@
 """Differences between the arms of an experiment, and whether they may be chance."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+__all__ = [
+    "SURE",
+    "Gap",
+    "all_hold",
+    "difference",
+    "format_gap",
+    "gap_of",
+    "is_positive",
+    "mean_and_error",
+    "most",
+    "standard_error",
+]
+
 SURE = 2.0  # The standard errors between two means that differ for sure.
+
+
+class Gap(NamedTuple):
+    """A difference: its mean over the seeds, and the standard error of that.
+
+    In an f-string, the number of decimals may follow: `f"{gap:2}"`.
+
+    Args:
+        mean: The mean.
+        error: Its standard error; NaN for one seed.
+        count: The number of seeds.
+
+    Example:
+        >>> gap = gap_of([0.1, 0.2, 0.3])
+        >>> f"{gap:2}", gap.is_positive(), gap.is_positive(over=0.2)
+        ('+0.20 ± 0.06', True, None)
+    """
+
+    mean: float
+    error: float
+    count: float = math.inf
+
+    def is_positive(self, over=0.0):
+        """Whether it is larger than a number; `None` if that may be chance."""
+        return is_positive(self.mean - over, self.error)
+
+    def is_negative(self, under=0.0):
+        """Whether it is smaller than a number; `None` if that may be chance."""
+        return is_positive(under - self.mean, self.error)
+
+    def is_as_good(self):
+        """Whether it is positive, or may be chance."""
+        return self.mean > -SURE * np.nan_to_num(self.error)
+
+    def is_zero(self):
+        """Whether it may be chance."""
+        return None if math.isnan(self.error) else abs(self.mean) <= SURE * self.error
+
+    def __format__(self, decimals):
+        return format_gap(self.mean, self.error, int(decimals or 4))
+
+
+def gap_of(values):
+    """The `Gap` of some differences, one for each seed."""
+    return Gap(*mean_and_error(values), len(values))
+
+
+def most(flags):
+    """Whether more than half of some booleans are true."""
+    return sum(flags) > len(flags) / 2
 
 
 def difference(results, number, arm, other):

@@ -6,9 +6,20 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from experiments.report import Report
-
 TRIAL_SEED = 1_000_000  # Trials have seeds from here on. They are not reported.
+
+
+PRESETS = ("smoke", "cpu", "paper")
+
+
+def preset(cpu, **others):
+    """A field of an `Experiment` with a value for each preset.
+
+    Args:
+        cpu: The default, which is also that of the presets that are not named.
+        **others: The values of `smoke` and of `paper`.
+    """
+    return dataclasses.field(default=cpu, metadata=others)
 
 
 class Job(NamedTuple):
@@ -82,6 +93,7 @@ class Experiment(abc.ABC):
     where: ClassVar[str] = ""  # The place in the paper, such as "Figure 5".
     about: ClassVar[str] = ""  # What is trained and measured, in Markdown.
     tuned_by: ClassVar[str] = "validation"  # What the objective is.
+    page: ClassVar[str] = ""  # The template of its page; empty: the `.md` beside it.
 
     seeds: int = 1
     trials: int = 0
@@ -105,8 +117,14 @@ class Experiment(abc.ABC):
 
     @classmethod
     def presets(cls) -> "Mapping[str, Experiment]":
-        """The configs by name; unless overridden, `"cpu"` with the defaults."""
-        return {"cpu": cls()}
+        """The configs by name: the defaults, with what fields have in `preset`."""
+        fields = dataclasses.fields(cls)
+        return {
+            name: cls(
+                **{f.name: f.metadata[name] for f in fields if name in f.metadata}
+            )
+            for name in PRESETS
+        }
 
     @property
     @abc.abstractmethod
@@ -131,9 +149,9 @@ class Experiment(abc.ABC):
             is false are not chosen.
         """
 
-    @abc.abstractmethod
-    def report(self, results) -> Report:
-        """Report the `Results`, of any number of seeds."""
+    def report(self, results) -> Any:
+        """The report, of an experiment whose page has no template."""
+        return None
 
     @property
     def source(self):

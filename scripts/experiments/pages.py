@@ -8,6 +8,7 @@ from experiments.report import VERDICTS
 from experiments.reproduce import in_words
 from experiments.results import format_mean
 from experiments.search import best_settings
+from experiments.template import fill_template
 
 MARK = "<!-- Generated from the results of its runs; do not edit. -->\n"
 HOLDS = {True: "yes", False: "no", None: "cannot be judged here"}
@@ -22,7 +23,7 @@ def write_page(results, folder):
     """
     folder = pathlib.Path(folder)
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    report = results.experiment.report(results)
+    report = report_of(results)
     for picture in report.pictures:
         path = folder / image(results.experiment, picture)
         save_figure(picture.draw(), path, dpi=150, metadata={"Software": None})
@@ -36,8 +37,19 @@ def image(experiment, picture):
     return f"images/{experiment.name}-{picture.name}.png"
 
 
+def report_of(results):
+    """The filled template of an experiment."""
+    return results.experiment.report(results) or fill_template(results)
+
+
 def page(results, report):
     """The page of an experiment."""
+    if hasattr(report, "blocks"):
+        parts = [MARK, f"# {_title(results.experiment)}", *report.blocks]
+        if report.claims:
+            place = next(i for i, b in enumerate(parts) if b.startswith("| where"))
+            parts.insert(place, f"**{VERDICTS[report.verdict]}**")
+        return "\n\n".join([*parts, "## How it was run", *_how(results)]) + "\n"
     experiment, paper = results.experiment, results.experiment.paper
     parts = [MARK, f"# {_title(experiment)}", experiment.about]
     if report.claims or paper:
@@ -81,7 +93,7 @@ def index(every, introduction="", coverage=None):
     rows, verdicts = {}, collections.Counter()
     for results in every:
         experiment = results.experiment
-        verdict = VERDICTS[experiment.report(results).verdict]
+        verdict = VERDICTS[report_of(results).verdict]
         verdicts[verdict] += 1
         link = f"[{experiment.where or experiment.name}]({experiment.name}.md)"
         command = f"`python scripts/reproduce.py {experiment.name}`"

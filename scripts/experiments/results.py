@@ -9,7 +9,12 @@ import pathlib
 import numpy as np
 
 from dselectk_keras.archive import damaged, replacing
-from experiments.compare import mean_and_error
+from experiments.compare import Gap, gap_of, mean_and_error
+
+
+class NotRunError(LookupError):
+    """An arm has no runs."""
+
 
 HEAD = ("experiment", "preset", "config", "environments")
 
@@ -92,6 +97,34 @@ class Results:
     def _mean_and_error(self, arm, number):
         values = self.values(arm, number)
         return mean_and_error(values[~np.isnan(values)])
+
+    def gap(self, arm, other, number="loss", scale=1.0) -> Gap:
+        """The mean of `differences` and its error: a `Gap`. `scale` is a factor."""
+        return gap_of(scale * self.differences(arm, other, number))
+
+    def differences(self, arm, other, number="loss"):
+        """The differences of a number between two arms, seed by seed.
+
+        Args:
+            arm: Name of an arm.
+            other: Name of the arm whose numbers are subtracted.
+            number: Name of the number.
+
+        Returns:
+            An array, over the seeds for which both arms have the number.
+        """
+        mine, theirs = (
+            {run.seed: run.numbers.get(number) for run in self.ran(name)}
+            for name in (arm, other)
+        )
+        pairs = [(value, theirs.get(seed)) for seed, value in mine.items()]
+        return np.array([a - b for a, b in pairs if a is not None and b is not None])
+
+    def ran(self, arm):
+        """The reported runs of an arm; a `NotRunError` if there are none."""
+        if not (runs := self.of(arm)):
+            raise NotRunError(arm)
+        return runs
 
     def text(self, arm, number, digits=3, scale=1.0):
         """The mean of a number and its standard error, such as `"0.0153 ± 0.0002"`.

@@ -34,7 +34,7 @@ def test_the_readme_has_the_counts_of_the_index():
 def test_committed_pages_are_what_the_results_say(name, path):
     experiment = EXPERIMENTS[name].presets()["cpu"]
     results = Results(experiment, "cpu", path.parent)
-    report = experiment.report(results)
+    report = pages.report_of(results)
     page = ROOT / f"docs/reproduction/{name}.md"
     remedy = f"Run python scripts/reproduce.py {name} --pages-only."
     assert page.read_text(encoding="utf-8") == pages.page(results, report), remedy

@@ -3,57 +3,25 @@
 import dataclasses
 
 from dselectk_keras.plots import plot_curves
-from experiments.compare import all_hold, format_gap, mean_and_error
-from experiments.report import (
-    Claim,
-    Fact,
-    Picture,
-    Question,
-    Report,
-    Table,
-)
-from experiments.results import format_mean
+from experiments import preset
 from papers import citations
-from papers.mmoe import _synthetic
-from papers.mmoe._protocol import by_preset
-from papers.mmoe._synthetic import TOWER_UNITS, gaps, median
+from papers.mmoe._synthetic import Synthetic, write_losses
 
 
 @dataclasses.dataclass(frozen=True)
-class Fig3(_synthetic.Synthetic):
-    """The loss of a shared-bottom model during training, by task correlation.
-
-    The arguments beside these are those of `Synthetic`.
-
-    Args:
-        shared_units: Width of the shared layer.
-        others: Further settings, at the lowest and the highest correlation: pairs of
-            a width of the shared layer and a learning rate.
-    """
+class Fig3(Synthetic):
+    """The loss of a shared-bottom model during training, by task correlation."""
 
     name = "mmoe-fig3"
     title = "a shared-bottom model is worse the less its tasks are related"
     paper = citations.MMOE
     where = "Figure 3"
-    about = (
-        "One shared layer of 16 units and a tower of 8 for each of two tasks, trained "
-        "on the synthetic data of Section 3.2. The tasks' weight vectors have the "
-        "cosine *p*. Everything else stays the same: the sizes, the learning rate and "
-        "the seeds."
-    )
 
     shared_units: int = 16
-    others: tuple[tuple[int, float], ...] = ((32, 1e-3), (16, 3e-3))
-
-    @classmethod
-    def presets(cls):
-        return {
-            "smoke": cls(
-                num_train=256, num_held_out=128, epochs=2, others=((16, 3e-3),)
-            ),
-            "cpu": cls(seeds=30, starts=5),
-            "paper": cls(seeds=200),
-        }
+    # Further settings: widths and learning rates, at the ends of the correlations.
+    others: tuple[tuple[int, float], ...] = preset(
+        ((32, 1e-3), (16, 3e-3)), smoke=((16, 3e-3),)
+    )
 
     @property
     def arms(self):
@@ -61,7 +29,7 @@ class Fig3(_synthetic.Synthetic):
         arms = {f"p = {p:g}": (p, *own) for p in self.correlations}
         for units, rate in self.others:
             for p in (min(self.correlations), max(self.correlations)):
-                arms[f"p = {p:g}, {_setting(units, rate)}"] = p, units, rate
+                arms[f"p = {p:g}, {setting(units, rate)}"] = p, units, rate
         return arms
 
     def run(self, arm, jobs):
@@ -69,104 +37,23 @@ class Fig3(_synthetic.Synthetic):
         jobs = [job._replace(settings={"learning_rate": rate}) for job in jobs]
         return self.train("Shared-Bottom", p, jobs, units)
 
-    def report(self, results):
-        ordered = [f"p = {p:g}" for p in sorted(self.correlations)]
+    @property
+    def shown(self):
+        """The arms by correlation, with the paper's setting."""
+        return [f"p = {p:g}" for p in self.ordered]
 
-        def draw():
-            lines, errors = _synthetic.curves(
-                self, results, {arm: arm for arm in ordered}
-            )
-            figure = plot_curves(
-                lines,
-                errors=errors,
-                x_label="training steps",
-                y_label="loss on held-out examples",
-                log="y",
-            )
-            _synthetic.write_losses(figure.axes[0])
-            return figure
+    def ends(self, other):
+        """The arms at the lowest and the highest correlation with another setting."""
+        return [f"{self.shown[i]}, {setting(*other)}" for i in (0, -1)]
 
-        caption = (
-            "Loss of the shared-bottom model during training, by the cosine p of the "
-            "tasks' weights: mean and standard error over the runs."
-        )
-        middle = ", ".join(
-            f"{format_mean(*median(results.values(arm, 'loss')))} at {arm}"
-            for arm in ordered
-        )
-        return Report(
-            [self._trend(results, ordered), self._general(results)],
-            [self._table(results)],
-            [Picture("loss", caption, draw)],
-            _synthetic.remarks(),
-            [Question("What are the medians at the end?", f"{middle}.")],
-            self._protocol(),
-        )
-
-    def _trend(self, results, ordered):
-        losses = (f"{results.text(arm, 'loss')} at {arm}" for arm in ordered)
-        return Claim(
-            "The less related the tasks, the higher the loss.",
-            f"At the end it is {', '.join(losses)}.",
-            _synthetic.is_trend(results, ordered),
-            "Section 3.3, on Figure 3",
-        )
-
-    def _general(self, results):
-        texts, holds = [], []
-        low, high = (
-            f"p = {p:g}" for p in (min(self.correlations), max(self.correlations))
-        )
-        for setting in (_setting(*other) for other in self.others):
-            arms = f"{low}, {setting}", f"{high}, {setting}"
-            gap = format_gap(*mean_and_error(gaps(results, *arms)), 3)
-            texts.append(f"{gap} with {setting}")
-            holds.append(_synthetic.is_trend(results, arms))
-        return Claim(
-            "The trend is the same for many other hyperparameters.",
-            f"From {high} to {low} the loss changes by {', '.join(texts)}.",
-            all_hold(holds),
-            "Section 3.3, on Figure 3",
-        )
-
-    def _table(self, results):
-        rows = [
-            [
-                arm,
-                results.text(arm, "loss"),
-                format_mean(*median(results.values(arm, "loss"))),
-                results.text(arm, "train_loss"),
-            ]
-            for arm in self.arms
-        ]
-        return Table(
-            "Loss at the end",
-            ["tasks", "mean", "median", "mean in training"],
-            rows,
-            "The paper draws curves and prints no numbers.",
-        )
-
-    def _protocol(self):
-        return [
-            Fact("Shared layer", 16, by_preset(self, lambda e: e.shared_units)),
-            Fact("Towers", "one layer of 8", f"one layer of {TOWER_UNITS}"),
-            Fact(
-                "Optimizer",
-                "Adam with TensorFlow's default setting",
-                by_preset(self, lambda e: f"Adam, {e.learning_rates[0]:g}"),
-                "The same, but for Keras' epsilon of 1e-7; TensorFlow's is 1e-8.",
-            ),
-            Fact(
-                "Other hyperparameters",
-                "many, not named",
-                by_preset(
-                    self, lambda e: "; ".join(_setting(*other) for other in e.others)
-                ),
-                "Two settings show whether the trend depends on one.",
-            ),
-            *_synthetic.protocol(self),
-        ]
+    def draw_loss(self, results):
+        lines, errors = self.curves(results, {arm: arm for arm in self.shown})
+        labels = {"x_label": "training steps", "y_label": "loss on held-out examples"}
+        figure = plot_curves(lines, errors=errors, log="y", **labels)
+        write_losses(figure.axes[0])
+        return figure
 
 
-def _setting(units, rate):
+def setting(units, rate):
+    """A setting, in words."""
     return f"{units} units, learning rate {rate:g}"

@@ -1,0 +1,261 @@
+"""Fill the template of a page: Markdown with expressions in braces.
+
+A template is what a page says, with `{...}` where a number goes. Text in braces is a
+Python expression, as in an f-string. It may name
+
+- the fields, properties and methods of the experiment, and what its module has;
+- `results`, and its `text`, `mean`, `error`, `values`, `gap` and `differences`;
+- `cpu` and `paper`, the presets; and what the package `experiments` has.
+
+Four things are more than text:
+
+- A row `| for x in xs: {x} | ... |` of a table is repeated.
+- A table whose last column is `holds` has claims. The last cell of a row is its test:
+  `SMEAR > Tag by accuracy`, or a Python expression.
+- In a table whose first column is `protocol`, the cells in the column `here` are filled
+  with the preset `cpu` and with `paper`: "cpu: 5; paper: 100" where they differ.
+- `![caption](name)` is the picture that the experiment's `draw_name(results)` draws.
+
+A block that is empty once it is filled is left out, and so is a heading without text.
+A line `include: name.md` stands for the lines of that file.
+"""
+
+import dataclasses
+import functools
+import inspect
+import pathlib
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from experiments import compare
+from experiments.compare import all_hold
+from experiments.results import NotRunError, format_mean
+
+NOT_RUN = "not run"
+INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
+CELLS = re.compile(r"(?<!\\)\|")
+TEST = re.compile(r"(.+) (>|<|>=|=) (.+) by (\w+)$")
+JUDGES = {
+    ">": compare.Gap.is_positive,
+    "<": compare.Gap.is_negative,
+    ">=": compare.Gap.is_as_good,
+    "=": compare.Gap.is_zero,
+}
+
+
+class Claim(NamedTuple):
+    """A claim, and whether it holds here.
+
+    Args:
+        cells: The cells of its row, without the last.
+        holds: Whether it holds: `True`, `False`, `None` if these runs cannot tell, or
+            `"not run"`.
+    """
+
+    cells: list[str]
+    holds: Any
+
+
+class Picture(NamedTuple):
+    """A picture: its name, its caption, and a function that draws it."""
+
+    name: str
+    caption: str
+    draw: Callable[[], Any]
+
+
+@dataclasses.dataclass
+class Filled:
+    """A template that is filled: its blocks of Markdown, claims and pictures."""
+
+    blocks: list[str] = dataclasses.field(default_factory=list)
+    claims: list[Claim] = dataclasses.field(default_factory=list)
+    pictures: list[Picture] = dataclasses.field(default_factory=list)
+
+    @property
+    def verdict(self):
+        """A key of `VERDICTS`: whether the claims hold."""
+        held = [claim.holds for claim in self.claims]
+        if True in held:
+            return "yes" if all(each is True for each in held) else "partly"
+        return "no" if False in held else "open"
+
+
+def template_of(experiment):
+    """The template of an experiment: its `page`, or the `.md` beside its module."""
+    path = pathlib.Path(inspect.getfile(type(experiment))).with_suffix(".md")
+    text = experiment.page or path.read_text(encoding="utf-8")
+
+    def included(match):
+        text = (path.parent / match[1]).read_text(encoding="utf-8").rstrip()
+        return INCLUDE.sub(included, text)
+
+    return INCLUDE.sub(included, text)
+
+
+def fill_template(results):
+    """Fill the template of an experiment with its `Results`; returns a `Filled`."""
+    experiment, found = results.experiment, Filled()
+    names = names_of(results)
+    for block in re.split(r"\n{2,}", template_of(experiment).strip()):
+        head = _cells(block.split("\n", maxsplit=1)[0])
+        picture = re.fullmatch(r"!\[(.*)\]\((\S+)\)", block, re.DOTALL)
+        if head[-1:] == ["holds"]:
+            text = _claims(block, names, found)
+        elif head[:1] == ["protocol"]:
+            text = _protocol(block, head, results)
+        elif head:
+            text = _table(block, names)
+        elif picture:
+            text = _picture(fill(picture[1], names), picture[2], results, found)
+        else:
+            text = _or_not_run(fill, block, names)
+        if found.blocks and _is_heading(found.blocks[-1]) and _is_heading(text):
+            found.blocks.pop()
+        if text:
+            found.blocks.append(text)
+    if found.blocks and _is_heading(found.blocks[-1]):
+        found.blocks.pop()
+    return found
+
+
+def names_of(results, experiment=None):
+    """What a template may name, as a dict."""
+    experiment = experiment or results.experiment
+    names = dict(vars(sys.modules["experiments"]))
+    for kind in reversed(type(experiment).__mro__):
+        names |= vars(sys.modules[kind.__module__])
+    public = (name for name in dir(experiment) if not name.startswith("_"))
+    names |= {name: getattr(experiment, name) for name in public}
+    presets = type(experiment).presets()
+    names |= {name: presets.get(name) for name in ("cpu", "paper")}
+    for name in ("text", "mean", "error", "values"):
+        names[name] = functools.partial(_if_run, results, getattr(results, name))
+    names |= {"gap": results.gap, "differences": results.differences}
+    return names | {"results": results, "e": experiment}
+
+
+def _if_run(results, ask, arm, *arguments, **options):
+    results.ran(arm)
+    return ask(arm, *arguments, **options)
+
+
+def fill(text, names):
+    """Fill the expressions of a text, as those of an f-string."""
+    if "{" not in text and "}" not in text:
+        return text
+    return eval(f'rf"""{text} """', names)[:-1].strip()
+
+
+def _or_not_run(do, *arguments):
+    try:
+        return do(*arguments)
+    except NotRunError:
+        return NOT_RUN
+
+
+def _cells(line):
+    """The cells of a line of a table; none of another line."""
+    return [cell.strip() for cell in CELLS.split(line)[1:-1]] if line[:1] == "|" else []
+
+
+def _row(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def _rows(block, names):
+    """The rows of a table below its head, and the names that a repetition adds."""
+    for line in block.split("\n")[2:]:
+        cells = _cells(line)
+        loop = re.match(r"(for .+?): (.*)", cells[0])
+        if not loop:
+            yield cells, {}
+            continue
+        cells[0] = loop[2]
+        targets = re.findall(r"\w+", " ".join(re.findall(r"for (.+?) in ", loop[1])))
+        bound = ", ".join(f"{name!r}: {name}" for name in targets)
+        for own in eval(f"[{{{bound}}} {loop[1]}]", names):
+            yield cells, own
+
+
+def _table(block, names):
+    head, line = block.split("\n")[:2]
+    rows = [
+        _row(_or_not_run(fill, cell, names | own) for cell in cells)
+        for cells, own in _rows(block, names)
+    ]
+    return "\n".join([fill(head, names), line, *rows]) if rows else ""
+
+
+def _claims(block, names, found):
+    rows = []
+    for (*cells, test), own in _rows(block, names):
+        texts = [_or_not_run(fill, cell, names | own) for cell in cells]
+        holds = _or_not_run(judge, test, names | own)
+        found.claims.append(Claim(texts, holds))
+        rows.append(_row([*texts, HOLDS[holds]]))
+    return "\n".join([*block.split("\n")[:2], *rows])
+
+
+HOLDS = {True: "yes", False: "no", None: "cannot be judged here", NOT_RUN: NOT_RUN}
+
+
+def judge(test, names):
+    """Whether a claim holds: what a comparison of arms, or an expression, says."""
+    comparison = TEST.fullmatch(test)
+    if not comparison:
+        holds = eval(test, names)
+        return holds if holds is None or holds == NOT_RUN else bool(holds)
+    mine, sign, other, number = comparison.groups()
+    gap = names["gap"]
+    return all_hold(
+        JUDGES[sign](gap(one, another, number))
+        for one in _arms(mine, names)
+        for another in _arms(other, names)
+    )
+
+
+def _arms(text, names):
+    """The arms of one side of a comparison: a name, or names in braces."""
+    if re.fullmatch(r"\{\w+\}", text):
+        arms = names[text[1:-1]]
+        return [arms] if isinstance(arms, str) else arms
+    return [fill(text, names)]
+
+
+def _protocol(block, head, results):
+    kind, place, rows = type(results.experiment), head.index("here"), []
+    presets = {name: kind.presets()[name] for name in ("cpu", "paper")}
+    names = {name: names_of(results, each) for name, each in presets.items()}
+    for cells, own in _rows(block, names["cpu"]):
+        here = {name: fill(cells[place], each | own) for name, each in names.items()}
+        texts = [fill(cell, names["cpu"] | own) for cell in cells]
+        rows.append(_row([*texts[:place], by_preset(here), *texts[place + 1 :]]))
+    return "\n".join([*block.split("\n")[:2], *rows])
+
+
+def by_preset(texts):
+    """What is so in each preset: "cpu: 5; paper: 100", or "5" if they agree."""
+    if len({*texts.values()}) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{name}: {text}" for name, text in texts.items())
+
+
+def _picture(caption, name, results, found):
+    experiment = results.experiment
+    draw = getattr(experiment, f"draw_{name.replace('-', '_')}")
+    found.pictures.append(Picture(name, caption, lambda: draw(results)))
+    return f"![{caption}](images/{experiment.name}-{name}.png)\n\n*{caption}*"
+
+
+def _is_heading(text):
+    return text.startswith("#")
+
+
+def number(value):
+    """A number of a table, with three digits; nothing for `None`."""
+    if value is None:
+        return ""
+    return format_mean(value, float("nan")) if isinstance(value, float) else str(value)
