@@ -34,6 +34,7 @@ from dselectk_keras.utils import (
     check_count,
     check_number,
     check_seed,
+    deserialize_if_config,
     init_arguments,
 )
 
@@ -487,6 +488,16 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     def get_config(self) -> dict:
         """The arguments of `__init__`, from attributes of the same names."""
         return {**super().get_config(), **init_arguments(self, arguments(type(self)))}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Gate":
+        """Make a gate from what `get_config` returned."""
+        own = {
+            name: deserialize_if_config(config[name])
+            for name in arguments(cls)
+            if name in config
+        }
+        return super().from_config({**config, **own})
 
     @property
     def gate_shape(self) -> tuple[int, ...]:
