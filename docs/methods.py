@@ -8,7 +8,7 @@ import pathlib
 import re
 
 from dselectk_keras import experts, layers, metrics, models, regularizers, schedules
-from dselectk_keras.baselines import SoftMoE
+from dselectk_keras.baselines import CrossStitch, L2Constrained, RoutedModel, SoftMoE
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
 
@@ -129,9 +129,9 @@ def tables():
             if name != "moe"  # Another name for "omoe".
         ],
     )
-    yield "Layers", [*rows_of(layers), row(SoftMoE)]
+    yield "Layers", [*rows_of(layers), *map(row, (CrossStitch, L2Constrained, SoftMoE))]
     yield "Banks of experts", rows_of(experts)
-    yield "Models", rows_of(models, skip={"Task"})
+    yield "Models", [*rows_of(models, skip={"Task"}), row(RoutedModel)]
     yield "Regularizers", rows_of(regularizers)
     yield "Schedules", [row(schedules.Ramp)]
     yield "Metrics", rows_of(metrics, skip={"JaccardIndex"})

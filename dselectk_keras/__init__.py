@@ -7,9 +7,12 @@ from dselectk_keras import ops as ops
 from dselectk_keras import regularizers as regularizers
 from dselectk_keras.baselines import (
     AttentiveGate,
+    CrossStitch,
     HashGate,
+    L2Constrained,
     LatentSkillsGate,
     ReinforceGate,
+    RoutedModel,
     SoftMoE,
     STGumbelGate,
     TagGate,
@@ -38,15 +41,12 @@ from dselectk_keras.gates.switch import SwitchGate
 from dselectk_keras.gates.top_k import TopKGate
 from dselectk_keras.layers import (
     CGC,
-    CrossStitch,
-    L2Constrained,
     MMoE,
     MoE,
     SmearExperts,
 )
 from dselectk_keras.models import (
     MultitaskModel,
-    RoutedModel,
     Task,
     build_multitask_model,
     condense,

@@ -1,18 +1,24 @@
-"""Gates and layers of papers that compare with them; no other part imports them."""
+"""What only comparisons in papers need; no other part imports it."""
 
 from dselectk_keras.baselines.attentive import AttentiveGate
+from dselectk_keras.baselines.cross_stitch import CrossStitch
 from dselectk_keras.baselines.hash import HashGate
+from dselectk_keras.baselines.l2_constrained import L2Constrained
 from dselectk_keras.baselines.latent_skills import LatentSkillsGate
 from dselectk_keras.baselines.reinforce import ReinforceGate
+from dselectk_keras.baselines.routed_model import RoutedModel
 from dselectk_keras.baselines.soft_moe import SoftMoE
 from dselectk_keras.baselines.st_gumbel import STGumbelGate
 from dselectk_keras.baselines.tag import TagGate
 
 __all__ = [
     "AttentiveGate",
+    "CrossStitch",
     "HashGate",
+    "L2Constrained",
     "LatentSkillsGate",
     "ReinforceGate",
+    "RoutedModel",
     "STGumbelGate",
     "SoftMoE",
     "TagGate",

@@ -6,13 +6,11 @@ from dselectk_keras.models.condense import condense
 from dselectk_keras.models.distill import distill
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.per_task import per_task
-from dselectk_keras.models.routed_model import RoutedModel
 from dselectk_keras.models.task import Task
 
 __all__ = [
     "ARCHITECTURES",
     "MultitaskModel",
-    "RoutedModel",
     "Task",
     "build_multitask_model",
     "condense",

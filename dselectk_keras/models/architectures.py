@@ -3,18 +3,19 @@
 The arguments of an architecture are the features, the tasks, a bank of experts, a gate,
 and whether the gate is per-example. Its options are keyword arguments. If it has gates,
 the features may be a pair, with the routing inputs second. The result is a tensor
-`(batch, tasks, ...)`.
+`(batch, tasks, ...)`; or a pair, with a function second that wraps a bank of towers.
+
+`dselectk_keras.baselines` registers more of them.
 """
 
 import inspect
 
-import keras
 from keras import ops
 
 from dselectk_keras.experts import TuckerExperts
 from dselectk_keras.experts.dense import check_dense
-from dselectk_keras.initializers import clone_initializer, copy_layer
-from dselectk_keras.layers import CGC, CrossStitch, L2Constrained, MMoE, SmearExperts
+from dselectk_keras.initializers import copy_layer
+from dselectk_keras.layers import CGC, MMoE, SmearExperts
 from dselectk_keras.registry import Registry
 from dselectk_keras.utils import check_count
 
@@ -42,49 +43,6 @@ def shared_bottom(features, tasks, experts, *_):
         Caruana, "Multitask Learning" (1997); Ma et al., "MMoE" (KDD 2018), Equation 1.
     """
     return ops.repeat(experts.resized(1)(features), len(tasks), axis=1)
-
-
-@ARCHITECTURES.register("l2_constrained")
-def l2_constrained(features, tasks, experts, *_, strength=1e-3):
-    """One network per task, and an L2 penalty on the differences of their parameters.
-
-    The penalty includes the towers of tasks that are computed together. Tune its
-    strength, as the papers do.
-
-    Reference:
-        Duong et al., "Low Resource Dependency Parsing" (ACL 2015), for any number of
-        tasks; Ma et al., "MMoE" (KDD 2018), Section 6.1.
-    """
-    networks = experts.resized(len(tasks))
-    return L2Constrained(networks, strength, name="l2_constrained")(features)
-
-
-@ARCHITECTURES.register("cross_stitch")
-def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
-    """One network per task, mixed with the other networks after every layer.
-
-    Dropout is applied before the outputs are mixed.
-
-    Reference:
-        Misra et al., "Cross-stitch Networks for Multi-task Learning" (CVPR 2016),
-        Equation 1; Ma et al., "MMoE" (KDD 2018), Section 6.1.
-    """
-    check_dense(experts, "The architecture 'cross_stitch'")
-    x = features
-    for layer, units in enumerate(experts.units):
-        x = experts.resized(
-            len(tasks),
-            units=[units],
-            activation=[experts.activation[layer]],
-            kernel_initializer=clone_initializer(
-                experts.kernel_initializer, 1000 * layer
-            ),
-            shared_input=layer == 0,
-        )(x)
-        if experts.dropout and layer < len(experts.units) - 1:
-            x = keras.layers.Dropout(experts.dropout, name=f"dropout_{layer}")(x)
-        x = CrossStitch(initial_share, name=f"cross_stitch_{layer}")(x)
-    return x
 
 
 @ARCHITECTURES.register("tensor_factorization")

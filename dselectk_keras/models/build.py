@@ -15,7 +15,6 @@ from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
-from dselectk_keras.layers import L2Constrained
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import takes_hidden
 from dselectk_keras.models.architectures import ARCHITECTURES, has_gate, read_options
@@ -142,7 +141,7 @@ def build_multitask_model(
         share = ARCHITECTURES[architecture]
         mixtures = share(features, tasks, experts, gate, per_example, **options)
         groups = group_tasks(tasks)
-        predictions = _towers(mixtures, groups, architecture, options)
+        predictions = _towers(mixtures, groups)
         outputs = (_stack if stacked else _name)(predictions, groups)
         return MultitaskModel(
             model_inputs,
@@ -160,8 +159,11 @@ def build_multitask_model(
     return _match(build, experts, gate, num_params)
 
 
-def _towers(mixtures, groups, architecture, options):
+def _towers(mixtures, groups):
     """Build the towers, one bank per group of tasks; return their predictions."""
+    wrap = None
+    if isinstance(mixtures, tuple):
+        mixtures, wrap = mixtures
     if len(mixtures.shape) > 3:
         size = (mixtures.shape[1], -1)
         mixtures = keras.layers.Reshape(size, name="flatten_mixtures")(mixtures)
@@ -180,9 +182,7 @@ def _towers(mixtures, groups, architecture, options):
                 shared_input=False,
                 name=f"towers_{group.label}",
             )
-            if architecture == "l2_constrained":
-                towers = L2Constrained(towers, name=towers.name, **options)
-            x = towers(x)
+            x = (wrap(towers) if wrap else towers)(x)
         name, add_up = f"predict_{group.label}", task.tower == "sum"
         predictions.append(Predict(task.output_activation, add_up, name=name)(x))
     return predictions

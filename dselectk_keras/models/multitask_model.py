@@ -10,14 +10,16 @@ from keras import ops
 
 from dselectk_keras._keras import (
     added_loss,
+    all_layers,
     compiled_loss,
     compiled_metrics,
     loss_weights,
     mean_loss,
 )
+from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.gates.selector_gate import print_undecided
-from dselectk_keras.models._export import ChecksExport
+from dselectk_keras.models.checks_export import ChecksExport
 from dselectk_keras.models.labels import (
     MANY_TASKS,
     check_features,
@@ -29,7 +31,6 @@ from dselectk_keras.models.labels import (
     with_rank,
     without_stray_nan,
 )
-from dselectk_keras.models.routed_model import for_each_gate, gates_taught_by_loss
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import CompleteLabels, group_tasks
 from dselectk_keras.models.task_layers import NameTasks
@@ -472,6 +473,21 @@ class MultitaskModel(ChecksExport, keras.Model):
         joined = ops.concatenate(parts, axis=-1)
         in_order = (np.diff(self._places) > 0).all()
         return joined if in_order else ops.take(joined, self._places, axis=-1)
+
+
+def gates_taught_by_loss(model: keras.Model) -> list[Any]:
+    """List the gates of a model that learn from its loss: those with `policy_loss`."""
+    return [layer for layer in all_layers(model) if hasattr(layer, "policy_loss")]
+
+
+def for_each_gate(gate: Gate, *values: Tensor) -> list[Tensor]:
+    """Repeat numbers `(batch,)` for each gate: `(batch, num_gates)`.
+
+    For a single gate they stay as they are.
+    """
+    if gate.num_gates is None:
+        return list(values)
+    return [ops.repeat(value[:, None], gate.num_gates, axis=1) for value in values]
 
 
 class _ShortProgbar(keras.callbacks.ProgbarLogger):

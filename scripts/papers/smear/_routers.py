@@ -11,6 +11,7 @@ from dselectk_keras.baselines import (
     HashGate,
     LatentSkillsGate,
     ReinforceGate,
+    RoutedModel,
     SoftMoE,
     STGumbelGate,
     TagGate,
@@ -24,7 +25,6 @@ from dselectk_keras.gates import (
     TopKGate,
 )
 from dselectk_keras.layers import MoE, SmearExperts
-from dselectk_keras.models import RoutedModel
 from dselectk_keras.schedules import Ramp
 from papers.smear._backbone import copies
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.models import RoutedModel
+from dselectk_keras.baselines import RoutedModel
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.training import Batches, replicate
 from experiments import Experiment, Fact, Report, Table

@@ -6,6 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.experts.dense import check_dense
+from dselectk_keras.initializers import clone_initializer
+from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import Shape, Tensor, check_number, init_arguments
 
@@ -73,3 +76,31 @@ class CrossStitch(keras.Layer):
         matrix = np.full(shape, share / max(others, 1))
         np.fill_diagonal(matrix, 1.0 - share)
         return ops.cast(matrix, dtype)
+
+
+@ARCHITECTURES.register("cross_stitch")
+def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
+    """One network per task, mixed with the other networks after every layer.
+
+    Dropout is applied before the outputs are mixed.
+
+    Reference:
+        Misra et al., "Cross-stitch Networks for Multi-task Learning" (CVPR 2016),
+        Equation 1; Ma et al., "MMoE" (KDD 2018), Section 6.1.
+    """
+    check_dense(experts, "The architecture 'cross_stitch'")
+    x = features
+    for layer, units in enumerate(experts.units):
+        x = experts.resized(
+            len(tasks),
+            units=[units],
+            activation=[experts.activation[layer]],
+            kernel_initializer=clone_initializer(
+                experts.kernel_initializer, 1000 * layer
+            ),
+            shared_input=layer == 0,
+        )(x)
+        if experts.dropout and layer < len(experts.units) - 1:
+            x = keras.layers.Dropout(experts.dropout, name=f"dropout_{layer}")(x)
+        x = CrossStitch(initial_share, name=f"cross_stitch_{layer}")(x)
+    return x

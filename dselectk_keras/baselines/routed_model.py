@@ -9,7 +9,8 @@ from dselectk_keras._keras import added_loss, all_layers, loss_weights, mask_of
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
-from dselectk_keras.models._export import ChecksExport
+from dselectk_keras.models.checks_export import ChecksExport
+from dselectk_keras.models.multitask_model import for_each_gate, gates_taught_by_loss
 from dselectk_keras.utils import Tensor, check_choice, check_number, init_arguments
 
 
@@ -32,8 +33,9 @@ class RoutedModel(ChecksExport, keras.Model):
     between the two predictions. AdaMix is trained in this way, with
     `SmearExperts(experts, RandomGate(), per_layer=True)`.
 
-    For several tasks, use `MultitaskModel`, which rewards the gate of each task by the
-    loss of this task.
+    With several outputs, the reward is minus the sum of their losses. To train a model
+    of `build_multitask_model`, pass its `input` and `output`, and give a loss for each
+    task to `compile`.
 
     `keras.models.clone_model` loses the arguments below, without an error.
     `copy.deepcopy` copies the model, and `RoutedModel.from_config(model.get_config())`
@@ -149,7 +151,7 @@ class RoutedModel(ChecksExport, keras.Model):
             raise ValueError(
                 "The reward of a `ReinforceGate` is the sum of the losses of all "
                 "outputs. Received: a model with `loss_weights`, or with outputs that "
-                "have no loss. Use `MultitaskModel`, which supports both."
+                "have no loss. Give each output a loss, without `loss_weights`."
             )
         each = zip(losses, by_output(y), predictions, weights, strict=True)
         found: Any = [_losses_of_output(*one) for one in each]
@@ -194,21 +196,6 @@ def _losses_of_output(identifier, labels, predictions, sample_weight):
     amount = total(weights)
     loss = total(weights * values) / ops.where(amount != 0, amount, 1.0)
     return loss, amount / ops.maximum(total(counts), 1.0)
-
-
-def gates_taught_by_loss(model: keras.Model) -> list[Any]:
-    """List the gates of a model that learn from its loss: those with `policy_loss`."""
-    return [layer for layer in all_layers(model) if hasattr(layer, "policy_loss")]
-
-
-def for_each_gate(gate: Gate, *values: Tensor) -> list[Tensor]:
-    """Repeat numbers `(batch,)` for each gate: `(batch, num_gates)`.
-
-    For a single gate they stay as they are.
-    """
-    if gate.num_gates is None:
-        return list(values)
-    return [ops.repeat(value[:, None], gate.num_gates, axis=1) for value in values]
 
 
 def symmetric_divergence(a: Tensor, b: Tensor, kind: str) -> Tensor:

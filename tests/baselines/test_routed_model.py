@@ -17,7 +17,7 @@ from dselectk_keras import (
     SmearExperts,
     SoftmaxGate,
 )
-from dselectk_keras.models.routed_model import symmetric_divergence
+from dselectk_keras.baselines.routed_model import symmetric_divergence
 
 BATCH, DIM = 6, 4
 X, Y = numbers((BATCH, DIM)), numbers((BATCH, 2), seed=1)

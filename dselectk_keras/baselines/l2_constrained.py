@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from dselectk_keras.layers.arguments import as_bank
+from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.schedules import check_schedule
 from dselectk_keras.utils import (
@@ -83,3 +84,23 @@ class L2Constrained(keras.Layer):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), **init_arguments(self)}
+
+
+@ARCHITECTURES.register("l2_constrained")
+def l2_constrained(features, tasks, experts, *_, strength=1e-3):
+    """One network per task, and an L2 penalty on the differences of their parameters.
+
+    The penalty includes the towers of tasks that are computed together. Tune its
+    strength, as the papers do.
+
+    Reference:
+        Duong et al., "Low Resource Dependency Parsing" (ACL 2015), for any number of
+        tasks; Ma et al., "MMoE" (KDD 2018), Section 6.1.
+    """
+    networks = experts.resized(len(tasks))
+
+    def constrain(bank, name):
+        return L2Constrained(bank, strength, name=name)
+
+    mixtures = constrain(networks, "l2_constrained")(features)
+    return mixtures, lambda towers: constrain(towers, towers.name)
