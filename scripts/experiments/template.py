@@ -111,7 +111,7 @@ def fill_template(results):
         elif picture:
             text = _picture(fill(picture[1], names), picture[2], results, found)
         else:
-            text = _or_not_run(fill, block, names)
+            text = _or_not_run(fill, block, names, without="")
         if found.blocks and _is_heading(found.blocks[-1]) and _is_heading(text):
             found.blocks.pop()
         if text:
@@ -149,11 +149,11 @@ def fill(text, names):
     return eval(f'rf"""{text} """', names)[:-1].strip()
 
 
-def _or_not_run(do, *arguments):
+def _or_not_run(do, *arguments, without=NOT_RUN):
     try:
         return do(*arguments)
     except NotRunError:
-        return NOT_RUN
+        return without
 
 
 def _cells(line):

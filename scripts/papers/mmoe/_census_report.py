@@ -70,18 +70,6 @@ def census_report(results):
     )
 
 
-def gain(results):
-    """By how much MMoE's mean is above OMoE's.
-
-    Args:
-        results: The `Results` of a `Census` experiment.
-
-    Returns:
-        The difference of the main task's areas, and its standard error.
-    """
-    return difference(results, results.experiment.main, "MMoE", "OMoE")
-
-
 def _claims(results):
     experiment = results.experiment
     where, published = experiment.where, experiment.published

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import ClassVar
 
-from experiments import Fact, Question, Results, format_gap
+from experiments import Fact
 from papers import citations
 from papers.mmoe._census import Census, about
-from papers.mmoe._census_report import Published, gain
+from papers.mmoe._census_report import Published
 from papers.mmoe.table1 import Table1
 
 
@@ -52,32 +52,6 @@ class Table2(Census):
         )
         return dataclasses.replace(
             report,
-            questions=[self._less_related(results)],
             notes=[*report.notes, remark],
             protocol=[label, *report.protocol],
         )
-
-    def _less_related(self, results):
-        """How much MMoE gains over OMoE in both groups."""
-        asks = "Does MMoE gain more over OMoE where the labels are less correlated?"
-        first = self._first_table(results)
-        if first is None:
-            return Question(asks, "The runs of Table 1 are not there.")
-        texts = [
-            f"{format_gap(*gain(each))} for {each.experiment.main}, with a correlation "
-            f"of {each.experiment.correlation}"
-            for each in (first, results)
-        ]
-        return Question(asks, f"MMoE is above OMoE by {'; '.join(texts)}.")
-
-    def _first_table(self, results):
-        """The runs of Table 1, if they are in the same folder, and alike."""
-        if results.path is None:
-            return None
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        try:
-            first = Results(Table1(**fields), results.preset, results.path.parent)
-        except ValueError:
-            return None
-        complete = all(first.of(arm) for arm in ("OMoE", "MMoE"))
-        return first if complete else None
