@@ -15,13 +15,7 @@ EXPERIMENTS = (Fig2, Fig3, Fig4, Fig5, Table1, Table2, Table3, Fig6)
 COVERAGE: dict[str, str] = {
     "Figure 1": "A diagram of three architectures: `shared_bottom`, `omoe` and `mmoe` "
     "of `build_multitask_model`.",
-    "Figure 2": Fig2.name,
-    "Figure 3": Fig3.name,
-    "Figure 4": Fig4.name,
-    "Figure 5": Fig5.name,
-    "Figure 6": Fig6.name,
-    "Table 1": Table1.name,
-    "Table 2": Table2.name,
-    "Table 3": Table3.name,
+    **{f"Figure {number}": f"mmoe-fig{number}" for number in range(2, 7)},
+    **{f"Table {number}": f"mmoe-table{number}" for number in range(1, 4)},
     "Table 4": "Experiments with live traffic of a recommender.",
 }

@@ -4,30 +4,33 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 
 import keras
 import numpy as np
 
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.plots import plot_runs
 from dselectk_keras.utils import num_trained
-from experiments.area_under_curve import area_under_curve
-from experiments.experiment import Experiment
-from experiments.stand_in import stand_in
-from experiments.train_jobs import train_jobs
-from papers.data import census_income
-from papers.mmoe._census_report import (
-    AUXILIARY,
-    SHARED,
-    SINGLE,
-    SINGLE_AUXILIARY,
-    TENSOR,
-    Published,
-    census_report,
+from experiments import (
+    Experiment,
+    Gap,
+    area_under_curve,
+    best_settings,
+    preset,
+    stand_in,
+    train_jobs,
 )
+from experiments.results import NotRunError
+from papers.data import census_income
 from papers.mmoe._tasks import only_tasks
 
+AUXILIARY = "never_married"
+# The paper tunes a model of its own for the auxiliary task alone.
+SINGLE, SINGLE_AUXILIARY = "single-task", "single-task, auxiliary"
+SHARED, TENSOR = "shared-bottom", "tensor factorization"
+TRAIN, HELD_OUT = 199_523, 49_881  # The training file, and half of the test file.
 ARCHITECTURES = {
     SINGLE: "single_task",
     SINGLE_AUXILIARY: "single_task",
@@ -38,65 +41,46 @@ ARCHITECTURES = {
     "OMoE": "omoe",
     "MMoE": "mmoe",
 }
-# Enough to see that everything works.
-WITH_STAND_IN = (SHARED, "OMoE", "MMoE")
-# The committed runs are on a part of the rows. Without this, the preset `cpu` is on all
-# of them, as in the paper: about 15 minutes of two cores for each table.
-COMMITTED: dict[str, Any] = {
-    "num_train": 20_000,
-    "num_validation": 10_000,
-    "epochs": 12,
-    "patience": 3,
-}
+WITH_STAND_IN = (SHARED, "OMoE", "MMoE")  # Enough to see that everything works.
 CORRELATED = 10_000  # On so many examples the paper measures the labels' correlation.
+
+
+class Published(NamedTuple):
+    """Areas under the ROC curve in the paper's table.
+
+    `best` and `mean` are of the main task; `other_best` and `other_mean` of the
+    auxiliary one, in the run that is best at the main task and over all runs.
+    """
+
+    best: float
+    mean: float
+    other_best: float
+    other_mean: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Census(Experiment, abc.ABC):
-    """Seven methods on two tasks about the people in a census.
-
-    Args:
-        features: A variant of `papers.data.census_income`.
-        num_train: Training examples; `None` is all.
-        num_validation: Validation examples; `None` is half of the test file.
-        max_units: The most hidden units of a network, or of all experts together.
-        tower: Width of the hidden layer of each tower.
-        epochs: The most epochs of a run.
-        patience: After how many epochs without a better validation a run ends.
-        batch_size: Examples in a step.
-    """
+    """Seven methods on two tasks about the people in a census."""
 
     group: ClassVar[int]
     correlation: ClassVar[float]  # The paper's, of the labels.
     main: ClassVar[str]
     published: ClassVar[dict[str, Published]]
 
-    features: str = "nominal"
-    num_train: int | None = None
-    num_validation: int | None = None
-    max_units: int = 128
+    seeds: int = preset(6, paper=400, smoke=1)
+    trials: int = preset(8, paper=2000, smoke=0)
+    sampler: str = "gp"
+    stand_in: bool = preset(False, smoke=True)
+    features: str = preset("nominal", paper="all")  # See `datasets.census_income`.
+    # The committed runs are on a part of the rows; `None` is all, and half of the test
+    # file.
+    num_train: int | None = preset(20_000, paper=None, smoke=None)
+    num_validation: int | None = preset(10_000, paper=None, smoke=None)
+    max_units: int = preset(128, paper=2048, smoke=16)  # Of all experts together.
     tower: int = 16
-    epochs: int = 4
-    patience: int = 2
-    batch_size: int = 1024
-
-    @classmethod
-    def presets(cls):
-        return {
-            "smoke": cls(
-                sampler="gp", max_units=16, epochs=1, batch_size=48, stand_in=True
-            ),
-            "cpu": cls(seeds=6, trials=8, sampler="gp", **COMMITTED),
-            "paper": cls(
-                seeds=400,
-                trials=2000,
-                sampler="gp",
-                features="all",
-                max_units=2048,
-                epochs=100,
-                patience=10,
-            ),
-        }
+    epochs: int = preset(12, paper=100, smoke=1)  # The most.
+    patience: int = preset(3, paper=10, smoke=2)  # Epochs without a better validation.
+    batch_size: int = preset(1024, smoke=48)
 
     @property
     def arms(self):
@@ -117,15 +101,11 @@ class Census(Experiment, abc.ABC):
             "OMoE": {"num_experts": (4, 16)},
             "MMoE": {"num_experts": (4, 16)},
         }
-        return {
-            "learning_rate": (5e-4, 2e-2),
-            "units": (max(1, most // 16), most),
-            **own.get(arm, {}),
-        }
+        rates = {"learning_rate": (5e-4, 2e-2), "units": (max(1, most // 16), most)}
+        return rates | own.get(arm, {})
 
     def run(self, arm, jobs):
         data = self._data(arm)
-
         runs = train_jobs(
             functools.partial(self._build, arm, data),
             data,
@@ -141,25 +121,14 @@ class Census(Experiment, abc.ABC):
             for number, job in enumerate(jobs)
         ]
 
-    def report(self, results):
-        return census_report(results)
-
     def _data(self, arm):
         if self.stand_in:
             data = stand_in((6,), {self.main: "binary", AUXILIARY: "binary"})
         else:
-            data = _load(
-                group=self.group,
-                features=self.features,
-                num_train=self.num_train,
-                num_validation=self.num_validation,
-                data_dir=self.data_dir,
-            )
-        if arm == SINGLE:
-            return only_tasks(data, {self.main: self.main})
-        if arm == SINGLE_AUXILIARY:
-            return only_tasks(data, {AUXILIARY: AUXILIARY})
-        return data
+            names = "group", "features", "num_train", "num_validation", "data_dir"
+            data = _load(**{name: getattr(self, name) for name in names})
+        alone = {SINGLE: self.main, SINGLE_AUXILIARY: AUXILIARY}.get(arm)
+        return only_tasks(data, {alone: alone}) if alone else data
 
     def _build(
         self,
@@ -178,19 +147,13 @@ class Census(Experiment, abc.ABC):
         inputs, units = data.train.x.shape[1], units or self.max_units
         architecture = ARCHITECTURES[arm]
         if architecture == "tensor_factorization":
-            options["ranks"] = (
-                math.ceil(rank * inputs),
-                math.ceil((rank if unit_rank is None else unit_rank) * units),
-                task_rank,
-            )
-        mixes = architecture in {"omoe", "mmoe"}
-        experts = num_experts if mixes else 1
+            shares = rank * inputs, (rank if unit_rank is None else unit_rank) * units
+            options["ranks"] = (*map(math.ceil, shares), task_rank)
+        experts = num_experts if architecture in {"omoe", "mmoe"} else 1
+        one = {"tower": (tower or self.tower,), "metrics": ("AUC",)}
         model = build_multitask_model(
             inputs,
-            [
-                Task(name, "binary", tower=(tower or self.tower,), metrics=("AUC",))
-                for name in data.task_names
-            ],
+            [Task(name, "binary", **one) for name in data.task_names],
             architecture,
             experts=DenseExperts(experts, [max(1, round(units / experts))]),
             per_example=True,
@@ -202,52 +165,58 @@ class Census(Experiment, abc.ABC):
     def _numbers(self, runs, number, data):
         """The areas on test data, and what tuning looks at."""
         model = runs.model(number)
-        found = {
-            name: area_under_curve(labels, scores)
-            for name, labels, scores in _predictions(model, data.test)
-        }
-        _, labels, scores = next(_predictions(model, data.validation))
+        held_out = areas(model, data.validation)
         return {
-            "objective": 1 - area_under_curve(labels, scores),
+            "objective": 1 - held_out[data.task_names[0]],
             "epochs": runs.copies[number].best_epoch + 1,
             "num_params": num_trained(model),
-            **found,
+            **areas(model, data.test),
         }
 
+    # What the pages say.
 
-def label_correlation(data, seed):
-    """The correlation of the labels of two tasks, on random training examples.
+    def ranked(self, results, *without):
+        """The methods by the mean of the main task, from the lowest."""
+        arms = (arm for arm in self.methods if arm not in without)
+        return sorted(arms, key=lambda arm: results.mean(arm, self.main))
 
-    Args:
-        data: A `Dataset`.
-        seed: Of the draw.
+    def versus(self, results, arm, other):
+        """The means of two methods, and their difference, as text."""
+        both = (f"{each} {results.text(each, self.main, 4)}" for each in (arm, other))
+        return f"{', '.join(both)}; difference {results.gap(arm, other, self.main)}."
 
-    Returns:
-        A dict with the absolute value of Pearson's correlation; empty for one task.
-    """
-    labels = data.train.y
-    if labels.shape[1] < 2:
-        return {}
-    rng = np.random.default_rng(seed)
-    drawn = rng.permutation(len(labels))[:CORRELATED]
-    return {"label_correlation": abs(np.corrcoef(labels[drawn].T)[0, 1])}
+    def is_above(self, results, arm, other, slack=0.0):
+        """Whether a mean is above another by more than chance and luck in tuning."""
+        gap, luck = results.gap(arm, other, self.main), luck_of_trials(results)
+        lucky = (luck.get(each, 0.0) / 2 for each in (arm, other))
+        return gap._replace(error=max(gap.error, *lucky)).is_positive(-slack)
 
+    def best_run(self, results):
+        """By method, the highest area of the main task and its standard error."""
+        return {arm: highest(results.values(arm, self.main)) for arm in self.methods}
 
-def about(question):
-    """What a table is about.
+    def other_best(self, results):
+        """By method, the auxiliary task in its best run at the main one."""
+        if SINGLE not in self.methods:
+            raise NotRunError(SINGLE)
+        found = {arm: auxiliary(results, arm) for arm in self.methods}
+        chosen = {arm: (in_best_run(results, arm), spread(found[arm])) for arm in found}
+        return chosen | {SINGLE: highest(found[SINGLE])}
 
-    Args:
-        question: What the main task asks of a person.
+    def other_mean(self, results):
+        """By method, the mean of the auxiliary task and its standard error."""
+        found = {arm: auxiliary(results, arm) for arm in self.methods}
+        return {
+            arm: (each.mean(), spread(each) / math.sqrt(len(each)))
+            for arm, each in found.items()
+        }
 
-    Returns:
-        A string.
-    """
-    return (
-        f"UCI Census-Income: the main task is {question}, the auxiliary one whether "
-        "they have never married. Seven methods are tuned over the same budget for "
-        "the main task's area under the ROC curve (AUC) on validation data, and then "
-        "trained many times from random weights."
-    )
+    def draw_runs(self, results):
+        return plot_runs(
+            {arm: results.values(arm, self.main) for arm in self.methods},
+            label=f"test AUC of {self.main}",
+            highlight="MMoE",
+        )
 
 
 @functools.lru_cache(maxsize=1)
@@ -255,8 +224,91 @@ def _load(**options):
     return census_income(**options)
 
 
-def _predictions(model, split):
-    """Name, labels and scores of each task."""
+def areas(model, split):
+    """The area under the ROC curve of each task."""
     found = model.predict(split.x, batch_size=8192, verbose=0)
-    for column, (name, scores) in enumerate(found.items()):
-        yield name, split.y[:, column], scores[:, 0]
+    pairs = zip(found.items(), split.y.T, strict=True)
+    return {task: area_under_curve(y, scores[:, 0]) for (task, scores), y in pairs}
+
+
+def label_correlation(data, seed):
+    """The absolute correlation of the labels of two tasks, on random examples."""
+    labels = data.train.y
+    if labels.shape[1] < 2:
+        return {}
+    drawn = np.random.default_rng(seed).permutation(len(labels))[:CORRELATED]
+    return {"label_correlation": abs(np.corrcoef(labels[drawn].T)[0, 1])}
+
+
+def lead(found, arm):
+    """How far a method is above the best other one, of pairs of numbers and errors.
+
+    Returns:
+        The name of that one, and the `Gap`.
+    """
+    rivals = [name for name in found if name != arm]
+    other = max(rivals, key=lambda name: found[name][0])
+    (mine, error), (its, its_error) = found[arm], found[other]
+    return other, Gap(float(mine - its), math.hypot(error, its_error))
+
+
+def beside(found, arm):
+    """A method and the best other one, as text."""
+    other, gap = lead(found, arm)
+    mine, its = found[arm][0], found[other][0]
+    return f"{arm} {mine:.4f}, {other} {its:.4f}; difference {gap}."
+
+
+def highest(values):
+    """The highest of some runs, and its standard error."""
+    # By chance it lies about as far off as a run does, which is two standard errors.
+    return values.max(), spread(values) / 2
+
+
+def spread(values):
+    """The standard deviation of runs; NaN of one."""
+    return values.std(ddof=1) if len(values) > 1 else np.nan
+
+
+def auxiliary(results, arm):
+    """The areas of the auxiliary task; a single-task model of its own has those."""
+    return results.values(SINGLE_AUXILIARY if arm == SINGLE else arm, AUXILIARY)
+
+
+def in_best_run(results, arm):
+    """The auxiliary task's area in the best run; NaN if there is none."""
+    values = auxiliary(results, arm)
+    by = values if arm == SINGLE else results.values(arm, results.experiment.main)
+    return values[np.nanargmax(by)] if np.isfinite(by).any() else np.nan
+
+
+def luck_of_trials(results):
+    """How much better the trials of the settings taken were than the reported runs."""
+    found = {}
+    for arm in results.experiment.methods:
+        trials = results.of(arm, tuning=True)
+        taken, _ = best_settings(trials)
+        tried = [run.numbers["objective"] for run in trials if run.settings == taken]
+        if tried and results.of(arm):
+            found[arm] = float(results.mean(arm, "objective") - np.mean(tried))
+    return found
+
+
+def luck(results):
+    """The mean luck, the largest, and whose it is; see `luck_of_trials`."""
+    found = luck_of_trials(results)
+    if not found:
+        raise NotRunError("trials")
+    most = max(found, key=lambda arm: found[arm])
+    return np.mean(list(found.values())), found[most], most
+
+
+def tuned(results, experiment, arm):
+    """The names of what is tuned, in the trials that there are or in a preset."""
+    trials = results.of(arm, tuning=True) if experiment == results.experiment else []
+    return ", ".join(trials[0].settings if trials else experiment.space(arm))
+
+
+def area(value):
+    """An area, as text; nothing for NaN."""
+    return f"{value:.4f}" if np.isfinite(value) else ""

@@ -6,34 +6,28 @@ from dselectk_keras.datasets import Split
 
 
 def only_tasks(data, names):
-    """A data set with fewer tasks, under names of one's own.
+    """A data set with fewer tasks, under new names.
 
     Args:
         data: A `Dataset`.
         names: A dict from each new name to the name in the data set, which may be there
             more than once.
-
-    Returns:
-        A `Dataset`.
-
-    Example:
-        >>> from experiments.stand_in import stand_in
-        >>> data = stand_in((3,), {"a": "binary", "b": "regression"})
-        >>> only_tasks(data, {"first": "b"}).task_kinds
-        ('regression',)
     """
     columns = [data.task_names.index(name) for name in names.values()]
 
-    def cut(split):
-        return Split(split.x, split.y[:, columns])
+    def of(values):
+        return values and tuple(values[column] for column in columns)
 
+    parts = {
+        name: Split(split.x, split.y[:, columns])
+        for name in ("train", "validation", "test")
+        for split in [getattr(data, name)]
+    }
     return dataclasses.replace(
         data,
-        train=cut(data.train),
-        validation=cut(data.validation),
-        test=cut(data.test),
+        **parts,
         task_names=tuple(names),
-        task_kinds=tuple(data.task_kinds[column] for column in columns),
-        groups=data.groups and tuple(data.groups[column] for column in columns),
-        num_classes=tuple(data.num_classes[column] for column in columns),
+        task_kinds=of(data.task_kinds),
+        groups=of(data.groups),
+        num_classes=of(data.num_classes),
     )

@@ -4,22 +4,17 @@ import dataclasses
 from typing import ClassVar
 
 from papers import citations
-from papers.mmoe._census import Census, about
-from papers.mmoe._census_report import Published
+from papers.mmoe._census import Census, Published
 
 
 @dataclasses.dataclass(frozen=True)
 class Table1(Census):
-    """The first group of tasks: income, and marital status beside it.
-
-    The arguments are those of `Census`.
-    """
+    """The first group of tasks: income, and marital status beside it."""
 
     name = "mmoe-table1"
     title = "income, with marital status beside it, in census data"
     paper = citations.MMOE
     where = "Table 1"
-    about = about("whether a person earns above 50,000 dollars")
 
     group = 1
     correlation = 0.1768

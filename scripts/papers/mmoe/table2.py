@@ -3,25 +3,18 @@
 import dataclasses
 from typing import ClassVar
 
-from experiments import Fact
 from papers import citations
-from papers.mmoe._census import Census, about
-from papers.mmoe._census_report import Published
-from papers.mmoe.table1 import Table1
+from papers.mmoe._census import Census, Published
 
 
 @dataclasses.dataclass(frozen=True)
 class Table2(Census):
-    """The second group of tasks: education, and marital status beside it.
-
-    The arguments are those of `Census`.
-    """
+    """The second group of tasks: education, and marital status beside it."""
 
     name = "mmoe-table2"
     title = "education, with marital status beside it, in census data"
     paper = citations.MMOE
     where = "Table 2"
-    about = about("whether a person's education is at least college")
 
     group = 2
     correlation = 0.2373
@@ -35,23 +28,3 @@ class Table2(Census):
         "OMoE": Published(0.8852, 0.8813, 0.9915, 0.9912),
         "MMoE": Published(0.8860, 0.8826, 0.9932, 0.9924),
     }
-
-    def report(self, results):
-        report = super().report(results)
-        remark = (
-            "Section 6.3.2 calls the tasks of this group less related than those of "
-            "Table 1. The correlations of the labels in Section 6.3.1 say the "
-            f"opposite: {self.correlation} here and {Table1.correlation} there."
-        )
-        label = Fact(
-            "Label of education",
-            "at least college",
-            "an associate's degree or more",
-            "The paper does not say where college begins. With this reading the "
-            "correlation of the labels is closest to the paper's.",
-        )
-        return dataclasses.replace(
-            report,
-            notes=[*report.notes, remark],
-            protocol=[label, *report.protocol],
-        )
