@@ -52,7 +52,7 @@ def main(arguments=None):
             f"\nStopped. {options.folder} keeps what was done. To go on: same command."
         )
         return 130
-    except (OSError, TypeError, ValueError) as error:
+    except (ImportError, OSError, TypeError, ValueError) as error:
         print(f"tune.py: {error}", file=sys.stderr)
         return 2
     if options.worker is None:
@@ -126,12 +126,11 @@ class Sweep:
     """
 
     def __init__(self, options):
-        import optuna
-
-        from dselectk_keras.utils import check_count
+        from dselectk_keras.utils import check_count, optional_import
         from experiments import TrainingRun, set_fields
         from experiments.search import distributions
 
+        optuna = optional_import("optuna", extra="tune", purpose="scripts/tune.py")
         # Heartbeats are experimental, and so are constraints.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -371,6 +370,7 @@ class Sweep:
                 (run.numbers["objective"] for run in runs if run.settings == best),
                 default=None,
             ),
+            "objective_is": "val_task_loss, a sum over the tasks",
             "admissible": admissible,
             "complete": len(runs),
             "pruned": pruned,

@@ -45,6 +45,8 @@ class ChecksExport:
         if format not in {"onnx", "litert"}:
             export.export(filepath, format, verbose, **kwargs)
             return
+        if format == "onnx":
+            _check_onnx(self.input)
         # Without it, Keras would ask for a call of the model before its export.
         kwargs.setdefault("input_signature", [self.input])
         if keras.backend.backend() == "tensorflow" and format == "onnx":
@@ -60,9 +62,7 @@ class ChecksExport:
             try:
                 export.export(str(path), format, False, **kwargs)
                 if format == "onnx":
-                    purpose = "Export to ONNX"
-                    onnx = optional_import("onnx", extra="export", purpose=purpose)
-                    onnx.checker.check_model(str(path))
+                    _onnx().checker.check_model(str(path))
             except Exception as error:
                 if type(error).__name__ not in {"ConverterError", "ValidationError"}:
                     raise
@@ -74,14 +74,37 @@ class ChecksExport:
             print(f"Saved artifact at '{filepath}'.")  # noqa: T201
 
 
+def _onnx():
+    """Import `onnx`, or name the extra that has it and the converter."""
+    converter = () if keras.backend.backend() == "torch" else ("tf2onnx",)
+    return optional_import("onnx", *converter, extra="export", purpose="Export to ONNX")
+
+
+def _check_onnx(inputs):
+    """Raise an error if a model cannot be in ONNX, before it is converted."""
+    strings = [x.name for x in keras.tree.flatten(inputs) if x.dtype == "string"]
+    if strings:
+        raise ValueError(
+            "ONNX has no look-up of strings, and no file was written. Received: string "
+            f"inputs {', '.join(strings)}, which a layer such as `StringLookup` reads. "
+            "Export the part behind these layers, keras.Model(their outputs and the "
+            'other inputs, model.outputs), or use format="tf_saved_model".'
+        )
+    _onnx()
+
+
 def _explained(format_, text):
     """Say which operations a format lacks, from an error of its converter."""
     found = re.findall(r"OpType: (\w+)|'tf\.(\w+)' op", text)
     lacks = sorted({one or other for one, other in found})
     name = {"onnx": "ONNX", "litert": "LiteRT"}[format_]
+    hint = ""
+    if {"Bitcast", "BitwiseXor", "FloorDiv"} & set(lacks):
+        hint = (
+            " A `HashGate` needs integer ids: in ONNX with opset_version=18 or later, "
+            "in LiteRT of 32 bits. Use such ids or another gate."
+        )
     return (
         f"{name} lacks operations of this model, and no file was written. Received: "
-        f"{', '.join(lacks) or text}. A `HashGate` needs integer ids: in ONNX with "
-        "opset_version=18 or later, in LiteRT of 32 bits. Use such ids, another gate, "
-        'or format="tf_saved_model".'
+        f'{", ".join(lacks) or text}.{hint} format="tf_saved_model" holds all.'
     )

@@ -213,3 +213,30 @@ def test_an_export_says_where_it_is(tmp_path, capsys):
     of_one_task().export(path, "litert")
     assert f"Saved artifact at '{path}'" in capsys.readouterr().out
     assert [file.name for file in tmp_path.iterdir()] == ["model.tflite"]
+
+
+def of_strings():
+    raw = keras.Input((), dtype="string", name="user")
+    ids = keras.layers.StringLookup(vocabulary=["ann", "bo"])(raw)
+    encoder = keras.Model({"user": raw}, keras.layers.Embedding(3, 4)(ids))
+    return build_multitask_model(encoder, ["click"], experts=2)
+
+
+@pytest.mark.parametrize("form", ["onnx", "litert"])
+def test_what_is_said_of_other_operations_names_no_hash_gate(form):
+    from dselectk_keras.models._export import _explained
+
+    assert "HashGate" not in _explained(form, "OpType: LookupTableFindV2")
+    assert "HashGate" in _explained(form, "OpType: Bitcast")
+
+
+def test_string_inputs_are_named_before_the_export_to_onnx(tmp_path):
+    with pytest.raises(ValueError, match=r"string inputs user, .*`StringLookup`"):
+        of_strings().export(tmp_path / "model.onnx", "onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_onnx_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r'ONNX needs onnx .*"dselectk-keras\[export'):
+        of_one_task().export(tmp_path / "model.onnx", "onnx")

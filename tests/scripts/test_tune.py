@@ -270,6 +270,7 @@ def test_the_best_setting_keeps_the_rules(tmp_path):
     found = sweep(tmp_path, "--sampler", "grid", "--binary", "--at-most", "2")
     summary = run_with(found, [3.0, 1.0, 1.0, 2.0], GATES)
     assert (summary["objective"], summary["admissible"]) == (2.0, True)
+    assert summary["objective_is"] == "val_task_loss, a sum over the tasks"
     (best,) = (t for t in found.study.get_trials() if t.user_attrs["place"] == 3)
     assert summary["best"]["gamma"] == best.params["gamma"]
     assert isinstance(summary["best"]["units"], tuple)
@@ -364,3 +365,9 @@ def test_a_wait_that_takes_too_long_says_for_what():
         process.wait(timeout=60)
         with pytest.raises(AssertionError, match="No trial: its process ended"):
             wait_for(lambda: None, process, "No trial")
+
+
+def test_without_optuna_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ImportError, match=r'"dselectk-keras\[tune\]"'):
+        sweep(tmp_path)
