@@ -18,7 +18,6 @@ from dselectk_keras.baselines import (
     TagGate,
 )
 from dselectk_keras.callbacks import (
-    Checkpoints,
     DecideGates,
     GateHistory,
     GateRecorder,
@@ -73,7 +72,6 @@ __all__ = [
     "CGC",
     "AttentiveGate",
     "Batches",
-    "Checkpoints",
     "CrossStitch",
     "DSelectKGate",
     "DecideGates",

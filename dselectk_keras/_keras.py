@@ -82,14 +82,6 @@ def free_variables(model):
     )
 
 
-def begin_at_epoch(model, epoch):
-    """Let `fit` begin with an epoch; to be called when training begins.
-
-    `None` is the `initial_epoch` of `fit`.
-    """
-    model._initial_epoch = epoch
-
-
 def prefix_paths(layer, prefix):
     """Begin the path of each variable of a layer with a prefix, if it does not yet.
 

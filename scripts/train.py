@@ -6,7 +6,6 @@ writes the model, the gate history, the metrics and the figures to the folder.
 """
 
 import argparse
-import pathlib
 import shlex
 import sys
 from typing import Any
@@ -134,14 +133,12 @@ def main(arguments=None):
 def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
     # The backend is chosen: Keras may be imported.
-    from dselectk_keras import Checkpoints
     from experiments import TrainingRun
 
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")
     log_dir = options.pop("log_dir")
-    epochs = options["epochs"]
     data_options = options.pop("data_options") | {
         name: value
         for name in ("num_tasks", "num_train")
@@ -153,10 +150,9 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
         results = run.run(out, overwrite, progress, resume, log_dir)
     except KeyboardInterrupt:
         given = [each for each in arguments if each not in {"--overwrite", "--resume"}]
-        done = Checkpoints(pathlib.Path(out) / "checkpoints").epoch
         parser.exit(
             130,
-            f"\nStopped. {out} keeps {done} of {epochs} epochs. To go on: "
+            f"\nStopped. {out} keeps the epochs that are done. To go on: "
             f"{shlex.join(['python', 'scripts/train.py', *given, '--resume'])}\n",
         )
     except (OSError, TypeError, ValueError) as error:

@@ -156,7 +156,6 @@ def entries():
         (dk.DecideGates, {}, use_callback),
         (dk.GateRecorder, {}, use_callback),
         (once_decided, {"callbacks": keras.callbacks.Callback()}, use_callback),
-        (dk.Checkpoints, {"folder": "never"}, lambda checkpoints: []),
         (dk.Batches, {"data": (X, X), "batch_size": 2}, lambda data: [data[0][0]]),
     ]
     return found

@@ -31,7 +31,6 @@ PRIVATE = {
     "_functional": ("sequential", "models/sequential.py", None),
     "_symbolic_build": ("model", "trainers/trainer.py", None),
     "_purge_model_variables": ("model", "backend/jax/trainer.py", "jax"),
-    "_initial_epoch": ("model", "trainers/trainer.py", None),
     "_path": ("variable", "backend/common/variables.py", None),
     "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
     "_iterations": ("optimizer", "optimizers/base_optimizer.py", None),

@@ -1,14 +1,8 @@
 """Callbacks for `model.fit`."""
 
-from dselectk_keras.callbacks.checkpoints import Checkpoints
-from dselectk_keras.callbacks.decide_gates import DecideGates, OnceDecided
+from dselectk_keras.callbacks.decide_gates import DecideGates
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.callbacks.gate_recorder import GateRecorder
+from dselectk_keras.callbacks.once_decided import OnceDecided
 
-__all__ = [
-    "Checkpoints",
-    "DecideGates",
-    "GateHistory",
-    "GateRecorder",
-    "OnceDecided",
-]
+__all__ = ["DecideGates", "GateHistory", "GateRecorder", "OnceDecided"]

@@ -26,6 +26,10 @@ class GateHistory(Mapping):
     - `"penalty_..."` `(records,)`: the terms that are added to the loss, by all
       calls of the gate in a step.
 
+    The attribute `events` lists, by layer name, pairs of a step and what happened then,
+    such as `(120, "decided, 34 % kept")`. `epoch_ends` has the steps at the ends of the
+    epochs of the last `fit`, by epoch.
+
     Args:
         tasks: A dict of lists of task names, by layer name.
 
@@ -40,6 +44,8 @@ class GateHistory(Mapping):
 
     def __init__(self, tasks: dict[str, list[str]] | None = None):
         self.tasks = dict(tasks or {})
+        self.events = collections.defaultdict(list)
+        self.epoch_ends = {}
         self._steps = []
         self._records = collections.defaultdict(list)
 
@@ -64,6 +70,15 @@ class GateHistory(Mapping):
             if len(values) < len(self._steps):
                 missing = 0.0 if layer in records else np.nan
                 values.append(np.full(values[-1].shape, missing))
+
+    def cut(self, step: int) -> None:
+        """Forget what was after a step."""
+        self._steps = [each for each in self._steps if each <= step]
+        for values in self._records.values():
+            del values[len(self._steps) :]
+        for layer, events in self.events.items():
+            self.events[layer] = [each for each in events if each[0] <= step]
+        self.epoch_ends = {e: end for e, end in self.epoch_ends.items() if end <= step}
 
     def __getitem__(self, layer: str) -> dict[str, np.ndarray]:
         """Get the arrays of a layer, by quantity."""
@@ -99,72 +114,73 @@ class GateHistory(Mapping):
         """
         pd = optional_import("pandas", extra="data", purpose="`frame`")
         check_choice("quantity", quantity, sorted({name for _, name in self._records}))
-        last = {"weights": "expert", "binary": "selector", "reachable": "selector"}
+        last = "expert" if quantity == "weights" else "selector"
         parts = []
         for layer, names in self.tasks.items():
             values = self[layer].get(quantity)
             if values is None:
                 continue
-            axes: dict[str, Any] = {"step": self.steps}
-            if values.ndim > 1:
-                axes["task"] = names
-            if values.ndim > 2:
-                axes[last[quantity]] = range(values.shape[2])
+            axes = {"layer": [layer], "step": self.steps, "task": names}
+            axes[last] = range(values.shape[-1])
+            # A penalty has no tasks, and no experts.
+            axes = dict(list(axes.items())[: values.ndim + 1])
             index = pd.MultiIndex.from_product(axes.values(), names=axes)
-            part = pd.DataFrame({quantity: values.reshape(-1)}, index).reset_index()
-            part.insert(0, "layer", layer)
-            parts.append(part)
-        return pd.concat(parts, ignore_index=True)
+            parts.append(pd.DataFrame({quantity: values.reshape(-1)}, index))
+        return pd.concat(parts).reset_index()
 
     def save(self, path: Any) -> None:
         """Write the records to an `.npz` file; its folder is created if needed."""
-        write_arrays(_with_suffix(path), self.to_arrays(), compress=True)
-
-    @classmethod
-    def load(cls, path: Any) -> "GateHistory":
-        """Read a history that `save` wrote."""
-        path = _with_suffix(path)
-        arrays = read_arrays(path)
-        try:
-            return cls.from_arrays(arrays)
-        except (LookupError, TypeError, ValueError) as error:
-            raise damaged(path, error) from error
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the records as arrays by name, and the names of the tasks."""
-        arrays: dict[str, Any] = {"steps": self.steps}
+        events = [
+            (layer, *each) for layer, some in self.events.items() for each in some
+        ]
+        arrays: dict[str, Any] = {
+            "steps": self.steps,
+            "epoch_ends": np.reshape(list(self.epoch_ends.items()), (-1, 2)),
+            "events": np.reshape(np.array(events, str), (-1, 3)),
+        }
         for layer, names in self.tasks.items():
             arrays[f"tasks|{layer}"] = np.array(names)
             for quantity, values in self[layer].items():
                 arrays[f"{quantity}|{layer}"] = values
-        return arrays
+        write_arrays(with_suffix(path), arrays, compress=True)
 
     @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, np.ndarray], layers: list[str] | None = None
-    ) -> "GateHistory":
-        """Make a history of what `to_arrays` returned; `layers` are new names."""
+    def load(cls, path: Any) -> "GateHistory":
+        """Read a history that `save` wrote."""
+        path = with_suffix(path)
+        arrays = read_arrays(path)
+        try:
+            return cls._from_arrays(arrays)
+        except (LookupError, TypeError, ValueError) as error:
+            raise damaged(path, error) from error
+
+    @classmethod
+    def _from_arrays(cls, arrays):
         history = cls()
-        steps = arrays["steps"]
+        steps = arrays.pop("steps")
         history._steps = steps.tolist()
-        keys = [key.split("|", 1) for key in arrays if key != "steps"]
-        old = [layer for kind, layer in keys if kind == "tasks"]
-        new = dict(zip(old, layers or old, strict=True))
-        for quantity, layer in keys:
-            array = arrays[f"{quantity}|{layer}"]
+        # Older files have neither events nor the ends of epochs.
+        for layer, step, text in arrays.pop("events", ()):
+            history.events[str(layer)].append((int(step), str(text)))
+        for epoch, step in arrays.pop("epoch_ends", ()):
+            history.epoch_ends[int(epoch)] = int(step)
+        for key, array in arrays.items():
+            quantity, layer = key.split("|", 1)
             if quantity == "tasks":
-                history.tasks[new[layer]] = array.tolist()
-            elif array.shape[:1] != steps.shape:
+                history.tasks[layer] = array.tolist()
+                continue
+            if array.shape[:1] != steps.shape:
                 raise ValueError(
                     f"{quantity!r} of {layer!r} has the shape {array.shape}, but there "
                     f"are {len(steps)} steps"
                 )
-            else:
-                history._records[new[layer], quantity] = list(array)
+            history._records[layer, quantity] = list(array)
+        if unknown := {layer for layer, _ in history._records} - {*history.tasks}:
+            raise ValueError(f"no tasks of {sorted(unknown)}")
         return history
 
 
-def _with_suffix(path):
+def with_suffix(path: Any) -> pathlib.Path:
     """Add the suffix `.npz`, as NumPy does when it writes."""
     path = pathlib.Path(path)
     return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")

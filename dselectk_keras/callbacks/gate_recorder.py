@@ -1,5 +1,6 @@
 """Record the gates of a model while it trains."""
 
+import os
 import warnings
 from typing import Any
 
@@ -7,11 +8,10 @@ import keras
 import numpy as np
 
 from dselectk_keras._keras import all_layers, calls_by_layer, num_steps
-from dselectk_keras.callbacks.gate_history import GateHistory
+from dselectk_keras.callbacks.gate_history import GateHistory, with_suffix
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.selector_gate import print_undecided
+from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
 from dselectk_keras.layers.gated_experts import GatedExperts
-from dselectk_keras.models import MultitaskModel
 from dselectk_keras.utils import check_choice, check_count, optional_import
 
 
@@ -19,14 +19,18 @@ class GateRecorder(keras.callbacks.Callback):
     """Records all gates of a model during training, in `history`.
 
     The callback records before training, if the model is built, every `every` steps or
-    epochs, and at the end. `GateHistory` lists the quantities. A selector of DSelect-k
-    may choose a binary code that belongs to no expert. It then has no gradient, and the
-    callback warns.
+    epochs, and at the end. `GateHistory` lists the quantities, and the steps at which
+    gates decided. A selector of DSelect-k may choose a binary code that belongs to no
+    expert. It then has no gradient, and the callback warns.
 
     At the end of each epoch it adds two numbers to the logs, means over all gates:
     `experts`, the number of experts per example whose weight is not 0, and, if gates
     have selectors, `binary`, the share of selectors that are binary. The progress bar,
     the result of `fit` and the callbacks after this one have them.
+
+    With a `path`, a training that `keras.callbacks.BackupAndRestore` resumes goes on
+    with the records in the file. Put the recorder before it in the list of callbacks,
+    so that the file has each epoch that is backed up.
 
     Args:
         every: The number of steps, or epochs, between records.
@@ -37,6 +41,8 @@ class GateRecorder(keras.callbacks.Callback):
             has a heat map of its weights and, as curves, the share of each expert, the
             experts per task, the experts in use, the binary share and the penalties.
             Needs `tensorflow` and `tensorboard`, on any backend.
+        path: A file for the history, written after each epoch; `None` writes none. A
+            training that begins with its first epoch replaces it.
 
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
@@ -56,6 +62,7 @@ class GateRecorder(keras.callbacks.Callback):
         unit: str = "steps",
         probe: Any = None,
         log_dir: Any = None,
+        path: Any = None,
     ):
         super().__init__()
         check_count("every", every)
@@ -68,23 +75,27 @@ class GateRecorder(keras.callbacks.Callback):
                 "`probe` must be a batch of the model's inputs, as arrays. "
                 f"Received: probe={probe!r}."
             )
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise ValueError(f"`path` must be a path. Received: path={path!r}.")
         self.every = every
         self.unit = unit
         self.probe = probe
         self.log_dir = log_dir
+        self.path = path
         self.history = GateHistory()
         self._gates = None
         self._observe: Any = None
         self._writer = None
         self._warned = set()
+        self._begins = False
         # Steps are counted from the first training with this callback on: the steps
-        # that are done, those before this epoch, and the step of the next record.
-        self._step = self._epoch_start = self._next = 0
+        # that are done, and those before this epoch.
+        self._step = self._epoch_start = 0
         # By how much the optimizer's number of iterations is larger.
         self._offset = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Find the gates, and record their initial state."""
+        """Find the gates."""
         # Another training may have another model, such as a condensed one.
         self._gates, self._observe = _gates(self.model), None
         if not self._gates:
@@ -97,12 +108,13 @@ class GateRecorder(keras.callbacks.Callback):
                 "tensorflow", "tensorboard", extra="tensorboard", purpose="`log_dir`"
             )
             self._writer = tf.summary.create_file_writer(str(self.log_dir))
-        self._offset = self._iterations() - self._step
-        self._epoch_start = self._step
-        self._next = self._step + self.every
-        built = all(gate.built for _, gate, _ in self._gates)
-        if built and not len(self.history.steps):
-            self._record(self._observed())
+        self._begins = True
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """In the first epoch, record the initial state or go on with the file."""
+        # By now, `BackupAndRestore` has restored the model.
+        if self._begins:
+            self._begin(epoch)
 
     # Not `on_train_batch_end`: with it, Keras copies the logs of every step to the
     # host, and the device waits.
@@ -118,62 +130,82 @@ class GateRecorder(keras.callbacks.Callback):
         iterations = self._iterations()
         self._step = max(iterations - self._offset, self._step + 1)
         self._offset = iterations - self._step
-        self._epoch_start = self._step
+        self._epoch_start = self.history.epoch_ends[epoch] = self._step
         records = self._observed()
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
             self._record(records)
+        self._note_decisions()
         if logs is not None:
             logs.update(_means(records))
+        self._save()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Record the final state, if the last step has no record yet."""
+        if self._begins:  # There was no epoch left.
+            self._begin(None)
         if self._step not in self.history.steps[-1:]:
             self._record(self._observed())
-        # `MultitaskModel.fit` says so itself.
-        if (self.params or {}).get("verbose") and not isinstance(
-            self.model, MultitaskModel
-        ):
+        self._save()
+        if (self.params or {}).get("verbose"):
             print_undecided(self.model)
 
-    def get_state(self) -> dict:
-        """Return the records and the counters, for `Checkpoints`."""
-        return {
-            "history": self.history.to_arrays(),
-            "counters": [self._step, self._epoch_start, self._next, self._offset],
-        }
+    def _begin(self, epoch):
+        """Begin with an epoch; `None` if none is left."""
+        self._begins = False
+        if self.path is not None and epoch != 0 and not len(self.history.steps):
+            self._read(with_suffix(self.path), epoch)
+        elif epoch == 0:
+            self.history.epoch_ends.clear()  # Those of another `fit`.
+        self._epoch_start = self._step
+        self._offset = self._iterations() - self._step
+        self._next = self.every + (self.history.steps[-1:].sum() or self._step)
+        built = all(gate.built for _, gate, _ in self._gates)
+        if built and not len(self.history.steps):
+            self._record(self._observed())
 
-    def set_state(self, state: dict) -> None:
-        """Go on with records and counters of `get_state`."""
-        # Models that one process builds have different names of layers.
-        names = [name for name, _, _ in self._gates]
-        self.history = GateHistory.from_arrays(state["history"], names)
-        self._step, self._epoch_start, self._next, self._offset = state["counters"]
+    def _read(self, path, epoch):
+        """Go on with the records that a file has of the epochs before."""
+        if not path.exists():
+            return
+        self.history = GateHistory.load(path)
+        ends = self.history.epoch_ends
+        done = max(ends, default=-1) + 1
+        if epoch is not None and epoch > done:
+            warnings.warn(
+                f"Training goes on with epoch {epoch + 1}, and {path} has no records "
+                f"after epoch {done}. Put `GateRecorder` before `BackupAndRestore` in "
+                "the list of callbacks.",
+                stacklevel=2,
+            )
+        # The process may have ended after it wrote the file and before the backup.
+        done = done if epoch is None else min(done, epoch)
+        self._step = ends.get(done - 1, 0)
+        self.history.cut(self._step)
+
+    def _save(self):
+        if self.path is not None:
+            self.history.save(self.path)
 
     def _iterations(self):
         # Under `tf.distribute`, `int` does not work on a variable.
         return int(keras.ops.convert_to_numpy(num_steps(self.model.optimizer)))
 
-    def _prepare(self):
-        """Create the function that observes the gates."""
-        self.history.tasks = {name: tasks for name, _, tasks in self._gates}
-        for name, gate, _ in self._gates:
-            if gate.per_example and self.probe is None:
-                raise ValueError(
-                    f"The gates of {name!r} are per-example. Received: probe=None. "
-                    "Set `probe` to a batch of inputs, on which they are recorded."
-                )
-        self._observe = _compiled(self.model, self._gates, self.probe)
-
     def _observed(self):
         """Observe all gates: a dict of arrays by quantity, by layer name."""
         # On JAX, `self.model` first updates the variables of the model.
-        gates = _gates(self.model)
+        model = self.model
         if self._observe is None:
-            self._gates = gates
-            self._prepare()
-        observe: Any = self._observe
-        reports = keras.tree.map_structure(keras.ops.convert_to_numpy, observe())
-        return {name: _summarize(reports[name], gate) for name, gate, _ in gates}
+            self._gates = _gates(model)
+            self.history.tasks = {name: tasks for name, _, tasks in self._gates}
+            for name, gate, _ in self._gates:
+                if gate.per_example and self.probe is None:
+                    raise ValueError(
+                        f"The gates of {name!r} are per-example. Received: probe=None. "
+                        "Set `probe` to a batch of inputs, on which they are recorded."
+                    )
+            self._observe = _compiled(model, self._gates, self.probe)
+        reports = keras.tree.map_structure(keras.ops.convert_to_numpy, self._observe())
+        return {name: _summarize(reports[name], gate) for name, gate, _ in self._gates}
 
     def _record(self, records):
         for name, _, tasks in self._gates:
@@ -182,6 +214,20 @@ class GateRecorder(keras.callbacks.Callback):
         self._next = self._step + self.every
         if self._writer is not None:
             _write_summaries(self._writer, self._step, records, self.history.tasks)
+
+    def _note_decisions(self):
+        """Note in the history at which steps gates have decided."""
+        calls = calls_by_layer(self.model)
+        for name, gate, _ in self._gates:
+            if not (isinstance(gate, SelectorGate) and gate.has_decided):
+                continue
+            # A gate counts a step for each of its calls.
+            since = gate.steps_since_decision // max(1, calls[id(gate)])
+            step, events = self._step - since, self.history.events[name]
+            if step >= 0 and step not in [at for at, _ in events]:
+                mass = gate.kept_mass
+                kept = "" if mass is None else f", {100 * np.mean(mass):.0f} % kept"
+                events.append((step, f"decided{kept}"))
 
     def _warn(self, layer, tasks, record):
         reachable = record.get("reachable")

@@ -78,6 +78,8 @@ class SelectorGate(Gate, abc.ABC):
         self.reduction = reduction
         self.normalize = normalize
         self.deciding: Any = None
+        # What part of each gate's weight `keep_largest` has kept, in this process.
+        self.kept_mass: Any = None
 
     @abc.abstractmethod
     def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
@@ -104,6 +106,11 @@ class SelectorGate(Gate, abc.ABC):
         """Let the selectors narrow between two steps, and decide at the second one."""
         self.deciding.assign([begin, end])
 
+    def largest_mass(self) -> np.ndarray:
+        """Compute what part of its weight a static gate has on its k largest."""
+        weights = np.sort(ops.convert_to_numpy(self.expert_weights()), axis=-1)
+        return weights[..., -self.num_nonzeros :].sum(axis=-1)
+
     def keep_largest(self) -> None:
         """Let a static gate keep its k largest weights, one for each selector.
 
@@ -113,6 +120,7 @@ class SelectorGate(Gate, abc.ABC):
         weights = ops.convert_to_numpy(self.expert_weights())
         if not np.isfinite(weights).all():
             return
+        self.kept_mass = self.largest_mass()
         # As if the gate had decided, each selector is one expert.
         planned = ops.convert_to_numpy(self.deciding)
         self.decide_between(1, 1)
@@ -127,6 +135,12 @@ class SelectorGate(Gate, abc.ABC):
     def has_decided(self) -> bool:
         """Whether each selector is exactly one expert, in this and all later steps."""
         return self.built and bool(ops.convert_to_numpy(self.width(self.step)[1]))
+
+    @property
+    def steps_since_decision(self) -> int:
+        """The number of steps since the gate has decided."""
+        decided = ops.convert_to_numpy(self.deciding)[1]
+        return int(ops.convert_to_numpy(self.step) - decided)
 
     def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
         """Compute the weighted sum of the selectors."""

@@ -18,7 +18,6 @@ from dselectk_keras._keras import (
 )
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.gate import penalty_of_batch
-from dselectk_keras.gates.selector_gate import print_undecided
 from dselectk_keras.models.checks_export import ChecksExport
 from dselectk_keras.models.labels import (
     MANY_TASKS,
@@ -165,10 +164,7 @@ class MultitaskModel(ChecksExport, keras.Model):
         self._set_modes(callbacks)
         kwargs["callbacks"] = self._with_short_bar(callbacks, verbose)
         kwargs["sample_weight"] = weights
-        history = super().fit(x, prepared, batch_size, epochs, verbose, **kwargs)
-        if verbose:
-            print_undecided(self)
-        return history
+        return super().fit(x, prepared, batch_size, epochs, verbose, **kwargs)
 
     def evaluate(
         self,

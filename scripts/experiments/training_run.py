@@ -12,7 +12,7 @@ import numpy as np
 
 from dselectk_keras import datasets, gates
 from dselectk_keras.archive import damaged, replacing
-from dselectk_keras.callbacks import Checkpoints, DecideGates, GateRecorder
+from dselectk_keras.callbacks import DecideGates, GateRecorder
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.registry import arguments, check_settings
 from dselectk_keras.gates.selector_gate import selector_gates
@@ -31,7 +31,9 @@ from experiments.results import differing
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
 CURVES, HEATMAP = "gate_weights.png", "expert_heatmap.png"
-CHECKPOINTS, CONFIG = "checkpoints", "config.json"  # Of an unfinished run.
+# Of an unfinished run.
+CHECKPOINTS, BACKUP = "checkpoints", "backup"
+CONFIG, CURVE = "config.json", "curve.json"
 EMBEDDING = 16  # The width of an id's embedding.
 
 
@@ -173,57 +175,65 @@ class TrainingRun:
         data: Any = datasets.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
         # From here on the folder does not hold a finished run, nor a part of another.
-        for name in (RESULT, MODEL, HISTORY, CURVES, HEATMAP):
-            (out / name).unlink(missing_ok=True)
         if not resume:
             shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+        if not (out / CHECKPOINTS / CONFIG).exists():
+            for name in (RESULT, MODEL, HISTORY, CURVES, HEATMAP):
+                (out / name).unlink(missing_ok=True)
         model.compile(keras.optimizers.Adam(self.learning_rate))
-        steps = self._num_steps(data)
-        recorder = GateRecorder(
-            every=max(1, steps // 200),
-            probe=data.validation.x[:512] if self.gates_see_examples else None,
-            log_dir=log_dir,
-        )
         watching: list = [_epoch_progress(self.epochs)] if progress else []
         if log_dir is not None:
             watching.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
-        restored: list = [recorder] if self.has_gate else []
-        checkpoints = Checkpoints(out / CHECKPOINTS, [*restored, *self._decide(model)])
-        epoch = checkpoints.epoch
-        if not epoch:
-            with replacing(out / CHECKPOINTS / CONFIG) as file:
-                file.write(json.dumps(self.config).encode())
         began = time.perf_counter()
-        model.fit(
-            Batches(data.train, self.batch_size, self.seed, epoch),
-            validation_data=tuple(data.validation),
-            epochs=self.epochs,
-            shuffle=False,
-            callbacks=[checkpoints, *watching, *callbacks],
-            verbose=0,
-        )
+        curve, history = self._fit(model, data, out, log_dir, [*watching, *callbacks])
         seconds = time.perf_counter() - began
         test = model.evaluate(*data.test, batch_size=4096, verbose=0, return_dict=True)
+        names = ("loss", "task_loss", "val_task_loss")
         results = {
             "label": self.label,
             "config": self.config,
             "num_params": num_trained(model),
             "test_task_loss": test["task_loss"] / len(data.task_names),
             "test": test,
-            "curve": {
-                name: checkpoints.history[name]
-                for name in ("loss", "task_loss", "val_task_loss")
-            },
+            "curve": {name: curve[name] for name in names},
             "seconds": round(seconds, 2),
             "versions": environment(),
         }
         model.save(out / MODEL)
         if self.has_gate:
-            results["gates"] = self._save_gates(recorder.history, model, data, out)
+            results["gates"] = self._draw_gates(history, model, data, out)
         with replacing(out / RESULT) as file:
             file.write(f"{json.dumps(results, indent=1)}\n".encode())
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         return results
+
+    def _fit(self, model, data, out, log_dir, others):
+        """Train, or go on with it. Return the curves and the history of the gates."""
+        folder = out / CHECKPOINTS
+        with replacing(folder / CONFIG) as file:
+            file.write(json.dumps(self.config).encode())
+        batches = Batches(data.train, self.batch_size, self.seed)
+        recorder = GateRecorder(
+            every=max(1, self._num_steps(data) // 200),
+            probe=data.validation.x[:512] if self.gates_see_examples else None,
+            log_dir=log_dir,
+            path=out / HISTORY,
+        )
+        curve = _Curve(folder / CURVE, batches)
+        backup = keras.callbacks.BackupAndRestore(
+            folder / BACKUP, double_checkpoint=True, delete_checkpoint=False
+        )
+        saved = [recorder, curve] if self.has_gate else [curve]
+        model.fit(
+            batches,
+            validation_data=tuple(data.validation),
+            epochs=self.epochs,
+            shuffle=False,
+            # What is before the backup has saved each epoch that is backed up.
+            callbacks=[*saved, *self._decide(model), backup, *others],
+            verbose=0,
+        )
+        return curve.values, recorder.history
 
     def build(self, data):
         """Build the model for a `Dataset`; it is not compiled yet."""
@@ -270,9 +280,8 @@ class TrainingRun:
                 settings["entropy_reg"] = Ramp(*self.entropy, end=steps)
         return gates.get(self.gate, **{**settings, **self.gate_options})
 
-    def _save_gates(self, history, model, data, out):
-        """Save and draw the history of the gates, and summarize its last record."""
-        history.save(out / HISTORY)
+    def _draw_gates(self, history, model, data, out):
+        """Draw the history of the gates, and summarize its last record."""
         # The last layer with gates: in stacked ones the towers' own.
         layer = list(history.tasks)[-1]
         weights, tasks = history[layer]["weights"], history.tasks[layer]
@@ -290,6 +299,32 @@ class TrainingRun:
         save_figure(figure, out / HEATMAP, dpi=200)
         shared = not isinstance(model.get_layer(layer), CGC)
         return summarize_gates(history[layer], data.groups, shared)
+
+
+class _Curve(keras.callbacks.Callback):
+    """Keeps the logs of all epochs in a file, and the order of the batches.
+
+    After an interruption, the logs of Keras' `History` begin anew, and so does the
+    order of the batches.
+    """
+
+    def __init__(self, path, batches):
+        super().__init__()
+        self.path, self.batches = path, batches
+        self.values = _read_json(path) if path.exists() else {}
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        for _ in range(epoch - self._epoch):
+            self.batches.shuffle()
+        self._epoch = epoch + 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        for name, value in (logs or {}).items():
+            before = self.values.get(name, [])[:epoch]
+            self.values[name] = [*before, float(value)]
+        with replacing(self.path) as file:
+            file.write(json.dumps(self.values).encode())
 
 
 def _epoch_progress(epochs):

@@ -1,6 +1,7 @@
 """Gates that decide: what is exact, what survives, and what is refused."""
 
 import math
+import re
 import time
 
 import keras
@@ -350,12 +351,12 @@ def test_a_model_without_selectors_is_refused():
         fit(compiled(TopKGate(2)), [DecideGates()])
 
 
-def test_fit_says_which_gates_have_not_decided(capsys):
-    fit(compiled(DSelectKGate(2)), [], verbose=2)
+def test_the_recorder_says_which_gates_have_not_decided(capsys):
+    fit(compiled(DSelectKGate(2)), [GateRecorder()], verbose=2)
     assert "6 of 6 selectors): they may use more than" in capsys.readouterr().out
-    fit(compiled(DSelectKGate(2)), [DecideGates()], verbose=2)
+    fit(compiled(DSelectKGate(2)), [GateRecorder(), DecideGates()], verbose=2)
     assert "not decided" not in capsys.readouterr().out
-    # In other models the recorder does.
+    # In any Keras model.
     x = keras.Input((4,))
     mixed = DSelectKGate(2)([keras.layers.Dense(1)(x) for _ in range(4)])
     model = keras.Model(x, mixed)
@@ -365,9 +366,6 @@ def test_fit_says_which_gates_have_not_decided(capsys):
         model.fit(data()[0], data()[1][:, :1], verbose=verbose, callbacks=callbacks)
         found = capsys.readouterr().out
         assert found.count("2 of 2 selectors): they may use") == bool(verbose)
-    # And only one of them does.
-    fit(compiled(DSelectKGate(2)), [GateRecorder()], verbose=2)
-    assert capsys.readouterr().out.count("they may use") == 1
 
 
 def test_training_goes_on_after_condensing():
@@ -576,3 +574,60 @@ def test_a_gate_with_nan_stays_as_it_is(make):
     gate.keep_largest()
     for found, before in zip(gate.get_weights(), [z, *others], strict=True):
         np.testing.assert_array_equal(found, before)
+
+
+def losses(loss):
+    """A callback that sets the loss of each epoch."""
+    return keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(val_task_loss=loss[epoch])
+    )
+
+
+def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
+    model = compiled(DSelectKGate(2), keras.optimizers.SGD(0.0))
+    gate = gate_of(model)
+    weights = np.sort(to_numpy(gate.expert_weights()))[:, 3:]
+    mass = weights.sum(-1).mean()
+    recorder = GateRecorder(every=100)
+    callbacks = [losses([4.0, 0.25, 2.0, 1.0]), DecideGates(0.5), recorder]
+    log = fit(model, callbacks, verbose=2).history
+    np.testing.assert_allclose(log["kept_mass"], [mass, mass, 1, 1], rtol=1e-6)
+    assert recorder.history.events == {
+        "mmoe": [(4, f"decided, {100 * mass:.0f} % kept")]
+    }
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if "The gates" in x)
+    chosen = " and ".join(str(sorted(own)) for own in gate.selection().choices.tolist())
+    assert line == (
+        f"The gates decided in epoch 3: {gate.name!r} keeps {100 * mass:.0f} % of its "
+        f"weight, on experts {chosen}. `val_task_loss` was 0.25 in the epoch before, "
+        "and 2 in this one."
+    )
+    # It is no news in a later training.
+    fit(model, callbacks, verbose=2)
+    assert "The gates decided" not in capsys.readouterr().out
+    assert len(recorder.history.events["mmoe"]) == 1
+
+
+def test_the_decision_of_per_example_gates_is_told_too(capsys):
+    model = compiled(SoftmaxSelectorGate(2), per_example=True)
+    recorder = GateRecorder(probe=data()[0])
+    log = fit(model, [recorder, DecideGates(0.5)], verbose=2).history
+    assert "kept_mass" not in log
+    assert recorder.history.events == {"mmoe": [(4, "decided")]}
+    text = "decided in epoch 2: .* chooses 2 for each example. `task_loss` was "
+    assert re.search(text, capsys.readouterr().out)
+
+
+def test_a_decision_of_many_gates_is_told_in_short(capsys):
+    keras.utils.set_random_seed(0)
+    model = build_multitask_model(4, 6, gate=DSelectKGate(1), experts=5)
+    model.compile("adam")
+    x, y = data()
+    fits = {"epochs": 2, "callbacks": [DecideGates()], "batch_size": 32}
+    model.fit(x, np.tile(y, 2), verbose=0, **fits)
+    assert not capsys.readouterr().out
+    gate = gate_of(model)
+    gate.decide_between(0, 0)
+    model.fit(x, np.tile(y, 2), verbose=2, **fits)
+    used = np.unique(gate.selection().choices).size
+    assert f" of its weight, on {used} of 5 experts. `" in capsys.readouterr().out

@@ -491,6 +491,8 @@ def test_observing_changes_no_state():
     recorder.set_model(model)
     before = [numpy(variable) for variable in model.variables]
     recorder.on_train_begin()
+    recorder.on_epoch_begin(0)
+    assert len(recorder.history.steps) == 1
     for variable, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(numpy(variable), value)
 

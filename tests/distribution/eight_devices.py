@@ -6,11 +6,13 @@
 A script, since JAX's devices have to be divided before anything uses them.
 """
 
+import collections
 import contextlib
 import dataclasses
 import json
 import math
 import os
+import pathlib
 import re
 import sys
 import tempfile
@@ -32,7 +34,6 @@ from keras import distribution
 from plan import Plan
 
 from dselectk_keras import (
-    Checkpoints,
     DecideGates,
     DenseExperts,
     DSelectKGate,
@@ -89,11 +90,17 @@ def train(case):
 
 def watched(interrupt=False):
     """What is to be compared of a training with callbacks, perhaps a resumed one."""
-    with tempfile.TemporaryDirectory() as folder:
+    logs = collections.defaultdict(dict)
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, values: logs[epoch].update(values)
+    )
+    with tempfile.TemporaryDirectory() as path:
+        folder = pathlib.Path(path)
         if interrupt:
             with contextlib.suppress(KeyboardInterrupt):
-                fit_with_callbacks(folder, [Interrupt()])
-        return fit_with_callbacks(folder)
+                fit_with_callbacks(folder, [note, Interrupt()])
+        found = fit_with_callbacks(folder, [note])
+    return found | {name: [logs[e][name] for e in sorted(logs)] for name in logs[0]}
 
 
 class Interrupt(keras.callbacks.Callback):
@@ -110,14 +117,11 @@ def fit_with_callbacks(folder, others=()):
         DIM, 2, experts=DenseExperts(EXPERTS, [4]), gate=DSelectKGate(1)
     )
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
-    recorder = GateRecorder(every=1)
+    recorder = GateRecorder(every=1, path=folder / "gates.npz")
     stopping = keras.callbacks.EarlyStopping(
         "val_task_loss", patience=1, restore_best_weights=True
     )
-    checkpoints = Checkpoints(
-        folder,
-        [recorder, DecideGates(0.4), OnceDecided(stopping)],
-    )
+    backup = keras.callbacks.BackupAndRestore(folder / "backup")
     model.fit(
         X,
         Y,
@@ -126,10 +130,10 @@ def fit_with_callbacks(folder, others=()):
         epochs=5,
         shuffle=False,
         verbose=0,
-        callbacks=[checkpoints, *others],
+        # Early stopping begins anew, and sees no epoch before the interruption.
+        callbacks=[recorder, DecideGates(0.4), OnceDecided(stopping), backup, *others],
     )
     return {
-        **checkpoints.history,
         "best": stopping.best,
         "recorded": recorder.history["mmoe"]["weights"].tolist(),
         "predicted": np.stack([*model.predict(X, verbose=0).values()]).tolist(),

@@ -18,7 +18,6 @@ import tensorflow as tf
 from helpers import numbers
 
 from dselectk_keras import (
-    Checkpoints,
     DecideGates,
     DenseExperts,
     DSelectKGate,
@@ -183,12 +182,19 @@ def train(scope, build, data, callbacks):
     if not (several and callbacks):
         return fit(scope, build, data, [make() for make in callbacks])
     with tempfile.TemporaryDirectory() as folder:
-        with contextlib.suppress(KeyboardInterrupt):
-            first = Checkpoints(folder, [make() for make in callbacks])
-            fit(scope, build, data, [first, Interrupt()])
-        checkpoints = Checkpoints(folder, [make() for make in callbacks])
-        found = fit(scope, build, data, [checkpoints])
-    return {**found, **checkpoints.history}
+        path, backup, logs = f"{folder}/gates.npz", f"{folder}/backup", {}
+        note = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, found: logs.update({epoch: found})
+        )
+        for interrupt in ([Interrupt()], []):
+            held = [make() for make in callbacks]
+            for callback in held:
+                if isinstance(callback, GateRecorder):
+                    callback.path = path
+            held += [keras.callbacks.BackupAndRestore(backup), note, *interrupt]
+            with contextlib.suppress(KeyboardInterrupt):
+                found = fit(scope, build, data, held)
+    return found | {name: [logs[e][name] for e in sorted(logs)] for name in logs[0]}
 
 
 def fit(scope, build, data, callbacks):
@@ -218,8 +224,6 @@ def fit(scope, build, data, callbacks):
         callbacks=callbacks,
     )
     found = {"weights": model.get_weights(), **log.history}
-    if callbacks and isinstance(callbacks[0], Checkpoints):
-        callbacks = callbacks[0].callbacks
     for callback in callbacks:
         if isinstance(callback, GateRecorder):
             found["steps"] = callback.history.steps

@@ -22,7 +22,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened():
     rows = json.loads(done.stdout.splitlines()[-1])
     times = {fault: count for fault, count, _ in rows}
     assert times["kill -9 at a random moment, torch"] == 1
-    assert times["kill -9 while a checkpoint is written, torch"] == 1
+    assert times["kill -9 while a history is written, torch"] == 1
     assert {lost for _, _, lost in rows} == {"nothing"}
 
 
