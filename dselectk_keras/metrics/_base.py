@@ -1,27 +1,32 @@
-"""Base classes of the streaming metrics."""
+"""What metrics share: their state, and checks of what they are given."""
 
 import abc
+import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from dselectk_keras.metrics._inputs import example_vector, example_weights, gate_tensor
 from dselectk_keras.registry import Registry
-from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, init_arguments
+from dselectk_keras.utils import (
+    MAX_EXPERTS,
+    Tensor,
+    check_count,
+    check_number,
+    init_arguments,
+)
 
 METRICS = Registry("metric")
+_TINY = float(np.finfo("float32").tiny)
 
 
 class GateMetric(keras.metrics.Metric, abc.ABC):
-    """A metric with float32 state under any dtype policy."""
+    """A metric with a sum of this shape; float32 under any dtype policy."""
 
-    def __init__(self, name):
+    def __init__(self, name, shape=()):
         super().__init__(dtype="float32", name=name)
-
-    def add_sum(self, name, shape=()):
-        """Add a variable that starts at zero."""
-        return self.add_variable(shape, "zeros", dtype="float32", name=name)
+        self.total = self.add_variable(shape, "zeros", dtype="float32", name="total")
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
@@ -29,37 +34,42 @@ class GateMetric(keras.metrics.Metric, abc.ABC):
 
 
 class MeanMetric(GateMetric):
-    """The mean over all examples of values that a subclass computes."""
+    """The mean over all examples of values that a subclass computes.
+
+    `layout` says which shapes weights may have, and `axes` how many axes.
+    """
+
+    layout, axes = "(batch, n) or (batch, g, n)", (2, 3)
+    num_experts: int | None = None
 
     def __init__(self, name, shape=()):
-        super().__init__(name)
-        self.total = self.add_sum("total", shape)
-        self.count = self.add_sum("count")
+        super().__init__(name, shape)
+        self.count = self.add_variable((), "zeros", dtype="float32", name="count")
 
     @abc.abstractmethod
-    def update_state(self, *args, **kwargs):
-        """Compute the values of a batch, and pass them to `add_batch`."""
+    def values(self, weights):
+        """Compute the values `(batch, ..., *shape)` of the weights of a batch."""
 
-    def add_batch(self, values, sample_weight):
-        """Add values `(batch, ..., *shape)`, with the mean over the axes between.
+    def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
+        """Add the values of a batch, with the mean over the axes between.
 
         With sample weights `(batch, length)` each token counts as an example.
         """
+        weights = gate_tensor(weights, self.layout, self.axes, self.num_experts)
+        values, trailing = self.values(weights), len(self.total.shape)
         tokens = tuple(getattr(sample_weight, "shape", ()))
         if len(tokens) > 1 and tokens == tuple(values.shape[: len(tokens)]):
             values = ops.reshape(values, (-1, *values.shape[len(tokens) :]))
             sample_weight = ops.reshape(sample_weight, (-1,))
-        trailing = len(self.total.shape)
         if len(values.shape) == trailing:
             values = ops.expand_dims(values, 0)
         between = tuple(range(1, len(values.shape) - trailing))
-        if between:
-            values = ops.mean(values, axis=between)
-        weights = example_weights(sample_weight, values)
-        self.count.assign(self.count + ops.sum(weights))
-        weights = ops.reshape(weights, (-1, *[1] * trailing))
+        values = ops.mean(values, axis=between) if between else values
+        amounts = example_weights(sample_weight, values)
+        self.count.assign(self.count + ops.sum(amounts))
+        amounts = ops.reshape(amounts, (-1, *[1] * trailing))
         # Padding may be NaN, and 0 * NaN is NaN.
-        values = ops.where(weights == 0, 0.0, weights * values)
+        values = ops.where(amounts == 0, 0.0, amounts * values)
         self.total.assign(self.total + ops.sum(values, axis=0))
 
     def result(self) -> Tensor:
@@ -74,12 +84,11 @@ class SelectionMetric(GateMetric):
     """
 
     def __init__(self, num_experts, num_classes, name):
-        super().__init__(name)
         check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
         check_count("num_classes", num_classes, maximum=MAX_EXPERTS)
+        super().__init__(name, (num_classes, num_experts))
         self.num_experts = num_experts
         self.num_classes = num_classes
-        self.counts = self.add_sum("counts", (num_classes, num_experts))
 
     def update_state(
         self, labels: Tensor, weights: Tensor, sample_weight: Tensor = None
@@ -91,7 +100,7 @@ class SelectionMetric(GateMetric):
             weights, labels = ops.reshape(weights, (-1, n)), ops.reshape(labels, (-1,))
             if sample_weight is not None:
                 sample_weight = ops.reshape(sample_weight, (-1,))
-        weights = gate_tensor("weights", weights, "(batch, n)", 2, 2, num_experts=n)
+        weights = gate_tensor(weights, "(batch, n)", (2, 2), n)
         # As floats, since NaN has no integer. The classes are exact.
         labels = example_vector("labels", labels, weights)
         amounts = example_weights(sample_weight, weights)
@@ -104,8 +113,75 @@ class SelectionMetric(GateMetric):
             labels * n + ops.argmax(weights, axis=-1),
             num_segments=self.num_classes * n,
         )
-        self.counts.assign(self.counts + ops.reshape(counts, self.counts.shape))
+        self.total.assign(self.total + ops.reshape(counts, self.total.shape))
 
-    @abc.abstractmethod
-    def result(self) -> Tensor:
-        """The metric, computed from the counts."""
+
+def gate_tensor(weights, layout, axes, num_experts=None):
+    """Weights in float32, with a number of axes, the last of which is the experts."""
+    weights = ops.cast(weights, "float32")
+    shape, (lowest, highest) = tuple(weights.shape), axes
+    fits = lowest <= len(shape) <= highest
+    if not fits or (num_experts and shape[-1] not in {None, num_experts}):
+        experts = f" with n={num_experts} experts" if num_experts else ""
+        raise ValueError(
+            f"`weights` must have the shape {layout}{experts}. Received shape: "
+            f"{shape}. The last axis must be the experts."
+        )
+    return weights
+
+
+def example_vector(name, value, like):
+    """A float32 tensor `(batch,)` with one number per example of another tensor."""
+    value = ops.cast(value, "float32")
+    shape, batch = tuple(value.shape), like.shape[0]
+    if shape[1:] not in {(), (1,)} or not shape or len({*shape[:1], batch, None}) > 2:
+        raise ValueError(
+            f"`{name}` must have the shape (batch,) or (batch, 1), with batch="
+            f"{batch} as in the gate's result. Received shape: {shape}. "
+            "Pass one number per example."
+        )
+    return ops.reshape(value, (-1,))
+
+
+def example_weights(sample_weight, like):
+    """The given sample weights, or ones, `(batch,)`."""
+    if sample_weight is None:
+        return ops.ones(ops.shape(like)[:1], "float32")
+    return example_vector("sample_weight", sample_weight, like)
+
+
+def used_experts(weights, tolerance):
+    """Boolean array of the experts whose weight exceeds the tolerance."""
+    weights = np.asarray(weights)
+    if weights.ndim == 0 or weights.shape[-1] == 0:
+        raise ValueError(
+            "`weights` must have the experts as its last axis, at least one. "
+            f"Received shape: {weights.shape}. "
+            "Pass the result of `gate.expert_weights()`."
+        )
+    if np.isnan(weights).any():
+        raise ValueError(
+            "`weights` must be numbers. Received NaN among them. "
+            "The training run has diverged."
+        )
+    check_number("tolerance", tolerance, minimum=0)
+    return weights > tolerance
+
+
+def used_mask(weights, tolerance):
+    """Tensor of ones where a weight exceeds the tolerance; NaN where it is NaN."""
+    mask = ops.cast(weights > tolerance, "float32")
+    return ops.where(ops.isnan(weights), weights, mask)
+
+
+def exact_entropy(probabilities, base):
+    """Entropy over the last axis to any base, with 0 log 0 = 0 exactly."""
+    p = probabilities
+    # Not a negation, which would give -0.0 for 0.
+    return 0.0 - ops.sum(p * safe_log(p), axis=-1) / math.log(base)
+
+
+def safe_log(x):
+    """The natural logarithm, but 0 where `x` is 0."""
+    # Some devices flush numbers below `_TINY` to zero.
+    return ops.log(ops.where(x < _TINY, 1.0, x))

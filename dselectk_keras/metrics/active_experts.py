@@ -1,12 +1,12 @@
 """The number of experts that a gate uses."""
 
+import math
 from typing import Any
 
 import numpy as np
 from keras import ops
 
-from dselectk_keras.metrics._base import METRICS, MeanMetric
-from dselectk_keras.metrics._inputs import gate_tensor, used_experts, used_mask
+from dselectk_keras.metrics._base import METRICS, MeanMetric, used_experts, used_mask
 from dselectk_keras.utils import Tensor, check_number
 
 
@@ -66,12 +66,12 @@ class ActiveExperts(MeanMetric):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 4 and Table 1.
     """
 
+    layout, axes = "(..., n)", (1, math.inf)
+
     def __init__(self, tolerance: float = 0.0, name: str = "active_experts") -> None:
         super().__init__(name)
         self.tolerance = check_number("tolerance", tolerance, minimum=0)
 
-    def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
-        """Add the counts of a batch."""
-        weights = gate_tensor("weights", weights, "(..., n)", 1)
-        counts = ops.sum(used_mask(weights, self.tolerance), axis=-1)
-        self.add_batch(counts, sample_weight)
+    def values(self, weights: Tensor) -> Tensor:
+        """Count the experts in use."""
+        return ops.sum(used_mask(weights, self.tolerance), axis=-1)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dselectk_keras.metrics._inputs import used_experts
+from dselectk_keras.metrics._base import used_experts
 
 
 class JaccardIndex(NamedTuple):
@@ -32,7 +32,7 @@ def jaccard_index(
 
     separately for pairs within a group (related tasks) and pairs across groups. It is
     one if two tasks use the same experts and zero if they share none; two empty sets
-    count as equal.
+    count as equal. For per-example gates, take the mean over the examples.
 
     Args:
         weights: Array (tasks, n) of expert weights.

@@ -4,8 +4,7 @@ import math
 
 from keras import ops
 
-from dselectk_keras.metrics._base import METRICS, SelectionMetric
-from dselectk_keras.metrics._inputs import safe_log
+from dselectk_keras.metrics._base import METRICS, SelectionMetric, safe_log
 from dselectk_keras.utils import Tensor, check_number
 
 
@@ -58,7 +57,7 @@ class MutualInformation(SelectionMetric):
 
     def result(self) -> Tensor:
         """The mutual information in the counts so far."""
-        joint = ops.divide_no_nan(self.counts, ops.sum(self.counts))
+        joint = ops.divide_no_nan(self.total, ops.sum(self.total))
         experts = ops.sum(joint, axis=0, keepdims=True)
         classes = ops.sum(joint, axis=1, keepdims=True)
         ratio = ops.divide_no_nan(joint, experts * classes)

@@ -1,7 +1,6 @@
 """The entropy of the expert weights of single examples."""
 
-from dselectk_keras.metrics._base import METRICS, MeanMetric
-from dselectk_keras.metrics._inputs import exact_entropy, gate_tensor
+from dselectk_keras.metrics._base import METRICS, MeanMetric, exact_entropy
 from dselectk_keras.utils import Tensor, check_number
 
 
@@ -40,8 +39,6 @@ class SampleEntropy(MeanMetric):
         super().__init__(name)
         self.base = check_number("base", base, above=1)
 
-    def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
-        """Add the entropies of a batch."""
-        layout = "(batch, n) or (batch, g, n)"
-        weights = gate_tensor("weights", weights, layout, 2, 3)
-        self.add_batch(exact_entropy(weights, self.base), sample_weight)
+    def values(self, weights: Tensor) -> Tensor:
+        """Compute the entropies."""
+        return exact_entropy(weights, self.base)

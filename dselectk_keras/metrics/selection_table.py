@@ -59,7 +59,7 @@ class SelectionTable(SelectionMetric):
         """The table so far."""
         if self.normalize is None:
             # A copy, which later updates do not change.
-            return ops.copy(self.counts)
+            return ops.copy(self.total)
         axis = 1 if self.normalize == "classes" else 0
-        sums = ops.sum(self.counts, axis=axis, keepdims=True)
-        return ops.divide_no_nan(self.counts, sums)
+        sums = ops.sum(self.total, axis=axis, keepdims=True)
+        return ops.divide_no_nan(self.total, sums)

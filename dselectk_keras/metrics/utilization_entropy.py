@@ -1,7 +1,6 @@
 """How evenly the experts are used over all examples (load balance)."""
 
-from dselectk_keras.metrics._base import METRICS, MeanMetric
-from dselectk_keras.metrics._inputs import exact_entropy, gate_tensor
+from dselectk_keras.metrics._base import METRICS, MeanMetric, exact_entropy
 from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, check_number
 
 
@@ -47,11 +46,9 @@ class UtilizationEntropy(MeanMetric):
         self.num_experts = num_experts
         self.base = check_number("base", base, above=1)
 
-    def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:
-        """Add the weights of a batch."""
-        layout, n = "(batch, n) or (batch, g, n)", self.num_experts
-        weights = gate_tensor("weights", weights, layout, 2, 3, num_experts=n)
-        self.add_batch(weights, sample_weight)
+    def values(self, weights: Tensor) -> Tensor:
+        """The weights themselves: the entropy is that of their mean."""
+        return weights
 
     def result(self) -> Tensor:
         """The entropy of the mean so far."""

@@ -75,7 +75,7 @@ def test_the_largest_weight_chooses_and_the_first_of_several():
     metric = MutualInformation(4, 4)
     weights = np.array([[2, 4, 4, 0], [4, 2, 0, 4], [3, 3, 3, 3], [0, 1, 2, 3]])
     metric.update_state([0, 1, 2, 3], weights)
-    counts = numpy(metric.counts)
+    counts = numpy(metric.total)
     np.testing.assert_array_equal(counts, np.eye(4)[[1, 0, 0, 3]])
 
 
@@ -94,11 +94,6 @@ def test_labels_out_of_range_are_left_out():
 def test_sample_weights_share_the_counts():
     found = information([0, 0, 1, 1], [0, 1, 0, 1], sample_weight=[1, 0, 0, 3])
     assert found == pytest.approx(2 - 0.75 * math.log2(3))
-
-
-def test_float16_weights():
-    metric = MutualInformation(4, 4)
-    assert float(metric(range(4), np.eye(4, dtype="float16"))) == 2.0
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,6 @@ def test_by_hand(normalize, wanted):
     np.testing.assert_allclose(numpy(table), wanted, rtol=1e-6)
 
 
-def test_classes_are_rows_and_experts_columns():
-    table = SelectionTable(num_experts=4, num_classes=2)(LABELS, WEIGHTS)
-    assert tuple(table.shape) == (2, 4)
-
-
 def test_a_result_is_not_changed_by_later_batches():
     metric = SelectionTable(4, 4)
     first = metric(LABELS, WEIGHTS)
@@ -58,11 +53,6 @@ def test_missing_labels_are_left_out():
     # As an integer NaN is 0, or the smallest of all, by the backend.
     table = SelectionTable(4, 4)([0.0, np.nan, -0.5, 3.0], np.eye(4))
     np.testing.assert_array_equal(numpy(table), np.diag([1, 0, 0, 1]))
-
-
-def test_float16_weights():
-    table = SelectionTable(4, 4)(LABELS, WEIGHTS.astype("float16"))
-    np.testing.assert_array_equal(numpy(table), COUNTS)
 
 
 def test_normalize_is_one_of_three():

@@ -22,25 +22,10 @@ def sparse(*shape):
     return (weights / weights.sum(-1, keepdims=True)).astype("float32")
 
 
-def selectors():
-    """Selectors of which some are binary, and some lack mass."""
-    values = np.minimum(sparse(BATCH, GATES, EXPERTS), 0.5)
-    values[2] = np.eye(EXPERTS)[2]
-    return values
-
-
 LABELS = np.array([0, 1, 1, 3])
 CASES = {
     "active_experts": (
         lambda: metrics.ActiveExperts(tolerance=0.3),
-        (sparse(BATCH, GATES, EXPERTS),),
-    ),
-    "binary_selectors": (
-        lambda: metrics.BinarySelectors(tolerance=0.01),
-        (selectors(),),
-    ),
-    "expert_overlap": (
-        lambda: metrics.ExpertOverlap([0, 1], "unrelated", 0.05),
         (sparse(BATCH, GATES, EXPERTS),),
     ),
     "mutual_information": (
@@ -55,7 +40,6 @@ CASES = {
         lambda: metrics.SelectionTable(EXPERTS, CLASSES, normalize="classes"),
         (LABELS, sparse(BATCH, EXPERTS)),
     ),
-    "unreachable_mass": (metrics.UnreachableMass, (selectors(),)),
     "utilization_entropy": (
         lambda: metrics.UtilizationEntropy(EXPERTS, base=3),
         (sparse(BATCH, GATES, EXPERTS),),

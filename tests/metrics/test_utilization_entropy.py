@@ -54,11 +54,6 @@ def test_between_the_sample_entropy_and_that_of_balance(shape, concentration):
     assert lower < found < 2
 
 
-def test_float16_weights():
-    weights = np.full((4, 4), 0.25, "float16")
-    assert float(UtilizationEntropy(4)(weights)) == 2.0
-
-
 def test_the_number_of_experts_is_fixed():
     with pytest.raises(ValueError, match=r"n=4 experts\. Received shape: \(2, 3\)"):
         UtilizationEntropy(4).update_state(np.ones((2, 3)))
@@ -70,8 +65,3 @@ def test_the_number_of_experts_is_fixed():
 def test_counts_are_positive_integers(num_experts):
     with pytest.raises(ValueError, match=r"`num_experts` must be a positive integer"):
         UtilizationEntropy(num_experts)
-
-
-def test_bases_are_above_one():
-    with pytest.raises(ValueError, match=r"`base` must be a finite number"):
-        UtilizationEntropy(4, base=1)
