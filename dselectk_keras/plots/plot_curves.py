@@ -1,6 +1,6 @@
 """Lines with labels and error bands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ def plot_curves(
     errors: Mapping[str, Any] | None = None,
     log: Sequence[str] = (),
     markers: bool = False,
+    events: Iterable[tuple[float, str]] = (),
     title: str | None = None,
     ax: Any = None,
 ) -> Any:
@@ -30,6 +31,7 @@ def plot_curves(
             no bands.
         log: The logarithmic axes, some of `"x"` and `"y"`.
         markers: Whether to mark the points.
+        events: Pairs of an x and a text, each drawn as a vertical line.
         title: Title of the axes.
         ax: Matplotlib axes to draw on. `None` is a new figure.
 
@@ -67,6 +69,7 @@ def plot_curves(
                 drawn &= values > 0
         if drawn.any():
             ends.append((x[drawn][-1], y[drawn][-1], name, color))
+    style.mark_events(ax, events)
     style.tidy_axes(ax, "y")
     style.label(ax, x_label, y_label, title)
     figure.canvas.draw()

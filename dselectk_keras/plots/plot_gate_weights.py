@@ -22,6 +22,7 @@ def plot_gate_weights(
     task_names: Sequence[str] | None = None,
     expert_names: Sequence[str] | None = None,
     highlight: Iterable[int] | None = None,
+    events: Iterable[tuple[float, str]] = (),
     title: str | None = None,
     ax: Any = None,
 ) -> Any:
@@ -40,6 +41,8 @@ def plot_gate_weights(
         highlight: Indices of the experts to colour, such as the true ones. By default,
             in each panel at most seven, those with the largest final weights above half
             the uniform weight, `1 / (2 * n)`.
+        events: Pairs of a training step and a text, each drawn as a vertical line, such
+            as `history.events["mmoe"]` of a `GateHistory`.
         title: Title of the figure.
         ax: Matplotlib axes to draw one panel on. `None` is a new figure.
 
@@ -49,7 +52,7 @@ def plot_gate_weights(
     Example:
         >>> import numpy as np
         >>> weights = np.linspace([0.5, 0.5], [1.0, 0.0], 11)
-        >>> figure = plot_gate_weights(np.arange(11), weights)
+        >>> figure = plot_gate_weights(np.arange(11), weights, events=[(5, "decided")])
 
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figures 2 and 6 to 8.
@@ -69,9 +72,11 @@ def plot_gate_weights(
     if title is not None:
         write_title = figure.suptitle if ax is None else ax.set_title
         write_title(title, fontsize=style.FONT + 1)
+    events = list(events)
     drawn = list(zip(axes, panels, highlights, titles, strict=True))
     for panel, values, chosen, name in drawn:
         _draw_lines(panel, steps, values, chosen, styles)
+        style.mark_events(panel, events)
         style.label(panel, title=name)
     # Now the shared axis has its final range.
     figure.canvas.draw()

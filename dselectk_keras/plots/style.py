@@ -1,6 +1,6 @@
 """Colours, sizes and names that all figures share, and the import of matplotlib."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dselectk_keras.utils import optional_import
@@ -53,6 +53,24 @@ def label(ax: Any, x: str = "", y: str = "", title: str | None = None) -> None:
             write(text, fontsize=FONT)
     if title:
         ax.set_title(title, fontsize=FONT, loc="left")
+
+
+def mark_events(ax: Any, events: Iterable[tuple[float, str]]) -> None:
+    """Draw a vertical line with a text for each pair of an x and a text."""
+    for x, text in events:
+        ax.axvline(x, color=TEXT, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+        ax.annotate(
+            text,
+            # Weights after a decision are near the top and the bottom.
+            xy=(x, 0.5),
+            xycoords=("data", "axes fraction"),
+            xytext=(2, 0),
+            textcoords="offset points",
+            rotation=90,
+            fontsize=SMALL_FONT,
+            color=TEXT,
+            va="center",
+        )
 
 
 def save_figure(figure: Any, path: Any, dpi: int, **options: Any) -> None:

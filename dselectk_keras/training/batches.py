@@ -19,8 +19,7 @@ class Batches(keras.utils.PyDataset):
             weights.
         batch_size: Examples per batch; the last may have fewer.
         seed: Seed of the orders.
-        epoch: The epoch to begin with, of a training that is resumed (see
-            `Checkpoints`).
+        epoch: The epoch to begin with, of a training that is resumed.
         **kwargs: Arguments of `keras.utils.PyDataset`.
     """
 

@@ -287,7 +287,10 @@ class TrainingRun:
         weights, tasks = history[layer]["weights"], history.tasks[layer]
         shown = min(4, weights.shape[1])
         figure = plot_gate_weights(
-            history.steps, weights[:, :shown], task_names=tasks[:shown]
+            history.steps,
+            weights[:, :shown],
+            task_names=tasks[:shown],
+            events=history.events[layer],
         )
         save_figure(figure, out / CURVES, dpi=200)
         figure = plot_expert_heatmap(

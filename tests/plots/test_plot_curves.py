@@ -71,3 +71,11 @@ def test_curves_that_cannot_be_drawn_are_refused():
         plot_curves({})
     with pytest.raises(ValueError, match=r"same length\. Received shapes \(2,\) and"):
         plot_curves({"a": ([1, 2], [1, 2, 3])})
+
+
+def test_events_are_vertical_lines_with_a_text():
+    figure = plot_curves(CURVES, log="x", events=[(2, "decided")])
+    *_, line = figure.axes[0].lines
+    assert line.get_xdata() == [2, 2]
+    assert "decided" in [text.get_text() for text in figure.axes[0].texts]
+    plt.close(figure)

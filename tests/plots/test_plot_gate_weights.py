@@ -48,6 +48,17 @@ def test_every_expert_is_a_line_with_its_values():
     assert ax.get_ylabel() == "expert weight"
 
 
+def test_events_are_vertical_lines_with_a_text_in_each_panel():
+    events = [(300, "decided, 34 % kept")]
+    weights = np.stack([weights_to(0.7, 0.3, 0.0), weights_to(0.0, 0.3, 0.7)], axis=1)
+    figure = plot_gate_weights(STEPS, weights, events=iter(events))
+    for ax in figure.axes:
+        (line,) = (line for line in ax.lines if line not in lines(ax))
+        assert line.get_xdata() == [300, 300]
+        assert "decided, 34 % kept" in labels(ax)
+        assert ax.get_xlim() == (0, 900)
+
+
 def test_used_experts_are_named_and_the_rest_counted():
     (ax,) = plot_gate_weights(STEPS, weights_to(0.7, 0.0, 0.3, 0.0)).axes
     assert labels(ax) == ["expert 0", "expert 2", "2 others"]
