@@ -17,6 +17,7 @@ from dselectk_keras.baselines import (
     STGumbelGate,
     TagGate,
 )
+from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import (
     DecideGates,
     GateHistory,
@@ -61,8 +62,8 @@ from dselectk_keras.regularizers.router_z import RouterZRegularizer
 from dselectk_keras.regularizers.sample_similarity import SampleSimilarityRegularizer
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 from dselectk_keras.regularizers.switch_load import SwitchLoadRegularizer
+from dselectk_keras.replicate import Replicas, replicate
 from dselectk_keras.schedules import Ramp
-from dselectk_keras.training import Batches, Replicas, replicate
 
 __version__ = "0.1.0"
 

@@ -64,24 +64,6 @@ class _Mask(keras.Layer):
         return None if self.read else previous_mask
 
 
-def create_variables(model, batch):
-    """Create all variables of a compiled model, without computing anything.
-
-    The batch is a pair or triple of arrays, as for `model.train_on_batch`.
-    """
-    model._symbolic_build(data_batch=batch)
-
-
-def free_variables(model):
-    """Free the memory of a model and its optimizer; they cannot be used again.
-
-    Only for JAX. Python itself may take long to notice that nobody uses a model.
-    """
-    model._purge_model_variables(
-        trainable_variables=True, non_trainable_variables=True, optimizer_variables=True
-    )
-
-
 def prefix_paths(layer, prefix):
     """Begin the path of each variable of a layer with a prefix, if it does not yet.
 

@@ -263,7 +263,7 @@ def given(router, part, pictures):
 def fit(router, seed):
     keras.utils.set_random_seed(seed)
     model = build(router)
-    data = dk.training.Batches((given(router, "train", train), train[2]), 64, seed)
+    data = dk.Batches((given(router, "train", train), train[2]), 64, seed)
     model.fit(data, epochs=EPOCHS, shuffle=False, verbose=0)
     return model
 

@@ -38,6 +38,7 @@ from dselectk_keras import (
     DecideGates,
     DenseExperts,
     DSelectKGate,
+    GateRecorder,
     Task,
     build_multitask_model,
     condense,
@@ -77,7 +78,7 @@ def build(seed, learning_rate):  # noqa: ARG001, Keras is seeded with it already
 # ## Many runs as one
 #
 # `replicate` trains one copy for each pair of a seed and a setting. Each copy gives the
-# same result as a separate run with the same seed. On JAX all copies share one compiled
+# same result as a separate run with the same seed. On JAX they share one compiled
 # program that scans over the steps of an epoch. On TensorFlow and torch they are fitted
 # one after another. `DecideGates` makes each gate choose its experts halfway.
 
@@ -93,8 +94,7 @@ runs = replicate(
     settings={"learning_rate": np.repeat(rates, 2)},
     epochs=EPOCHS,
     batch_size=BATCH_SIZE,
-    decide=DecideGates(),
-    histories=range(2 * len(rates)),
+    callbacks=lambda: [DecideGates(), GateRecorder(every=1, unit="epochs")],
     verbose=0,
 )
 print(f"{len(runs)} runs in {time.perf_counter() - began:.0f} s")
@@ -104,11 +104,12 @@ print(f"{len(runs)} runs in {time.perf_counter() - began:.0f} s")
 # selectors that are binary, and the number of experts that at least one task uses.
 
 # %%
-table = runs.summary[["copy", "seed", "learning_rate", "val_task_loss"]].copy()
-for copy, history in runs.histories.items():
-    record = history["mmoe"]
-    table.loc[copy, "decided"] = record["binary"][-1].mean()
-    table.loc[copy, "experts used"] = (record["weights"][-1] > 0).any(axis=0).sum()
+table = runs.table.query("epoch == epoch.max()").reset_index(drop=True)
+table = table[["copy", "seed", "learning_rate", "val_task_loss"]].copy()
+for number, copy in enumerate(runs.copies):
+    record = copy.callbacks[1].history["mmoe"]
+    table.loc[number, "decided"] = record["binary"][-1].mean()
+    table.loc[number, "experts used"] = (record["weights"][-1] > 0).any(axis=0).sum()
 table["val_task_loss"] /= TASKS
 table.round(4)
 

@@ -18,7 +18,6 @@ PUBLIC_MODULES = (
     "dselectk_keras.ops",
     "dselectk_keras.plots",
     "dselectk_keras.regularizers",
-    "dselectk_keras.training",
     "experiments",
 )
 

@@ -9,7 +9,6 @@ import importlib
 import pathlib
 import pkgutil
 import types
-import weakref
 
 import keras
 import numpy as np
@@ -29,8 +28,6 @@ PRIVATE = {
     "_flatten_layers": ("layer", "layers/layer.py", None),
     "_nodes_by_depth": ("model", "ops/function.py", None),
     "_functional": ("sequential", "models/sequential.py", None),
-    "_symbolic_build": ("model", "trainers/trainer.py", None),
-    "_purge_model_variables": ("model", "backend/jax/trainer.py", "jax"),
     "_path": ("variable", "backend/common/variables.py", None),
     "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
     "_iterations": ("optimizer", "optimizers/base_optimizer.py", None),
@@ -174,30 +171,6 @@ def test_the_mask_that_keras_attaches_to_a_tensor_is_found():
     # The layer computes its mask only from the mask of its inputs.
     after = keras.layers.Dropout(0.5)(_keras.with_mask(x, mask))
     assert numpy(_keras.mask_of(after)).tolist() == [[True, True, False]]
-
-
-def test_variables_are_created_of_layers_loss_metrics_and_optimizer():
-    model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.Adam(), "mse", metrics=["mae"])
-    assert not model.weights
-    _keras.create_variables(model, data())
-    assert [tuple(w.shape) for w in model.weights] == [(3, 2), (2,), (2, 1), (1,)]
-    assert len(model.optimizer.variables) == 2 + 2 * len(model.weights)
-    assert int(model.optimizer.iterations) == 0
-    assert {"loss", "mae"} == {*model.get_metrics_result()}
-
-
-@pytest.mark.skipif(BACKEND != "jax", reason="Only JAX frees variables.")
-def test_freed_variables_hold_no_memory():
-    model = compiled()
-    _keras.create_variables(model, data())
-    arrays = [
-        weakref.ref(variable.value)
-        for variable in (*model.weights, *model.optimizer.variables)
-    ]
-    assert all(array() is not None for array in arrays)
-    _keras.free_variables(model)
-    assert all(array() is None for array in arrays)
 
 
 @pytest.mark.parametrize(

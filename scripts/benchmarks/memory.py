@@ -10,7 +10,6 @@ from benchmarks.measure import labels_of
 from dselectk_keras.datasets.recommender_sim import Recommender
 from dselectk_keras.gates import DSelectKGate
 from dselectk_keras.models import build_multitask_model
-from dselectk_keras.training.traced_epoch import variable_values
 
 CLEAR, STATUS = pathlib.Path("/proc/self/clear_refs"), pathlib.Path("/proc/self/status")
 
@@ -77,7 +76,15 @@ def program_memory(workload, form):
     model = new_model(workload, form)
     x, y = workload.data()
     model.fit(x, labels_of(model, y), batch_size=len(x), verbose=0)
-    state = variable_values(model)
+    state = [
+        [np.array(variable.value) for variable in variables]
+        for variables in (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+    ]
     batch = (np.asarray(x), labels_of(model, y))
     program = jax.jit(model.train_step).lower(state, batch).compile()
     forward = jax.jit(

@@ -7,11 +7,10 @@ import keras
 
 from benchmarks.forms import new_model
 from benchmarks.workload import WORKLOADS
-from dselectk_keras import datasets
+from dselectk_keras import Batches, datasets, replicate
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import DSelectKGate
 from dselectk_keras.layers import MoE
-from dselectk_keras.training import Batches, replicate
 
 BATCH_SIZE = 256
 

@@ -34,7 +34,7 @@ from experiments.search import (
 )
 from experiments.set_fields import set_fields
 from experiments.stand_in import stand_in
-from experiments.train_jobs import train_jobs
+from experiments.train_jobs import best_epoch, gate_history, train_jobs
 from experiments.training_run import TrainingRun
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "TrainingRun",
     "all_hold",
     "area_under_curve",
+    "best_epoch",
     "best_run",
     "best_settings",
     "count_lower",
@@ -60,6 +61,7 @@ __all__ = [
     "format_gap",
     "format_mean",
     "gap_of",
+    "gate_history",
     "is_positive",
     "mean_and_error",
     "most",

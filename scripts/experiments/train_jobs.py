@@ -1,20 +1,45 @@
 """Train the jobs of an arm as copies of one model."""
 
-from dselectk_keras.training import replicate
+import keras
+
+from dselectk_keras.callbacks import DecideGates, GateRecorder
+from dselectk_keras.replicate import replicate
+
+PROBE_SIZE = 512
 
 
-def train_jobs(build, data, jobs, *, histories=False, **options):
+def train_jobs(
+    build, data, jobs, *, record=False, decide=False, best=None, epochs=1, **options
+):
     """Train a model for each job, all on the same data; return a `Replicas`.
 
     Args:
         build: A function of a seed, and of the settings by name, that returns a
-            compiled model. Settings must be numbers.
+            compiled model.
         data: A `Dataset`; its validation part is evaluated after every epoch.
         jobs: A list of `Job`.
-        histories: Whether the gates of all jobs are recorded, once an epoch.
-        **options: Further arguments of `replicate`, such as `epochs`, `batch_size`,
-            `monitor` and `patience`.
+        record: Whether the gates are recorded, once an epoch (see `gate_history`).
+        decide: Whether the gates decide, by `DecideGates`.
+        best: Arguments of `EarlyStopping`, which restores the best epoch (see
+            `best_epoch`); `None` keeps the last. With `decide`, only epochs count at
+            whose end the gates have decided.
+        epochs: The number of epochs.
+        **options: Further arguments of `replicate`.
     """
+    probe = keras.tree.map_structure(lambda x: x[:PROBE_SIZE], data.validation.x)
+
+    def callbacks():
+        made = [DecideGates()] if decide else []
+        if record:
+            made.append(GateRecorder(every=1, unit="epochs", probe=probe))
+        if best:
+            first = max(best.get("start_from_epoch", 0), epochs // 2 if decide else 0)
+            never = {"mode": "min", "patience": epochs}
+            arguments = {**never, **best, "start_from_epoch": first}
+            stopping = keras.callbacks.EarlyStopping
+            made.append(stopping(**arguments, restore_best_weights=True))
+        return made
+
     return replicate(
         build,
         tuple(data.train),
@@ -23,7 +48,30 @@ def train_jobs(build, data, jobs, *, histories=False, **options):
         settings={
             name: [job.settings[name] for job in jobs] for name in jobs[0].settings
         },
-        histories=range(len(jobs)) if histories else (),
+        callbacks=callbacks,
+        epochs=epochs,
         verbose=0,
         **options,
     )
+
+
+def gate_history(copy):
+    """The `GateHistory` of a copy.
+
+    Args:
+        copy: One of the copies of `train_jobs` with `record=True`.
+    """
+    return _callback(copy, GateRecorder).history
+
+
+def best_epoch(copy):
+    """The epoch whose weights a copy has.
+
+    Args:
+        copy: One of the copies of `train_jobs` with `best`.
+    """
+    return _callback(copy, keras.callbacks.EarlyStopping).best_epoch
+
+
+def _callback(copy, kind):
+    return next(each for each in copy.callbacks if isinstance(each, kind))

@@ -12,6 +12,7 @@ import numpy as np
 
 from dselectk_keras import datasets, gates
 from dselectk_keras.archive import damaged, replacing
+from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import DecideGates, GateRecorder
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.registry import arguments, check_settings
@@ -24,7 +25,6 @@ from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
 from dselectk_keras.plots.style import save_figure
 from dselectk_keras.schedules import Ramp
-from dselectk_keras.training import Batches
 from dselectk_keras.utils import check_choice, check_count, num_trained
 from experiments.environment import environment
 from experiments.results import differing

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.callbacks import DecideGates
 from dselectk_keras.datasets import Split
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import build_multitask_model
@@ -18,6 +17,8 @@ from experiments import (
     Question,
     Report,
     Table,
+    best_epoch,
+    gate_history,
     stand_in,
     train_jobs,
 )
@@ -157,25 +158,28 @@ class GateComparison(Experiment):
             build,
             data,
             jobs,
-            histories=method.make is not None,
+            record=method.make is not None,
+            decide=method.decides,
+            best={
+                "monitor": "val_task_loss",
+                "start_from_epoch": min(round(method.settled * epochs), epochs - 1),
+            },
             epochs=epochs,
             batch_size=self.batch_size,
-            decide=DecideGates() if method.decides else None,
-            monitor="val_task_loss",
-            start_from_epoch=min(round(method.settled * epochs), epochs - 1),
         )
-        return [self._measure(runs, i, problem, data) for i in range(len(jobs))]
+        recorded = method.make is not None
+        return [self._measure(copy, recorded, problem, data) for copy in runs.copies]
 
-    def _measure(self, runs, number, problem, data):
-        model = runs.model(number)
+    def _measure(self, copy, recorded, problem, data):
+        model = copy.model
         found = {
             "objective": loss_of(model, data.validation, data),
             "loss": loss_of(model, data.test, data),
         }
-        if number not in runs.histories:
+        if not recorded:
             return found | {"operations": count_operations(model)}
-        record = runs.histories[number]["mmoe"]
-        best = runs.copies[number].best_epoch + 1  # The first row is the start.
+        record = gate_history(copy)["mmoe"]
+        best = best_epoch(copy) + 1  # The first row is the start.
         active = record["active"][best]
         decided = "binary" not in record or record["binary"][best].min() == 1.0
         evaluated = count_experts(model, data.test)

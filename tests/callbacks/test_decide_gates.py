@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 
 import keras
 import numpy as np
@@ -10,12 +9,14 @@ import pytest
 from helpers import numpy as to_numpy
 
 from dselectk_keras import (
+    Batches,
     DenseExperts,
     DSelectKGate,
     MoE,
     SoftmaxSelectorGate,
     TopKGate,
     build_multitask_model,
+    replicate,
 )
 from dselectk_keras.callbacks import (
     DecideGates,
@@ -23,7 +24,6 @@ from dselectk_keras.callbacks import (
     OnceDecided,
 )
 from dselectk_keras.models import condense
-from dselectk_keras.training import Batches, replicate, scanned_runs
 
 pytestmark = [
     # As in pyproject.toml; `pytest.warns` forgets from which module they come.
@@ -190,65 +190,22 @@ def test_replicate_equals_fit():
         model.compile(keras.optimizers.Adam(0.1))
         return model
 
-    decide = DecideGates(0.75)
-    assert decide.decision_epoch(4) == 3
-    options = {"epochs": 4, "batch_size": 16, "decide": decide, "verbose": 0}
+    def callbacks():
+        return [DecideGates(0.75)]
+
+    options = {"epochs": 4, "batch_size": 16, "callbacks": callbacks, "verbose": 0}
     runs = replicate(build, data(), seeds=[3, 4], **options)
     for copy, seed in enumerate((3, 4)):
         keras.utils.set_random_seed(seed)
         model = build(seed)
         batches = Batches(data(), 16, seed)
-        options = {"shuffle": False, "verbose": 0, "callbacks": [decide]}
+        options = {"shuffle": False, "verbose": 0, "callbacks": callbacks()}
         model.fit(batches, epochs=4, **options)
         found = runs.model(copy)
         assert gate_of(found).has_decided
         pairs = zip(found.get_weights(), model.get_weights(), strict=True)
         for ours, alone in pairs:
             np.testing.assert_allclose(ours, alone, rtol=1e-3, atol=1e-4)
-
-
-def test_a_copy_that_is_recorded_does_not_disturb_the_decisions_of_others(monkeypatch):
-    def build(seed):
-        model = build_multitask_model(4, TASKS, gate=DSelectKGate(2))
-        model.compile("adam")
-        return model
-
-    def slowly(recorder, epoch, logs=None):
-        time.sleep(0.2)
-        on_epoch_end(recorder, epoch, logs)
-
-    # On JAX, both copies are trained at once, and the other one decides meanwhile.
-    monkeypatch.setattr(scanned_runs, "num_cores", lambda: 2)
-    on_epoch_end = GateRecorder.on_epoch_end
-    monkeypatch.setattr(GateRecorder, "on_epoch_end", slowly)
-    options = {"epochs": 4, "decide": DecideGates(0.5), "verbose": 0, "histories": [0]}
-    alone = replicate(build, data(), seeds=[3], **options).histories[0]
-    both = replicate(build, data(), seeds=[3, 4], **options).histories[0]
-    found, wanted = (each["mmoe"]["weights"] for each in (both, alone))
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-
-def test_replicate_restores_only_epochs_after_the_decision():
-    def build(seed):
-        model = build_multitask_model(4, TASKS, gate=DSelectKGate(2))
-        model.compile(keras.optimizers.SGD(0.0))
-        return model
-
-    runs = replicate(
-        build, data(), seeds=[0], epochs=4, decide=DecideGates(0.5), verbose=0
-    )
-    first = runs.copies[0].stopping.first
-    assert first == 2
-    runs = replicate(
-        build,
-        data(),
-        seeds=[0],
-        epochs=4,
-        decide=DecideGates(0.5),
-        monitor="loss",
-        verbose=0,
-    )
-    assert runs.copies[0].best_epoch >= first
 
 
 def test_early_stopping_sees_only_epochs_after_the_decision():

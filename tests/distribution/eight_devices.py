@@ -45,7 +45,6 @@ from dselectk_keras import (
     condense,
     expert_layout_map,
 )
-from dselectk_keras._keras import create_variables
 
 OTHERS = sys.argv[1:]
 BATCH, DIM, EXPERTS = 16, 8, 8
@@ -193,7 +192,8 @@ def needed(plan):
         dispatch=1.5 if plan.dispatch else False,
     )
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
-    create_variables(model, (X, Y))
+    model.evaluate(X, Y, verbose=0)
+    model.optimizer.build(model.trainable_variables)
     step = program(model, plan.batch)
     memory = step.memory_analysis()
     batch = 4 * plan.batch // plan.devices[0] * (DIM + 2)

@@ -18,8 +18,8 @@ from dselectk_keras import (
     per_task,
     replicate,
 )
+from dselectk_keras.batches import Batches
 from dselectk_keras.models.task_losses import TaskLosses
-from dselectk_keras.training import Batches
 
 AVERAGES = ("batch", "labels")
 TASKS = (

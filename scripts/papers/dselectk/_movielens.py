@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from dselectk_keras.batches import Batches
 from dselectk_keras.datasets import Split
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.training import Batches
 from experiments import Experiment, Fact, area_under_curve, stand_in
 from papers.data import movielens
 from papers.dselectk._gates import look_at, new_gate, search_space

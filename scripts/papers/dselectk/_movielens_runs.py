@@ -6,8 +6,8 @@ import dataclasses
 import keras
 import numpy as np
 
+from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import GateRecorder
-from dselectk_keras.training import Batches
 from papers.dselectk._gates import (
     METHODS,
     Method,

@@ -4,10 +4,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.datasets import expert_recovery
 from dselectk_keras.gates import DSelectKGate, TopKGate
-from dselectk_keras.training import Batches, replicate
+from dselectk_keras.replicate import replicate
 
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 K = 4  # The experts that made the labels, and as many may a gate use.

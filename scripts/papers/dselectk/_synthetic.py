@@ -10,7 +10,7 @@ from keras import ops
 from dselectk_keras import datasets
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
-from experiments import Experiment, train_jobs
+from experiments import Experiment, gate_history, train_jobs
 from papers.dselectk._synthetic_methods import METHODS, K, Method, SumExperts
 
 POINTS = 50  # Of the curve that is kept of each run.
@@ -136,15 +136,15 @@ class SyntheticExperiment(Experiment, abc.ABC):
             self._build(method, data),
             data,
             jobs,
-            histories=True,
-            decide=method.decide,
+            record=True,
+            decide=method.decides,
             epochs=self.epochs,
             batch_size=self.batch_size,
         )
         found = []
-        for i in range(len(jobs)):
-            history = runs.histories[i]["mmoe"]
-            found.append((runs.model(i), history["weights"][-1], history.get("binary")))
+        for copy in runs.copies:
+            history = gate_history(copy)["mmoe"]
+            found.append((copy.model, history["weights"][-1], history.get("binary")))
         return found
 
     def _build(self, method, data):

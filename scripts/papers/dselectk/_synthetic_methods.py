@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from keras import ops
 
-from dselectk_keras.callbacks import DecideGates
 from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.gates import DSelectKGate, SoftmaxSelectorGate, TopKGate
 from dselectk_keras.schedules import Ramp
@@ -27,7 +26,7 @@ class Method:
             gives a gate.
         space: What is tuned beside the learning rate.
         rates: The learning rates to choose from.
-        decide: A `DecideGates`, or `None`.
+        decides: Whether `DecideGates` is used.
         zero: The largest weight that counts as none.
         paper: Whether the paper has it. Our own are tried for the largest number of
             tasks only.
@@ -36,7 +35,7 @@ class Method:
     make: Callable
     space: dict = dataclasses.field(default_factory=dict)
     rates: tuple[float, ...] = RATES
-    decide: DecideGates | None = None
+    decides: bool = False
     zero: float = 0.0
     paper: bool = True
 
@@ -121,14 +120,12 @@ METHODS = {
     "Top-k, dense first": Method(
         lambda steps, _: TopKGate(K, dense_steps=steps // 5), paper=False
     ),
-    "DSelect-k, recipe": Method(
-        _recipe, rates=(0.01,), decide=DecideGates(), paper=False
-    ),
+    "DSelect-k, recipe": Method(_recipe, rates=(0.01,), decides=True, paper=False),
     "DSelect-k, recipe, gamma 1": Method(
-        lambda *_: DSelectKGate(K), rates=(0.01,), decide=DecideGates(), paper=False
+        lambda *_: DSelectKGate(K), rates=(0.01,), decides=True, paper=False
     ),
     "DSelect-k, restarts": Method(_restarts, paper=False),
     "softmax selectors, recipe": Method(
-        lambda *_: SoftmaxSelectorGate(K), decide=DecideGates(), paper=False
+        lambda *_: SoftmaxSelectorGate(K), decides=True, paper=False
     ),
 }

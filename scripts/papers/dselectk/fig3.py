@@ -163,8 +163,8 @@ class Fig3(Experiment):
             build, data, jobs, epochs=self.epochs, batch_size=self.batch_size
         )
         return [
-            self._judge(runs.model(i), data, runs.copies[i].logs[-1]["val_task_loss"])
-            for i in range(len(jobs))
+            self._judge(copy.model, data, copy.history["val_task_loss"][-1])
+            for copy in runs.copies
         ]
 
     def report(self, results):

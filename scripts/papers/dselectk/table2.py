@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from dselectk_keras.batches import Batches
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.schedules import Ramp
-from dselectk_keras.training import Batches
 from experiments import (
     Claim,
     Experiment,
@@ -19,6 +19,7 @@ from experiments import (
     all_hold,
     difference,
     format_gap,
+    gate_history,
     is_positive,
     stand_in,
     train_jobs,
@@ -211,7 +212,7 @@ class Table2(Experiment):
                 build,
                 data,
                 [job for _, job in own],
-                histories=recorded,
+                record=recorded,
                 epochs=shape["epochs"],
                 batch_size=self.batch_size,
             )
@@ -229,7 +230,7 @@ class Table2(Experiment):
                     ),
                 }
                 if recorded:
-                    found[number] |= _cost(runs.histories[i]["mmoe"])
+                    found[number] |= _cost(gate_history(runs.copies[i])["mmoe"])
         return found
 
     def _data(self, dataset):

@@ -17,6 +17,7 @@ from experiments import (
     Experiment,
     Gap,
     area_under_curve,
+    best_epoch,
     best_settings,
     preset,
     stand_in,
@@ -112,13 +113,15 @@ class Census(Experiment, abc.ABC):
             jobs,
             epochs=self.epochs,
             batch_size=self.batch_size,
-            monitor=f"val_{data.task_names[0]}_AUC",
-            mode="max",
-            patience=self.patience,
+            best={
+                "monitor": f"val_{data.task_names[0]}_AUC",
+                "mode": "max",
+                "patience": self.patience,
+            },
         )
         return [
-            self._numbers(runs, number, data) | label_correlation(data, job.seed)
-            for number, job in enumerate(jobs)
+            self._numbers(copy, data) | label_correlation(data, copy.seed)
+            for copy in runs.copies
         ]
 
     def _data(self, arm):
@@ -162,13 +165,13 @@ class Census(Experiment, abc.ABC):
         model.compile(keras.optimizers.Adam(learning_rate))
         return model
 
-    def _numbers(self, runs, number, data):
+    def _numbers(self, copy, data):
         """The areas on test data, and what tuning looks at."""
-        model = runs.model(number)
+        model = copy.model
         held_out = areas(model, data.validation)
         return {
             "objective": 1 - held_out[data.task_names[0]],
-            "epochs": runs.copies[number].best_epoch + 1,
+            "epochs": best_epoch(copy) + 1,
             "num_params": num_trained(model),
             **areas(model, data.test),
         }

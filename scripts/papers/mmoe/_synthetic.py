@@ -72,7 +72,7 @@ class Synthetic(Experiment):
             data = self.data(p, jobs[those[0]].seed)
             runs = train_jobs(make, data, [jobs[place] for place in those], **length)
             for place, copy in zip(those, runs.copies, strict=True):
-                found[place] = read(copy.logs, data.task_names)
+                found[place] = read(copy.history, data.task_names)
         return found
 
     def curves(self, results, arms):
@@ -135,13 +135,11 @@ def build(model, seed, learning_rate, shared_units=SHARED_UNITS):  # noqa: ARG00
     return built
 
 
-def read(logs, tasks):
-    """What is kept of the logs of a run: squared errors, as means over the tasks."""
+def read(history, tasks):
+    """What is kept of the history of a run: squared errors, as means over the tasks."""
 
     def losses(prefix):
-        return [
-            np.mean([log[f"{prefix}{task}_loss"] for task in tasks]) for log in logs
-        ]
+        return np.mean([history[f"{prefix}{task}_loss"] for task in tasks], axis=0)
 
     curve = [float(f"{loss:.4g}") for loss in losses("val_")]
     return {"loss": curve[-1], "train_loss": losses("")[-1], "curve": curve}

@@ -50,8 +50,9 @@ class Fig6(Experiment):
         data = _load(self.num_train, self.num_test)
         data = only_tasks(data, dict(zip(TASKS, self.arms[arm], strict=True)))
         length = {"epochs": self.epochs, "batch_size": self.batch_size}
-        runs = train_jobs(self._build, data, jobs, monitor="val_task_loss", **length)
-        return [self._numbers(runs.model(i), data.test) for i in range(len(jobs))]
+        best = {"monitor": "val_task_loss"}
+        runs = train_jobs(self._build, data, jobs, best=best, **length)
+        return [self._numbers(copy.model, data.test) for copy in runs.copies]
 
     def _build(self, seed):
         inputs = keras.Input((20,), name="features")

@@ -82,7 +82,7 @@ class Table3(Experiment):
             batch_size=self.batch_size,
         )
         variance = float(np.var(measured.y[:, 0]))
-        return [read(copy.logs, variance) for copy in runs.copies]
+        return [read(copy.history, variance) for copy in runs.copies]
 
     def _build(self, arm, _seed, learning_rate):
         metrics = ("AUC", "mean_squared_error")
@@ -139,10 +139,10 @@ class Table3(Experiment):
         )
 
 
-def read(logs, variance):
-    """What is kept of the logs of a run, with the variance of the labels."""
-    areas = [float(f"{log['val_engagement_AUC']:.6g}") for log in logs]
-    errors = [log["val_engagement_mean_squared_error"] for log in logs]
+def read(history, variance):
+    """What is kept of the history of a run, with the variance of the labels."""
+    areas = [float(f"{area:.6g}") for area in history["val_engagement_AUC"]]
+    errors = history["val_engagement_mean_squared_error"]
     return {
         "objective": 1 - areas[-1],
         "auc": areas,

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.baselines import SoftMoE
-from dselectk_keras.training import replicate
+from dselectk_keras.replicate import replicate
 from experiments import Experiment
 from papers.smear import _backbone, _domains
 from papers.smear._routers import (
@@ -133,7 +133,7 @@ class DomainComparison(Experiment):
         domains = ready.test[0]["domain"][:, 0]
         found = []
         for copy in runs.copies:
-            copy.load_weights(model)
+            model.set_weights(copy.model.get_weights())
             numbers = _numbers(model, look, test, domains)
             found.append(numbers | self.flops(arm, numbers["experts_used"]))
         found[0] |= self._times(arm, model, test[0])

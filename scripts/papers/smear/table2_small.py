@@ -8,8 +8,9 @@ import keras
 import numpy as np
 
 from dselectk_keras.baselines import RoutedModel
+from dselectk_keras.batches import Batches
+from dselectk_keras.replicate import replicate
 from dselectk_keras.schedules import Ramp
-from dselectk_keras.training import Batches, replicate
 from experiments import Experiment, Fact, Report, Table
 from papers import citations
 from papers.smear import _sentences
@@ -194,7 +195,7 @@ class Table2Small(Experiment):
         given = [given[tensor.name] for tensor in model.inputs]
         found = []
         for copy in runs.copies:
-            copy.load_weights(model)
+            model.set_weights(copy.model.get_weights())
             predictions, seen = look.predict(given, batch_size=256, verbose=0)
             numbers = scores_of(predictions.argmax(-1), test)
             routing = [_routing(*each, test) for each in zip(layers, seen, strict=True)]

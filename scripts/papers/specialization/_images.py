@@ -20,7 +20,7 @@ from dselectk_keras.regularizers import (
     ImportanceRegularizer,
     SampleSimilarityRegularizer,
 )
-from dselectk_keras.training import replicate
+from dselectk_keras.replicate import replicate
 from experiments import Experiment, Fact, best_run, stand_in
 from papers.data import load
 from papers.specialization import _mixture

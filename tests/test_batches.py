@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from dselectk_keras import Batches
 from dselectk_keras.datasets import Split
-from dselectk_keras.training.batches import Batches
 
 SPLIT = Split(np.arange(10.0)[:, None], np.arange(10.0)[:, None] * 2)
 

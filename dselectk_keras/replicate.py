@@ -1,0 +1,422 @@
+"""Train copies of one model, each with its own seed and settings."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from dselectk_keras.batches import Batches, as_arrays
+from dselectk_keras.utils import check_count, optional_import
+
+COLUMNS = ("copy", "seed", "epoch")
+
+
+@dataclasses.dataclass(eq=False)
+class Copy:
+    """A copy of a model, with what `replicate` gives it.
+
+    Args:
+        seed: Its seed.
+        settings: A dict of its settings.
+        model: Its model.
+        callbacks: A list of its callbacks.
+        history: The results of its training: for each name a list with a number per
+            epoch, as in `keras.callbacks.History`.
+    """
+
+    seed: int
+    settings: dict
+    model: Any = None
+    callbacks: list = dataclasses.field(default_factory=list)
+    history: dict = dataclasses.field(default_factory=dict)
+
+    def build(self, build, make_callbacks):
+        """Create the model and the callbacks, as `replicate` describes it."""
+        keras.utils.set_random_seed(self.seed)
+        self.model = build(self.seed, **self.settings)
+        if not isinstance(self.model, keras.Model) or not self.model.compiled:
+            raise ValueError(
+                "`build(seed, **settings)` must return a compiled Keras model. "
+                f"Received: {self.model!r}. Call `model.compile(...)` in `build`."
+            )
+        self.callbacks = list(make_callbacks()) if make_callbacks else []
+
+
+class Replicas:
+    """The results of `replicate`.
+
+    Args:
+        copies: A list of the copies, each with `seed`, `settings`, `model`,
+            `callbacks` and `history`: a dict of lists, as that of `fit`.
+
+    Example:
+        >>> def build(seed, learning_rate):
+        ...     model = build_multitask_model(3, ["a"], gate=DSelectKGate(2))
+        ...     model.compile(keras.optimizers.Adam(learning_rate))
+        ...     return model
+        >>> runs = replicate(
+        ...     build,
+        ...     (np.ones((8, 3)), np.ones((8, 1))),
+        ...     seeds=range(2),
+        ...     settings={"learning_rate": [0.1, 0.01]},
+        ...     verbose=0,
+        ... )
+        >>> runs.copies[1].settings, runs.model(1).tasks
+        ({'learning_rate': 0.01}, (Task('a', 'regression'),))
+    """
+
+    def __init__(self, copies: list[Copy]) -> None:
+        self.copies = copies
+
+    @property
+    def table(self) -> Any:
+        """A pandas data frame with a row per copy and epoch.
+
+        Its columns are `copy`, `seed`, the settings, `epoch` (from 0) and the results,
+        under the names that `fit` gives them.
+        """
+        pandas = optional_import("pandas", extra="data", purpose="`Replicas.table`")
+        rows = [
+            {"copy": number, "seed": copy.seed, **copy.settings, "epoch": epoch}
+            | dict(zip(copy.history, values, strict=True))
+            for number, copy in enumerate(self.copies)
+            for epoch, values in enumerate(zip(*copy.history.values(), strict=True))
+        ]
+        return pandas.DataFrame(rows)
+
+    def model(self, copy: int) -> keras.Model:
+        """The trained model of a copy, by its index."""
+        return self.copies[copy].model
+
+    def __len__(self) -> int:
+        """The number of copies."""
+        return len(self.copies)
+
+
+def replicate(
+    build: Callable[..., keras.Model],
+    data: Any,
+    *,
+    validation_data: Any = None,
+    seeds: Iterable[int] = range(8),
+    settings: Mapping[str, Any] | None = None,
+    epochs: int = 1,
+    batch_size: int = 32,
+    callbacks: Callable[[], Iterable[Any]] | None = None,
+    vectorize: int | str = "auto",
+    verbose: int = 1,
+) -> Replicas:
+    """Train copies of one model with different seeds and settings.
+
+    Up to rounding, each copy gets the result of training it alone: `build` called after
+    `keras.utils.set_random_seed(seed)`, and `fit` on `Batches(data, batch_size, seed)`
+    with `shuffle=False` and `validation_batch_size=batch_size`.
+
+    On JAX, an epoch is one compiled program. Copies share it if they differ in the
+    values of variables only: in seeds, and in settings such as the learning rate. Other
+    settings, such as the weight of a penalty, are constants of the program: each of
+    their values is compiled once. On other backends, copies are fitted one by one.
+
+    Args:
+        build: A function of a seed, and of the settings by name, that returns a
+            compiled Keras model.
+        data: A tuple of inputs and labels, optionally with sample weights, such as
+            `dataset.train`.
+        validation_data: The same, to validate on after every epoch.
+        seeds: One seed per copy, for its weights, its random draws and the order of
+            its data.
+        settings: A dict of further arguments of `build`: for each name a list (or a
+            tuple, range or array) with one value per copy, or one value for all.
+        epochs: Number of epochs.
+        batch_size: Examples per training and validation step.
+        callbacks: A function without arguments that returns a list of new callbacks,
+            called once for each copy, such as `lambda: [DecideGates()]`. On JAX, they
+            are called at the begin and the end of epochs and of the training, not of
+            batches.
+        vectorize: On JAX, the number of copies that one program trains at once. "auto"
+            is 1 on a CPU, and all of them on an accelerator. If memory is short, set a
+            lower number. On a CPU, 4 may be faster for models without convolutions.
+            With several copies, `dispatch` without a capacity evaluates all experts:
+            build such models with `dispatch=False` or a capacity, such as 1.5.
+        verbose: Whether to show a progress bar.
+
+    Returns:
+        A `Replicas`, which holds the models of all copies. If memory is short, train
+        fewer copies per call.
+
+    Example:
+        >>> def build(seed, entropy):
+        ...     gate = DSelectKGate(2, entropy_reg=entropy)
+        ...     model = build_multitask_model(3, ["a", "b"], gate=gate)
+        ...     model.compile("adam")
+        ...     return model
+        >>> x, y = np.ones((8, 3)), np.ones((8, 2))
+        >>> runs = replicate(
+        ...     build,
+        ...     (x, y),
+        ...     seeds=range(3),
+        ...     settings={"entropy": [0.0, 0.01, 0.1]},
+        ...     verbose=0,
+        ... )
+        >>> len(runs), sorted(runs.copies[2].history)[:3]
+        (3, ['a_loss', 'a_mean_absolute_error', 'b_loss'])
+    """
+    train = as_arrays("data", data)
+    validation = validation_data and as_arrays("validation_data", validation_data)
+    copies = _copies(seeds, settings or {})
+    if callbacks is not None and not callable(callbacks):
+        raise ValueError(
+            "`callbacks` must be a function that returns a list of new callbacks, "
+            f"because each copy needs its own. Received: {callbacks!r}."
+        )
+    bar = keras.utils.Progbar(
+        check_count("epochs", epochs) * len(copies),
+        unit_name="epoch",
+        verbose=int(bool(verbose)),
+    )
+    count = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: bar.add(1))
+    run = _Run(train, validation, epochs, check_count("batch_size", batch_size), count)
+    if vectorize != "auto":
+        check_count("vectorize", vectorize)
+    if keras.backend.backend() != "jax":
+        for copy in copies:
+            copy.build(build, callbacks)
+            run.fit(copy)
+        return Replicas(copies)
+    for copy in copies:
+        copy.build(build, callbacks)
+        _create_variables(copy.model, run.first_batch)
+    for program, group in _programs(copies, run):
+        lanes = _lanes(vectorize, len(group))
+        for first in range(0, len(group), lanes):
+            run.scan(program, group[first : first + lanes])
+    return Replicas(copies)
+
+
+def _copies(seeds, settings):
+    """The copies, not built yet."""
+    seeds = [int(seed) for seed in seeds]
+    if not seeds:
+        raise ValueError("`seeds` must have one seed for each copy. Received: none.")
+    columns = {}
+    for name, values in settings.items():
+        if name in COLUMNS:
+            raise ValueError(
+                "A setting must not have the name of a column of the table: "
+                f"{', '.join(COLUMNS)}. Received: {name!r}."
+            )
+        several = isinstance(values, (list, tuple, range, np.ndarray))
+        column = list(values) if several else [values] * len(seeds)
+        if len(column) != len(seeds):
+            raise ValueError(
+                f"`settings` must have one value for each of the {len(seeds)} seeds, "
+                f"or one for all. Received: {len(column)} values for {name!r}."
+            )
+        # Python numbers, because NumPy numbers may change the dtypes of a model.
+        columns[name] = [
+            value.item() if isinstance(value, np.generic) else value for value in column
+        ]
+    return [
+        Copy(seed, {name: column[i] for name, column in columns.items()})
+        for i, seed in enumerate(seeds)
+    ]
+
+
+class _Run(NamedTuple):
+    """How each copy is trained; `progress` is a callback that counts epochs."""
+
+    train: tuple
+    validation: tuple | None
+    epochs: int
+    batch_size: int
+    progress: keras.callbacks.Callback
+
+    @property
+    def first_batch(self):
+        """A batch, for its shapes."""
+        return keras.tree.map_structure(lambda a: a[: self.batch_size], self.train)
+
+    def fit(self, copy):
+        """Train a copy by itself."""
+        log = copy.model.fit(
+            Batches(self.train, self.batch_size, copy.seed),
+            validation_data=self.validation,
+            validation_batch_size=self.batch_size,
+            epochs=self.epochs,
+            shuffle=False,
+            callbacks=[*copy.callbacks, self.progress],
+            verbose=0,
+        )
+        copy.history = log.history
+
+    def scan(self, program, copies):
+        """Train copies side by side by a program of `_program`."""
+        import jax  # pyright: ignore[reportMissingImports]
+
+        models = [copy.model for copy in copies]
+        data = [Batches(self.train, self.batch_size, copy.seed) for copy in copies]
+        hooks = [self._callback_list(copy, data[0].num_batches) for copy in copies]
+        observed = any(copy.callbacks for copy in copies)
+        arrays = jax.device_put((self.train, self.validation))
+        for model, hook in zip(models, hooks, strict=True):
+            model.stop_training = False
+            hook.on_train_begin()
+        state: Any = None
+        for epoch in range(self.epochs):
+            running = [i for i, model in enumerate(models) if not model.stop_training]
+            if not running:
+                break
+            for i in running:
+                hooks[i].on_epoch_begin(epoch)
+            if observed or state is None:
+                state = _read(models)
+            order = np.stack([batches.order for batches in data])
+            state, found = program(state, order, *arrays)
+            found = jax.device_get(found)
+            for i in running:
+                data[i].shuffle()
+                if observed or epoch + 1 == self.epochs:
+                    _write(models[i], state, i)
+                hooks[i].on_epoch_end(epoch, _logs(models[i], found, i))
+        for copy, hook in zip(copies, hooks, strict=True):
+            model = copy.model
+            # As in `fit`: weights may become their moving averages.
+            model.optimizer.finalize_variable_values(model.trainable_variables)
+            hook.on_train_end()
+            copy.history = model.history.history
+
+    def _callback_list(self, copy, steps):
+        return keras.callbacks.CallbackList(
+            [*copy.callbacks, self.progress],
+            add_history=True,
+            model=copy.model,
+            epochs=self.epochs,
+            steps=steps,
+        )
+
+
+def _programs(copies, run):
+    """Group copies that one program can train: pairs of a program and its copies."""
+    programs, groups = {}, {}
+    order = np.arange(len(keras.tree.flatten(run.train)[0]))
+    for copy in copies:
+        program = _program(copy.model, run.batch_size)
+        # The program's text has all its constants, but not the values of variables.
+        lowered = program.lower(
+            _read([copy.model]), order[None], run.train, run.validation
+        )
+        key = hashlib.sha256(lowered.as_text().encode()).digest()
+        programs.setdefault(key, program)
+        groups.setdefault(key, []).append(copy)
+    return [(programs[key], group) for key, group in groups.items()]
+
+
+def _program(model, batch_size):
+    """An epoch, with its validation, of several copies of a model as one program.
+
+    Its arguments are the state of the copies (see `_read`), the orders of their
+    examples, and the data. It returns the new state, and the metrics' variables at the
+    end of training and of the validation.
+    """
+    import jax  # pyright: ignore[reportMissingImports]
+
+    def run(step, state, order, arrays):
+        def advance(state, chosen):
+            batch = jax.tree.map(lambda array: array[chosen], arrays)
+            return step(state, batch)[1], None
+
+        size = min(batch_size, len(order))
+        full = len(order) // size * size
+        state, _ = jax.lax.scan(advance, state, order[:full].reshape(-1, size))
+        return advance(state, order[full:])[0] if full < len(order) else state
+
+    def epoch(state, order, train, validation):
+        *_, metrics = state
+        *variables, trained = run(model.train_step, state, order, train)
+        found = [trained]
+        if validation is not None:
+            trainable, others, optimizer = variables
+            order = jax.numpy.arange(len(jax.tree.leaves(validation)[0]))
+            trainable, others, validated = run(
+                model.test_step, (trainable, others, metrics), order, validation
+            )
+            variables = trainable, others, optimizer
+            found.append(validated)
+        return (*variables, metrics), found
+
+    def epochs(state, order, train, validation):
+        if len(order) > 1:
+            together: Any = jax.vmap(epoch, (0, 0, None, None))
+            return together(state, order, train, validation)
+        # Without `vmap`, which would compute both branches of a condition.
+        state, order = jax.tree.map(lambda array: array[0], (state, order))
+        found = epoch(state, order, train, validation)
+        return jax.tree.map(lambda array: array[None], found)
+
+    return jax.jit(epochs, donate_argnums=0)
+
+
+def _lanes(vectorize, count):
+    """How many copies of a group are trained at once."""
+    import jax  # pyright: ignore[reportMissingImports]
+
+    if vectorize == "auto":
+        vectorize = 1 if jax.default_backend() == "cpu" else count
+    return min(vectorize, count)
+
+
+def _create_variables(model, batch):
+    """Create all variables of a model on JAX, without computing anything."""
+    import jax  # pyright: ignore[reportMissingImports]
+
+    def visit(batch):
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+        predicted = model(x)
+        model.compute_loss(x, y, predicted, weights)
+        model.compute_metrics(x, y, predicted, weights)
+
+    with keras.StatelessScope():
+        jax.eval_shape(visit, batch)
+    model.optimizer.build(model.trainable_variables)
+
+
+def _variables(model):
+    """The variables of a model in the order of the state in Keras' `train_step`."""
+    return (
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+        model.metrics_variables,
+    )
+
+
+def _read(models):
+    """The variables of models, with an axis for the models, and with new metrics."""
+    for model in models:
+        model.reset_metrics()
+    return tuple(
+        [np.stack([v.value for v in same]) for same in zip(*parts, strict=True)]
+        for parts in zip(*map(_variables, models), strict=True)
+    )
+
+
+def _write(model, state, lane):
+    """Set the variables of a model to those of one place in a state."""
+    for variables, values in zip(_variables(model), state, strict=True):
+        for variable, value in zip(variables, values, strict=True):
+            # A copy: the next call of the program reuses the memory of the state.
+            variable.assign(np.array(value[lane]))
+
+
+def _logs(model, found, lane):
+    """The results of an epoch, from the metrics' variables."""
+    logs = {}
+    for prefix, values in zip(("", "val_"), found, strict=False):
+        for variable, value in zip(model.metrics_variables, values, strict=True):
+            variable.assign(value[lane])
+        results = model.get_metrics_result()
+        logs |= {prefix + name: float(value) for name, value in results.items()}
+    return logs

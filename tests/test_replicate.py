@@ -1,0 +1,320 @@
+"""Each copy comes to what it would alone, however many are trained at once."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+from keras import layers
+
+from dselectk_keras import (
+    Batches,
+    DecideGates,
+    DenseExperts,
+    DSelectKGate,
+    GateRecorder,
+    MoE,
+    OnceDecided,
+    Ramp,
+    Task,
+    TopKGate,
+    build_multitask_model,
+    replicate,
+)
+
+ON_JAX = keras.backend.backend() == "jax"
+X = numbers((42, 3))
+Y = {"a": X[:, :1], "b": (X[:, 1:2] > 0).astype("float32")}
+SEEDS = [3, 4, 8]
+SETTINGS = {
+    "learning_rate": [0.01, 0.03, 0.1],
+    "entropy": [0.001, 0.01, 0.01],
+    "gamma": np.array([1.0, 2.0, 2.0]),
+    "activation": ["relu", "tanh", "tanh"],
+    "dropout": 0.1,
+    "weight": (1.0, 3.0, 3.0),
+}
+
+
+def part(begin, end):
+    return X[begin:end], {name: array[begin:end] for name, array in Y.items()}
+
+
+# The last batch of each is smaller than the others.
+TRAIN, VALIDATION = part(0, 27), part(27, 42)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Compiling takes the time here, not running."""
+    if not ON_JAX:
+        yield
+        return
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def gated(seed, learning_rate, entropy, gamma, activation, dropout, weight):
+    """Drawn noise and dropout, a gate that decides, schedules and named tasks."""
+    inputs = keras.Input((3,))
+    noisy = TopKGate(2, noise=True)
+    mixed = MoE(DenseExperts(2, [2], activation=activation), noisy)(inputs)
+    mixed = layers.Dropout(dropout)(mixed)
+    model = build_multitask_model(
+        keras.Model(inputs, mixed),
+        [Task("a"), Task("b", "binary", weight=weight)],
+        experts=DenseExperts(3, [2]),
+        gate=DSelectKGate(2, gamma=gamma, entropy_reg=Ramp(entropy, 0.2, end=9)),
+    )
+    model.compile(keras.optimizers.Adam(learning_rate))
+    return model
+
+
+def plain(seed, rate=0.1, units=2, activation="tanh", **settings):
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(units, activation)])
+    model.add(layers.Dense(1))
+    optimizer = keras.optimizers.SGD(rate, **settings)
+    model.compile(optimizer, "mse", metrics=["mae"])
+    return model
+
+
+def callbacks():
+    """Gates that decide, and are recorded; the best epoch thereafter is restored."""
+    stopping = keras.callbacks.EarlyStopping(
+        "val_loss", mode="min", patience=9, restore_best_weights=True
+    )
+    recorder = GateRecorder(every=1, unit="epochs", probe=X)
+    return [DecideGates(), recorder, OnceDecided(stopping)]
+
+
+def train(build, data=(X, X[:, :1]), **settings):
+    settings = {"seeds": range(3), "batch_size": 32, "verbose": 0} | settings
+    return replicate(build, data, **{"validation_data": data} | settings)
+
+
+def train_alone(copy, build, data, validation, batch_size, **settings):
+    """Train a copy as `replicate` promises, by `fit`."""
+    keras.utils.set_random_seed(copy.seed)
+    model = build(copy.seed, **copy.settings)
+    history = model.fit(
+        Batches(data, batch_size, copy.seed),
+        validation_data=validation,
+        validation_batch_size=batch_size,
+        shuffle=False,
+        verbose=0,
+        **settings,
+    ).history
+    return model, history
+
+
+def assert_same(copy, model, history):
+    assert {*copy.history} == {*history}
+    for name, values in history.items():
+        found = copy.history[name]
+        np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-6, err_msg=name)
+    variables = [*model.weights, *model.optimizer.variables]
+    found = [*copy.model.weights, *copy.model.optimizer.variables]
+    for mine, its in zip(found, variables, strict=True):
+        np.testing.assert_allclose(numpy(mine), numpy(its), rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    settings = {"settings": SETTINGS, "seeds": SEEDS, "validation_data": VALIDATION}
+    return train(gated, TRAIN, epochs=3, batch_size=8, callbacks=callbacks, **settings)
+
+
+@pytest.fixture(scope="module")
+def alone(runs):
+    """The second and third copy by themselves, with what their gates showed."""
+    found = {}
+    for number in (1, 2):
+        own = callbacks()
+        settings = {"epochs": 3, "callbacks": own}
+        trained = train_alone(
+            runs.copies[number], gated, TRAIN, VALIDATION, 8, **settings
+        )
+        found[number] = *trained, own[1].history
+    return found
+
+
+def test_each_copy_equals_the_run_alone(runs, alone):
+    for number, (model, history, gates) in alone.items():
+        copy = runs.copies[number]
+        assert_same(copy, model, history)
+        assert runs.model(number) is copy.model
+        assert copy.model.get_layer("mmoe").gate.has_decided
+        found = copy.callbacks[1].history
+        assert found.steps.tolist() == gates.steps.tolist() == [0, 4, 8, 12]
+        weights = gates["mmoe"]["weights"]
+        np.testing.assert_allclose(found["mmoe"]["weights"], weights, atol=1e-5)
+
+
+@pytest.mark.skipif(not ON_JAX, reason="Elsewhere copies are fitted one by one.")
+@pytest.mark.parametrize("own", [callbacks, None])
+def test_copies_side_by_side_equal_the_run_alone(own):
+    settings = {name: np.ravel(values)[-1] for name, values in SETTINGS.items()}
+    settings["learning_rate"] = [0.01, 0.03, 0.1]
+    options = {"settings": settings, "seeds": SEEDS, "validation_data": VALIDATION}
+    options |= {"epochs": 2, "batch_size": 8, "callbacks": own, "vectorize": 2}
+    for copy in train(gated, TRAIN, **options).copies:
+        given = {"epochs": 2, "callbacks": own() if own else []}
+        trained = train_alone(copy, gated, TRAIN, VALIDATION, 8, **given)
+        assert_same(copy, *trained)
+
+
+def test_the_table_is_tidy(runs):
+    table = runs.table
+    assert table.columns[:9].tolist() == ["copy", "seed", *SETTINGS, "epoch"]
+    assert table["epoch"].tolist() == [0, 1, 2] * 3
+    assert table["gamma"].tolist() == [1.0] * 3 + [2.0] * 6
+    assert {"loss", "val_loss", "a_loss", "val_b_binary_accuracy"} < {*table.columns}
+    assert table["loss"].tolist()[3:6] == runs.copies[1].history["loss"]
+
+
+@pytest.mark.parametrize("vectorize", ["auto", 3])
+def test_copies_that_fail_or_stop_leave_the_others_alone(vectorize):
+    def stopping():
+        return [
+            keras.callbacks.TerminateOnNaN(),
+            keras.callbacks.EarlyStopping("val_loss", mode="min", patience=2),
+        ]
+
+    rates = [0.05, 1e30, 0.0]
+    options = {"settings": {"rate": rates}, "epochs": 6, "vectorize": vectorize}
+    runs = train(plain, callbacks=stopping, **options)
+    losses = [copy.history["val_loss"] for copy in runs.copies]
+    # Without a learning rate nothing gets better after the first epoch.
+    assert [len(values) for values in losses][::2] == [6, 3]
+    assert not np.isfinite(losses[1]).all()
+    for copy in runs.copies[::2]:
+        own = train_alone(
+            copy, plain, *[(X, X[:, :1])] * 2, 32, epochs=6, callbacks=stopping()
+        )
+        assert_same(copy, *own)
+
+
+class Scaled(keras.metrics.MeanMetricWrapper):
+    """The mean error times a number, which is no part of the program."""
+
+    def __init__(self, scale):
+        super().__init__(keras.losses.mean_absolute_error, "scaled")
+        self.scale = scale
+
+    def result(self):
+        return self.scale * super().result()
+
+
+def test_numbers_of_a_metric_are_each_copys_own():
+    def build(seed, scale):
+        model = plain(seed)
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["mae", Scaled(scale)])
+        return model
+
+    table = train(build, seeds=[1, 1], settings={"scale": [1.0, 2.0]}).table
+    for name in ("scaled", "val_scaled"):
+        np.testing.assert_allclose(
+            table[name], [1.0, 2.0] * table[name.replace("scaled", "mae")], rtol=1e-5
+        )
+
+
+class Shifted(layers.Layer):
+    """Adds constants that are drawn, and are no variables."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.shift = numbers(3, seed=seed)
+
+    def call(self, inputs):
+        return keras.ops.add(inputs, self.shift)
+
+
+@pytest.mark.parametrize("settings", [{}, {"use_ema": True, "momentum": 0.9}])
+def test_whatever_differs_copies_equal_the_run_alone(settings):
+    """Constants that the seed draws, another number of layers, and averages."""
+
+    def build(seed):
+        model = plain(seed, units=2 + seed % 2, **settings)
+        inputs = keras.Input((3,))
+        outer = keras.Model(inputs, model(Shifted(seed // 2)(inputs)))
+        outer.compile(model.optimizer, "mse", metrics=["mae"])
+        return outer
+
+    for copy in train(build, seeds=[0, 1, 2, 2], epochs=2, vectorize=4).copies:
+        own = train_alone(copy, build, *[(X, X[:, :1])] * 2, 32, epochs=2)
+        assert_same(copy, *own)
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_a_model_that_its_first_batch_builds_and_sample_weights(as_dict):
+    class Subclassed(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.dropout = layers.Dense(1), layers.Dropout(0.3)
+
+        def call(self, inputs):
+            x = inputs["x"] if as_dict else inputs
+            return self.dropout(self.dense(x))
+
+    def build(seed):
+        model = Subclassed()
+        model.compile("adam", "mse", weighted_metrics=["mae"])
+        return model
+
+    data = {"x": X} if as_dict else X, X[:, :1], np.arange(42.0)
+    for copy in train(build, data, epochs=2).copies[:2]:
+        own = train_alone(copy, build, data, data, 32, epochs=2)
+        assert_same(copy, *own)
+
+
+@pytest.mark.skipif(not ON_JAX, reason="Only JAX has programs to share.")
+def test_copies_that_differ_in_variables_share_a_program(monkeypatch):
+    import jax
+
+    compiled = []
+    jit = jax.jit
+
+    def counted(function, **options):
+        program = jit(function, **options)
+
+        def call(*arguments):
+            compiled.append(program)
+            return program(*arguments)
+
+        call.lower = program.lower
+        return call
+
+    monkeypatch.setattr(jax, "jit", counted)
+    rates = [0.1, 0.2, 0.3, 0.1]
+    settings = {"rate": rates, "activation": ["tanh", "tanh", "relu", "tanh"]}
+    runs = train(plain, seeds=range(4), settings=settings)
+    assert len(compiled) == 4
+    assert len({id(program) for program in compiled}) == 2
+    assert len({copy.history["loss"][0] for copy in runs.copies}) == 4
+
+
+@pytest.mark.parametrize(
+    ("build", "settings", "match"),
+    [
+        (plain, {"settings": {"rate": [0.1, 0.2]}}, "2 values for 'rate'"),
+        (plain, {"settings": {"epoch": 1}}, "name of a column"),
+        (plain, {"seeds": []}, "one seed for each copy"),
+        (plain, {"epochs": 0}, "epochs=0"),
+        (plain, {"batch_size": 0}, "batch_size=0"),
+        (plain, {"vectorize": 0}, "vectorize=0"),
+        (plain, {"callbacks": [DecideGates()]}, "each copy needs its own"),
+        (lambda seed: None, {}, "a compiled Keras model. Received: None"),
+    ],
+)
+def test_what_cannot_be_is_refused(build, settings, match):
+    with pytest.raises(ValueError, match=match):
+        train(build, **settings)
+
+
+def test_data_that_do_not_belong_together_are_refused():
+    with pytest.raises(ValueError, match=r"`data` must .* Received lengths: \[4, 5\]"):
+        replicate(plain, (X[:5], X[:4, :1]), verbose=0)
+    with pytest.raises(ValueError, match="`data` must be a tuple of inputs and"):
+        replicate(plain, X, verbose=0)
