@@ -103,6 +103,7 @@ class Experts(ExpertBank):
         self.hidden_layer = hidden_layer
         self.shared_input = shared_input
         self._same_structure = False
+        self._trained: Any = None
 
     def build(self, input_shape: Shape) -> None:
         """Build every expert."""
@@ -154,9 +155,9 @@ class Experts(ExpertBank):
         return self.hidden_layer is not None
 
     def parameters(self) -> list[Tensor]:
-        """The trainable parameters of the experts, stacked."""
+        """The parameters of the experts, stacked; frozen ones too."""
         self._check_same_structure()
-        groups = zip(*(e.trainable_variables for e in self.experts), strict=True)
+        groups = zip(*map(self._parameters_of, self.experts), strict=True)
         return [ops.stack([variable.value for variable in each]) for each in groups]
 
     def sliced(self, indices: Sequence[int]) -> "Experts":
@@ -178,8 +179,9 @@ class Experts(ExpertBank):
         if not expert.built:
             return
         self._check_same_structure()
-        if expert.non_trainable_variables:
-            state = [variable.path for variable in expert.non_trainable_variables]
+        parameters = {id(variable) for variable in self._parameters_of(expert)}
+        state = [v.path for v in expert.variables if id(v) not in parameters]
+        if state:
             raise ValueError(
                 "Experts with a state of their own, such as batch statistics or the "
                 f"seeds of dropout, cannot be merged. Received: {state}. Apply "
@@ -206,9 +208,12 @@ class Experts(ExpertBank):
             )
         inputs, weights = map(ops.convert_to_tensor, (inputs, weights))
         stacked, expert = self.parameters(), self.experts[0]
+        variables = self._parameters_of(expert)
 
         def apply(parameters, x):
-            return expert.stateless_call(parameters, [], x)[0]
+            values = [*zip(variables, parameters, strict=True)]
+            with keras.StatelessScope(values):
+                return expert(x)
 
         def apply_to_one(element):
             return apply(element[0], ops.expand_dims(element[1], 0))[0]
@@ -276,12 +281,31 @@ class Experts(ExpertBank):
             )
         return layers[self.hidden_layer]
 
+    def _parameters_of(self, expert):
+        """The weights of an expert that are trained, if it is not frozen."""
+        if self._trained is None:
+            weights = enumerate(self._trainable_expert().weights)
+            self._trained = tuple(i for i, weight in weights if weight.trainable)
+        return [expert.weights[i] for i in self._trained]
+
+    def _trainable_expert(self):
+        expert = self.experts[0]
+        if not expert.non_trainable_variables:
+            return expert
+        # A frozen layer does not say what it would train. A copy does.
+        copy = copy_layer(expert, 0, name=expert.name)
+        for layer in all_layers(copy):
+            layer.trainable = True
+        if not copy.built:
+            copy.build_from_config(expert.get_build_config())
+        return copy
+
     def _check_same_structure(self):
         # Comparing configs takes as long as evaluating merged experts.
         if self._same_structure:
             return
         shapes = [
-            [tuple(variable.shape) for variable in expert.trainable_variables]
+            [tuple(variable.shape) for variable in expert.weights]
             for expert in self.experts
         ]
         kinds = [(type(e), _comparable(e.get_config())) for e in self.experts]

@@ -338,6 +338,23 @@ def test_experts_of_several_forms_cannot_be_merged():
             refuse()
 
 
+@pytest.mark.parametrize("moment", ["before it is built", "after"])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_frozen_experts_are_merged_as_others(per_example, moment):
+    x = numbers((4, 3))
+    weights = ops.convert_to_tensor(shares(4, 3) if per_example else shares(3))
+    bank = Experts(keras.Sequential([layers.Dense(5, "tanh"), layers.Dense(2)]), 3)
+    if moment == "before it is built":
+        bank.trainable = False
+    bank(x)
+    bank.trainable = False
+    bank.check_mergeable()
+    found = numpy(bank.call_merged(x, weights, per_example))
+    assert len(bank.parameters()) == 4
+    bank.trainable = True
+    np.testing.assert_allclose(found, numpy(bank.call_merged(x, weights, per_example)))
+
+
 @pytest.mark.parametrize("layer", [layers.BatchNormalization(), layers.Dropout(0.5)])
 def test_experts_with_a_state_cannot_be_merged(layer):
     bank = Experts(keras.Sequential([layers.Dense(2), layer]), 2)
