@@ -137,6 +137,7 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
     check_count("levels", levels)
     names = [task.name for task in tasks]
     x, routing = features if isinstance(features, tuple) else (features, None)
+    layers = []
     for level in range(levels):
         offset, last = LEVEL_SEEDS * level, level == levels - 1
         bank, level_gate = experts, gate
@@ -146,7 +147,9 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
             level_gate = copy_layer(gate, offset, num_gates=None)
         shared_gate = None if last else copy_layer(gate, offset + 1, num_gates=None)
         settings = names, num_task_experts, per_example, shared_gate
-        layer = CGC(bank, level_gate, *settings, name=f"cgc_{level}")
+        layers.append(CGC(bank, level_gate, *settings, name=f"cgc_{level}"))
+    # A copy of a built `Sequential` would take no inputs of another size.
+    for layer in layers:
         x = layer(x if routing is None else (x, routing))
     return x
 

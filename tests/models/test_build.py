@@ -271,6 +271,13 @@ def test_every_level_of_ple_has_experts_and_gates_of_its_own(per_example):
     ]
 
 
+def test_levels_of_ple_take_inputs_of_several_sizes():
+    network = keras.Sequential([layers.Dense(6, "tanh"), layers.Dense(2)])
+    model = make("ple", experts=Experts(network, 2), gate=SoftmaxGate())
+    found = [model.get_layer(f"cgc_{level}").experts for level in range(2)]
+    assert [bank.experts[0].input_shape for bank in found] == [(None, 3), (None, 2)]
+
+
 @pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe"}))
 def test_every_architecture_works_in_mixed_precision(architecture):
     keras.config.set_dtype_policy("mixed_float16")
