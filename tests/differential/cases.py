@@ -39,14 +39,33 @@ GATES = {
     ),
 }
 IDS = ("HashGate", "LatentSkillsGate", "TagGate")
+DECIDE = ("DSelectKGate", "SoftmaxSelectorGate")
+# Their weights at inference are drawn, for each row of a batch.
+DRAWN = ("RandomGate(2",)
+# Gates that choose few experts from the first step on, and those that do later.
+SPARSE = (
+    "HashGate",
+    "ReinforceGate",
+    "STGumbelGate",
+    "SwitchGate",
+    "TagGate",
+    "TopKGate",
+)
+LIMITED = (*SPARSE, "DSelectKGate")
+# Arguments that only a gate per example takes.
+OF_EXAMPLES = ("SampleSimilarityRegularizer", "normalize=True")
+DENSE = "keras.layers.Dense"
 BANKS = (
     "DenseExperts(4, [3])",
     "DenseExperts(4, [3, 2], 'tanh')",
-    "Experts(keras.layers.Dense(3), 4)",
+    "DenseExperts(4, [3], dropout=0.3)",
+    f"Experts({DENSE}(3), 4)",
+    f"Experts(keras.Sequential([{DENSE}(3, 'tanh'), {DENSE}(2)]), 4, hidden_layer=0)",
     (
-        "Experts(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, 'tanh'), "
-        "keras.layers.Dense(2)]), 4, hidden_layer=0)"
+        f"Experts(keras.Sequential([keras.Input((5,)), {DENSE}(3, 'tanh'), "
+        f"{DENSE}(2)]), 4, hidden_layer=0)"
     ),
+    (f"Experts(keras.Sequential([{DENSE}(3), keras.layers.BatchNormalization()]), 4)"),
     "TuckerExperts(4, [3], ranks=(2, 2, 2))",
 )
 LAYERS = ("MoE", "MMoE", "CGC", "SmearExperts")
@@ -76,6 +95,7 @@ ORACLES = (
     "torch_parameters",
     "steps_per_execution",
     "sample_weight",
+    "exported",
 )
 
 
@@ -85,7 +105,8 @@ class Case:
 
     `gate` and `bank` are Python. `layer` is a layer, or an architecture of
     `build_multitask_model`. `tokens` and `masked` say what the inputs are, and
-    `routing` what the gate sees.
+    `routing` what the gate sees. If `decides`, the gates have decided before the
+    oracle looks at the model.
     """
 
     oracle: str
@@ -100,94 +121,134 @@ class Case:
     dtype: str = "float32"
     optimizer: str = "SGD(0.1)"
     labels: str = "complete"
+    decides: bool = False
 
 
 @st.composite
 def cases(draw, oracles=ORACLES):
-    """Draw a case without a known reason against it."""
-    name = draw(st.sampled_from(sorted(GATES)))
-    arguments = draw(st.sampled_from(GATES[name]))
-    tokens = draw(st.booleans())
-    ids = name in IDS
-    case = Case(
-        oracle=draw(st.sampled_from(oracles)),
-        gate=f"{name}({arguments}{', ' if arguments else ''}seed=0)",
-        bank=draw(st.sampled_from(BANKS)),
-        layer=draw(st.sampled_from(LAYERS + ARCHITECTURES)),
-        per_example=draw(st.booleans()),
+    """Draw a case. Each choice depends on those before it, so that all are valid."""
+
+    def one(values):
+        return draw(st.sampled_from(tuple(values)))
+
+    oracle = one(oracles)
+    layer = one(_layers(oracle))
+    gate = one(_gates(oracle, layer))
+    name = gate.partition("(")[0]
+    per_example = one(_per_example(oracle, gate))
+    model = layer in ARCHITECTURES
+    tokens = one(_tokens(oracle, model))
+    routing = one(_routing(oracle, layer, name, per_example, tokens))
+    bank = one(_banks(oracle, layer, name, per_example and routing != "pool", tokens))
+    return Case(
+        oracle=oracle,
+        gate=f"{gate[:-1]}{'' if gate.endswith('()') else ', '}seed=0)",
+        bank=bank,
+        layer=layer,
+        per_example=per_example,
         tokens=tokens,
-        masked=tokens and draw(st.booleans()),
-        routing="ids" if ids else draw(st.sampled_from(ROUTING)),
-        dispatch=draw(st.sampled_from((False, "auto", True, 4.0))),
-        dtype=draw(st.sampled_from(("float32",) * 4 + ("mixed_float16",))),
-        optimizer=draw(st.sampled_from(OPTIMIZERS)),
-        labels=draw(st.sampled_from(("complete", "missing"))),
+        masked=tokens and (oracle == "padding" or one((False, True))),
+        routing=routing,
+        dispatch=one(_dispatch(oracle, layer, gate, bank, per_example, routing)),
+        dtype=one(("float32",) * 4 + ("mixed_float16",)),
+        optimizer=one(OPTIMIZERS),
+        labels=one(("complete", "missing") if model else ("complete",)),
+        decides=name in DECIDE and oracle not in OF_LAYERS and one((False, True)),
     )
-    case = dataclasses.replace(case, **_nearest(case))
-    from hypothesis import assume
-
-    assume(why_not(case) is None)
-    return case
 
 
-def _nearest(case):
-    """Changes that make most drawn cases valid ones."""
-    changes = {}
-    model = case.layer in ARCHITECTURES
-    if case.oracle in ("tokens", "padding") and not model:
-        changes.update(tokens=True, per_example=True, masked=case.oracle == "padding")
-    if model:
-        changes.update(tokens=False, masked=False, dispatch=False)
-        if case.routing in ("features", "per gate", "pool", "dense"):
-            changes.update(routing="none")
-    if case.layer not in ("MoE", "MMoE"):
-        changes["dispatch"] = False
-    if case.routing == "ids":
-        changes["per_example"] = True
-    elif not case.per_example and case.oracle not in ("tokens", "padding"):
-        changes["routing"] = "none"
-    if case.oracle == "tokens":
-        changes["routing"] = "ids" if case.routing == "ids" else "none"
-    if case.routing == "pool" and not changes.get("tokens", case.tokens):
-        changes["routing"] = "dense"
-    if not changes.get("per_example", case.per_example):
-        changes["dispatch"] = False
-    if not model:
-        changes["labels"] = "complete"
-    return changes
+# These oracles look at one layer, whose weights are given.
+OF_LAYERS = ("mixture", "dispatch", "tokens", "padding")
 
 
-def why_not(case):
-    """The reason why a case has no answer that a test could compare; None if it has."""
-    model, name = case.layer in ARCHITECTURES, case.gate.partition("(")[0]
-    if name == "AttentiveGate" and case.bank.endswith(("[3])", "Dense(3), 4)", "2))")):
-        return "an attentive gate needs hidden outputs"
-    if name == "AttentiveGate" and case.layer in ("CGC", "cgc", "ple", "SmearExperts"):
-        return "an attentive gate sees one bank"
-    if name == "AttentiveGate" and (case.layer == "smear" or case.routing != "none"):
-        return "an attentive gate needs hidden outputs, and sees the inputs"
-    if case.layer in ("cgc", "ple", "CGC") and "Dense" not in case.bank:
-        return "CGC copies dense experts"
-    if case.layer in ("SmearExperts", "smear") and "Tucker" in case.bank:
-        return "Tucker experts do not merge"
-    if case.routing == "ids" and model:
-        return "an architecture takes ids from an encoder"
-    if case.routing == "per gate" and case.layer != "MMoE":
-        return "one gate has one input"
-    if case.dispatch and (not case.bank.startswith("Dense") or case.routing == "pool"):
-        return "only dense experts dispatch"
-    if case.oracle in ("tokens", "padding") and model:
-        return "an architecture has no tokens here"
-    if case.oracle == "mixture" and case.layer not in ("MoE", "MMoE"):
-        return "the layer is no plain mixture"
-    if case.oracle == "dispatch" and not case.dispatch:
-        return "nothing is dispatched"
-    if case.oracle == "padding" and case.layer == "SmearExperts" and "Emb" in case.bank:
-        return "no mask"
-    if case.oracle == "decided" and name not in ("DSelectKGate", "SoftmaxSelectorGate"):
-        return "the gate does not decide"
-    if case.oracle == "per_task" and (case.layer != "mmoe" or case.per_example):
-        return "only static gates of MMoE split by task"
-    if case.oracle == "per_task" and name not in ("DSelectKGate", "TopKGate"):
-        return "the gate is not binary"
-    return None
+def _layers(oracle):
+    if oracle in ("mixture", "dispatch"):
+        return ("MoE", "MMoE")
+    if oracle == "tokens":
+        return ("MoE", "MMoE", "CGC")  # A sequence is merged as a whole.
+    if oracle == "padding":
+        return LAYERS
+    return ("mmoe",) if oracle == "per_task" else LAYERS + ARCHITECTURES
+
+
+def _gates(oracle, layer):
+    for name in sorted(GATES):
+        if name == "AttentiveGate" and layer not in ("MoE", "MMoE", "omoe", "mmoe"):
+            continue  # It sees the hidden outputs of one bank.
+        if name in IDS and layer in ARCHITECTURES:
+            continue  # Ids come with the inputs, which an architecture does not ask.
+        if oracle == "decided" and name not in DECIDE:
+            continue
+        if oracle == "per_task" and name not in ("DSelectKGate", "TopKGate"):
+            continue
+        for arguments in GATES[name]:
+            if oracle == "per_task" and any(
+                each in arguments for each in (*OF_EXAMPLES, "dense_steps")
+            ):
+                continue  # It looks at static gates that are sparse.
+            gate = f"{name}({arguments})"
+            if oracle in ("permutation", "tokens") and gate.startswith(DRAWN):
+                continue
+            yield gate
+
+
+def _per_example(oracle, gate):
+    if oracle == "per_task":
+        return (False,)
+    if oracle in ("dispatch", "tokens") or gate.startswith((*IDS, "AttentiveGate")):
+        return (True,)
+    return (True,) if any(each in gate for each in OF_EXAMPLES) else (False, True)
+
+
+def _tokens(oracle, model):
+    if oracle in ("tokens", "padding"):
+        return (True,)
+    return (False,) if model else (False, True)
+
+
+def _routing(oracle, layer, name, per_example, tokens):
+    if name in IDS:
+        return ("ids",)
+    if not per_example or layer in ARCHITECTURES or name == "AttentiveGate":
+        return ("none",)
+    known = {"none", "features", "dense"}
+    if layer == "MMoE":
+        known.add("per gate")
+    if tokens and oracle not in ("tokens", "dispatch"):
+        known.add("pool")
+    return sorted(known)
+
+
+def _banks(oracle, layer, name, by_token, tokens):
+    for bank in BANKS:
+        if name == "AttentiveGate" and "[3, 2]" not in bank and "hidden" not in bank:
+            continue
+        if oracle == "dispatch" and not bank.startswith("DenseExperts"):
+            continue
+        if "Tucker" in bank and (
+            oracle == "per_task" or layer not in ("MoE", "MMoE", "omoe", "mmoe")
+        ):
+            continue  # They are not sliced, merged or copied.
+        if "Batch" in bank and layer in ("SmearExperts", "smear"):
+            continue  # Experts with a state are not merged.
+        if "dropout" in bank and oracle == "tokens":
+            continue
+        if "Input" in bank and layer == "ple":
+            continue  # The second level has inputs of another size.
+        whole = not by_token or layer in ("CGC", "SmearExperts")
+        if "Input" in bank and tokens and whole:
+            continue
+        yield bank
+
+
+def _dispatch(oracle, layer, gate, bank, per_example, routing):
+    if layer not in ("MoE", "MMoE"):
+        return (False,)
+    found = ["auto"] if oracle == "dispatch" else ["auto", False]
+    known = bank.startswith("DenseExperts") and "dropout" not in bank
+    if per_example and known and routing != "pool":
+        if gate.startswith(LIMITED) or "min_weight" in gate:
+            found.append(True)
+        if gate.startswith(SPARSE) and "dense_steps" not in gate:
+            found.append(4.0)  # All examples fit in each expert.
+    return found
