@@ -549,7 +549,7 @@ class Table2(Experiment):
 def _words(value):
     """A value of a field, to be read."""
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(f"{each:g}" for each in value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}"
