@@ -117,13 +117,16 @@ class Experiment(abc.ABC):
 
     @classmethod
     def presets(cls) -> "Mapping[str, Experiment]":
-        """The configs by name: the defaults, with what fields have in `preset`."""
-        fields = dataclasses.fields(cls)
+        """The configs by name: the defaults, with what fields have in `preset`.
+
+        Where no field has a value for another preset, `"cpu"` is the only one.
+        """
+        own = {f.name: f.metadata for f in dataclasses.fields(cls) if f.metadata}
         return {
-            name: cls(
-                **{f.name: f.metadata[name] for f in fields if name in f.metadata}
+            preset: cls(
+                **{n: each[preset] for n, each in own.items() if preset in each}
             )
-            for name in PRESETS
+            for preset in (PRESETS if own else ("cpu",))
         }
 
     @property

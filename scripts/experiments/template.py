@@ -3,9 +3,11 @@
 A template is what a page says, with `{...}` where a number goes. Text in braces is a
 Python expression, as in an f-string. It may name
 
-- the fields, properties and methods of the experiment, and what its module has;
+- the fields, properties and methods of the experiment; what its module has, and the
+  modules of its folder whose names begin with an underscore;
 - `results`, and its `text`, `mean`, `error`, `values`, `gap` and `differences`;
-- `cpu` and `paper`, the presets; and what the package `experiments` has.
+- `cpu` and `paper`, the presets, and `both(field)`, a field of both;
+- what the package `experiments` has.
 
 Four things are more than text:
 
@@ -124,15 +126,25 @@ def fill_template(results):
 def names_of(results, experiment=None):
     """What a template may name, as a dict."""
     experiment = experiment or results.experiment
-    names = dict(vars(sys.modules["experiments"]))
+    names = vars(compare) | vars(sys.modules["experiments"])
+    package = type(experiment).__module__.rpartition(".")[0]
+    for name, module in list(sys.modules.items()):
+        if package and name.startswith(f"{package}._"):
+            names |= vars(module)
     for kind in reversed(type(experiment).__mro__):
         names |= vars(sys.modules[kind.__module__])
     public = (name for name in dir(experiment) if not name.startswith("_"))
     names |= {name: getattr(experiment, name) for name in public}
-    presets = type(experiment).presets()
-    names |= {name: presets.get(name) for name in ("cpu", "paper")}
+    named = _presets(experiment)
+
+    def both(field):
+        texts = {name: readable(getattr(each, field)) for name, each in named.items()}
+        return by_preset(texts)
+
+    names |= named | {"both": both}
     for name in ("text", "mean", "error", "values"):
         names[name] = functools.partial(_if_run, results, getattr(results, name))
+    names |= {"across": across, "number": number}
     names |= {"gap": results.gap, "differences": results.differences}
     return names | {"results": results, "e": experiment}
 
@@ -161,6 +173,11 @@ def _cells(line):
     return [cell.strip() for cell in CELLS.split(line)[1:-1]] if line[:1] == "|" else []
 
 
+def across(texts):
+    """Several cells of a row."""
+    return " | ".join(texts)
+
+
 def _row(cells):
     return "| " + " | ".join(cells) + " |"
 
@@ -186,7 +203,7 @@ def _table(block, names):
         _row(_or_not_run(fill, cell, names | own) for cell in cells)
         for cells, own in _rows(block, names)
     ]
-    return "\n".join([fill(head, names), line, *rows]) if rows else ""
+    return "\n".join([fill(head, names), fill(line, names), *rows]) if rows else ""
 
 
 def _claims(block, names, found):
@@ -226,8 +243,7 @@ def _arms(text, names):
 
 
 def _protocol(block, head, results):
-    kind, place, rows = type(results.experiment), head.index("here"), []
-    presets = {name: kind.presets()[name] for name in ("cpu", "paper")}
+    place, rows, presets = head.index("here"), [], _presets(results.experiment)
     names = {name: names_of(results, each) for name, each in presets.items()}
     for cells, own in _rows(block, names["cpu"]):
         here = {name: fill(cells[place], each | own) for name, each in names.items()}
@@ -236,11 +252,27 @@ def _protocol(block, head, results):
     return "\n".join([*block.split("\n")[:2], *rows])
 
 
+def _presets(experiment):
+    presets = type(experiment).presets()
+    return {name: presets.get(name, presets["cpu"]) for name in ("cpu", "paper")}
+
+
 def by_preset(texts):
     """What is so in each preset: "cpu: 5; paper: 100", or "5" if they agree."""
     if len({*texts.values()}) == 1:
         return next(iter(texts.values()))
     return "; ".join(f"{name}: {text}" for name, text in texts.items())
+
+
+def readable(value):
+    """The value of a field, as text."""
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(readable, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _picture(caption, name, results, found):

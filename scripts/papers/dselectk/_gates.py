@@ -17,9 +17,8 @@ class Method(NamedTuple):
     """A way to share experts.
 
     Args:
-        gate: `"dselect_k"`, `"top_k"`, `"gumbel_softmax"`, `"softmax"`, a function as
-            in the `gates` of an `Experiment`, or `None` for one network that all tasks
-            share.
+        gate: A name in `new_gate`; a function as in the `gates` of an `Experiment`; or
+            `None` for one network that all tasks share.
         per_example: Whether the gates look at the examples.
     """
 
@@ -41,16 +40,7 @@ MOST_EXPECTED = 4  # Experts of the Gumbel-softmax gate (Appendices D.1 and D.2)
 
 
 def own_methods(gates, num_nonzeros):
-    """The methods of gates that are compared beside the paper's.
-
-    Args:
-        gates: The `gates` of an `Experiment`.
-        num_nonzeros: How many experts a sparse gate may choose, k.
-
-    Returns:
-        A dict from names to `Method`: with static gates, where there are such, and
-        with per-example gates.
-    """
+    """The methods, static and per-example, of the `gates` of an `Experiment`."""
     methods = {}
     for name, make in gates.items():
         if not make(num_nonzeros, 1).per_example_only:
@@ -62,7 +52,7 @@ def own_methods(gates, num_nonzeros):
 def new_gate(
     gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01, use_bias=True
 ):
-    """A gate that is not built.
+    """A gate that is not built, or `None`.
 
     Args:
         gate: As in `Method`.
@@ -72,9 +62,6 @@ def new_gate(
         gamma: Width of DSelect-k's smooth step.
         sparsity: Weight of the Gumbel-softmax gate's penalty.
         use_bias: Whether per-example softmax and Top-k gates have a bias.
-
-    Returns:
-        A `Gate`, or `None`.
     """
     if gate is None:
         return None
@@ -97,17 +84,7 @@ def new_gate(
 
 
 def search_space(experiment, method):
-    """What there is to choose from for a method.
-
-    Args:
-        experiment: With `learning_rates`, `epochs`, `num_nonzeros`, `entropies`,
-            `gammas` and `sparsities`.
-        method: A `Method`.
-
-    Returns:
-        A dict from names of settings to values: the learning rate, the epochs, k of a
-        sparse gate, and arguments of `new_gate`.
-    """
+    """What there is to choose from for a method: fields of the experiment, by name."""
     space = {"learning_rate": experiment.learning_rates, "epochs": experiment.epochs}
     if method.gate in SPARSE or callable(method.gate):
         space["num_nonzeros"] = experiment.num_nonzeros
@@ -123,19 +100,19 @@ def choices(space):
     return {name: values for name, values in space.items() if len(values) > 1}
 
 
-def grouped(jobs, fixed, names):
+def grouped(jobs, space, names):
     """Jobs whose models have the same shape, which can be trained in one program.
 
     Args:
         jobs: A list of `Job`.
-        fixed: A dict of settings for those that a job lacks.
+        space: The values of each setting; a job that lacks one has the first.
         names: Names of the settings that change a model's shape, or a run's length.
 
     Returns:
         A list of pairs: a dict of the settings `names`, and a list of pairs of an index
         and a `Job` with the other settings.
     """
-    groups = {}
+    groups, fixed = {}, {name: each[0] for name, each in space.items()}
     for number, job in enumerate(jobs):
         settings = fixed | job.settings
         shape = {name: settings.pop(name) for name in names if name in settings}
@@ -163,24 +140,25 @@ def look_at(model, x, chunk=4096):
     outputs = {"tasks": model.output, "gated": [layer.input for layer in gated]}
     both = keras.Model(model.input, outputs)
     predictions = {task.name: [] for task in model.tasks}
-    seen = {"experts": [], "binary": []}
+    seen, sizes = {"experts": [], "binary": []}, []
     for begin in range(0, len(x), chunk):
         part = x[begin : begin + chunk]
         found = both(part)
+        sizes.append(len(part))
         for name, values in predictions.items():
             values.append(keras.ops.convert_to_numpy(found["tasks"][name]))
         for layer, inputs in zip(gated, found["gated"], strict=True):
             report = layer.gate.report(**layer.gate_inputs(inputs))
             weights = keras.ops.convert_to_numpy(report["weights"])
-            seen["experts"].append((active_experts(weights).mean(), len(part)))
+            seen["experts"].append(active_experts(weights).mean())
             if "binary" in report["selectors"]:
                 decided = keras.ops.convert_to_numpy(report["selectors"]["binary"])
-                seen["binary"].append((decided.mean(), len(part)))
-    means = {}
-    for name, values in seen.items():
-        if values:
-            shares, sizes = zip(*values, strict=True)
-            means[name] = float(np.average(shares, weights=sizes))
+                seen["binary"].append(decided.mean())
+    means = {
+        name: float(np.average(shares, weights=sizes))
+        for name, shares in seen.items()
+        if shares
+    }
     for layer in gated:
         if isinstance(layer.gate, GumbelSoftmaxGate) and not layer.gate.per_example:
             expected = keras.ops.convert_to_numpy(layer.gate.expected_nonzeros())
@@ -189,18 +167,10 @@ def look_at(model, x, chunk=4096):
 
 
 def is_admissible(numbers, method, num_nonzeros):
-    """Whether the paper's rules let a solution count.
+    """Whether the paper's rules let a solution count, by numbers of `look_at`.
 
     A static DSelect-k gate must have decided; no sparse gate may use more than k
     experts for an example on average; a Gumbel-softmax gate may expect four.
-
-    Args:
-        numbers: The second of what `look_at` gives, on validation data.
-        method: A `Method`.
-        num_nonzeros: The k of the gates.
-
-    Returns:
-        Whether it counts.
     """
     if method.gate in {None, "softmax"}:
         return True
@@ -217,33 +187,19 @@ def within_rules(results, arm):
 
 
 def if_within_rules(results, arm, holds):
-    """Whether a claim holds, or `None` for a success outside of the paper's rules.
-
-    Args:
-        results: A `Results`.
-        arm: Name of the arm that the claim is about.
-        holds: Whether the claim holds by what the runs have come to.
-
-    Returns:
-        `holds`, or `None` if it is true and some runs of the arm are not admissible.
-    """
+    """Whether a claim holds: `None` for a success outside of the paper's rules."""
     return holds if not holds or within_rules(results, arm).all() else None
 
 
 def movement(weights):
-    """How the weights of gates moved over training.
-
-    A *jump* is a change of a weight by more than `JUMP` from one record to the next.
-
-    Args:
-        weights: Array `(records, tasks, n)`.
+    """How the weights of gates moved over training, `(records, tasks, n)`.
 
     Returns:
         A dict: `"largest"`, the largest change of a weight between two records;
-        `"jumps"`, after how many records some weight of a task jumps, and
-        `"last_jump"`, at what fraction of the run that happens for the last time, as
-        means over the tasks; and `"experts"`, how many have a weight at the end, as a
-        mean as well.
+        `"jumps"`, after how many records some weight of a task changes by more than
+        `JUMP`, and `"last_jump"`, at what fraction of the run that happens for the last
+        time; and `"experts"`, how many have a weight at the end. The last three are
+        means over the tasks.
     """
     changes = np.abs(np.diff(weights, axis=0)).max(axis=-1)
     places = np.arange(1, len(weights))[:, None] / (len(weights) - 1)
@@ -256,17 +212,18 @@ def movement(weights):
 
 
 def decided(binary):
-    """At what fraction of a run all selectors become binary, for good.
+    """At what fraction of a run all selectors become binary, for good; `None` if never.
 
     Args:
-        binary: Array `(records, tasks, k)`: which selectors are, from before the first
-            step to the end.
-
-    Returns:
-        A number, or `None` if some are not at the end.
+        binary: Array `(records, tasks, k)`, from before the first step to the end.
     """
     every = binary.all(axis=(1, 2))
     if not every[-1]:
         return None
     opened = np.flatnonzero(~every)
     return float((opened[-1] + 1) / (len(every) - 1)) if len(opened) else 0.0
+
+
+def listed(values):
+    """Numbers, as text."""
+    return ", ".join(f"{value:g}" for value in values)

@@ -1,42 +1,34 @@
 """What the experiments on MovieLens share: the data, the model, what is measured."""
 
+import abc
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
 from dselectk_keras.batches import Batches
+from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.datasets import Split
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
-from experiments import Experiment, Fact, area_under_curve, stand_in
+from experiments import Experiment, area_under_curve, preset, stand_in
 from papers.data import movielens
-from papers.dselectk._gates import look_at, new_gate, search_space
+from papers.dselectk._gates import (
+    METHODS,
+    Method,
+    choices,
+    decided,
+    is_admissible,
+    look_at,
+    movement,
+    new_gate,
+    search_space,
+    within_rules,
+)
 
-# The sizes of a run that takes seconds, and of one on two cores.
-SMOKE = {
-    "stand_in": True,
-    "embedding": 2,
-    "units": 4,
-    "tower": 4,
-    "epochs": (1,),
-    "batch_size": 32,
-    "bottoms": (4,),
-}
-CPU = {
-    "version": "latest-small",
-    "num_train": 40_000,
-    "num_evaluated": 5_000,
-    "embedding": 8,
-    "units": 64,
-    "tower": 64,
-    "epochs": (3,),
-    # A quarter of the paper's, as the experts' width is.
-    "bottoms": (8, 64, 512, 1024, 2048),
-}
 SHAPES = ("num_nonzeros", "epochs", "units")  # Settings that need a program each.
+GATES = ("DSelect-k", "Top-k")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,50 +37,42 @@ class MovieLensExperiment(Experiment):
 
     The paper's loss is $\alpha L_1 + (1 - \alpha) L_2$, with the cross-entropy $L_1$
     of `watched` and the squared error $L_2$ of `rating`, over the films that have one.
-
-    Args:
-        version: Of MovieLens; the paper has `"1m"`.
-        num_train: How many pairs of a user and a film are trained on; `None` is all.
-        num_evaluated: How many there are for validation, and for test; `None` is a
-            tenth of all each.
-        alphas: The weights of the task `watched`.
-        embedding: Width of the embeddings of users and of films.
-        num_experts: The number of experts.
-        units: Width of an expert.
-        tower: Width of the hidden layer of a task.
-        dropout: Of the experts' outputs.
-        batch_size: Examples in a step.
-        learning_rates: Of Adagrad, to choose from.
-        epochs: How many passes over the training data, to choose from.
-        num_nonzeros: How many experts a sparse gate may choose, k, to choose from.
-        entropies: Weights of DSelect-k's entropy term, to choose from.
-        gammas: Widths of DSelect-k's smooth step, to choose from.
-        sparsities: Penalties of the Gumbel-softmax gate, to choose from.
-        bottoms: Widths of the shared bottom, to choose from.
     """
 
-    version: str = "1m"
-    num_train: int | None = None
-    num_evaluated: int | None = None
-    alphas: tuple[float, ...] = (0.1, 0.5, 0.9)
-    embedding: int = 64
+    seeds: int = preset(5, paper=100, smoke=1)
+    trials: int = preset(4, paper=30, smoke=1)
+    stand_in: bool = preset(False, smoke=True)
+    version: str = preset("latest-small", paper="1m", smoke="1m")
+    # Pairs of a user and a film; `None` is all, and a tenth each to evaluate.
+    num_train: int | None = preset(40_000, paper=None, smoke=None)
+    num_evaluated: int | None = preset(5_000, paper=None, smoke=None)
+    alphas: tuple[float, ...] = preset((0.1, 0.5, 0.9), smoke=(0.5,))  # Of `watched`.
+    embedding: int = preset(8, paper=64, smoke=2)
     num_experts: int = 8
-    units: int = 256
-    tower: int = 256
-    dropout: float = 0.5
-    batch_size: int = 128
-    learning_rates: tuple[float, ...] = (0.001, 0.01, 0.1, 0.2, 0.3)
-    epochs: tuple[int, ...] = (5, 10, 20, 30, 40, 50)
-    num_nonzeros: tuple[int, ...] = (2, 4)
+    units: int = preset(64, paper=256, smoke=4)  # Of an expert.
+    tower: int = preset(64, paper=256, smoke=4)  # Units of a task's hidden layer.
+    dropout: float = 0.5  # Of the experts' outputs.
+    batch_size: int = preset(128, smoke=32)
+    # The rest is tuned.
+    learning_rates: tuple[float, ...] = (0.001, 0.01, 0.1, 0.2, 0.3)  # Of Adagrad.
+    epochs: tuple[int, ...] = preset((3,), paper=(5, 10, 20, 30, 40, 50), smoke=(1,))
+    num_nonzeros: tuple[int, ...] = (2, 4)  # k.
     entropies: tuple[float, ...] = (0.1, 1.0, 10.0)
     gammas: tuple[float, ...] = (1.0, 10.0)
     sparsities: tuple[float, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
-    bottoms: tuple[int, ...] = (32, 256, 2048, 4096, 8192)
+    # A quarter of the paper's, as the experts' width is.
+    bottoms: tuple[int, ...] = preset(
+        (8, 64, 512, 1024, 2048), paper=(32, 256, 2048, 4096, 8192), smoke=(4,)
+    )
 
     def full_space(self, method):
         """All settings of a method, also those with one value."""
         space = search_space(self, method)
         return space if method.gate else space | {"units": self.bottoms}
+
+    def space(self, arm):
+        method, _ = self.arms[arm]
+        return choices(self.full_space(method))
 
     def data(self):
         """The data: the same for all runs, with ratings whose mean is taken off."""
@@ -103,12 +87,7 @@ class MovieLensExperiment(Experiment):
                 data_dir=self.data_dir,
             )
         mean = np.array([0.0, np.nanmean(np.asarray(data.train.y)[:, 1])], "float32")
-        parts = {
-            name: Split(part.x, np.asarray(part.y) - mean)
-            for name in ("train", "validation", "test")
-            for part in [getattr(data, name)]
-        }
-        return dataclasses.replace(data, **parts)
+        return _changed(data, lambda part: Split(part.x, np.asarray(part.y) - mean))
 
     def model(self, data, method, alpha, learning_rate, shape, **settings):
         """A compiled model.
@@ -120,31 +99,25 @@ class MovieLensExperiment(Experiment):
             learning_rate: Of Adagrad.
             shape: A dict of the settings in `SHAPES` that the method has.
             **settings: What `new_gate` takes.
-
-        Returns:
-            A `MultitaskModel`.
         """
         inputs = keras.Input((2,), dtype="int32", name="pair")
-        features = keras.layers.Concatenate()(
-            [
-                keras.layers.Embedding(size, self.embedding)(inputs[:, column])
-                for column, size in enumerate(data.info["vocabulary_sizes"])
-            ]
-        )
+        sizes = enumerate(data.info["vocabulary_sizes"])
+        parts = [
+            keras.layers.Embedding(size, self.embedding)(inputs[:, column])
+            for column, size in sizes
+        ]
+        features = keras.layers.Concatenate()(parts)
         steps = shape["epochs"] * Batches(data.train, self.batch_size).num_batches
         k = shape.get("num_nonzeros")
         gate: Any = new_gate(method.gate, k, steps, **settings)
-        expert = keras.Sequential(
-            [
-                keras.layers.Dense(shape.get("units", self.units), "relu"),
-                keras.layers.Dropout(self.dropout),
-            ]
-        )
+        hidden = keras.layers.Dense(shape.get("units", self.units), "relu")
+        expert = keras.Sequential([hidden, keras.layers.Dropout(self.dropout)])
+        tower = (self.tower,)
         model = build_multitask_model(
             keras.Model(inputs, features),
             [
-                Task("watched", "binary", tower=(self.tower,), weight=alpha),
-                Task("rating", tower=(self.tower,), weight=1.0 - alpha),
+                Task("watched", "binary", tower=tower, weight=alpha),
+                Task("rating", tower=tower, weight=1.0 - alpha),
             ],
             "mmoe" if method.gate else "shared_bottom",
             experts=Experts(expert, self.num_experts if method.gate else 1),
@@ -155,135 +128,89 @@ class MovieLensExperiment(Experiment):
         model.compile(keras.optimizers.Adagrad(learning_rate))
         return model
 
-    def values(self, name):
-        """What the presets `cpu` and `paper` have in a field, to be read."""
-        presets = self.presets()
-        cpu, paper = (_list(getattr(presets[p], name)) for p in ("cpu", "paper"))
-        return cpu if cpu == paper else f"{cpu} (`cpu`) or {paper} (`paper`)"
+    def judged(self, model, data, method, alpha, num_nonzeros):
+        """What a trained model comes to: on test data, and by validation."""
+        validation = measure(model, data.validation, alpha)
+        return measure(model, data.test, alpha) | {
+            "objective": validation["loss"],
+            "admissible": is_admissible(validation, method, num_nonzeros),
+        }
 
-    def movielens_protocol(self):
-        """The facts of the paper's protocol that all experiments here share."""
-        presets: Mapping[str, Any] = self.presets()
-        values, cpu, paper = self.values, presets["cpu"], presets["paper"]
-        small = "to run on two cores"
-        return [
-            Fact(
-                "Data",
-                "MovieLens, 4,000 films and 6,000 users; 1.6 million training "
-                "examples, 200,000 each for validation and test (Section 4.1)",
-                "`cpu`: version latest-small, 9,724 films and 610 users, with half "
-                f"stars; {cpu.num_train:,} examples for training, and "
-                f"{cpu.num_evaluated:,} each for validation and test; `paper`: "
-                "version 1m; eight tenths, and a tenth each",
-                small,
-            ),
-            Fact(
-                "Pairs without a rating",
-                "not stated; the tasks are after Wang et al. (2020)",
-                "as many as ratings, drawn uniformly; the rating loss is the mean over "
-                "the pairs of a batch that have a rating",
-                "1.6 million and twice 200,000 are two million examples, twice the "
-                "ratings of MovieLens 1M",
-            ),
-            Fact(
-                "Loss",
-                "alpha L1 + (1 - alpha) L2, also for tuning and testing; alpha 0.1, "
-                "0.5, 0.9",
-                f"the same; alpha {values('alphas')}; the mean of the training ratings "
-                "is subtracted",
-                "a start near the mean; the squared error does not depend on it",
-            ),
-            Fact(
-                "Embeddings",
-                "not stated",
-                f"of user and film, {values('embedding')} features each, concatenated",
-            ),
-            Fact(
-                "Experts",
-                "8, each a ReLU layer of 256 units, then dropout of 0.5 (Appendix D.1)",
-                f"{self.num_experts}, each a ReLU layer of {values('units')} units, "
-                f"then dropout of {values('dropout')}",
-                small,
-            ),
-            Fact(
-                "Task networks",
-                "a ReLU layer of 256 units, then one unit (Appendix D.1)",
-                f"a ReLU layer of {values('tower')} units, then one unit",
-                small,
-            ),
-            Fact(
-                "Optimizer",
-                "Adagrad, batches of 128 (Appendix D.1)",
-                f"Adagrad, batches of {values('batch_size')}",
-            ),
-            Fact(
-                "Learning rate",
-                "tuned over 0.001, 0.01, 0.1, 0.2, 0.3",
-                f"tuned over {values('learning_rates')}",
-            ),
-            Fact(
-                "Epochs",
-                "tuned over 5, 10, 20, 30, 40, 50",
-                f"tuned over {_list(paper.epochs)} (`paper`), or "
-                f"{_list(cpu.epochs)} (`cpu`)",
-                small,
-            ),
-            Fact("k", "tuned over 2, 4", f"tuned over {values('num_nonzeros')}"),
-            Fact(
-                "lambda and gamma of DSelect-k",
-                "tuned over 0.1, 1, 10 and 1, 10",
-                f"tuned over {values('entropies')} and {values('gammas')}; a "
-                "per-example gate's entropy is a mean over the batch",
-                "the paper's objective sums it over all examples while it averages "
-                "the loss",
-            ),
-            Fact(
-                "Tuning",
-                "random grid search for each alpha, 5 trials per grid point on average",
-                f"random search over the grid for each alpha: {values('trials')} "
-                "settings, one run each; by the validation loss",
-                small,
-            ),
-            Fact(
-                "Admissible",
-                "DSelect-k, static: S(Z) is binary (Section 3.1.3); per-example: at "
-                "most k experts on average (Section 3.2)",
-                "the same, on validation data; if all settings that were tried break "
-                "the rule, the best of them is taken",
-                "few settings are tried",
-            ),
-            Fact("Repetitions", "100", values("seeds"), small),
-        ]
+
+@dataclasses.dataclass(frozen=True)
+class RecordedExperiment(MovieLensExperiment, abc.ABC):
+    """DSelect-k and Top-k with static gates, recorded after every step."""
+
+    points: int = preset(80, smoke=3)  # Records of the first seed that are kept.
+
+    source = "dselectk-fig6"  # Figure 6 and Table 4 show the same runs.
+
+    @property
+    def arms(self):
+        methods = {name: METHODS[f"{name}, static"] for name in GATES}
+        methods |= {name: Method(make) for name, make in self.gates.items()}
+        return {
+            name_arm(name, alpha): (method, alpha)
+            for alpha in self.alphas
+            for name, method in methods.items()
+        }
+
+    def run(self, arm, jobs):
+        data = self.data()
+        return [self._run(*self.arms[arm], data, job) for job in jobs]
+
+    def kept(self, results):
+        """For each reported run of DSelect-k, whether it has decided, as it must."""
+        arms = (name_arm("DSelect-k", alpha) for alpha in self.alphas)
+        return np.concatenate([within_rules(results, arm) for arm in arms])
+
+    def _run(self, method, alpha, data, job):
+        keras.utils.set_random_seed(job.seed)
+        fixed = {name: each[0] for name, each in self.full_space(method).items()}
+        settings = fixed | job.settings
+        shape = {name: settings.pop(name) for name in SHAPES if name in settings}
+        model = self.model(data, method, alpha, shape=shape, **settings)
+        recorder = GateRecorder(every=1)
+        model.fit(
+            Batches(data.train, self.batch_size, job.seed),
+            epochs=shape["epochs"],
+            shuffle=False,
+            callbacks=[recorder],
+            verbose=0,
+        )
+        judged = self.judged(model, data, method, alpha, shape["num_nonzeros"])
+        record = recorder.history["mmoe"]
+        weights, binary = record["weights"], record.get("binary")
+        found = {name: judged[name] for name in ("objective", "admissible", "loss")}
+        found |= {
+            "decided": None if binary is None else decided(binary),
+            "evaluated": float((weights > 0).any(axis=1).sum(axis=1).mean()),
+            **movement(weights),
+        }
+        if job.seed:
+            return found
+        kept = np.linspace(0, len(weights) - 1, min(self.points, len(weights)))
+        kept = kept.round().astype(int)
+        return found | {
+            "steps": recorder.history.steps[kept],
+            "weights": weights[kept].astype("float64").round(4),
+        }
+
+
+def name_arm(gate, alpha):
+    """The name of an arm."""
+    return f"{gate}, alpha {alpha}"
 
 
 def measure(model, split, alpha):
-    """What a trained model comes to.
-
-    Args:
-        model: A `MultitaskModel` of the two tasks.
-        split: A `Split`.
-        alpha: Weight of the task `watched`.
-
-    Returns:
-        A dict: what `task_numbers` gives, and what `look_at` has seen of the gates.
-    """
+    """The numbers of the tasks, and what `look_at` has seen of the gates."""
     found, gates = look_at(model, split.x)
     watched, rating = (found[name][:, 0] for name in ("watched", "rating"))
     return task_numbers(watched, rating, split.y, alpha) | gates
 
 
 def task_numbers(watched, rating, labels, alpha):
-    """The losses and metrics of the two tasks.
-
-    Args:
-        watched: Array `(samples,)` of probabilities.
-        rating: Array `(samples,)` of ratings.
-        labels: Array `(samples, 2)`; a rating that is missing is NaN.
-        alpha: Weight of the task `watched`.
-
-    Returns:
-        A dict.
-    """
+    """The losses and metrics of the two tasks; a rating that is missing is NaN."""
     truth, probability = labels[:, 0] == 1, watched.astype("float64").clip(1e-7, 1)
     probability = probability.clip(max=1 - 1e-7)
     entropy = -np.log(np.where(truth, probability, 1 - probability)).mean()
@@ -297,23 +224,20 @@ def task_numbers(watched, rating, labels, alpha):
     }
 
 
-def _list(values):
-    """A value of a field, to be read."""
-    if isinstance(values, tuple):
-        return ", ".join(f"{value:g}" for value in values)
-    if values is None:
-        return "all"
-    return f"{values:,}" if isinstance(values, int) else str(values)
+def _changed(data, change, **fields):
+    names = ("train", "validation", "test")
+    parts = {name: change(getattr(data, name)) for name in names}
+    return dataclasses.replace(data, **parts, **fields)
 
 
 def _pairs_of_noise():
     """Noise in the shape of MovieLens."""
     sizes = (20, 30)
-    data = stand_in((2,), {"watched": "binary", "rating": "regression"})
-    parts = {}
-    for name in ("train", "validation", "test"):
-        part = getattr(data, name)
+
+    def paired(part):
         y = part.y.copy()
         y[y[:, 0] == 0, 1] = np.nan
-        parts[name] = Split((part.x * sizes).astype("int32"), y)
-    return dataclasses.replace(data, **parts, info={"vocabulary_sizes": sizes})
+        return Split((part.x * sizes).astype("int32"), y)
+
+    data = stand_in((2,), {"watched": "binary", "rating": "regression"})
+    return _changed(data, paired, info={"vocabulary_sizes": sizes})

@@ -10,7 +10,6 @@ from dselectk_keras.datasets import expert_recovery
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.replicate import replicate
 
-TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 K = 4  # The experts that made the labels, and as many may a gate use.
 USED = 0.01  # A smaller weight is none.
 
@@ -29,15 +28,8 @@ class Problems:
 
     def __init__(self, seeds, num_train, num_validation):
         self.seeds = list(seeds)
-        each = [
-            expert_recovery(
-                num_train=num_train,
-                num_validation=num_validation,
-                num_test=1,
-                seed=seed,
-            )
-            for seed in seeds
-        ]
+        sizes = {"num_train": num_train, "num_validation": num_validation}
+        each = [expert_recovery(num_test=1, seed=seed, **sizes) for seed in seeds]
         self.train = _beside([_seen(data.train, data.info) for data in each])
         self.validation = _beside([_seen(data.validation, data.info) for data in each])
         self.true_experts = [data.info["true_experts"] for data in each]
@@ -47,37 +39,18 @@ class Problems:
         ]
 
     def top_k(self, learning_rate, start=0.05, noise=False):
-        """A compiled model with Top-k gates.
-
-        Args:
-            learning_rate: Of Adam.
-            start: The logits start uniform in plus and minus this.
-            noise: Whether they are noisy in training.
-        """
+        """A compiled model with Top-k gates, whose logits start in ±`start`."""
         gate = TopKGate(K, noise=noise, num_gates=len(self.seeds))
-        limits = [start, 0.0] if noise else [start]
-        return self._model(gate, limits, learning_rate)
+        return self._model(gate, [start, 0.0] if noise else [start], learning_rate)
 
     def dselect_k(self, learning_rate, gamma, entropy):
-        """A compiled model with DSelect-k gates.
-
-        Args:
-            learning_rate: Of Adam.
-            gamma: Width of the smooth step.
-            entropy: Weight of the entropy term.
-        """
+        """A compiled model with DSelect-k gates."""
         count = len(self.seeds)
         gate = DSelectKGate(K, gamma=gamma, entropy_reg=entropy, num_gates=count)
         return self._model(gate, [gamma / 100, 0.05], learning_rate)
 
-    def search(self, build, settings, *, epochs, batch_size):
-        """Train all problems once with each of some settings.
-
-        Args:
-            build: A function of the settings by name that gives a model.
-            settings: A list of dicts of numbers.
-            epochs: How many passes over the data.
-            batch_size: Examples in a step.
+    def search(self, build, settings, **length):
+        """Train all problems once with each of some settings, a list of dicts.
 
         Returns:
             For each problem a list of what `_judge` gives, in the settings' order.
@@ -87,9 +60,8 @@ class Problems:
             self.train,
             seeds=[0] * len(settings),
             settings={name: [s[name] for s in settings] for name in settings[0]},
-            epochs=epochs,
-            batch_size=batch_size,
             verbose=0,
+            **length,
         )
         judged = [self._judge(runs.model(i)) for i in range(len(settings))]
         return [[each[i] for each in judged] for i in range(len(self.seeds))]
@@ -97,23 +69,14 @@ class Problems:
     def follow(self, model, *, epochs, batch_size):
         """Train a model, and look at its gates after every step.
 
-        Args:
-            model: From `top_k` or `dselect_k`.
-            epochs: How many passes over the data.
-            batch_size: Examples in a step.
-
         Returns:
             For each problem what `_judge` gives, with `"steps"` and `"weights"`
             `(records, experts)`.
         """
         recorder = GateRecorder(every=1)
-        model.fit(
-            Batches(self.train, batch_size),
-            epochs=epochs,
-            shuffle=False,
-            callbacks=[recorder],
-            verbose=0,
-        )
+        batches = Batches(self.train, batch_size)
+        options = {"epochs": epochs, "shuffle": False, "verbose": 0}
+        model.fit(batches, callbacks=[recorder], **options)
         (name,) = recorder.history.tasks
         weights, steps = recorder.history[name]["weights"], recorder.history.steps
         return [
@@ -155,20 +118,20 @@ class Problems:
         # The cross-entropy of logits, without overflow.
         losses = (np.logaddexp(0.0, logits) - y * logits).mean(axis=0)
         decided = (layer.gate.selection().distance == 0).all(axis=1)
-        return [
-            {
-                **dict(zip(("found", "others"), recovered(row, true), strict=True)),
-                "loss": float(f"{loss:.4g}"),
-                "admissible": bool(binary),
-                "true_experts": list(true),
-            }
-            for row, true, loss, binary in zip(
-                weights, self.true_experts, losses, decided, strict=True
+        found = []
+        for i, true in enumerate(self.true_experts):
+            counts = recovered(weights[i], true)
+            found.append(
+                {
+                    **dict(zip(("found", "others"), counts, strict=True)),
+                    "loss": float(f"{losses[i]:.4g}"),
+                    "admissible": bool(decided[i]),
+                    "true_experts": list(true),
+                }
             )
-        ]
+        return found
 
 
-@keras.saving.register_keras_serializable(package="dselectk_keras")
 class Recover(keras.layers.Layer):
     """For each problem a gate over its experts, and a logistic unit on the mixture.
 
@@ -185,9 +148,8 @@ class Recover(keras.layers.Layer):
         """Create the variables, for inputs (batch, experts, problems, units)."""
         self.gate.build(shape)
         self.kernel = self.add_weight(shape=shape[2:], name="unit_kernel")
-        self.bias = self.add_weight(
-            shape=shape[2:3], initializer="zeros", name="unit_bias"
-        )
+        zeros = {"initializer": "zeros", "name": "unit_bias"}
+        self.bias = self.add_weight(shape=shape[2:3], **zeros)
 
     def call(self, experts, training=None):
         """The logits of each problem's labels."""
@@ -195,30 +157,12 @@ class Recover(keras.layers.Layer):
         mixtures = ops.einsum("bngu,gn->bgu", experts, weights)
         return ops.sum(mixtures * self.kernel, axis=-1) + self.bias
 
-    def get_config(self):
-        """The arguments of `__init__`."""
-        gate = keras.saving.serialize_keras_object(self.gate)
-        return {**super().get_config(), "gate": gate}
-
-    @classmethod
-    def from_config(cls, config):
-        """The layer of a config."""
-        gate = keras.saving.deserialize_keras_object(config["gate"])
-        return cls(**{**config, "gate": gate})
-
 
 def recovered(weights, true_experts):
     """How many true experts a gate has found, and how many others it uses.
 
     An expert is used if its weight exceeds `USED`. A true expert is found if it is used
     and has one of the `K` largest weights.
-
-    Args:
-        weights: Array (experts,).
-        true_experts: Numbers of the experts that made the labels.
-
-    Returns:
-        A pair of counts.
     """
     used = {int(expert) for expert in np.flatnonzero(weights > USED)}
     largest = {int(expert) for expert in np.argsort(-weights, kind="stable")[:K]}
@@ -234,10 +178,8 @@ def _seen(split, info):
 
 def _beside(pairs):
     """Experts' outputs (batch, experts, problems, units), labels (batch, problems)."""
-    return (
-        np.stack([x for x, _ in pairs], axis=2),
-        np.concatenate([y for _, y in pairs], axis=1),
-    )
+    x, y = zip(*pairs, strict=True)
+    return np.stack(x, axis=2), np.concatenate(y, axis=1)
 
 
 def _summed(y, logits):

@@ -1,184 +1,127 @@
-"""The tasks of Appendix C.1, and the runs that Figure 5 and Table 4 report."""
+"""The tasks of Appendix C.1: what Figure 5 trains, and how."""
 
-import abc
 import dataclasses
+from collections.abc import Callable
 
-import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras import datasets
+from dselectk_keras.experts import DenseExperts, ExpertBank
+from dselectk_keras.gates import DSelectKGate, SoftmaxSelectorGate, TopKGate
 from dselectk_keras.metrics import active_experts, jaccard_index
-from dselectk_keras.models import Task, build_multitask_model
-from experiments import Experiment, gate_history, train_jobs
-from papers.dselectk._synthetic_methods import METHODS, K, Method, SumExperts
+from dselectk_keras.schedules import Ramp
 
 POINTS = 50  # Of the curve that is kept of each run.
+K = 4  # The experts that made the labels of a task, and as many may a gate use.
+UNITS = 4  # The ReLU units whose sum is an expert.
+# A softmax never gives an exact zero: what is below counts as none. The other gates
+# have exact zeros, and any weight counts.
+SOFTMAX_ZERO = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
-class SyntheticExperiment(Experiment, abc.ABC):
-    """Gates for 16 to 128 tasks, on labels that a mixture of experts has made.
+class Method:
+    """How the gates of a method are made and tuned.
 
     Args:
-        tasks: The numbers of tasks. Every method is tuned for each of them.
-        methods: Names in `METHODS`.
-        num_train: Training examples.
-        num_evaluated: Examples to tune on, and as many to report on.
-        epochs: Of a run.
-        batch_size: Examples in a step.
+        make: A function of the steps of a run, a seed, and the settings by name that
+            gives a gate.
+        space: What is tuned beside the learning rate.
+        rates: The learning rates to choose from.
+        decides: Whether `DecideGates` is used.
+        zero: The largest weight that counts as none.
+        paper: Whether the paper has it. Our own are tried for the largest number of
+            tasks only.
     """
 
-    tasks: tuple[int, ...] = (16, 32, 64, 128)
-    methods: tuple[str, ...] = tuple(METHODS)
-    num_train: int = 100_000
-    num_evaluated: int = 20_000
-    epochs: int = 25
-    batch_size: int = 256
-
-    @classmethod
-    def presets(cls):
-        return {
-            "smoke": cls(
-                tasks=(32,),
-                methods=("DSelect-k", "Top-k", "DSelect-k, recipe"),
-                trials=1,
-                num_train=256,
-                num_evaluated=128,
-                epochs=2,
-            ),
-            "cpu": cls(seeds=5, trials=12),
-            "paper": cls(
-                seeds=100,
-                trials=36,
-                epochs=100,
-                methods=tuple(name for name in METHODS if "restarts" not in name),
-            ),
-        }
+    make: Callable
+    space: dict = dataclasses.field(default_factory=dict)
+    rates: tuple[float, ...] = (0.001, 0.01, 0.1)
+    decides: bool = False
+    zero: float = 0.0
+    paper: bool = True
 
     @property
-    def source(self):
-        return "dselectk-fig5"
-
-    @property
-    def arms(self):
-        return {
-            name_arm(name, count): (name, count)
-            for name, method in self.compared.items()
-            for count in (self.tasks if method.paper else [self.most])
-        }
-
-    @property
-    def compared(self):
-        """The methods that are compared, by name."""
-        own = {
-            name: Method(lambda steps, _, make=make: make(K, steps), paper=False)
-            for name, make in self.gates.items()
-        }
-        return {name: METHODS[name] for name in self.methods} | own
-
-    def space(self, arm):
-        method, _ = self.arms[arm]
-        return self.compared[method].settings
-
-    def run(self, arm, jobs):
-        name, num_tasks = self.arms[arm]
-        method, data = self.compared[name], self._data(num_tasks)
-        trained = self._train(method, data, jobs)
-        zero = method.zero
-        found = []
-        for model, weights, binary in trained:
-            seen = {
-                **look(weights, data.groups, zero),
-                **follow(binary, self.steps_per_epoch),
-            }
-            # The paper's rules: S(Z) is binary, and at most k experts are used.
-            decided = zero > 0.0 or seen.get("binary", 1.0) == 1.0
-            found.append(
-                {
-                    "objective": error(model, data.validation),
-                    "mse": error(model, data.test),
-                    "admissible": decided and seen["most_experts"] <= K,
-                    **seen,
-                }
-            )
-        return found
-
-    @property
-    def num_steps(self):
-        """The steps of a run."""
-        return self.epochs * self.steps_per_epoch
-
-    @property
-    def steps_per_epoch(self):
-        """The steps of an epoch."""
-        return -(-self.num_train // self.batch_size)
-
-    @property
-    def most(self):
-        """The largest number of tasks."""
-        return max(self.tasks)
-
-    def _train(self, method, data, jobs):
-        """Train a method once for each job.
-
-        Args:
-            method: A `Method`.
-            data: A `Dataset`.
-            jobs: A list of `Job`.
-
-        Returns:
-            A list of a model, its gates' last weights `(tasks, n)`, and which of
-            their selectors were binary at the begin and after every epoch, `(epochs
-            + 1, tasks, k)`, or `None`.
-        """
-        runs = train_jobs(
-            self._build(method, data),
-            data,
-            jobs,
-            record=True,
-            decide=method.decides,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-        )
-        found = []
-        for copy in runs.copies:
-            history = gate_history(copy)["mmoe"]
-            found.append((copy.model, history["weights"][-1], history.get("binary")))
-        return found
-
-    def _build(self, method, data):
-        """What builds the model of a job: a function of a seed and the settings."""
-        tasks = [Task(name, tower="sum", metrics=()) for name in data.task_names]
-
-        def build(seed, learning_rate, **settings):
-            model = build_multitask_model(
-                data.train.x.shape[1],
-                tasks,
-                "mmoe",
-                experts=SumExperts(len(tasks) // 4),
-                gate=method.make(self.num_steps, seed, **settings),
-            )
-            model.compile(keras.optimizers.Adam(learning_rate))
-            return model
-
-        return build
-
-    def _data(self, num_tasks):
-        """The data, the same for every run."""
-        return datasets.load(
-            "synthetic_moe",
-            num_tasks=num_tasks,
-            num_train=self.num_train,
-            num_validation=self.num_evaluated,
-            num_test=self.num_evaluated,
-            seed=0,
-        )
+    def settings(self):
+        """Everything that is tuned."""
+        return {"learning_rate": self.rates, **self.space}
 
 
-def name_arm(method, num_tasks):
-    """The name of an arm."""
-    return f"{method}, {num_tasks} tasks"
+class SumExperts(ExpertBank):
+    """Experts that are sums of ReLU units, as those that made the labels.
+
+    `DenseExperts` and a tower that sums come to the same. Summed first, there is one
+    number for each expert to be mixed for every task, and not one for each unit.
+
+    Args:
+        num_experts: The number of experts.
+        **kwargs: The arguments of `keras.Layer`.
+    """
+
+    def __init__(self, num_experts, **kwargs):
+        super().__init__(**kwargs)
+        self.num_experts = num_experts
+        self.shared_input = True
+        self._units = DenseExperts(num_experts, [UNITS], dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        """Build the units."""
+        self._units.build(input_shape)
+        self.built = True
+
+    def call(self, inputs, select=None, return_hidden=False, as_list=False):
+        """See `ExpertBank`."""
+        return ops.sum(self._units(inputs, select=select), axis=-1, keepdims=True)
+
+    def get_config(self):
+        """The arguments of `__init__`."""
+        return {**super().get_config(), "num_experts": self.num_experts}
+
+
+def _annealing(steps, _, temperature):
+    falling = Ramp(temperature, 1e-16, end=1.0, num_steps=steps)
+    return SoftmaxSelectorGate(K, temperature=falling)
+
+
+def _restarts(*_):
+    raise ValueError(
+        "`DecideGates` restarts no selectors any more: the runs with restarts are of "
+        "an earlier version. Received: the method 'DSelect-k, restarts'. Leave it out "
+        "of `methods`."
+    )
+
+
+def _ours(make, *rates):
+    """A recipe of ours, with gates that decide."""
+    options = {"rates": rates} if rates else {}
+    return Method(make, decides=True, paper=False, **options)
+
+
+TEMPERATURES = 1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 7.5e-4, 1e-3, 5e-3, 1e-2
+# The ranges of Appendix D.4.
+METHODS = {
+    "DSelect-k": Method(
+        lambda *_, gamma, entropy: DSelectKGate(K, gamma=gamma, entropy_reg=entropy),
+        {"gamma": (5.0, 10.0, 15.0), "entropy": (0.001, 0.005, 0.01, 0.1)},
+    ),
+    "Top-k": Method(lambda *_: TopKGate(K)),
+    "Ablation (annealing)": Method(_annealing, {"temperature": TEMPERATURES}),
+    "Ablation (entropy)": Method(
+        lambda *_, entropy: SoftmaxSelectorGate(K, entropy_reg=entropy),
+        {"entropy": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 100.0)},
+        zero=SOFTMAX_ZERO,
+    ),
+    "noisy Top-k": Method(
+        lambda _, seed: TopKGate(K, noise=True, seed=seed), paper=False
+    ),
+    "Top-k, dense first": Method(
+        lambda steps, _: TopKGate(K, dense_steps=steps // 5), paper=False
+    ),
+    "DSelect-k, recipe": _ours(lambda *_: DSelectKGate(K, gamma=3.0), 0.01),
+    "DSelect-k, recipe, gamma 1": _ours(lambda *_: DSelectKGate(K), 0.01),
+    "DSelect-k, restarts": Method(_restarts, paper=False),
+    "softmax selectors, recipe": _ours(lambda *_: SoftmaxSelectorGate(K)),
+}
 
 
 def error(model, split):

@@ -7,46 +7,31 @@ import numpy as np
 
 from dselectk_keras.ops import smooth_step
 from dselectk_keras.plots import plot_curves
-from experiments import Claim, Experiment, Fact, Picture, Report
+from experiments import Experiment, preset
 from papers import citations
 
 SCALE = 6.0  # Of the logistic function's input.
 REACH = 2.0  # The functions are drawn from minus this to this.
+SMOOTH, LOGISTIC = "smooth-step", "logistic"
 
 
 @dataclasses.dataclass(frozen=True)
 class Fig4(Experiment):
-    """The functions that turn a selector's logits into binary variables.
-
-    Args:
-        gamma: Width of the smooth step.
-        points: At how many points each function is evaluated.
-    """
+    """The functions that turn a selector's logits into binary variables."""
 
     name = "dselectk-fig4"
     title = "the smooth step and the logistic function"
     paper = citations.DSELECT_K
     where = "Figure 4"
-    about = (
-        "A selector's binary variables come from a function that must be able to reach "
-        "exactly 0 and 1 at finite logits, and be differentiable there. The smooth "
-        "step does; the logistic function only comes close. Nothing is trained here: "
-        "`ops.smooth_step` and the logistic function $1 / (1 + e^{-6x})$, which the "
-        "paper rescales to the scale of the smooth step, are evaluated."
-    )
 
-    gamma: float = 1.0
-    points: int = 401
-
-    @classmethod
-    def presets(cls):
-        return {"smoke": cls(points=41), "cpu": cls(), "paper": cls()}
+    gamma: float = 1.0  # Width of the smooth step.
+    points: int = preset(401, smoke=41)
 
     @property
     def arms(self):
         return {
-            "smooth-step": lambda x: smooth_step(x, self.gamma),
-            "logistic": lambda x: keras.ops.sigmoid(SCALE * x),
+            SMOOTH: lambda x: smooth_step(x, self.gamma),
+            LOGISTIC: lambda x: keras.ops.sigmoid(SCALE * x),
         }
 
     def run(self, arm, jobs):
@@ -55,69 +40,34 @@ class Fig4(Experiment):
         exact = float(np.mean((y == 0) | (y == 1)))
         return [{"x": x, "y": y, "exact": exact}] * len(jobs)
 
-    def report(self, results):
-        exact = {arm: results.mean(arm, "exact") for arm in self.arms}
-        curves = {arm: results.of(arm)[0].numbers for arm in self.arms}
-        x, smooth = (np.array(curves["smooth-step"][name]) for name in "xy")
-        logistic = np.array(curves["logistic"]["y"])
-        gap = float(np.abs(smooth - logistic).max())
-        outside = np.abs(x) >= self.gamma / 2
-        exactly = bool(np.isin(smooth[outside], (0, 1)).all())
-        claims = [
-            Claim(
-                "The smooth step is 0 or 1 exactly for inputs of a large enough size, "
-                "from gamma / 2 on; the logistic function is not.",
-                f"Of the points drawn, {exact['smooth-step']:.0%} and "
-                f"{exact['logistic']:.0%} are exactly 0 or 1.",
-                exactly and exact["logistic"] == 0,
-                "Section 3.1.3; Figure 4",
-            ),
-            Claim(
-                "Both are S-shaped and similar.",
-                f"The largest difference is {gap:.3f}, and both rise everywhere or "
-                "are flat.",
-                gap < 0.1
-                and bool(
-                    (np.diff(smooth) >= 0).all() and (np.diff(logistic) >= 0).all()
-                ),
-                "Section 3.1.3; Figure 4",
-            ),
-            Claim(
-                "The smooth step is continuously differentiable: its slope is 0 at "
-                "both ends of the fractional region.",
-                f"The largest slope between points outside of it is "
-                f"{_slope(x, smooth, outside):.3g}; it is {_slope(x, smooth):.3g} at "
-                "the centre.",
-                _slope(x, smooth, outside) == 0 and _slope(x, smooth) > 1,
-                "Section 3.1.3",
-            ),
-        ]
+    def outside(self, results):
+        """Which points are outside of the fractional region."""
+        return np.abs(curve(results, SMOOTH)[0]) >= self.gamma / 2
 
-        def draw():
-            return plot_curves(
-                {arm: (found["x"], found["y"]) for arm, found in curves.items()},
-                x_label="logit",
-                y_label="value",
-            )
-
-        caption = "The smooth step (gamma = 1) and the rescaled logistic function."
-        return Report(
-            claims,
-            pictures=[Picture("functions", caption, draw)],
-            protocol=[
-                Fact("gamma", "1 (caption)", f"{self.gamma:g}"),
-                Fact(
-                    "Logistic function",
-                    "1 / (1 + exp(-6 x)) (Appendix B.3)",
-                    f"1 / (1 + exp(-{SCALE:g} x))",
-                ),
-            ],
-        )
+    def draw_functions(self, results):
+        curves = {arm: curve(results, arm) for arm in self.arms}
+        return plot_curves(curves, x_label="logit", y_label="value")
 
 
-def _slope(x, y, where=None):
-    """The largest slope between neighbouring points, of those in a region."""
-    slopes = np.abs(np.diff(y) / np.diff(x))
-    if where is not None:
-        slopes = slopes[where[1:] & where[:-1]]
+def curve(results, arm):
+    """The points of a function, x and y."""
+    numbers = results.ran(arm)[0].numbers
+    return np.array(numbers["x"]), np.array(numbers["y"])
+
+
+def slope(results, where=True):
+    """The largest slope of the smooth step between neighbouring points in a region."""
+    x, y = curve(results, SMOOTH)
+    there = np.broadcast_to(where, x.shape)
+    slopes = np.abs(np.diff(y) / np.diff(x))[there[1:] & there[:-1]]
     return float(slopes.max(initial=0.0))
+
+
+def apart(results):
+    """The largest difference of the two functions."""
+    return np.abs(curve(results, SMOOTH)[1] - curve(results, LOGISTIC)[1]).max()
+
+
+def is_rising(results, arm):
+    """Whether a function rises everywhere, or is flat."""
+    return (np.diff(curve(results, arm)[1]) >= 0).all()
