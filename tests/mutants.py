@@ -266,7 +266,7 @@ def main():
     parser.add_argument("-N", type=int, default=100, help="number of mutants")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", default="torch")
-    parser.add_argument("--only", help="a file or folder in dselectk_keras")
+    parser.add_argument("--only", nargs="*", help="files, folders of dselectk_keras")
     parser.add_argument("--timeout", type=float, default=300, help="seconds per mutant")
     given = parser.parse_args()
     os.chdir(ROOT)
@@ -275,7 +275,8 @@ def main():
     import conftest  # noqa: F401, it sets the environment
     import keras  # noqa: F401, each fork has it
 
-    every = list(mutants([PACKAGE / given.only] if given.only else TARGETS))
+    targets = [PACKAGE / each for each in given.only or ()] or TARGETS
+    every = list(mutants(targets))
     drawn = random.Random(given.seed).sample(every, min(given.N, len(every)))
     print(f"{len(drawn)} of {len(every)} mutants", flush=True)
     survivors = []

@@ -1,6 +1,7 @@
 """Build the model of a case, and compare two ways to the same numbers."""
 
 import copy
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -423,13 +424,18 @@ def run_case(case):
 
 def as_lines(case):
     """Python that runs a case again, from the folder `tests`."""
-    fields = repr(case)[len("Case(") : -1].split(", ")
+    fields = [
+        f"{field.name}={getattr(case, field.name)!r}"
+        for field in dataclasses.fields(case)
+        if getattr(case, field.name) != field.default
+    ]
     return "\n".join(
         [
             "from differential.cases import Case",
             "from differential.oracles import run_case",
-            "",
-            f"run_case(Case({', '.join(fields)}))",
+            "run_case(Case(",
+            *(f"    {field}," for field in fields),
+            "))",
         ]
     )
 
