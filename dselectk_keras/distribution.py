@@ -4,9 +4,6 @@ The replicas of `tf.distribute` are threads, each with its own part of the batch
 a sum over the batch is a sum over all devices already.
 """
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -43,48 +40,6 @@ def sum_over_replicas(values: Any) -> Any:
     """
     context = _replica_context()
     return values if context is None else context.all_reduce("SUM", values)
-
-
-# Replicas are threads: each opens the batch for itself.
-_OPEN = threading.local()
-
-
-@contextlib.contextmanager
-def whole_batch() -> Iterator[None]:
-    """Let `batch_total` and `batch_rows` see the batch of all replicas.
-
-    A gate cannot open the batch while the model runs: replicas would take turns between
-    two calls of `add_loss`, and mix up what layers keep.
-    """
-    _OPEN.batch = True
-    try:
-        yield
-    finally:
-        _OPEN.batch = False
-
-
-def batch_is_open() -> bool:
-    """Whether `whole_batch` is in use here."""
-    return getattr(_OPEN, "batch", False)
-
-
-def batch_total(values: Any) -> Any:
-    """Add up sums over the parts of all replicas, if the batch is open."""
-    return sum_over_replicas(values) if batch_is_open() else values
-
-
-def batch_rows(values: list) -> list:
-    """Gather the rows of all replicas from tensors, if the batch is open."""
-    context = _replica_context()
-    if context is None or not batch_is_open():
-        return values
-    import tensorflow as tf
-
-    # What is gathered has lost its static shape.
-    return [
-        tf.ensure_shape(gathered, [None, *value.shape[1:]])
-        for value, gathered in zip(values, context.all_gather(values, 0), strict=True)
-    ]
 
 
 def _replica_context():

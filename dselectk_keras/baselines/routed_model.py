@@ -6,9 +6,7 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import added_loss, all_layers, loss_weights, mask_of
-from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.models.checks_export import ChecksExport
 from dselectk_keras.models.multitask_model import for_each_gate, gates_taught_by_loss
 from dselectk_keras.utils import Tensor, check_choice, check_number, init_arguments
@@ -92,11 +90,9 @@ class RoutedModel(ChecksExport, keras.Model):
         training: bool = True,
     ):
         """Compute the loss of `compile`, plus the policy and consistency losses."""
-        terms = list(self.losses)
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         gates = gates_taught_by_loss(self)
-        # Keras has added the penalties of this replica's part of the batch.
-        added = [penalty_of_batch(term) - term for term in terms if num_replicas() > 1]
+        added = []
         if gates:
             each, weight = self._example_losses(y, y_pred, sample_weight)
             policy: Any = sum(

@@ -1,7 +1,6 @@
 """The base class of all gates."""
 
 import abc
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,12 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.distribution import (
-    batch_is_open,
-    batch_total,
-    num_replicas,
-    whole_batch,
-)
+from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates.inputs import (
     as_arguments,
     by_features,
@@ -200,9 +194,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if not self.per_example:
             return penalty
         if self.reduction == "mean":
-            return batch_total(penalty) / self.num_examples(outputs)
-        if batch_is_open():
-            return batch_total(penalty)
+            return penalty / self.num_examples(outputs)
         # Keras averages over the replicas.
         return penalty * num_replicas()
 
@@ -212,7 +204,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             count = ops.cast(ops.shape(outputs.weights)[0], "float32")
         else:
             count = ops.sum(ops.cast(outputs.valid, "float32"))
-        return ops.maximum(batch_total(count), 1.0)
+        return ops.maximum(count, 1.0)
 
     def only_valid(self, x: Tensor, outputs: GateOutputs, other: float = 0.0) -> Tensor:
         """Replace the rows of examples that are not valid by a number."""
@@ -421,8 +413,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         weights = self.only_valid(outputs.weights, outputs)
         if training:
             penalties = self._penalties(outputs, examples, self.step)
-            if self.per_example and num_replicas() > 1:
-                self._note_batch(penalties, outputs, examples)
             for penalty in penalties.values():
                 self.add_loss(penalty)
             if self.expert_dropout and not self.drops_experts:
@@ -581,17 +571,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             penalties["weights"] = penalty
         return penalties
 
-    def _note_batch(self, penalties, outputs, examples):
-        """Note at each penalty of a replica how to compute that of the whole batch."""
-
-        @functools.cache
-        def of_batch():
-            with whole_batch():
-                return self._penalties(outputs, examples, self.step)
-
-        for name, penalty in penalties.items():
-            penalty.of_batch = lambda name=name: of_batch()[name]
-
     def _report(self, outputs, examples, step):
         report = {
             "weights": outputs.weights,
@@ -600,12 +579,3 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         }
         # What has no mask has no entry, since compiled functions return tensors.
         return report if outputs.valid is None else {**report, "valid": outputs.valid}
-
-
-def penalty_of_batch(penalty: Tensor) -> Tensor:
-    """Compute a gate's penalty over the whole batch from that of one replica.
-
-    Other entries of a model's `losses` are returned as they are. To be called when all
-    of them have been read: from here on, replicas take turns.
-    """
-    return getattr(penalty, "of_batch", lambda: penalty)()

@@ -17,7 +17,6 @@ from dselectk_keras._keras import (
     mean_loss,
 )
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.gate import penalty_of_batch
 from dselectk_keras.models.checks_export import ChecksExport
 from dselectk_keras.models.labels import (
     MANY_TASKS,
@@ -248,7 +247,7 @@ class MultitaskModel(ChecksExport, keras.Model):
             )
         # Read `self.losses` before any sum over replicas: replicas share this list, and
         # take turns at a sum.
-        terms = [penalty_of_batch(term) for term in list(self.losses)]
+        terms = list(self.losses)
         read: Any = y if self._in_step else self._read(y, sample_weight)
         found = [
             group(labels, group.predictions(y_pred))

@@ -4,7 +4,6 @@ from typing import Any
 
 from keras import ops
 
-from dselectk_keras.distribution import batch_total
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 from dselectk_keras.utils import Tensor, check_choice
@@ -45,6 +44,6 @@ class ImportanceRegularizer(ScheduledRegularizer):
 
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the coefficient of variation of the batch's sums, or its square."""
-        importance = batch_total(ops.sum(ops.cast(inputs, "float32"), axis=0))
+        importance = ops.sum(ops.cast(inputs, "float32"), axis=0)
         variation = coefficient_of_variation(importance)
         return ops.sum(ops.square(variation) if self.squared else variation)

@@ -2,7 +2,6 @@
 
 from keras import ops
 
-from dselectk_keras.distribution import batch_total
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 from dselectk_keras.utils import Tensor
@@ -36,5 +35,5 @@ class LoadRegularizer(ScheduledRegularizer):
 
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the squared coefficient of variation of the batch's loads."""
-        load = batch_total(ops.sum(ops.cast(inputs, "float32"), axis=0))
+        load = ops.sum(ops.cast(inputs, "float32"), axis=0)
         return ops.sum(ops.square(coefficient_of_variation(load)))

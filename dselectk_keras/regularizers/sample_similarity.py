@@ -5,7 +5,6 @@ from typing import Any
 
 from keras import ops
 
-from dselectk_keras.distribution import batch_rows
 from dselectk_keras.ops import squared_distances
 from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 from dselectk_keras.utils import Tensor, check_number
@@ -64,7 +63,6 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the mean over the pairs of examples."""
         weights, x, *count = (ops.cast(each, "float32") for each in inputs)
-        weights, x = batch_rows([weights, x])
         if len(weights.shape) == 2:
             weights = ops.expand_dims(weights, 1)
         n = weights.shape[-1]

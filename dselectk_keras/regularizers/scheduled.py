@@ -16,9 +16,8 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     """An auxiliary loss: a constant or scheduled weight times a term.
 
     A subclass defines the term. A regularizer has no state, since the gate passes its
-    step. Several gates may share one regularizer. Under `tf.distribute`, the term of a
-    `MultitaskModel` or `RoutedModel` is that of the batch of all replicas; in other
-    models, each replica has a term of its own.
+    step. Several gates may share one regularizer. Under `tf.distribute`, the term is that of
+    each replica's part of the batch.
 
     Args:
         weight: A number, a `LearningRateSchedule`, or a callable of the step. A

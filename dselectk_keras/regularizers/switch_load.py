@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from keras import ops
 
-from dselectk_keras.distribution import batch_total
 from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
 from dselectk_keras.utils import Tensor
 
@@ -53,5 +52,5 @@ class SwitchLoadRegularizer(ScheduledRegularizer):
 
 def _shares(values):
     """The experts' shares of a sum over the batch."""
-    total = batch_total(ops.sum(ops.cast(values, "float32"), axis=0))
+    total = ops.sum(ops.cast(values, "float32"), axis=0)
     return total / ops.maximum(ops.sum(total, axis=-1, keepdims=True), 1e-7)

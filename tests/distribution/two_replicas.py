@@ -100,9 +100,9 @@ def routed():
     gates = [
         # A single expert: nothing depends on what is drawn.
         (1, ReinforceGate(seed=0)),
-        (3, SoftmaxGate(weights_regularizer=LoadRegularizer(0.1))),
-        (3, SwitchGate(weights_regularizer=SwitchLoadRegularizer(0.1))),
-        (3, SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1))),
+        # Means over the examples.
+        (3, TopKGate(2, weights_regularizer=EntropyRegularizer(1.0))),
+        (3, SoftmaxGate(z_reg=0.1)),
     ]
     x = [MoE(DenseExperts(n, [4]), gate, per_example=True)(inputs) for n, gate in gates]
     penalty = keras.regularizers.L2(0.01)
@@ -135,7 +135,6 @@ CASES = {
                 2,
                 entropy_reg=0.01,
                 unreachable=0.01,
-                weights_regularizer=ImportanceRegularizer(0.1),
             ),
             per_example=True,
             task_weighting="uncertainty",
@@ -146,7 +145,7 @@ CASES = {
     "averaged, dispatched": (
         lambda: tasks(
             TASKS[:2],
-            TopKGate(2, weights_regularizer=EntropyRegularizer(1.0)),
+            TopKGate(2),
             per_example=True,
             inputs=dispatched(),
             dispatch=True,
@@ -261,6 +260,33 @@ def sums(strategy):
     ]
 
 
+def penalties(strategy):
+    """Penalties that are not linear in the examples: per replica, and of its part."""
+    x, found = numbers((6, DIM)), []
+    for gate in (
+        SoftmaxGate(weights_regularizer=ImportanceRegularizer(0.1)),
+        SoftmaxGate(weights_regularizer=LoadRegularizer(0.1)),
+        SwitchGate(weights_regularizer=SwitchLoadRegularizer(0.1)),
+        SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1)),
+    ):
+        with strategy.scope():
+            layer = MoE(DenseExperts(3, [4]), gate, per_example=True)
+            layer.build((None, DIM))
+
+        def penalty(rows, layer=layer):
+            layer(rows, training=True)
+            return layer.losses[-1]  # Replicas share this list.
+
+        parts = tf.constant(x[:2]), tf.constant(x[2:])
+        given = strategy.experimental_distribute_values_from_function(
+            lambda context, parts=parts: parts[context.replica_id_in_sync_group]
+        )
+        run = tf.function(lambda penalty=penalty, x=given: strategy.run(penalty, (x,)))
+        alone = [float(penalty(part)) for part in parts]
+        found.append(difference(list(strategy.experimental_local_results(run())), alone))
+    return found
+
+
 def difference(a, b):
     if isinstance(a, list):
         # Of NumPy, since Python's may overlook NaN.
@@ -273,7 +299,7 @@ def main():
     half = tf.config.LogicalDeviceConfiguration()
     tf.config.set_logical_device_configuration(cpu, [half, half])
     strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
-    found = {"sums": sums(strategy)}
+    found = {"sums": sums(strategy), "penalties": penalties(strategy)}
     for name, case in CASES.items():
         alone = train(contextlib.nullcontext, *case)
         two = train(strategy.scope, *case)
