@@ -18,6 +18,11 @@ def is_model_parallel() -> bool:
     return isinstance(distribution, keras.distribution.ModelParallel)
 
 
+def is_distributed() -> bool:
+    """Whether the devices of JAX share a batch or the variables."""
+    return keras.distribution.distribution() is not None
+
+
 def num_replicas() -> int:
     """The number of replicas of `tf.distribute` that share a batch; 1 elsewhere.
 

@@ -56,10 +56,11 @@ def use_layer_of_sequences(layer):
 def use_regularizer(regularizer):
     revive(regularizer)
     weights = numbers((BATCH, EXPERTS)) ** 2
-    if regularizer.sees_inputs:
-        return [regularizer((weights, X))]
-    pair = (weights, weights)
-    return [regularizer(pair if regularizer.sees_probabilities else weights)]
+    inputs = {
+        dk.SampleSimilarityRegularizer: (weights, X),
+        dk.SwitchLoadRegularizer: (weights, weights),
+    }
+    return [regularizer(inputs.get(type(regularizer), weights))]
 
 
 def use_metric(metric):

@@ -14,7 +14,8 @@ SOURCE = '''
 
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.ops import softmax
@@ -40,10 +41,10 @@ class FavouriteGate(Gate):
         shape = (*self.gate_shape, self.num_experts)
         self._logits = Logits(self, "gate", shape, "random_uniform", use_bias=False)
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """The softmax."""
         raised = ops.one_hot(0, self.num_experts)
-        return GateOutputs(softmax(self._logits(routing_inputs) + raised))
+        return Routing(softmax(self._logits(routing_inputs) + raised))
 '''
 TEST = """
 import dselectk_keras as dk

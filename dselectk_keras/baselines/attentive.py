@@ -6,9 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.dropout import drop_logits
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import Initializer, Tensor, check_count, get_from
@@ -49,7 +51,6 @@ class AttentiveGate(Gate):
     """
 
     per_example_only = True
-    drops_experts = True
 
     def __init__(
         self,
@@ -93,10 +94,17 @@ class AttentiveGate(Gate):
         hidden: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        weights = self.weigh_experts(
-            routing_inputs, training, examples, valid, hidden=hidden
-        )
-        return self.mixture(experts, weights)
+        routing = self.route(routing_inputs, training, examples, valid, hidden=hidden)
+        return routing.mix(experts)
+
+    def look_at_experts(self, bank: Any, inputs: Tensor, training: Any) -> tuple:
+        """Evaluate all experts, and return their hidden outputs too."""
+        experts, hidden = bank(inputs, training=training, return_hidden=True)
+        return experts, {"hidden": hidden}
+
+    def drop_experts(self, weights: Tensor) -> Tensor:
+        """Return the weights: dropped experts have none already."""
+        return weights
 
     def build_logits(self) -> None:
         """Create the kernels of queries and keys."""
@@ -108,9 +116,7 @@ class AttentiveGate(Gate):
         stacked = stacked_initializer(clone_initializer(initializer, 1))
         self._key = float32_weight(self, "key_kernel", shape, stacked)
 
-    def compute_weights(
-        self, routing_inputs, training, step, hidden=None
-    ) -> GateOutputs:
+    def compute_weights(self, routing_inputs, training, step, hidden=None) -> Routing:
         """Compute the softmax of the scaled products of queries and keys."""
         shape = () if hidden is None else tuple(ops.convert_to_tensor(hidden).shape)
         if len(shape) < 3 or shape[1] != self.num_experts:
@@ -129,4 +135,5 @@ class AttentiveGate(Gate):
         if self.num_gates is None:
             logits = logits[:, 0]
         logits = logits / math.sqrt(self.units)
-        return GateOutputs(softmax(self.drop_logits(logits, training)))
+        rate = self.expert_dropout if training else 0.0
+        return Routing(softmax(drop_logits(logits, rate, self.generator)))

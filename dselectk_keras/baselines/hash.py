@@ -6,14 +6,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.drawn import SavesDraw
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import hash_integers
 from dselectk_keras.utils import check_count
 
 
 @GATES.register("hash")
-class HashGate(Gate):
+class HashGate(SavesDraw, Gate):
     r"""One expert for each example, by a fixed hash of its id.
 
     $$
@@ -52,8 +54,6 @@ class HashGate(Gate):
         Muqeeth et al., "SMEAR" (2023), Section 2.
     """
 
-    always_sparse = True
-    max_experts = 1
     per_example_only = True
     drawn_argument = "salt"
 
@@ -66,7 +66,11 @@ class HashGate(Gate):
     def build_logits(self) -> None:
         """Create no variables."""
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def max_experts(self, once_decided: bool = False) -> int:
+        """Always one expert."""
+        return 1
+
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute a one for the expert that the hash chooses."""
         ids = routing_inputs
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(ids.dtype)):
@@ -82,4 +86,4 @@ class HashGate(Gate):
             ids = ids if len(ids.shape) == 3 else ops.expand_dims(ids, 1)
         expert = hash_integers(ids, self.num_experts, salt)
         one_hot = ops.one_hot(expert, self.num_experts)
-        return GateOutputs(ops.cast(one_hot, "float32"))
+        return Routing(ops.cast(one_hot, "float32"))

@@ -6,9 +6,10 @@ import keras
 from keras import ops
 
 from dselectk_keras.baselines._ids import look_up, require_ids
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import relaxed_bernoulli
 from dselectk_keras.schedules import check_schedule, value_at
@@ -105,7 +106,7 @@ class LatentSkillsGate(Gate):
         # An update of this variable moves z `learning_rate_ratio` times as far.
         self._scaled_logits = float32_weight(self, "scaled_logits", shape, scaled)
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the task's skills, scaled to sum to one."""
         theta = ops.convert_to_tensor(self._scaled_logits)
         # The value is z = ratio * theta, but the gradient is the gradient by z, without
@@ -120,4 +121,4 @@ class LatentSkillsGate(Gate):
         weights = skills / (ops.sum(skills, axis=-1, keepdims=True) + 1e-12)
         if self.per_example:
             weights = look_up(weights, routing_inputs, self.num_tasks, "task")
-        return GateOutputs(weights)
+        return Routing(weights)

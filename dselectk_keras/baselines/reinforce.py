@@ -6,10 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import first_largest, gumbel_noise, softmax
 from dselectk_keras.utils import Initializer, Tensor, check_count, check_number
 
@@ -57,9 +57,6 @@ class ReinforceGate(LogitGate):
         for Routed Language Models" (ICML 2022).
     """
 
-    always_sparse = True
-    max_experts = 1
-
     def __init__(
         self,
         policy_weight: float = 0.01,
@@ -98,7 +95,7 @@ class ReinforceGate(LogitGate):
                 variable("kernel_1", (units, self.num_gates or 1), next(small)),
             ]
 
-    def weigh_experts(
+    def route(
         self,
         routing_inputs: Tensor = None,
         training: bool | None = None,
@@ -106,13 +103,15 @@ class ReinforceGate(LogitGate):
         valid: Tensor = None,
         **context: Any,
     ) -> Tensor:
-        """Compute the weights of one call (see `Gate`)."""
+        """Compute the weights of one call, and remember them (see `Gate`)."""
         self._memory.valid = valid
-        return super().weigh_experts(
-            routing_inputs, training, examples, valid, **context
-        )
+        return super().route(routing_inputs, training, examples, valid, **context)
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def max_experts(self, once_decided: bool = False) -> int:
+        """Always one expert."""
+        return 1
+
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Draw an expert in training; choose the most probable one at inference."""
         logits, kept = self.kept_logits(routing_inputs, training)
         if not training:
@@ -120,12 +119,12 @@ class ReinforceGate(LogitGate):
             chosen = ops.cast(first_largest(kept), "float32")
             # Of NaN none is the largest: zeros would hide it.
             chosen = ops.where(ops.isnan(kept), kept, chosen)
-            return GateOutputs(chosen, softmax(kept), logits=logits)
+            return Routing(chosen, softmax(kept), logits=logits)
         noise = gumbel_noise(ops.shape(kept), self.generator)
         chosen = ops.cast(first_largest(kept + noise), "float32")
         # Kept for `policy_loss`, which the model calls when it knows the task losses.
         self._memory.drawn = (kept, chosen, routing_inputs, self._memory.valid)
-        return GateOutputs(chosen, softmax(kept), logits=logits)
+        return Routing(chosen, softmax(kept), logits=logits)
 
     def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Tensor:
         """Compute the loss of the gate for its last training call.

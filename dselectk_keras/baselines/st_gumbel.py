@@ -4,9 +4,9 @@ from typing import Any
 
 from keras import ops
 
-from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import first_largest, gumbel_noise, softmax
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer
@@ -47,9 +47,6 @@ class STGumbelGate(LogitGate):
         Equations 1 and 2 and Section 2.2; Muqeeth et al., "SMEAR" (2023), Section 2.
     """
 
-    always_sparse = True
-    max_experts = 1
-
     def __init__(
         self,
         temperature: Any = 1.0,
@@ -62,7 +59,11 @@ class STGumbelGate(LogitGate):
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def max_experts(self, once_decided: bool = False) -> int:
+        """Always one expert."""
+        return 1
+
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute a one for the chosen expert, in training with a gradient."""
         logits, noisy = self.kept_logits(routing_inputs, training)
         if training:
@@ -75,4 +76,4 @@ class STGumbelGate(LogitGate):
         else:
             # Of NaN none is the largest: zeros would hide it.
             weights = ops.where(ops.isnan(logits), logits, weights)
-        return GateOutputs(weights, logits=logits)
+        return Routing(weights, logits=logits)

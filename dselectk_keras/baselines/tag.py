@@ -7,8 +7,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.baselines._ids import look_up, require_ids
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 
 _SEQUENCES = (list, tuple, np.ndarray)
 
@@ -47,7 +48,6 @@ class TagGate(Gate):
         Muqeeth et al., "SMEAR" (2023), Section 2 ("tag routing").
     """
 
-    always_sparse = True
     per_example_only = True
 
     def __init__(
@@ -63,7 +63,6 @@ class TagGate(Gate):
                     "its own expert."
                 )
             self.experts_of_tags = [_as_plain(experts) for experts in experts_of_tags]
-        self.max_experts = max(map(len, map(_as_list, self.experts_of_tags or [0])))
 
     def build_logits(self) -> None:
         """Create the table of the tags' weights, which are constants."""
@@ -80,13 +79,17 @@ class TagGate(Gate):
                 )
             self._table[tag, chosen] = 1.0 / len(chosen)
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def max_experts(self, once_decided: bool = False) -> int:
+        """The most experts of a tag."""
+        return max(map(len, map(_as_list, self.experts_of_tags or [0])))
+
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Look up the rows of the tags."""
         table = ops.convert_to_tensor(self._table)
         weights = look_up(table, routing_inputs, len(self._table), "tag")
         if self.num_gates is not None and len(weights.shape) == 2:
             weights = ops.repeat(weights[:, None], self.num_gates, axis=1)
-        return GateOutputs(weights)
+        return Routing(weights)
 
 
 def _as_list(experts):

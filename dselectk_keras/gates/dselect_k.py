@@ -7,9 +7,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.gates._expert_weights import one_expert_each
-from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import (
@@ -86,7 +86,6 @@ class DSelectKGate(SelectorGate):
         super().__init__(
             num_nonzeros, entropy_reg, z_initializer, w_initializer, reduction, **kwargs
         )
-        self.max_experts = num_nonzeros
         self.gamma = check_schedule(gamma, "gamma", positive=True)
         self._assign = unreachable == "assign"
         if unreachable is None or (isinstance(unreachable, str) and not self._assign):
@@ -119,6 +118,10 @@ class DSelectKGate(SelectorGate):
         self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer, **norm)
         self._w = Logits(self, "w", shape, w_initializer, **norm)
 
+    def max_experts(self, once_decided: bool = False) -> int | None:
+        """One expert for each selector, once they have decided."""
+        return self.num_nonzeros if once_decided else None
+
     def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
         """Compute the selectors from their bits, as products over each code."""
         z = ops.squeeze(self._z(routing_inputs), -2)
@@ -131,27 +134,27 @@ class DSelectKGate(SelectorGate):
         owned = np.eye(self.num_experts, dtype="float32")[owners]
         return ops.matmul(selector_product(bits, len(owners)), owned), bits
 
-    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+    def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the entropy and reachability terms."""
-        penalties = super().compute_penalties(outputs, step)
+        penalties = super().compute_penalties(routing, step)
         if self._has_unreachable and not self._assign:
             # The reciprocal of infinity is zero.
-            selectors = self.only_valid(outputs.selectors, outputs, float("inf"))
+            selectors = routing.only_valid(routing.selectors, float("inf"))
             reachability = self._reachability(selectors, step)
-            penalties["reachability"] = self.over_batch(reachability, outputs)
+            penalties["reachability"] = routing.over_batch(reachability, self.reduction)
         return penalties
 
-    def describe_selectors(self, outputs: GateOutputs) -> dict:
+    def describe_selectors(self, routing: Routing) -> dict:
         """Compute whether selectors are binary, and their weight on experts.
 
         `"binary"` is 1.0 if every bit of the selector is 0 or 1. `"reachable"` is the
         selector's total weight on experts, as opposed to unreachable codes.
         """
-        bits = outputs.bits
+        bits = routing.bits
         decided = ops.logical_or(bits == 0.0, bits == 1.0)
         return {
             "binary": ops.cast(ops.all(decided, axis=-1), "float32"),
-            "reachable": ops.sum(outputs.selectors, axis=-1),
+            "reachable": ops.sum(routing.selectors, axis=-1),
         }
 
     def selection(self) -> Selection:

@@ -2,25 +2,24 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.distribution import num_replicas
+from dselectk_keras.gates.dropout import drop_weights
 from dselectk_keras.gates.inputs import (
     as_arguments,
     by_features,
     check_experts,
-    check_same_shape,
     count_experts,
     count_features,
 )
 from dselectk_keras.gates.registry import arguments
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.gates.selection import Selection
-from dselectk_keras.ops import mix, softmax
-from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
+from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Tensor,
@@ -31,28 +30,6 @@ from dselectk_keras.utils import (
     deserialize_if_config,
     init_arguments,
 )
-
-
-class GateOutputs(NamedTuple):
-    """The weights of a gate, and the tensors that penalties and plots need.
-
-    Args:
-        weights: The weights over the experts, `([batch,] [num_gates,] n)`.
-        probabilities: The distribution from which a stochastic gate draws its weights.
-        selectors: The weights of each selector, `([batch,] [num_gates,] k, n)`.
-        bits: The relaxed bits of each selector, `([batch,] [num_gates,] k, m)`.
-        logits: The logits of the experts, `([batch,] [num_gates,] n)`.
-        load: The probability of each expert of being chosen under noise.
-        valid: Which examples count, booleans `(batch,)`; `None` is all.
-    """
-
-    weights: Tensor
-    probabilities: Tensor = None
-    selectors: Tensor = None
-    bits: Tensor = None
-    logits: Tensor = None
-    load: Tensor = None
-    valid: Tensor = None
 
 
 class _KeepsArguments:
@@ -112,22 +89,10 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         The mixture, `(batch, ...)`, or `(batch, num_gates, ...)`.
     """
 
-    # The most nonzero weights of one gate, once it has decided; `None` if not known.
-    max_experts: int | None = None
-    # Whether `max_experts` holds from the first step on.
-    always_sparse = False
-    # How a per-example gate reduces its penalties over the batch, if it has any.
-    reduction = "sum"
-    # Booleans `([num_gates,] n)`: the experts in use, if they are fixed.
-    used_experts: Any = None
     # Whether the gate needs routing inputs.
     per_example_only = False
-    # Whether the gate has one logit for each expert.
-    has_logits = False
-    # Whether the gate itself drops experts, by their logits.
-    drops_experts = False
-    # The name of an integer argument that fixes the routing, and that `None` draws.
-    drawn_argument: str | None = None
+    # How a per-example gate reduces its penalties over the batch, if it has any.
+    reduction = "sum"
 
     def __init__(
         self,
@@ -142,16 +107,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             check_count("num_gates", num_gates, maximum=MAX_EXPERTS)
         check_number("expert_dropout", expert_dropout, minimum=0, below=1)
         self.num_gates = num_gates
-        self.weights_regularizer = ScheduledRegularizer.get(
+        self.weights_regularizer = WeightsRegularizer.get(
             weights_regularizer, "weights_regularizer"
         )
-        if not getattr(self.weights_regularizer, "of_weights", True):
-            raise ValueError(
-                f"{type(self.weights_regularizer).__name__} is not a regularizer of a "
-                "gate's weights. Use `ImportanceRegularizer`, `LoadRegularizer`, "
-                "`SwitchLoadRegularizer`, `EntropyRegularizer` or "
-                "`SampleSimilarityRegularizer`."
-            )
         self.expert_dropout = expert_dropout
         # Keras takes no integers of NumPy as seeds.
         self.seed = check_seed(seed)
@@ -164,6 +122,11 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if expert_dropout:
             self.make_generator()
 
+    def make_generator(self) -> None:
+        """Create the generator of random numbers, unless there is one."""
+        if self.generator is None:
+            self.generator = keras.random.SeedGenerator(self.seed)
+
     # Methods that a subclass defines.
 
     @abc.abstractmethod
@@ -173,7 +136,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     @abc.abstractmethod
     def compute_weights(
         self, routing_inputs: Tensor, training: bool, step: Tensor
-    ) -> GateOutputs:
+    ) -> Routing:
         """Compute the weights over the experts.
 
         Args:
@@ -182,43 +145,34 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             step: The number of training calls, this one included.
 
         Returns:
-            A `GateOutputs` with float32 weights `([batch,] [num_gates,] n)`.
+            A `Routing` with float32 weights `([batch,] [num_gates,] n)`.
         """
 
-    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+    def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the auxiliary losses of a training call by name, in their order."""
         return {}
 
-    def over_batch(self, penalty: Tensor, outputs: GateOutputs) -> Tensor:
-        """Sum or average a penalty, a sum over this call's examples, over the batch."""
-        if not self.per_example:
-            return penalty
-        if self.reduction == "mean":
-            return penalty / self.num_examples(outputs)
-        # Keras averages over the replicas.
-        return penalty * num_replicas()
+    def max_experts(self, once_decided: bool = False) -> int | None:
+        """The most nonzero weights of one gate, or `None` if there is no limit.
 
-    def num_examples(self, outputs: GateOutputs) -> Tensor:
-        """Count the examples of this call that are valid, at least 1, in float32."""
-        if outputs.valid is None:
-            count = ops.cast(ops.shape(outputs.weights)[0], "float32")
-        else:
-            count = ops.sum(ops.cast(outputs.valid, "float32"))
-        return ops.maximum(count, 1.0)
+        The limit holds from the first step on, or only `once_decided`.
+        """
+        return None
 
-    def only_valid(self, x: Tensor, outputs: GateOutputs, other: float = 0.0) -> Tensor:
-        """Replace the rows of examples that are not valid by a number."""
-        if outputs.valid is None or x is None:
-            return x
-        rows = ops.reshape(outputs.valid, (-1, *[1] * (len(x.shape) - 1)))
-        return ops.where(rows, x, other)
+    def drop_experts(self, weights: Tensor) -> Tensor:
+        """Drop experts in training, after the penalties, by their weights."""
+        return drop_weights(weights, self.expert_dropout, self.generator)
 
-    def as_batch(self, x: Tensor, outputs: GateOutputs) -> Tensor:
-        """Set rows that are not valid to zero; a static gate's `x` becomes one row."""
-        x = self.only_valid(x, outputs)
-        return x if self.per_example else ops.expand_dims(x, 0)
+    def look_at_experts(self, bank: Any, inputs: Tensor, training: Any) -> Any:
+        """For a gate that routes by what experts compute: evaluate all experts first.
 
-    def describe_selectors(self, outputs: GateOutputs) -> dict:
+        Returns:
+            The experts' outputs, and a dict of call arguments of the gate; or `None`
+            for a gate that does not look at experts.
+        """
+        return None
+
+    def describe_selectors(self, routing: Routing) -> dict:
         """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
         return {}
 
@@ -276,8 +230,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         Returns:
             A float32 tensor `([batch,] [num_gates,] n)`.
         """
-        routing_inputs = self.check_routing_inputs(routing_inputs)
-        return self.compute_weights(routing_inputs, False, self.step, **context).weights
+        return self._routing(routing_inputs, context=context).weights
 
     def report(
         self, routing_inputs: Tensor = None, examples: Tensor = None, **context: Any
@@ -292,10 +245,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             from `describe_selectors`. The report of a call with a mask, which an
             observer gets, has `"valid"` too.
         """
-        routing_inputs = self.check_routing_inputs(routing_inputs)
-        outputs = self.compute_weights(routing_inputs, False, self.step, **context)
-        examples = by_features(examples, routing_inputs)
-        return self._report(outputs, examples, self.step + 1)
+        routing = self._routing(routing_inputs, examples=examples, context=context)
+        return self._report(routing, self.step + 1)
 
     def selection(self) -> Selection:
         """The experts that a static gate has chosen, and how far it is from binary."""
@@ -322,9 +273,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         args, kwargs = self.given_arguments
         copy = type(self)(*args, **{**kwargs, **changes})
         copy.trainable = self.trainable
-        name = self.drawn_argument
-        if name is not None and name not in changes:
-            setattr(copy, name, getattr(self, name))
         return copy
 
     # Methods of `keras.Layer`.
@@ -356,8 +304,11 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         if routing_inputs_shape is not None:
             self.routing_dim = count_features(routing_inputs_shape, self.num_gates)
         self.build_logits()
-        if self.weights_regularizer is not None:
-            self._check_regularizer(self.weights_regularizer)
+        if self.weights_regularizer is not None and not self.weights:
+            raise ValueError(
+                f"{type(self).__name__} has no trainable weights to regularize. "
+                "Received: a weights_regularizer. Leave it out."
+            )
         self.step = add_counter(self, "step")
         self.built = True
 
@@ -370,80 +321,33 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         valid: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        weights = self.weigh_experts(routing_inputs, training, examples, valid)
-        return self.mixture(experts, weights)
+        return self.route(routing_inputs, training, examples, valid).mix(experts)
 
-    def mixture(self, experts: Any, weights: Tensor) -> Tensor:
-        """Compute the sum of the experts' outputs with weights of `weigh_experts`."""
-        if isinstance(experts, list):
-            check_same_shape([expert.shape for expert in experts])
-        count = len(experts) if isinstance(experts, list) else experts.shape[1]
-        if count != self.num_experts:
-            raise ValueError(
-                f"This gate was built for {self.num_experts} experts. Received: "
-                f"{count}. Create a new gate for another number of experts."
-            )
-        return mix(experts, weights, self.per_example, self.used_experts)
-
-    def weigh_experts(
+    def route(
         self,
         routing_inputs: Tensor = None,
         training: bool | None = None,
         examples: Tensor = None,
         valid: Tensor = None,
         **context: Any,
-    ) -> Tensor:
+    ) -> Routing:
         """Compute the weights of one call, for layers that combine the experts.
 
         In training this counts the step, adds the auxiliary losses and drops experts.
-        The arguments are those of a call of the gate, without the experts. The result
-        is a float32 tensor `([batch,] [num_gates,] n)`.
+        The arguments are those of a call of the gate, without the experts.
         """
         training = bool(training)
-        routing_inputs = self.check_routing_inputs(routing_inputs)
         if training:
             self.step.assign_add(1)
-        outputs = self.compute_weights(routing_inputs, training, self.step, **context)
-        if valid is not None and self.per_example:
-            outputs = outputs._replace(valid=valid)
-        examples = by_features(examples, routing_inputs)
+        routing = self._routing(routing_inputs, training, examples, valid, context)
         if self.observer is not None:
-            step = self.step + int(not training)
-            self.observer(self._report(outputs, examples, step))
-        weights = self.only_valid(outputs.weights, outputs)
+            self.observer(self._report(routing, self.step + int(not training)))
+        weights = routing.only_valid(routing.weights)
         if training:
-            penalties = self._penalties(outputs, examples, self.step)
-            for penalty in penalties.values():
+            for penalty in self._penalties(routing, self.step).values():
                 self.add_loss(penalty)
-            if self.expert_dropout and not self.drops_experts:
-                weights = self.drop_weights(weights)
-        return weights
-
-    # Expert dropout.
-
-    def make_generator(self) -> None:
-        """Create the generator of random numbers, unless there is one."""
-        if self.generator is None:
-            self.generator = keras.random.SeedGenerator(self.seed)
-
-    def drop_logits(self, logits: Tensor, training: bool) -> Tensor:
-        """Set the logits of experts that training drops to minus infinity."""
-        if not (training and self.expert_dropout):
-            return logits
-        shape = ops.shape(logits)
-        draw = keras.random.uniform(shape, seed=self.generator, dtype="float32")
-        keep = draw >= self.expert_dropout
-        keep = ops.logical_or(keep, ops.logical_not(ops.any(keep, -1, keepdims=True)))
-        return ops.where(keep, logits, -float("inf"))
-
-    def drop_weights(self, weights: Tensor) -> Tensor:
-        """Set weights `(..., n)` of dropped experts to zero, and scale others up."""
-        dropped = self.drop_logits(ops.zeros_like(weights), True) < 0
-        total = ops.sum(weights, axis=-1, keepdims=True)
-        kept = ops.where(dropped, 0.0, weights)
-        left = ops.sum(kept, axis=-1, keepdims=True)
-        scaled = kept * total / ops.where(left > 0, left, 1.0)
-        return ops.where(left > 0, scaled, weights)
+            weights = self.drop_experts(weights)
+        return routing._replace(weights=weights)
 
     # Weights, saving and checks.
 
@@ -458,22 +362,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             left_out = own[len(weights) :]
             weights = [*weights, *map(ops.convert_to_numpy, left_out)]
         super().set_weights(weights)
-
-    def save_own_variables(self, store: Any) -> None:
-        """Save the variables, and what was drawn to fix the routing."""
-        super().save_own_variables(store)
-        if self.drawn_argument is not None:
-            drawn = getattr(self, self.drawn_argument)
-            store[self.drawn_argument] = np.asarray(drawn, "int64")
-
-    def load_own_variables(self, store: Any) -> None:
-        """Load the variables, and what was drawn to fix the routing."""
-        found = {key: store[key] for key in store.keys()}  # noqa: SIM118 (no dict)
-        # Older files do not have it.
-        drawn = found.pop(self.drawn_argument, None)
-        if drawn is not None:
-            setattr(self, str(self.drawn_argument), int(np.asarray(drawn)))
-        super().load_own_variables(found)
 
     def get_config(self) -> dict:
         """The arguments of `__init__`, from attributes of the same names."""
@@ -528,54 +416,31 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 "first, or call `build`."
             )
 
-    def _check_regularizer(self, regularizer):
-        """Raise an error if the gate does not have what its regularizer needs."""
-        if regularizer.sees_inputs and not self.per_example:
-            raise ValueError(
-                f"{type(regularizer).__name__} compares the weights of examples. A "
-                "static gate has the same weights for all examples. Pass routing "
-                "inputs, or use another regularizer."
-            )
-        if regularizer.sees_probabilities and not (
-            self.has_logits and self.max_experts
-        ):
-            raise ValueError(
-                f"{type(regularizer).__name__} needs a sparse gate with one logit per "
-                "expert, such as `SwitchGate` or `TopKGate`. Received: "
-                f"{type(self).__name__}. Use `ImportanceRegularizer`."
-            )
-        if not self.weights:
-            raise ValueError(
-                f"{type(self).__name__} has no trainable weights to regularize. "
-                "Received: a weights_regularizer. Leave it out."
-            )
+    def _routing(
+        self, routing_inputs, training=False, examples=None, valid=None, context=()
+    ):
+        routing_inputs = self.check_routing_inputs(routing_inputs)
+        step, context = self.step, dict(context)
+        return self.compute_weights(routing_inputs, training, step, **context)._replace(
+            per_example=self.per_example,
+            max_experts=self.max_experts(once_decided=True),
+            valid=valid if self.per_example else None,
+            examples=by_features(examples, routing_inputs),
+        )
 
-    def _penalties(self, outputs, examples, step):
-        penalties = self.compute_penalties(outputs, step)
-        regularizer = self.weights_regularizer
-        if regularizer is not None:
-            seen, drawn = outputs.weights, outputs.probabilities
-            if drawn is not None and not regularizer.sees_probabilities:
-                # Drawn weights have no useful gradient; their probabilities do.
-                seen = drawn
-            seen = self.as_batch(seen, outputs)
-            if regularizer.sees_probabilities:
-                seen = seen, self.as_batch(softmax(outputs.logits), outputs)
-            if regularizer.sees_inputs:
-                # Large numbers in padding would cost digits of all distances.
-                counting = self.only_valid(examples, outputs)
-                seen = (seen, counting, self.num_examples(outputs))
-            penalty = regularizer(seen, step)
-            if regularizer.sums_examples:
-                penalty = self.over_batch(penalty, outputs)
-            penalties["weights"] = penalty
+    def _penalties(self, routing, step):
+        penalties = self.compute_penalties(routing, step)
+        if self.weights_regularizer is not None:
+            penalties["weights"] = self.weights_regularizer.penalty(
+                routing, step, self.reduction
+            )
         return penalties
 
-    def _report(self, outputs, examples, step):
+    def _report(self, routing, step):
         report = {
-            "weights": outputs.weights,
-            "penalties": self._penalties(outputs, examples, step),
-            "selectors": self.describe_selectors(outputs),
+            "weights": routing.weights,
+            "penalties": self._penalties(routing, step),
+            "selectors": self.describe_selectors(routing),
         }
         # What has no mask has no entry, since compiled functions return tensors.
-        return report if outputs.valid is None else {**report, "valid": outputs.valid}
+        return report if routing.valid is None else {**report, "valid": routing.valid}

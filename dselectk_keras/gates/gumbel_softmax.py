@@ -5,9 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import relaxed_bernoulli, softmax
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
@@ -87,7 +88,7 @@ class GumbelSoftmaxGate(Gate):
         z_initializer = self.z_initializer or self._mostly_open
         self._z = Logits(self, "z", shape, z_initializer)
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the softmax times the draws."""
         z = self._z(routing_inputs)
         if training:
@@ -95,15 +96,15 @@ class GumbelSoftmaxGate(Gate):
             draws = relaxed_bernoulli(z, temperature, self.generator)
         else:
             draws = ops.cast(z > 0, "float32")
-        return GateOutputs(softmax(self._logits(routing_inputs)) * draws, logits=z)
+        return Routing(softmax(self._logits(routing_inputs)) * draws, logits=z)
 
-    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+    def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the sparsity term."""
         if self.sparsity_reg is None:
             return {}
-        log_open = self.only_valid(ops.log_sigmoid(outputs.logits), outputs)
+        log_open = routing.only_valid(ops.log_sigmoid(routing.logits))
         value = self.sparsity_reg(log_open, step)
-        return {"sparsity": self.over_batch(value, outputs)}
+        return {"sparsity": routing.over_batch(value, self.reduction)}
 
     def expected_nonzeros(self, routing_inputs: Tensor = None) -> Tensor:
         r"""Compute the expected number of open experts in training, $\sum_i \psi_i$.

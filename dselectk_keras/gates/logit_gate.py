@@ -8,8 +8,10 @@ import keras
 import numpy as np
 
 from dselectk_keras.gates._expert_weights import check_expert_weights, log_weights
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.dropout import drop_logits
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.regularizers.router_z import RouterZRegularizer
 from dselectk_keras.utils import Initializer, Tensor, check_choice, get_from
 
@@ -29,8 +31,6 @@ class LogitGate(Gate, abc.ABC):
         **kwargs: The arguments of `Gate`.
     """
 
-    has_logits = True
-    drops_experts = True
     reduction = "mean"
 
     def __init__(
@@ -65,15 +65,24 @@ class LogitGate(Gate, abc.ABC):
     def kept_logits(self, routing_inputs: Tensor, training: bool) -> tuple:
         """Compute the logits, and these with minus infinity for dropped experts."""
         logits = self._logits(routing_inputs)
-        return logits, self.drop_logits(logits, training)
+        return logits, self.drop_by_logits(logits, training)
 
-    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+    def drop_by_logits(self, logits: Tensor, training: bool) -> Tensor:
+        """Set the logits of experts that training drops to minus infinity."""
+        rate = self.expert_dropout if training else 0.0
+        return drop_logits(logits, rate, self.generator)
+
+    def drop_experts(self, weights: Tensor) -> Tensor:
+        """Return the weights: dropped experts have none already."""
+        return weights
+
+    def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the router z-loss, a mean over the examples."""
         if self.z_reg is None:
             return {}
         # The logarithm of the sum of these exponentials is zero.
-        logits = self.only_valid(outputs.logits, outputs, -math.log(self.num_experts))
-        return {"z": self.over_batch(self.z_reg(logits, step), outputs)}
+        logits = routing.only_valid(routing.logits, -math.log(self.num_experts))
+        return {"z": routing.over_batch(self.z_reg(logits, step), self.reduction)}
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set the logits to the logarithms of the weights."""

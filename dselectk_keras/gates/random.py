@@ -7,14 +7,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.drawn import SavesDraw
+from dselectk_keras.gates.dropout import drop_logits
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_top_k, softmax
-from dselectk_keras.utils import MAX_EXPERTS, check_choice, check_count
+from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_choice, check_count
 
 
 @GATES.register("random")
-class RandomGate(Gate):
+class RandomGate(SavesDraw, Gate):
     r"""Equal weights on k experts that are drawn at random.
 
     $$
@@ -56,12 +59,15 @@ class RandomGate(Gate):
         self.num_nonzeros = num_nonzeros
         check_choice("fixed", fixed, (True, False))
         self.fixed = fixed
-        self.drops_experts = not fixed
         self.drawn_argument = "seed" if fixed else None
         if fixed and self.seed is None:
             self.seed = random.randrange(2**31)
         if not fixed:
             self.make_generator()
+
+    def drop_experts(self, weights: Tensor) -> Tensor:
+        """Drop experts of fixed gates; others have drawn from those that are left."""
+        return super().drop_experts(weights) if self.fixed else weights
 
     def build_logits(self) -> None:
         """Check the number of experts; there are no variables."""
@@ -72,18 +78,20 @@ class RandomGate(Gate):
                 f"Received: num_nonzeros={k}."
             )
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute equal weights for the drawn experts."""
         batch = (ops.shape(routing_inputs)[0],) if self.per_example else ()
         shape = (*batch, *self.gate_shape, self.num_experts)
         if self.fixed:
             chosen = ops.convert_to_tensor(self._draw_fixed())
-            return GateOutputs(chosen * ops.ones(shape, "float32"))
+            return Routing(chosen * ops.ones(shape, "float32"))
         if not training:
-            return GateOutputs(ops.ones(shape, "float32") / self.num_experts)
+            return Routing(ops.ones(shape, "float32") / self.num_experts)
         draws = keras.random.uniform(shape, seed=self.generator, dtype="float32")
-        kept = keep_top_k(self.drop_logits(draws, training), self.num_nonzeros)
-        return GateOutputs(softmax(ops.where(kept > -float("inf"), 0.0, kept)))
+        kept = keep_top_k(
+            drop_logits(draws, self.expert_dropout, self.generator), self.num_nonzeros
+        )
+        return Routing(softmax(ops.where(kept > -float("inf"), 0.0, kept)))
 
     def _draw_fixed(self):
         """Draw the experts of fixed gates: their weights, NumPy `([num_gates,] n)`."""

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import float32_weight
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import MAX_EXPERTS, check_count
@@ -74,19 +75,15 @@ class SelectedGate(Gate):
             )
         self._shares = float32_weight(self, "w_logits", choices.shape)
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the sum of the shares of each expert."""
         shares = softmax(ops.convert_to_tensor(self._shares))
         places = self._places().astype("float32")
         placed = ops.multiply(ops.expand_dims(shares, -1), places)
-        return GateOutputs(ops.sum(placed, axis=-2))
+        used = self._places().any(axis=-2)
+        return Routing(ops.sum(placed, axis=-2), used=used)
 
-    @property
-    def used_experts(self) -> np.ndarray:
-        """The chosen experts (see `Gate`)."""
-        return self._places().any(axis=-2)
-
-    def describe_selectors(self, outputs: GateOutputs) -> dict:
+    def describe_selectors(self, routing: Routing) -> dict:
         """Return that all selectors are binary, and which of them have an expert."""
         reached = np.asarray(self.choices) >= 0
         return {

@@ -8,7 +8,8 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers
-from dselectk_keras.gates.gate import Gate, GateOutputs
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_largest, softmax
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
 from dselectk_keras.utils import (
@@ -142,25 +143,25 @@ class SelectorGate(Gate, abc.ABC):
         decided = ops.convert_to_numpy(self.deciding)[1]
         return int(ops.convert_to_numpy(self.step) - decided)
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the weighted sum of the selectors."""
         selectors, bits = self.compute_selectors(routing_inputs, step)
         # Not a softmax of axis -2, for which TensorFlow transposes.
         shares = softmax(ops.squeeze(self._w(routing_inputs), -1))
         weights = ops.sum(ops.expand_dims(shares, -1) * selectors, axis=-2)
-        return GateOutputs(weights, selectors=selectors, bits=bits)
+        return Routing(weights, selectors=selectors, bits=bits)
 
-    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+    def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the entropy term."""
         if self.entropy_reg is None:
             return {}
         uncertain = (
-            outputs.selectors
+            routing.selectors
             if self.entropy_reg.target == "selectors"
-            else ops.stack([outputs.bits, 1.0 - outputs.bits], axis=-1)
+            else ops.stack([routing.bits, 1.0 - routing.bits], axis=-1)
         )
-        value = self.entropy_reg(self.only_valid(uncertain, outputs), step)
-        return {"entropy": self.over_batch(value, outputs)}
+        value = self.entropy_reg(routing.only_valid(uncertain), step)
+        return {"entropy": routing.over_batch(value, self.reduction)}
 
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector over the experts.

@@ -4,9 +4,9 @@ from typing import Any
 
 from keras import ops
 
-from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import Initializer, check_number
 
@@ -51,8 +51,6 @@ class SoftmaxGate(LogitGate):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         check_number("min_weight", min_weight, minimum=0, maximum=1)
         self.min_weight = min_weight
-        # So many weights can be as large.
-        self.max_experts = int(1 / min_weight + 1e-6) if min_weight else None
 
     def build_logits(self) -> None:
         """Create the logits."""
@@ -63,13 +61,18 @@ class SoftmaxGate(LogitGate):
             )
         super().build_logits()
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def max_experts(self, once_decided: bool = False) -> int | None:
+        """The number of weights that can be as large as `min_weight`, at inference."""
+        limited = once_decided and self.min_weight
+        return int(1 / self.min_weight + 1e-6) if limited else None
+
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the softmax of the logits."""
         logits, kept = self.kept_logits(routing_inputs, training)
         weights = softmax(kept)
         if training or not self.min_weight:
-            return GateOutputs(weights, logits=logits)
+            return Routing(weights, logits=logits)
         # Rounding may put equal weights below 1 / n.
         kept = ops.where(weights >= self.min_weight * (1 - 1e-5), weights, 0.0)
         weights = kept / ops.sum(kept, axis=-1, keepdims=True)
-        return GateOutputs(weights, logits=logits)
+        return Routing(weights, logits=logits)

@@ -6,9 +6,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.gates._expert_weights import log_weights, one_expert_each
-from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import first_largest, softmax
@@ -99,9 +99,9 @@ class SoftmaxSelectorGate(SelectorGate):
         self._z.assign(max(temperature, MIN_TEMPERATURE) * z)
         self._w.assign(log_shares[..., None])
 
-    def describe_selectors(self, outputs: GateOutputs) -> dict:
+    def describe_selectors(self, routing: Routing) -> dict:
         """Compute whether the selectors have all their weight on one expert."""
-        decided = ops.max(outputs.selectors, axis=-1) == 1.0
+        decided = ops.max(routing.selectors, axis=-1) == 1.0
         return {"binary": ops.cast(decided, "float32")}
 
     def selection(self) -> Selection:

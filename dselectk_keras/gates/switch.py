@@ -2,9 +2,9 @@
 
 from keras import ops
 
-from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import first_largest, softmax
 
 
@@ -40,11 +40,12 @@ class SwitchGate(LogitGate):
         Simple and Efficient Sparsity" (JMLR 2022), Equations 1 and 2.
     """
 
-    always_sparse = True
-    max_experts = 1
+    def max_experts(self, once_decided: bool = False) -> int:
+        """Always one expert."""
+        return 1
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the largest probability, and zeros for the others."""
         logits, kept = self.kept_logits(routing_inputs, training)
         weights = ops.cast(first_largest(kept), "float32") * softmax(kept)
-        return GateOutputs(weights, logits=logits)
+        return Routing(weights, logits=logits)

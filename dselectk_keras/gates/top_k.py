@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.gate import GateOutputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
@@ -58,8 +58,6 @@ class TopKGate(LogitGate):
         Equations 3 to 5.
     """
 
-    always_sparse = True
-
     def __init__(
         self,
         num_nonzeros: int = 2,
@@ -82,11 +80,10 @@ class TopKGate(LogitGate):
                 "or use weights_regularizer=ImportanceRegularizer(...) for load "
                 "balancing."
             )
-        self.num_nonzeros = self.max_experts = num_nonzeros
+        self.num_nonzeros = num_nonzeros
         self.noise = noise
         self.load_reg = LoadRegularizer.get(load_reg, "load_reg")
         self.dense_steps = dense_steps
-        self.always_sparse = not dense_steps
         if noise:
             self.make_generator()
 
@@ -102,7 +99,11 @@ class TopKGate(LogitGate):
             shape = (*self.gate_shape, self.num_experts)
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
 
-    def compute_weights(self, routing_inputs, training, step) -> GateOutputs:
+    def max_experts(self, once_decided: bool = False) -> int | None:
+        """The number of experts to keep; in dense steps there is no limit."""
+        return self.num_nonzeros if once_decided or not self.dense_steps else None
+
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the softmax of the kept logits."""
         logits = noisy = self._logits(routing_inputs)
         load = None
@@ -115,20 +116,20 @@ class TopKGate(LogitGate):
                 noisy = logits + scale * draw
             if self.load_reg is not None:
                 load = top_k_probability(logits, noisy, scale, self.num_nonzeros)
-        noisy = self.drop_logits(noisy, training)
+        noisy = self.drop_by_logits(noisy, training)
         kept = keep_top_k(noisy, self.num_nonzeros)
         if self.dense_steps:
             dense = step <= self.dense_steps  # Steps count from 1.
             kept = ops.where(dense, noisy, kept)
             if load is not None:
                 load = ops.where(dense, 1.0, load)
-        return GateOutputs(softmax(kept), logits=logits, load=load)
+        return Routing(softmax(kept), logits=logits, load=load)
 
-    def compute_penalties(self, outputs: GateOutputs, step: Tensor) -> dict:
+    def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the load term and the router z-loss."""
-        penalties = super().compute_penalties(outputs, step)
+        penalties = super().compute_penalties(routing, step)
         if self.load_reg is not None:
-            load = self.as_batch(outputs.load, outputs)
+            load = routing.as_batch(routing.load)
             penalties["load"] = self.load_reg(load, step)
         return penalties
 

@@ -10,7 +10,7 @@ from dselectk_keras._keras import mask_of, prefix_paths, with_mask
 from dselectk_keras.gates import Gate
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
-from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts, takes_hidden
+from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts, looks_at_experts
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -103,7 +103,7 @@ class CGC(GatedExperts):
     ):
         gate, shared_gate = map(deserialize_if_config, (gate, shared_gate))
         for each in (gate, shared_gate):
-            if isinstance(each, Gate) and takes_hidden(each):
+            if isinstance(each, Gate) and looks_at_experts(each):
                 raise ValueError(
                     f"{type(each).__name__} needs the hidden outputs of all experts, "
                     "and each gate of CGC mixes different experts. Use a gate that "
@@ -166,11 +166,11 @@ class CGC(GatedExperts):
         prefix_paths(self, self.path)
         self.built = True
 
-    def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
+    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
-        for_tasks, for_shared = self.by_gate(seen)
+        for_tasks, for_shared = self.by_gate(looks)
         n, own = self.experts.num_experts, self.num_task_experts
-        weights = self.gate.weigh_experts(**for_tasks, training=training)
+        weights = self.gate.route(**for_tasks, training=training).weights
         shared, tasks = self._outputs(inputs, training)
         mixtures = mix(shared, weights[..., :n], bool(self.per_example))
         if own:
@@ -186,16 +186,16 @@ class CGC(GatedExperts):
             )
         if self.shared_gate is None:
             return mixtures
-        weights = self.shared_gate.weigh_experts(**for_shared, training=training)
+        weights = self.shared_gate.route(**for_shared, training=training).weights
         last = mix(shared, weights[..., :n], bool(self.per_example))
         if own:
             last = last + mix(tasks, weights[..., n:], bool(self.per_example))
         return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
 
-    def by_gate(self, seen: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-        """Split what the gates see: for the tasks' gates, and for the shared gate."""
-        for_tasks, for_shared = dict(seen), dict(seen)
-        for name, x in seen.items():
+    def by_gate(self, looks: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Split what the tasks' gates look at, and what the shared gate looks at."""
+        for_tasks, for_shared = dict(looks), dict(looks)
+        for name, x in looks.items():
             if self._splits and len(x.shape) > 2:
                 for_tasks[name], for_shared[name] = x[:, :-1], x[:, -1]
         return [for_tasks, for_shared]

@@ -1,8 +1,6 @@
 """The base class of layers with experts and a gate."""
 
 import abc
-import functools
-import inspect
 from typing import Any
 
 import keras
@@ -84,8 +82,6 @@ class GatedExperts(keras.Layer, abc.ABC):
                 "Received: per_example=False. Set per_example=True. If the gate needs "
                 "ids or tags, call the layer as layer(inputs, routing_inputs)."
             )
-        if takes_hidden(gate):
-            experts.check_hidden()
         self.experts = experts
         self.gate = gate
         self.per_example = per_example
@@ -105,12 +101,10 @@ class GatedExperts(keras.Layer, abc.ABC):
             shapes["routing_inputs_shape"] = self.flatten_shape(shape)
         inputs_shape = self.flatten_shape(inputs_shape)
         self.build_bank(self.experts, inputs_shape)
-        if takes_hidden(self.gate):
-            outputs = self.experts.compute_output_spec(
-                keras.KerasTensor(inputs_shape), return_hidden=True
-            )
-            shapes["hidden_shape"] = tuple(outputs[1].shape)
         if not self.gate.built:
+            _, context = self.look_at_experts(keras.KerasTensor(inputs_shape))
+            for name, tensor in context.items():
+                shapes[f"{name}_shape"] = tuple(tensor.shape)
             self.gate.build((None, self.experts.num_experts), **shapes)
         prefix_paths(self, self.path)
         self.built = True
@@ -168,25 +162,41 @@ class GatedExperts(keras.Layer, abc.ABC):
         routing_inputs: Tensor = None,
         training: bool | None = None,
         mask: Tensor = None,
+        inputs_mask: Tensor = None,
+        routing_inputs_mask: Tensor = None,
     ) -> Any:
         """Evaluate the experts and combine them, for all positions as one batch."""
-        inputs, routing_inputs, mask = self.find_mask(inputs, routing_inputs, mask)
-        seen = self.gate_inputs(inputs, routing_inputs, mask)
+        # Keras passes the first mask if there is one tensor, and else the others.
+        mask = inputs_mask if mask is None else mask
+        if mask is not None and len(mask.shape) == self.num_routed_axes:
+            routing_inputs_mask = mask
+        inputs = clear_padding(inputs, mask)
+        routing_inputs = clear_padding(routing_inputs, routing_inputs_mask)
+        looks = self.gate_inputs(inputs, routing_inputs, mask, routing_inputs_mask)
         flat = self.flatten(inputs)
-        if "valid" in seen and not isinstance(self.experts, StackedExperts):
+        if "valid" in looks and not isinstance(self.experts, StackedExperts):
             # Layers such as `BatchNormalization` leave padding out.
-            flat = with_mask(flat, seen["valid"])
-        return self.unflatten(self.combine(flat, seen, training), inputs)
+            flat = with_mask(flat, looks["valid"])
+        combined = self.combine(flat, looks, training)
+        return self.arrange(self.unflatten(combined, inputs))
 
     @abc.abstractmethod
-    def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
+    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
         """Evaluate the experts and combine them.
 
         Args:
             inputs: The inputs of the experts, with one axis for all routed positions.
-            seen: What the gate sees, the result of `gate_inputs`.
+            looks: What the gate looks at, the result of `gate_inputs`.
             training: Passed on to the experts and the gate.
         """
+
+    def arrange(self, combined: Tensor) -> Any:
+        """Make the outputs of the layer from those of `combine`."""
+        return combined
+
+    def look_at_experts(self, inputs: Tensor, training: bool | None = None) -> tuple:
+        """Evaluate the experts first, if the gate needs it; else, the two are empty."""
+        return self.gate.look_at_experts(self.experts, inputs, training) or (None, {})
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the shapes and dtypes of the outputs, by tracing `call`."""
@@ -231,26 +241,17 @@ class GatedExperts(keras.Layer, abc.ABC):
         leading = ops.shape(inputs)[: self.num_routed_axes]
         return ops.reshape(tensor, (*leading, *ops.shape(tensor)[1:]))
 
-    def find_mask(
-        self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
-    ) -> tuple:
-        """Find the mask, and set padding to zero, so that nothing depends on it.
-
-        The arguments are those of `call`. The result is the same three. A mask of the
-        tokens is attached to the tensors, for layers inside of this one.
-        """
-        mask = mask_of(inputs) if mask is None else mask
-        own = mask_of(routing_inputs)
-        if mask is not None and self.num_routed_axes == len(mask.shape):
-            own = mask
-        elif mask is None and own is not None:
-            mask = own if self.num_routed_axes == len(own.shape) else None
-        return _clear(inputs, mask), _clear(routing_inputs, own), mask
-
     def gate_inputs(
-        self, inputs: Tensor, routing_inputs: Tensor = None, mask: Tensor = None
+        self,
+        inputs: Tensor,
+        routing_inputs: Tensor = None,
+        mask: Tensor = None,
+        routing_mask: Tensor = None,
     ) -> dict[str, Tensor]:
-        """Compute the call arguments of the gate, other than the experts' outputs."""
+        """Compute the arguments of `Gate.route`, but for the experts' hidden outputs.
+
+        A mask is that of the inputs, `routing_mask` that of the routing inputs.
+        """
         if not self.per_example:
             if routing_inputs is not None:
                 raise ValueError(
@@ -258,23 +259,24 @@ class GatedExperts(keras.Layer, abc.ABC):
                     "Received: routing inputs. Set per_example=True, or leave them out."
                 )
             return {}
-        mask = mask_of(inputs) if mask is None else mask
-        x = inputs if routing_inputs is None else routing_inputs
+        x, x_mask = routing_inputs, routing_mask
+        if routing_inputs is None:
+            x, x_mask = inputs, mask
+        looks = {"routing_inputs": x}
         if self.routing_network is not None:
-            found = {"routing_inputs": self.apply_routing_network(x), "examples": x}
+            looks = {"routing_inputs": self.apply_routing_network(x), "examples": x}
         elif self.averages_inputs and len(x.shape) > 2:
-            found = {"routing_inputs": _mean(x, mask if x is inputs else mask_of(x))}
-        else:
-            found = {"routing_inputs": x}
+            looks = {"routing_inputs": _mean(x, x_mask)}
+        mask = x_mask if mask is None else mask
         if mask is not None and len(mask.shape) >= self.num_routed_axes:
             # A sequence counts if any of its tokens does.
             inner = list(range(self.num_routed_axes, len(mask.shape)))
-            found["valid"] = ops.any(ops.cast(mask, "bool"), axis=inner)
-        return {name: self.flatten(value) for name, value in found.items()}
+            looks["valid"] = ops.any(ops.cast(mask, "bool"), axis=inner)
+        return {name: self.flatten(tensor) for name, tensor in looks.items()}
 
-    def by_gate(self, seen: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-        """Split what the gates see, if the layer has several; first, that of `gate`."""
-        return [seen]
+    def by_gate(self, looks: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """Split what the gates look at, if the layer has several; first, `gate`."""
+        return [looks]
 
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
         """Call the routing network on the inputs."""
@@ -301,13 +303,11 @@ class GatedExperts(keras.Layer, abc.ABC):
                 "layer, and its routing inputs, if any. Received: inputs=None."
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
-        seen, *_ = self.by_gate(self.gate_inputs(inputs, *rest))
-        for name in ("examples", "valid"):
-            seen.pop(name, None)
-        if takes_hidden(self.gate):
-            flat = self.flatten(inputs)
-            _, seen["hidden"] = self.experts(flat, return_hidden=True)
-        return self.unflatten(self.gate.expert_weights(**seen), inputs)
+        tensors = inputs, *(rest or [None])
+        looks, *_ = self.by_gate(self.gate_inputs(*tensors, *map(mask_of, tensors)))
+        _, context = self.look_at_experts(self.flatten(inputs))
+        weights = self.gate.expert_weights(looks["routing_inputs"], **context)
+        return self.unflatten(weights, inputs)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
@@ -320,8 +320,11 @@ class GatedExperts(keras.Layer, abc.ABC):
         return config
 
 
-def _clear(x, mask):
-    """Set `x` to zero where a mask is false, and attach a mask of tokens."""
+def clear_padding(x: Tensor, mask: Tensor) -> Tensor:
+    """Set `x` to zero where a mask is false, so that nothing depends on padding.
+
+    A mask of tokens is attached to the result, for layers inside of this one.
+    """
     if x is None or mask is None or len(mask.shape) > len(x.shape):
         return x
     mask = ops.cast(mask, "bool")
@@ -351,12 +354,7 @@ def _mean(x, mask):
     return ops.sum(x * weights, axis=axes) / total
 
 
-def takes_hidden(gate: Gate | type[Gate]) -> bool:
-    """Check whether the experts' hidden outputs are a call argument of a gate."""
-    return "hidden" in _call_arguments(gate if isinstance(gate, type) else type(gate))
-
-
-@functools.cache
-def _call_arguments(cls):
-    """The names of the call arguments of a class; every eager call asks for them."""
-    return inspect.signature(cls.call).parameters.keys()
+def looks_at_experts(gate: Gate | type[Gate]) -> bool:
+    """Check whether a gate looks at the experts before it routes."""
+    cls = gate if isinstance(gate, type) else type(gate)
+    return cls.look_at_experts is not Gate.look_at_experts

@@ -83,15 +83,9 @@ class MMoE(MoE):
         check_choice("stacked", stacked, (True, False))
         self.stacked = stacked
 
-    def call(
-        self,
-        inputs: Tensor,
-        routing_inputs: Tensor = None,
-        training: bool | None = None,
-        mask: Tensor = None,
-    ) -> Any:
-        """Evaluate the experts once and mix them for every task."""
-        mixtures = super().call(inputs, routing_inputs, training, mask)
+    def arrange(self, combined: Tensor) -> Any:
+        """Give each task its mixture."""
+        mixtures: Any = combined
         num_tasks, axis = len(self.task_names), self.num_routed_axes
         if self.gate.num_gates < num_tasks:
             mixtures = ops.repeat(mixtures, num_tasks, axis=axis)

@@ -5,14 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.layers._dispatch import (
-    dispatch,
-    dispatch_is_faster,
-    is_symbolic,
-    num_chosen,
-)
-from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
+from dselectk_keras.distribution import is_distributed
+from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.utils import Tensor, add_counter
+
+# With a smaller ratio of all experts to chosen experts, or with smaller kernels, the
+# overhead of dispatch is larger than its gain.
+MIN_RATIO = 4
+MIN_KERNEL = 16_384
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -107,13 +107,13 @@ class MoE(GatedExperts):
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gate, and decide whether to dispatch."""
         super().build(inputs_shape, routing_inputs_shape)
-        if self.dispatch not in ("auto", False) and self.gate.max_experts is None:
+        if self.dispatch not in ("auto", False) and not self.gate.max_experts(True):
             raise ValueError(
                 "Dispatch needs a gate such as `TopKGate`, which limits the number of "
                 f"experts per example. Received: {type(self.gate).__name__}. Use "
                 "another gate, or dispatch=False."
             )
-        if self._capacity is not None and not self.gate.always_sparse:
+        if self._capacity is not None and not self.gate.max_experts():
             raise ValueError(
                 "A capacity would drop choices of a gate that is not sparse from the "
                 f"first step. Received: dispatch={self.dispatch} and "
@@ -121,40 +121,47 @@ class MoE(GatedExperts):
             )
         self._dispatches = bool(self.dispatch)
         if self.dispatch == "auto":
-            width = inputs_shape[-1]
-            self._dispatches = bool(self.per_example) and dispatch_is_faster(
-                self.experts, self.gate, width
-            )
+            self._dispatches = self._dispatch_is_faster(inputs_shape[-1])
         if self._capacity is not None:
             self.num_dropped = add_counter(self, "num_dropped")
 
-    def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
+    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
         """Evaluate the experts and mix them (see `GatedExperts`)."""
         if self._dispatches and not is_symbolic(inputs):
-            mixture, dropped = dispatch(
-                self.experts,
-                inputs,
-                self.gate.weigh_experts(**seen, training=training),
-                num_chosen(self.experts, self.gate),
-                self._capacity,
-                seen.get("valid"),
-            )
+            routing = self.gate.route(**looks, training=training)
+            mixture, dropped = routing.dispatch(self.experts, inputs, self._capacity)
             if dropped is not None:
                 # It stops at the largest integer.
                 total = self.num_dropped + dropped
                 most = ops.full_like(total, 2**31 - 1)
                 self.num_dropped.assign(ops.where(total < dropped, most, total))
         else:
-            if takes_hidden(self.gate):
-                experts, seen["hidden"] = self.experts(
-                    inputs, training=training, return_hidden=True
-                )
-            else:
-                experts = self.experts(inputs, as_list=True, training=training)
-            weights = self.gate.weigh_experts(**seen, training=training)
-            mixture = self.gate.mixture(experts, weights)
+            outputs, context = self.look_at_experts(inputs, training)
+            if outputs is None:
+                outputs = self.experts(inputs, as_list=True, training=training)
+            routing = self.gate.route(**looks, **context, training=training)
+            mixture = routing.mix(outputs)
         return ops.cast(mixture, self.gate.compute_dtype)
 
     @property
     def _capacity(self):
         return None if isinstance(self.dispatch, (str, bool)) else self.dispatch
+
+    def _dispatch_is_faster(self, num_features):
+        """Estimate whether dispatch is faster than evaluating all experts."""
+        experts, most = self.experts, self.gate.max_experts()
+        if not (self.per_example and most and experts.can_dispatch):
+            return False
+        # JAX would gather the examples of all devices for dispatch.
+        return not is_distributed() and (
+            experts.num_experts >= MIN_RATIO * most * (self.gate.num_gates or 1)
+            and num_features * experts.units[0] >= MIN_KERNEL
+        )
+
+
+def is_symbolic(tensor: Tensor) -> bool:
+    """Check whether a tensor has no values, because Keras only infers shapes."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return not all(isinstance(size, int) for size in tensor.shape)
+    return backend == "torch" and tensor.device.type == "meta"

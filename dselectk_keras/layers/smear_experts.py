@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers.gated_experts import GatedExperts, takes_hidden
+from dselectk_keras.layers.gated_experts import GatedExperts, looks_at_experts
 from dselectk_keras.utils import Tensor, check_choice, deserialize_if_config
 
 
@@ -88,7 +88,7 @@ class SmearExperts(GatedExperts):
                 )
             gate = gate.with_num_gates(num_layers)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
-        if takes_hidden(self.gate):
+        if looks_at_experts(self.gate):
             raise ValueError(
                 f"{type(self.gate).__name__} needs the outputs of all experts, and "
                 "`SmearExperts` evaluates only the merged expert. Use `SoftmaxGate`, "
@@ -102,13 +102,10 @@ class SmearExperts(GatedExperts):
         super().build(inputs_shape, routing_inputs_shape)
         self.experts.check_mergeable()
 
-    def combine(self, inputs: Tensor, seen: dict, training: bool | None) -> Tensor:
+    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
         """Merge the experts' parameters, and apply them (see `GatedExperts`)."""
-        weights = self.gate.weigh_experts(**seen, training=training)
-        if self.per_layer:
-            weights = ops.unstack(weights, self.gate.num_gates, axis=-2)
-        per_example = bool(self.per_example)
-        merged = self.experts.call_merged(inputs, weights, per_example, training)
+        routing = self.gate.route(**looks, training=training)
+        merged = routing.merge(self.experts, inputs, self.per_layer, training)
         return ops.cast(merged, self.compute_dtype)
 
     def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:

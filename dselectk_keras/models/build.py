@@ -16,7 +16,7 @@ from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
 from dselectk_keras.layers.arguments import task_names
-from dselectk_keras.layers.gated_experts import takes_hidden
+from dselectk_keras.layers.gated_experts import looks_at_experts
 from dselectk_keras.models.architectures import ARCHITECTURES, has_gate, read_options
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
@@ -119,7 +119,7 @@ def build_multitask_model(
     if gate is None or isinstance(gate, str):
         gate = gates.get(gate or "softmax")
     if experts is None or isinstance(experts, int):
-        deep = isinstance(gate, Gate) and takes_hidden(gate)
+        deep = isinstance(gate, Gate) and looks_at_experts(gate)
         experts = DenseExperts(experts or 8, [64, 64] if deep else [64])
     if not isinstance(experts, ExpertBank) or not isinstance(gate, Gate):
         raise ValueError(

@@ -106,8 +106,8 @@ def _put_gate(config, gate, num_gates):
 def _can_dispatch(gate, dispatch):
     """Whether a layer with this gate can have this `dispatch` (see `MoE`)."""
     if isinstance(dispatch, (str, bool)):
-        return not dispatch or gate.max_experts is not None
-    return gate.always_sparse
+        return not dispatch or gate.max_experts(True) is not None
+    return gate.max_experts() is not None
 
 
 def _copy_weights(model, student, names):

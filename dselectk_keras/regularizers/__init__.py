@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from dselectk_keras.registry import import_modules
 from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
 
 import_modules(__name__, __path__)
 globals().update(REGULARIZERS.classes())
 
-__all__ = ["REGULARIZERS", "ScheduledRegularizer"]
+__all__ = ["REGULARIZERS", "ScheduledRegularizer", "WeightsRegularizer"]
 __all__.extend(REGULARIZERS.classes())
 
 if TYPE_CHECKING:

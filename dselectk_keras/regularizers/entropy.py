@@ -5,12 +5,13 @@ from typing import Any
 from keras import ops
 
 from dselectk_keras.ops import entropy
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS
+from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
 from dselectk_keras.utils import Tensor, check_choice
 
 
 @REGULARIZERS.register("entropy")
-class EntropyRegularizer(ScheduledRegularizer):
+class EntropyRegularizer(WeightsRegularizer):
     r"""Penalizes the entropy of the selectors, so that they become binary earlier.
 
     $$
@@ -42,8 +43,6 @@ class EntropyRegularizer(ScheduledRegularizer):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.3.
     """
 
-    sums_examples = True
-
     def __init__(self, weight: Any = 1e-6, target: str = "selectors"):
         check_choice("target", target, ("selectors", "bits"))
         super().__init__(weight)
@@ -52,3 +51,7 @@ class EntropyRegularizer(ScheduledRegularizer):
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the sum of the entropies."""
         return ops.sum(entropy(inputs))
+
+    def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
+        """Compute the sum or mean over the examples (see `WeightsRegularizer`)."""
+        return routing.over_batch(super().penalty(routing, step, reduction), reduction)

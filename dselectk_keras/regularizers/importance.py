@@ -5,12 +5,13 @@ from typing import Any
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS
+from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
 from dselectk_keras.utils import Tensor, check_choice
 
 
 @REGULARIZERS.register("importance")
-class ImportanceRegularizer(ScheduledRegularizer):
+class ImportanceRegularizer(WeightsRegularizer):
     r"""Load balancing: penalizes unequal total weights of the experts over a batch.
 
     $$

@@ -3,12 +3,13 @@
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS
+from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
 from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("load")
-class LoadRegularizer(ScheduledRegularizer):
+class LoadRegularizer(WeightsRegularizer):
     r"""Load balancing: penalizes unequal numbers of examples per expert in a batch.
 
     $$

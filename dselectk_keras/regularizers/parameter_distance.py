@@ -38,8 +38,6 @@ class ParameterDistanceRegularizer(ScheduledRegularizer):
         in a Neural Network Parser" (ACL 2015).
     """
 
-    of_weights = False
-
     def __init__(self, weight: Any):
         super().__init__(weight)
         if not callable(self.weight):

@@ -34,8 +34,6 @@ class ReachabilityRegularizer(ScheduledRegularizer):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix B.2.
     """
 
-    of_weights = False
-
     def __init__(self, weight: Any = 1.0):
         super().__init__(weight)
 

@@ -35,8 +35,6 @@ class RouterZRegularizer(ScheduledRegularizer):
         (2022), Equation 5.
     """
 
-    of_weights = False
-
     def __init__(self, weight: Any = 1e-3):
         super().__init__(weight)
 

@@ -6,12 +6,16 @@ from typing import Any
 from keras import ops
 
 from dselectk_keras.ops import squared_distances
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS
+from dselectk_keras.regularizers.weights_regularizer import (
+    WeightsRegularizer,
+    learned_weights,
+)
 from dselectk_keras.utils import Tensor, check_number
 
 
 @REGULARIZERS.register("sample_similarity")
-class SampleSimilarityRegularizer(ScheduledRegularizer):
+class SampleSimilarityRegularizer(WeightsRegularizer):
     r"""Penalizes dissimilar examples that share an expert.
 
     $$
@@ -53,8 +57,6 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         10.
     """
 
-    sees_inputs = True
-
     def __init__(self, beta_s: float, beta_d: float, weight: Any = 1.0):
         super().__init__(weight)
         self.beta_s = check_number("beta_s", beta_s)
@@ -76,6 +78,18 @@ class SampleSimilarityRegularizer(ScheduledRegularizer):
         batch = count[0] if count else ops.cast(ops.shape(weights)[0], "float32")
         distances = ops.stop_gradient(self._distances(x, gates=by_gate.shape[0]))
         return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
+
+    def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
+        """Compute the term of weights and examples (see `WeightsRegularizer`)."""
+        if not routing.per_example:
+            raise ValueError(
+                f"{type(self).__name__} compares the weights of examples. A static "
+                "gate has the same weights for all examples. Pass routing inputs, or "
+                "use another regularizer."
+            )
+        # Large numbers in padding would cost digits of all distances.
+        examples = routing.only_valid(routing.examples)
+        return self((learned_weights(routing), examples, routing.num_examples()), step)
 
     def _distances(self, x, gates):
         """Squared distances, `([g,] batch, batch)`: per gate if each has its own x."""

@@ -16,22 +16,13 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     """An auxiliary loss: a constant or scheduled weight times a term.
 
     A subclass defines the term. A regularizer has no state, since the gate passes its
-    step. Several gates may share one regularizer. Under `tf.distribute`, the term is that of
-    each replica's part of the batch.
+    step. Several gates may share one regularizer. Under `tf.distribute`, the term is
+    that of each replica's part of the batch.
 
     Args:
         weight: A number, a `LearningRateSchedule`, or a callable of the step. A
             callable can only be saved if it is registered with Keras.
     """
-
-    # Whether it may be a gate's `weights_regularizer`.
-    of_weights = True
-    # Whether the term is a sum over examples, which a gate sums or averages itself.
-    sums_examples = False
-    # Whether `inputs` are the weights, the routing inputs and the number of examples.
-    sees_inputs = False
-    # Whether `inputs` are the weights, and the softmax of the gate's logits.
-    sees_probabilities = False
 
     def __init__(self, weight: Any):
         self.weight = check_schedule(weight, "weight")
@@ -45,10 +36,9 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
         identifier = deserialize_if_config(identifier)
         if identifier is None or isinstance(identifier, cls):
             return identifier
-        if cls is ScheduledRegularizer:
-            wanted = (
-                "a regularizer of this package, such as `ImportanceRegularizer(0.1)`"
-            )
+        if cls.__abstractmethods__:
+            kind = "this package" if cls is ScheduledRegularizer else "a gate's weights"
+            wanted = f"a regularizer of {kind}, such as `ImportanceRegularizer(0.1)`"
         elif isinstance(identifier, keras.regularizers.Regularizer):
             # It is callable, but no schedule.
             wanted = f"a `{cls.__name__}`, or its weight"

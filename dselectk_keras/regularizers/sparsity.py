@@ -32,8 +32,6 @@ class SparsityRegularizer(ScheduledRegularizer):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix D.
     """
 
-    of_weights = False
-
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the sum of the logarithms."""
         return ops.sum(ops.cast(inputs, "float32"))

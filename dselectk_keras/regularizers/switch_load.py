@@ -1,15 +1,18 @@
 """Switch load regularizer."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from keras import ops
 
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.ops import softmax
+from dselectk_keras.regularizers.scheduled import REGULARIZERS
+from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
 from dselectk_keras.utils import Tensor
 
 
 @REGULARIZERS.register("switch_load")
-class SwitchLoadRegularizer(ScheduledRegularizer):
+class SwitchLoadRegularizer(WeightsRegularizer):
     r"""Load balancing: the auxiliary loss of the Switch Transformer.
 
     $$
@@ -41,13 +44,22 @@ class SwitchLoadRegularizer(ScheduledRegularizer):
         Simple and Efficient Sparsity" (JMLR 2022), Equations 4 to 6.
     """
 
-    sees_probabilities = True
-
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
         """Compute the sum over the experts, times their number."""
         weights, probabilities = map(ops.convert_to_tensor, inputs)
         chosen = ops.stop_gradient(_shares(weights > 0))
         return weights.shape[-1] * ops.sum(chosen * _shares(probabilities))
+
+    def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
+        """Compute the term of the weights and probabilities (see the base class)."""
+        if routing.logits is None or routing.max_experts is None:
+            raise ValueError(
+                "SwitchLoadRegularizer needs a sparse gate with one logit per expert, "
+                "such as `SwitchGate` or `TopKGate`. Received: another gate. Use "
+                "`ImportanceRegularizer`."
+            )
+        parts = routing.weights, softmax(routing.logits)
+        return self(tuple(map(routing.as_batch, parts)), step)
 
 
 def _shares(values):

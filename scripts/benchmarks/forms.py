@@ -100,7 +100,7 @@ class PlainMixture(keras.layers.Layer):
 
     def call(self, experts, routing_inputs=None, training=None):
         """Mix."""
-        weights = self.gate.weigh_experts(routing_inputs, training)
+        weights = self.gate.route(routing_inputs, training).weights
         total = 0.0
         for i, expert in enumerate(experts):
             total = total + expert * weights[..., i : i + 1]

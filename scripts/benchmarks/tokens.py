@@ -142,7 +142,7 @@ class OtherMixture(keras.layers.Layer):
     def call(self, inputs, training=None):
         """Mix."""
         x = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        weights = self.gate.weigh_experts(x, training)
+        weights = self.gate.route(x, training).weights
         if self.slots:
             used = ops.cast(weights > 0, "int32")
             places = ops.cumsum(used, axis=0) * used - 1

@@ -252,7 +252,7 @@ def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
 def test_a_bank_without_hidden_outputs_is_refused():
     for bank in (DenseExperts(N, [2]), Experts(layers.Dense(2), N)):
         with pytest.raises(ValueError, match=f"of {bank.name!r} have none"):
-            MoE(bank, AttentiveGate(UNITS), per_example=True)
+            MoE(bank, AttentiveGate(UNITS), per_example=True).build(X.shape)
 
 
 def test_a_static_mixture_is_refused():

@@ -59,7 +59,7 @@ def test_training_draws_relaxed_skills(temperature):
     gate = built(z, num_gates=50, temperature=temperature)
     generator = keras.random.SeedGenerator(SEED)
     skills = numpy(relaxed_bernoulli(z, temperature, generator))
-    found = numpy(gate.weigh_experts(training=True))
+    found = numpy(gate.route(training=True).weights)
     np.testing.assert_allclose(found, skills / skills.sum(-1, keepdims=True), rtol=1e-4)
 
 
@@ -67,7 +67,7 @@ def test_the_gradient_by_hand():
     z = numbers((N,))
     gate, upstream = built(z), numbers((N,), seed=1)
     _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate.weigh_experts() * ops.convert_to_tensor(upstream))],
+        lambda: [ops.sum(gate.route().weights * ops.convert_to_tensor(upstream))],
         gate.trainable_variables,
     )
     s = sigmoid(z)
@@ -84,7 +84,7 @@ def one_step(optimizer, ratio):
     before = ratio * gate.get_weights()[0]
     upstream = ops.convert_to_tensor(numbers((N,), seed=1))
     _, gradients = value_and_gradients(
-        lambda: [ops.sum(gate.weigh_experts(training=True) * upstream)],
+        lambda: [ops.sum(gate.route(training=True).weights * upstream)],
         gate.trainable_variables,
         state(gate),
     )
@@ -123,7 +123,7 @@ def test_an_example_has_its_tasks_skills():
 def test_one_draw_serves_all_examples_of_a_call():
     gate = built(numbers((TASKS, N)), routing=(None,))
     ids = np.array([1, 1, 3, 1, 3], "int32")
-    first, second = (numpy(gate.weigh_experts(ids, training=True)) for _ in range(2))
+    first, second = (numpy(gate.route(ids, training=True).weights) for _ in range(2))
     np.testing.assert_array_equal(first[[0, 0, 2]], first[[1, 3, 4]])
     assert not np.allclose(first[0], first[2])
     assert not np.allclose(first, second)
@@ -149,7 +149,7 @@ def test_the_gradient_reaches_the_rows_looked_up_only():
     ids = ops.convert_to_tensor(np.array([1, 3, 1], "int32"))
     upstream = ops.convert_to_tensor(numbers((3, N)))
     _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate.weigh_experts(ids, training=True) * upstream)],
+        lambda: [ops.sum(gate.route(ids, training=True).weights * upstream)],
         gate.trainable_variables,
         state(gate),
     )
@@ -158,7 +158,7 @@ def test_the_gradient_reaches_the_rows_looked_up_only():
 
 def test_no_skill_at_all_gives_no_nan():
     gate = built(np.full(N, -200.0), temperature=1e-16)
-    np.testing.assert_array_equal(numpy(gate.weigh_experts(training=True)), 0)
+    np.testing.assert_array_equal(numpy(gate.route(training=True).weights), 0)
 
 
 def test_a_batch_of_one():
@@ -171,7 +171,7 @@ def test_a_batch_of_one():
 def test_half_precision_draws_the_same(policy):
     z = numbers((N,), scale=1e-3)
     outputs = [
-        numpy(built(z, dtype=dtype).weigh_experts(training=True))
+        numpy(built(z, dtype=dtype).route(training=True).weights)
         for dtype in (policy, "float32")
     ]
     np.testing.assert_array_equal(*outputs)

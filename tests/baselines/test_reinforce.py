@@ -8,6 +8,7 @@ from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
 from dselectk_keras import ImportanceRegularizer, ReinforceGate
+from dselectk_keras.gates.routing import Routing
 
 CASES = [
     Case(
@@ -213,10 +214,10 @@ def test_draws_follow_the_softmax(kind):
         gate = built(per_example=False, num_gates=count)
         gate.trainable_variables[0].assign(np.tile(LOGITS, (count, 1)))
         inputs = []
-    drawn = gate.weigh_experts(*inputs, training=True)
+    drawn = gate.route(*inputs, training=True).weights
     # Three standard deviations are below 0.025.
     np.testing.assert_allclose(numpy(drawn).mean(axis=0), np.exp(LOGITS), atol=0.025)
-    again = numpy(gate.weigh_experts(*inputs, training=True))
+    again = numpy(gate.route(*inputs, training=True).weights)
     assert (again != numpy(drawn)).any()
 
 
@@ -226,7 +227,7 @@ def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
     x = np.ones((200, 1), "float32")
 
     def compute():
-        drawn = gate.weigh_experts(x, training=True)
+        drawn = gate.route(x, training=True).weights
         return [gate.policy_loss(np.ones(200, "float32")), drawn]
 
     (loss, drawn), gradients = value_and_gradients(
@@ -269,7 +270,7 @@ def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num
     valid = np.array([True, True, True, False, False, True, False, False])
 
     def compute():
-        drawn = gate.weigh_experts(X, training=True, valid=valid)
+        drawn = gate.route(X, training=True, valid=valid).weights
         given = (losses, weight) if num_gates else (losses[:, 0], weight[:, 0])
         return [gate.policy_loss(*given), drawn]
 
@@ -303,7 +304,7 @@ def test_the_expected_gradient_of_tokens_is_that_of_the_expected_loss(monkeypatc
         monkeypatch.setattr(name, lambda *_, noise=noise: noise)
 
         def compute(loss=losses[i, j]):
-            gate.weigh_experts(x, training=True)
+            gate.route(x, training=True)
             return [gate.policy_loss(loss[None])]
 
         _, found = value_and_gradients(compute, gate.trainable_variables)
@@ -406,7 +407,7 @@ def test_a_regularizer_reaches_the_logits():
     x = numbers((8, 2))
 
     def loss():
-        gate.weigh_experts(x, training=True)
+        gate.route(x, training=True)
         return [sum(gate.losses)]
 
     state = [variable for variable in gate.variables if not variable.trainable]
@@ -420,13 +421,13 @@ def test_a_regularizer_reaches_the_logits():
 def test_a_regularizer_of_probabilities_does_not_read_the_drawn_weights(monkeypatch):
     gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
     gate.build((None, 3), (None, 2))
-    read, as_batch = [], gate.as_batch
+    read, as_batch = [], Routing.as_batch
 
-    def reading(x, outputs):
-        read.append((x is outputs.probabilities, x is outputs.weights))
-        return as_batch(x, outputs)
+    def reading(self, x):
+        read.append((x is self.probabilities, x is self.weights))
+        return as_batch(self, x)
 
-    monkeypatch.setattr(gate, "as_batch", reading)
-    gate.weigh_experts(numbers((8, 2)), training=True)
+    monkeypatch.setattr(Routing, "as_batch", reading)
+    gate.route(numbers((8, 2)), training=True)
     assert (True, False) in read
     assert (False, True) not in read

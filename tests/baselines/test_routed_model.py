@@ -54,7 +54,7 @@ def losses_of_a_step(model, y, sample_weight=None):
     def expected(each, weight=None):
         """The mean of the losses, and the policy loss of the same draw."""
         rewind(gate)
-        gate.weigh_experts(X, training=True)
+        gate.route(X, training=True)
         each = np.array(each, "float32")
         if gate.num_gates is not None:
             each = np.stack([each] * gate.num_gates, axis=1)
@@ -141,7 +141,7 @@ def test_tokens_get_the_reward_of_their_sequence_without_padding():
     errors = ((numpy(predictions) - y) ** 2).mean(-1)
     each = (errors * mask).sum(1) / mask.sum(1)
     rewind(moe.gate)
-    moe.gate.weigh_experts(x.reshape(-1, DIM), training=True, valid=mask.ravel())
+    moe.gate.route(x.reshape(-1, DIM), training=True, valid=mask.ravel())
     policy = numpy(moe.gate.policy_loss(each.astype("float32")))
     np.testing.assert_allclose(found, errors[mask].mean() + policy, rtol=1e-4)
     assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()
@@ -168,7 +168,7 @@ def test_tokens_without_a_weight_have_no_part_in_the_reward(ignore):
     chances = np.take_along_axis(numpy(predictions), y[..., None], -1)[..., 0]
     each = -(weight * np.log(chances)).sum(1) / weight.sum(1)
     rewind(moe.gate)
-    moe.gate.weigh_experts(x.mean(1), training=True)
+    moe.gate.route(x.mean(1), training=True)
     own = None if ignore else weight.mean(1)
     policy = numpy(moe.gate.policy_loss(each.astype("float32"), own))
     plain = -(weight * np.log(chances)).sum() / (weight.sum() if ignore else 3 * BATCH)

@@ -43,7 +43,7 @@ def softmax(logits):
 def test_training_gives_one_to_the_largest_noisy_logit(temperature):
     logits = numbers((500, N))
     gate = built(logits, num_gates=500, temperature=temperature)
-    found = numpy(gate.weigh_experts(training=True))
+    found = numpy(gate.route(training=True).weights)
     wanted = np.eye(N)[noisy(logits).argmax(axis=-1)]
     np.testing.assert_array_equal(found, wanted)
     assert (found.argmax(axis=-1) != logits.argmax(axis=-1)).mean() > 0.2
@@ -55,7 +55,7 @@ def test_the_gradient_is_that_of_the_relaxed_weight():
     upstream = numbers((50, N), seed=1)
     _, (found,) = value_and_gradients(
         lambda: [
-            ops.sum(gate.weigh_experts(training=True) * ops.convert_to_tensor(upstream))
+            ops.sum(gate.route(training=True).weights * ops.convert_to_tensor(upstream))
         ],
         gate.trainable_variables,
         [v for v in gate.variables if not v.trainable],
@@ -76,7 +76,7 @@ def test_inference_has_no_noise(logits):
 def test_draws_follow_the_softmax():
     logits = np.log([0.4, 0.3, 0.2, 0.1])
     gate = built(np.tile(logits, (5000, 1)), num_gates=5000, temperature=0.5)
-    found = numpy(gate.weigh_experts(training=True)).mean(axis=0)
+    found = numpy(gate.route(training=True).weights).mean(axis=0)
     np.testing.assert_allclose(found, [0.4, 0.3, 0.2, 0.1], atol=0.025)
 
 
@@ -106,7 +106,7 @@ def test_smears_schedule():
 def test_half_precision_draws_the_same(policy):
     logits = numbers((50, N))
     outputs = [
-        numpy(built(logits, num_gates=50, dtype=dtype).weigh_experts(training=True))
+        numpy(built(logits, num_gates=50, dtype=dtype).route(training=True).weights)
         for dtype in (policy, "float32")
     ]
     np.testing.assert_array_equal(*outputs)
@@ -129,6 +129,6 @@ def test_temperatures_that_cannot_be_are_refused(temperature, wanted):
 
 def test_a_bare_function_is_refused_at_saving():
     gate = built(temperature=lambda calls: 1.0 / (1.0 + calls))
-    gate.weigh_experts(training=True)
+    gate.route(training=True)
     with pytest.raises(ValueError, match="`temperature` is a function that is not"):
         gate.get_config()

@@ -91,7 +91,7 @@ def test_several_gates_share_the_tags_or_have_their_own():
 def test_the_experts_of_tags_may_be_an_array(experts):
     gate = TagGate(np.array(experts))
     assert gate.get_config()["experts_of_tags"] == experts
-    assert gate.max_experts == np.ndim(experts)
+    assert gate.max_experts() == np.ndim(experts)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2, 100, -(2**31)])
@@ -206,5 +206,5 @@ def test_a_regularizer_of_nothing_is_refused():
 
 
 def test_regularizers_of_something_else_are_refused():
-    with pytest.raises(ValueError, match="SparsityRegularizer is not a regularizer"):
+    with pytest.raises(ValueError, match="must be a regularizer of a gate's weights"):
         SoftmaxGate(weights_regularizer=SparsityRegularizer(0.1))

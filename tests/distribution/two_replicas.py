@@ -283,7 +283,9 @@ def penalties(strategy):
         )
         run = tf.function(lambda penalty=penalty, x=given: strategy.run(penalty, (x,)))
         alone = [float(penalty(part)) for part in parts]
-        found.append(difference(list(strategy.experimental_local_results(run())), alone))
+        found.append(
+            difference(list(strategy.experimental_local_results(run())), alone)
+        )
     return found
 
 

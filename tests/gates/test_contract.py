@@ -457,7 +457,7 @@ def test_draws_are_float32_whatever_floatx_is(name):
             gate = case.make(expert_dropout=0.4, seed=1)
             build(gate, look)
             spread(gate)
-            found.append(gate.weigh_experts(**seen(look), training=True))
+            found.append(gate.route(**seen(look), training=True).weights)
             found.extend(gate.losses)
         finally:
             keras.config.set_floatx("float32")
@@ -476,7 +476,7 @@ def test_training_drops_experts(case, look):
     build(gate, look)
     spread(gate)
     inputs = seen(look, batch=MANY)
-    found = numpy(gate.weigh_experts(**inputs, training=True))
+    found = numpy(gate.route(**inputs, training=True).weights)
     plain = numpy(gate.expert_weights(**inputs))
     assert np.isfinite(found).all()
     assert (found.sum(axis=-1) > 0).all()
@@ -487,7 +487,7 @@ def test_training_drops_experts(case, look):
         dropped = (found == 0).mean()
         np.testing.assert_allclose(dropped, rate - rate**5, atol=0.04)
     np.testing.assert_array_equal(
-        numpy(gate.weigh_experts(**inputs, training=False)), plain
+        numpy(gate.route(**inputs, training=False).weights), plain
     )
 
 
@@ -499,7 +499,7 @@ def test_a_favourite_is_chosen_unless_it_is_dropped(case, look):
     if not isinstance(gate, LogitGate):
         return  # It does not choose by logits.
     gate._logits.static.assign(np.tile([0.0, 0.0, 60.0, 0.0, 0.0], (MANY, 1)))
-    found = numpy(gate.weigh_experts(training=True))
+    found = numpy(gate.route(training=True).weights)
     wanted = rate - rate**5
     np.testing.assert_allclose((found[:, 2] == 0).mean(), wanted, atol=0.07)
     assert (found[:, 2] > 0.9).mean() > 1 - rate - 0.07
@@ -523,7 +523,7 @@ def test_the_z_loss_is_of_dropped_experts_too(case, look):
 def test_where_all_would_be_dropped_none_is(name):
     gate = case_named(name).make(expert_dropout=0.95, num_gates=MANY)
     build(gate, None)
-    found = numpy(gate.weigh_experts(training=True))
+    found = numpy(gate.route(training=True).weights)
     plain = numpy(gate.expert_weights())
     untouched = np.isclose(found, plain).all(axis=-1).mean()
     np.testing.assert_allclose(untouched, 0.95**5, atol=0.06)
@@ -601,7 +601,7 @@ def test_a_seed_may_be_an_integer_of_numpy():
     for seed in (np.int64(3), 3):
         gate = RandomGate(seed=seed)
         build(gate, None)
-        drawn.append(numpy(gate.weigh_experts(training=True)))
+        drawn.append(numpy(gate.route(training=True).weights))
         assert json.dumps(gate.get_config()["seed"]) == "3"
     np.testing.assert_array_equal(*drawn)
 

@@ -5,7 +5,7 @@ from helpers import numbers, numpy
 from keras import ops
 
 from dselectk_keras import Ramp
-from dselectk_keras.gates import Gate, GateOutputs
+from dselectk_keras.gates import Gate, Routing
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.schedules import value_at
 
@@ -24,7 +24,7 @@ class HeatedGate(Gate):
 
     def compute_weights(self, routing_inputs, training, step):
         temperature = value_at(self.temperature, step)
-        return GateOutputs(ops.softmax(self._logits(routing_inputs) / temperature))
+        return Routing(ops.softmax(self._logits(routing_inputs) / temperature))
 
 
 def test_a_schedule_of_a_gate_of_ones_own_is_read_back(tmp_path):

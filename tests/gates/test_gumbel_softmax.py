@@ -60,14 +60,14 @@ def test_training_multiplies_by_relaxed_draws(temperature):
     alpha = np.tile(np.log(SHARES), (50, 1))
     gate = built(alpha, z, num_gates=50, temperature=temperature)
     draws = relaxed_bernoulli(z, temperature, keras.random.SeedGenerator(SEED))
-    found = numpy(gate.weigh_experts(training=True))
+    found = numpy(gate.route(training=True).weights)
     np.testing.assert_allclose(found, SHARES * numpy(draws), rtol=1e-5)
 
 
 def test_cold_draws_open_with_the_probability_psi():
     z = np.tile([-2.0, -0.5, 0.5, 2.0], (5000, 1))
     gate = built(np.zeros((5000, N)), z, num_gates=5000, temperature=1e-16)
-    found = numpy(gate.weigh_experts(training=True))
+    found = numpy(gate.route(training=True).weights)
     # A quarter, to the rounding of a softmax.
     assert np.unique(found.round(6)).tolist() == [0.0, 0.25]
     np.testing.assert_allclose((found > 0).mean(axis=0), sigmoid(z[0]), atol=0.03)
@@ -78,7 +78,7 @@ def test_the_gradient_reaches_z_through_the_draws():
     gate = built(np.tile(np.log(SHARES), (50, 1)), z, num_gates=50, temperature=tau)
     draws = numpy(relaxed_bernoulli(z, tau, keras.random.SeedGenerator(SEED)))
     _, (_, found) = value_and_gradients(
-        lambda: [ops.sum(gate.weigh_experts(training=True))],
+        lambda: [ops.sum(gate.route(training=True).weights)],
         gate.trainable_variables,
         [v for v in gate.variables if not v.trainable],
     )
@@ -111,7 +111,7 @@ def test_the_default_is_the_mean_over_the_batch():
 
 def test_the_penalty_is_finite_where_psi_is_not():
     gate = built(np.zeros(N), [-200.0, 200.0, 0.0, -1000.0], sparsity_reg=1.0)
-    gate.weigh_experts(training=True)
+    gate.route(training=True)
     wanted = -200 + 0 - np.log(2) - 1000
     np.testing.assert_allclose(numpy(gate.losses[0]), wanted, rtol=1e-6)
 
@@ -120,7 +120,7 @@ def test_descent_on_the_penalty_closes_experts():
     gate = built(np.zeros(N), np.zeros(N), sparsity_reg=1.0)
 
     def penalty():
-        gate.weigh_experts(training=True)
+        gate.route(training=True)
         return [gate.losses[0]]
 
     state = [v for v in gate.variables if not v.trainable]
@@ -163,7 +163,7 @@ def test_half_precision_draws_the_same(policy):
     for dtype in (policy, "float32"):
         gate = built(np.zeros(N), np.linspace(-20, 20, N), dtype=dtype, sparsity_reg=1)
         outputs.append(
-            [numpy(gate.weigh_experts(training=True)), numpy(gate.losses[0])]
+            [numpy(gate.route(training=True).weights), numpy(gate.losses[0])]
         )
     np.testing.assert_array_equal(outputs[0][0], outputs[1][0])
     np.testing.assert_array_equal(outputs[0][1], outputs[1][1])
@@ -173,7 +173,7 @@ def test_the_weight_follows_its_schedule():
     gate = built(sparsity_reg=Ramp(1.0, 4.0, end=2), z_initializer="zeros")
     found = []
     for _ in range(3):
-        gate.weigh_experts(training=True)
+        gate.route(training=True)
         found.append(float(numpy(gate.losses[0])) / (N * np.log(0.5)))
         gate._clear_losses()
     np.testing.assert_allclose(found, [2, 4, 4], rtol=1e-5)

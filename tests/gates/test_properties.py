@@ -53,8 +53,8 @@ def test_weights_are_a_choice_for_each_example_alone(case):
         assert (total <= 1 + 1e-5).all()
         if case.sums_to_one:
             np.testing.assert_allclose(total, 1, atol=1e-5)
-        if gate.max_experts and (decides or gate.always_sparse):
-            assert ((weights > 0).sum(axis=-1) <= gate.max_experts).all()
+        if most := gate.max_experts(once_decided=decides):
+            assert ((weights > 0).sum(axis=-1) <= most).all()
         moved = numpy(gate.expert_weights(x[np.array(order)]))
         np.testing.assert_allclose(moved, weights[np.array(order)], atol=1e-5)
 

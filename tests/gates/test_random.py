@@ -35,7 +35,7 @@ def check_draws(weights, k):
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_training_draws_k_experts_for_each_gate(k):
     gate = built(k, num_gates=2000, seed=0)
-    first, second = (numpy(gate.weigh_experts(training=True)) for _ in range(2))
+    first, second = (numpy(gate.route(training=True).weights) for _ in range(2))
     check_draws(first, k)
     check_draws(second, k)
     assert (first != second).any(axis=-1).mean() > 0.5
@@ -45,12 +45,12 @@ def test_training_draws_k_experts_for_each_gate(k):
 def test_training_draws_for_each_example(routing):
     gate = built(routing=routing, seed=0)
     x = numbers((2000, *routing[1:]))
-    check_draws(numpy(gate.weigh_experts(x, training=True)), 2)
+    check_draws(numpy(gate.route(x, training=True).weights), 2)
 
 
 def test_pairs_of_experts_are_drawn_without_preference():
     gate = built(2, num_gates=5000, seed=0)
-    chosen = numpy(gate.weigh_experts(training=True)) > 0
+    chosen = numpy(gate.route(training=True).weights) > 0
     pairs, counts = np.unique(chosen, axis=0, return_counts=True)
     assert len(pairs) == 10
     # 500 of each, with a standard deviation of 21.
@@ -66,7 +66,7 @@ def test_inference_averages_all(routing):
 
 def test_a_seed_gives_the_same_draws():
     outputs = [
-        numpy(built(num_gates=50, seed=seed).weigh_experts(training=True))
+        numpy(built(num_gates=50, seed=seed).route(training=True).weights)
         for seed in (3, 3, 4)
     ]
     np.testing.assert_array_equal(outputs[0], outputs[1])
@@ -78,7 +78,7 @@ def test_fixed_gates_keep_their_experts(k):
     gate = built(k, fixed=True, num_gates=2000, seed=0)
     weights = numpy(gate.expert_weights())
     check_draws(weights, k)
-    np.testing.assert_array_equal(numpy(gate.weigh_experts(training=True)), weights)
+    np.testing.assert_array_equal(numpy(gate.route(training=True).weights), weights)
 
 
 def test_fixed_experts_never_change():
@@ -117,17 +117,17 @@ def test_a_fixed_gate_without_a_seed_draws_one_and_keeps_it():
 
 def test_dropped_experts_are_not_drawn():
     gate = built(1, num_gates=2000, expert_dropout=0.5, seed=0)
-    check_draws(numpy(gate.weigh_experts(training=True)), 1)
+    check_draws(numpy(gate.route(training=True).weights), 1)
     # Of two that are drawn from what is left, there may be one only.
     gate = built(2, num_gates=2000, expert_dropout=0.5, seed=0)
-    counts = (numpy(gate.weigh_experts(training=True)) > 0).sum(axis=-1)
+    counts = (numpy(gate.route(training=True).weights) > 0).sum(axis=-1)
     np.testing.assert_allclose((counts == 1).mean(), 5 / 32, atol=0.04)
 
 
 def test_k_may_be_all():
     gate = built(N)
     np.testing.assert_allclose(
-        numpy(gate.weigh_experts(training=True)), 1 / N, rtol=1e-6
+        numpy(gate.route(training=True).weights), 1 / N, rtol=1e-6
     )
 
 
@@ -139,7 +139,7 @@ def test_a_batch_of_one():
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
 def test_half_precision_draws_the_same(policy):
     outputs = [
-        numpy(built(num_gates=50, seed=0, dtype=dtype).weigh_experts(training=True))
+        numpy(built(num_gates=50, seed=0, dtype=dtype).route(training=True).weights)
         for dtype in (policy, "float32")
     ]
     np.testing.assert_array_equal(*outputs)

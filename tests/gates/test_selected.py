@@ -45,7 +45,7 @@ def test_it_knows_what_it_uses():
     gate = SelectedGate([[2, 0], [1, -1]], num_gates=2)
     gate.build((None, 3))
     np.testing.assert_array_equal(
-        gate.used_experts, [[True, False, True], [False, True, False]]
+        gate.route().used, [[True, False, True], [False, True, False]]
     )
     mixed = gate([ops.full((1, 300), value) for value in (1.0, 5.0, 3.0)])
     np.testing.assert_allclose(numpy(mixed)[0, :, 0], [2.0, 2.5], rtol=1e-6)

@@ -84,7 +84,7 @@ def test_the_coldest_gate_is_finite_in_value_and_gradient(beta):
     gate = built(beta, ALPHA, temperature=1e-16)
     upstream = ops.convert_to_tensor(numbers((N,)))
     (value,), (of_beta, of_alpha) = value_and_gradients(
-        lambda: [ops.sum(gate.weigh_experts(training=True) * upstream)],
+        lambda: [ops.sum(gate.route(training=True).weights * upstream)],
         gate.trainable_variables,
         [v for v in gate.variables if not v.trainable],
     )
@@ -107,7 +107,7 @@ def test_annealing_ends_with_k_experts():
     for _ in range(6):
         nonzeros.append(int((numpy(gate.expert_weights()) > 0).sum()))
         binary.append(numpy(gate.report()["selectors"]["binary"]).tolist())
-        gate.weigh_experts(training=True)
+        gate.route(training=True)
     assert nonzeros[0] == N
     assert nonzeros[-1] == 2
     assert binary[0] == [0, 0]
@@ -122,7 +122,7 @@ def test_the_entropy_is_that_of_the_selectors(reduction, routing):
     for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
     x = [numbers((5, 4))] if routing else []
-    gate.weigh_experts(*x, training=True)
+    gate.route(*x, training=True)
     p = numpy(gate.selector_outputs(*x))
     wanted = -0.5 * (p * np.log(p + 1e-6)).sum()
     if routing and reduction == "mean":

@@ -111,7 +111,7 @@ def test_noise_is_there_in_training_only():
 
 def test_the_noise_starts_at_softplus_of_zero():
     gate = built(N, per_example=True, noise=True, kernel_initializer="zeros", seed=0)
-    weights = gate.weigh_experts(numbers((5000, DIM)), training=True)
+    weights = gate.route(numbers((5000, DIM)), training=True).weights
     # Equal logits and nothing dropped: the log weights differ by the noise alone.
     first, second, *_ = np.log(numpy(weights)).T
     spread = (first - second) / np.sqrt(2)
@@ -182,7 +182,7 @@ def test_the_gate_is_dense_before_it_keeps_k(per_example, num_gates):
     wanted = [dense, dense, only_largest(dense, 2), only_largest(dense, 2)]
     np.testing.assert_allclose(numpy(gate.expert_weights(x)), dense, rtol=1e-4)
     for weights in wanted:
-        found = numpy(gate.weigh_experts(x, training=True))
+        found = numpy(gate.route(x, training=True).weights)
         np.testing.assert_allclose(found, weights, rtol=1e-4)
         np.testing.assert_allclose(numpy(gate.expert_weights(x)), weights, rtol=1e-4)
 
@@ -203,13 +203,13 @@ def test_all_logits_get_a_gradient_in_dense_steps_and_then_k():
 
 def test_dense_steps_drop_experts_among_all():
     gate = built(1, dense_steps=1, expert_dropout=0.5, num_gates=2000, seed=0)
-    weights = numpy(gate.weigh_experts(training=True))
+    weights = numpy(gate.route(training=True).weights)
     open_experts = (weights > 0).sum(axis=-1)
     # At least one of five, each kept with probability 1/2.
     assert set(open_experts) == {1, 2, 3, 4, 5}
     np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-6)
     np.testing.assert_allclose(open_experts.mean(), 2.5 + 5 / 32, rtol=0.03)
-    weights = numpy(gate.weigh_experts(training=True))
+    weights = numpy(gate.route(training=True).weights)
     np.testing.assert_array_equal((weights > 0).sum(axis=-1), 1)
 
 
@@ -264,8 +264,8 @@ def test_the_dense_gate_is_the_softmax_gate():
     np.testing.assert_array_equal(
         numpy(gate.expert_weights()), numpy(dense.expert_weights())
     )
-    assert not gate.always_sparse
-    assert built(2).always_sparse
+    assert gate.max_experts() is None
+    assert built(2).max_experts() == 2
 
 
 # A schedule of the noise.
@@ -275,7 +275,7 @@ def test_the_noise_has_a_factor():
     logits = []
     for noise in (True, 0.5, Ramp(1.0, 0.0, end=2, kind="linear"), lambda step: 0.5):
         gate = built(N, noise=noise, seed=0, kernel_initializer="zeros")
-        weights = np.log(numpy(gate.weigh_experts(training=True)))
+        weights = np.log(numpy(gate.route(training=True).weights))
         logits.append(weights - weights.mean())
     for found in logits[1:]:
         np.testing.assert_allclose(found, logits[0] / 2, atol=1e-5)
@@ -284,7 +284,7 @@ def test_the_noise_has_a_factor():
 def test_the_noise_ends_with_its_schedule():
     gate = built(2, noise=Ramp(1.0, 0.0, end=2, kind="linear"), load_reg=1.0, seed=0)
     gate.set_weights([np.log([1.0, 3.0, 0.5, 1.0, 0.1]), np.zeros(N), np.int32(1)])
-    weights = numpy(gate.weigh_experts(training=True))
+    weights = numpy(gate.route(training=True).weights)
     np.testing.assert_allclose(weights, [0.25, 0.75, 0, 0, 0], rtol=1e-5)
     # Experts 0 and 3 share the threshold; the load is (1/2, 1, 0, 1/2, 0).
     np.testing.assert_allclose(numpy(gate.losses[0]), 0.14 / 0.16, rtol=1e-5)

@@ -790,7 +790,7 @@ def policy_of_a_step(model, gate, y, sample_weight=None):
 
 def policy_by_hand(gate, losses, weights, per_example):
     gate.generator.state.assign([0, 0])
-    gate.weigh_experts(X if per_example else None, training=True)
+    gate.route(X if per_example else None, training=True)
     return numpy(gate.policy_loss(losses, weights))
 
 

@@ -225,4 +225,4 @@ def test_examples_of_a_report_are_those_of_a_call():
 def test_static_gates_are_refused():
     gate = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3))
     with pytest.raises(ValueError, match=r"compares the weights of examples.*Pass"):
-        gate(numbers((N, M, 2)))
+        gate(numbers((N, M, 2)), training=True)

@@ -55,7 +55,7 @@ def test_a_gate_penalizes_the_probabilities_of_experts_that_are_chosen_often(mak
     gate.trainable_variables[0].assign(numbers((3, 4), seed=1))
 
     def compute():
-        gate.weigh_experts(ops.convert_to_tensor(X), training=True)
+        gate.route(ops.convert_to_tensor(X), training=True)
         return [gate.losses[0]]
 
     (loss,), (found,) = value_and_gradients(
@@ -73,7 +73,7 @@ def test_a_gate_penalizes_the_probabilities_of_experts_that_are_chosen_often(mak
 def test_a_noisy_gate_counts_its_choices_and_has_probabilities_without_noise():
     gate = STGumbelGate(weights_regularizer=SwitchLoadRegularizer(1.0), seed=0)
     gate.build((None, 4), (None, 3))
-    weights = numpy(gate.weigh_experts(X, training=True))
+    weights = numpy(gate.route(X, training=True).weights)
     p = softmax(X @ numpy(gate.trainable_variables[0]))
     expected = 4 * ((weights > 0).mean(axis=0) * p.mean(axis=0)).sum()
     assert float(numpy(gate.losses[0])) == pytest.approx(expected, rel=1e-5)
@@ -87,15 +87,9 @@ def test_the_config_rebuilds_it():
     assert again.get_config() == {"weight": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (SoftmaxGate, "Softmax"),
-        (lambda **kwargs: DSelectKGate(2, **kwargs), "DSelectK"),
-    ],
-)
-def test_a_gate_without_choices_or_without_logits_of_experts_is_refused(make, name):
+@pytest.mark.parametrize("make", [SoftmaxGate, DSelectKGate])
+def test_a_gate_without_choices_or_without_logits_of_experts_is_refused(make):
     gate = make(weights_regularizer=SwitchLoadRegularizer(0.1))
-    text = f"sparse gate with one logit per expert.*Received: {name}Gate"
-    with pytest.raises(ValueError, match=text):
-        gate.build((None, 4), (None, 3))
+    gate.build((None, 4), (None, 3))
+    with pytest.raises(ValueError, match="sparse gate with one logit per expert"):
+        gate.route(X, training=True)

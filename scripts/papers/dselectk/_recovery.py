@@ -153,7 +153,7 @@ class Recover(keras.layers.Layer):
 
     def call(self, experts, training=None):
         """The logits of each problem's labels."""
-        weights = self.gate.weigh_experts(training=training)
+        weights = self.gate.route(training=training).weights
         mixtures = ops.einsum("bngu,gn->bgu", experts, weights)
         return ops.sum(mixtures * self.kernel, axis=-1) + self.bias
 

@@ -175,7 +175,7 @@ class Adapters:
             per_example=True,
             routing_network=self.routing_network(router, features),
             # Nothing can be left out by a gate that may have weights everywhere.
-            dispatch=self.dispatch and gate.always_sparse,
+            dispatch=self.dispatch and gate.max_experts() is not None,
         )
 
     def flops(self, router, positions, features, used=None):
@@ -204,7 +204,7 @@ class Adapters:
             return 4 * positions * features * bank.units[0]
         passes = {"top-2": 2, "Ensemble": n, "DSelect-k": used or n}.get(router, 1)
         if router in self.gates:
-            passes = self.gate(router, 0).max_experts or n
+            passes = self.gate(router, 0).max_experts(True) or n
         total = passes * 4 * positions * features * units
         if base_of(router) in ("SMEAR", "SMEAR 2x"):
             # What does not depend on the image is merged once for all.

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from dselectk_keras.distribution import num_replicas
-from dselectk_keras.gates import Gate
 from dselectk_keras.ops import mix, slot_table
 from dselectk_keras.utils import Tensor, is_concrete
 
@@ -19,25 +18,6 @@ SLACKS = (1.25, 1.5, 2, 4)
 # On JAX, all branches of a program keep values for gradients. Those after so many are
 # rare, and compute their values again.
 NUM_KEPT = 3
-# With a smaller ratio of all experts to chosen experts, or with smaller kernels, the
-# overhead of dispatch is larger than its gain.
-MIN_RATIO = 4
-MIN_KERNEL = 16_384
-
-
-def dispatch_is_faster(experts: Any, gate: Gate, num_features: int) -> bool:
-    """Estimate whether dispatch is faster than evaluating all experts."""
-    return (
-        gate.always_sparse
-        and experts.can_dispatch
-        and experts.num_experts >= MIN_RATIO * num_chosen(experts, gate)
-        and num_features * experts.units[0] >= MIN_KERNEL
-    )
-
-
-def num_chosen(experts: Any, gate: Any) -> int:
-    """Compute how many experts an example may choose, over all gates."""
-    return min(experts.num_experts, gate.max_experts * (gate.num_gates or 1))
 
 
 def dispatch(
@@ -135,14 +115,6 @@ def _rematerialized(branch):
     zeros.
     """
     return keras.remat(branch) if keras.backend.backend() == "jax" else branch
-
-
-def is_symbolic(tensor: Tensor) -> bool:
-    """Check whether a tensor has no values, because Keras only infers shapes."""
-    backend = keras.backend.backend()
-    if backend == "jax":
-        return not all(isinstance(size, int) for size in tensor.shape)
-    return backend == "torch" and tensor.device.type == "meta"
 
 
 def _num_slots(batch, n, chosen, factor):
