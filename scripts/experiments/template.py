@@ -113,7 +113,7 @@ def fill_template(results):
         elif picture:
             text = _picture(fill(picture[1], names), picture[2], results, found)
         else:
-            text = _or_not_run(fill, block, names, without="")
+            text = _or_not_run(fill, block, names, without="").strip()
         if found.blocks and _is_heading(found.blocks[-1]) and _is_heading(text):
             found.blocks.pop()
         if text:
@@ -158,7 +158,7 @@ def fill(text, names):
     """Fill the expressions of a text, as those of an f-string."""
     if "{" not in text and "}" not in text:
         return text
-    return eval(f'rf"""{text} """', names)[:-1].strip()
+    return eval(f'rf"""{text} """', names)[:-1]
 
 
 def _or_not_run(do, *arguments, without=NOT_RUN):

@@ -21,7 +21,7 @@ from dselectk_keras.regularizers import (
     SampleSimilarityRegularizer,
 )
 from dselectk_keras.replicate import replicate
-from experiments import Experiment, Fact, best_run, stand_in
+from experiments import Experiment, best_run, preset, stand_in
 from papers.data import load
 from papers.specialization import _mixture
 
@@ -87,19 +87,14 @@ class Images(Experiment, abc.ABC):
     The model gives the mixture of the experts' probabilities, and learns from its
     cross-entropy. The weights of the penalties are chosen by the training error, as in
     the paper, so that there are no validation images.
-
-    Args:
-        num_train: Images to train on.
-        num_test: Images to report on.
-        epochs: Passes over the training images.
-        batch_size: Images in a step.
-        learning_rate: Of Adam.
     """
 
+    seeds: int = preset(5, smoke=1)
+    stand_in: bool = preset(False, smoke=True)
     num_train: int = 10_000
     num_test: int = 2_000
-    epochs: int = 20
-    batch_size: int = 64
+    epochs: int = preset(20, smoke=1)
+    batch_size: int = preset(64, smoke=48)
     learning_rate: float = 1e-3
 
     def data(self, name):
@@ -111,17 +106,7 @@ class Images(Experiment, abc.ABC):
         return _load(name, self.num_train, self.num_test, self.data_dir)
 
     def fit(self, build, data, jobs, **settings):
-        """Train a model for each job.
-
-        Args:
-            build: A function of a seed, and of settings, that returns a compiled model.
-            data: A `Dataset`.
-            jobs: A list of `Job`.
-            **settings: Lists with a number for each job, beside the jobs' own settings.
-
-        Returns:
-            A list of trained models.
-        """
+        """Train a model for each job."""
         own = {name: [job.settings[name] for job in jobs] for name in jobs[0].settings}
         runs = replicate(
             build,
@@ -132,21 +117,10 @@ class Images(Experiment, abc.ABC):
             batch_size=self.batch_size,
             verbose=0,
         )
-        return [runs.model(number) for number in range(len(runs))]
+        return [copy.model for copy in runs.copies]
 
     def teach(self, way, name, num_experts, data, jobs):
-        """Train mixtures.
-
-        Args:
-            way: A `Way`.
-            name: Name of the data set.
-            num_experts: How many experts they have.
-            data: A `Dataset`.
-            jobs: A list of `Job`, with the weights of the penalty among the settings.
-
-        Returns:
-            A list of trained models.
-        """
+        """Train mixtures."""
         about = DATA[name]
 
         def build(_, importance=0.0, beta_s=0.0, beta_d=0.0):
@@ -164,16 +138,7 @@ class Images(Experiment, abc.ABC):
         return self.fit(build, data, jobs)
 
     def distilled(self, teachers, data, jobs):
-        """Students with an original gate, on the frozen experts of their teachers.
-
-        Args:
-            teachers: A list of models with attentive gates.
-            data: A `Dataset`.
-            jobs: A list of as many `Job`.
-
-        Returns:
-            A list of trained models.
-        """
+        """Students with an original gate, on the frozen experts of their teachers."""
 
         def build(_, teacher):
             student = distill(teachers[teacher], _mixture.original_gate())
@@ -188,86 +153,9 @@ class Images(Experiment, abc.ABC):
         bare = [job._replace(settings={}) for job in jobs]
         return self.fit(build, data, bare, teacher=range(len(jobs)))
 
-    def sizes(self, training, test, where):
-        """The facts of the protocol that all of the paper's experiments have.
-
-        Args:
-            training: The paper's number of training images.
-            test: Its number of test images.
-            where: Where the paper has them.
-
-        Returns:
-            A list of `Fact`.
-        """
-        return [
-            self.fact("Training images", f"{training:,} ({where})", "num_train"),
-            self.fact("Test images", f"{test:,} ({where})", "num_test"),
-            Fact("Validation images", "none are named", "none"),
-            Fact("Optimizer", "Adam", "Adam"),
-            Fact("Last layer", "ReLU, softmax (App. B)", "softmax", NO_RELU),
-            Fact(
-                "Loss",
-                "of the mixed output (Section 1)",
-                "cross-entropy of the mixed output",
-            ),
-            Fact(
-                "Initial weights",
-                "not given",
-                "Keras' defaults; kernels of filters of one channel as in PyTorch",
-                "The authors' code has PyTorch's defaults.",
-            ),
-        ]
-
-    def fact(self, what, paper, field):
-        """A fact that is a field of the config.
-
-        Args:
-            what: What is set.
-            paper: The paper's value.
-            field: Name of the field.
-
-        Returns:
-            A `Fact`.
-        """
-        here = self.both(field)
-        return Fact(what, paper, here, LESS if here.startswith("cpu:") else "")
-
-    def both(self, field):
-        """A field in the presets that train on real data, to be read."""
-        values = {
-            name: getattr(preset, field)
-            for name, preset in self.presets().items()
-            if name != "smoke"
-        }
-        texts = {name: _readable(value) for name, value in values.items()}
-        if len(set(texts.values())) == 1:
-            return texts["cpu"]
-        return "; ".join(f"{name}: {text}" for name, text in texts.items())
-
-
-LESS = "Less time on a processor in the preset `cpu`."
-NO_RELU = (
-    "The authors' code has no ReLU there. With one, an expert whose outputs are all "
-    "negative gets no gradient."
-)
-
-
-def _readable(value):
-    if isinstance(value, tuple):
-        return ", ".join(f"{each:g}" for each in value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
 
 def predicted(model, images):
-    """The probabilities that a model gives, some images at a time.
-
-    Args:
-        model: A function of images.
-        images: An array.
-
-    Returns:
-        An array `(images, ...)`.
-    """
+    """The probabilities that a model gives, some images at a time."""
     parts = range(0, len(images), CHUNK)
     return np.concatenate(
         [keras.ops.convert_to_numpy(model(images[i : i + CHUNK])) for i in parts]
@@ -275,15 +163,7 @@ def predicted(model, images):
 
 
 def error_and_loss(model, split):
-    """The share of images that a model takes for another class, and its loss.
-
-    Args:
-        model: A model that gives probabilities.
-        split: A `Split`.
-
-    Returns:
-        Two numbers.
-    """
+    """The share of images that a model takes for another class, and its loss."""
     found, labels = predicted(model, split.x), split.y[:, 0].astype(int)
     right = found[np.arange(len(labels)), labels]
     loss = -np.log(np.maximum(right, keras.config.epsilon())).mean()
@@ -310,17 +190,7 @@ def classified(model, data):
 
 
 def measured(model, data, num_experts):
-    """The numbers of the paper's tables.
-
-    Args:
-        model: A trained mixture.
-        data: A `Dataset`.
-        num_experts: How many experts it has.
-
-    Returns:
-        A dict: those of `classified`; on the test images $I(E; Y)$, $H_s$ and $H_u$ in
-        bits, and how many images of each class choose each expert.
-    """
+    """The numbers of the paper's tables."""
     images, labels = data.test
     weights = predicted(lambda x: _mixture.weights_of_experts(model, x), images)
     about = {"num_experts": num_experts, "num_classes": data.num_classes[0]}
@@ -342,31 +212,8 @@ def measured(model, data, num_experts):
     return {**classified(model, data), **found}
 
 
-def own_numbers(results, arm, prefix=""):
-    """The columns of a table: means and standard errors, to be read.
-
-    Args:
-        results: A `Results`.
-        arm: Name of an arm.
-        prefix: Before the names of the numbers, such as `"distilled_"`.
-
-    Returns:
-        A list of strings.
-    """
-    return [results.text(arm, prefix + number) for number in NUMBERS]
-
-
 def reported(results, arm, prefix=""):
-    """The run that the paper would report: the one with the lowest training error.
-
-    Args:
-        results: A `Results`.
-        arm: Name of an arm.
-        prefix: Before the names of the numbers.
-
-    Returns:
-        A `Run`.
-    """
+    """The run that the paper would report: the one with the lowest training error."""
     return best_run(results.of(arm), prefix + "train_error")
 
 

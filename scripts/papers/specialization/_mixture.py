@@ -14,14 +14,7 @@ from dselectk_keras.layers import MoE
 
 
 class Sizes(NamedTuple):
-    """Sizes of the networks for images of one channel.
-
-    Args:
-        expert_units: The hidden layers of an expert, behind its filter of 3 x 3.
-        gate_filters: How many filters the gate's network has.
-        gate_size: The width of these filters.
-        gate_units: The hidden layers of the gate's network.
-    """
+    """Sizes of the networks for images of one channel."""
 
     expert_units: tuple[int, int] = (5, 32)
     gate_filters: int = 1
@@ -119,14 +112,7 @@ class Filters(keras.layers.Layer):
 
 
 def convolutions(filters):
-    """Layers of convolutions of 3 x 3, of which every second one is normalized.
-
-    Args:
-        filters: How many each has.
-
-    Returns:
-        A list of layers, the last of which flattens.
-    """
+    """Layers of convolutions of 3 x 3, of which every second one is normalized."""
     found = []
     for number, count in enumerate(filters):
         found.append(layers.Conv2D(count, 3, padding="same"))
@@ -140,16 +126,7 @@ def _relu(units):
 
 
 def single(name, shape, num_classes):
-    """One expert alone.
-
-    Args:
-        name: Name of the data set.
-        shape: Of an image.
-        num_classes: How many classes there are.
-
-    Returns:
-        A model that is not compiled.
-    """
+    """One expert alone."""
     if name in SIZES:
         first = [Filters(1), layers.Flatten(), *_relu(SIZES[name].expert_units)]
     else:
@@ -159,16 +136,7 @@ def single(name, shape, num_classes):
 
 
 def experts(name, num_experts, num_classes):
-    """The experts behind their filters, of which each has one of its own.
-
-    Args:
-        name: Name of a data set of images of one channel.
-        num_experts: How many.
-        num_classes: How many probabilities each gives.
-
-    Returns:
-        A bank.
-    """
+    """The experts behind their filters, of which each has one of its own."""
     units = [*SIZES[name].expert_units, num_classes]
     activations = ["relu", "relu", "softmax"]
     return DenseExperts(
@@ -177,16 +145,7 @@ def experts(name, num_experts, num_classes):
 
 
 def routing_network(name, shape, activation: str | None = "relu"):
-    """The layers of a gate below its last one.
-
-    Args:
-        name: Name of the data set.
-        shape: Of an image.
-        activation: Of the last hidden layer: an attentive gate has none there.
-
-    Returns:
-        A model, and the width of its outputs.
-    """
+    """The layers of a gate below its last one."""
     if name in SIZES:
         sizes = SIZES[name]
         first = [Filters(sizes.gate_filters, sizes.gate_size), layers.Flatten()]
@@ -234,27 +193,12 @@ def mixture(name, shape, num_classes, num_experts, kind="original", penalty=None
 
 
 def original_gate(penalty=None):
-    """The last layer of the original gate, with its softmax.
-
-    Args:
-        penalty: A regularizer, or `None`.
-
-    Returns:
-        A gate that is not built.
-    """
+    """The last layer of the original gate, with its softmax."""
     return SoftmaxGate("glorot_uniform", use_bias=True, weights_regularizer=penalty)
 
 
 def weights_of_experts(model, images):
-    """The weights over the experts for images.
-
-    Args:
-        model: A model from `mixture`.
-        images: A tensor `(batch, height, width, channels)`.
-
-    Returns:
-        A tensor `(batch, n)`.
-    """
+    """The weights over the experts for images."""
     names = [layer.name for layer in model.layers]
     if "filters" in names:
         images = model.get_layer("filters")(images), images
@@ -262,15 +206,7 @@ def weights_of_experts(model, images):
 
 
 def compiled(model, learning_rate):
-    """Compile a classifier, and return it.
-
-    Args:
-        model: A model that gives probabilities.
-        learning_rate: Of Adam.
-
-    Returns:
-        The same model.
-    """
+    """Compile a classifier, and return it."""
     optimizer = keras.optimizers.Adam(learning_rate)
     model.compile(optimizer, "sparse_categorical_crossentropy")
     return model

@@ -1,4 +1,4 @@
-"""Expert selection tables, drawn."""
+"""Expert selection tables: what they say, and how they are drawn."""
 
 import numpy as np
 
@@ -8,31 +8,25 @@ SHARE = "share of the images of a class"
 USED = 0.01  # An expert is used if it is chosen for this share of the images.
 
 
-def draw_table(ax, table, class_names=None):
+def used(table):
+    """How many experts are used, of an array (classes, experts) of counts."""
+    totals = np.asarray(table).sum(axis=0)
+    return int((totals >= USED * totals.sum()).sum())
+
+
+def draw_table(ax, table):
     """What share of each class chooses each expert, as shades.
 
     Experts are put in the order of the classes that they get, unused ones last.
-
-    Args:
-        ax: Matplotlib axes.
-        table: An array (classes, experts) of counts.
-        class_names: A name for each class. Defaults to `None`: numbers.
     """
     table = in_order(np.asarray(table, dtype=float))
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     count, width = shares.shape
-    ax.pcolormesh(
-        shares,
-        cmap="Blues",
-        vmin=0,
-        vmax=1,
-        edgecolors="white",
-        linewidth=0.5,
-    )
+    edges = {"edgecolors": "white", "linewidth": 0.5}
+    ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=1, **edges)
     ax.set_ylim(count, 0)
     ax.set_xticks(np.arange(width) + 0.5, np.arange(1, width + 1))
-    names = range(count) if class_names is None else class_names
-    ax.set_yticks(np.arange(count) + 0.5, names)
+    ax.set_yticks(np.arange(count) + 0.5, range(count))
     ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
     for spine in ax.spines.values():
         spine.set(color=drawing.GREY, linewidth=0.6)
@@ -40,12 +34,6 @@ def draw_table(ax, table, class_names=None):
 
 def in_order(table):
     """The table with its experts in the order of the classes that they get.
-
-    Args:
-        table: An array (classes, experts) of counts.
-
-    Returns:
-        An array of the same shape.
 
     Example:
         >>> in_order(np.array([[0, 0, 4], [1, 0, 3], [5, 0, 0]])).tolist()

@@ -3,8 +3,10 @@
 import dataclasses
 from typing import ClassVar
 
+from experiments import preset
 from papers import citations
-from papers.specialization._ways import Ways, claims_of_section_7
+from papers.specialization._images import WAYS
+from papers.specialization._ways import Ways
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,20 +17,7 @@ class Table2(Ways):
     title = "attentive gates, L_importance and L_s on digits"
     paper = citations.SPECIALIZATION
     where = "Table 2"
-    about = (
-        "Mixtures of five small convolutional networks classify digits. An original "
-        "gate and an attentive one are trained without a penalty, with "
-        "$L_{importance}$ and with $L_s$. The attentive ones with a penalty are "
-        "distilled into original gates. A gate that decides has a low mean entropy for "
-        "an image, $H_s$; one that uses all experts has a high entropy of the mean "
-        "weights, $H_u$, at most log2(5) = 2.32 bits; $I(E; Y)$ is the mutual "
-        "information of the chosen expert and the class."
-    )
     data_set = "mnist"
-    training = 60_000
-    epochs_and_runs = "20", "10"
-    networks = "Appendix B.1"
-    betas = "1e-6, 1e-5", "0.1, 0.01, ..., 1e-6"
     theirs: ClassVar[dict[str, tuple]] = {
         "single": (0.096, 0.071, None, None, None),
         "original": (0.038, 0.009, 2.022, 0.092, 2.172),
@@ -41,10 +30,6 @@ class Table2(Ways):
         "distilled, L_s": (0.028, 0.007, 2.191, 0.056, 2.319),
     }
 
-    @classmethod
-    def presets(cls):
-        ways = "original", "original, L_s", "attentive, importance"
-        return cls.on_small_images(ways=ways, num_experts=2)
-
-    def claims(self, results):
-        return claims_of_section_7(self, results)
+    ways: tuple[str, ...] = preset(
+        tuple(WAYS), smoke=("original", "original, L_s", "attentive, importance")
+    )

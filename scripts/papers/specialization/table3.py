@@ -1,43 +1,22 @@
 """Table 3: nine ways to train, on a hundred classes."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from experiments import Fact
+from experiments import preset
 from papers import citations
-from papers.specialization._tuned import BETA_S
-from papers.specialization._ways import Ways, claims_of_section_7
+from papers.specialization._images import WAYS
+from papers.specialization._ways import TENTHS, Ways
 
 
 @dataclasses.dataclass(frozen=True)
 class Table3(Ways):
-    """Error and specialization of mixtures of twenty experts on a hundred classes.
-
-    Args:
-        data_set: `"cifar100"`, or `"multi_mnist"`, which stands in for it.
-    """
+    """Error and specialization of mixtures of twenty experts on a hundred classes."""
 
     name = "specialization-table3"
     title = "attentive gates, L_importance and L_s on a stand-in for CIFAR-100"
     paper = citations.SPECIALIZATION
     where = "Table 3"
-    about = (
-        "The ways to train of [Table 2](specialization-table2.md), for mixtures of "
-        "twenty convolutional networks that tell a hundred classes apart. The paper's "
-        "images are photographs (CIFAR-100), which the preset `paper` reads. In the "
-        "preset `cpu` Multi-MNIST stands in for them: images of two overlapping "
-        "digits, with each ordered pair of digits as a class. **Only the order of the "
-        "ways to train can be compared with the paper.** $H_u$ is at most log2(20) = "
-        "4.32 bits."
-    )
-    training = 50_000
-    epochs_and_runs = "40", "5"
-    networks = "Appendix B.3"
-    pixels = (
-        "In the authors' code of each channel. It also flips and crops the training "
-        "images, and has a weight decay of 0.001, which the paper does not name."
-    )
-    betas = "1e-5, 1e-4, 1e-3", "0.1, 0.01, ..., 1e-7"
     theirs: ClassVar[dict[str, tuple]] = {
         "single": (0.575, 0.006, None, None, None),
         "original": (0.460, 0.010, 0.967, 0.306, 1.023),
@@ -50,68 +29,17 @@ class Table3(Ways):
         "distilled, L_s": (0.482, 0.065, 1.605, 0.718, 2.541),
     }
 
-    data_set: str = "cifar100"
-    epochs: int = 40
-    batch_size: int = 256
-    num_experts: int = 20
-    beta_s: tuple[float, ...] = (1e-5, 1e-4, 1e-3)
-    beta_d: tuple[float, ...] = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
-
-    @classmethod
-    def presets(cls):
-        smoke: dict[str, Any] = {
-            "ways": ("original",),
-            "beta_s": (1e-5,),
-            "beta_d": (1e-2,),
-            "num_experts": 2,
-            "epochs": 1,
-            "batch_size": 8,
-            "stand_in": True,
-        }
-        # Distances are sums over pixels, of which there are a tenth of the paper's.
-        pairs: dict[str, Any] = {
-            "data_set": "multi_mnist",
-            "num_train": 10_000,
-            "epochs": 10,
-            "batch_size": 64,
-            "beta_s": (1e-4,),
-            "beta_d": (1.0, 1e-1, 1e-2, 1e-3, 1e-4),
-        }
-        return {
-            "smoke": cls(**smoke),
-            "cpu": cls(seeds=5, **pairs),
-            "paper": cls(seeds=5, num_train=50_000),
-        }
-
-    def claims(self, results):
-        return claims_of_section_7(self, results)
-
-    def protocol(self):
-        """The facts of the paper's protocol, and what stands in for the photographs."""
-        facts = super().protocol()
-        own = [dataclasses.replace(fact, **OURS.get(fact.what, {})) for fact in facts]
-        return [IMAGES, *own]
-
-
-IMAGES = Fact(
-    "Images",
-    "CIFAR-100: photographs of 100 classes, in 20 groups of 5",
-    "cpu: Multi-MNIST at half its size, 18 x 18 pixels: 100 pairs of overlapping "
-    "digits, in groups of 10 that share a digit; paper: CIFAR-100",
-    "One run of the paper's takes a processor days. The stand-in has as many classes, "
-    "in groups too, and as many experts.",
-)
-TENTH = (
-    "Distances are sums over pixels, of which the stand-in has a tenth: `cpu` has ten "
-    "times the weights."
-)
-# Facts that the stand-in changes.
-OURS = {
-    "Networks": {
-        "here": "cpu: experts of Appendix B.4, gate of B.1; paper: the same but for "
-        "the last layer",
-        "why": "Images of one channel, and time.",
-    },
-    "beta_s tried": {"why": f"{TENTH} {BETA_S}"},
-    "beta_d tried": {"why": f"{TENTH} Smaller ones count for nothing beside beta_s."},
-}
+    seeds: int = preset(5, smoke=1)
+    num_train: int = preset(10_000, paper=50_000)
+    num_test: int = 10_000
+    epochs: int = preset(10, paper=40, smoke=1)
+    batch_size: int = preset(64, paper=256, smoke=8)
+    importance: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
+    # Distances are sums over pixels, of which the stand-in has a tenth.
+    beta_s: tuple[float, ...] = preset((1e-4,), paper=(1e-5, 1e-4, 1e-3), smoke=(1e-5,))
+    beta_d: tuple[float, ...] = preset(
+        (1.0, *TENTHS[:4]), paper=(*TENTHS, 1e-7), smoke=(1e-2,)
+    )
+    ways: tuple[str, ...] = preset(tuple(WAYS), smoke=("original",))
+    num_experts: int = preset(20, smoke=2)
+    data_set: str = preset("multi_mnist", paper="cifar100", smoke="cifar100")
