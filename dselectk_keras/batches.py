@@ -19,22 +19,19 @@ class Batches(keras.utils.PyDataset):
             weights.
         batch_size: Examples per batch; the last may have fewer.
         seed: Seed of the orders.
-        epoch: The epoch to begin with, of a training that is resumed.
         **kwargs: Arguments of `keras.utils.PyDataset`.
     """
 
     def __init__(
-        self, data: Any, batch_size: int, seed: int = 0, epoch: int = 0, **kwargs: Any
+        self, data: Any, batch_size: int, seed: int = 0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_count("seed", seed, minimum=0)
-        check_count("epoch", epoch, minimum=0)
         self.data = as_arrays("data", data)
         self.batch_size = check_count("batch_size", batch_size)
         self._num_samples = len(keras.tree.flatten(self.data)[0])
         self._rng = np.random.default_rng(seed)
-        for _ in range(epoch + 1):
-            self.shuffle()
+        self.shuffle()
 
     @property
     def num_batches(self) -> int:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.batches import Batches, as_arrays
+from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.utils import check_count, optional_import
 
 COLUMNS = ("copy", "seed", "epoch")
@@ -164,35 +165,29 @@ def replicate(
         >>> len(runs), sorted(runs.copies[2].history)[:3]
         (3, ['a_loss', 'a_mean_absolute_error', 'b_loss'])
     """
-    train = as_arrays("data", data)
-    validation = validation_data and as_arrays("validation_data", validation_data)
-    copies = _copies(seeds, settings or {})
+    check_count("epochs", epochs)
+    check_count("batch_size", batch_size)
+    if vectorize != "auto":
+        check_count("vectorize", vectorize)
     if callbacks is not None and not callable(callbacks):
         raise ValueError(
             "`callbacks` must be a function that returns a list of new callbacks, "
             f"because each copy needs its own. Received: {callbacks!r}."
         )
-    bar = keras.utils.Progbar(
-        check_count("epochs", epochs) * len(copies),
-        unit_name="epoch",
-        verbose=int(bool(verbose)),
-    )
+    copies = _copies(seeds, settings or {})
+    total = epochs * len(copies)
+    bar = keras.utils.Progbar(total, unit_name="epoch", verbose=int(bool(verbose)))
     count = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: bar.add(1))
-    run = _Run(train, validation, epochs, check_count("batch_size", batch_size), count)
-    if vectorize != "auto":
-        check_count("vectorize", vectorize)
-    if keras.backend.backend() != "jax":
-        for copy in copies:
-            copy.build(build, callbacks)
-            run.fit(copy)
-        return Replicas(copies)
+    arrays = as_arrays("data", data), None
+    if validation_data is not None:
+        arrays = arrays[0], as_arrays("validation_data", validation_data)
+    run = _Run(*arrays, epochs, batch_size, count)
     for copy in copies:
         copy.build(build, callbacks)
-        _create_variables(copy.model, run.first_batch)
-    for program, group in _programs(copies, run):
-        lanes = _lanes(vectorize, len(group))
-        for first in range(0, len(group), lanes):
-            run.scan(program, group[first : first + lanes])
+        if keras.backend.backend() != "jax":
+            run.fit(copy)
+    if keras.backend.backend() == "jax":
+        run.scan_all(copies, vectorize)
     return Replicas(copies)
 
 
@@ -234,11 +229,6 @@ class _Run(NamedTuple):
     batch_size: int
     progress: keras.callbacks.Callback
 
-    @property
-    def first_batch(self):
-        """A batch, for its shapes."""
-        return keras.tree.map_structure(lambda a: a[: self.batch_size], self.train)
-
     def fit(self, copy):
         """Train a copy by itself."""
         log = copy.model.fit(
@@ -252,6 +242,29 @@ class _Run(NamedTuple):
         )
         copy.history = log.history
 
+    def scan_all(self, copies, vectorize):
+        """Train copies by programs of JAX, each for several copies."""
+        import jax  # pyright: ignore[reportMissingImports]
+
+        programs, groups = {}, {}
+        order = np.arange(len(keras.tree.flatten(self.train)[0]))
+        for copy in copies:
+            _check_callbacks(copy.callbacks)
+            _create_variables(copy.model, self.train, self.batch_size)
+            program = _program(copy.model, self.batch_size)
+            # Its text has all constants, but not the values of variables.
+            arguments = _read([copy.model]), order[None], self.train, self.validation
+            text = program.lower(*arguments).as_text()
+            key = hashlib.sha256(text.encode()).digest()
+            programs.setdefault(key, program)
+            groups.setdefault(key, []).append(copy)
+        for key, group in groups.items():
+            lanes = vectorize
+            if vectorize == "auto":
+                lanes = 1 if jax.default_backend() == "cpu" else len(group)
+            for first in range(0, len(group), lanes):
+                self.scan(programs[key], group[first : first + lanes])
+
     def scan(self, program, copies):
         """Train copies side by side by a program of `_program`."""
         import jax  # pyright: ignore[reportMissingImports]
@@ -259,16 +272,14 @@ class _Run(NamedTuple):
         models = [copy.model for copy in copies]
         data = [Batches(self.train, self.batch_size, copy.seed) for copy in copies]
         hooks = [self._callback_list(copy, data[0].num_batches) for copy in copies]
-        observed = any(copy.callbacks for copy in copies)
         arrays = jax.device_put((self.train, self.validation))
+        observed = any(copy.callbacks for copy in copies)
         for model, hook in zip(models, hooks, strict=True):
             model.stop_training = False
             hook.on_train_begin()
         state: Any = None
         for epoch in range(self.epochs):
             running = [i for i, model in enumerate(models) if not model.stop_training]
-            if not running:
-                break
             for i in running:
                 hooks[i].on_epoch_begin(epoch)
             if observed or state is None:
@@ -281,12 +292,14 @@ class _Run(NamedTuple):
                 if observed or epoch + 1 == self.epochs:
                     _write(models[i], state, i)
                 hooks[i].on_epoch_end(epoch, _logs(models[i], found, i))
+            if all(model.stop_training for model in models):
+                break
         for copy, hook in zip(copies, hooks, strict=True):
-            model = copy.model
             # As in `fit`: weights may become their moving averages.
-            model.optimizer.finalize_variable_values(model.trainable_variables)
+            optimizer, weights = copy.model.optimizer, copy.model.trainable_variables
+            optimizer.finalize_variable_values(weights)
             hook.on_train_end()
-            copy.history = model.history.history
+            copy.history = copy.model.history.history
 
     def _callback_list(self, copy, steps):
         return keras.callbacks.CallbackList(
@@ -296,22 +309,6 @@ class _Run(NamedTuple):
             epochs=self.epochs,
             steps=steps,
         )
-
-
-def _programs(copies, run):
-    """Group copies that one program can train: pairs of a program and its copies."""
-    programs, groups = {}, {}
-    order = np.arange(len(keras.tree.flatten(run.train)[0]))
-    for copy in copies:
-        program = _program(copy.model, run.batch_size)
-        # The program's text has all its constants, but not the values of variables.
-        lowered = program.lower(
-            _read([copy.model]), order[None], run.train, run.validation
-        )
-        key = hashlib.sha256(lowered.as_text().encode()).digest()
-        programs.setdefault(key, program)
-        groups.setdefault(key, []).append(copy)
-    return [(programs[key], group) for key, group in groups.items()]
 
 
 def _program(model, batch_size):
@@ -359,27 +356,29 @@ def _program(model, batch_size):
     return jax.jit(epochs, donate_argnums=0)
 
 
-def _lanes(vectorize, count):
-    """How many copies of a group are trained at once."""
-    import jax  # pyright: ignore[reportMissingImports]
+def _check_callbacks(callbacks):
+    """Refuse a callback that would miss the steps, which are inside of a program."""
+    for each in callbacks:
+        if isinstance(each, GateRecorder) and each.unit == "steps":
+            raise ValueError(
+                "On JAX, `replicate` calls callbacks once an epoch. Received: a "
+                '`GateRecorder` with unit="steps". Pass unit="epochs".'
+            )
 
-    if vectorize == "auto":
-        vectorize = 1 if jax.default_backend() == "cpu" else count
-    return min(vectorize, count)
 
-
-def _create_variables(model, batch):
+def _create_variables(model, arrays, batch_size):
     """Create all variables of a model on JAX, without computing anything."""
     import jax  # pyright: ignore[reportMissingImports]
 
-    def visit(batch):
+    def visit(arrays):
+        batch = jax.tree.map(lambda array: array[:batch_size], arrays)
         x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
         predicted = model(x)
         model.compute_loss(x, y, predicted, weights)
         model.compute_metrics(x, y, predicted, weights)
 
     with keras.StatelessScope():
-        jax.eval_shape(visit, batch)
+        jax.eval_shape(visit, arrays)
     model.optimizer.build(model.trainable_variables)
 
 
