@@ -184,14 +184,6 @@ def optimizer_state(optimizer):
     return trained, slots, others
 
 
-def num_steps(optimizer):
-    """Get the variable that counts steps, those that only accumulate gradients too.
-
-    With loss scaling, steps that are skipped are not counted.
-    """
-    return optimizer_parts(optimizer)[-1]._iterations
-
-
 def restart_slots(model, variables):
     """Let the optimizer forget what it keeps of variables, such as momentum.
 

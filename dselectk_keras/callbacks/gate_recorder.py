@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras._keras import all_layers, calls_by_layer, num_steps
+from dselectk_keras._keras import all_layers, calls_by_layer
 from dselectk_keras.callbacks.gate_history import GateHistory, with_suffix
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
@@ -89,10 +89,8 @@ class GateRecorder(keras.callbacks.Callback):
         self._warned = set()
         self._begins = False
         # Steps are counted from the first training with this callback on: the steps
-        # that are done, and those before this epoch.
-        self._step = self._epoch_start = 0
-        # By how much the optimizer's number of iterations is larger.
-        self._offset = 0
+        # that are done, those before this epoch, and the step of the next record.
+        self._step = self._epoch_start = self._next = self._updated = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Find the gates."""
@@ -126,10 +124,12 @@ class GateRecorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Record, if a record is due, and add `binary` and `experts` to the logs."""
-        # Loss scaling may skip updates, so that the optimizer has counted fewer steps.
-        iterations = self._iterations()
-        self._step = max(iterations - self._offset, self._step + 1)
-        self._offset = iterations - self._step
+        # A last execution may have fewer steps. If the data have no length, Keras has
+        # begun another one, and found no batch.
+        steps = (self.params or {}).get("steps") or self._updates() - self._updated
+        last = self._step + getattr(self.model, "steps_per_execution", 1)
+        self._step = max(self._step, min(last, self._epoch_start + steps))
+        self._updated = self._updates()
         self._epoch_start = self.history.epoch_ends[epoch] = self._step
         records = self._observed()
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
@@ -156,8 +156,7 @@ class GateRecorder(keras.callbacks.Callback):
             self._read(with_suffix(self.path), epoch)
         elif epoch == 0:
             self.history.epoch_ends.clear()  # Those of another `fit`.
-        self._epoch_start = self._step
-        self._offset = self._iterations() - self._step
+        self._epoch_start, self._updated = self._step, self._updates()
         self._next = self.every + (self.history.steps[-1:].sum() or self._step)
         built = all(gate.built for _, gate, _ in self._gates)
         if built and not len(self.history.steps):
@@ -182,13 +181,16 @@ class GateRecorder(keras.callbacks.Callback):
         self._step = ends.get(done - 1, 0)
         self.history.cut(self._step)
 
+    def _updates(self):
+        """The number of steps that the optimizer counts."""
+        optimizer = self.model.optimizer
+        # Under `tf.distribute`, `int` does not work on a variable.
+        updates = int(keras.ops.convert_to_numpy(optimizer.iterations))
+        return updates * (optimizer.gradient_accumulation_steps or 1)
+
     def _save(self):
         if self.path is not None:
             self.history.save(self.path)
-
-    def _iterations(self):
-        # Under `tf.distribute`, `int` does not work on a variable.
-        return int(keras.ops.convert_to_numpy(num_steps(self.model.optimizer)))
 
     def _observed(self):
         """Observe all gates: a dict of arrays by quantity, by layer name."""

@@ -258,6 +258,17 @@ def test_counts_steps_where_several_are_run_at_once():
     assert (np.diff(history.steps) > 0).all()
 
 
+def test_counts_steps_of_data_without_a_length():
+    def batches():
+        for first in range(0, len(X), 4):
+            yield X[first : first + 4], Y[first : first + 4]
+
+    recorder = GateRecorder(every=2)
+    for _ in range(2):
+        make().fit(batches(), verbose=0, callbacks=[recorder])
+    assert recorder.history.steps.tolist() == [0, 2, 4, 5, 7, 9, 10]
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [
