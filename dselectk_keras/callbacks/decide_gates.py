@@ -44,8 +44,7 @@ class DecideGates(keras.callbacks.Callback):
     callback acts on `DSelectKGate` and `SoftmaxSelectorGate`, between epochs. In a
     training of one epoch, static gates narrow as well.
 
-    A training loop of your own calls `check_model` once, and `begin_epoch` before each
-    epoch.
+    A training loop of your own calls `begin_epoch` before each epoch.
 
     Args:
         by: The part of the training after which all gates have decided, above 0 and at
@@ -78,20 +77,6 @@ class DecideGates(keras.callbacks.Callback):
         self._loss = math.nan
         self._line = ""
 
-    def check_model(self, model: Any) -> None:
-        """Raise an error for a model without gates that can decide.
-
-        Args:
-            model: A built model.
-        """
-        can_decide = (SelectorGate, SelectedGate)
-        if not any(isinstance(layer, can_decide) for layer in all_layers(model)):
-            raise ValueError(
-                "The model has no gates with selectors, which could decide. Use "
-                "`DSelectKGate` or `SoftmaxSelectorGate`, or remove `DecideGates`. A "
-                "`TopKGate` is always sparse."
-            )
-
     def begin_epoch(
         self, model: Any, epoch: int, epochs: int, steps_per_epoch: float
     ) -> None:
@@ -103,7 +88,9 @@ class DecideGates(keras.callbacks.Callback):
             epochs: The number of epochs of the training.
             steps_per_epoch: The number of training steps per epoch.
         """
-        at_once = self.decision_epoch(epochs)
+        decision = math.floor(self.by * epochs)
+        # In a training of one epoch, static gates narrow as well.
+        cuts = 0 < decision < epochs
         narrows = epoch >= math.floor(self.by * epochs / 2)
         calls = calls_by_layer(model)
         for gate in selector_gates(model):
@@ -111,19 +98,19 @@ class DecideGates(keras.callbacks.Callback):
                 continue
             if not gate.built:
                 # On TensorFlow, only the first step builds a subclassed model.
-                if narrows or at_once is None:
+                if narrows or not cuts:
                     raise ValueError(
                         f"The gate {gate.name!r} is not built, and may begin to decide "
                         f"in this epoch. Received: epoch {epoch + 1} of {epochs}. Call "
                         "the model on a batch before `fit`."
                     )
-            elif gate.per_example or at_once is None:
+            elif gate.per_example or not cuts:
                 # A gate counts a step for each of its calls.
                 steps = _check_calls(gate, steps_per_epoch * calls[id(gate)])
                 wait = (self.by * epochs / 2 - epoch) * steps
                 left = (self.by * epochs - epoch) * steps
                 _narrow(gate, wait, left) if narrows else gate.decide_between(0, 0)
-            elif epoch < at_once:
+            elif epoch < decision:
                 # A later training without this callback would follow a plan.
                 gate.decide_between(0, 0)
             else:
@@ -134,28 +121,15 @@ class DecideGates(keras.callbacks.Callback):
                 # Momentum and averages from before would undo the decision.
                 restart_slots(model, gate.trainable_variables)
 
-    def decision_epoch(self, epochs: int) -> int | None:
-        """The epoch before which static gates decide at once.
-
-        `None` if there is none, as in a training of one epoch: then they narrow.
-
-        Args:
-            epochs: The number of epochs of the training.
-        """
-        epoch = math.floor(self.by * epochs)
-        return epoch if 0 < epoch < epochs else None
-
-    def first_decided_epoch(self, epochs: int) -> int:
-        """The first epoch at whose end all gates have decided.
-
-        Args:
-            epochs: The number of epochs of the training.
-        """
-        return min(math.floor(self.by * epochs), epochs - 1)
-
     def on_train_begin(self, logs: Any = None) -> None:
         """Check that there are gates that can decide."""
-        self.check_model(self.model)
+        can_decide = (SelectorGate, SelectedGate)
+        if not any(isinstance(layer, can_decide) for layer in all_layers(self.model)):
+            raise ValueError(
+                "The model has no gates with selectors, which could decide. Use "
+                "`DSelectKGate` or `SoftmaxSelectorGate`, or remove `DecideGates`. A "
+                "`TopKGate` is always sparse."
+            )
         self._decided, self._loss, self._line = None, math.nan, ""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -252,7 +226,7 @@ def _narrow(gate, wait, left):
 def _describe(gate, most=4):
     """Say what a gate has decided."""
     if gate.kept_mass is None:
-        return f"{gate.name!r} chooses {gate.num_nonzeros} for each example"
+        return f"{gate.name!r} uses at most {gate.num_nonzeros} experts"
     text = f"{gate.name!r} keeps {100 * np.mean(gate.kept_mass):.0f} % of its weight"
     experts = gate.selection().choices.reshape(-1, gate.num_nonzeros)
     if len(experts) > most:

@@ -146,35 +146,6 @@ def test_an_average_of_weights_keeps_the_decision():
     np.testing.assert_array_equal(averaged > 0, chosen[-1])
 
 
-def test_a_training_in_two_parts_equals_one(tmp_path):
-    def batches(model, callbacks, **kwargs):
-        x = Batches(data(), 16, seed=0)
-        callbacks = [keras.callbacks.BackupAndRestore(tmp_path), *callbacks]
-        model.fit(x, verbose=0, shuffle=False, callbacks=callbacks, **kwargs)
-        return model
-
-    class Stop(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            if epoch == 1:
-                raise KeyboardInterrupt
-
-    decide = DecideGates(0.75)
-    whole = compiled(DSelectKGate(2))
-    whole.fit(
-        Batches(data(), 16, seed=0),
-        epochs=4,
-        verbose=0,
-        shuffle=False,
-        callbacks=[decide],
-    )
-    with pytest.raises(KeyboardInterrupt):
-        batches(compiled(DSelectKGate(2)), [decide, Stop()], epochs=4)
-    resumed = batches(compiled(DSelectKGate(2)), [decide], epochs=4)
-    assert gate_of(resumed).has_decided
-    deciding = to_numpy(gate_of(whole).deciding)
-    np.testing.assert_array_equal(to_numpy(gate_of(resumed).deciding), deciding)
-
-
 def test_the_recorder_sees_the_decision():
     recorder = GateRecorder(every=1, unit="epochs")
     fit(compiled(DSelectKGate(2)), [recorder, DecideGates(0.5)])
@@ -571,7 +542,7 @@ def test_the_decision_of_per_example_gates_is_told_too(capsys):
     log = fit(model, [recorder, DecideGates(0.5)], verbose=2).history
     assert "kept_mass" not in log
     assert recorder.history.events == {"mmoe": [(4, "decided")]}
-    text = "decided in epoch 2: .* chooses 2 for each example. `task_loss` was "
+    text = "decided in epoch 2: .* uses at most 2 experts. `task_loss` was "
     assert re.search(text, capsys.readouterr().out)
 
 

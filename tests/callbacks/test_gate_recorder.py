@@ -258,6 +258,7 @@ def test_counts_steps_where_several_are_run_at_once():
     assert (np.diff(history.steps) > 0).all()
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 def test_counts_steps_of_data_without_a_length():
     def batches():
         for first in range(0, len(X), 4):
