@@ -14,13 +14,7 @@ BLOCKS = 2  # In each stack: with the stem and the classifier, 18 layers.
 
 
 class Backbone(NamedTuple):
-    """A network in parts, each of which ends where an adapter goes in.
-
-    Args:
-        features: A model from images to what the first adapter sees.
-        blocks: A model from each adapter to the next, and from the last to the features
-            that a classifier sees.
-    """
+    """A network in parts, each of which ends where an adapter goes in."""
 
     features: keras.Model
     blocks: list[keras.Model]
@@ -31,14 +25,6 @@ def resnet18(image_shape, width):
 
     The stem has one convolution of stride 1 and no pooling, as is usual for images of
     about 32 x 32 pixels. Layers have the names that KerasHub gives them.
-
-    Args:
-        image_shape: Height, width and channels.
-        width: Channels of the first stack; each of the others has twice as many as the
-            one before. ResNet18 has 64.
-
-    Returns:
-        A Keras model from images to features `(batch, height, width, channels)`.
     """
     images = keras.Input(image_shape)
     x = _convolved(images, width, 3, 1, "conv1")
@@ -51,15 +37,7 @@ def resnet18(image_shape, width):
 
 
 def pretrain(model, images, labels, epochs, seed=0):
-    """Train a backbone to classify images.
-
-    Args:
-        model: A model from images to features.
-        images: Array of images.
-        labels: Their classes, `(samples, 1)`.
-        epochs: How many passes over the images.
-        seed: Of the order.
-    """
+    """Train a backbone to classify images."""
     x = keras.layers.GlobalAveragePooling2D()(model.outputs[0])
     x = keras.layers.Dense(int(labels.max()) + 1, "softmax")(x)
     classifier = keras.Model(model.inputs, x)
@@ -91,16 +69,7 @@ def from_keras_hub(preset, image_shape, load_weights=True):
 
 
 def as_photographs(images):
-    """Small images as networks trained on ImageNet can see them.
-
-    Args:
-        images: Array `(samples, height, width, channels)` of numbers in [0, 1], of one
-            channel or three.
-
-    Returns:
-        A float32 array with three channels, twice as high and as wide, standardized
-        by the means and standard deviations of ImageNet.
-    """
+    """Small images as networks trained on ImageNet can see them."""
     means = np.array([0.485, 0.456, 0.406], "float32")
     deviations = np.array([0.229, 0.224, 0.225], "float32")
     large = images.repeat(2, axis=1).repeat(2, axis=2)
@@ -112,13 +81,6 @@ def cut(model, num_adapters):
 
     An adapter belongs between the sum that ends a residual block and the activation
     after it, as in the release of SMEAR.
-
-    Args:
-        model: A model with the layers' names of `resnet18`, or of KerasHub.
-        num_adapters: How many of the last blocks get an adapter.
-
-    Returns:
-        A `Backbone` that shares the model's layers.
     """
     names = {layer.name for layer in model.layers}
     sums = [
@@ -145,14 +107,7 @@ def cut(model, num_adapters):
 
 
 def copies(blocks):
-    """New models with the weights of these, which nothing trains.
-
-    Args:
-        blocks: A list of Keras models.
-
-    Returns:
-        A list of Keras models.
-    """
+    """New models with the weights of these, which nothing trains."""
     found = []
     for block in blocks:
         copy = keras.models.clone_model(block)
@@ -163,14 +118,7 @@ def copies(blocks):
 
 
 def convolution_flops(models):
-    """Operations of the convolutions for one image, two for each product and sum.
-
-    Args:
-        models: A list of Keras models.
-
-    Returns:
-        A number.
-    """
+    """Operations of the convolutions for one image, two for each product and sum."""
     total = 0
     for model in models:
         for layer in model.layers:

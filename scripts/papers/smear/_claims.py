@@ -1,92 +1,103 @@
-"""Claims about accuracies, which the tables of SMEAR share."""
+"""What the pages of SMEAR say of accuracies and of routing."""
 
-import math
+import itertools
+from typing import Any, NamedTuple
 
-from experiments import Claim, all_hold, format_mean, is_positive
-from experiments.compare import SURE, difference
+import numpy as np
 
-RESULTS = "Section 4, Results"
+from experiments import all_hold, format_mean
+from papers import drawing
+
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k")
 HEURISTICS = ("Tag", "Hash", "1x compute", "1x parameters")
-NOT_RUN = "not run"
+DRAWN = ("SMEAR", "Latent Skills", *ESTIMATORS, "Ensemble")
+ONE = 1.5  # So many experts in use, or fewer, are "one".
 
 
-def better(gap, error):
-    """Whether a difference is positive; `None` if it may be chance."""
-    return is_positive(gap, error)
+class Found(NamedTuple):
+    """What was found for a claim, and whether it holds."""
+
+    text: str
+    holds: bool | None
 
 
-def worse(gap, error):
-    """Whether a difference is negative; `None` if it may be chance."""
-    return is_positive(-gap, error)
+def points(results, arm, others, number="accuracy"):
+    """By how many points an arm is above others, as text."""
+    gaps = (f"{o}: {signed(results.gap(arm, o, number, 100))}" for o in others)
+    mean = 100 * results.mean(arm, number)
+    return f"{arm} {mean:.1f} %. Points above {'; '.join(gaps)}."
 
 
-def as_good(gap, error):
-    """Whether a difference is positive, or may be chance."""
-    return gap > -SURE * (0 if math.isnan(error) else error)
+def signed(gap):
+    """A difference in points, with its sign."""
+    text = format_mean(gap.mean, gap.error, digits=2)
+    return text if text.startswith("-") else f"+{text}"
 
 
-def unchanged(gap, error):
-    """Whether a difference may be chance."""
-    return None if math.isnan(error) else abs(gap) <= SURE * error
+def of_each(results, arms, judge):
+    """Whether a claim holds for each of several arms, by a function of an arm."""
+    found = {arm: judge(arm) for arm in arms if results.ran(arm)}
+    texts = (f"{arm}: {each.text}" for arm, each in found.items())
+    return Found(f"{'; '.join(texts)}.", all_hold(f.holds for f in found.values()))
 
 
-def compare(results, says, arm, others, judge, source, paper="", number="accuracy"):
-    """A claim on how the accuracy of an arm differs from that of others.
+def routing_of(results, arm):
+    """The mean routing distributions, `(seeds, layers, domains or tasks, experts)`."""
+    weights = np.array([run.numbers["routing"] for run in results.ran(arm)])
+    # Rounded weights, and those of switch, do not sum to one.
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def has_routing(results, arm):
+    """Whether an arm has a router."""
+    runs = results.of(arm)
+    return bool(runs) and all(bool(each) for each in runs[0].numbers["routing"])
+
+
+def drawn(results):
+    """The arms whose routing is drawn."""
+    arms = results.experiment.arms
+    return [arm for arm in DRAWN if arm in arms and has_routing(results, arm)]
+
+
+def draw_routing(results, names, parts=()):
+    """Heat maps of the mean weights at the first seed, by router and layer.
 
     Args:
         results: A `Results`.
-        says: The claim.
-        arm: Name of an arm.
-        others: Names of arms.
-        judge: A function of a difference and its standard error, in points: whether
-            the claim holds for one of the others.
-        source: Where the paper makes the claim.
-        paper: The paper's numbers.
-        number: What to compare.
-
-    Returns:
-        A `Claim`. It does not hold if one of the arms was not run.
+        names: Names of the domains or tasks.
+        parts: Where white lines part the rows.
     """
-    run = [other for other in others if results.of(other)]
-    if not results.of(arm) or not run:
-        return Claim(says, NOT_RUN, False, source, paper)
-    gaps = {
-        other: [100 * x for x in difference(results, number, arm, other)]
-        for other in run
-    }
-    text = "; ".join(f"{other}: {signed(*gap)}" for other, gap in gaps.items())
-    ours = f"{arm} {100 * results.mean(arm, number):.1f} %. Points above {text}."
-    holds = all_hold(judge(*gap) for gap in gaps.values())
-    if missing := [other for other in others if other not in run]:
-        ours += f" {', '.join(missing)}: {NOT_RUN}."
-        holds = False
-    return Claim(says, ours, holds, source, paper)
+    arms = drawn(results)
+    routing = {arm: routing_of(results, arm)[0] for arm in arms}
+    layers, shared = len(routing[arms[0]]), {"sharex": True, "sharey": True}
+    figure, axes = drawing.panels(len(arms), layers, 0.5 + 1.5 * len(arms), **shared)
+    mesh: Any = None
+    for (row, arm), layer in itertools.product(
+        zip(axes, arms, strict=True), range(layers)
+    ):
+        ax, weights = row[layer], routing[arm][layer]
+        mesh = ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
+        ax.set_yticks(range(len(names)), names)
+        ax.set_xticks(range(weights.shape[1]))
+        ax.hlines(parts, -0.5, weights.shape[1] - 0.5, color="white")
+        ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
+        ax.spines[:].set_visible(False)
+        drawing.label(row[0], y=arm)
+    for number in range(layers):
+        drawing.label(axes[0, number], title=f"layer {number + 1}")
+        drawing.label(axes[-1, number], x="expert")
+    drawing.color_bar(figure, mesh, axes, "mean weight", pad=0.02, aspect=30)
+    return figure
 
 
-def of_each(says, arms, judge, source, run):
-    """A claim that holds if it does for each of several arms.
-
-    Args:
-        says: The claim.
-        arms: Names of arms.
-        judge: A function of an arm: what was found, and whether the claim holds.
-        source: Where the paper makes the claim.
-        run: Names of the arms that were run; without the others it does not hold.
-
-    Returns:
-        A `Claim`.
-    """
-    found = {arm: judge(arm) for arm in arms if arm in run}
-    texts = [f"{arm}: {text}" for arm, (text, _) in found.items()]
-    held = [holds for _, holds in found.values()]
-    if missing := [arm for arm in arms if arm not in run]:
-        texts.append(f"{', '.join(missing)}: {NOT_RUN}")
-        held.append(False)
-    return Claim(says, f"{'; '.join(texts)}.", all_hold(held), source)
+def distance(weights):
+    """The total variation distance of all pairs of rows, `(..., rows, rows)`."""
+    pairs = weights[..., :, None, :] - weights[..., None, :, :]
+    return 0.5 * np.abs(pairs).sum(axis=-1)
 
 
-def signed(gap, error):
-    """A difference in points, with its sign."""
-    text = format_mean(gap, error, digits=2)
-    return text if text.startswith("-") else f"+{text}"
+def entropy(weights):
+    """The entropy of distributions, in bits, over the last axis."""
+    logs = np.log2(np.where(weights > 0, weights, 1.0))
+    return -(weights * logs).sum(axis=-1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dselectk_keras.baselines import SoftMoE
 from dselectk_keras.replicate import replicate
-from experiments import Experiment
+from experiments import Experiment, preset
 from papers.smear import _backbone, _domains
 from papers.smear._routers import (
     ABLATED,
@@ -29,73 +29,28 @@ REFERENCE = "1x compute"  # What the costs are relative to.
 
 @dataclasses.dataclass(frozen=True)
 class DomainComparison(Experiment):
-    """Routers of adapters in a frozen network, on one problem in six domains.
+    """Routers of adapters in a frozen network, on one problem in six domains."""
 
-    Args:
-        routers: Names of the routers that are compared.
-        num_train: Training images of each domain.
-        num_test: Test images of each domain.
-        epochs: Passes over the training images.
-        batch_size: Images in a step.
-        learning_rate: Of Adam, for all routers.
-        backbone: A preset of KerasHub, or `None` for a small network that is trained on
-            digits first.
-        width: Channels in the first stack of the small network.
-        num_digits: On how many digits it is trained.
-        digit_epochs: Passes over them.
-        num_adapters: How many of the last blocks have an adapter.
-        units: Width of the adapters.
-        turns: How often inference is timed, in turns with the single expert.
-    """
+    seeds: int = preset(5, smoke=1)
+    stand_in: bool = preset(False, smoke=True)
+    routers: tuple[str, ...] = preset(
+        ROUTERS + ABLATED + OURS, smoke=(REFERENCE, "Tag", "SMEAR")
+    )
+    num_train: int = preset(1000, paper=9_900, smoke=16)  # Images of each domain.
+    num_test: int = preset(1000, paper=1_666, smoke=8)
+    epochs: int = preset(8, paper=216, smoke=1)  # 216 are 100,000 steps.
+    batch_size: int = preset(128, smoke=48)
+    learning_rate: float = preset(3e-3, paper=1e-3)  # Of Adam.
+    # A preset of KerasHub; `None` is a small network that is trained on digits first.
+    backbone: str | None = preset(None, paper="resnet_18_imagenet")
+    width: int = 8  # Channels in the first stack of the small network.
+    num_digits: int = preset(6000, smoke=48)
+    digit_epochs: int = preset(3, smoke=1)
+    num_adapters: int = preset(3, paper=8, smoke=2)  # Blocks with one, from the last.
+    units: int = preset(8, paper=32, smoke=2)  # Of an adapter.
+    turns: int = preset(21, smoke=1)  # How often inference is timed.
 
-    routers: tuple[str, ...] = ROUTERS + ABLATED + OURS
-    num_train: int = 1000
-    num_test: int = 1000
-    epochs: int = 8
-    batch_size: int = 128
-    learning_rate: float = 3e-3
-    backbone: str | None = None
-    width: int = 8
-    num_digits: int = 6000
-    digit_epochs: int = 3
-    num_adapters: int = 3
-    units: int = 8
-    turns: int = 21
-
-    @classmethod
-    def presets(cls):
-        smoke = {
-            "routers": (REFERENCE, "Tag", "SMEAR"),
-            "num_train": 16,
-            "num_test": 8,
-            "epochs": 1,
-            "batch_size": 48,
-            "width": 8,
-            "num_digits": 48,
-            "digit_epochs": 1,
-            "num_adapters": 2,
-            "units": 2,
-            "turns": 1,
-            "stand_in": True,
-        }
-        paper = {
-            "num_train": 9_900,
-            "num_test": 1_666,
-            "epochs": 216,  # 100,000 steps.
-            "learning_rate": 1e-3,
-            "backbone": "resnet_18_imagenet",
-            "num_adapters": 8,
-            "units": 32,
-        }
-        return {
-            "smoke": cls(**smoke),
-            "cpu": cls(seeds=5),
-            "paper": cls(seeds=5, **paper),
-        }
-
-    @property
-    def source(self):
-        return "smear-table3-small"
+    source = "smear-table3-small"  # All pages on domains show the same runs.
 
     @property
     def arms(self):
@@ -128,7 +83,7 @@ class DomainComparison(Experiment):
             batch_size=self.batch_size,
             verbose=0,
         )
-        model = runs.model(0)
+        model = runs.copies[0].model
         look = _looker(model)
         domains = ready.test[0]["domain"][:, 0]
         found = []
@@ -140,13 +95,7 @@ class DomainComparison(Experiment):
         return found
 
     def flops(self, arm, used=None):
-        """Operations of the adapters, and of the whole network, for one image.
-
-        Args:
-            arm: Name of a router.
-            used: How many experts each layer uses for an image, on average; `None` is
-                all of those that it may use.
-        """
+        """Operations for one image, with the experts that each layer uses."""
         ready = self._prepared
         adapters = 0
         for block, passes in zip(
@@ -160,8 +109,8 @@ class DomainComparison(Experiment):
     @property
     def _prepared(self):
         return _prepare(
-            *(self.num_train, self.num_test, self.num_digits, self.digit_epochs),
-            *(self.backbone, self.width, self.num_adapters),
+            *(self.num_train, self.num_test, (self.num_digits, self.digit_epochs)),
+            (self.backbone, self.width, self.num_adapters),
             *(self.stand_in, self.data_dir),
         )
 
@@ -206,24 +155,15 @@ class _Ready(NamedTuple):
 
 
 @functools.lru_cache(maxsize=2)
-def _prepare(
-    num_train,
-    num_test,
-    num_digits,
-    digit_epochs,
-    preset,
-    width,
-    num_adapters,
-    noise,
-    data_dir,
-):
+def _prepare(num_train, num_test, digits, backbone, noise, data_dir):
+    preset, width, num_adapters = backbone
     parts = _domains.load_domains(num_train, num_test, data_dir, noise)
     if preset is None:
         # One network for all seeds, as there is one that knows ImageNet.
         keras.utils.set_random_seed(0)
         network = _backbone.resnet18(_domains.IMAGE_SHAPE, width)
-        digits = _domains.load_digits(num_digits, data_dir, noise)
-        _backbone.pretrain(network, *digits, digit_epochs)
+        images = _domains.load_digits(digits[0], data_dir, noise)
+        _backbone.pretrain(network, *images, digits[1])
     else:
         for inputs, _ in parts:
             inputs["image"] = _backbone.as_photographs(inputs["image"])

@@ -56,15 +56,7 @@ PAIRS = tuple(zip(DOMAINS[::2], DOMAINS[1::2], strict=True))
 
 
 def in_styles(images, seed):
-    """Images in the six styles, in turn.
-
-    Args:
-        images: Array `(samples, height, width, 1)` of numbers in [0, 1].
-        seed: Of what the styles draw.
-
-    Returns:
-        The images, float32, and the number of each one's domain, `(samples, 1)`.
-    """
+    """Images in the six styles, in turn."""
     rng = np.random.default_rng(seed)
     domains = np.arange(len(images)) % len(DOMAINS)
     styled = np.empty_like(images)
@@ -75,17 +67,7 @@ def in_styles(images, seed):
 
 
 def load_domains(num_train, num_test, data_dir=None, noise=False):
-    """Training and test images of all domains; no garment is in two of them.
-
-    Args:
-        num_train: Training images of each domain.
-        num_test: Test images of each domain.
-        data_dir: The folder with the files of Fashion-MNIST.
-        noise: Whether the images are noise, which needs no files.
-
-    Returns:
-        Two pairs of inputs, a dict of `image`, `domain` and `id`, and labels.
-    """
+    """Training and test images of all domains; no garment is in two of them."""
     sizes = [len(DOMAINS) * size for size in (num_train, num_test)]
     if noise:
         data = stand_in(IMAGE_SHAPE, {"garment": NUM_CLASSES}, max(sizes))
@@ -108,16 +90,7 @@ def load_domains(num_train, num_test, data_dir=None, noise=False):
 
 
 def load_digits(num_train, data_dir=None, noise=False):
-    """Images and labels of MNIST, on which the backbone is trained.
-
-    Args:
-        num_train: How many.
-        data_dir: The folder with the files of MNIST.
-        noise: Whether the images are noise.
-
-    Returns:
-        Two arrays.
-    """
+    """Images and labels of MNIST, on which the backbone is trained."""
     if noise:
         data = stand_in(IMAGE_SHAPE, {"digit": 10}, num_train)
     else:

@@ -76,16 +76,7 @@ def num_experts_of(router, num_experts):
 
 @dataclasses.dataclass(frozen=True)
 class Adapters:
-    """Experts and their routers.
-
-    Args:
-        num_experts: Experts in each layer; SMEAR 2x has twice as many.
-        units: Width of an adapter.
-        num_steps: Training steps, for what changes over training.
-        dispatch: Whether routers that choose evaluate only what they chose.
-        gates: Gates of further routers, as in an `Experiment`.
-        tags: The expert of each tag, for tag routing; `None` is one for each.
-    """
+    """Experts and their routers."""
 
     num_experts: int
     units: int
@@ -150,17 +141,7 @@ class Adapters:
         return keras.Sequential([keras.Input((None, features)), pooling, normal])
 
     def layer(self, router, features, number):
-        """The routed layer.
-
-        Args:
-            router: A name in `ROUTERS`.
-            features: The width of what it sees.
-            number: Of the layer, from 0 on.
-
-        Returns:
-            A Keras layer, called on `(batch, positions, features)`, or on a pair of
-            that and what the router looks at by `ROUTED_BY`.
-        """
+        """The routed layer."""
         bank = self.bank(features, router)
         if router == "Soft MoE":
             return SoftMoE(bank)
@@ -183,16 +164,6 @@ class Adapters:
 
         Counted are products of matrices, an addition and a multiplication being two
         operations: adapters, the merge of their parameters, and the router.
-
-        Args:
-            router: A name in `ROUTERS`.
-            positions: How many positions the layer sees.
-            features: How wide they are.
-            used: For routers that may choose any number of experts, how many they use
-                for an image on average; `None` is all of them.
-
-        Returns:
-            A number.
         """
         n, units = num_experts_of(router, self.num_experts), self.units
         scores = 2 * n * features
@@ -216,19 +187,7 @@ class Adapters:
 
 
 def build_model(router, blocks, shared, num_classes, learning_rate):
-    """A compiled classifier: frozen blocks with routed adapters before each of them.
-
-    Args:
-        router: A name in `ROUTERS`.
-        blocks: The blocks of a `Backbone`, which are copied.
-        shared: An `Adapters`.
-        num_classes: How many classes.
-        learning_rate: Of Adam.
-
-    Returns:
-        A `RoutedModel`. Its inputs are a dict of `features` and, for some routers, of
-        what they look at.
-    """
+    """A compiled classifier: frozen blocks with routed adapters before each of them."""
     key = ROUTED_BY.get(router)
     shape = blocks[0].inputs[0].shape[1:]
     inputs = {"features": keras.Input(shape, name="features")}
@@ -253,15 +212,7 @@ def build_model(router, blocks, shared, num_classes, learning_rate):
 
 
 def whole(features, rest):
-    """A model from images to predictions.
-
-    Args:
-        features: The first model of a `Backbone`.
-        rest: A model of `build_model`.
-
-    Returns:
-        A Keras model with a dict of inputs.
-    """
+    """A model from images to predictions."""
     images = keras.Input(features.inputs[0].shape[1:], name="image")
     others = {
         tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)

@@ -38,15 +38,7 @@ def sentence(rng):
 
 
 def example(task, rng):
-    """A text of a task, and its answer.
-
-    Args:
-        task: A name in `GLUE`.
-        rng: A NumPy generator.
-
-    Returns:
-        A list of words and a number.
-    """
+    """A text of a task, and its answer."""
     words, answer = EXAMPLES[task](sentence(rng), rng)
     return [task, *words], int(answer)
 
@@ -143,15 +135,7 @@ def _change(words, place, rng):
 
 
 def texts(sizes, seed):
-    """Texts of all tasks.
-
-    Args:
-        sizes: A dict from tasks to how many examples.
-        seed: Of all that is drawn.
-
-    Returns:
-        A `Texts`, in random order.
-    """
+    """Texts of all tasks."""
     rng = np.random.default_rng(seed)
     found = []
     for number, task in enumerate(GLUE):
@@ -165,16 +149,7 @@ def texts(sizes, seed):
 
 
 def masked(count, seed):
-    """Pairs of sentences with one word masked, to train an encoder.
-
-    Args:
-        count: How many.
-        seed: Of all that is drawn.
-
-    Returns:
-        Arrays of words `(count, length)`, of places `(count, 1)`, and of the masked
-        words `(count, 1)`.
-    """
+    """Pairs of sentences with one word masked, to train an encoder."""
     rng = np.random.default_rng(seed)
     words, places, answers = [], [], []
     for _ in range(count):

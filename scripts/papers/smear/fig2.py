@@ -10,20 +10,12 @@ import numpy as np
 
 from dselectk_keras.plots import plot_runs
 from experiments import (
-    Claim,
     Experiment,
-    Fact,
-    Picture,
-    Report,
-    Table,
-    all_hold,
-    difference,
-    is_positive,
+    gap_of,
+    preset,
 )
-from experiments.compare import mean_and_error
 from papers import citations, drawing
 from papers.smear import _backbone
-from papers.smear._claims import RESULTS
 from papers.smear._routers import ROUTED_BY, ROUTERS, Adapters, build_model, whole
 
 T5, RESNET = "T5-GLUE", "ResNet-DomainNet"
@@ -41,58 +33,23 @@ SLOWDOWN = {T5: 1.2, RESNET: 1.3}
 
 @dataclasses.dataclass(frozen=True)
 class Fig2(Experiment):
-    """The time of inference of each router, relative to SMEAR's.
-
-    Args:
-        batch_size: Examples in a call.
-        turns: How many calls are timed, in turns with SMEAR's.
-        length: Positions of a text.
-        model_dim: Features of a position, in the text encoder.
-        image_size: Height and width of an image.
-        width: Channels in the first stack of the residual network.
-        units: Widths of the adapters of texts and of images.
-        num_experts: Experts for texts and for images.
-    """
+    """The time of inference of each router, relative to SMEAR's."""
 
     name = "smear-fig2"
     title = "speed of inference"
     paper = citations.SMEAR
     where = "Figure 2"
-    about = (
-        "How long inference takes with each router, as a multiple of SMEAR's time, "
-        "with random weights and inputs of the paper's sizes: one encoder layer of the "
-        "shape of T5.1.1 Base with adapters after its two sub-layers, and a network of "
-        "the shape of ResNet18 with adapters after its eight blocks. The figure's "
-        "accuracies are those of [Table 2](smear-table2-small.md) and "
-        "[Table 3](smear-table3-small.md)."
-    )
 
-    batch_size: int = 4
-    turns: int = 5
-    length: int = 128
-    model_dim: int = 768
-    image_size: int = 56
-    width: int = 64
-    units: tuple[int, int] = (24, 32)
+    seeds: int = preset(5, smoke=1)
+    stand_in: bool = preset(False, smoke=True)
+    batch_size: int = preset(4, paper=128, smoke=2)
+    turns: int = preset(5, paper=51, smoke=1)  # Calls, in turns with SMEAR's.
+    length: int = preset(128, smoke=4)  # Positions of a text.
+    model_dim: int = preset(768, smoke=12)
+    image_size: int = preset(56, smoke=8)
+    width: int = preset(64, smoke=4)  # Channels in the first stack of the network.
+    units: tuple[int, int] = preset((24, 32), smoke=(2, 2))  # Of texts, of images.
     num_experts: tuple[int, int] = (8, 6)
-
-    @classmethod
-    def presets(cls):
-        smoke = {
-            "batch_size": 2,
-            "turns": 1,
-            "length": 4,
-            "model_dim": 12,
-            "image_size": 8,
-            "width": 4,
-            "units": (2, 2),
-            "stand_in": True,
-        }
-        return {
-            "smoke": cls(**smoke),
-            "cpu": cls(seeds=5),
-            "paper": cls(seeds=5, batch_size=128, turns=51),
-        }
 
     @property
     def arms(self):
@@ -150,248 +107,76 @@ class Fig2(Experiment):
         seconds, base = (statistics.median(taken[1:]) for taken in times)
         return {"ratio": seconds / base, "speed": self.batch_size / seconds}
 
-    def report(self, results):
-        return Report(
-            self._claims(results),
-            [self._table(results)],
-            [self._picture(results)],
-            protocol=self._protocol(),
-        )
+    def here(self, setting):
+        """The routers of a setting."""
+        return [router for s, router in self.arms.values() if s == setting]
 
-    def _claims(self, results):
-        def ratios(setting, routers):
-            return {r: results.mean(f"{setting}, {r}", "ratio") for r in routers}
+    def by_time(self, results, setting):
+        """The routers that the paper shows, from the fastest to the slowest."""
+        shown = [r for r in self.here(setting) if r not in NOT_SHOWN[setting]]
+        return sorted(shown, key=lambda router: ratio(results, setting, router))
 
-        def text(found):
-            return ", ".join(f"{router} {value:.2f}" for router, value in found.items())
+    def routed(self, results, setting):
+        """Those with a routing network."""
+        return [r for r in self.by_time(results, setting) if r not in UNROUTED]
 
-        def faster(setting, router, other):
-            arms = f"{setting}, {other}", f"{setting}, {router}"
-            return is_positive(*difference(results, "ratio", *arms))
+    def others(self, results, setting):
+        """Those that are not the ensemble."""
+        return [r for r in self.by_time(results, setting) if r != "Ensemble"]
 
-        def gap(setting, router):
-            values = results.values(f"{setting}, {router}", "ratio")
-            return mean_and_error(values - 1)
+    def draw_times(self, results):
+        figure, axes = drawing.panels(1, 2, 4.2)
+        for ax, setting in zip(axes[0], (T5, RESNET), strict=True):
+            times = {
+                router: results.values(arm, "ratio")
+                for arm, (place, router) in self.arms.items()
+                if place == setting
+            }
+            plot_runs(times, title=setting, highlight=BASE, ax=ax)
+            drawing.label(ax, x="time relative to SMEAR's")
+        return figure
 
-        def almost_equal(setting, router):
-            mean, error = gap(setting, router)
-            return is_positive(SAME - abs(mean), error)
+    def costs(self, results, setting, router):
+        """Operations, time and speed of a router, as cells."""
+        arm = f"{setting}, {router}"
+        if arm not in self.arms:
+            return ["", "", ""]
+        ops = self.flops(setting, router) / self.flops(setting, BASE)
+        return [f"{ops:.2f}", results.text(arm, "ratio"), results.text(arm, "speed")]
 
-        claims = []
-        for setting in (T5, RESNET):
-            unrouted = ratios(setting, UNROUTED)
-            discrete = ratios(setting, DISCRETE[setting])
-            here = [router for s, router in self.arms.values() if s == setting]
-            times = ratios(setting, [r for r in here if r not in NOT_SHOWN[setting]])
-            by_time = sorted(times, key=times.__getitem__)
-            routed = [r for r in by_time if r not in UNROUTED]
-            others = [r for r in by_time if r != "Ensemble"]
-            found = {r: gap(setting, r) for r in ("Ensemble", *discrete)}
-            source = f"{RESULTS}, speed; Figure 2"
-            claims += [
-                Claim(
-                    f"{setting}: single experts, Adamix, hash and tag routing, which "
-                    "have no routing network, are the fastest.",
-                    f"Times SMEAR's: {text(unrouted)}; of the others "
-                    f"{text(ratios(setting, routed[:1]))} is the fastest.",
-                    all_hold(
-                        faster(setting, router, other)
-                        for router in UNROUTED
-                        for other in routed
-                    ),
-                    source,
-                ),
-                Claim(
-                    f"{setting}: SMEAR and discrete adaptive routing are almost "
-                    "equally fast.",
-                    f"Times SMEAR's: {text(discrete)}. Up to {SAME:.0%} more or less "
-                    "counts as almost equal.",
-                    all_hold(almost_equal(setting, r) for r in discrete),
-                    f"{source}; Section 3, Computational Costs",
-                ),
-                Claim(
-                    f"{setting}: SMEAR does not cost significantly more time than "
-                    "discrete adaptive routing.",
-                    f"The fastest of these takes {min(discrete.values()):.2f} times "
-                    f"SMEAR's time; {1 - SAME:g} or more counts.",
-                    all_hold(
-                        is_positive(found[r][0] + SAME, found[r][1]) for r in discrete
-                    ),
-                    source,
-                ),
-                Claim(
-                    f"{setting}: the ensemble is the slowest.",
-                    f"{times['Ensemble']:.2f} times SMEAR's; of the others "
-                    f"{text(ratios(setting, others[-1:]))} is the slowest.",
-                    all_hold(faster(setting, other, "Ensemble") for other in others),
-                    source,
-                ),
-                Claim(
-                    f"{setting}: the ensemble is significantly slower than SMEAR.",
-                    f"{results.text(f'{setting}, Ensemble', 'ratio')} times; more than "
-                    f"{1 + SAME:g} counts.",
-                    is_positive(found["Ensemble"][0] - SAME, found["Ensemble"][1]),
-                    f"{source}; Section 3, Computational Costs",
-                    f"{SLOWDOWN[setting]} times",
-                ),
-            ]
-        n, length = self.num_experts[0], self.length
-        one = self.flops(T5, "1x compute")
-        smear, ensemble = (self.flops(T5, r) for r in (BASE, "Ensemble"))
-        return [
-            *claims,
-            Claim(
-                "SMEAR takes about as many operations as one expert, with 8 experts "
-                "and 128 positions: merging adds few.",
-                f"{smear / one - 1:.1%} more, the router included; up to {SAME:.0%} "
-                "counts.",
-                smear / one - 1 <= SAME,
-                "Section 3, Computational Costs",
-                f"2 N / 4 L, which is {2 * 8 / (4 * 128):.1%} more",
-            ),
-            Claim(
-                "The ensemble takes about N L / (N + L) times as many operations as "
-                "SMEAR.",
-                f"{ensemble / smear:.2f} times.",
-                bool(abs(ensemble / smear / (n * length / (n + length)) - 1) <= SAME),
-                "Section 3, Computational Costs",
-                f"N L / (N + L), which is {8 * 128 / (8 + 128):.2f} times",
-            ),
-        ]
+    def times_flops(self, router, other):
+        """The operations of a router relative to another's, on texts."""
+        return self.flops(T5, router) / self.flops(T5, other)
 
-    def _table(self, results):
-        rows = []
-        for router in ROUTERS:
-            row = [router]
-            for setting in (T5, RESNET):
-                arm = f"{setting}, {router}"
-                if arm not in self.arms:
-                    row += [None, None, None]
-                    continue
-                ops = self.flops(setting, router) / self.flops(setting, BASE)
-                ratio, speed = (results.text(arm, x) for x in ("ratio", "speed"))
-                row += [f"{ops:.2f}", ratio, speed]
-            rows.append(row)
-        columns = ["operations", "time", "examples per second"]
-        return Table(
-            "Cost of inference; operations and times relative to SMEAR's",
-            ["router", *(f"{s}: {c}" for s in (T5, RESNET) for c in columns)],
-            rows,
-            "Operations are those of the first adapters and their router, not of the "
-            "frozen network. SMEAR's own row compares two copies of it: it shows how "
-            "exact the times are. DSelect-k is not trained here, so that all of its "
-            "experts have a weight and are evaluated; the paper has no DSelect-k on "
-            "T5-GLUE, and SMEAR 2x and hash routing are not in its figure. The paper "
-            "plots its speeds, and gives no numbers for them besides the two "
-            "slowdowns. What counts as almost equal is ours.",
-        )
 
-    def _picture(self, results):
-        def draw():
-            figure, axes = drawing.panels(1, 2, 4.2)
-            for ax, setting in zip(axes[0], (T5, RESNET), strict=True):
-                times = {
-                    router: results.values(arm, "ratio")
-                    for arm, (place, router) in self.arms.items()
-                    if place == setting
-                }
-                plot_runs(times, title=setting, highlight=BASE, ax=ax)
-                drawing.label(ax, x="time relative to SMEAR's")
-            return figure
+def ratio(results, setting, router):
+    """The mean time of a router, relative to SMEAR's."""
+    return results.mean(f"{setting}, {router}", "ratio")
 
-        return Picture(
-            "times",
-            "The time of inference relative to SMEAR's: a dot for each run, a line and "
-            "a number for their mean.",
-            draw,
-        )
 
-    def _protocol(self):
-        cpu, paper = (self.presets()[name] for name in ("cpu", "paper"))
-        return [
-            Fact(
-                "texts",
-                "128 positions (Section 3) in T5.1.1 Base, 24 layers with 60 routing "
-                "blocks (Section 4)",
-                f"{cpu.length} positions of {cpu.model_dim} features, one encoder "
-                "layer with 2 routing blocks; attention with biases, and without "
-                "relative positions",
-                "The other layers have nearly the same ratio of adapters to frozen "
-                "operations. Embeddings, and the prediction of words, are left out.",
-            ),
-            Fact(
-                "images",
-                "ResNet18; the release has images of 224 x 224",
-                f"the same stacks on {cpu.image_size} x {cpu.image_size} positions, "
-                "without the strides of the first layer",
-                "The first stack of ResNet18 sees as many positions.",
-            ),
-            Fact(
-                "adapters",
-                "8 and 6 experts (Section 4); widths 24 and 32 in the release; layer "
-                "normalization of the output on texts, batch normalization of the "
-                "input on images (Section 4)",
-                f"{cpu.num_experts[0]} and {cpu.num_experts[1]} experts of widths "
-                f"{cpu.units[0]} and {cpu.units[1]}; on texts without normalization",
-                "Next to a layer of the encoder it takes little time.",
-            ),
-            Fact(
-                "a chosen expert",
-                "its parameters are copied for each example, and all examples are "
-                "evaluated in parallel (Appendix B)",
-                "`MoE(dispatch=True)`: examples are sorted by their expert, which has "
-                "a fixed number of places",
-                "It saves memory. Sorting and unused places take time, for hash, tag "
-                "and discrete adaptive routing.",
-            ),
-            Fact(
-                "timing",
-                "examples per second; how they were measured is not said",
-                f"the median of cpu: {cpu.turns}; paper: {paper.turns} batches, in "
-                f"turns with SMEAR's; {cpu.seeds} times, with other inputs",
-            ),
-            Fact(
-                "batch",
-                "the paper does not say",
-                f"cpu: {cpu.batch_size}; paper: {paper.batch_size}",
-                "cpu: time.",
-            ),
-            Fact(
-                "machine",
-                "not given; trained on A6000s of 48 GB, the ensemble on A100s of 80 GB "
-                "(Appendix A)",
-                "cpu: a CPU; paper: a GPU",
-                "cpu: no GPU. A GPU that is not busy hides differences in operations.",
-            ),
-            Fact(
-                "weights",
-                "trained models",
-                "random weights",
-                "Time does not depend on them, except for DSelect-k's, which uses all "
-                "of its experts until it is trained.",
-            ),
-            Fact(
-                "operations of a merge",
-                "2 N d m (Section 3)",
-                "4 N d m",
-                "A product and a sum for each of the 2 d m parameters of N experts. "
-                "The paper's N L / (N + L) follows from that.",
-            ),
-        ]
+def ratios(results, setting, routers):
+    """Those times of routers, as text."""
+    return ", ".join(f"{r} {ratio(results, setting, r):.2f}" for r in routers)
+
+
+def faster(results, setting, router, other):
+    """Whether a router is faster than another."""
+    arms = f"{setting}, {other}", f"{setting}, {router}"
+    return results.gap(*arms, "ratio").is_positive()
+
+
+def extra(results, setting, router):
+    """How much more time than SMEAR a router takes."""
+    return gap_of(results.values(f"{setting}, {router}", "ratio") - 1)
+
+
+def almost_equal(gap):
+    """Whether a difference is less than `SAME`."""
+    return gap._replace(mean=SAME - abs(gap.mean)).is_positive()
 
 
 def encoder_layer(router, length, features, shared):
-    """One layer of a text encoder, with routed adapters after both sub-layers.
-
-    Args:
-        router: A name in `ROUTERS`.
-        length: How many positions.
-        features: How wide they are.
-        shared: An `Adapters`.
-
-    Returns:
-        A Keras model.
-    """
+    """One layer of a text encoder, with routed adapters after both sub-layers."""
     inputs = {"features": keras.Input((length, features), name="features")}
     key = ROUTED_BY.get(router)
     if key:
