@@ -9,10 +9,8 @@ __all__ = [
     "SURE",
     "Gap",
     "all_hold",
-    "difference",
     "format_gap",
     "gap_of",
-    "is_positive",
     "mean_and_error",
     "most",
     "standard_error",
@@ -43,11 +41,11 @@ class Gap(NamedTuple):
 
     def is_positive(self, over=0.0):
         """Whether it is larger than a number; `None` if that may be chance."""
-        return is_positive(self.mean - over, self.error)
+        return _is_positive(self.mean - over, self.error)
 
     def is_negative(self, under=0.0):
         """Whether it is smaller than a number; `None` if that may be chance."""
-        return is_positive(under - self.mean, self.error)
+        return _is_positive(under - self.mean, self.error)
 
     def is_as_good(self):
         """Whether it is positive, or may be chance."""
@@ -69,28 +67,6 @@ def gap_of(values):
 def most(flags):
     """Whether more than half of some booleans are true."""
     return sum(flags) > len(flags) / 2
-
-
-def difference(results, number, arm, other):
-    """The mean difference of a number between two arms, seed by seed.
-
-    Args:
-        results: A `Results`.
-        number: Name of the number.
-        arm: Name of an arm.
-        other: Name of the arm whose numbers are subtracted.
-
-    Returns:
-        The mean over the seeds that both arms have, and its standard error; NaN where
-        there are too few seeds.
-    """
-    mine, theirs = (
-        {run.seed: run.numbers.get(number) for run in results.of(name)}
-        for name in (arm, other)
-    )
-    pairs = [(value, theirs.get(seed)) for seed, value in mine.items()]
-    values = [a - b for a, b in pairs if a is not None and b is not None]
-    return mean_and_error(values)
 
 
 def mean_and_error(values):
@@ -123,16 +99,13 @@ def standard_error(values):
     return values.std(axis=0, ddof=1) / math.sqrt(len(values))
 
 
-def is_positive(gap, error):
+def _is_positive(gap, error):
     """Whether a difference is positive; `None` if it is within two standard errors.
 
     Args:
         gap: The difference.
         error: Its standard error; NaN is unknown.
 
-    Example:
-        >>> is_positive(0.5, 0.1), is_positive(-0.5, 0.1), is_positive(0.1, 0.1)
-        (True, False, None)
     """
     return bool(gap > 0) if abs(gap) > SURE * error else None
 
@@ -167,17 +140,3 @@ def all_hold(judgements):
     if False in judgements:
         return False
     return None if None in judgements or not judgements else True
-
-
-def count_lower(judgements):
-    """The number of comparisons that came out lower, higher and undecided, as text.
-
-    Args:
-        judgements: A list of results of `is_positive`, on whether a number is lower.
-    """
-    lower, higher = judgements.count(True), judgements.count(False)
-    total = len(judgements)
-    return (
-        f"Lower for sure in {lower} of {total} comparisons, higher for sure in "
-        f"{higher}, within {SURE:.0f} standard errors in {total - lower - higher}."
-    )

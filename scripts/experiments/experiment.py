@@ -44,7 +44,8 @@ class Experiment(abc.ABC):
     """A figure or a table: a frozen config, and the runs that it needs.
 
     A concrete experiment is a frozen dataclass with a `name`, a `title`, `arms`, `run`
-    and `report`, and fields of its own, such as sizes, in which its presets differ.
+    and a template of its page (see `experiments.template`), and fields of its own, such
+    as sizes, in which its presets differ.
     It compares *arms*. Each arm is tuned first, over its `space` and with seeds that
     are not reported, and then run once for each seed. `reproduce` does both.
 
@@ -63,11 +64,16 @@ class Experiment(abc.ABC):
 
     Example:
         >>> import dataclasses
-        >>> from experiments import Claim, Experiment, Report, reproduce
+        >>> from experiments import Experiment, fill_template, reproduce
         >>> @dataclasses.dataclass(frozen=True)
         ... class Coin(Experiment):
         ...     name = "coin"
         ...     title = "a coin that is thrown many times"
+        ...     page = '''
+        ... | hypothesis | here | holds |
+        ... | --- | --- | --- |
+        ... | More heads. | {gap('bent', 'fair', 'heads'):0} | bent > fair by heads |
+        ... '''
         ...     throws: int = 1_000
         ...
         ...     @property
@@ -78,12 +84,8 @@ class Experiment(abc.ABC):
         ...         rngs = [np.random.default_rng(job.seed) for job in jobs]
         ...         found = [rng.binomial(self.throws, self.arms[arm]) for rng in rngs]
         ...         return [{"heads": heads} for heads in found]
-        ...
-        ...     def report(self, results):
-        ...         more = results.mean("bent", "heads") > results.mean("fair", "heads")
-        ...         return Report([Claim("Bent: more heads.", "", more, "Table 1")])
         >>> results = reproduce(Coin(seeds=3), progress=False)
-        >>> results.experiment.report(results).verdict
+        >>> fill_template(results).verdict
         'yes'
     """
 
@@ -91,7 +93,6 @@ class Experiment(abc.ABC):
     title: ClassVar[str]  # What it shows, as a caption.
     paper: ClassVar[str] = ""  # Where it is from, such as "MMoE (Ma et al., KDD 2018)".
     where: ClassVar[str] = ""  # The place in the paper, such as "Figure 5".
-    about: ClassVar[str] = ""  # What is trained and measured, in Markdown.
     tuned_by: ClassVar[str] = "validation"  # What the objective is.
     page: ClassVar[str] = ""  # The template of its page; empty: the `.md` beside it.
 
@@ -151,10 +152,6 @@ class Experiment(abc.ABC):
             them. Tuning minimizes the `"objective"`. Settings for which `"admissible"`
             is false are not chosen.
         """
-
-    def report(self, results) -> Any:
-        """The report, of an experiment whose page has no template."""
-        return None
 
     @property
     def source(self):

@@ -4,14 +4,12 @@ import collections
 import pathlib
 
 from dselectk_keras.plots.style import save_figure
-from experiments.report import VERDICTS
 from experiments.reproduce import in_words
 from experiments.results import format_mean
 from experiments.search import best_settings
-from experiments.template import fill_template
+from experiments.template import HOLDS, VERDICTS, fill_template
 
 MARK = "<!-- Generated from the results of its runs; do not edit. -->\n"
-HOLDS = {True: "yes", False: "no", None: "cannot be judged here"}
 
 
 def write_page(results, folder):
@@ -23,61 +21,21 @@ def write_page(results, folder):
     """
     folder = pathlib.Path(folder)
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    report = report_of(results)
-    for picture in report.pictures:
-        path = folder / image(results.experiment, picture)
-        save_figure(picture.draw(), path, dpi=150, metadata={"Software": None})
+    filled = fill_template(results)
+    for picture in filled.pictures:
+        save_figure(
+            picture.draw(), folder / picture.path, dpi=150, metadata={"Software": None}
+        )
     path = folder / f"{results.experiment.name}.md"
-    path.write_text(page(results, report), encoding="utf-8")
+    path.write_text(page(results, filled), encoding="utf-8")
     return path
 
 
-def image(experiment, picture):
-    """The path of a picture, relative to the pages."""
-    return f"images/{experiment.name}-{picture.name}.png"
-
-
-def report_of(results):
-    """The filled template of an experiment."""
-    return results.experiment.report(results) or fill_template(results)
-
-
-def page(results, report):
-    """The page of an experiment."""
-    if hasattr(report, "blocks"):
-        parts = [MARK, f"# {_title(results.experiment)}", *report.blocks]
-        if report.claims:
-            place = next(i for i, b in enumerate(parts) if b.startswith("| where"))
-            parts.insert(place, f"**{VERDICTS[report.verdict]}**")
-        return "\n\n".join([*parts, "## How it was run", *_how(results)]) + "\n"
-    experiment, paper = results.experiment, results.experiment.paper
-    parts = [MARK, f"# {_title(experiment)}", experiment.about]
-    if report.claims or paper:
-        parts.append(f"**{VERDICTS[report.verdict]}**")
-    if report.claims:
-        rows = [
-            [c.source, c.says, c.paper, c.ours, HOLDS[c.holds]] for c in report.claims
-        ]
-        columns = ["where", "the paper says", "its number", "here", "holds"]
-        parts.append(table(columns, rows))
-    for picture in report.pictures:
-        parts.append(f"![{picture.caption}]({image(experiment, picture)})")
-        parts.append(f"*{picture.caption}*")
-    for shown in report.tables:
-        parts += [f"## {shown.title}", table(shown.columns, shown.rows), shown.note]
-    if report.questions:
-        parts.append("## Our questions" if paper else "## Questions")
-        parts.append("The paper does not ask these." if paper else "")
-        rows = [vars(question).values() for question in report.questions]
-        parts.append(table(["question", "here"], rows))
-    if report.protocol:
-        rows = [vars(fact).values() for fact in report.protocol]
-        columns = ["protocol", "paper", "here", "why it differs"]
-        parts += ["## Protocol", table(columns, rows)]
-    if report.notes:
-        parts += ["## Remarks", *report.notes]
-    parts += ["## How it was run", *_how(results)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+def page(results, filled=None):
+    """The page of an experiment, with its template `filled` or not yet."""
+    filled = filled or fill_template(results)
+    parts = [MARK, f"# {_title(results.experiment)}", *filled.blocks]
+    return "\n\n".join([*parts, "## How it was run", *_how(results)]) + "\n"
 
 
 def index(every, introduction="", coverage=None):
@@ -93,7 +51,7 @@ def index(every, introduction="", coverage=None):
     rows, verdicts = {}, collections.Counter()
     for results in every:
         experiment = results.experiment
-        verdict = VERDICTS[report_of(results).verdict]
+        verdict = VERDICTS[fill_template(results).verdict]
         verdicts[verdict] += 1
         link = f"[{experiment.where or experiment.name}]({experiment.name}.md)"
         command = f"`python scripts/reproduce.py {experiment.name}`"

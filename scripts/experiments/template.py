@@ -39,6 +39,13 @@ NOT_RUN = "not run"
 INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
 CELLS = re.compile(r"(?<!\\)\|")
 TEST = re.compile(r"(.+) (>|<|>=|=) (.+) by (\w+)$")
+HOLDS = {True: "yes", False: "no", None: "cannot be judged here", NOT_RUN: NOT_RUN}
+VERDICTS = {
+    "yes": "Reproduced.",
+    "partly": "Partly reproduced.",
+    "no": "Not reproduced.",
+    "open": "Undecided.",
+}
 JUDGES = {
     ">": compare.Gap.is_positive,
     "<": compare.Gap.is_negative,
@@ -61,9 +68,9 @@ class Claim(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture: its name, its caption, and a function that draws it."""
+    """A picture: its path beside the page, its caption, and what draws it."""
 
-    name: str
+    path: str
     caption: str
     draw: Callable[[], Any]
 
@@ -75,6 +82,7 @@ class Filled:
     blocks: list[str] = dataclasses.field(default_factory=list)
     claims: list[Claim] = dataclasses.field(default_factory=list)
     pictures: list[Picture] = dataclasses.field(default_factory=list)
+    place: int = 0  # Of the claims.
 
     @property
     def verdict(self):
@@ -105,6 +113,7 @@ def fill_template(results):
         head = _cells(block.split("\n", maxsplit=1)[0])
         picture = re.fullmatch(r"!\[(.*)\]\((\S+)\)", block, re.DOTALL)
         if head[-1:] == ["holds"]:
+            found.place = len(found.blocks)
             text = _claims(block, names, found)
         elif head[:1] == ["protocol"]:
             text = _protocol(block, head, results)
@@ -120,6 +129,8 @@ def fill_template(results):
             found.blocks.append(text)
     if found.blocks and _is_heading(found.blocks[-1]):
         found.blocks.pop()
+    if found.claims:
+        found.blocks.insert(found.place, f"**{VERDICTS[found.verdict]}**")
     return found
 
 
@@ -216,9 +227,6 @@ def _claims(block, names, found):
     return "\n".join([*block.split("\n")[:2], *rows])
 
 
-HOLDS = {True: "yes", False: "no", None: "cannot be judged here", NOT_RUN: NOT_RUN}
-
-
 def judge(test, names):
     """Whether a claim holds: what a comparison of arms, or an expression, says."""
     comparison = TEST.fullmatch(test)
@@ -278,12 +286,13 @@ def readable(value):
 def _picture(caption, name, results, found):
     experiment = results.experiment
     draw = getattr(experiment, f"draw_{name.replace('-', '_')}")
-    found.pictures.append(Picture(name, caption, lambda: draw(results)))
-    return f"![{caption}](images/{experiment.name}-{name}.png)\n\n*{caption}*"
+    path = f"images/{experiment.name}-{name}.png"
+    found.pictures.append(Picture(path, caption, lambda: draw(results)))
+    return f"![{caption}]({path})\n\n*{caption}*"
 
 
 def _is_heading(text):
-    return text.startswith("#")
+    return text.startswith("#") and "\n" not in text
 
 
 def number(value):

@@ -13,15 +13,12 @@ from dselectk_keras.models import build_multitask_model
 from dselectk_keras.schedules import Ramp
 from experiments import (
     Experiment,
-    Picture,
-    Question,
-    Report,
-    Table,
     best_epoch,
     gate_history,
     stand_in,
     train_jobs,
 )
+from experiments.pages import table
 from experiments.training_run import encode_inputs, make_tasks
 from gate_comparison.drawing import draw_ranks
 from gate_comparison.gates import METHODS
@@ -31,6 +28,23 @@ from gate_comparison.ranks import critical_difference, mean_ranks
 RATES = (0.001, 0.003, 0.01, 0.03)
 UNTUNED_RATE = 0.01
 RECIPE, UNTUNED = "DSelect-k, recipe", "DSelect-k, untuned recipe"
+
+QUESTIONS = (
+    ("Does a learned choice beat a fixed random one?", RECIPE, "random, fixed"),
+    (
+        "Is DSelect-k better than a Top-k gate that is dense first?",
+        RECIPE,
+        "Top-k, dense first",
+    ),
+    (
+        "Is a per-example choice better than a static one?",
+        "DSelect-k, per-example recipe",
+        RECIPE,
+    ),
+    ("What does the recipe lose without tuning?", UNTUNED, RECIPE),
+    ("What does sparsity cost?", RECIPE, "softmax, static"),
+    ("Which sparse gate is better?", RECIPE, "Top-k, noisy"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +62,6 @@ class GateComparison(Experiment):
 
     name = "gatebench"
     title = "What is a learned choice of experts worth?"
-    about = (
-        "Every method trains the same model, and is tuned on the same number of "
-        "settings by its loss on validation data. Then it is trained with further "
-        "seeds, which take turns on several draws or splits of the data, and reported "
-        "on test data. A run keeps the weights of the epoch with the lowest validation "
-        "loss, among those in which its gates can be sparse: the second half, or the "
-        "last tenth if a penalty or a temperature changes until then. The loss "
-        "is the mean over the tasks of the squared error of standardized labels, or of "
-        "the cross-entropy. A result is *admissible* if every static gate uses at most "
-        "k experts, and all selectors are binary."
-    )
 
     problems: tuple[str, ...] = tuple(PROBLEMS)
     methods: tuple[str, ...] = tuple(METHODS)
@@ -195,41 +198,24 @@ class GateComparison(Experiment):
             return stand_in((6,), {"a": "regression", "b": "binary"}, seed=seed)
         return problem.load(self.num_train, seed, self.data_dir or ".")
 
-    def report(self, results):
-        """Tables of errors and experts, and the ranks over the problems."""
-        losses = np.array(
-            [
-                [self._loss(results, name_arm(p, m)) for m in self.methods]
-                for p in self.problems
-            ]
-        )
-        tables = [self._table(results, problem) for problem in self.problems]
-        ranks = mean_ranks(losses)
-        distance = critical_difference(*losses.shape[::-1])
-        order = np.argsort(ranks)
-        rows = [
-            [self.methods[i], f"{ranks[i]:.2f}", self._share(results, self.methods[i])]
-            for i in order
+    def ranks(self, results):
+        """The mean ranks of the methods over the problems, from the best."""
+        losses = [
+            [self._loss(results, name_arm(p, m)) for m in self.methods]
+            for p in self.problems
         ]
-        overall = Table(
-            "Mean ranks",
-            ["method", "mean rank", "sparse runs"],
-            rows,
-            "Two ranks differ if they are apart by more than the critical difference "
-            f"of the Nemenyi test at 5 %, {distance:.2f}, over {len(losses)} problems.",
-        )
-        picture = Picture(
-            "ranks",
-            "Mean ranks over the problems; 1 is best. The bar is the critical "
-            "difference.",
-            lambda: draw_ranks(self.methods, ranks, distance),
-        )
-        return Report(
-            [],
-            [overall, *tables],
-            [picture],
-            questions=self._questions(results),
-        )
+        ranks = zip(self.methods, mean_ranks(np.array(losses)), strict=True)
+        return sorted(ranks, key=lambda pair: pair[1])
+
+    @property
+    def critical(self):
+        """The critical difference of two mean ranks."""
+        return critical_difference(len(self.methods), len(self.problems))
+
+    def draw_ranks(self, results):
+        """The mean ranks, with the critical difference."""
+        methods, ranks = zip(*self.ranks(results), strict=True)
+        return draw_ranks(methods, np.array(ranks), self.critical)
 
     def _loss(self, results, arm):
         """The mean test loss of a method; infinite if one of its runs failed."""
@@ -241,32 +227,34 @@ class GateComparison(Experiment):
         text = results.text(arm, "loss")
         return f"{text} ({failed} failed)" if failed else text
 
-    def _table(self, results, problem):
+    def tables(self, results):
+        """A section with a table for each problem."""
+        columns = "test loss", "experts per task", "experts per example"
+        columns = ["method", *columns, "thousand operations", "seconds"]
+        return "\n\n".join(
+            f"## {problem}\n\n{table(columns, self._rows(results, problem))}"
+            for problem in self.problems
+        )
+
+    def _rows(self, results, problem):
         rows = []
         for method in self.methods:
             arm = name_arm(problem, method)
-            runs = results.of(arm)
+            runs, gated = results.of(arm), METHODS[method].make
+            numbers = ("experts", "evaluated")
             rows.append(
                 [
                     method,
                     self._text(results, arm),
-                    results.text(arm, "experts") if METHODS[method].make else "",
-                    results.text(arm, "evaluated") if METHODS[method].make else "",
+                    *(results.text(arm, name) if gated else "" for name in numbers),
                     f"{results.mean(arm, 'operations') / 1000:.1f}",
                     f"{np.mean([run.seconds for run in runs]):.1f}" if runs else "",
                 ]
             )
-        columns = [
-            "method",
-            "test loss",
-            "experts per task",
-            "experts per example",
-            "thousand operations",
-            "seconds",
-        ]
-        return Table(problem, columns, rows)
+        return rows
 
-    def _share(self, results, method):
+    def sparse(self, results, method):
+        """The share of a method's runs whose gates are sparse, as text."""
         if METHODS[method].make is None:
             return ""
         found = [
@@ -276,40 +264,22 @@ class GateComparison(Experiment):
         ]
         return f"{np.mean(found):.0%}" if found else ""
 
-    def _questions(self, results):
-        pairs = (
-            ("Does a learned choice beat a fixed random one?", RECIPE, "random, fixed"),
-            (
-                "Is DSelect-k better than a Top-k gate that is dense first?",
-                RECIPE,
-                "Top-k, dense first",
-            ),
-            (
-                "Is a per-example choice better than a static one?",
-                "DSelect-k, per-example recipe",
-                RECIPE,
-            ),
-            ("What does the recipe lose without tuning?", UNTUNED, RECIPE),
-            ("What does sparsity cost?", RECIPE, "softmax, static"),
-            ("Which sparse gate is better?", RECIPE, "Top-k, noisy"),
-        )
-        return [
-            Question(asked, self._compare(results, one, other))
-            for asked, one, other in pairs
-            if {one, other} <= set(self.methods)
-        ]
+    def questions(self):
+        """What is asked of two methods that are compared."""
+        compared = set(self.methods)
+        return [(asks, *pair) for asks, *pair in QUESTIONS if compared >= set(pair)]
 
-    def _compare(self, results, one, other):
-        ratios = {
-            problem: self._loss(results, name_arm(problem, one))
+    def compare(self, results, one, other):
+        """How the losses of two methods compare over the problems, as text."""
+        ratios = [
+            self._loss(results, name_arm(problem, one))
             / self._loss(results, name_arm(problem, other))
             for problem in self.problems
-        }
-        lower = sum(ratio < 1 for ratio in ratios.values())
-        middle = float(np.median(list(ratios.values())))
+        ]
+        lower = sum(ratio < 1 for ratio in ratios)
         return (
             f"{one} has the lower mean loss on {lower} of {len(ratios)} problems; the "
-            f"median ratio of its loss to that of {other} is {middle:.3f}."
+            f"median ratio of its loss to that of {other} is {np.median(ratios):.3f}."
         )
 
 

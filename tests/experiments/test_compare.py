@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from experiments import (
+    Gap,
     Results,
     Run,
     all_hold,
-    count_lower,
-    difference,
     format_gap,
-    is_positive,
     mean_and_error,
     standard_error,
 )
+from experiments.results import NotRunError
 from papers import EXPERIMENTS
 
 
@@ -29,11 +28,13 @@ def made_up(losses):
 
 
 def test_what_may_be_chance_is_not_judged():
-    assert is_positive(0.21, 0.1) is True
-    assert is_positive(-0.21, 0.1) is False
-    assert is_positive(0.19, 0.1) is None
-    assert is_positive(0.0, 0.0) is None
-    assert is_positive(5.0, math.nan) is None
+    assert Gap(0.21, 0.1).is_positive() is True
+    assert Gap(-0.21, 0.1).is_positive() is False
+    assert Gap(-0.21, 0.1).is_negative() is True
+    assert Gap(0.19, 0.1).is_positive() is None
+    assert Gap(0.0, 0.0).is_positive() is None
+    assert Gap(5.0, math.nan).is_positive() is None
+    assert Gap(0.5, 0.1).is_positive(over=0.4) is None
 
 
 def test_differences_are_written_with_their_sign():
@@ -43,19 +44,17 @@ def test_differences_are_written_with_their_sign():
 
 def test_differences_are_taken_seed_by_seed():
     results = made_up({"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 4.5]})
-    mean, error = difference(results, "loss", "a", "b")
+    mean, error, _ = results.gap("a", "b")
     assert mean == pytest.approx((-0.5 - 0.5 - 1.5) / 3)
     assert error == pytest.approx(np.std([-0.5, -0.5, -1.5], ddof=1) / 3**0.5)
 
 
 def test_what_is_within_the_error_is_not_told_apart():
-    results = made_up({"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 4.5], "c": [1.0]})
-    # Two and a half standard errors.
-    assert is_positive(*difference(results, "loss", "b", "a")) is True
-    assert is_positive(*difference(results, "loss", "a", "b")) is False
     results = made_up({"a": [1.0, 2.0], "b": [1.1, 1.9], "c": [1.0]})
-    for other in ("b", "c", "nothing"):
-        assert is_positive(*difference(results, "loss", other, "a")) is None
+    for other in ("b", "c"):
+        assert results.gap(other, "a").is_positive() is None
+    with pytest.raises(NotRunError, match="nothing"):
+        results.gap("nothing", "a")
 
 
 def test_errors_are_over_the_first_axis():
@@ -77,8 +76,3 @@ def test_errors_are_over_the_first_axis():
 )
 def test_a_claim_needs_all_comparisons(judgements, expected):
     assert all_hold(judgements) is expected
-
-
-def test_comparisons_are_counted():
-    text = count_lower([True, True, None, False])
-    assert "in 2 of 4 comparisons, higher for sure in 1, within 2" in text

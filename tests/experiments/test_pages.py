@@ -1,34 +1,132 @@
-"""Pages show the paper beside ours."""
+"""Pages are filled templates."""
+
+import dataclasses
 
 import pytest
 
-from experiments import (
-    Claim,
-    Fact,
-    Picture,
-    Question,
-    Report,
-    Results,
-    Run,
-    Table,
-    pages,
-)
+from experiments import Experiment, Results, Run, fill_template, pages, preset
 from papers import EXPERIMENTS
+
+TEMPLATE = """
+Thrown {throws} times.
+
+| where | we expect | its number | here | holds |
+| --- | --- | --- | --- | --- |
+| Section 1 | More. | 6 | {mean("bent", "heads"):.1f} of 10 | bent > fair by heads |
+| Section 2 | Fewer. |  | {gap("fair", "bent", "heads"):0} | mean("fair", "heads") > 9 |
+| Section 3 | As many. |  | {text("lost", "heads")} | lost = fair by heads |
+
+## Empty
+
+{"" if seeds else "No seeds."}
+
+## Heads
+
+| coin | {across(f"{word} heads" for word in ("mean", "most"))} |
+| --- | --- | --- |
+| for arm, (share, sides) in arms.items(): {arm} | {text(arm, "heads")} | {sides} |
+
+![All {len(arms)} coins.](coins)
+
+## Protocol
+
+| protocol | paper | here | why it differs |
+| --- | --- | --- | --- |
+| Throws | 1000 | {throws:,} | {both("throws")} |
+| Seeds | 3 | {seeds} |  |
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Coin(Experiment):
+    name = "coin"
+    title = "a coin that is thrown"
+    page = TEMPLATE
+
+    throws: int = preset(10, paper=1_000)
+
+    @property
+    def arms(self):
+        return {"fair": (0.5, 2), "bent": (0.6, 2), "lost": (0.0, 0)}
+
+    def run(self, arm, jobs):
+        raise NotImplementedError
+
+    def draw_coins(self, results):
+        return EXPERIMENTS["dselectk-fig4"]().draw_functions(results)
+
+
+@pytest.fixture
+def results():
+    results = Results(Coin(seeds=3), "cpu")
+    around = {"command": "python scripts/reproduce.py", "date": "2026-01-02"}
+    around |= dict.fromkeys(("device", "keras", "backend", "numpy", "python"), "x")
+    around |= {"backend_version": "1.2"}
+    for arm, heads in (("fair", (4, 5, 6)), ("bent", (5, 6.1, 7))):
+        for seed, count in enumerate(heads):
+            results.add(Run(arm, seed, {}, {"heads": count}, 60.0), around)
+    return results
+
+
+def test_a_page_has_everything(results):
+    text = pages.page(results)
+    for wanted in (
+        "# a coin that is thrown\n\nThrown 10 times.",
+        "**Partly reproduced.**\n\n| where |",
+        "| Section 1 | More. | 6 | 6.0 of 10 | yes |",
+        "| Section 2 | Fewer. |  | -1 ± 0 | no |",
+        "| Section 3 | As many. |  | not run | not run |",
+        "| coin | mean heads | most heads |",
+        "| bent | 6.03 ± 0.58 | 2 |",
+        "| lost | not run | 0 |",
+        "![All 3 coins.](images/coin-coins.png)\n\n*All 3 coins.*",
+        "| Throws | 1000 | cpu: 10; paper: 1,000 | cpu: 10; paper: 1,000 |",
+        "6 runs, seeds 0 to 2; 6 min in all",
+        "`python scripts/reproduce.py` on 2026-01-02",
+        "| throws | `10` |",
+    ):
+        assert wanted in text
+    assert "Empty" not in text
 
 
 @pytest.mark.parametrize(
-    ("holds", "verdict"),
+    ("tests", "verdict"),
     [
-        ([True, True], "yes"),
-        ([True, False], "partly"),
-        ([True, None], "partly"),
-        ([False, None], "no"),
-        ([None], "open"),
-        ([], "open"),
+        (["True", "1 > 0"], "yes"),
+        (["True", "False"], "partly"),
+        (["True", "None"], "partly"),
+        (["False", "None"], "no"),
+        (["None"], "open"),
     ],
 )
-def test_the_verdict_is_that_of_the_claims(holds, verdict):
-    assert Report([Claim("a", "b", held, "c") for held in holds]).verdict == verdict
+def test_the_verdict_is_that_of_the_claims(results, tests, verdict):
+    rows = "\n".join(f"| a | b | c | {test} |" for test in tests)
+    page = f"| where | we expect | here | holds |\n| --- | --- | --- | --- |\n{rows}"
+
+    class Own(Coin):
+        pass
+
+    Own.page = page
+    results.experiment = Own(seeds=3)
+    assert fill_template(results).verdict == verdict
+
+
+def test_a_page_and_its_pictures_are_written(tmp_path):
+    experiment = EXPERIMENTS["dselectk-fig4"]()
+    results = Results(experiment, "cpu")
+    for arm in experiment.arms:
+        numbers = {"x": [-1.0, 1.0], "y": [0.0, 1.0], "exact": 0.5}
+        results.add(Run(arm, 0, {}, numbers, 60.0), {"command": ""} | AROUND)
+    assert pages.write_page(results, tmp_path) == tmp_path / "dselectk-fig4.md"
+    assert (tmp_path / "images/dselectk-fig4-functions.png").stat().st_size > 1000
+    text = (tmp_path / "dselectk-fig4.md").read_text()
+    assert text.startswith("<!-- Generated")
+    assert "# DSelect-k, Figure 4: the smooth step" in text
+
+
+AROUND = dict.fromkeys(
+    ("date", "device", "keras", "backend", "backend_version", "numpy", "python"), "x"
+)
 
 
 def test_a_table_in_markdown():
@@ -37,55 +135,13 @@ def test_a_table_in_markdown():
     assert pages.table(["x", "y"], rows) == wanted
 
 
-@pytest.fixture
-def results():
-    results = Results(EXPERIMENTS["dselectk-fig4"](), "cpu")
-    around = {"command": "python scripts/reproduce.py", "date": "2026-01-02"}
-    around |= dict.fromkeys(("device", "keras", "backend", "numpy", "python"), "x")
-    around |= {"backend_version": "1.2"}
-    for arm in results.experiment.arms:
-        numbers = {"x": [0.0, 1.0], "y": [0.0, 0.5], "exact": 0.5}
-        results.add(Run(arm, 0, {}, numbers, 60.0), around)
-    return results
-
-
-def test_a_page_has_everything(results, tmp_path):
-    report = Report(
-        [Claim("The sky is blue.", "It is green.", False, "Section 1", "400 nm")],
-        [Table("Colours", ["what", "paper", "ours"], [["sky", "blue", "green"]])],
-        [Picture("sky", "A sky.", lambda: None)],
-        ["It rained."],
-        [Question("Is it far?", "A mile.")],
-        [Fact("Clouds", "none", "some", "It is November.")],
-    )
-    text = pages.page(results, report)
-    for wanted in (
-        "# DSelect-k, Figure 4: the smooth step",
-        "**Not reproduced.**",
-        "| Section 1 | The sky is blue. | 400 nm | It is green. | no |",
-        "| Is it far? | A mile. |",
-        "| Clouds | none | some | It is November. |",
-        "| sky | blue | green |",
-        "![A sky.](images/dselectk-fig4-sky.png)",
-        "It rained.",
-        "2 runs, one seed; 2 min in all",
-        "`python scripts/reproduce.py` on 2026-01-02",
-        "| gamma | `1.0` |",
-    ):
-        assert wanted in text
-    path = pages.write_page(results, tmp_path)
-    assert path == tmp_path / "dselectk-fig4.md"
-    assert (tmp_path / "images/dselectk-fig4-functions.png").stat().st_size > 1000
-
-
 def test_the_index_links_to_every_page(results):
-    paper = results.experiment.paper
-    reasons = {"Figure 4": "dselectk-fig4", "Table 9": "It needs private data."}
+    reasons = {"Figure 4": "coin", "Table 9": "It needs private data."}
     reasons |= dict.fromkeys(("Figure 5", "Figure 6", "Table 10"), "A diagram.")
-    text = pages.index([results], "", {paper: reasons})
+    text = pages.index([results], "", {"": reasons})
     assert "**Pages: 1. " in text
     assert "| Table 9 | It needs private data. |  |  |" in text
     assert "| Figures 5 and 6, Table 10 | A diagram. |  |  |" in text
-    assert "[Figure 4](dselectk-fig4.md)" in text
-    assert "`python scripts/reproduce.py dselectk-fig4`" in text
-    assert text.rstrip().endswith("dselectk-fig4\n```")
+    assert "[coin](coin.md)" in text
+    assert "`python scripts/reproduce.py coin`" in text
+    assert text.rstrip().endswith("coin\n```")

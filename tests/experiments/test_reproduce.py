@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from experiments import Experiment, Report, Results, Run, reproduce
+from experiments import Experiment, Results, Run, reproduce
 from experiments.reproduce import TRIAL_SEED, in_words
 
 
@@ -16,7 +16,6 @@ class Counting(Experiment):
     name = "mmoe-counting"
     title = "counting"
     where = "Figure 0"
-    about = "Nothing."
 
     size: int = 3
     calls: list = dataclasses.field(default_factory=list)
@@ -48,9 +47,6 @@ class Counting(Experiment):
             }
             for job in jobs
         ]
-
-    def report(self, results):
-        return Report()
 
 
 def test_settings_are_tuned_on_seeds_that_are_not_reported():

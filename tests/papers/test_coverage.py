@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from experiments import Results, pages
+from experiments.template import fill_template
 from papers import COVERAGE, EXPERIMENTS, PAPERS, citations
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
@@ -55,15 +56,10 @@ def test_experiments_name_their_paper():
 def test_claims_of_committed_pages_have_a_source(name):
     experiment = EXPERIMENTS[name].presets()["cpu"]
     results = Results(experiment, "cpu", RESULTS)
-    report = pages.report_of(results)
+    report = fill_template(results)
     assert report.claims
     for claim in report.claims:
-        source, says, _, ours = getattr(claim, "cells", None) or (
-            claim.source,
-            claim.says,
-            claim.paper,
-            claim.ours,
-        )
+        source, says, _, ours = claim.cells
         assert source, claim
         assert says, claim
         assert ours, claim

@@ -9,7 +9,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from experiments import Results, pages, reproduce
-from experiments.report import VERDICTS
+from experiments.template import VERDICTS, fill_template
 from papers import EXPERIMENTS
 
 EVERY = pytest.mark.parametrize("name", EXPERIMENTS)
@@ -41,7 +41,7 @@ def test_smoke_runs_and_reports(source, tmp_path):
         # What is read again is what was written, and shows the same.
         again = Results(experiment, "smoke", tmp_path)
         assert again.runs == results.runs
-        check_report(again, pages.report_of(again))
+        check_report(again, fill_template(again))
 
 
 def check_report(results, report):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import Results, pages
-from experiments.report import VERDICTS
+from experiments.template import VERDICTS, fill_template
 from papers import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
@@ -34,12 +34,12 @@ def test_the_readme_has_the_counts_of_the_index():
 def test_committed_pages_are_what_the_results_say(name, path):
     experiment = EXPERIMENTS[name].presets()["cpu"]
     results = Results(experiment, "cpu", path.parent)
-    report = pages.report_of(results)
+    report = fill_template(results)
     page = ROOT / f"docs/reproduction/{name}.md"
     remedy = f"Run python scripts/reproduce.py {name} --pages-only."
     assert page.read_text(encoding="utf-8") == pages.page(results, report), remedy
     for picture in report.pictures:
-        assert (page.parent / pages.image(experiment, picture)).exists(), remedy
+        assert (page.parent / picture.path).exists(), remedy
     for arm in experiment.arms:
         seeds = [run.seed for run in results.of(arm)]
         assert seeds == list(range(experiment.seeds)), (arm, seeds)

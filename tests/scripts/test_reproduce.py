@@ -90,13 +90,18 @@ def test_an_unknown_name_ends_with_the_known_ones(main):
 OWN_EXPERIMENT = """
 import dataclasses
 
-from experiments import Claim, Experiment, Report
+from experiments import Experiment
 
 
 @dataclasses.dataclass(frozen=True)
 class Coin(Experiment):
     name = "coin"
     title = "a coin that is thrown"
+    page = '''
+| where | we expect | here | holds |
+| --- | --- | --- | --- |
+| our guess | The bent coin: more. | 6 | mean("bent", "heads") > mean("fair", "heads") |
+'''
     throws: int = 10
 
     @property
@@ -105,11 +110,6 @@ class Coin(Experiment):
 
     def run(self, arm, jobs):
         return [{"heads": self.throws * self.arms[arm]} for _ in jobs]
-
-    def report(self, results):
-        more = results.mean("bent", "heads") > results.mean("fair", "heads")
-        claim = Claim("The bent coin gives more heads.", "It does.", more, "our guess")
-        return Report([claim])
 """
 OWN_GATE = """
 from dselectk_keras import TopKGate

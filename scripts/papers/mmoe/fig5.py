@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from experiments import all_hold, format_mean, is_positive
+from experiments import Gap, all_hold, format_mean
 from papers import citations, drawing
 from papers.mmoe._synthetic import (
     MODELS,
@@ -108,7 +108,7 @@ def spread(values):
 def wider(values, others):
     """Whether some losses have a higher standard deviation than others."""
     (wide, error), (narrow, its_error) = deviation(values), deviation(others)
-    return is_positive(wide - narrow, math.hypot(error, its_error))
+    return Gap(wide - narrow, math.hypot(error, its_error)).is_positive()
 
 
 def alike(values, others):
