@@ -12,8 +12,6 @@ from dselectk_keras.batches import Batches, as_arrays
 from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.utils import check_count, optional_import
 
-COLUMNS = ("copy", "seed", "epoch")
-
 
 @dataclasses.dataclass(eq=False)
 class Copy:
@@ -44,6 +42,12 @@ class Copy:
                 f"Received: {self.model!r}. Call `model.compile(...)` in `build`."
             )
         self.callbacks = list(make_callbacks()) if make_callbacks else []
+
+    def callback_list(self, progress, **length):
+        """Make what calls the callbacks, as `fit` does."""
+        return keras.callbacks.CallbackList(
+            [*self.callbacks, progress], add_history=True, model=self.model, **length
+        )
 
 
 class Replicas:
@@ -198,10 +202,10 @@ def _copies(seeds, settings):
         raise ValueError("`seeds` must have one seed for each copy. Received: none.")
     columns = {}
     for name, values in settings.items():
-        if name in COLUMNS:
+        if name in {"copy", "seed", "epoch"}:
             raise ValueError(
-                "A setting must not have the name of a column of the table: "
-                f"{', '.join(COLUMNS)}. Received: {name!r}."
+                "A setting must not have the name of a column of the table: copy, "
+                f"seed, epoch. Received: {name!r}."
             )
         several = isinstance(values, (list, tuple, range, np.ndarray))
         column = list(values) if several else [values] * len(seeds)
@@ -246,7 +250,7 @@ class _Run(NamedTuple):
         """Train copies by programs of JAX, each for several copies."""
         import jax  # pyright: ignore[reportMissingImports]
 
-        programs, groups = {}, {}
+        groups: dict[bytes, Any] = {}
         order = np.arange(len(keras.tree.flatten(self.train)[0]))
         for copy in copies:
             _check_callbacks(copy.callbacks)
@@ -256,14 +260,13 @@ class _Run(NamedTuple):
             arguments = _read([copy.model]), order[None], self.train, self.validation
             text = program.lower(*arguments).as_text()
             key = hashlib.sha256(text.encode()).digest()
-            programs.setdefault(key, program)
-            groups.setdefault(key, []).append(copy)
-        for key, group in groups.items():
+            groups.setdefault(key, (program, []))[1].append(copy)
+        for program, group in groups.values():
             lanes = vectorize
             if vectorize == "auto":
                 lanes = 1 if jax.default_backend() == "cpu" else len(group)
             for first in range(0, len(group), lanes):
-                self.scan(programs[key], group[first : first + lanes])
+                self.scan(program, group[first : first + lanes])
 
     def scan(self, program, copies):
         """Train copies side by side by a program of `_program`."""
@@ -271,7 +274,8 @@ class _Run(NamedTuple):
 
         models = [copy.model for copy in copies]
         data = [Batches(self.train, self.batch_size, copy.seed) for copy in copies]
-        hooks = [self._callback_list(copy, data[0].num_batches) for copy in copies]
+        length = {"epochs": self.epochs, "steps": data[0].num_batches}
+        hooks = [copy.callback_list(self.progress, **length) for copy in copies]
         arrays = jax.device_put((self.train, self.validation))
         observed = any(copy.callbacks for copy in copies)
         for model, hook in zip(models, hooks, strict=True):
@@ -300,15 +304,6 @@ class _Run(NamedTuple):
             optimizer.finalize_variable_values(weights)
             hook.on_train_end()
             copy.history = copy.model.history.history
-
-    def _callback_list(self, copy, steps):
-        return keras.callbacks.CallbackList(
-            [*copy.callbacks, self.progress],
-            add_history=True,
-            model=copy.model,
-            epochs=self.epochs,
-            steps=steps,
-        )
 
 
 def _program(model, batch_size):
