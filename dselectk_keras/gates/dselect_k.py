@@ -108,6 +108,7 @@ class DSelectKGate(SelectorGate):
 
     def build_logits(self) -> None:
         """Create the logits of the bits and of the selectors' weights."""
+        self._has_unreachable = self.num_experts != 2**self.num_bits
         width = float(value_at(self.gamma, 0))
         z_initializer = self.z_initializer or keras.initializers.RandomUniform(
             -width / 100, width / 100
@@ -222,10 +223,6 @@ class DSelectKGate(SelectorGate):
         codes = binary_codes(self.num_experts).astype("float32")
         scores = ops.matmul(z, (2.0 * codes - 1.0).T)
         return ops.matmul(ops.cast(first_largest(scores), "float32"), codes)
-
-    @property
-    def _has_unreachable(self):
-        return self.num_experts != 2**self.num_bits
 
     def _owners(self):
         """The expert of each code, -1 for a code that belongs to no expert."""

@@ -210,7 +210,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             >>> [round(float(weight), 4) for weight in weights]
             [0.6, 0.4, 0.0, 0.0]
         """
-        self._check_built()
+        if not self.built:
+            self.check_routing_inputs(None)
         check_number("slack", slack, minimum=0, maximum=1)
         weights = ops.convert_to_numpy(weights)
         expected = (*self.gate_shape, self.num_experts)
@@ -286,8 +287,11 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         self, experts: Any, routing_inputs: Tensor = None, **kwargs: Any
     ) -> Tensor:
         """Mix the experts; see the class."""
-        arguments = as_arguments(experts, routing_inputs)
-        check_experts(*arguments)
+        arguments = experts, routing_inputs
+        if isinstance(experts, tuple) or routing_inputs is None:
+            arguments = as_arguments(experts, routing_inputs)
+        if not self.built:
+            check_experts(*arguments)
         return super().__call__(*arguments, **kwargs)
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
@@ -310,6 +314,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 "Received: a weights_regularizer. Leave it out."
             )
         self.step = add_counter(self, "step")
+        self._max_experts = self.max_experts(once_decided=True)
         self.built = True
 
     def call(
@@ -342,11 +347,14 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         routing = self._routing(routing_inputs, training, examples, valid, context)
         if self.observer is not None:
             self.observer(self._report(routing, self.step + int(not training)))
-        weights = routing.only_valid(routing.weights)
+        weights = routing.weights
+        if routing.valid is not None:
+            weights = routing.only_valid(weights)
         if training:
             for penalty in self._penalties(routing, self.step).values():
                 self.add_loss(penalty)
-            weights = self.drop_experts(weights)
+            if self.expert_dropout:
+                weights = self.drop_experts(weights)
         return routing._replace(weights=weights)
 
     # Weights, saving and checks.
@@ -384,16 +392,20 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     def check_routing_inputs(self, routing_inputs: Tensor) -> Tensor:
         """Check the routing inputs, and add an axis of features to ids `(batch,)`."""
-        self._check_built()
-        if self.per_example != (routing_inputs is not None):
-            expected, fix = (
-                ("per-example", "pass routing inputs, gate(experts, routing_inputs)")
-                if self.per_example
-                else ("static", "leave the routing inputs out")
+        if not self.built:
+            raise ValueError(
+                f"The gate {self.name!r} has no weights yet. Call it on experts "
+                "first, or call `build`."
+            )
+        if (self.routing_dim is None) != (routing_inputs is None):
+            expected, given, fix = (
+                ("static", "given", "leave the routing inputs out")
+                if self.routing_dim is None
+                else ("per-example", "missing", "pass gate(experts, routing_inputs)")
             )
             raise ValueError(
                 f"The gate {self.name!r} was built {expected}: {fix}. Received: "
-                f"routing inputs {'missing' if self.per_example else 'given'}."
+                f"routing inputs {given}."
             )
         if routing_inputs is None:
             return None
@@ -409,23 +421,19 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             )
         return routing_inputs
 
-    def _check_built(self):
-        if not self.built:
-            raise ValueError(
-                f"The gate {self.name!r} has no weights yet. Call it on experts "
-                "first, or call `build`."
-            )
-
     def _routing(
         self, routing_inputs, training=False, examples=None, valid=None, context=()
     ):
         routing_inputs = self.check_routing_inputs(routing_inputs)
+        per_example = routing_inputs is not None
+        if examples is not None and per_example:
+            examples = by_features(examples, routing_inputs)
         step, context = self.step, dict(context)
         return self.compute_weights(routing_inputs, training, step, **context)._replace(
-            per_example=self.per_example,
-            max_experts=self.max_experts(once_decided=True),
-            valid=valid if self.per_example else None,
-            examples=by_features(examples, routing_inputs),
+            per_example=per_example,
+            max_experts=self._max_experts,
+            valid=valid if per_example else None,
+            examples=routing_inputs if examples is None else examples,
         )
 
     def _penalties(self, routing, step):

@@ -50,9 +50,7 @@ def check_experts(experts: Any, routing_inputs: Tensor = None) -> None:
 
 
 def by_features(examples: Tensor, routing_inputs: Tensor) -> Tensor:
-    """Flatten the examples to the rank of the routing inputs, their default."""
-    if examples is None or routing_inputs is None:
-        return routing_inputs
+    """Flatten the examples to the rank of the routing inputs."""
     leading = ops.shape(examples)[: len(routing_inputs.shape) - 1]
     return ops.reshape(examples, (*leading, -1))
 

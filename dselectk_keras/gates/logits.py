@@ -71,8 +71,9 @@ class Logits:
         """Compute the logits, with a batch axis first if they are per-example."""
         if self.static is not None:
             return ops.convert_to_tensor(self.static)
-        x, kernel = self.normalized(routing_inputs), self.kernel
+        x, kernel = ops.cast(routing_inputs, "float32"), self.kernel
         if self.norms is not None:
+            x = self.norms[0](x)
             kernel = ops.transpose(self.norms[1](ops.transpose(kernel)))
         # Without elements (one expert has no bits), -1 cannot give the batch size.
         batch = -1 if math.prod(self.shape) else ops.shape(x)[0]

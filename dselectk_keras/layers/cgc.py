@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import mask_of, prefix_paths, with_mask
+from dselectk_keras._keras import prefix_paths, with_mask
 from dselectk_keras.gates import Gate
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
@@ -171,7 +171,7 @@ class CGC(GatedExperts):
         for_tasks, for_shared = self.by_gate(looks)
         n, own = self.experts.num_experts, self.num_task_experts
         weights = self.gate.route(**for_tasks, training=training).weights
-        shared, tasks = self._outputs(inputs, training)
+        shared, tasks = self._outputs(inputs, looks.get("valid"), training)
         mixtures = mix(shared, weights[..., :n], bool(self.per_example))
         if own:
             batch, middle = (
@@ -211,7 +211,7 @@ class CGC(GatedExperts):
         size = (-1, inputs.shape[axis], *ops.shape(outputs)[1:])
         return ops.moveaxis(ops.reshape(outputs, size), 1, axis)
 
-    def _outputs(self, inputs, training):
+    def _outputs(self, inputs, valid, training):
         """Evaluate the shared experts, and the task experts if there are any."""
         inputs_of_tasks = inputs_of_shared = inputs
         if self.stacked_inputs:
@@ -220,10 +220,9 @@ class CGC(GatedExperts):
             inputs_of_tasks = ops.repeat(
                 inputs[:, :split], self.num_task_experts, axis=1
             )
-            mask = mask_of(inputs)
-            if mask is not None and len(mask.shape) == 1:
-                inputs_of_shared = with_mask(inputs_of_shared, mask)
-                inputs_of_tasks = with_mask(inputs_of_tasks, mask)
+            if valid is not None:
+                inputs_of_shared = with_mask(inputs_of_shared, valid)
+                inputs_of_tasks = with_mask(inputs_of_tasks, valid)
         shared = self.experts(inputs_of_shared, training=training)
         if self.task_experts is None:
             return shared, None

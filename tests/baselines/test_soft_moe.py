@@ -93,6 +93,12 @@ def test_one_token_gets_the_experts_in_its_own_mixture():
     np.testing.assert_allclose(numpy(layer(x))[:, 0], expected, **CLOSE)
 
 
+def test_small_tokens_are_scaled_to_length_one():
+    layer = built()
+    found = [numpy(layer.expert_weights(x)) for x in (X, 1e-4 * X)]
+    np.testing.assert_allclose(*found, rtol=1e-4)
+
+
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], "bool")
 
 

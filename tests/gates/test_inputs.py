@@ -44,7 +44,6 @@ def test_examples_are_flattened_to_the_rank_of_the_routing_inputs():
     examples, routing_inputs = numbers((2, 3, 4, 5)), numbers((2, 3, 7))
     found = by_features(*map(keras.ops.convert_to_tensor, (examples, routing_inputs)))
     np.testing.assert_array_equal(numpy(found), examples.reshape(2, 3, 20))
-    assert by_features(None, "x") == "x"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from dselectk_keras import (
     SwitchGate,
     TopKGate,
 )
+from dselectk_keras.gates import Routing
 
 BATCH, DIM = 24, 3
 X = numbers((BATCH, DIM))
@@ -209,6 +210,12 @@ def test_auto_dispatches_where_it_pays():
         return layer._dispatches
 
     assert dispatches(DenseExperts(32, [256]), TopKGate(2))
+    # Four times as many experts as are chosen, and kernels of 2 ** 14: not one less.
+    assert dispatches(DenseExperts(8, [256, 1]), TopKGate(2))
+    assert not dispatches(DenseExperts(7, [256]), TopKGate(2))
+    assert dispatches(DenseExperts(24, [256]), TopKGate(2, num_gates=3))
+    assert not dispatches(DenseExperts(23, [256]), TopKGate(2, num_gates=3))
+    assert not dispatches(DenseExperts(8, [255, 256]), TopKGate(2))
     assert not dispatches(DenseExperts(32, [8]), TopKGate(2))
     assert not dispatches(DenseExperts(4, [256]), TopKGate(2))
     assert not dispatches(DenseExperts(32, [256]), TopKGate(2, dense_steps=1))
@@ -216,6 +223,38 @@ def test_auto_dispatches_where_it_pays():
     assert not dispatches(DenseExperts(32, [256]), DSelectKGate(2))
     assert not dispatches(DenseExperts(32, [256, 9], dropout=0.5), TopKGate(2))
     assert not dispatches(Experts(keras.layers.Dense(256), 32), TopKGate(2))
+
+
+def test_auto_does_not_dispatch_where_jax_shares_a_batch(monkeypatch):
+    def dispatches(choice):
+        bank, gate = DenseExperts(32, [256]), TopKGate(2)
+        layer = MoE(bank, gate, per_example=True, dispatch=choice)
+        layer.build((None, 64))
+        return layer._dispatches
+
+    monkeypatch.setattr("dselectk_keras.layers.moe.is_distributed", lambda: True)
+    assert not dispatches("auto")
+    assert dispatches(True)
+    assert dispatches(1.5)
+
+
+@pytest.mark.parametrize("num_gates", [None, 3])
+def test_examples_with_more_experts_than_slots_are_mixed_densely(num_gates):
+    # As of a gate that has not decided: 3 experts, where 2 are expected.
+    bank = DenseExperts(16, [4])
+    outputs = numpy(bank(X))
+    gates = () if num_gates is None else (num_gates,)
+    weights = np.zeros((BATCH, *gates, 16), "float32")
+    weights[..., :2] = 0.25
+    weights[5, ..., 2] = 0.5
+    weights = np.stack([np.roll(w, 2 * i, axis=-1) for i, w in enumerate(weights)])
+    routing = Routing(weights, per_example=True, max_experts=2)
+    if num_gates is not None:
+        routing = routing._replace(max_experts=1, weights=weights[:, :2])
+    mixed, dropped = routing.dispatch(bank, ops.convert_to_tensor(X))
+    expected = np.einsum("b...n,bnu->b...u", routing.weights, outputs)
+    np.testing.assert_allclose(numpy(mixed), expected, rtol=1e-4, atol=1e-6)
+    assert dropped is None
 
 
 @pytest.mark.traced

@@ -136,6 +136,30 @@ def test_a_sequence_of_padding_alone_adds_nothing():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("pools", [False, True], ids=["tokens", "sequences"])
+def test_a_mask_of_the_routing_inputs_alone_leaves_padding_out(pools, compiled):
+    network = layers.GlobalAveragePooling1D() if pools else None
+    regularizer = ImportanceRegularizer(0.5)
+    gate = SoftmaxGate(z_reg=0.3, weights_regularizer=regularizer)
+    layer = MoE(DenseExperts(3, [3]), gate, True, network)
+    ids = np.where(MASK, 1 + np.arange(12).reshape(MASK.shape) % 5, 0)
+    inputs = keras.Input((4, 5)), keras.Input((4,), dtype="int32")
+    embedding = layers.Embedding(6, 2, mask_zero=True)
+    model = keras.Model(inputs, layer(inputs[0], embedding(inputs[1])))
+    model.compile("sgd", "mse", run_eagerly=not compiled)
+    losses = []
+    # The law for penalties: other numbers where ids are 0, and a row less.
+    for rows in (3, 2):
+        y = layer(X[:rows], embedding(ids[:rows]), training=True)
+        losses.append([float(numpy(loss)) for loss in layer.losses])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    y = model.predict([X, ids], verbose=0)
+    left_out = np.repeat(~MASK.any(axis=1)[:, None], 4, 1) if pools else ~MASK
+    np.testing.assert_array_equal(y[left_out], 0.0)
+    assert (y[~left_out] != 0).any(axis=-1).all()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
 def test_experts_and_routing_networks_that_pool_stay_finite(compiled):
     bank = Experts(layers.GlobalAveragePooling1D(), 2)
     pool = layers.GlobalAveragePooling1D()
