@@ -88,6 +88,11 @@ class Routing(NamedTuple):
             weights = ops.unstack(weights, weights.shape[-2], axis=-2)
         return bank.call_merged(inputs, weights, self.per_example, training)
 
+    def part(self, begin: int, end: int | None = None) -> "Routing":
+        """The routing to some of the experts, whose weights need not sum to one."""
+        used = None if self.used is None else self.used[..., begin:end]
+        return self._replace(weights=self.weights[..., begin:end], used=used)
+
     # For penalties, which are computed over the examples that are valid.
 
     def num_examples(self) -> Tensor:

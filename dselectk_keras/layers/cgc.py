@@ -11,7 +11,6 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts, looks_at_experts
-from dselectk_keras.ops import mix
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Shape,
@@ -157,11 +156,11 @@ class CGC(GatedExperts):
             if bank is not None:
                 size = [bank.num_experts] if self.stacked_inputs else inputs[1:2]
                 self.build_bank(bank, (inputs[0], *size, *inputs[2:]))
-        n, own = self.experts.num_experts, self.num_task_experts
+        n, per_task = self.experts.num_experts, self.num_task_experts
         if not self.gate.built:
-            self.gate.build((None, n + own), *for_tasks)
+            self.gate.build((None, n + per_task), *for_tasks)
         if self.shared_gate is not None and not self.shared_gate.built:
-            total = n + own * len(self.task_names)
+            total = n + per_task * len(self.task_names)
             self.shared_gate.build((None, total), *for_shared)
         prefix_paths(self, self.path)
         self.built = True
@@ -169,28 +168,29 @@ class CGC(GatedExperts):
     def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
         for_tasks, for_shared = self.by_gate(looks)
-        n, own = self.experts.num_experts, self.num_task_experts
-        weights = self.gate.route(**for_tasks, training=training).weights
-        shared, tasks = self._outputs(inputs, looks.get("valid"), training)
-        mixtures = mix(shared, weights[..., :n], bool(self.per_example))
-        if own:
-            batch, middle = (
-                "b" * bool(self.per_example),
-                "xyzuvw"[: len(tasks.shape) - 2],
-            )
-            size = (-1, len(self.task_names), own, *ops.shape(tasks)[2:])
-            mixtures = mixtures + ops.einsum(
-                f"{batch}ts,bts{middle}->bt{middle}",
-                ops.cast(weights[..., n:], tasks.dtype),
-                ops.reshape(tasks, size),
-            )
+        n = self.experts.num_experts
+        routing = self.gate.route(**for_tasks, training=training)
+        shared, own = self._outputs(inputs, looks.get("valid"), training)
+        mixtures = routing.part(0, n).mix(shared)
+        if own is not None:
+            mixtures = mixtures + self._mix_own(own, routing.part(n).weights)
         if self.shared_gate is None:
             return mixtures
-        weights = self.shared_gate.route(**for_shared, training=training).weights
-        last = mix(shared, weights[..., :n], bool(self.per_example))
-        if own:
-            last = last + mix(tasks, weights[..., n:], bool(self.per_example))
+        routing = self.shared_gate.route(**for_shared, training=training)
+        last = routing.part(0, n).mix(shared)
+        if own is not None:
+            last = last + routing.part(n).mix(own)
         return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
+
+    def _mix_own(self, experts, weights):
+        """Mix the experts of each task with the weights `([batch,] tasks, s)`."""
+        num_tasks, s = len(self.task_names), self.num_task_experts
+        batch, middle = "b" * bool(self.per_example), "xyzuvw"[: len(experts.shape) - 2]
+        return ops.einsum(
+            f"{batch}ts,bts{middle}->bt{middle}",
+            ops.cast(weights, experts.dtype),
+            ops.reshape(experts, (-1, num_tasks, s, *ops.shape(experts)[2:])),
+        )
 
     def by_gate(self, looks: dict[str, Tensor]) -> list[dict[str, Tensor]]:
         """Split what the tasks' gates look at, and what the shared gate looks at."""

@@ -168,3 +168,14 @@ def test_it_reloads(tmp_path):
     x = numbers((2, 3, 2))
     np.testing.assert_array_equal(numpy(again(x)), numpy(model(x)))
     assert again.layers[-1].get_config() == gate.get_config()
+
+
+@pytest.mark.parametrize("units", [2, 300], ids=["product", "sum"])
+def test_a_part_of_a_routing_mixes_some_of_the_experts(units):
+    gate = SelectedGate([[2, 0], [1, 1]], num_gates=2)
+    gate.build((None, 4))
+    routing = gate.route()
+    experts = [ops.convert_to_tensor(x) for x in numbers((4, 3, units))]
+    parts = routing.part(0, 2).mix(experts[:2]), routing.part(2).mix(experts[2:])
+    found = numpy(parts[0]) + numpy(parts[1])
+    np.testing.assert_allclose(found, numpy(routing.mix(experts)), 1e-5, 1e-6)
