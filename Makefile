@@ -112,9 +112,9 @@ test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ##
 	PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(PYTEST) $(TESTS_oldest)
 
 KERAS_BACKEND ?= torch
-test-differential: $(VENV)/.test $(VENV)/.backends ## draw N combinations of features, and judge each
-	cd tests && PYTHONPATH=$(CURDIR):$(CURDIR)/tests KERAS_BACKEND=$(or $(KERAS_BACKEND),tensorflow) \
-	    $(abspath $(BIN))/python -m differential.run $(N) $(SEED)
+test-differential: $(VENV)/.test $(VENV)/.backends ## draw N=100 combinations of features, and judge each on KERAS_BACKEND
+	cd tests && PYTHONPATH=$(CURDIR):$(CURDIR)/tests KERAS_BACKEND=$(or $(KERAS_BACKEND),torch) \
+	    $(abspath $(BIN))/python -m differential.run $(N) $(SEED) $(VALUES:%=--values %)
 
 reproduce: $(VENV)/.test ## run every experiment of the papers, in small, into build/smoke
 	$(BIN)/python scripts/reproduce.py --preset smoke

@@ -5,7 +5,8 @@ python tests/mutants.py -N 100 --seed 0
 Each mutant runs in a fork of a process that has imported the backend. It imports the
 changed module from memory: no file is written. The tests of a module are those of the
 same name in `tests/`, for gates also their cases of the contract, or else all tests of
-the folder. All tests must pass without a change.
+the folder. What survives them meets all tests of the folder, of those that use it most
+and the drawn combinations. All tests must pass without a change.
 """
 
 import argparse
@@ -29,6 +30,9 @@ FOLDERS = (
 TARGETS = [*(PACKAGE / each for each in FOLDERS.split())]
 TARGETS += [PACKAGE / "schedules.py", PACKAGE / "initializers.py"]
 GATE_TESTS = ("test_contract.py", "test_properties.py")
+# The folders whose tests see most of what a folder does.
+USERS = {"ops": "gates layers", "regularizers": "gates layers", "gates": "layers"}
+USERS |= {"experts": "layers models", "layers": "models", "models": "callbacks"}
 MORE_TESTS = {"metrics": ("test_streaming.py",)}
 
 BETWEEN = {  # What stands between two operands, and what replaces it.
@@ -180,6 +184,12 @@ class Mutant:
             return [folder / name for name in names], None
         return [folder / name for name in (*names, *GATE_TESTS)], own
 
+    def more_tests(self):
+        """The tests that a mutant meets which survives its own."""
+        part = self.path.relative_to(PACKAGE).parent.name
+        folders = [part, *USERS.get(part, "").split(), "differential"]
+        return [ROOT / "tests" / each for each in folders], None
+
 
 def mutants(targets):
     """All mutants of some files and folders."""
@@ -224,28 +234,27 @@ class OwnCases:
         ]
 
 
-def run(mutant, output):
-    """Run the tests of a mutant in this process, and return pytest's exit code."""
+def run(mutant, output, tests, module):
+    """Run tests of a mutant in this process, and return pytest's exit code."""
     import pytest
 
     os.setsid()
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
     sys.meta_path.insert(0, Finder(mutant))
-    tests, module = mutant.tests()
     options = ["-x", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
     plugins = [] if module is None else [OwnCases(module)]
     return pytest.main([*options, *map(str, tests)], plugins)
 
 
-def fate(mutant, timeout):
+def fate(mutant, timeout, tests):
     """Run a mutant in a fork: "killed", "timeout", "survived" or an error."""
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if child == 0:
             code = 70
             try:
-                code = int(run(mutant, output))
+                code = int(run(mutant, output, *tests))
             finally:
                 os._exit(code)
         end = time.monotonic() + timeout
@@ -282,7 +291,9 @@ def main():
     survivors = []
     for i, mutant in enumerate(drawn, 1):
         begin = time.monotonic()
-        found = fate(mutant, given.timeout)
+        found = fate(mutant, given.timeout, mutant.tests())
+        if found == "survived":
+            found = fate(mutant, given.timeout, mutant.more_tests())
         print(f"{i}: {found}, {time.monotonic() - begin:.0f} s, {mutant}", flush=True)
         if found == "survived" or found.startswith("error"):
             survivors.append(mutant)

@@ -10,10 +10,16 @@ BATCH, LENGTH, DIM, NUM_EXPERTS, NUM_GATES = 6, 3, 5, 4, 3
 GATES = {
     "AttentiveGate": ("units=3", "units=3, expert_dropout=0.2"),
     "DSelectKGate": (
-        "2",
-        "1, gamma=0.5, entropy_reg=0.1",
-        "2, entropy_reg=EntropyRegularizer(0.1, 'bits'), reduction='mean'",
-        "2, weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1)",
+        "2, unreachable=1e-4",  # It is in the millions, and training would diverge.
+        "1, gamma=0.5, entropy_reg=0.1, unreachable='assign'",
+        (
+            "2, entropy_reg=EntropyRegularizer(0.1, 'bits'), reduction='mean', "
+            "unreachable=1e-4"
+        ),
+        (
+            "2, weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1), "
+            "unreachable=1e-4"
+        ),
     ),
     "GumbelSoftmaxGate": ("0.5, sparsity_reg=0.1", "use_bias=True, reduction='sum'"),
     "HashGate": ("", "salt=3"),
@@ -22,7 +28,7 @@ GATES = {
     "ReinforceGate": ("", "0.1, baseline_units=2, use_bias=True"),
     "SoftmaxGate": (
         "",
-        "min_weight=0.2, use_bias=True",
+        "min_weight=0.1, use_bias=True",
         "normalize=True, z_reg=0.1",
         "weights_regularizer=LoadRegularizer(0.1)",
         "weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1)",
@@ -182,6 +188,8 @@ def _gates(oracle, layer):
         if oracle == "per_task" and name not in ("DSelectKGate", "TopKGate"):
             continue
         for arguments in GATES[name]:
+            if oracle == "distilled" and _draws_routing(f"{name}({arguments})", layer):
+                continue
             if oracle == "per_task" and any(
                 each in arguments for each in (*OF_EXAMPLES, "dense_steps")
             ):
@@ -190,6 +198,11 @@ def _gates(oracle, layer):
             if oracle in ("permutation", "tokens") and gate.startswith(DRAWN):
                 continue
             yield gate
+
+
+def _draws_routing(gate, layer):
+    """Whether a new gate of these arguments routes otherwise than that of the layer."""
+    return gate == "HashGate()" or (gate.startswith("RandomGate") and layer == "ple")
 
 
 def _per_example(oracle, gate):

@@ -1,5 +1,6 @@
 """Build the model of a case, and compare two ways to the same numbers."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -40,7 +41,8 @@ def decide(model, case):
     """Train until all gates have decided."""
     x, y = split(case)
     callbacks = [dselectk_keras.DecideGates(by=0.5)]
-    model.fit(x, y, batch_size=3, epochs=4, verbose=0, callbacks=callbacks)
+    settings = {"batch_size": 3, "verbose": 0, "shuffle": False}
+    model.fit(x, y, epochs=4, callbacks=callbacks, **settings)
 
 
 def _is_built(case):
@@ -395,8 +397,8 @@ def exported(case):
     step(model, case)
     with tempfile.TemporaryDirectory() as folder:
         model.export(folder, verbose=False)
-        serve = tf.saved_model.load(folder).serve
-        outputs = serve(keras.tree.map_structure(tf.convert_to_tensor, x))
+        loaded = tf.saved_model.load(folder)
+        outputs = loaded.serve(keras.tree.map_structure(tf.convert_to_tensor, x))
     found = [numpy(each).astype("float32") for each in keras.tree.flatten(outputs)]
     same(found, predicted(model, case), case)
 
@@ -407,10 +409,7 @@ CLEAR = ("Received", "cannot", "needs", "must")
 
 def run_case(case):
     """Judge a case by its oracle: nothing if it is right, `Refused`, or an error."""
-    policy = keras.config.dtype_policy()
-    # Keras saves the policy of a model neither in its config nor in its file.
-    keras.config.set_dtype_policy(case.dtype)
-    try:
+    with dtype_policy(case.dtype):
         try:
             build(case)
         except ValueError as error:
@@ -418,8 +417,36 @@ def run_case(case):
                 raise Refused(str(error)) from error
             raise
         globals()[case.oracle](case)
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    """Keras saves the policy of a model neither in its config nor in its file."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
     finally:
-        keras.config.set_dtype_policy(policy)
+        keras.config.set_dtype_policy(before)
+
+
+# Gates and banks that draw numbers in training, which differ between backends.
+DRAWING = ("Gumbel", "Random", "Reinforce", "noise", "dropout")
+
+
+def values(case, expected=None):
+    """What a model predicts, and its weights after two steps; compared if given.
+
+    Nothing of a case that draws numbers.
+    """
+    if any(name in case.gate + case.bank for name in DRAWING):
+        return []
+    with dtype_policy(case.dtype):
+        model = build(case)
+        found = [*predicted(model, case), *step(model, case, 2)]
+    if expected is not None:
+        same(found, expected, case)
+    return found
 
 
 def as_lines(case):
@@ -440,4 +467,4 @@ def as_lines(case):
     )
 
 
-__all__ = ["Case", "Refused", "as_lines", "run_case"]
+__all__ = ["Case", "Refused", "as_lines", "run_case", "values"]

@@ -1,24 +1,30 @@
 """Run many drawn cases on one backend, and count what each oracle says.
 
-Run from the folder `tests`: `python -m differential.run 1000 [seed]`.
+Run from the folder `tests`: `python -m differential.run 1000 1`. With `--values FILE`,
+the backend that comes first writes what models predict and what two steps make of
+them, and the others compare: `make test-differential` has the same cases for all.
 """
 
+import argparse
 import collections
+import hashlib
 import sys
 import traceback
 import warnings
+from pathlib import Path
 
+import numpy as np
 from differential.cases import cases
-from differential.oracles import Refused, as_lines, run_case
+from differential.oracles import Refused, as_lines, run_case, values
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.core import Phase
 from hypothesis.database import InMemoryExampleDatabase
 
 
-def judged(case):
+def judged(judge, case):
     """What became of a case: `right`, `refused`, or an error's first line."""
     try:
-        run_case(case)
+        judge(case)
     except Refused as refusal:
         return "refused", str(refusal)
     except Exception as error:
@@ -30,7 +36,7 @@ def judged(case):
     return "right", ""
 
 
-def draw_and_judge(number, start):
+def draw_and_judge(number, start, judge):
     """Draw cases, judge each, and count the results by oracle."""
     counts, failures = collections.Counter(), {}
 
@@ -44,7 +50,7 @@ def draw_and_judge(number, start):
     )
     @given(cases())
     def run(case):
-        result, details = judged(case)
+        result, details = judged(judge, case)
         kind = result if result in ("right", "refused") else "wrong"
         counts[case.oracle, kind] += 1
         if kind == "wrong":
@@ -56,16 +62,46 @@ def draw_and_judge(number, start):
     return counts, failures
 
 
+class Backends:
+    """Write the values of cases, or compare them with those that are written."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.written = dict(np.load(path)) if self.path.exists() else None
+        self.found = {}
+
+    def judge(self, case):
+        name = hashlib.md5(repr(case).encode()).hexdigest()
+        written = self.written and {
+            key: self.written[key] for key in self.written if key.startswith(name)
+        }
+        found = values(case, written and [*written.values()])
+        self.found |= {f"{name}-{i:03}": each for i, each in enumerate(found)}
+
+    def write(self):
+        if self.written is None:
+            np.savez_compressed(self.path, **self.found)
+
+
 def main():
-    """Print the counts, and the first case of each kind of failure."""
+    """Print the counts, and the first cases of each kind of failure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("number", type=int)
+    parser.add_argument("seed", type=int, nargs="?", default=1)
+    parser.add_argument("--values", help="an .npz file of what another backend found")
+    arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    number, start = int(sys.argv[1]), int((sys.argv[2:] or [1])[0])
-    counts, failures = draw_and_judge(number, start)
+    backends = arguments.values and Backends(arguments.values)
+    judge = backends.judge if backends else run_case
+    counts, failures = draw_and_judge(arguments.number, arguments.seed, judge)
     for (oracle, kind), count in sorted(counts.items()):
         print(f"{oracle:22} {kind:8} {count}")
+    print(f"{sum(counts.values())} cases")
     for (oracle, error), found in failures.items():
         print(f"\n{oracle}: {error} ({len(found)} cases)\n{found[0][1]}")
         print("\n".join(as_lines(case) for case, _ in found[:2]))
+    if backends:
+        backends.write()
     sys.exit(bool(failures))
 
 
