@@ -111,7 +111,6 @@ test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ##
 	    'import importlib.metadata as m; print("Keras", m.version("keras"))'
 	PYTHONPATH=$(OLDEST_KERAS) KERAS_BACKEND=torch $(PYTEST) $(TESTS_oldest)
 
-KERAS_BACKEND ?= torch
 test-differential: $(VENV)/.test $(VENV)/.backends ## draw N=100 combinations of features, and judge each on KERAS_BACKEND
 	cd tests && PYTHONPATH=$(CURDIR):$(CURDIR)/tests KERAS_BACKEND=$(or $(KERAS_BACKEND),torch) \
 	    $(abspath $(BIN))/python -m differential.run $(N) $(SEED) $(VALUES:%=--values %)
