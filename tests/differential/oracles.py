@@ -27,6 +27,7 @@ class Refused(Exception):
 def build(case, **changes):
     """The compiled model of a case; its weights come from NumPy."""
     keras.utils.clear_session(free_memory=False)
+    keras.config.set_dtype_policy(case.dtype)  # The session has forgotten it.
     keras.utils.set_random_seed(0)
     model = _architecture(case) if _is_built(case) else _of_layer(case, **changes)
     generator = np.random.default_rng(7)
