@@ -155,3 +155,5 @@ def test_more_nonzeros_than_experts_are_refused():
         built(6)
     with pytest.raises(ValueError, match="`num_nonzeros` must be a positive integer"):
         RandomGate(0)
+    with pytest.raises(ValueError, match=r"Received: num_nonzeros=1,000,000,000"):
+        RandomGate(10**9)

@@ -54,6 +54,14 @@ def test_equals_the_sums_term_by_term(betas):
     np.testing.assert_allclose(float(found), 2 * by_hand(p, X, *betas), rtol=1e-5)
 
 
+def test_the_mean_is_over_the_examples_that_count():
+    p, x = probabilities(N, M), X.copy()
+    p[4:] = 0.0  # As where a mask left examples out.
+    found = SampleSimilarityRegularizer(0.7, 0.3)((p, x, np.float32(4)))
+    expected = by_hand(p[:4], x[:4], 0.7, 0.3)
+    np.testing.assert_allclose(float(found), expected, rtol=1e-5)
+
+
 def test_several_gates_are_summed():
     p, regularizer = probabilities(N, 2, M), SampleSimilarityRegularizer(0.7, 0.3)
     expected = sum(by_hand(p[:, g], X, 0.7, 0.3) for g in range(2))
