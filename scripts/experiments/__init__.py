@@ -2,6 +2,7 @@
 
 from experiments.area_under_curve import area_under_curve
 from experiments.compare import (
+    NOT_RUN,
     Gap,
     all_hold,
     format_gap,
@@ -28,6 +29,7 @@ from experiments.train_jobs import best_epoch, gate_history, train_jobs
 from experiments.training_run import TrainingRun
 
 __all__ = [
+    "NOT_RUN",
     "Claim",
     "Experiment",
     "Gap",

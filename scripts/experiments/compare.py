@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 __all__ = [
-    "SURE",
+    "NOT_RUN",
     "Gap",
     "all_hold",
     "format_gap",
@@ -16,7 +16,11 @@ __all__ = [
     "standard_error",
 ]
 
-SURE = 2.0  # The standard errors between two means that differ for sure.
+NOT_RUN = "not run"
+# The 97.5 % quantiles of Student's t with 1 to 4 degrees of freedom. The others follow
+# from that of the normal distribution to two digits.
+FEW = (12.706, 4.303, 3.182, 2.776)
+NORMAL = 1.95996
 
 
 class Gap(NamedTuple):
@@ -39,21 +43,25 @@ class Gap(NamedTuple):
     error: float
     count: float = math.inf
 
+    @property
+    def reach(self):
+        """How far chance reaches: half of the 95 % interval, by Student's t."""
+        return quantile(self.count - 1) * self.error
+
     def is_positive(self, over=0.0):
         """Whether it is larger than a number; `None` if that may be chance."""
-        return _is_positive(self.mean - over, self.error)
+        apart = self.mean - over
+        return bool(apart > 0) if abs(apart) > self.reach else None
 
     def is_negative(self, under=0.0):
         """Whether it is smaller than a number; `None` if that may be chance."""
-        return _is_positive(under - self.mean, self.error)
+        larger = self.is_positive(under)
+        return None if larger is None else not larger
 
-    def is_as_good(self):
-        """Whether it is positive, or may be chance."""
-        return self.mean > -SURE * np.nan_to_num(self.error)
-
-    def is_zero(self):
-        """Whether it may be chance."""
-        return None if math.isnan(self.error) else abs(self.mean) <= SURE * self.error
+    def is_zero(self, margin):
+        """Whether it is within a margin; `None` if it may be in or out of it."""
+        inside = Gap(abs(self.mean), self.error, self.count)
+        return inside.is_negative(margin)
 
     def __format__(self, decimals):
         return format_gap(self.mean, self.error, int(decimals or 4))
@@ -99,15 +107,15 @@ def standard_error(values):
     return values.std(axis=0, ddof=1) / math.sqrt(len(values))
 
 
-def _is_positive(gap, error):
-    """Whether a difference is positive; `None` if it is within two standard errors.
-
-    Args:
-        gap: The difference.
-        error: Its standard error; NaN is unknown.
-
-    """
-    return bool(gap > 0) if abs(gap) > SURE * error else None
+def quantile(degrees):
+    """The 97.5 % quantile of Student's t; NaN without a degree of freedom."""
+    if degrees < 1:
+        return math.nan
+    if degrees <= len(FEW):
+        return FEW[round(degrees) - 1]
+    z, n = NORMAL, 4.0 * degrees
+    first, second = (z**3 + z) / n, (5 * z**5 + 16 * z**3 + 3 * z) / (6 * n**2)
+    return z + first + second
 
 
 def format_gap(gap, error, decimals=4):
@@ -127,16 +135,19 @@ def format_gap(gap, error, decimals=4):
 
 
 def all_hold(judgements):
-    """Whether several judgements all hold; `None` if none fails, but one is `None`.
+    """Whether several judgements all hold.
+
+    If one fails, they do not; else, if one is `"not run"` or `None`, they are too.
 
     Args:
-        judgements: Booleans, or `None` for what cannot be judged.
+        judgements: Booleans, `None` for what cannot be judged, or `"not run"`.
 
     Example:
         >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False])
         (True, None, False)
     """
     judgements = list(judgements)
-    if False in judgements:
-        return False
-    return None if None in judgements or not judgements else True
+    for found in (False, NOT_RUN, None):
+        if found in judgements:
+            return found
+    return True if judgements else None

@@ -7,7 +7,7 @@ from dselectk_keras.plots.style import save_figure
 from experiments.reproduce import in_words
 from experiments.results import format_mean
 from experiments.search import best_settings
-from experiments.template import HOLDS, VERDICTS, fill_template
+from experiments.template import HOLDS, VERDICTS, count, fill_template
 
 MARK = "<!-- Generated from the results of its runs; do not edit. -->\n"
 
@@ -48,17 +48,23 @@ def index(every, introduction="", coverage=None):
             experiment, or to the reason why there is none. An experiment that is not in
             it has a row of its own.
     """
-    rows, verdicts = {}, collections.Counter()
+    rows, verdicts, held = {}, collections.Counter(), []
     for results in every:
         experiment = results.experiment
-        verdict = VERDICTS[fill_template(results).verdict]
+        filled = fill_template(results)
+        verdict = VERDICTS[filled.verdict]
+        held += [claim.holds for claim in filled.claims]
         verdicts[verdict] += 1
         link = f"[{experiment.where or experiment.name}]({experiment.name}.md)"
         command = f"`python scripts/reproduce.py {experiment.name}`"
-        row = [link, experiment.title, verdict, command]
+        row = [link, experiment.title, f"{verdict} {filled.count}", command]
         rows.setdefault(experiment.paper, {})[experiment.name] = row
     counts = [f"{each.rstrip('.')}: {verdicts[each]}" for each in VERDICTS.values()]
-    parts = [MARK, "# Reproduction", f"**Pages: {len(every)}. {', '.join(counts)}.**"]
+    parts = [
+        MARK,
+        "# Reproduction",
+        f"**Pages: {len(every)}. {', '.join(counts)}.** {count(held)}",
+    ]
     parts.append(introduction)
     for paper, found in rows.items():
         places = (coverage or {}).get(paper, {})

@@ -13,7 +13,9 @@ Four things are more than text:
 
 - A row `| for x in xs: {x} | ... |` of a table is repeated.
 - A table whose last column is `holds` has claims. The last cell of a row is its test:
-  `SMEAR > Tag by accuracy`, or a Python expression.
+  `SMEAR > Tag by accuracy`, or a Python expression. `>=` is as good, and `=` is equal,
+  `within` a margin: `SMEAR = Tag by accuracy within 0.01`. A test that begins with
+  `fact:` is of the data or of a formula: such claims do not make a page reproduced.
 - In a table whose first column is `protocol`, the cells in the column `here` are filled
   with the preset `cpu` and with `paper`: "cpu: 5; paper: 100" where they differ.
 - `![caption](name)` is the picture that the experiment's `draw_name(results)` draws.
@@ -32,13 +34,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from experiments import compare
-from experiments.compare import all_hold
+from experiments.compare import NOT_RUN, all_hold
 from experiments.results import NotRunError, format_mean
 
-NOT_RUN = "not run"
 INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
 CELLS = re.compile(r"(?<!\\)\|")
-TEST = re.compile(r"(.+) (>|<|>=|=) (.+) by (\w+)$")
+TEST = re.compile(r"(.+) (>|<|>=|=) (.+) by (\w+?)(?: within ([\d.]+))?")
 HOLDS = {True: "yes", False: "no", None: "cannot be judged here", NOT_RUN: NOT_RUN}
 VERDICTS = {
     "yes": "Reproduced.",
@@ -47,9 +48,9 @@ VERDICTS = {
     "open": "Undecided.",
 }
 JUDGES = {
-    ">": compare.Gap.is_positive,
-    "<": compare.Gap.is_negative,
-    ">=": compare.Gap.is_as_good,
+    ">": lambda gap, _: gap.is_positive(),
+    "<": lambda gap, _: gap.is_negative(),
+    ">=": lambda gap, margin: gap.is_positive(-margin),
     "=": compare.Gap.is_zero,
 }
 
@@ -61,10 +62,12 @@ class Claim(NamedTuple):
         cells: The cells of its row, without the last.
         holds: Whether it holds: `True`, `False`, `None` if these runs cannot tell, or
             `"not run"`.
+        fact: Whether it is about the data or a formula.
     """
 
     cells: list[str]
     holds: Any
+    fact: bool = False
 
 
 class Picture(NamedTuple):
@@ -85,12 +88,25 @@ class Filled:
     place: int = 0  # Of the claims.
 
     @property
+    def count(self):
+        """How many claims hold, as text."""
+        return count([claim.holds for claim in self.claims])
+
+    @property
     def verdict(self):
         """A key of `VERDICTS`: whether the claims hold."""
-        held = [claim.holds for claim in self.claims]
+        trained = [claim.holds for claim in self.claims if not claim.fact]
+        held = trained or [claim.holds for claim in self.claims]
         if True in held:
             return "yes" if all(each is True for each in held) else "partly"
         return "no" if False in held else "open"
+
+
+def count(held):
+    """How many claims hold, are undecided, refuted and not run, as text."""
+    kinds = {None: "undecided", False: "refuted", NOT_RUN: "not run"}
+    texts = [f"{held.count(kind)} {word}" for kind, word in kinds.items()]
+    return f"{held.count(True)} of {len(held)} claims hold, {', '.join(texts)}."
 
 
 def template_of(experiment):
@@ -130,7 +146,7 @@ def fill_template(results):
     if found.blocks and _is_heading(found.blocks[-1]):
         found.blocks.pop()
     if found.claims:
-        found.blocks.insert(found.place, f"**{VERDICTS[found.verdict]}**")
+        found.blocks.insert(found.place, f"**{VERDICTS[found.verdict]}** {found.count}")
     return found
 
 
@@ -221,8 +237,9 @@ def _claims(block, names, found):
     rows = []
     for (*cells, test), own in _rows(block, names):
         texts = [_or_not_run(fill, cell, names | own) for cell in cells]
-        holds = _or_not_run(judge, test, names | own)
-        found.claims.append(Claim(texts, holds))
+        fact = test.startswith("fact: ")
+        holds = _or_not_run(judge, test.removeprefix("fact: "), names | own)
+        found.claims.append(Claim(texts, holds, fact))
         rows.append(_row([*texts, HOLDS[holds]]))
     return "\n".join([*block.split("\n")[:2], *rows])
 
@@ -232,11 +249,11 @@ def judge(test, names):
     comparison = TEST.fullmatch(test)
     if not comparison:
         holds = eval(test, names)
-        return holds if holds is None or holds == NOT_RUN else bool(holds)
-    mine, sign, other, number = comparison.groups()
-    gap = names["gap"]
+        return holds if holds in (None, NOT_RUN) else bool(holds)
+    mine, sign, other, number, margin = comparison.groups()
+    gap, margin = names["gap"], float(margin or 0)
     return all_hold(
-        JUDGES[sign](gap(one, another, number))
+        JUDGES[sign](gap(one, another, number), margin)
         for one in _arms(mine, names)
         for another in _arms(other, names)
     )

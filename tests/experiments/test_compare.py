@@ -10,6 +10,7 @@ from experiments import (
     Results,
     Run,
     all_hold,
+    compare,
     format_gap,
     mean_and_error,
     standard_error,
@@ -35,6 +36,20 @@ def test_what_may_be_chance_is_not_judged():
     assert Gap(0.0, 0.0).is_positive() is None
     assert Gap(5.0, math.nan).is_positive() is None
     assert Gap(0.5, 0.1).is_positive(over=0.4) is None
+
+
+def test_few_seeds_need_a_larger_difference():
+    # The quantiles of Student's t with 4 and with 9 degrees of freedom.
+    assert Gap(2.7, 1.0, 5).is_positive() is None
+    assert Gap(2.8, 1.0, 5).is_positive() is True
+    assert compare.quantile(9) == pytest.approx(2.262, abs=5e-3)
+    assert compare.quantile(29) == pytest.approx(2.045, abs=1e-3)
+
+
+def test_equal_needs_a_margin():
+    assert Gap(-0.2, 0.1, 100).is_zero(0.5) is True
+    assert Gap(-0.7, 0.05, 100).is_zero(0.5) is False
+    assert Gap(-0.2, 0.3, 100).is_zero(0.5) is None
 
 
 def test_differences_are_written_with_their_sign():
@@ -71,8 +86,9 @@ def test_errors_are_over_the_first_axis():
         ([True, True], True),
         ([True, None], None),
         ([None, False, True], False),
+        ([True, "not run", None], "not run"),
         ([], None),
     ],
 )
 def test_a_claim_needs_all_comparisons(judgements, expected):
-    assert all_hold(judgements) is expected
+    assert all_hold(judgements) == expected

@@ -72,7 +72,7 @@ def test_a_page_has_everything(results):
     text = pages.page(results)
     for wanted in (
         "# a coin that is thrown\n\nThrown 10 times.",
-        "**Partly reproduced.**\n\n| where |",
+        "**Partly reproduced.** 1 of 3 claims hold, 0 undecided, 1 refuted, 1 not run.",
         "| Section 1 | More. | 6 | 6.0 of 10 | yes |",
         "| Section 2 | Fewer. |  | -1 ± 0 | no |",
         "| Section 3 | As many. |  | not run | not run |",

@@ -21,11 +21,14 @@ COMMITTED = [
 def test_the_readme_has_the_counts_of_the_index():
     index = (ROOT / "docs/reproduction/index.md").read_text(encoding="utf-8")
     line = next(line for line in index.splitlines() if line.startswith("**Pages:"))
-    pages, every, some, none, undecided = re.findall(r"\d+", line)
+    pages, every, some, none, undecided, *claims = re.findall(r"\d+", line)
     readme = (ROOT / "README.md").read_text(encoding="utf-8").split()
+    hold, total, open_claims, refuted, not_run = claims
     expected = (
-        f"Of {pages} pages, {every} reproduce all claims of their figure or table, "
-        f"{some} some of them, and {none} none; {undecided} are undecided."
+        f"{hold} of {total} claims hold, {open_claims} are undecided, {refuted} are "
+        f"refuted, and {not_run} were not run. Of {pages} pages, {every} reproduce all "
+        f"that they have run, {some} a part, and {none} nothing; {undecided} are "
+        "undecided."
     )
     assert expected in " ".join(readme)
 
@@ -45,5 +48,5 @@ def test_committed_pages_are_what_the_results_say(name, path):
         assert seeds == list(range(experiment.seeds)), (arm, seeds)
     rows = (page.parent / "index.md").read_text(encoding="utf-8").splitlines()
     row = next(row for row in rows if f"]({name}.md) |" in row)
-    assert f"| {VERDICTS[report.verdict]} |" in row, remedy
+    assert f"| {VERDICTS[report.verdict]} {report.count} |" in row, remedy
     assert experiment.data_dir is None

@@ -187,8 +187,13 @@ def within_rules(results, arm):
 
 
 def if_within_rules(results, arm, holds):
-    """Whether a claim holds: `None` for a success outside of the paper's rules."""
-    return holds if not holds or within_rules(results, arm).all() else None
+    """Whether a claim on an arm holds; `None` for what the paper's rules leave open.
+
+    A success outside of the rules does not count. If no run keeps them, the paper would
+    have taken none of the settings that were tried, and nothing is refuted either.
+    """
+    kept = within_rules(results, arm)
+    return holds if kept.all() or (kept.any() and not holds) else None
 
 
 def movement(weights):

@@ -5,15 +5,16 @@ import itertools
 import math
 
 import keras
-import numpy as np
 
 from dselectk_keras import datasets
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.plots import plot_curves
 from experiments import (
     Experiment,
+    Gap,
     all_hold,
     format_mean,
+    gap_of,
     gate_history,
     preset,
     train_jobs,
@@ -191,9 +192,12 @@ class Fig5(Experiment):
 
     def grows(self, results, number):
         """Whether the advantage is larger for more tasks."""
-        gaps = self.advantages(results, number)
-        grows = len(gaps) > 1 and gaps[-1] > 0 and bool(np.all(np.diff(gaps) > 0))
-        return self._if_all_within(results, grows, self.counts(number))
+        sign, gaps = -1 if number == "related" else 1, []
+        for count in self.counts(number):
+            arms = name_arm(TOP_K, count), name_arm(OURS, count)
+            gaps.append(results.gap(*arms, number, scale=sign))
+        grows = [gaps[-1].is_positive(), *map(_below, gaps, gaps[1:])]
+        return self._if_all_within(results, all_hold(grows), self.counts(number))
 
     def _if_all_within(self, results, holds, counts):
         """What a claim on DSelect-k at some numbers of tasks says, as a whole."""
@@ -212,9 +216,12 @@ class Fig5(Experiment):
 
     def falls(self, results):
         """Whether all of them fall with the number of tasks."""
-        every = self.falling(results).values()
-        falls = all(len(m) > 1 and bool(np.all(np.diff(m) < 0)) for m in every)
-        return self._if_all_within(results, falls, self.tasks)
+        falls = []
+        for name, number in itertools.product(PAPER, ("related", "unrelated")):
+            arms = [name_arm(name, count) for count in self.counts(number)]
+            means = [gap_of(results.values(arm, number)) for arm in arms]
+            falls += map(_below, means[1:], means)
+        return self._if_all_within(results, all_hold(falls), self.tasks)
 
     def as_many(self, results):
         """Whether the ablation selects fewer than three experts, and others four."""
@@ -282,9 +289,22 @@ class Fig5(Experiment):
         return figure
 
 
+def kept_trials(results):
+    """How many trials of DSelect-k keep the paper's rules, and how many there are."""
+    arms = (name_arm(OURS, count) for count in results.experiment.tasks)
+    kept = [r.numbers["admissible"] for a in arms for r in results.of(a, tuning=True)]
+    return sum(kept), len(kept)
+
+
 def name_arm(method, num_tasks):
     """The name of an arm."""
     return f"{method}, {num_tasks} tasks"
+
+
+def _below(gap, other):
+    """Whether a mean is below another one, of other runs."""
+    error = math.hypot(gap.error, other.error)
+    return Gap(other.mean - gap.mean, error, gap.count).is_positive()
 
 
 def words(value):

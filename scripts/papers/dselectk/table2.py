@@ -11,6 +11,7 @@ from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.schedules import Ramp
 from experiments import (
+    NOT_RUN,
     Experiment,
     all_hold,
     gate_history,
@@ -239,7 +240,7 @@ def better(results, dataset, other, number, sign=-1, mine=STATIC):
     """Whether a method is lower in a number than another, or higher."""
     arms = (arm_name(dataset, name) for name in (mine, other))
     if not all(map(results.of, arms := list(arms))):
-        return False
+        return NOT_RUN
     return results.gap(*arms, number, scale=sign).is_positive()
 
 
@@ -270,16 +271,24 @@ def is_no_better(results):
     """Whether the per-example gate is not better than the static one."""
     other = arm_name("multi_mnist", PER_EXAMPLE)
     gain = better(results, "multi_mnist", STATIC, "error", mine=PER_EXAMPLE)
-    return gain is not True if results.of(other) else False
+    return gain is not True if results.of(other) else NOT_RUN
 
 
 def is_best_of_all(results):
     """Whether DSelect-k has the lowest error on Multi-Fashion."""
-    return all_hold(
-        better(results, "multi_fashion", name, "error")
-        for name in METHODS
-        if name != STATIC
+    return if_tuned(
+        results,
+        all_hold(
+            better(results, "multi_fashion", name, "error")
+            for name in METHODS
+            if name != STATIC
+        ),
     )
+
+
+def if_tuned(results, holds):
+    """What a comparison says; nothing is refuted where nothing is tuned."""
+    return holds if results.experiment.trials or holds is not False else NOT_RUN
 
 
 def cost(results, dataset):
@@ -301,5 +310,6 @@ def is_as_cheap(results, dataset):
     (steps, flops), names = TABLE_4[dataset], (STATIC, TOP_K)
     share = results.values(arm_name(dataset, STATIC), "decided")
     ours, theirs = (results.mean(arm_name(dataset, n), "evaluated") for n in names)
-    known = not np.isnan([ours, theirs]).any()
-    return known and (100 * share <= steps).all() and (ours < theirs) == (flops < 1)
+    if np.isnan([ours, theirs]).any():
+        return NOT_RUN
+    return (100 * share <= steps).all() and (ours < theirs) == (flops < 1)

@@ -166,20 +166,27 @@ def is_trend(results, arms):
 
     Neighbours may be too close to tell apart, but not the wrong way round.
     """
-    steps = (results.gap(*pair).is_positive() for pair in itertools.pairwise(arms))
-    whole = results.gap(arms[0], arms[-1]).is_positive()
+    pairs = [(arms[0], arms[-1]), *itertools.pairwise(arms)]
+    gaps = (of_draws(results, results.differences(*pair)) for pair in pairs)
+    whole, *steps = (gap.is_positive() for gap in gaps)
     return all_hold([whole, *(False for step in steps if step is False)])
 
 
 def quarter(gap, whole):
     """Whether a gap is less than a quarter of another; `None` if it may be chance."""
-    near = abs(gap.mean) < abs(whole.mean) / 4
-    return True if near else None if gap.is_positive() is None else False
+    return gap.is_zero(abs(whole.mean) / 4)
 
 
-def all_positive(*values):
+def of_draws(results, values):
+    """The `Gap` of differences by seed; the runs on one data set are one draw."""
+    starts = results.experiment.starts
+    draws = range(0, len(values), starts)
+    return gap_of([np.mean(values[i : i + starts]) for i in draws])
+
+
+def all_positive(results, *values):
     """Whether the means of several arrays of differences are all positive."""
-    return all_hold(gap_of(each).is_positive() for each in values)
+    return all_hold(of_draws(results, each).is_positive() for each in values)
 
 
 def write_losses(ax):

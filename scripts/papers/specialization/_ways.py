@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dselectk_keras.plots import plot_runs
-from experiments import all_hold, format_mean, gap_of, preset
+from experiments import NOT_RUN, all_hold, format_mean, gap_of, preset
 from papers import drawing
 from papers.specialization import _mixture
 from papers.specialization._images import (
@@ -33,6 +33,7 @@ WITH_BOTH = [
     for gate in ("original", "attentive", "distilled")
 ]
 PLACES = tuple(NUMBERS)
+MARGIN = 0.05  # As good: not worse by a larger share.
 ALIKE = 0.01  # Numbers of the paper that differ by a smaller share are as good.
 CONTRARY = "contrary"
 TITLES = {
@@ -178,18 +179,25 @@ class Ways(Tuned, abc.ABC):
             judged = sign * (values[0] - values[1]) >= -slack
             note = "" if judged else f" ({CONTRARY})"
             theirs.append(" against ".join(map(exact, values)) + note)
-            found, text = False, "not run"
+            found, text = NOT_RUN, NOT_RUN
             if {way, other} <= set(self.shown):
                 gap = self.gap(results, number, way, other)
                 found, text = (
                     gap._replace(mean=sign * gap.mean).is_positive(),
                     f"{gap:3}",
                 )
-                found = found is not False if least else found
+                if least:
+                    found = self.as_good(results, number, other, gap, sign)
             texts.append(f"{way} against {other}: {text}")
             verdicts += [found] * judged
         ours, holds = "; ".join(texts) + ".", all_hold(verdicts)
         return Comparison("; ".join(theirs), ours, holds)
+
+    def as_good(self, results, number, other, gap, sign):
+        """Whether a way is not worse than another by more than `MARGIN` of it."""
+        arm, prefix = place_of(other)
+        margin = MARGIN * results.mean(arm, prefix + number)
+        return gap._replace(mean=sign * gap.mean).is_positive(-margin)
 
     def gap(self, results, number, way, other):
         """The difference of a number between two ways, seed by seed."""
