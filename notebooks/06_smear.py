@@ -283,11 +283,11 @@ for router, found in accuracies.items():
     print(f"{router:14s}{100 * found.mean():8.1f}{each}")
 
 # %% [markdown]
-# SMEAR has a higher accuracy than the three routers that choose, and is close to the
-# ensemble, which evaluates all adapters. All of them are better than the single
-# adapter. None is as good as tag routing, which is given the domain. In the paper SMEAR
-# is, after much longer training. There are only two seeds here, so differences of one
-# or two points mean little.
+# With only two seeds, differences of one or two points may be chance. These runs
+# therefore do not rank SMEAR, the three routers that choose, and the ensemble, which
+# evaluates all adapters. All of them are better than the single adapter. None is as
+# good as tag routing, which is given the domain. In the paper SMEAR is, after much
+# longer training.
 
 # %% [markdown]
 # ## Which domain uses which adapter?

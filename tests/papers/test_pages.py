@@ -33,6 +33,14 @@ def test_the_readme_has_the_counts_of_the_index():
     assert expected in " ".join(readme)
 
 
+def test_the_readme_has_what_ten_problems_say():
+    experiment = EXPERIMENTS["dselectk-fig2-7-8"].presets()["cpu"]
+    results = Results(experiment, "cpu", ROOT / "docs/results")
+    found = [f"{results.mean(arm, 'found'):.2f}" for arm in ("Top-k", "DSelect-k")]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "Top-k finds {} of 4 and DSelect-k {} (".format(*found) in readme
+
+
 @pytest.mark.parametrize(("name", "path"), COMMITTED)
 def test_committed_pages_are_what_the_results_say(name, path):
     experiment = EXPERIMENTS[name].presets()["cpu"]
