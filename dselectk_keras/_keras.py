@@ -220,11 +220,6 @@ def _first_slot(optimizer, name, value):
     return np.zeros_like(value)
 
 
-def metric_function(metric):
-    """Get the function of labels and predictions that a metric is the mean of."""
-    return metric._fn
-
-
 def settings(function):
     """Get the config of a loss or metric, with the settings that its class leaves out.
 
@@ -238,41 +233,8 @@ def settings(function):
     return {**own, **function.get_config()}
 
 
-def metric_mode(metric):
-    """Get the `mode` with which a callback such as `EarlyStopping` monitors a metric.
-
-    Of a function, or if the metric does not know it, it is `"auto"`.
-    """
-    if not hasattr(metric, "_direction"):
-        return "auto"
-    return "max" if metric._direction == "up" else "min"
-
-
-def compiled_loss(model):
-    """Get the Keras loss that was given to `compile`, or `None`."""
-    return model._compile_loss
-
-
-def compiled_metrics(model):
-    """Get the Keras metric of those that were given to `compile`, or `None`."""
-    return model._compile_metrics
-
-
 def loss_weights(model):
     """Get the `loss_weights` that were given to `compile`, or `None`."""
     if not getattr(model, "compiled", False):
         return None
     return model._compile_config.config["loss_weights"]
-
-
-def mean_loss(model):
-    """Compute the mean of the losses of all steps since metrics were reset."""
-    return model._loss_tracker.result()
-
-
-def added_loss(model, term):
-    """Reduce an entry of `model.losses` to what Keras adds to the model's loss.
-
-    On TensorFlow the result is scaled where several devices share a batch.
-    """
-    return model._aggregate_additional_loss(term)

@@ -166,7 +166,7 @@ model = build_multitask_model(
 )
 model.compile(keras.optimizers.Adam(0.005))
 early = keras.callbacks.EarlyStopping(
-    "val_task_loss", patience=3, restore_best_weights=True
+    "val_task_loss", mode="min", patience=3, restore_best_weights=True
 )
 log = model.fit(
     prepare(train),

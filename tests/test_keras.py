@@ -30,13 +30,7 @@ PRIVATE = {
     "_functional": ("sequential", "models/sequential.py", None),
     "_path": ("variable", "backend/common/variables.py", None),
     "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
-    "_fn": ("metric", "metrics/reduction_metrics.py", None),
-    "_direction": ("metric", "callbacks/monitor_callback.py", None),
-    "_compile_loss": ("model", "trainers/trainer.py", None),
-    "_compile_metrics": ("model", "trainers/trainer.py", None),
     "_compile_config": ("model", "trainers/trainer.py", None),
-    "_loss_tracker": ("model", "trainers/trainer.py", None),
-    "_aggregate_additional_loss": ("model", "trainers/trainer.py", None),
     "_get_metrics_result_or_logs": ("model", "trainers/trainer.py", None),
 }
 
@@ -234,12 +228,6 @@ def test_an_average_begins_at_the_present_value():
     assert (numpy(others[0]) != wanted[1]).any()
 
 
-def test_the_function_of_a_metric_gives_a_number_for_each_example():
-    function = _keras.metric_function(keras.metrics.get("mae"))
-    found = function(np.zeros((2, 2)), np.array([[1.0, 2.0], [3.0, 5.0]]))
-    np.testing.assert_allclose(numpy(found), [1.5, 4.0])
-
-
 def test_settings_that_a_config_lacks_are_found():
     huber = keras.losses.Huber(0.25)
     assert _keras.settings(huber) == {**huber.get_config(), "delta": 0.25}
@@ -255,43 +243,14 @@ def test_settings_that_a_config_lacks_are_found():
 
 def test_what_compile_was_given_is_found():
     model = keras.Sequential([keras.layers.Dense(1)])
-    assert _keras.compiled_loss(model) is None
-    assert _keras.compiled_metrics(model) is None
     assert _keras.loss_weights(model) is None
-    model.compile("sgd")
-    assert _keras.compiled_loss(model) is None
-    assert _keras.compiled_metrics(model) is None
     model.compile("sgd", "mse", metrics=["mae"])
-    assert isinstance(_keras.compiled_loss(model), keras.Loss)
-    assert isinstance(_keras.compiled_metrics(model), keras.Metric)
     assert _keras.loss_weights(model) is None
     model.compile("sgd", "mse", loss_weights=[0.5])
     assert _keras.loss_weights(model) == [0.5]
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", loss_weights=[0.5])
     assert _keras.loss_weights(model) == [0.5]
-
-
-def test_the_mean_loss_is_that_of_all_steps():
-    model = compiled()
-    x, y = data()
-    model.reset_metrics()
-    losses = [float(model.test_on_batch(x[i : i + 1], y[i : i + 1])) for i in (0, 1)]
-    # Keras reports the mean since the reset.
-    first, mean = losses
-    assert first != mean
-    assert float(_keras.mean_loss(model)) == pytest.approx(mean)
-    model.reset_metrics()
-    assert float(_keras.mean_loss(model)) == 0.0
-
-
-def test_an_added_loss_is_summed_and_a_float():
-    model = compiled()
-    for term in (np.ones((2, 3), "float32"), np.ones((2, 3), "int32")):
-        total = _keras.added_loss(model, keras.ops.convert_to_tensor(term))
-        assert keras.backend.standardize_dtype(total.dtype) == "float32"
-        assert numpy(total).shape == ()
-        assert float(total) == 6.0
 
 
 def test_keras_calls_what_is_overridden():

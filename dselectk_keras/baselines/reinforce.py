@@ -1,6 +1,7 @@
 """The REINFORCE gate."""
 
 import threading
+import warnings
 from typing import Any
 
 import keras
@@ -30,9 +31,9 @@ class ReinforceGate(LogitGate):
     release, on the routing inputs, which are normalized if the logits' inputs are. At
     inference the gate chooses the most probable expert.
 
-    Only the model knows the reward: train the gate in a `MultitaskModel`, which
-    `build_multitask_model` returns, or in a `RoutedModel`. In other models the gate
-    does not learn.
+    Only the model knows the reward: train the gate in a `RoutedModel`. Elsewhere it
+    does not learn, and warns. In a training loop of your own, set `gate.rewarded =
+    True`, and add `gate.policy_loss(losses)` to the loss.
 
     Args:
         policy_weight: $w_p$, the weight of the policy loss.
@@ -56,6 +57,9 @@ class ReinforceGate(LogitGate):
         Muqeeth et al., "SMEAR" (2023), Section 2; Clark et al., "Unified Scaling Laws
         for Routed Language Models" (ICML 2022).
     """
+
+    # Whether somebody calls `policy_loss` in each training step.
+    rewarded = False
 
     def __init__(
         self,
@@ -120,6 +124,12 @@ class ReinforceGate(LogitGate):
             # Of NaN none is the largest: zeros would hide it.
             chosen = ops.where(ops.isnan(kept), kept, chosen)
             return Routing(chosen, softmax(kept), logits=logits)
+        if not self.rewarded:
+            warnings.warn(
+                f"`ReinforceGate` learns only from rewards. Received: {self.name!r} in "
+                "training without them. Train it in a `RoutedModel`.",
+                stacklevel=2,
+            )
         noise = gumbel_noise(ops.shape(kept), self.generator)
         chosen = ops.cast(first_largest(kept + noise), "float32")
         # Kept for `policy_loss`, which the model calls when it knows the task losses.

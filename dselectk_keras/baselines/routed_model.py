@@ -5,10 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import added_loss, all_layers, loss_weights, mask_of
+from dselectk_keras._keras import all_layers, loss_weights, mask_of
+from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
 from dselectk_keras.models.checks_export import ChecksExport
-from dselectk_keras.models.multitask_model import for_each_gate, gates_taught_by_loss
 from dselectk_keras.utils import Tensor, check_choice, check_number, init_arguments
 
 
@@ -80,6 +80,8 @@ class RoutedModel(ChecksExport, keras.Model):
         self.consistency = consistency
         self.outputs_are = outputs_are
         self.policy_reduction = policy_reduction
+        for gate in gates_taught_by_loss(self):
+            gate.rewarded = True
 
     def compute_loss(
         self,
@@ -111,8 +113,8 @@ class RoutedModel(ChecksExport, keras.Model):
                 for a, b in zip(*outputs, strict=True)
             ]
         # Keras divides its own loss by the number of replicas; so do these terms.
-        for term in map(ops.convert_to_tensor, added):
-            loss = loss + added_loss(self, term)
+        for term in added:
+            loss = loss + ops.sum(term) / num_replicas()
         return loss
 
     def _run_again(self, x):
@@ -192,6 +194,21 @@ def _losses_of_output(identifier, labels, predictions, sample_weight):
     amount = total(weights)
     loss = total(weights * values) / ops.where(amount != 0, amount, 1.0)
     return loss, amount / ops.maximum(total(counts), 1.0)
+
+
+def gates_taught_by_loss(model: keras.Model) -> list[Any]:
+    """List the gates of a model that learn from its loss: those with `policy_loss`."""
+    return [layer for layer in all_layers(model) if hasattr(layer, "policy_loss")]
+
+
+def for_each_gate(gate: Gate, *values: Tensor) -> list[Tensor]:
+    """Repeat numbers `(batch,)` for each gate: `(batch, num_gates)`.
+
+    For a single gate they stay as they are.
+    """
+    if gate.num_gates is None:
+        return list(values)
+    return [ops.repeat(value[:, None], gate.num_gates, axis=1) for value in values]
 
 
 def symmetric_divergence(a: Tensor, b: Tensor, kind: str) -> Tensor:

@@ -21,7 +21,7 @@ class OnceDecided(keras.callbacks.Callback):
 
     Example:
         >>> stopping = keras.callbacks.EarlyStopping(
-        ...     "val_task_loss", patience=3, restore_best_weights=True
+        ...     "val_task_loss", mode="min", patience=3, restore_best_weights=True
         ... )
         >>> callbacks = [DecideGates(), OnceDecided(stopping)]
     """

@@ -2,6 +2,7 @@
 
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.models.build import build_multitask_model
+from dselectk_keras.models.check_labels import check_labels
 from dselectk_keras.models.condense import condense
 from dselectk_keras.models.distill import distill
 from dselectk_keras.models.multitask_model import MultitaskModel
@@ -13,6 +14,7 @@ __all__ = [
     "MultitaskModel",
     "Task",
     "build_multitask_model",
+    "check_labels",
     "condense",
     "distill",
     "per_task",

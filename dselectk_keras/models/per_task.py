@@ -56,7 +56,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
         mixtures = keras.layers.Reshape((1, -1), name="flatten_mixtures")(mixtures)
     group = next(
         group
-        for group in model.task_groups
+        for group in model.task_metrics.groups
         if name in [task.name for task in group.tasks]
     )
     place = [task.name for task in group.tasks].index(name)

@@ -24,6 +24,7 @@ from gate_comparison.drawing import draw_ranks
 from gate_comparison.gates import METHODS
 from gate_comparison.problems import EMBEDDING, PROBLEMS
 from gate_comparison.ranks import critical_difference, mean_ranks
+from gate_comparison.rewarded import RewardedModel
 
 RATES = (0.001, 0.003, 0.01, 0.03)
 UNTUNED_RATE = 0.01
@@ -150,6 +151,8 @@ class GateComparison(Experiment):
                 else None,
                 per_example=method.per_example,
             )
+            if method.rewarded:
+                model = RewardedModel(model.input, model.output, tasks=model.tasks)
             # Constant until the gates decide, and falling in the last fifth.
             rate = Ramp(
                 learning_rate, learning_rate / 100, begin=0.8, end=1.0, num_steps=steps

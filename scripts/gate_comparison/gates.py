@@ -30,6 +30,7 @@ class Method:
         per_example: Whether the gates depend on the features.
         decides: Whether `DecideGates` is used.
         tuned: Whether anything is tuned, the learning rate included.
+        rewarded: Whether the gates learn from the losses of the examples.
         architecture: Name of the architecture.
         settled: The part of the training after which an epoch may be the best one.
     """
@@ -39,6 +40,7 @@ class Method:
     per_example: bool = False
     decides: bool = False
     tuned: bool = True
+    rewarded: bool = False
     architecture: str = "mmoe"
     settled: float = 0.5
 
@@ -97,7 +99,11 @@ METHODS = {
     ),
     "Switch": Method(lambda k, steps: SwitchGate(), per_example=True),  # noqa: ARG005
     "ST-Gumbel": Method(lambda k, steps: STGumbelGate(), per_example=True),  # noqa: ARG005
-    "REINFORCE": Method(lambda k, steps: ReinforceGate(), per_example=True),  # noqa: ARG005
+    "REINFORCE": Method(
+        lambda k, steps: ReinforceGate(),  # noqa: ARG005
+        per_example=True,
+        rewarded=True,
+    ),
     "hash": Method(lambda k, steps: HashGate(salt=0), per_example=True),  # noqa: ARG005
     "softmax, per-example": Method(
         lambda k, steps: SoftmaxGate(use_bias=True),  # noqa: ARG005

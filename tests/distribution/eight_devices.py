@@ -118,7 +118,7 @@ def fit_with_callbacks(folder, others=()):
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
     recorder = GateRecorder(every=1, path=folder / "gates.npz")
     stopping = keras.callbacks.EarlyStopping(
-        "val_task_loss", patience=1, restore_best_weights=True
+        "val_task_loss", mode="min", patience=1, restore_best_weights=True
     )
     backup = keras.callbacks.BackupAndRestore(folder / "backup")
     model.fit(

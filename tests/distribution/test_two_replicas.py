@@ -59,12 +59,6 @@ def test_weights_and_reports_are_those_of_one_process(differences, case):
     assert np.max([*found.values()]) < 1e-6
 
 
-def test_rewards_teach_as_in_one_process(differences):
-    # What is reported of them is the mean over the replicas.
-    found = differences["rewards"]
-    assert np.max([found["weights"], found["task_loss"]]) < 1e-6
-
-
 def test_a_resumed_training_records_and_decides_as_one_process(differences):
     found = differences["callbacks"]
     assert {"steps", "recorded"} <= set(found)

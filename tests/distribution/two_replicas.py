@@ -154,11 +154,6 @@ CASES = {
         (*map(of_two_tasks, (MISSING, WEIGHTS)), UNEVEN),
         (),
     ),
-    "rewards": (
-        lambda: tasks(2, ReinforceGate(baseline_weight=1.0, seed=0)),
-        (DRAWS[:, :2] / 10, None, len(X)),
-        (),
-    ),
     "routed": (routed, (DRAWS[:, :1], None, len(X)), ()),
     "callbacks": (
         lambda: tasks(2, DSelectKGate(1)),

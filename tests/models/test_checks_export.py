@@ -224,7 +224,7 @@ def of_strings():
 
 @pytest.mark.parametrize("form", ["onnx", "litert"])
 def test_what_is_said_of_other_operations_names_no_hash_gate(form):
-    from dselectk_keras.models._export import _explained
+    from dselectk_keras.models.checks_export import _explained
 
     assert "HashGate" not in _explained(form, "OpType: LookupTableFindV2")
     assert "HashGate" in _explained(form, "OpType: Bitcast")

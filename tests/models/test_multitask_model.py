@@ -9,13 +9,12 @@ from keras import ops
 from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
-    OnceDecided,
-    ReinforceGate,
     SoftmaxGate,
     Task,
     build_multitask_model,
 )
-from dselectk_keras.models.task_group import group_tasks
+from dselectk_keras.batches import Batches
+from dselectk_keras.models.task_metrics import TaskMetrics
 
 BATCH = 6
 X = numbers((BATCH, 3))
@@ -138,72 +137,11 @@ def test_sample_weights_make_a_metric_a_weighted_mean(model):
     np.testing.assert_allclose(report["like_loss"], wanted, rtol=1e-5)
 
 
-def test_the_columns_of_a_table_are_found_by_the_names_of_the_tasks():
-    pandas = pytest.importorskip("pandas")
-    weights = {name: numbers(BATCH, seed=i) ** 2 for i, name in enumerate(Y)}
-
-    def run(form):
-        model = make()
-        model.set_weights([np.full(w.shape, 0.1) for w in model.get_weights()])
-        y, w = form(Y), form(weights)
-        held_out = (X, y, w)
-        log = model.fit(X, y, sample_weight=w, validation_data=held_out, verbose=0)
-        report = model.evaluate(X, y, sample_weight=w, verbose=0, return_dict=True)
-        tested = model.test_on_batch(X, y, w, return_dict=True)
-        trained = model.train_on_batch(X, y, w, return_dict=True)
-        logs = [value for (value,) in log.history.values()]
-        return [*report.values(), *logs, *tested.values(), *trained.values()]
-
-    keys = sorted(Y, reverse=True)
-    tables = run(lambda values: pandas.DataFrame({key: values[key] for key in keys}))
-    assert tables == pytest.approx(run(lambda values: values), rel=1e-5)
-
-
 @pytest.mark.parametrize("name", ["binary_accuracy", "loss"])
 def test_metrics_of_one_name_are_refused(name):
     metrics = ("binary_accuracy", keras.metrics.BinaryAccuracy(name, threshold=0.25))
     with pytest.raises(ValueError, match=f"'like' need different.*name '{name}'"):
         make([Task("like", "binary", metrics=metrics)])
-
-
-def test_the_labels_of_a_task_may_be_a_list():
-    model = make()
-    lists = {name: values.tolist() for name, values in Y.items()}
-    expected = model.evaluate(X, Y, verbose=0, return_dict=True)
-    found = model.evaluate(X, lists, verbose=0, return_dict=True)
-    assert found == pytest.approx(expected)
-    assert model.fit(X, lists, verbose=0).history["loss"][0] > 0.0
-
-
-def test_a_table_may_have_columns_of_several_dtypes_and_missing_values():
-    pandas = pytest.importorskip("pandas")
-    tasks = [Task("amount"), Task("click", "binary"), Task("like", "binary")]
-    model = make(tasks)
-    y = {
-        "amount": MISSING["amount"],
-        "click": np.array([0, 1, np.nan, 0, 1, np.nan], "float32"),
-        "like": Y["like"],
-    }
-    clicks = [None if np.isnan(value) else bool(value) for value in y["click"]]
-    table = pandas.DataFrame({"like": y["like"].astype(bool), "amount": y["amount"]})
-    mixed = [
-        table.assign(click=y["click"]),
-        table.assign(click=clicks),
-        table.assign(click=pandas.array(clicks, dtype="boolean")),
-        table.assign(click=pandas.array(clicks, dtype="boolean").astype("Int64")),
-    ]
-    expected = model.evaluate(X, y, verbose=0, return_dict=True)
-    for each in mixed:
-        for form in (each, dict(each)):
-            found = model.evaluate(X, form, verbose=0, return_dict=True)
-            assert found == pytest.approx(expected, rel=1e-5)
-            model.reset_metrics()
-            found = model.test_on_batch(X, form, return_dict=True)
-            assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
-    weights = pandas.DataFrame({task.name: [True, False] * 3 for task in tasks})
-    halves = {name: np.where([1, 0] * 3, value, np.nan) for name, value in y.items()}
-    found = model.evaluate(X, table.assign(click=clicks), sample_weight=weights)
-    assert found == pytest.approx(model.evaluate(X, halves, verbose=0), rel=1e-5)
 
 
 def test_one_array_of_labels_is_the_dict_of_its_columns(model):
@@ -221,25 +159,6 @@ def test_one_array_of_labels_is_the_dict_of_its_columns(model):
         )
     ]
     np.testing.assert_allclose(found, found[0], rtol=1e-6)
-
-
-def test_labels_that_are_all_there_are_computed_without_masks(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        "dselectk_keras.models.multitask_model.without_stray_nan",
-        lambda x, read: seen.append([labels.present is None for labels in read]) or x,
-    )
-    ones = {name: np.ones(BATCH, "float32") for name in Y}
-    missing = {**Y, "like": np.full(BATCH, np.nan, "float32")}
-    reports = []
-    for y, weights in ((Y, None), (Y, ones), (missing, None)):
-        model = make(gate=SoftmaxGate(kernel_initializer="zeros"))
-        model.set_weights([np.full(w.shape, 0.1) for w in model.get_weights()])
-        report = model.fit(X, y, sample_weight=weights, verbose=0).history
-        reports.append({**report, **model.evaluate(X, y, verbose=0, return_dict=True)})
-    assert reports[1] == pytest.approx(reports[0], rel=1e-5)
-    assert all(map(all, seen[:2]))
-    assert not any(map(any, seen[2:3] + seen[4:]))
 
 
 def test_a_weight_of_zero_is_a_missing_label(model):
@@ -266,7 +185,7 @@ def test_a_task_without_labels_is_not_trained(model, how):
     _, gradients = value_and_gradients(
         lambda: [model.compute_loss(X, y, model(X), weights)],
         variables,
-        state=[v for group in model.task_groups for v in group.variables],
+        state=model.task_metrics.variables,
     )
     gate = model.get_layer("mmoe").gate.trainable_variables[0]
     tower = {id(v) for v in model.get_layer("towers_amount").trainable_variables}
@@ -279,17 +198,6 @@ def test_a_task_without_labels_is_not_trained(model, how):
             assert gradient.any()
         elif variable is gate:
             assert gradient.any(axis=1).tolist() == [False, True, True, True]
-
-
-def test_the_stacked_path_of_a_step_gives_what_the_outputs_by_name_give():
-    penalized = make(
-        gate=DSelectKGate(2, entropy_reg=0.5),
-    )
-    by_name = numpy(penalized.compute_loss(X, Y, penalized(X, training=True)))
-    penalty = numpy(penalized.get_layer("mmoe").gate.report()["penalties"]["entropy"])
-    log = penalized.fit(X, Y, batch_size=BATCH, verbose=0).history
-    np.testing.assert_allclose(log["loss"][0], by_name, rtol=1e-5)
-    np.testing.assert_allclose(log["loss"][0] - log["task_loss"][0], penalty, rtol=1e-4)
 
 
 def test_outputs_are_by_name_and_probabilities_where_they_should_be(model):
@@ -307,7 +215,7 @@ def test_outputs_are_by_name_and_probabilities_where_they_should_be(model):
 def test_predictions_of_all_batches_have_the_names_of_the_outputs(model):
     expected = {name: numpy(output) for name, output in model(X).items()}
     for found in (model.predict(X, batch_size=4, verbose=0), model.predict_on_batch(X)):
-        assert list(found) == [task.name for task in KINDS]
+        assert set(found) == {task.name for task in KINDS}
         for name, output in found.items():
             np.testing.assert_allclose(output, expected[name], rtol=1e-5, atol=1e-6)
 
@@ -399,15 +307,6 @@ def test_trains_alike_however_the_steps_are_compiled(settings):
         np.testing.assert_allclose(log.history[name], values, rtol=1e-4)
 
 
-def test_sums_over_many_examples_are_float32_whatever_floatx_is():
-    keras.config.set_floatx("bfloat16")
-    try:
-        (group,) = group_tasks([Task("a")])
-    finally:
-        keras.config.set_floatx("float32")
-    assert {variable.dtype for variable in group.variables} == {"float32"}
-
-
 @pytest.mark.parametrize("top", ["", "top_k_"])
 def test_a_metric_of_one_hot_labels_refuses_class_indices(top):
     colors = make([Task("c", "multiclass", 9, metrics=f"{top}categorical_accuracy")])
@@ -489,83 +388,13 @@ def test_one_weight_per_example_is_for_all_tasks(model, column):
     assert np.isfinite(model.test_on_batch(X, Y, given)).all()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("run", ["fit", "evaluate"])
-def test_sample_weights_that_are_not_finite_are_refused(model, run, value):
-    weights = {name: np.ones(BATCH, "float32") for name in Y}
-    weights["like"][4] = value
-    text = rf"task 'like' must be finite\. Received: {value} in row 4.*pass 0"
-    with pytest.raises(ValueError, match=text):
-        getattr(model, run)(X, Y, sample_weight=weights, verbose=0)
-    # The weight of a missing label does not count, and a weight may be negative.
-    y = {**Y, "like": np.where(np.arange(BATCH) == 4, np.nan, Y["like"])}
-    weights["click"][2] = -1.0
-    report = model.evaluate(X, y, sample_weight=weights, verbose=0)
-    assert np.isfinite(report).all()
-
-
-def test_metrics_without_a_loss_in_compile_are_refused():
-    model = make(metrics=["mse"])
-    with pytest.raises(ValueError, match=r"give them to `Task\(metrics=...\)`"):
-        model.compute_loss(X, Y, model(X))
-
-
-def test_loss_weights_without_a_loss_in_compile_are_refused():
-    model = make(loss_weights=[2.0])
-    with pytest.raises(ValueError, match=r"loss_weights=\[2.0\].*`Task\(weight=...\)`"):
-        model.compute_loss(X, Y, model(X))
-
-
-def test_callbacks_know_which_way_a_number_gets_better(tmp_path):
-    metrics = ("AUC", "binary_accuracy")
-    model = make([KINDS[0], Task("click", "binary", metrics=metrics)])
-    better = {
-        "val_loss": ops.less,
-        "task_loss": ops.less,
-        "val_task_loss": ops.less,
-        "val_amount_loss": ops.less,
-        "amount_mean_absolute_error": ops.less,
-        "click_binary_accuracy": ops.greater,
-        "val_click_AUC": ops.greater,
-    }
-    callbacks = {
-        monitor: [
-            keras.callbacks.EarlyStopping(monitor),
-            keras.callbacks.ReduceLROnPlateau(monitor),
-            keras.callbacks.ModelCheckpoint(
-                tmp_path / "best.weights.h5",
-                monitor,
-                save_best_only=True,
-                save_weights_only=True,
-            ),
-        ]
-        for monitor in better
-    }
-    own = keras.callbacks.EarlyStopping("val_click_AUC", mode="min")
-    y = {name: Y[name] for name in ("amount", "click")}
-    held = [OnceDecided(*some) for some in callbacks.values()]
-    model.fit(X, y, validation_data=(X, y), verbose=0, callbacks=[*held, own])
-    for monitor, some in callbacks.items():
-        assert {each.monitor_op for each in some} == {better[monitor]}, monitor
-    assert own.monitor_op is ops.less
-
-
-def test_many_tasks_leave_the_progress_bar_short(capsys):
-    tasks = [f"t{i}" for i in range(9)]
-    model = make(tasks)
-    model.evaluate(X, np.zeros((BATCH, 9)), verbose=2)
-    shown = capsys.readouterr().out
-    assert "task_loss" in shown
-    assert "t8_loss" not in shown
-
-
 def test_the_gradient_of_the_loss_is_that_of_the_mean_over_present_labels():
     model = make([Task("a", tower="sum", weight=2.0)])
     y = np.array([1.0, np.nan, 0.0, np.nan, 2.0, 1.0], "float32")
     _, gradients = value_and_gradients(
         lambda: [model.compute_loss(X, y, model(X))],
         model.trainable_variables,
-        state=[v for group in model.task_groups for v in group.variables],
+        state=model.task_metrics.variables,
     )
 
     def by_hand():
@@ -576,6 +405,87 @@ def test_the_gradient_of_the_loss_is_that_of_the_mean_over_present_labels():
     _, expected = value_and_gradients(by_hand, model.trainable_variables)
     for found, gradient in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(found, gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_labels_and_predictions_have_any_form(model):
+    """By name, as an array, as data sets of batches, and as stacked outputs."""
+    columns = np.stack([MISSING[task.name] for task in KINDS], axis=1)
+    expected = model.evaluate(X, MISSING, verbose=0, return_dict=True)
+    batches = Batches((X, columns), 2, 0)
+    for data in ((X, columns), (batches,)):
+        found = model.evaluate(*data, batch_size=2, verbose=0, return_dict=True)
+        del found["loss"]  # Of the batches.
+        assert found == pytest.approx({k: expected[k] for k in found}, nan_ok=True)
+    # `validation_data` is evaluated in the same way.
+    log = make().fit(X, Y, validation_data=(X, columns), verbose=0).history
+    assert {f"val_{name}" for name in expected} <= set(log)
+    # Tasks of one width can be one output.
+    stacked = build_multitask_model(3, KINDS[:3], stacked=True)
+    stacked.compile("sgd")
+    report = stacked.evaluate(X, columns[:, :3], verbose=0, return_dict=True)
+    p = stacked.predict(X, verbose=0)
+    assert p.shape == (BATCH, 3)
+    wanted = loss_by_hand("binary", Y["like"], p[:, 2:]).mean()
+    assert report["like_loss"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_step_reports_the_sums_alone_and_penalties_are_in_the_loss():
+    model = make(gate=DSelectKGate(2, entropy_reg=0.5))
+    loss = numpy(model.compute_loss(X, Y, model(X, training=True)))
+    penalty = numpy(model.get_layer("mmoe").gate.report()["penalties"]["entropy"])
+    model.reset_metrics()
+    log = model.train_on_batch(X, Y, return_dict=True)
+    assert set(log) == {"loss", "task_loss"}
+    np.testing.assert_allclose(log["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(log["loss"] - log["task_loss"], penalty, rtol=1e-4)
+    assert "color_loss" in model.get_metrics_result()
+
+
+def test_callbacks_monitor_the_numbers_of_tasks():
+    model, y = make([Task("click", "binary", metrics="AUC")]), Y["click"]
+    stop = keras.callbacks.EarlyStopping("val_click_AUC", mode="max", patience=0)
+    start = keras.callbacks.EarlyStopping("val_task_loss", mode="min", patience=99)
+    model.compile(keras.optimizers.SGD(0.0))
+    log = model.fit(
+        X, y, validation_data=(X, y), epochs=9, verbose=0, callbacks=[stop, start]
+    )
+    assert len(log.history["loss"]) == 2
+
+
+def test_sums_over_many_examples_are_float32_whatever_floatx_is():
+    keras.config.set_floatx("bfloat16")
+    try:
+        metrics = TaskMetrics([Task("a")])
+    finally:
+        keras.config.set_floatx("float32")
+    assert {variable.dtype for variable in metrics.variables} == {"float32"}
+
+
+@pytest.mark.parametrize("given", [{"metrics": ["mse"]}, {"loss_weights": [2.0]}])
+def test_what_needs_a_loss_in_compile_is_refused_without_one(given):
+    model = make(**given)
+    with pytest.raises(ValueError, match=r"together with a loss.*`Task\(metrics=...,"):
+        model.compute_loss(X, Y, model(X))
+
+
+def test_a_metric_by_name_is_the_keras_metric():
+    regression = ("mse", "MeanAbsoluteError", "CosineSimilarity")
+    classes = ("sparse_top_k_categorical_accuracy", "SparseCategoricalCrossentropy")
+    tasks = [
+        Task("a", metrics=regression),
+        Task("b", "binary", metrics=("BinaryAccuracy", "kl_divergence", "hinge")),
+        Task("c", "multiclass", 9, metrics=classes),
+    ]
+    model = make(tasks)
+    y = dict(zip("abc", (Y["amount"], Y["click"], Y["color"]), strict=True))
+    report = model.evaluate(X, y, verbose=0, return_dict=True)
+    for task in tasks:
+        p = model.predict(X, verbose=0)[task.name]
+        for name in task.metrics:
+            metric = keras.metrics.get(name)
+            metric.update_state(y[task.name][:, None], p)
+            expected = float(metric.result())
+            assert report[f"{task.name}_{name}"] == pytest.approx(expected, rel=1e-4)
 
 
 # Numbers that are not finite, and labels that are impossible.
@@ -613,54 +523,6 @@ def without_rows(rows):
     return y, weights
 
 
-@pytest.mark.traced
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("how", ["missing", "zero weight"])
-def test_features_that_are_not_finite_are_0_in_an_example_without_labels(
-    trained_weights, how, value
-):
-    rows = [1, 4]
-    missing, weights = without_rows(rows)
-    given = (missing, None) if how == "missing" else (Y, weights)
-    x, zeros = X.copy(), X.copy()
-    x[rows, 1] = value
-    zeros[rows, 1] = 0.0
-    found, expected = trained_weights(x, *given), trained_weights(zeros, *given)
-    for weight, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(weight, other, rtol=1e-5, atol=1e-7)
-    # Finite features of such an example still count in what looks at the batch.
-    pairs = zip(trained_weights(X, *given), expected, strict=True)
-    assert max(np.abs(a - b).max() for a, b in pairs) > 1e-4
-
-
-def test_features_that_are_not_finite_show_in_an_example_with_a_label():
-    model = make()
-    x, (y, _) = X.copy(), without_rows([1])
-    x[1, 1] = np.nan
-    y["amount"][1] = 1.0
-    log = model.train_on_batch(x, y, return_dict=True)
-    assert np.isnan(log["loss"])
-    log = model.get_metrics_result()
-    assert np.isnan(log["amount_loss"])
-    assert np.isfinite([log["click_loss"], log["color_loss"]]).all()
-
-
-@pytest.mark.parametrize("value", [np.nan, -np.inf])
-@pytest.mark.parametrize("run", ["fit", "evaluate", "validation"])
-def test_features_that_are_not_finite_are_refused_with_a_label(run, value):
-    model = make()
-    x, (y, _) = X.copy(), without_rows([1, 4])
-    x[[1, 4], 1] = value
-    assert np.isfinite(model.evaluate(x, y, verbose=0)).sum() > 1
-    y["amount"][4] = 1.0
-    text = r"must be finite.*Received: NaN or infinity in 2 rows, .* in row 4\. Rep"
-    given = {"x": x, "y": y}
-    if run == "validation":
-        run, given = "fit", {"x": X, "y": Y, "validation_data": (x, y)}
-    with pytest.raises(ValueError, match=text):
-        getattr(model, run)(**given, verbose=0)
-
-
 def test_a_model_may_replace_features_that_are_not_finite():
     inputs = keras.Input((3,))
     encoder = keras.Model(inputs, ops.where(ops.isnan(inputs), 0.0, inputs))
@@ -692,21 +554,6 @@ IMPOSSIBLE = [
     ("click", -1.0, "'click' must be between 0 and 1"),
     ("amount", np.inf, r"'amount' must be finite\. Received: inf in row 4"),
 ]
-
-
-@pytest.mark.parametrize(("name", "value", "text"), IMPOSSIBLE)
-def test_impossible_labels_are_refused(model, monkeypatch, name, value, text):
-    monkeypatch.setattr("dselectk_keras.models.task_group.CHUNK", 3)
-    y = {**Y, name: Y[name].copy()}
-    y[name][4] = value
-    columns = np.stack([y[task.name] for task in KINDS], axis=1)
-    for labels in (y, columns, {**y, "like": Y["like"].astype("int64")}):
-        with pytest.raises(ValueError, match=text):
-            model.fit(X, labels, verbose=0)
-        with pytest.raises(ValueError, match=text):
-            model.evaluate(X, labels, verbose=0)
-    with pytest.raises(ValueError, match=text):
-        model.fit(X, Y, validation_data=(X, columns), verbose=0)
 
 
 @pytest.mark.traced
@@ -755,249 +602,6 @@ def test_a_class_that_the_loss_ignores_is_a_missing_label():
         assert found == pytest.approx(expected, rel=1e-5)
 
 
-# Gates that learn from the tasks' losses.
-
-
-def reinforced(architecture="mmoe", tasks=KINDS, per_example=False, **settings):
-    model = build_multitask_model(
-        3,
-        tasks,
-        architecture,
-        experts=DenseExperts(3, [4]),
-        gate=ReinforceGate(policy_weight=1.0, seed=0, **settings),
-        per_example=per_example,
-        label_average="labels",
-    )
-    model.compile("sgd")
-    return model, model.get_layer("mmoe").gate
-
-
-def policy_of_a_step(model, gate, y, sample_weight=None):
-    """What a step adds to the tasks' losses, and each example's losses and weights."""
-    gate.generator.state.assign([0, 0])
-    outputs = model(X, training=True)
-    total = numpy(model.compute_loss(X, y, outputs, sample_weight))
-    found = [
-        group(group.read(y, sample_weight), group.predictions(outputs))
-        for group in model.task_groups
-    ]
-    losses, weights = (
-        np.concatenate([numpy(each[i]) for each in found], axis=1) for i in range(2)
-    )
-    means = (losses * weights).sum(axis=0) / np.maximum((weights != 0).sum(axis=0), 1)
-    return total - means @ [task.weight for task in KINDS], losses, weights
-
-
-def policy_by_hand(gate, losses, weights, per_example):
-    gate.generator.state.assign([0, 0])
-    gate.route(X if per_example else None, training=True)
-    return numpy(gate.policy_loss(losses, weights))
-
-
-@pytest.mark.parametrize("per_example", [False, True])
-def test_each_task_s_gate_is_rewarded_by_its_own_losses(per_example):
-    # "click" and "like" are computed together, and have "amount" between them.
-    tasks = [KINDS[place] for place in (1, 0, 2, 3)]
-    model, gate = reinforced(tasks=tasks, per_example=per_example)
-    assert gate.num_gates == len(tasks)
-    gate.generator.state.assign([0, 0])
-    outputs = model(X, training=True)
-    total = numpy(model.compute_loss(X, MISSING, outputs))
-    losses, weights, means = [], [], []
-    for task in tasks:
-        y = MISSING[task.name]
-        present = np.isfinite(y) & ((y >= 0) | (task.kind != "multiclass"))
-        p = numpy(outputs[task.name])
-        loss = loss_by_hand(task.kind, np.where(present, y, 0.0), p)
-        losses.append(task.weight * loss)
-        weights.append(present)
-        means.append(losses[-1][present].sum() / max(present.sum(), 1))
-    losses, weights = np.stack(losses, axis=1), np.stack(weights, axis=1)
-    expected = policy_by_hand(gate, losses, weights, per_example)
-    np.testing.assert_allclose(total - sum(means), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_task_without_labels_does_not_teach_its_gate():
-    for per_example in (False, True):
-        model, gate = reinforced(per_example=per_example, use_bias=per_example)
-        _, gradients = value_and_gradients(
-            lambda model=model: [
-                model.compute_loss(X, MISSING, model(X, training=True))
-            ],
-            gate.trainable_variables,
-            state=model.non_trainable_variables
-            + [v for group in model.task_groups for v in group.variables],
-        )
-        by_name = dict(
-            zip([v.name for v in gate.trainable_variables], gradients, strict=True)
-        )
-        # Nobody has a label for the second task.
-        logits = by_name["gate_bias" if per_example else "gate_logits"].reshape(4, 3)
-        for found in (logits.any(axis=1), by_name["baseline_bias"] != 0):
-            assert found.tolist() == [True, False, True, True]
-
-
-@pytest.mark.parametrize("per_example", [False, True])
-def test_one_gate_for_all_tasks_is_rewarded_by_their_weighted_sum(per_example):
-    model, gate = reinforced("omoe", per_example=per_example)
-    assert gate.num_gates == 1
-    y = {name: values.copy() for name, values in MISSING.items()}
-    for values in y.values():
-        values[2] = np.nan
-    policy, losses, weights = policy_of_a_step(model, gate, y)
-    task_weights = [task.weight for task in KINDS]
-    total = (losses * weights * task_weights).sum(axis=1, keepdims=True)
-    # The third example has no label at all.
-    labeled = np.array([1, 1, 0, 1, 1, 1], "float32")[:, None]
-    expected = policy_by_hand(gate, total, labeled, per_example)
-    np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_sample_weights_weigh_the_rewards_of_their_task():
-    model, gate = reinforced(per_example=True)
-    given = {name: np.abs(numbers((BATCH,), seed=i)) for i, name in enumerate(Y)}
-    policy, losses, weights = policy_of_a_step(model, gate, Y, given)
-    columns = np.stack([given[task.name] for task in KINDS], axis=1)
-    np.testing.assert_allclose(weights, columns, rtol=1e-6)
-    task_weights = np.array([task.weight for task in KINDS], "float32")
-    expected = policy_by_hand(gate, losses * task_weights, columns, True)
-    np.testing.assert_allclose(policy, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("architecture", ["mmoe", "omoe"])
-def test_a_task_of_weight_0_changes_no_gradient_where_rewards_teach(architecture):
-    inputs = keras.Input((3,))
-    encoder = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-    model = build_multitask_model(
-        encoder,
-        [Task("a"), Task("b", weight=0.0)],
-        architecture,
-        experts=DenseExperts(3, [4]),
-        gate=ReinforceGate(policy_weight=1.0, entropy_weight=1.0, seed=0),
-        per_example=True,
-    )
-    model.compile("sgd")
-    gate, y = model.get_layer("mmoe").gate, numbers((BATCH, 2), seed=3)
-
-    def gradient(labels):
-        gate.generator.state.assign([0, 0])
-        _, (kernel, _) = value_and_gradients(
-            lambda: [model.compute_loss(X, labels, model(X, training=True))],
-            encoder.trainable_variables,
-            state=model.non_trainable_variables
-            + [v for group in model.task_groups for v in group.variables],
-        )
-        return kernel
-
-    expected = gradient(np.where([True, False], y, np.nan))
-    assert abs(expected).max() > 0.01
-    for labels in (y, [1.0, 5.0] * y):
-        np.testing.assert_allclose(gradient(labels), expected, rtol=1e-5, atol=1e-6)
-
-
-class Taught(keras.layers.Layer):
-    """A layer whose policy loss is twice the loss."""
-
-    num_gates = None
-
-    def call(self, inputs):
-        return inputs
-
-    def policy_loss(self, losses, sample_weight=None):
-        return 2.0 * ops.sum(losses * sample_weight) / ops.sum(sample_weight)
-
-
-def test_policy_losses_of_several_layers_are_averaged():
-    inputs = keras.Input((3,))
-    encoder = keras.Model(inputs, Taught()(Taught()(inputs)))
-    model = build_multitask_model(encoder, [Task("a", weight=0.5)], "shared_bottom")
-    model.compile("sgd")
-    y = Y["amount"][:, None]
-    error = (numpy(model(X)["a"]) - y) ** 2
-    found = numpy(model.compute_loss(X, y, model(X)))
-    assert found == pytest.approx(0.5 * 3.0 * error.mean(), rel=1e-5)
-    # As in `RoutedModel`, sample weights weigh the terms of one task, not its rewards.
-    weights = np.array([0, 1, 2, 0, 1, 4], "float32")[:, None]
-    found = numpy(model.compute_loss(X, y, model(X), weights))
-    mean = (weights * error).sum()
-    expected = 0.5 * (mean / BATCH + 2.0 * mean / weights.sum())
-    assert found == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.traced
-def test_gates_taught_by_reward_learn_the_right_expert_of_each_task(tmp_path):
-    tasks = [Task("a", tower="sum"), Task("b", tower="sum")]
-    bank = DenseExperts(3, [1], None, use_bias=False)
-    model = build_multitask_model(
-        2,
-        tasks,
-        experts=bank,
-        gate=ReinforceGate(1.0, 0.01, 1.0, seed=0),
-    )
-    kernels = np.array([[[-1.0], [1.0]], [[1.0], [2.0]], [[1.0], [0.0]]], "float32")
-    bank.set_weights([kernels])
-    bank.trainable = False
-    x = numbers((64, 2))
-    y = np.stack([x @ kernels[1, :, 0], x @ kernels[2, :, 0]], axis=1)
-    y[::2, 0] = np.nan
-    model.compile(keras.optimizers.Adam(0.1))
-    log = model.fit(x, y, batch_size=8, epochs=15, verbose=0).history
-    assert all(np.isfinite(values).all() for values in log.values())
-    mmoe = model.get_layer("mmoe")
-    np.testing.assert_array_equal(numpy(mmoe.expert_weights()), [[0, 1, 0], [0, 0, 1]])
-    # Nothing is left of the last step, and inference has no draw.
-    assert mmoe.gate.policy_loss(np.zeros((8, 2))) == 0.0
-    report = model.evaluate(x, y, verbose=0, return_dict=True)
-    assert report["loss"] == report["task_loss"] == pytest.approx(0, abs=1e-6)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.evaluate(x, y, verbose=0, return_dict=True) == report
-    np.testing.assert_array_equal(
-        loaded.predict(x, verbose=0)["b"], model.predict(x, verbose=0)["b"]
-    )
-
-
-def fed(y, **settings):
-    """The kinds of labels that reach a step, and the weights after an epoch."""
-    keras.utils.set_random_seed(0)
-    model, kinds = make(), []
-    given = model._read
-
-    def spy(y, sample_weight):
-        kinds.append(type(y))
-        return given(y, sample_weight)
-
-    model._read = spy
-    model.fit(X, y, batch_size=3, shuffle=False, verbose=0, **settings)
-    return kinds, model.get_weights()
-
-
-@pytest.mark.parametrize("column", ["flat", "upright", "pandas"])
-def test_labels_by_name_are_fed_as_one_array(column):
-    shaped = {
-        "flat": lambda y: y,
-        "upright": lambda y: y[:, None],
-        "pandas": lambda y: pytest.importorskip("pandas").Series(y),
-    }[column]
-    y = {name: shaped(MISSING[name].astype("float32")) for name in reversed(MISSING)}
-    kinds, weights = fed(y, validation_data=(X, y))
-    assert dict not in kinds
-    mixed = {**y, "color": MISSING["color"].astype("int32")}
-    kinds, wanted = fed(mixed)
-    assert set(kinds) == {dict}
-    for found, want in zip(weights, wanted, strict=True):
-        np.testing.assert_allclose(found, want, atol=1e-6)
-
-
-def test_class_weights_are_refused_if_there_are_several_tasks():
-    array = np.stack([Y["click"], Y["like"]], axis=1)
-    for model, y in ((make(), Y), (make(KINDS[1:3]), array)):
-        with pytest.raises(
-            ValueError, match=r"one task\. .*: a model of . tasks\. Pass"
-        ):
-            model.fit(X, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
-
-
 @pytest.mark.traced
 def test_class_weights_of_one_task_are_sample_weights():
     model, y = make(KINDS[1:2]), Y["click"]
@@ -1005,7 +609,7 @@ def test_class_weights_of_one_task_are_sample_weights():
     weighted = model.fit(X, y, sample_weight=1 + 2 * y, verbose=0).history["loss"]
     assert weighted != model.fit(X, y, verbose=0).history["loss"]
     # On TensorFlow, labels of another rank make the steps forget the rank.
-    for labels in (y, y[:, None], {"click": y}):
+    for labels in (y, y[:, None]):
         found = model.fit(X, labels, class_weight={1: 3.0}, verbose=0).history["loss"]
         np.testing.assert_allclose(found, weighted, rtol=1e-6)
 

@@ -8,7 +8,6 @@ from keras import ops
 
 from dselectk_keras import (
     DenseExperts,
-    ReinforceGate,
     SoftmaxGate,
     Task,
     TopKGate,
@@ -245,36 +244,6 @@ def test_copies_of_replicate_train_as_alone(weighting):
     assert weights[1] == pytest.approx(alone.task_weights, rel=1e-4)
 
 
-def test_one_gate_for_all_tasks_is_rewarded_with_the_learned_weights(monkeypatch):
-    gate = ReinforceGate(policy_weight=1.0, seed=0)
-    model = build_multitask_model(
-        3,
-        TASKS,
-        "omoe",
-        experts=DenseExperts(3, [4]),
-        gate=gate,
-        per_example=True,
-        task_weighting="uncertainty",
-    )
-    model.compile("sgd")
-    model.task_losses.weighting.log_variances.assign([0.5, -1.0, 2.0])
-    weights = np.array([np.exp(-0.5), 3 * np.exp(1), np.exp(-2) / 2])
-    np.testing.assert_allclose(list(model.task_weights.values()), weights, rtol=1e-5)
-
-    own, rewards = model.get_layer("mmoe").gate, []
-    teach = own.policy_loss
-    monkeypatch.setattr(
-        own, "policy_loss", lambda *given: rewards.append(given) or teach(*given)
-    )
-    y = np.where(np.isnan(Y), 1.0, Y)
-    outputs = model(X, training=True)
-    model.compute_loss(X, y, outputs)
-    p = np.concatenate([numpy(outputs[task.name]) for task in TASKS], axis=1)
-    losses = (y - p) ** 2
-    losses[:, 1] = -np.log(np.where(y[:, 1] == 1, p[:, 1], 1 - p[:, 1]))
-    np.testing.assert_allclose(numpy(rewards[0][0])[:, 0], losses @ weights, rtol=1e-4)
-
-
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_a_copy_has_the_weight_of_each_task(weighting):
     # Tasks that share a loss are a group. In a copy each has a loss of its own.
@@ -285,7 +254,7 @@ def test_a_copy_has_the_weight_of_each_task(weighting):
         variable.assign([0.0, 1.0, 2.0])
     copy = type(model).from_config(model.get_config())
     copy.set_weights(model.get_weights())
-    assert len(copy.task_groups) > len(model.task_groups)
+    assert len(copy.task_metrics.groups) > len(model.task_metrics.groups)
     assert copy.task_weights == pytest.approx(model.task_weights)
 
 

@@ -1,0 +1,128 @@
+"""Arrays that cannot be right for the tasks are refused, with the row."""
+
+import importlib
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers
+from keras import ops
+
+from dselectk_keras import Task, build_multitask_model, check_labels
+
+BATCH = 6
+X = numbers((BATCH, 3))
+TASKS = (
+    Task("amount"),
+    Task("click", "binary"),
+    Task("like", "binary"),
+    Task("color", "multiclass", num_classes=3),
+)
+Y = {
+    "amount": numbers((BATCH,), seed=1),
+    "click": np.array([0, 1, np.nan, 0, 1, 0], "float32"),
+    "like": np.array([1, 1, 1, 0, 0, 0], "float32"),
+    "color": np.array([0, 1, 2, 2, -1, 0], "float32"),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model of which no test trains the weights."""
+    model = build_multitask_model(3, TASKS)
+    model.compile("sgd")
+    return model
+
+
+def columns(y):
+    return np.stack([y[task.name] for task in TASKS], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("color", 7.0, r"indices from 0 to 2\. Received: 7 in row 4\. .* pass NaN"),
+        ("color", 1.5, r"'color' must be class indices from 0 to 2\. Received: 1\.5"),
+        ("color", np.inf, "'color' must be .* Received: inf in row 4"),
+        ("click", 5.0, r"'click' must be between 0 and 1\. Received: 5 in row 4"),
+        ("click", -1.0, "'click' must be between 0 and 1"),
+        ("amount", np.inf, r"'amount' must be finite\. Received: inf in row 4"),
+    ],
+)
+def test_impossible_labels_are_refused(model, monkeypatch, name, value, text):
+    # The package has a function of this name.
+    module = importlib.import_module("dselectk_keras.models.check_labels")
+    monkeypatch.setattr(module, "CHUNK", 3)
+    y = {**Y, name: Y[name].copy()}
+    y[name][4] = value
+    tensors = {name: ops.convert_to_tensor(labels) for name, labels in y.items()}
+    for labels in (y, columns(y), {**y, "like": Y["like"].astype("int64")}, tensors):
+        with pytest.raises(ValueError, match=text):
+            check_labels(model, X, labels)
+    with pytest.raises(ValueError, match=text):
+        model.fit(X, y, verbose=0)
+    # A weight of 0 makes a label missing.
+    weights = {name: np.arange(BATCH) != 4 for name in Y}
+    check_labels(model, X, y, weights)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_sample_weights_that_are_not_finite_are_refused(model, value):
+    weights = {name: np.ones(BATCH, "float32") for name in Y}
+    weights["like"][4] = value
+    text = rf"task 'like' must be finite\. Received: {value} in row 4.*pass 0"
+    with pytest.raises(ValueError, match=text):
+        check_labels(model, X, Y, weights)
+    with pytest.raises(ValueError, match=text):
+        model.fit(X, Y, sample_weight=weights, verbose=0)
+    # The weight of a missing label does not count, and a weight may be negative.
+    y = {**Y, "like": np.where(np.arange(BATCH) == 4, np.nan, Y["like"])}
+    weights["click"][2] = -1.0
+    check_labels(model, X, y, weights)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_features_that_are_not_finite_are_refused(model, value):
+    x = X.copy()
+    x[[1, 4], 1] = value
+    text = r"must be finite.*Received: NaN or infinity in 2 rows, .* in row 1\. Rep"
+    with pytest.raises(ValueError, match=text):
+        check_labels(model, x, Y)
+    with pytest.raises(ValueError, match=text):
+        model.fit(x, Y, verbose=0)
+    # In a step they show in the loss.
+    model = build_multitask_model(3, 1)
+    model.compile("sgd")
+    assert not np.isfinite(model.test_on_batch(x, Y["amount"]))[0]
+
+
+def test_a_model_may_replace_features_that_are_not_finite():
+    inputs = keras.Input((3,))
+    encoder = keras.Model(inputs, ops.where(ops.isnan(inputs), 0.0, inputs))
+    model = build_multitask_model(encoder, 2)
+    model.compile("sgd")
+    x = np.where(X > 0.5, np.nan, X)
+    assert np.isnan(x).any()
+    log = model.fit(x, numbers((BATCH, 2)), verbose=0).history
+    assert np.isfinite(log["loss"]).all()
+
+
+def test_a_table_has_its_columns_in_the_order_of_the_tasks(model):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(Y)
+    check_labels(model, pandas.DataFrame(X), table, 2 * (table > 0))
+    text = r"order of the tasks\. Received: \['(color|like)',.*`table\[names\]`"
+    for given in (
+        (table[sorted(Y, reverse=True)],),
+        (Y, table[["color", *list(Y)[:3]]]),
+    ):
+        with pytest.raises(ValueError, match=text):
+            model.fit(X, given[0], sample_weight=given[-1], verbose=0)
+
+
+def test_class_weights_are_refused_if_there_are_several_tasks(model):
+    for y in (Y, columns(Y)):
+        with pytest.raises(
+            ValueError, match=r"one task\. .*: a model of 4 tasks\. Pass"
+        ):
+            model.fit(X, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
