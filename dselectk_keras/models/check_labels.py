@@ -19,8 +19,8 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
     must be finite too, or the model must replace those that are not: a NaN would make
     all weights NaN. In a training step such values make the loss NaN, without an error.
 
-    `MultitaskModel.fit` checks its arrays. Check those of `validation_data`,
-    `evaluate` and your own loops, and what you put in a `tf.data.Dataset`.
+    `fit` and `evaluate` of a `MultitaskModel` check arrays. Check those of your own
+    loops, and what you put in a `tf.data.Dataset`.
 
     Args:
         model: A `MultitaskModel`.

@@ -96,6 +96,9 @@ class MultitaskModel(ChecksExport, keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
+        held_out = kwargs.get("validation_data")
+        if self.loss is None and isinstance(held_out, (tuple, list)):
+            check_labels(self, *held_out)
         if self.loss is None and y is not None:
             check_labels(self, x, y, kwargs.get("sample_weight"))
             if kwargs.get("class_weight") and len(self.tasks) > 1:
@@ -105,6 +108,14 @@ class MultitaskModel(ChecksExport, keras.Model):
                     "name or an array with one column per task."
                 )
         return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
+        # `fit` has checked its data. It calls this with private arguments.
+        in_fit = any(name.startswith("_") for name in kwargs)
+        if self.loss is None and y is not None and not in_fit:
+            check_labels(self, x, y, kwargs.get("sample_weight"))
+        return super().evaluate(x, y, *args, **kwargs)
 
     def compute_loss(
         self,

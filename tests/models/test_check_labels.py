@@ -120,6 +120,20 @@ def test_a_table_has_its_columns_in_the_order_of_the_tasks(model):
             model.fit(X, given[0], sample_weight=given[-1], verbose=0)
 
 
+@pytest.mark.parametrize("name", ["columns", "class"])
+def test_evaluate_and_fit_check_what_they_evaluate(model, name):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(Y)
+    wrong = table[sorted(Y)] if name == "columns" else table.assign(color=7.0)
+    before = [np.array(weight) for weight in model.get_weights()]
+    with pytest.raises(ValueError, match=r"order of the tasks|class indices"):
+        model.evaluate(X, wrong, verbose=0)
+    with pytest.raises(ValueError, match=r"order of the tasks|class indices"):
+        model.fit(X, table, validation_data=(X, wrong), verbose=0)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_class_weights_are_refused_if_there_are_several_tasks(model):
     for y in (Y, columns(Y)):
         with pytest.raises(
