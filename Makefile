@@ -41,9 +41,9 @@ ALSO_demo := pandas
 EXTRAS_test := tensorflow,data,plots,postgresql,dev
 EXTRAS_backends := jax,torch
 # A backend alone.
-EXTRAS_tensorflow := tensorflow,data,plots,dev
-EXTRAS_jax := jax,data,plots,dev
-EXTRAS_torch := torch,data,plots,dev
+EXTRAS_tensorflow := tensorflow,data,plots,tune,dev
+EXTRAS_jax := jax,data,plots,tune,dev
+EXTRAS_torch := torch,data,plots,tune,dev
 EXTRAS_release := dev
 EXTRAS_docs := tensorflow,notebooks,docs
 # All of them at once take one run of pip, not four.

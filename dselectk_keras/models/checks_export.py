@@ -87,8 +87,8 @@ def _check_onnx(inputs):
         raise ValueError(
             "ONNX has no look-up of strings, and no file was written. Received: string "
             f"inputs {', '.join(strings)}, which a layer such as `StringLookup` reads. "
-            "Export the part behind these layers, keras.Model(their outputs and the "
-            'other inputs, model.outputs), or use format="tf_saved_model".'
+            "Look the strings up before the model and give it integers, or use "
+            'format="tf_saved_model".'
         )
     _onnx()
 
