@@ -154,7 +154,10 @@ class DecideGates(keras.callbacks.Callback):
         gates = selector_gates(self.model)
         static = [gate for gate in gates if gate.built and not gate.per_example]
         if static:
-            masses = [gate.largest_mass() for gate in static]
+            masses = [
+                np.ones(g.num_gates or 1) if g.has_decided else g.largest_mass()
+                for g in static
+            ]
             logs["kept_mass"] = float(np.concatenate(masses, axis=None).mean())
         names = ("val_task_loss", "val_loss", "task_loss", "loss")
         name = next((name for name in names if name in logs), "loss")

@@ -135,13 +135,14 @@ class SelectorGate(Gate, abc.ABC):
     @property
     def has_decided(self) -> bool:
         """Whether each selector is exactly one expert, in this and all later steps."""
-        return self.built and bool(ops.convert_to_numpy(self.width(self.step)[1]))
+        return self.built and self.steps_since_decision >= 0
 
     @property
-    def steps_since_decision(self) -> int:
-        """The number of steps since the gate has decided."""
-        decided = ops.convert_to_numpy(self.deciding)[1]
-        return int(ops.convert_to_numpy(self.step) - decided)
+    def steps_since_decision(self) -> float:
+        """The number of steps since the gate has decided; below 0 if it has not."""
+        # In NumPy, since callbacks ask after each epoch.
+        end = int(ops.convert_to_numpy(self.deciding)[1])
+        return int(ops.convert_to_numpy(self.step)) - end if end else -np.inf
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the weighted sum of the selectors."""
