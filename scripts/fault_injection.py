@@ -93,7 +93,7 @@ def kill(folder, backend, kills, writes, draw):
     rows = []
     for moment, count in counts.items():
         done = number = 0
-        ends = {"ended otherwise": 0, "could not be resumed": 0}
+        ends = {"ended otherwise": 0, "Keras could not read its backup": 0}
         while done < count:
             number += 1
             found = None
@@ -108,11 +108,10 @@ def kill(folder, backend, kills, writes, draw):
                 done += found is None
             # Keras writes a backup in place, in two files.
             if found != wanted:
-                ends["ended otherwise" if found else "could not be resumed"] += 1
+                ends[[*ends][not found]] += 1
             print(f"{backend}: {done} of {count} kills {moment}", file=sys.stderr)
-        lost = " and ".join(f"{many} {end}" for end, many in ends.items() if many)
-        result = f"of {number} trainings, {lost}" if lost else "nothing"
-        rows.append((f"kill -9 {moment}, {backend}", done, result))
+        lost = "; ".join(f"{many}: {end}" for end, many in ends.items() if many)
+        rows.append((f"kill -9 {moment}, {backend}", done, lost or "nothing"))
     return [row for row in rows if row[1]]
 
 
