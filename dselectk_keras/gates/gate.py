@@ -401,7 +401,11 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
             expected, given, fix = (
                 ("static", "given", "leave the routing inputs out")
                 if self.routing_dim is None
-                else ("per-example", "missing", "pass gate(experts, routing_inputs)")
+                else (
+                    "per-example",
+                    "missing",
+                    "pass routing inputs, gate(experts, routing_inputs)",
+                )
             )
             raise ValueError(
                 f"The gate {self.name!r} was built {expected}: {fix}. Received: "
