@@ -36,7 +36,7 @@ class Gap(NamedTuple):
     Example:
         >>> gap = gap_of([0.1, 0.2, 0.3])
         >>> f"{gap:2}", gap.is_positive(), gap.is_positive(over=0.2)
-        ('+0.20 ± 0.06', True, None)
+        ('+0.20 ± 0.06', None, None)
     """
 
     mean: float

@@ -111,11 +111,14 @@ def count(held):
 
 def template_of(experiment):
     """The template of an experiment: its `page`, or the `.md` beside its module."""
-    path = pathlib.Path(inspect.getfile(type(experiment))).with_suffix(".md")
-    text = experiment.page or path.read_text(encoding="utf-8")
+    text, folder = experiment.page, pathlib.Path()
+    if not text:
+        # A class of a notebook has no file, but then a `page`.
+        path = pathlib.Path(inspect.getfile(type(experiment))).with_suffix(".md")
+        text, folder = path.read_text(encoding="utf-8"), path.parent
 
     def included(match):
-        text = (path.parent / match[1]).read_text(encoding="utf-8").rstrip()
+        text = (folder / match[1]).read_text(encoding="utf-8").rstrip()
         return INCLUDE.sub(included, text)
 
     return INCLUDE.sub(included, text)

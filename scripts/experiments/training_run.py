@@ -99,6 +99,12 @@ class TrainingRun:
             check_count(name, count)
         if self.has_gate:
             check_settings(self.gate, self.gate_options)
+        if self.has_gate and self.gate == "reinforce":
+            raise ValueError(
+                "A `ReinforceGate` learns from the losses of the examples, in a "
+                "`RoutedModel`. Received: gate='reinforce'. Choose another gate, or "
+                "compare it with others by scripts/gatebench.py."
+            )
         if self.selection is not None:
             chosen, experts = self.selection
             if check_count("num_nonzeros", chosen) > experts:
