@@ -4,6 +4,7 @@ from dselectk_keras.datasets.correlated_tasks import correlated_tasks
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.datasets.expert_recovery import expert_recovery
 from dselectk_keras.datasets.fashion_mnist import fashion_mnist
+from dselectk_keras.datasets.grouped_tasks import grouped_tasks
 from dselectk_keras.datasets.load import NAMES, load
 from dselectk_keras.datasets.mnist import mnist
 from dselectk_keras.datasets.recommender_sim import recommender_sim
@@ -16,6 +17,7 @@ __all__ = [
     "correlated_tasks",
     "expert_recovery",
     "fashion_mnist",
+    "grouped_tasks",
     "load",
     "mnist",
     "recommender_sim",

@@ -10,6 +10,7 @@ NAMES = (
     "correlated_tasks",
     "expert_recovery",
     "fashion_mnist",
+    "grouped_tasks",
     "mnist",
     "recommender_sim",
     "synthetic_moe",

@@ -172,16 +172,48 @@ def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(
 
 
 @pytest.mark.traced
-def test_demo_prints_a_table_of_the_models(script, tmp_path, capsys, monkeypatch):
-    demo = pytest.importorskip("demo", reason="scripts/demo.py")
-    monkeypatch.setattr(demo, "RUNS", demo.RUNS[::3])
-    assert (
-        script("demo", "--epochs", "1", "--num-tasks", "16", "--out", str(tmp_path))
-        is None
-    )
-    shown = capsys.readouterr().out
-    assert "test MSE" in shown
-    (row,) = [line for line in shown.splitlines() if line.startswith("shared_bottom")]
-    assert row.split()[2:5] == ["-", "-", "-"]
-    assert "mmoe dselect_k " in shown
-    assert (tmp_path / "mmoe_dselect_k" / "gate_weights.png").exists()
+def test_demo_compares_errors_and_costs(script, tmp_path, capsys, monkeypatch):
+    demo = importlib.import_module("demo")
+    names = ("dselect_k", "top_k", "wide")
+    monkeypatch.setattr(demo, "ARMS", {name: demo.ARMS[name] for name in names})
+    assert script("demo", "--epochs", "5", "--out", str(tmp_path)) is None
+    assert "| Top-k, 2 of 16 | " in capsys.readouterr().out
+    assert {"demo.png", "demo_gates.png"} < {path.name for path in tmp_path.iterdir()}
+    runs = json.loads((tmp_path / "demo.json").read_text())["runs"]
+    # Two experts of 16 units for 30 inputs, and a tower; or one of 105 units.
+    assert [run["multiplications"] for run in runs] == [2 * 16 * 31] * 2 + [105 * 31]
+    assert all(0 < run["test_error"] < 2 for run in runs)
+
+
+@pytest.mark.backend_independent
+def test_demo_finds_the_settings_with_the_lowest_validation_error(
+    script, tmp_path, monkeypatch
+):
+    demo = importlib.import_module("demo")
+    tried = []
+
+    def measure(name, seed, settings, *_):
+        tried.append(seed)
+        error = abs(settings[0] - 0.1) + abs(settings[1] - 1e-3)
+        found = {"validation_error": error, "test_error": 1 - error}
+        found |= {"multiplications": 1, "parameters": 1}
+        return {"model": name, "seed": seed, "settings": list(settings), **found}
+
+    monkeypatch.setattr(demo, "measure", measure)
+    monkeypatch.setattr(demo, "ARMS", {"wide": demo.ARMS["wide"]})
+    script("demo", "--tune", "--out", str(tmp_path))
+    found = json.loads((tmp_path / "demo.json").read_text())
+    assert found["settings"] == {"wide": [0.1, 1e-3, [None, None]]}
+    # The seeds of tuning are not reported.
+    assert tried == [*demo.TUNING_SEEDS] * 16 + [0]
+
+
+@pytest.mark.backend_independent
+@pytest.mark.usefixtures("script")
+def test_readme_has_the_committed_results_of_the_demo():
+    demo = importlib.import_module("demo")
+    runs = json.loads(demo.RESULTS.read_text(encoding="utf-8"))["runs"]
+    assert {run["seed"] for run in runs} == set(range(10))
+    readme = (SCRIPTS.parent / "README.md").read_text(encoding="utf-8")
+    block = readme.partition("<!-- demo -->\n")[2].partition("\n<!-- /demo -->")[0]
+    assert block == demo.table(demo.summarize(runs))
