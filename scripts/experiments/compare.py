@@ -68,12 +68,20 @@ class Gap(NamedTuple):
 
 
 def gap_of(values):
-    """The `Gap` of some differences, one for each seed."""
+    """The `Gap` of some differences.
+
+    Args:
+        values: A list of them, one for each seed.
+    """
     return Gap(*mean_and_error(values), len(values))
 
 
 def most(flags):
-    """Whether more than half of some booleans are true."""
+    """Whether more than half of some booleans are true.
+
+    Args:
+        flags: A list of them.
+    """
     return sum(flags) > len(flags) / 2
 
 

@@ -125,7 +125,11 @@ def template_of(experiment):
 
 
 def fill_template(results):
-    """Fill the template of an experiment with its `Results`; returns a `Filled`."""
+    """Fill the template of an experiment; returns a `Filled`.
+
+    Args:
+        results: The `Results` of the experiment.
+    """
     experiment, found = results.experiment, Filled()
     names = names_of(results)
     for block in re.split(r"\n{2,}", template_of(experiment).strip()):
