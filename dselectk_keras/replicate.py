@@ -262,7 +262,7 @@ class _Run(NamedTuple):
             key = hashlib.sha256(text.encode()).digest()
             groups.setdefault(key, (program, []))[1].append(copy)
         for program, group in groups.values():
-            lanes = vectorize
+            lanes: Any = vectorize
             if vectorize == "auto":
                 lanes = 1 if jax.default_backend() == "cpu" else len(group)
             for first in range(0, len(group), lanes):

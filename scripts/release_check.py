@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
+from typing import Any
 
 from command_line import make_parser
 
@@ -52,7 +53,7 @@ def wrong_versions(root, tag=None):
         )
         return match[1] if match else None
 
-    version = found("dselectk_keras/__init__.py", r'^__version__ = "(.+)"')
+    version: Any = found("dselectk_keras/__init__.py", r'^__version__ = "(.+)"')
     named = {
         "CITATION.cff": found("CITATION.cff", r"^version: (\S+)"),
         "CHANGELOG.md": found("CHANGELOG.md", r"^## \[(\d.*?)\]"),

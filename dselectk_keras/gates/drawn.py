@@ -16,7 +16,8 @@ class SavesDraw:
 
     def unbuilt_copy(self, **changes: Any) -> Any:
         """Return a gate that is not built, with these arguments replaced."""
-        copy = super().unbuilt_copy(**changes)
+        parent: Any = super()
+        copy = parent.unbuilt_copy(**changes)
         name = self.drawn_argument
         if name is not None and name not in changes:
             setattr(copy, name, getattr(self, name))
@@ -24,7 +25,8 @@ class SavesDraw:
 
     def save_own_variables(self, store: Any) -> None:
         """Save the variables, and what was drawn."""
-        super().save_own_variables(store)
+        parent: Any = super()
+        parent.save_own_variables(store)
         if self.drawn_argument is not None:
             drawn = getattr(self, self.drawn_argument)
             store[self.drawn_argument] = np.asarray(drawn, "int64")
@@ -34,5 +36,6 @@ class SavesDraw:
         values = {key: store[key] for key in store.keys()}  # noqa: SIM118 (no dict)
         drawn = values.pop(self.drawn_argument, None)
         if drawn is not None:
-            setattr(self, self.drawn_argument, int(np.asarray(drawn)))
-        super().load_own_variables(values)
+            setattr(self, str(self.drawn_argument), int(np.asarray(drawn)))
+        parent: Any = super()
+        parent.load_own_variables(values)

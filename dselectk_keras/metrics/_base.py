@@ -47,7 +47,7 @@ class MeanMetric(GateMetric):
         self.count = self.add_variable((), "zeros", dtype="float32", name="count")
 
     @abc.abstractmethod
-    def values(self, weights):
+    def values(self, weights: Tensor) -> Any:
         """Compute the values `(batch, ..., *shape)` of the weights of a batch."""
 
     def update_state(self, weights: Tensor, sample_weight: Tensor = None) -> None:

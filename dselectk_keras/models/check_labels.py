@@ -45,15 +45,18 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
                 "The columns of a table must be in the order of the tasks. Received: "
                 f"{columns} for the tasks {names}. Pass `table[names]`."
             )
-    y, sample_weight = check_shapes(model.tasks, *map(_as_arrays, (y, sample_weight)))
+    y, sample_weight = check_shapes(
+        model.tasks, _as_arrays(y), _as_arrays(sample_weight)
+    )
     for start in range(0, len(keras.tree.flatten(y)[0]), CHUNK):
         rows = slice(start, start + CHUNK)
-        part = keras.tree.map_structure(
+        part: Any = keras.tree.map_structure(
             lambda array, r=rows: None if array is None else array[r],
             (y, sample_weight),
         )
         for group in model.task_metrics.groups:
-            _check_group(group, *part, start)
+            labels, weights = part
+            _check_group(group, labels, weights, start)
     _check_features(model, x)
 
 

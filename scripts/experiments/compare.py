@@ -31,7 +31,7 @@ class Gap(NamedTuple):
     Args:
         mean: The mean.
         error: Its standard error; NaN for one seed.
-        count: The number of seeds.
+        size: The number of seeds.
 
     Example:
         >>> gap = gap_of([0.1, 0.2, 0.3])
@@ -41,12 +41,12 @@ class Gap(NamedTuple):
 
     mean: float
     error: float
-    count: float = math.inf
+    size: float = math.inf
 
     @property
     def reach(self):
         """How far chance reaches: half of the 95 % interval, by Student's t."""
-        return quantile(self.count - 1) * self.error
+        return quantile(self.size - 1) * self.error
 
     def is_positive(self, over=0.0):
         """Whether it is larger than a number; `None` if that may be chance."""
@@ -60,7 +60,7 @@ class Gap(NamedTuple):
 
     def is_zero(self, margin):
         """Whether it is within a margin; `None` if it may be in or out of it."""
-        inside = Gap(abs(self.mean), self.error, self.count)
+        inside = Gap(abs(self.mean), self.error, self.size)
         return inside.is_negative(margin)
 
     def __format__(self, decimals):

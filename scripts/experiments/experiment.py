@@ -94,6 +94,7 @@ class Experiment(abc.ABC):
     paper: ClassVar[str] = ""  # Where it is from, such as "MMoE (Ma et al., KDD 2018)".
     where: ClassVar[str] = ""  # The place in the paper, such as "Figure 5".
     tuned_by: ClassVar[str] = "validation"  # What the objective is.
+    shown_runs: ClassVar[str] = ""  # Whose runs it shows, if not its own.
     page: ClassVar[str] = ""  # The template of its page; empty: the `.md` beside it.
 
     seeds: int = 1
@@ -156,7 +157,7 @@ class Experiment(abc.ABC):
     @property
     def source(self):
         """The name of the experiment whose runs are reported; by default, its own."""
-        return self.name
+        return self.shown_runs or self.name
 
     @property
     def config(self):

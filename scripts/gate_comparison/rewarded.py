@@ -19,7 +19,9 @@ class RewardedModel(MultitaskModel):
     `dselectk_keras.RoutedModel` gives all gates the sum of the losses.
     """
 
-    def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
         """Add the policy loss of the gates, one per task, of the layer `"mmoe"`."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         gate = self.get_layer("mmoe").gate

@@ -143,7 +143,7 @@ class RecordedExperiment(MovieLensExperiment, abc.ABC):
 
     points: int = preset(80, smoke=3)  # Records of the first seed that are kept.
 
-    source = "dselectk-fig6"  # Figure 6 and Table 4 show the same runs.
+    shown_runs = "dselectk-fig6"  # Figure 6 and Table 4 show the same runs.
 
     @property
     def arms(self):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -93,7 +94,7 @@ def _restarts(*_):
 
 def _ours(make, *rates):
     """A recipe of ours, with gates that decide."""
-    options = {"rates": rates} if rates else {}
+    options: dict[str, Any] = {"rates": rates} if rates else {}
     return Method(make, decides=True, paper=False, **options)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import keras
 import numpy as np
@@ -95,7 +96,7 @@ class Fig3(Experiment):
             model.compile(keras.optimizers.Adam(learning_rate))
             return model
 
-        length = {"epochs": self.epochs, "batch_size": self.batch_size}
+        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
         runs = train_jobs(build, data, jobs, **length)
         return [
             self._judge(copy.model, data, copy.history["val_task_loss"][-1])

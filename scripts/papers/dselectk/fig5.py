@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from typing import Any
 
 import keras
 
@@ -98,7 +99,7 @@ class Fig5(Experiment):
     def run(self, arm, jobs):
         name, num_tasks = self.arms[arm]
         method, data = self.compared[name], self._data(num_tasks)
-        length = {"epochs": self.epochs, "batch_size": self.batch_size}
+        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
         options = {"record": True, "decide": method.decides}
         runs = train_jobs(self._build(method, data), data, jobs, **options, **length)
         return [
@@ -304,7 +305,7 @@ def name_arm(method, num_tasks):
 def _below(gap, other):
     """Whether a mean is below another one, of other runs."""
     error = math.hypot(gap.error, other.error)
-    return Gap(other.mean - gap.mean, error, gap.count).is_positive()
+    return Gap(other.mean - gap.mean, error, gap.size).is_positive()
 
 
 def words(value):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 from experiments import all_hold, preset, train_jobs
 from papers import citations
@@ -106,7 +107,7 @@ class Table1And5(MovieLensExperiment):
 
     def no_winner(self, results):
         """Whether each static gate is beaten by another one for some alpha."""
-        lower = {
+        lower: dict[Any, Any] = {
             pair: [self.lower(results, *pair, alpha) for alpha in self.alphas]
             for pair in itertools.permutations(STATIC, 2)
         }

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -64,7 +65,7 @@ class Synthetic(Experiment):
         fixed = {"learning_rate": self.learning_rates[0]}
         jobs = [job._replace(settings=fixed | job.settings) for job in jobs]
         make = functools.partial(build, model, shared_units=shared_units)
-        length = {"epochs": self.epochs, "batch_size": self.batch_size}
+        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
         places, found = {}, [{}] * len(jobs)
         for place, job in enumerate(jobs):
             places.setdefault(job.seed // self.starts, []).append(place)
@@ -95,7 +96,7 @@ class ThreeModels(Synthetic):
     learning_rates: tuple[float, ...] = preset((1e-4, 1e-3, 1e-2), smoke=(1e-3,))
     trial_runs: int = 1  # Runs of a learning rate that is tried.
 
-    source = "mmoe-fig4"  # Figures 4 and 5 show the same runs.
+    shown_runs = "mmoe-fig4"  # Figures 4 and 5 show the same runs.
 
     @property
     def arms(self):

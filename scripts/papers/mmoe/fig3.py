@@ -1,6 +1,7 @@
 """Figure 3: a shared-bottom model by task correlation."""
 
 import dataclasses
+from typing import Any
 
 from dselectk_keras.plots import plot_curves
 from experiments import preset
@@ -48,7 +49,10 @@ class Fig3(Synthetic):
 
     def draw_loss(self, results):
         lines, errors = self.curves(results, {arm: arm for arm in self.shown})
-        labels = {"x_label": "training steps", "y_label": "loss on held-out examples"}
+        labels: dict[str, Any] = {
+            "x_label": "training steps",
+            "y_label": "loss on held-out examples",
+        }
         figure = plot_curves(lines, errors=errors, log="y", **labels)
         write_losses(figure.axes[0])
         return figure

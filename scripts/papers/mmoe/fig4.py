@@ -1,6 +1,7 @@
 """Figure 4: three models by task correlation."""
 
 import dataclasses
+from typing import Any
 
 from dselectk_keras.plots import plot_curves
 from experiments import best_settings
@@ -37,7 +38,11 @@ class Fig4(ThreeModels):
         for ax, model in zip(axes.flat, MODELS, strict=True):
             arms = {f"p = {p:g}": arm_of(model, p) for p in self.correlations}
             lines, errors = self.curves(results, arms)
-            options = {"x_label": "training steps", "log": "y", "title": model}
+            options: dict[str, Any] = {
+                "x_label": "training steps",
+                "log": "y",
+                "title": model,
+            }
             plot_curves(lines, errors=errors, ax=ax, **options)
         write_losses(axes[0, 0])
         drawing.label(axes[0, 0], y="loss on held-out examples")

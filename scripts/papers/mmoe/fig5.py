@@ -123,4 +123,5 @@ def alike(values, others):
 
 def write(found):
     """A number and its error, as text."""
-    return format_mean(*found, 2)
+    mean, error = found
+    return format_mean(mean, error, 2)

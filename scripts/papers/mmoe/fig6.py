@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -49,7 +50,7 @@ class Fig6(Experiment):
     def run(self, arm, jobs):
         data = _load(self.num_train, self.num_test)
         data = only_tasks(data, dict(zip(TASKS, self.arms[arm], strict=True)))
-        length = {"epochs": self.epochs, "batch_size": self.batch_size}
+        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
         best = {"monitor": "val_task_loss"}
         runs = train_jobs(self._build, data, jobs, best=best, **length)
         return [self._numbers(copy.model, data.test) for copy in runs.copies]

@@ -18,7 +18,7 @@ class Found(NamedTuple):
     """What was found for a claim, and whether it holds."""
 
     text: str
-    holds: bool | None
+    holds: Any
 
 
 def points(results, arm, others, number="accuracy"):

@@ -50,7 +50,7 @@ class DomainComparison(Experiment):
     units: int = preset(8, paper=32, smoke=2)  # Of an adapter.
     turns: int = preset(21, smoke=1)  # How often inference is timed.
 
-    source = "smear-table3-small"  # All pages on domains show the same runs.
+    shown_runs = "smear-table3-small"  # All pages on domains show the same runs.
 
     @property
     def arms(self):

@@ -24,7 +24,7 @@ class Splits(Images):
 
     datasets: tuple[str, ...] = preset(tuple(SPLITS), smoke=("fmnist_mnist",))
 
-    source = "specialization-table1"
+    shown_runs = "specialization-table1"
 
     @property
     def arms(self):

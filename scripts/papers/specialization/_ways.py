@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Comparison(NamedTuple):
 
     paper: str
     ours: str
-    holds: bool | None
+    holds: Any
 
 
 @dataclasses.dataclass(frozen=True)
