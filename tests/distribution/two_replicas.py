@@ -57,7 +57,7 @@ Y = {
 }
 # Most of the first half of each batch, which is the first replica's.
 GONE = (np.arange(len(X)) % BATCH < BATCH // 2) & (np.arange(len(X)) % 5 > 0)
-# Some in both halves, and `fit` spoils their features.
+# Some in both halves.
 UNLABELED = np.arange(len(X)) % 6 == 1
 MISSING = {name: labels.copy() for name, labels in Y.items()}
 for name, labels in MISSING.items():
@@ -202,11 +202,6 @@ def fit(scope, build, data, callbacks):
         keras.tree.map_structure(lambda v: None if v is None else v[:samples], values)
         for values in (X, y, weights)
     )
-    missing = [
-        np.isnan(labels).reshape(samples, -1).any(axis=1)
-        for labels in keras.tree.flatten(y)
-    ]
-    x = np.where(np.all(missing, axis=0)[:, None], np.nan, x)
     log = model.fit(
         x,
         y,
