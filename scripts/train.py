@@ -41,7 +41,7 @@ def main(arguments=None):
     add("--num-train", type=int, help="number of training examples to generate")
     add(
         "--architecture",
-        choices=registered("ARCHITECTURES", "models"),
+        choices=registered("ARCHITECTURES", "models", "baselines"),
         default="mmoe",
         help="name of the architecture",
     )

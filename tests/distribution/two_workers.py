@@ -23,12 +23,7 @@ import numpy as np
 import tensorflow as tf
 from helpers import numbers
 
-from dselectk_keras import (
-    DenseExperts,
-    ImportanceRegularizer,
-    SoftmaxGate,
-    build_multitask_model,
-)
+from dselectk_keras import DenseExperts, SoftmaxGate, build_multitask_model
 
 BATCH, STEPS, DIM = 8, 3, 3
 X, Y = numbers((BATCH * STEPS, DIM)), numbers((BATCH * STEPS, 2), seed=1)
@@ -37,7 +32,8 @@ Y[1::3, 0] = np.nan
 
 def build():
     keras.utils.set_random_seed(0)
-    gate = SoftmaxGate(weights_regularizer=ImportanceRegularizer(0.1))
+    # A mean over the examples; other penalties are of each worker's part.
+    gate = SoftmaxGate(z_reg=0.1)
     model = build_multitask_model(DIM, 2, experts=DenseExperts(4, [4]), gate=gate)
     model.compile(keras.optimizers.SGD(0.1))
     model.optimizer.build(model.trainable_variables)

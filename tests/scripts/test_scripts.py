@@ -62,8 +62,8 @@ def test_help_imports_no_keras_and_shows_no_empty_default():
 @pytest.mark.usefixtures("script")
 def test_names_are_found_without_an_import():
     registered = importlib.import_module("command_line").registered
-    assert set(registered("GATES", "gates")) == set(GATES)
-    assert set(registered("ARCHITECTURES", "models")) == set(ARCHITECTURES)
+    assert set(registered("GATES", "gates", "baselines")) == set(GATES)
+    assert set(registered("ARCHITECTURES", "models", "baselines")) == set(ARCHITECTURES)
 
 
 @pytest.mark.traced
