@@ -7,7 +7,7 @@ from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
-from dselectk_keras import ImportanceRegularizer, ReinforceGate
+from dselectk_keras import ImportanceRegularizer, ReinforceGate, RoutedModel
 from dselectk_keras.gates.routing import Routing
 
 CASES = [
@@ -431,3 +431,15 @@ def test_a_regularizer_of_probabilities_does_not_read_the_drawn_weights(monkeypa
     gate.route(numbers((8, 2)), training=True)
     assert (True, False) in read
     assert (False, True) not in read
+
+
+@pytest.mark.filterwarnings("error")
+def test_training_without_a_reward_warns():
+    x = keras.Input((DIM,))
+    experts = [keras.layers.Dense(2)(x) for _ in range(N)]
+    outputs = ReinforceGate()(experts, x)
+    model = keras.Model(x, outputs)
+    with pytest.warns(UserWarning, match=r"only from rewards.* it in a `RoutedModel`"):
+        model(X, training=True)
+    model(X, training=False)
+    RoutedModel(x, outputs)(X, training=True)
