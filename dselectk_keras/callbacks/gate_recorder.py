@@ -1,5 +1,6 @@
 """Record the gates of a model while it trains."""
 
+import math
 import os
 import warnings
 from typing import Any
@@ -91,6 +92,7 @@ class GateRecorder(keras.callbacks.Callback):
         # Steps are counted from the first training with this callback on: the steps
         # that are done, those before this epoch, and the step of the next record.
         self._step = self._epoch_start = self._next = self._updated = 0
+        self._last_batch: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Find the gates."""
@@ -118,7 +120,7 @@ class GateRecorder(keras.callbacks.Callback):
     # host, and the device waits.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Record the result of the last step, if a record is due."""
-        self._step = self._epoch_start + batch
+        self._last_batch, self._step = batch, self._epoch_start + batch
         if self.unit == "steps" and self._step >= self._next:
             self._record(self._observed())
 
@@ -128,7 +130,10 @@ class GateRecorder(keras.callbacks.Callback):
         # begun another one, and found no batch.
         steps = (self.params or {}).get("steps") or self._updates() - self._updated
         last = self._step + getattr(self.model, "steps_per_execution", 1)
+        if self._last_batch is None:
+            last = math.inf  # `replicate` has run the epoch as one program.
         self._step = max(self._step, min(last, self._epoch_start + steps))
+        self._last_batch = None
         self._updated = self._updates()
         self._epoch_start = self.history.epoch_ends[epoch] = self._step
         records = self._observed()

@@ -485,7 +485,9 @@ def test_a_metric_by_name_is_the_keras_metric():
             metric = keras.metrics.get(name)
             metric.update_state(y[task.name][:, None], p)
             expected = float(metric.result())
-            assert report[f"{task.name}_{name}"] == pytest.approx(expected, rel=1e-4)
+            found = report[f"{task.name}_{name}"]
+            # Of kl_divergence, some backends leave a rounding error instead of 0.
+            assert found == pytest.approx(expected, rel=1e-4, abs=1e-7)
 
 
 # Numbers that are not finite, and labels that are impossible.
