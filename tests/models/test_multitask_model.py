@@ -525,17 +525,6 @@ def without_rows(rows):
     return y, weights
 
 
-def test_a_model_may_replace_features_that_are_not_finite():
-    inputs = keras.Input((3,))
-    encoder = keras.Model(inputs, ops.where(ops.isnan(inputs), 0.0, inputs))
-    model = build_multitask_model(encoder, 2)
-    model.compile("sgd")
-    x = np.where(X > 0.5, np.nan, X)
-    assert np.isnan(x).any()
-    log = model.fit(x, numbers((BATCH, 2)), verbose=0).history
-    assert np.isfinite(log["loss"]).all()
-
-
 @pytest.mark.traced
 def test_a_label_that_does_not_count_may_be_anything(trained_weights):
     anything = {"amount": np.inf, "click": 5.0, "like": -np.inf, "color": 7.0}
