@@ -49,6 +49,7 @@ class SmearExperts(GatedExperts):
             decoder, for example, the encoder's final states.
         training: Passed on to the gate and the merged expert.
         mask: The mask of the inputs, `(batch, length)`, if there is padding.
+        routing_inputs_mask: The mask of the routing inputs, likewise.
 
     Returns:
         The outputs of the merged expert, `(batch, ...)`; or `(batch, num_gates, ...)`

@@ -109,6 +109,8 @@ def call(layer, inputs, **settings):
     arguments = [inputs["x"]] if routing is None else [inputs["x"], routing]
     if "mask" in inputs:
         settings["mask"] = inputs["mask"]
+        if "v" in inputs:
+            settings["routing_inputs_mask"] = inputs["mask"]
     outputs = layer(*arguments, **settings)
     return keras.tree.flatten(outputs)
 
