@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras.baselines._hash_integers import hash_integers
 from dselectk_keras.gates.drawn import SavesDraw
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.ops import hash_integers
 from dselectk_keras.utils import check_count
 
 
@@ -22,9 +22,9 @@ class HashGate(SavesDraw, Gate):
     g_i(x) = 1[i = h(x) \bmod n]
     $$
 
-    The routing is fixed, without trainable parameters. The hash (see
-    `ops.hash_integers`) is the same in every process, on every backend and device, and
-    distributes ids evenly over the experts. Several gates hash independently. The gate
+    The routing is fixed, without trainable parameters. The hash
+    is the same in every process, on every backend and device, and distributes ids
+    evenly over the experts. Several gates hash independently. The gate
     is per-example only.
 
     Args:

@@ -5,36 +5,29 @@ from dselectk_keras.ops.coefficient_of_variation import coefficient_of_variation
 from dselectk_keras.ops.entropy import entropy
 from dselectk_keras.ops.first_largest import first_largest
 from dselectk_keras.ops.gumbel_noise import gumbel_noise
-from dselectk_keras.ops.hash_integers import hash_integers
 from dselectk_keras.ops.keep_largest import keep_largest
 from dselectk_keras.ops.keep_top_k import keep_top_k
 from dselectk_keras.ops.mix import mix
 from dselectk_keras.ops.relaxed_bernoulli import relaxed_bernoulli
 from dselectk_keras.ops.selector_product import selector_product
-from dselectk_keras.ops.slot_table import SlotTable, slot_table
 from dselectk_keras.ops.smooth_step import smooth_step
 from dselectk_keras.ops.softmax import softmax
-from dselectk_keras.ops.squared_distances import squared_distances
 from dselectk_keras.ops.top_k_probability import top_k_probability
 from dselectk_keras.ops.unstack import unstack
 
 __all__ = [
-    "SlotTable",
     "binary_codes",
     "coefficient_of_variation",
     "entropy",
     "first_largest",
     "gumbel_noise",
-    "hash_integers",
     "keep_largest",
     "keep_top_k",
     "mix",
     "relaxed_bernoulli",
     "selector_product",
-    "slot_table",
     "smooth_step",
     "softmax",
-    "squared_distances",
     "top_k_probability",
     "unstack",
 ]

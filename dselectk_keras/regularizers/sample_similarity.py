@@ -5,7 +5,6 @@ from typing import Any
 
 from keras import ops
 
-from dselectk_keras.ops import squared_distances
 from dselectk_keras.regularizers.scheduled import REGULARIZERS
 from dselectk_keras.regularizers.weights_regularizer import (
     WeightsRegularizer,
@@ -76,7 +75,7 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
         if n > 1:
             pairs = pairs - self.beta_d / (n * n - n) * different
         batch = count[0] if count else ops.cast(ops.shape(weights)[0], "float32")
-        distances = ops.stop_gradient(self._distances(x, gates=by_gate.shape[0]))
+        distances = ops.stop_gradient(_distances(x, gates=by_gate.shape[0]))
         return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
 
     def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
@@ -91,8 +90,28 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
         examples = routing.only_valid(routing.examples)
         return self((learned_weights(routing), examples, routing.num_examples()), step)
 
-    def _distances(self, x, gates):
-        """Squared distances, `([g,] batch, batch)`: per gate if each has its own x."""
-        if len(x.shape) < 3 or x.shape[1] != gates:
-            return squared_distances(x)
-        return ops.stack([squared_distances(x[:, g]) for g in range(gates)])
+
+def _distances(x, gates):
+    """Squared distances, `([g,] batch, batch)`: per gate if each has its own x."""
+    if len(x.shape) < 3 or x.shape[1] != gates:
+        return squared_distances(x)
+    return ops.stack([squared_distances(x[:, g]) for g in range(gates)])
+
+
+def squared_distances(x: Tensor) -> Tensor:
+    r"""Squared Euclidean distances between the examples of `(batch, ...)`.
+
+    $$
+    D_{ij} = \lVert x_i - x_j \rVert^2 = \lVert x_i \rVert^2 + \lVert x_j \rVert^2
+    - 2 \, x_i^\top x_j
+    $$
+
+    No intermediate tensor is larger than the result.
+    """
+    x = ops.reshape(x, (ops.shape(x)[0], -1))
+    x = x - ops.mean(x, axis=0, keepdims=True)  # Loses fewer digits.
+    products = ops.matmul(x, ops.transpose(x))
+    squares = ops.diagonal(products)
+    # Not 2 * products: some processors round the two triangles differently.
+    doubled = products + ops.transpose(products)
+    return ops.relu(squares[:, None] + squares[None, :] - doubled)

@@ -6,7 +6,7 @@ from helpers import numbers, numpy
 from keras import ops
 
 from dselectk_keras import HashGate
-from dselectk_keras.ops import hash_integers
+from dselectk_keras.baselines._hash_integers import hash_integers
 
 CASES = [
     Case(

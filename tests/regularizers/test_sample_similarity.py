@@ -15,6 +15,7 @@ from dselectk_keras import (
     SampleSimilarityRegularizer,
     SoftmaxGate,
 )
+from dselectk_keras.regularizers.sample_similarity import squared_distances
 
 N, M, DIM = 6, 3, 4
 X = numbers((N, DIM))
@@ -100,6 +101,26 @@ def test_the_inputs_are_constants():
     by_p, by_x = gradient(lambda v, x: regularizer((v, x)), p, X)
     assert by_p.any()
     assert not by_x.any()
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 2, 3), (4,), (1, 3)])
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_distances_follow_the_formula(shape, offset):
+    x = numbers(shape) + np.float32(offset)
+    exact = x.reshape(shape[0], -1).astype("float64")
+    expected = ((exact[:, None] - exact[None]) ** 2).sum(axis=-1)
+    found = numpy(squared_distances(x))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_distances_are_zero_on_the_diagonal_and_nowhere_below():
+    # Each row twice, but for a little: there rounding goes below zero.
+    x = numbers((20, 7), scale=30.0)
+    found = numpy(squared_distances(np.concatenate([x, x + numbers(x.shape) / 1e4])))
+    np.testing.assert_array_equal(np.diag(found), 0)
+    np.testing.assert_array_equal(found, found.T)
+    assert (found >= 0).all()
+    np.testing.assert_allclose(np.diag(found, 20), 0, atol=1e-2)
 
 
 def test_descent_sends_near_examples_to_one_expert_and_far_ones_apart():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import numpy
 
-from dselectk_keras.ops import slot_table
+from dselectk_keras.gates._dispatch import slot_table
 
 USED = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 0], [0, 0, 0]], bool)
 

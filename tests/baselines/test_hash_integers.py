@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from helpers import numpy
 
-from dselectk_keras.ops import hash_integers
+from dselectk_keras.baselines._hash_integers import hash_integers
 
 backend = keras.backend.backend
 
