@@ -25,7 +25,7 @@ from dselectk_keras.utils import (
 )
 
 # From this width on, one matrix product per expert is faster than one product for all
-# experts, but not on torch (see `docs/performance.md`).
+# experts, but not on torch (see `docs/measurements.md`).
 WIDE = 256
 
 

@@ -15,7 +15,7 @@ from dselectk_keras.utils import Tensor
 # For wide experts and few gates, adding up the weighted experts one by one takes 0.2 to
 # 0.9 of the time of a matrix product, for which they must be stacked. The product is
 # faster with more gates, and on torch with per-example weights
-# (`docs/performance.md`), and on JAX with more than 32 experts.
+# (`docs/measurements.md`), and on JAX with more than 32 experts.
 _WIDE, _FEW_GATES, _FEW_EXPERTS = 256, 8, {"jax": 32}
 
 

@@ -1,0 +1,163 @@
+"""Fill the blocks of numbers in README.md and the pages from the committed results.
+
+python docs/blocks.py
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(ROOT / "scripts"))
+
+BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
+BLOCK = r"(?s)<!-- numbers: (\w+) -->\n(.*?)<!-- /numbers -->"
+
+# What is compared, the workload of the benchmark, the form, and the form it is
+# compared with.
+SPEEDUPS = (
+    ("128 tasks in one layer, against a list of layers", "W2", "stacked", "list"),
+    ("8 of 64 experts, condensed", "W4-static", "condensed", "bank"),
+    ("one of these 4 tasks alone", "W4-static", "one task", "bank"),
+    ("4 of 8 convolutional experts, condensed", "W3", "condensed", "bank"),
+    ("at most 8 of 64 experts per example, dispatched", "W4", "dispatched", "bank"),
+    ("2 of 8 experts per token, dispatched", "W5-tokens-8", "dispatched", "bank"),
+    ("2 of 64 experts per token, dispatched", "W5-tokens-64", "dispatched", "bank"),
+)
+# The rows of the README: what, compared with what, workload, form, number.
+README_ROWS = (
+    (
+        "one training step of 128 tasks with one gate per task",
+        "a list of Keras layers with one gate layer per task",
+        "W2",
+        "stacked",
+        "fit_times_list",
+    ),
+    (
+        "inference for 4 tasks that use 8 of 64 experts, condensed",
+        "evaluating all experts",
+        "W4-static",
+        "condensed",
+        "predict_times_bank",
+    ),
+    (
+        "inference for one of these tasks alone",
+        "evaluating all experts",
+        "W4-static",
+        "one task",
+        "predict_times_bank",
+    ),
+    (
+        "training 4 tasks, Top-2 of 64 experts per example, dispatched",
+        "evaluating all experts",
+        "W4",
+        "dispatched",
+        "fit_times_bank",
+    ),
+)
+
+
+def benchmark(backend):
+    """The results of the benchmark on a backend."""
+    path = ROOT / "docs" / "results" / f"benchmark_cpu_{backend}.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def speedup():
+    """The table of the README."""
+    forms = {
+        name: workload["forms"]
+        for name, workload in benchmark("tensorflow")["workloads"].items()
+    }
+    rows = [
+        [what, f"{forms[name][form][number]:.2g}", compared]
+        for what, compared, name, form, number in README_ROWS
+    ]
+    return table(["", "speedup", "compared with"], rows, "l r l")
+
+
+def performance():
+    """The table of docs/performance.md, and how fast the backends are."""
+    found = {backend: benchmark(backend)["workloads"] for backend in BACKENDS}
+    rows = [
+        [what]
+        + [
+            " / ".join(
+                f"{found[backend][name]['forms'][form][f'{kind}_times_{other}']:.2g}"
+                for kind in ("predict", "fit")
+            )
+            for backend in BACKENDS
+        ]
+        for what, name, form, other in SPEEDUPS
+    ]
+    lines = table(["", *BACKENDS.values()], rows, "l r r r")
+    return f"{lines}\n\n{fastest(found)}\n{against_plain(found)}"
+
+
+def fastest(found):
+    """How often each backend is the fastest, with all experts evaluated."""
+    times = {
+        backend: {
+            name: workload["forms"]["bank"]["fit_ms"]
+            for name, workload in workloads.items()
+        }
+        for backend, workloads in found.items()
+    }
+    names = set.intersection(*(set(each) for each in times.values()))
+    first = [min(times, key=lambda backend: times[backend][name]) for name in names]
+    counts = [f"{title} in {first.count(key)}" for key, title in BACKENDS.items()]
+    return (
+        f"- **Fastest in training,** of {len(names)} workloads: "
+        f"{', '.join(counts[:-1])} and {counts[-1]}."
+    )
+
+
+def against_plain(found):
+    """The time of the package, divided by that of a model for one workload alone."""
+    from benchmarks.report import plain_ratios
+
+    results = [
+        {"about": {"backend": backend}, "workloads": workloads}
+        for backend, workloads in found.items()
+    ]
+    ratios = plain_ratios(results)
+    said = []
+    for backend, title in BACKENDS.items():
+        ranges = []
+        for kind in ("fit", "predict"):
+            values = [each[kind, backend] for each in ratios.values()]
+            ranges.append(f"{min(values):.1f} to {max(values):.1f}")
+        said.append(f"{title} {ranges[0]} in `fit` and {ranges[1]} in `predict`")
+    return (
+        "- **Time, divided by that of a Keras model for one workload alone:** "
+        f"{'; '.join(said)}."
+    )
+
+
+def table(heads, rows, align):
+    """A Markdown table."""
+    marks = ["---:" if each == "r" else "---" for each in align.split()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, marks, *rows])
+
+
+PAGES = {
+    "README.md": {"speedup": speedup},
+    "docs/performance.md": {"performance": performance},
+}
+
+
+def filled(text, blocks):
+    """A page with its blocks of numbers as the results have them."""
+
+    def fill(match):
+        name = match[1]
+        return f"<!-- numbers: {name} -->\n{blocks[name]()}\n<!-- /numbers -->"
+
+    return re.sub(BLOCK, fill, text)
+
+
+if __name__ == "__main__":
+    for page, blocks in PAGES.items():
+        path = ROOT / page
+        path.write_text(filled(path.read_text(encoding="utf-8"), blocks), "utf-8")

@@ -1,0 +1,33 @@
+"""The numbers of README.md and the pages are those of the committed results."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def module():
+    """The module that fills the blocks."""
+    spec = importlib.util.spec_from_file_location("blocks", ROOT / "docs/blocks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_blocks_have_what_the_results_say(module):
+    for page, blocks in module.PAGES.items():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert {match[1] for match in re.finditer(module.BLOCK, text)} == set(blocks)
+        assert module.filled(text, blocks) == text, "Run python docs/blocks.py."
+
+
+@pytest.mark.parametrize("page", ["docs/performance.md"])
+def test_a_page_has_no_measured_number_outside_of_its_blocks(module, page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    text = re.sub(module.BLOCK, "", text)
+    text = re.sub(r"(?s)```.*?```|`[^`]*`|\$[^$]*\$", "", text)  # Settings.
+    assert not re.findall(r"\d+\.\d+|\d+ ?%|±", text)
