@@ -102,6 +102,7 @@ ORACLES = (
     "steps_per_execution",
     "sample_weight",
     "exported",
+    "replicas",
 )
 
 

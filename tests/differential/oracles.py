@@ -398,6 +398,16 @@ def sample_weight(case):
     same(*([numpy(v) for v in m.trainable_variables] for m in models), case)
 
 
+def replicas(case):
+    if keras.backend.backend() != "jax":
+        return
+    devices = keras.distribution.list_devices("cpu")[:2]
+    alone = step(build(case), case, 2)
+    with keras.distribution.DataParallel(devices=devices).scope():
+        together = step(build(case), case, 2)
+    same(together, alone, case, f"on {len(devices)} devices")
+
+
 def exported(case):
     if keras.backend.backend() != "tensorflow":
         return  # The only backend that exports to all formats.

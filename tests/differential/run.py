@@ -8,10 +8,14 @@ them, and the others compare: `make test-differential` has the same cases for al
 import argparse
 import collections
 import hashlib
+import os
 import sys
 import traceback
 import warnings
 from pathlib import Path
+
+# Two devices for the oracle that compares them with one.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 
 import numpy as np
 from differential.cases import cases
