@@ -33,15 +33,15 @@ class CGC(GatedExperts):
     $$
 
     The first layer of a model has one input, $x_t = x_s = x$. A CGC on top of another
-    CGC has one input per task, and one for the shared experts, all on axis 1. Its
-    experts need `shared_input=False`, and the layer below needs a `shared_gate`, which
-    computes the input of the shared experts. Layers chained in this way are progressive
-    layered extraction (PLE). Without task experts, the layer is an `MMoE` with
-    `stacked=True`.
+    CGC has one input per task, and one for the shared experts. Its experts need
+    `shared_input=False`, its per-example gates `per_example="by_gate"`, and the layer
+    below needs a `shared_gate`, which computes the input of the shared experts. Layers
+    chained in this way are progressive layered extraction (PLE). Without task experts,
+    the layer is an `MMoE` with `stacked=True`.
 
     As in `MoE`, per-example gates choose experts for each position of the leading axes
-    of their routing inputs. Of tokens `(batch, length, features)`, the axis of the
-    tasks is 2.
+    of their routing inputs. The axis of the tasks follows these axes: it is axis 1, or
+    of tokens `(batch, length, features)`, axis 2.
 
     Args:
         experts: The bank of the $n$ shared experts, or a list of Keras layers. The
@@ -51,12 +51,13 @@ class CGC(GatedExperts):
             experts of the task.
         tasks: The number of tasks, or a list of their names.
         num_task_experts: $s$, the number of task experts per task.
-        per_example: Whether the weights depend on the inputs. `"by_gate"` means that
-            each gate has its own `routing_inputs` (see `MoE`).
+        per_example: Whether the weights depend on the inputs. With `"by_gate"`, each
+            task has its own routing inputs, `(batch, tasks, features)`. Those of the
+            shared gate, if there is one, come last.
         shared_gate: A gate that mixes all experts for the next layer. Its weights are
             for the shared experts first, then for the experts of each task in turn.
-        routing_network: A Keras layer between the inputs and per-example gates. If
-            each task has its own input, the layer is called on each of them.
+        routing_network: A Keras layer between the inputs and per-example gates. With
+            `per_example="by_gate"`, it is called on the inputs of each gate.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -77,7 +78,8 @@ class CGC(GatedExperts):
         >>> first = CGC(DenseExperts(4, [8]), gate, 5, shared_gate=shared_gate)
         >>> first(x).shape
         (2, 6, 8)
-        >>> last = CGC(DenseExperts(4, [8], shared_input=False), SoftmaxGate(), 5)
+        >>> bank = DenseExperts(4, [8], shared_input=False)
+        >>> last = CGC(bank, SoftmaxGate(), 5, per_example="by_gate")
         >>> last(first(x)).shape
         (2, 5, 8)
 
@@ -126,42 +128,31 @@ class CGC(GatedExperts):
         self.num_task_experts = num_task_experts
         self.shared_gate = shared_gate
         self.task_experts: Any = None
-        # Whether the routing inputs have an axis for the tasks; known once it is built.
-        self._splits = False
         if num_task_experts:
             task_experts = self.experts.resized(num_tasks * num_task_experts)
             self.task_experts = copy_layer(task_experts, TASK_SEEDS)
 
     @property
     def stacked_inputs(self) -> bool:
-        """Whether every task has its own input, on axis 1."""
+        """Whether every task has its own input."""
         return not self.experts.shared_input
 
     def build(self, inputs_shape: Shape, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gates."""
-        for_tasks = for_shared = ()
-        if self.per_example:
-            given = routing_inputs_shape is not None
-            self._splits = self.stacked_inputs and (
-                not given or self.per_example == BY_GATE
-            )
-            shapes = self._routing_shapes(routing_inputs_shape or inputs_shape)
-            one = shapes[0 if self.per_example == BY_GATE else 1]
-            self.num_routed_axes = self._count_routed_axes(inputs_shape, one)
-            for_tasks, for_shared = ((self.flatten_shape(shape),) for shape in shapes)
+        for_tasks, for_shared = self._build_routing(inputs_shape, routing_inputs_shape)
         inputs = self.flatten_shape(inputs_shape)
         if self.stacked_inputs:
-            self._check_stacked(inputs, inputs_shape)
+            self._check_entries("Experts with shared_input=False", inputs)
         for bank in (self.experts, self.task_experts):
             if bank is not None:
                 size = [bank.num_experts] if self.stacked_inputs else inputs[1:2]
                 self.build_bank(bank, (inputs[0], *size, *inputs[2:]))
         n, per_task = self.experts.num_experts, self.num_task_experts
         if not self.gate.built:
-            self.gate.build((None, n + per_task), *for_tasks)
+            self.gate.build((None, n + per_task), for_tasks)
         if self.shared_gate is not None and not self.shared_gate.built:
             total = n + per_task * len(self.task_names)
-            self.shared_gate.build((None, total), *for_shared)
+            self.shared_gate.build((None, total), for_shared)
         prefix_paths(self, self.path)
         self.built = True
 
@@ -194,16 +185,19 @@ class CGC(GatedExperts):
 
     def by_gate(self, looks: dict[str, Tensor]) -> list[dict[str, Tensor]]:
         """Split what the tasks' gates look at, and what the shared gate looks at."""
+        if self.per_example != BY_GATE:
+            return [looks, looks]
+        num_tasks = len(self.task_names)
         for_tasks, for_shared = dict(looks), dict(looks)
-        for name, x in looks.items():
-            if self._splits and len(x.shape) > 2:
-                for_tasks[name], for_shared[name] = x[:, :-1], x[:, -1]
+        for name in looks.keys() - {"valid"}:
+            for_tasks[name] = looks[name][:, :num_tasks]
+            for_shared[name] = looks[name][:, -1]
         return [for_tasks, for_shared]
 
     def apply_routing_network(self, inputs: Tensor) -> Tensor:
-        """Call the routing network on the inputs, or on the inputs of each task."""
+        """Call the routing network on the inputs, or on the inputs of each gate."""
         axis = self.num_routed_axes
-        if not self._splits:
+        if self.per_example != BY_GATE:
             return super().apply_routing_network(inputs)
         stacked = ops.moveaxis(inputs, axis, 1)
         unstacked = ops.reshape(stacked, (-1, *ops.shape(stacked)[2:]))
@@ -228,31 +222,48 @@ class CGC(GatedExperts):
             return shared, None
         return shared, self.task_experts(inputs_of_tasks, training=training)
 
-    def _check_stacked(self, shape, received):
-        """Raise an error unless axis 1 is for the tasks and the shared experts."""
-        size = len(self.task_names) + 1
-        if len(shape) < 3 or shape[1] != size:
+    def built_routing_shape(self, shape: Any) -> Shape:
+        """Build the routing network for the inputs of one gate.
+
+        The network keeps the axes that are routed. The axis of the gates follows them.
+        """
+        if self.per_example != BY_GATE or self.routing_network is None:
+            return super().built_routing_shape(shape)
+        axis = len(super().built_routing_shape((shape[0], *shape[2:]))) - 1
+        one = super().built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
+        return (*one[:-1], shape[axis], one[-1])
+
+    def _build_routing(self, inputs_shape, routing_inputs_shape):
+        """Compute the shapes that the tasks' gates and the shared gate look at."""
+        if not self.per_example:
+            return None, None
+        by_gate, given = self.per_example == BY_GATE, routing_inputs_shape is not None
+        if self.stacked_inputs and not given and not by_gate:
             raise ValueError(
-                f"Experts with shared_input=False need the inputs of {size - 1} tasks, "
-                f"and of the shared experts, on axis 1: (batch, {size}, ...). "
-                f"Received: {tuple(received)}. Set a `shared_gate` in the layer below, "
+                f"The experts of {self.name!r} have an input for each task. Whether "
+                "its gates have, too, must be said. Received: per_example=True and no "
+                'routing inputs. Set per_example="by_gate", or pass routing inputs '
+                "for all gates."
+            )
+        shape = routing_inputs_shape or inputs_shape
+        gates = 'Gates with per_example="by_gate"'
+        if by_gate and len(shape) < 3:
+            self._check_entries(gates, shape)
+        shape = self.built_routing_shape(shape)
+        self.num_routed_axes = self._count_routed_axes(inputs_shape, shape)
+        shape = self.flatten_shape(shape)
+        if not by_gate:
+            return shape, shape
+        self._check_entries(gates, shape, least=self.shared_gate is not None)
+        return (shape[0], len(self.task_names), shape[-1]), (shape[0], shape[-1])
+
+    def _check_entries(self, what, shape, least=1):
+        """Raise an error unless axis 1 is for the tasks, and for what they share."""
+        size = len(self.task_names) + 1
+        if len(shape) < 3 or shape[1] not in range(size - 1 + least, size + 1):
+            raise ValueError(
+                f"{what} need the inputs of {size - 1} tasks, and of what is shared, "
+                f"on the axis after those that are routed: (batch, {size}, ...). "
+                f"Received: {tuple(shape)}. Set a `shared_gate` in the layer below, "
                 "and for one choice per sequence a `routing_network` that pools."
             )
-
-    def _routing_shapes(self, shape):
-        """Compute the shapes that the gates of the tasks and the shared gate see.
-
-        If each task has its own input, the axis of the tasks is the last but one. For a
-        routing network that pools, it is the first after the batch.
-        """
-        if not self._splits:
-            return [self.built_routing_shape(shape)] * 2
-        if len(shape) < 3:
-            self._check_stacked(shape, shape)
-        one = self.built_routing_shape((shape[0], *shape[2:]))
-        axis: int = 1
-        if len(one) > 2:
-            axis = len(shape) - 2
-            one = self.built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
-        self._check_stacked((None, shape[axis], None), shape)
-        return [(*one[:-1], shape[axis] - 1, *one[-1:]), one]

@@ -146,7 +146,10 @@ def ple(features, tasks, experts, gate, per_example, *, num_task_experts=1, leve
             bank = copy_layer(bank, offset)
             level_gate = copy_layer(gate, offset, num_gates=None)
         shared_gate = None if last else copy_layer(gate, offset + 1, num_gates=None)
-        settings = names, num_task_experts, per_example, shared_gate
+        # Above the first level, each gate has its own input.
+        by_gate = per_example and level and routing is None
+        per_level = "by_gate" if by_gate else per_example
+        settings = names, num_task_experts, per_level, shared_gate
         layers.append(CGC(bank, level_gate, *settings, name=f"cgc_{level}"))
     # A copy of a built `Sequential` would take no inputs of another size.
     for layer in layers:

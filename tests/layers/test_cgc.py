@@ -83,7 +83,8 @@ def test_equals_the_experts_combined_by_hand(mode, tasks, shared):
 @pytest.mark.parametrize("shared", [False, True], ids=["last", "below"])
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
 def test_a_level_above_gives_every_task_its_own_input(per_example, shared):
-    layer = cgc(shared=shared, per_example=per_example, shared_input=False)
+    looks = "by_gate" if per_example else False
+    layer = cgc(shared=shared, per_example=looks, shared_input=False)
     filled(layer, STACKED)
     # Three shared experts see the last entry, two of each task that of the task.
     experts = numpy(layer.experts(STACKED[:, [2, 2, 2]]))
@@ -164,7 +165,7 @@ def test_expert_weights_are_those_of_the_gates():
     np.testing.assert_array_equal(
         numpy(below.expert_weights(X)), numpy(below.gate.expert_weights(X))
     )
-    above = filled(cgc(per_example=True, shared_input=False, shared=True), STACKED)
+    above = filled(cgc(per_example="by_gate", shared_input=False, shared=True), STACKED)
     weights = numpy(above.expert_weights(STACKED))
     assert weights.shape == (2, 2, 5)
     for t in range(2):
@@ -182,8 +183,8 @@ def test_a_layer_for_routing_sees_the_inputs_of_each_task_by_themselves():
         return keras.Sequential([layers.GlobalAveragePooling1D(), layers.Dense(3)])
 
     x = numbers((2, 3, 6, 4))
-    settings = {"per_example": True, "shared": True, "routing_network": routing()}
-    layer = cgc(shared_input=False, **settings)
+    settings = {"per_example": "by_gate", "routing_network": routing()}
+    layer = cgc(shared=True, shared_input=False, **settings)
     assert layer(x).shape == (2, 3, 6, 2)
     found = numpy(layer.gate_inputs(x)["routing_inputs"])
     for t in range(2):
@@ -296,5 +297,41 @@ def test_a_level_above_needs_an_input_for_each_task_and_one_for_all():
     text = r"of 2 tasks, .* \(batch, 3, ...\). Received: \(2, 2, 4\). .* `shared_gate`"
     with pytest.raises(ValueError, match=text):
         cgc(shared_input=False)(STACKED[:, :2])
+    for settings in ({}, {"shared": True}):
+        with pytest.raises(ValueError, match=r'Gates with per_example="by_gate" need'):
+            cgc(per_example="by_gate", **settings)(X, STACKED[:, : 1 + len(settings)])
+    with pytest.raises(ValueError, match=r'be said. .* Set per_example="by_gate"'):
+        cgc(shared_input=False, per_example=True)(STACKED)
     with pytest.raises(ValueError, match="takes no routing inputs"):
         cgc()((X, V))
+
+
+@pytest.mark.parametrize("length", [(), (3,), (4,)])
+@pytest.mark.parametrize("shared", [0, 1])
+def test_each_gate_has_its_own_routing_inputs_if_that_is_said(shared, length):
+    layer = cgc(tasks=3, shared=bool(shared), per_example="by_gate")
+    x, v = numbers((2, *length, 3)), numbers((2, *length, 3 + shared, 5), seed=1)
+    filled(layer, (x, v))
+    assert layer(x, v).shape == (2, *length, 3 + shared, 2)
+    weights = numpy(layer.expert_weights(x, v)).reshape(-1, 3, 5)
+    rows = v.reshape(-1, 3 + shared, 5)
+    for t in range(3):
+        each = numpy(layer.gate.expert_weights(rows[:, t]))[:, t]
+        np.testing.assert_allclose(weights[:, t], each, rtol=1e-5)
+    if shared:
+        own = numpy(layer.experts(x.reshape(-1, 3)))
+        every = [own, numpy(layer.task_experts(x.reshape(-1, 3)))]
+        mixed = numpy(layer.shared_gate.expert_weights(rows[:, 3]))
+        wanted = np.einsum("bn,bnh->bh", mixed, np.concatenate(every, axis=1))
+        found = numpy(layer(x, v)).reshape(-1, 4, 2)[:, 3]
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_the_axis_of_the_tasks_follows_those_that_the_network_keeps():
+    pooled = layers.TimeDistributed(layers.GlobalAveragePooling1D())
+    settings = {"per_example": "by_gate", "shared_input": False, "shared": True}
+    layer = cgc(routing_network=pooled, **settings)
+    x = numbers((2, 5, 3, 6, 4))  # Five tokens of six rows; two tasks.
+    assert layer(x).shape == (2, 5, 3, 6, 2)
+    found = numpy(layer.gate_inputs(x)["routing_inputs"])
+    np.testing.assert_allclose(found, x.mean(3).reshape(10, 3, 4), 1e-4, 1e-6)

@@ -354,7 +354,7 @@ def levels(shape, **settings):
     gate, shared_gate = SoftmaxGate(z_reg=0.3), TopKGate(2, z_reg=0.2)
     banks = [DenseExperts(3, [4], "tanh", shared_input=i == 0) for i in range(2)]
     below = CGC(banks[0], gate, 2, per_example=True, shared_gate=shared_gate)
-    above = CGC(banks[1], SwitchGate(z_reg=0.1), 2, per_example=True, **settings)
+    above = CGC(banks[1], SwitchGate(z_reg=0.1), 2, per_example="by_gate", **settings)
     inputs = keras.Input(shape)
     return keras.Model(inputs, above(below(inputs)))
 

@@ -231,7 +231,7 @@ def test_each_task_compares_the_inputs_of_its_own_network():
         DenseExperts(M, [2], shared_input=False),
         SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3)),
         tasks=2,
-        per_example=True,
+        per_example="by_gate",
         routing_network=layers.Dense(5, "tanh"),
     )
     x = numbers((N, 3, DIM), seed=3)
