@@ -8,7 +8,13 @@ import pathlib
 import re
 
 from dselectk_keras import experts, layers, metrics, models, regularizers, schedules
-from dselectk_keras.baselines import CrossStitch, L2Constrained, RoutedModel, SoftMoE
+from dselectk_keras.baselines import (
+    CrossStitch,
+    L2Constrained,
+    RoutedModel,
+    SoftMoE,
+    TuckerExperts,
+)
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
 
@@ -130,7 +136,7 @@ def tables():
         ],
     )
     yield "Layers", [*rows_of(layers), *map(row, (CrossStitch, L2Constrained, SoftMoE))]
-    yield "Banks of experts", rows_of(experts)
+    yield "Banks of experts", [*rows_of(experts), row(TuckerExperts)]
     yield "Models", [*rows_of(models, skip={"Task"}), row(RoutedModel)]
     yield "Regularizers", rows_of(regularizers)
     yield "Schedules", [row(schedules.Ramp)]

@@ -16,6 +16,7 @@ from dselectk_keras.baselines import (
     SoftMoE,
     STGumbelGate,
     TagGate,
+    TuckerExperts,
 )
 from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import (
@@ -27,7 +28,6 @@ from dselectk_keras.callbacks import (
 from dselectk_keras.experts import (
     DenseExperts,
     Experts,
-    TuckerExperts,
     expert_layout_map,
     single_expert,
 )

@@ -10,6 +10,7 @@ from dselectk_keras.baselines.routed_model import RoutedModel
 from dselectk_keras.baselines.soft_moe import SoftMoE
 from dselectk_keras.baselines.st_gumbel import STGumbelGate
 from dselectk_keras.baselines.tag import TagGate
+from dselectk_keras.baselines.tucker import TuckerExperts
 
 __all__ = [
     "AttentiveGate",
@@ -22,4 +23,5 @@ __all__ = [
     "STGumbelGate",
     "SoftMoE",
     "TagGate",
+    "TuckerExperts",
 ]

@@ -5,13 +5,11 @@ from dselectk_keras.experts.dense import DenseExperts
 from dselectk_keras.experts.expert_layout_map import expert_layout_map
 from dselectk_keras.experts.experts import Experts
 from dselectk_keras.experts.single_expert import single_expert
-from dselectk_keras.experts.tucker import TuckerExperts
 
 __all__ = [
     "DenseExperts",
     "ExpertBank",
     "Experts",
-    "TuckerExperts",
     "expert_layout_map",
     "single_expert",
 ]

@@ -12,8 +12,6 @@ import inspect
 
 from keras import ops
 
-from dselectk_keras.experts import TuckerExperts
-from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers import CGC, MMoE, SmearExperts
 from dselectk_keras.registry import Registry
@@ -43,29 +41,6 @@ def shared_bottom(features, tasks, experts, *_):
         Caruana, "Multitask Learning" (1997); Ma et al., "MMoE" (KDD 2018), Equation 1.
     """
     return ops.repeat(experts.resized(1)(features), len(tasks), axis=1)
-
-
-@ARCHITECTURES.register("tensor_factorization")
-def tensor_factorization(features, tasks, experts, *_, ranks=None):
-    """One network per task, with one Tucker factorization of the kernels per layer.
-
-    `TuckerExperts` defines the default ranks.
-
-    Reference:
-        Yang and Hospedales, "Deep Multi-task Representation Learning: A Tensor
-        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "MMoE" (KDD 2018),
-        Section 6.1.
-    """
-    check_dense(experts, "The architecture 'tensor_factorization'")
-    return TuckerExperts(
-        len(tasks),
-        experts.units,
-        ranks,
-        experts.activation,
-        experts.dropout,
-        experts.use_bias,
-        dtype=experts.dtype_policy,
-    )(features)
 
 
 @ARCHITECTURES.register("moe")

@@ -9,7 +9,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.experts.stacked import StackedExperts
+from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.utils import Activation, Tensor, check_count
 
 
@@ -98,6 +100,29 @@ class TuckerExperts(StackedExperts):
         experts = self.take_experts(experts, selected)
         core, inputs, units = map(ops.convert_to_tensor, (core, inputs, units))
         return ops.einsum("abc,da,hb,ic->idh", core, inputs, units, experts)
+
+
+@ARCHITECTURES.register("tensor_factorization")
+def tensor_factorization(features, tasks, experts, *_, ranks=None):
+    """One network per task, with one Tucker factorization of the kernels per layer.
+
+    `TuckerExperts` defines the default ranks.
+
+    Reference:
+        Yang and Hospedales, "Deep Multi-task Representation Learning: A Tensor
+        Factorisation Approach" (ICLR 2017), Section 3; Ma et al., "MMoE" (KDD 2018),
+        Section 6.1.
+    """
+    check_dense(experts, "The architecture 'tensor_factorization'")
+    return TuckerExperts(
+        len(tasks),
+        experts.units,
+        ranks,
+        experts.activation,
+        experts.dropout,
+        experts.use_bias,
+        dtype=experts.dtype_policy,
+    )(features)
 
 
 def _ranks_per_layer(ranks, num_layers):
