@@ -141,7 +141,48 @@ def table(heads, rows, align):
     return "\n".join(f"| {' | '.join(row)} |" for row in [heads, marks, *rows])
 
 
+# Gates that may use four experts per task: the arm of Figure 5, and its row.
+MANY_TASKS = (
+    ("`TopKGate` with noise, tuned", "noisy Top-k"),
+    ("`TopKGate`, dense first, tuned", "Top-k, dense first"),
+    ("`TopKGate`, tuned", "Top-k"),
+    ("`DSelectKGate(gamma=3.0)` and `DecideGates`, not tuned", "DSelect-k, recipe"),
+    ("the same with `gamma=1.0`", "DSelect-k, recipe, gamma 1"),
+    ("`DSelectKGate` with an entropy penalty, tuned", "DSelect-k"),
+)
+
+
+def many_tasks():
+    """The errors of Figure 5 of DSelect-k at 128 tasks."""
+    from experiments import Results
+    from papers import EXPERIMENTS
+
+    experiment = EXPERIMENTS["dselectk-fig5"].presets()["cpu"]
+    results = Results(experiment, "cpu", ROOT / "docs" / "results")
+    rows = [
+        [what, results.text(f"{arm}, 128 tasks", "mse")] for what, arm in MANY_TASKS
+    ]
+    return table(["gate", "test error"], rows, "l r")
+
+
+def gatebench():
+    """The mean ranks of the best gate and of the first ten that were always sparse."""
+    page = ROOT / "docs" / "gatebench" / "gatebench.md"
+    text = page.read_text(encoding="utf-8")
+    section = text.partition("## Mean ranks\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    ranks = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    sparse = [row[:2] for row in ranks if row[2] == "100%"]
+    rows = [ranks[0][:2], *sparse[:10]]
+    critical = re.search(r"by more than (the critical difference.*?problems)", section)
+    return (
+        f"{table([f'of {len(ranks)} methods', 'mean rank'], rows, 'l r')}\n\n"
+        f"Two ranks differ if they are apart by more than {critical[1]}."
+    )
+
+
 PAGES = {
+    "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
     "README.md": {"speedup": speedup},
     "docs/performance.md": {"performance": performance},
 }

@@ -112,7 +112,7 @@ RECIPES = [
     ),
     (
         "Experts pre-trained on separate classes",
-        "[three stages](choosing.md#experts-first-then-the-gate)",
+        "[three stages](papers.md#experts-first-then-the-gate)",
         "Krishnamurthy et al., Section 4.2",
         "tests/test_readme.py",
     ),

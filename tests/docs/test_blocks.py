@@ -25,7 +25,7 @@ def test_blocks_have_what_the_results_say(module):
         assert module.filled(text, blocks) == text, "Run python docs/blocks.py."
 
 
-@pytest.mark.parametrize("page", ["docs/performance.md"])
+@pytest.mark.parametrize("page", ["docs/choosing.md", "docs/performance.md"])
 def test_a_page_has_no_measured_number_outside_of_its_blocks(module, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     text = re.sub(module.BLOCK, "", text)
