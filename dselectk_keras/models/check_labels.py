@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.models.strings import is_strings
 from dselectk_keras.models.task import Task
 
 CHUNK = 2**16  # Number of rows to check at once, to save memory.
@@ -48,6 +49,7 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
     y, sample_weight = check_shapes(
         model.tasks, _as_arrays(y), _as_arrays(sample_weight)
     )
+    _check_numbers(model.tasks, y)
     for start in range(0, len(keras.tree.flatten(y)[0]), CHUNK):
         rows = slice(start, start + CHUNK)
         part: Any = keras.tree.map_structure(
@@ -58,6 +60,21 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
             labels, weights = part
             _check_group(group, labels, weights, start)
     _check_features(model, x)
+
+
+def _check_numbers(tasks, y):
+    """Raise an error for labels that are strings."""
+    for t, task in enumerate(tasks):
+        column = (
+            y[task.name] if isinstance(y, dict) else np.reshape(y, (len(y), -1)).T[t]
+        )
+        if is_strings(column):
+            raise ValueError(
+                f"The labels of the task {task.name!r} must be numbers. Received: "
+                f"strings, such as {np.ravel(column)[0]!r}. Compare them, such as "
+                "`(labels == 'yes').astype(float)`, or number the classes, for example "
+                "with `pandas.factorize`."
+            )
 
 
 def _check_group(group, y, sample_weight, start):

@@ -10,6 +10,7 @@ from dselectk_keras._keras import loss_weights
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.models.check_labels import check_labels
 from dselectk_keras.models.checks_export import ChecksExport
+from dselectk_keras.models.strings import with_string_objects
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
@@ -96,8 +97,12 @@ class MultitaskModel(ChecksExport, keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
+        x = with_string_objects(x)
         held_out = kwargs.get("validation_data")
-        if self.loss is None and isinstance(held_out, (tuple, list)):
+        if isinstance(held_out, (tuple, list)):
+            held_out = (with_string_objects(held_out[0]), *held_out[1:])
+            kwargs["validation_data"] = held_out
+        if self.loss is None and isinstance(held_out, tuple):
             check_labels(self, *held_out)
         if self.loss is None and y is not None:
             check_labels(self, x, y, kwargs.get("sample_weight"))
@@ -111,11 +116,16 @@ class MultitaskModel(ChecksExport, keras.Model):
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
+        x = with_string_objects(x)
         # `fit` has checked its data. It calls this with private arguments.
         in_fit = any(name.startswith("_") for name in kwargs)
         if self.loss is None and y is not None and not in_fit:
             check_labels(self, x, y, kwargs.get("sample_weight"))
         return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predict as `keras.Model.predict`."""
+        return super().predict(with_string_objects(x), *args, **kwargs)
 
     def compute_loss(
         self,
