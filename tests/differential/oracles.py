@@ -178,7 +178,7 @@ def copy_seeds(model, copy):
         for each in (model, copy)
     )
     for old, new in zip(of_model, of_copy, strict=True):
-        new.assign(old)
+        new.assign(numpy(old))  # On JAX, not its buffer, which a step deletes.
 
 
 def same(first, second, case, what="values"):
