@@ -18,7 +18,7 @@ from sphinx.util.nodes import make_refnode
 import dselectk_keras
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "scripts"))  # The API page has the experiments.
+sys.path.append(str(HERE.parent / "scripts"))  # The API has the experiments.
 
 project = "dselectk_keras"
 author = "The dselectk_keras authors"
@@ -64,7 +64,7 @@ napoleon_custom_sections = [
     ("Call arguments", "params_style"),
     ("Reference", "References"),
 ]
-autosummary_generate = False  # Its tables are on the API page; it needs no others.
+autosummary_generate = False  # Its tables are on the pages of the API.
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
 autodoc_default_options = {
@@ -110,7 +110,7 @@ def class_signature(_app, what, _name, obj, _options, _signature, returns):
 
 
 def tables_of_names(_app, page, content):
-    """Start each part of the API page with a table: every name, in one line."""
+    """Start each page of the API with a table: every name, in one line."""
 
     def with_table(block):
         entry = r"(?m)^\.\. auto(?:class|function):: (?:dselectk_keras\.)?(\S+)"
@@ -120,13 +120,13 @@ def tables_of_names(_app, page, content):
             f"```{{eval-rst}}\n.. currentmodule:: dselectk_keras\n\n{table}{block[1]}"
         )
 
-    if page == "api":
+    if page.startswith("api/"):
         block = r"(?ms)^```\{eval-rst\}\n(.*?^```)$"
         content[0] = re.sub(block, with_table, content[0])
 
 
 class CodeLinks(SphinxPostTransform):
-    """Links names of the package, written as inline code, to the API page.
+    """Links names of the package, written as inline code, to the API.
 
     `MoE`, `dk.MoE`, `MoE(bank, gate)` and `layer=MoE(...)` link to `MoE`. A function of
     a module is linked with its module, as in `datasets.load`, or if it has an
@@ -152,7 +152,7 @@ class CodeLinks(SphinxPostTransform):
                 link += literal
 
     def known_names(self):
-        """The entries of the API page by the names that are linked to them."""
+        """The entries of the API by the names that are linked to them."""
         names = {}
         for full_name, entry in self.env.domains.python_domain.objects.items():
             name = full_name.removeprefix("dselectk_keras.")

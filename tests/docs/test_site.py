@@ -126,7 +126,7 @@ def test_a_figure_has_a_picture(browser, site, page):
 
 
 def test_equations_are_typeset(browser, site):
-    for page in ("concepts", "api", "fidelity", "choosing"):
+    for page in ("concepts", "api/gates", "fidelity", "sparse_gates"):
         browser.get(f"{site}/{page}.html")
         browser.execute_async_script(
             "const done = arguments[0]; MathJax.startup.promise.then(() => done())"
@@ -144,7 +144,7 @@ def test_equations_are_typeset(browser, site):
 
 def test_search_finds_english_and_chinese(browser, site):
     found = searched(browser, site, "DSelectKGate")
-    assert any(link.startswith("api.html") for link in found)
+    assert any(link.startswith("api/gates.html") for link in found)
     assert any(link.startswith("quickstart.html") for link in found)
     found = searched(browser, site, "选择器")
     assert any(link.startswith("quickstart.zh.html") for link in found)
@@ -194,7 +194,7 @@ def test_search_finds_the_page_first(browser, site, query, page):
         ),
         ("datasets", "mnist", "datasets.mnist"),
         ("notebooks/01_drop_in", "DenseExperts", "DenseExperts"),
-        ("api", "Ramp", "Ramp"),
+        ("api/regularizers", "Ramp", "Ramp"),
     ],
 )
 def test_names_in_the_text_link_to_the_api(browser, site, page, code, name):
@@ -205,13 +205,14 @@ def test_names_in_the_text_link_to_the_api(browser, site, page, code, name):
     )
     (target,) = {address for text, address in links if text == code}
     browser.get(target)
-    assert target.startswith(f"{site}/api.html")
+    assert target.startswith(f"{site}/api/")
     entry = browser.find_element("css selector", "dt:target")
     assert entry.get_attribute("id") == f"dselectk_keras.{name}"
 
 
-def test_the_api_page_has_a_line_for_every_entry(browser, site):
-    browser.get(f"{site}/api.html")
+@pytest.mark.parametrize("page", pages("api"))
+def test_a_page_of_the_api_has_a_line_for_every_entry(browser, site, page):
+    browser.get(f"{site}/{page}")
     entries, lines = (
         browser.execute_script(
             f"return [...document.querySelectorAll('{selector}')].map(e => e.{key})"
@@ -261,6 +262,7 @@ return [...document.querySelectorAll(".table-wrapper")]
         "serving",
         "tabular",
         "api",
+        "api/gates",
         "results/benchmark",
         "reproduction/dselectk-fig5",
         "notebooks/09_tabular",
@@ -275,7 +277,8 @@ def test_a_phone_clips_nothing(browser, site, page):
 
 
 @pytest.mark.parametrize(
-    "page", ["results/benchmark", "performance", "choosing", "api"]
+    "page",
+    ["results/benchmark", "performance", "choosing", "api", "api/gates"],
 )
 def test_tables_fit_a_desktop(browser, site, page):
     shown_at(browser, f"{site}/{page}.html", 1300, "light")
