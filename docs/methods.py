@@ -14,6 +14,7 @@ from dselectk_keras.baselines import (
     RoutedModel,
     SoftMoE,
     TuckerExperts,
+    single_expert,
 )
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
@@ -102,7 +103,7 @@ RECIPES = [
         "Single expert with matched compute or matched parameters",
         '`single_expert(bank, "compute")`, `single_expert(bank, "parameters")`',
         "Muqeeth et al., SMEAR, Section 2",
-        "tests/experts/test_single_expert.py",
+        "tests/baselines/test_single_expert.py",
     ),
     (
         "Distillation of an attentive gate",
@@ -136,7 +137,10 @@ def tables():
         ],
     )
     yield "Layers", [*rows_of(layers), *map(row, (CrossStitch, L2Constrained, SoftMoE))]
-    yield "Banks of experts", [*rows_of(experts), row(TuckerExperts)]
+    yield (
+        "Banks of experts",
+        [*rows_of(experts), row(TuckerExperts), row(single_expert)],
+    )
     yield "Models", [*rows_of(models, skip={"Task"}), row(RoutedModel)]
     yield "Regularizers", rows_of(regularizers)
     yield "Schedules", [row(schedules.Ramp)]

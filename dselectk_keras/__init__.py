@@ -17,6 +17,7 @@ from dselectk_keras.baselines import (
     STGumbelGate,
     TagGate,
     TuckerExperts,
+    single_expert,
 )
 from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import (
@@ -29,7 +30,6 @@ from dselectk_keras.experts import (
     DenseExperts,
     Experts,
     expert_layout_map,
-    single_expert,
 )
 from dselectk_keras.gates.dselect_k import DSelectKGate
 from dselectk_keras.gates.gate import Gate

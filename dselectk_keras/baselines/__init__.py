@@ -7,6 +7,7 @@ from dselectk_keras.baselines.l2_constrained import L2Constrained
 from dselectk_keras.baselines.latent_skills import LatentSkillsGate
 from dselectk_keras.baselines.reinforce import ReinforceGate
 from dselectk_keras.baselines.routed_model import RoutedModel
+from dselectk_keras.baselines.single_expert import single_expert
 from dselectk_keras.baselines.soft_moe import SoftMoE
 from dselectk_keras.baselines.st_gumbel import STGumbelGate
 from dselectk_keras.baselines.tag import TagGate
@@ -24,4 +25,5 @@ __all__ = [
     "SoftMoE",
     "TagGate",
     "TuckerExperts",
+    "single_expert",
 ]

@@ -9,14 +9,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.experts.dense import check_dense
-from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.utils import Activation, Tensor, check_count
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class TuckerExperts(StackedExperts):
+class TuckerExperts(DenseExperts):
     r"""Dense experts whose kernels are factorized and share factors.
 
     $$
@@ -66,9 +66,8 @@ class TuckerExperts(StackedExperts):
         shared_input: bool = True,
         **kwargs: Any,
     ):
-        super().__init__(
-            num_experts, units, activation, dropout, use_bias, shared_input, **kwargs
-        )
+        settings = {"use_bias": use_bias, "shared_input": shared_input}
+        super().__init__(num_experts, units, activation, dropout, **settings, **kwargs)
         self.ranks = ranks
         self._layer_ranks = _ranks_per_layer(ranks, len(self.units))
         self._factors = []
@@ -94,12 +93,13 @@ class TuckerExperts(StackedExperts):
             matrices.append(self.add_weight((size, rank), _random_unit_rows, name=name))
         self._factors.append([core, *matrices])
 
-    def kernel(self, layer: int, selected: list[int] | None = None) -> Tensor:
-        """The kernels of a layer (see `StackedExperts`)."""
-        core, inputs, units, experts = self._factors[layer]
-        experts = self.take_experts(experts, selected)
-        core, inputs, units = map(ops.convert_to_tensor, (core, inputs, units))
-        return ops.einsum("abc,da,hb,ic->idh", core, inputs, units, experts)
+    def kernel(self, layer: int) -> Tensor:
+        """The kernels of a layer (see `DenseExperts`)."""
+        factors = map(ops.convert_to_tensor, self._factors[layer])
+        return ops.einsum("abc,da,hb,ic->idh", *factors)
+
+    # Some of the experts would share the other factors.
+    sliced = ExpertBank.sliced
 
 
 @ARCHITECTURES.register("tensor_factorization")

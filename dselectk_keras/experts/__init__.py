@@ -4,12 +4,10 @@ from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.experts.dense import DenseExperts
 from dselectk_keras.experts.expert_layout_map import expert_layout_map
 from dselectk_keras.experts.experts import Experts
-from dselectk_keras.experts.single_expert import single_expert
 
 __all__ = [
     "DenseExperts",
     "ExpertBank",
     "Experts",
     "expert_layout_map",
-    "single_expert",
 ]

@@ -19,8 +19,6 @@ class ExpertBank(keras.Layer, abc.ABC):
     Call arguments:
         inputs: The input of every expert, with a batch axis first; with
             `shared_input=False` one input per expert, `(batch, n, ...)`.
-        select: Indices of the experts to evaluate, in the order wanted; `None` is
-            all of them. The other experts are not evaluated.
         return_hidden: Whether to return the hidden outputs too.
         as_list: Whether the result may be a list of n tensors `(batch, ...)`, which
             saves stacking where the experts are computed one by one.
@@ -38,7 +36,6 @@ class ExpertBank(keras.Layer, abc.ABC):
     def call(
         self,
         inputs: Tensor,
-        select: Sequence[int] | None = None,
         return_hidden: bool = False,
         as_list: bool = False,
     ) -> Any:
@@ -151,20 +148,16 @@ class ExpertBank(keras.Layer, abc.ABC):
         self.build_from_config(config)
         return self
 
-    def select_experts(
-        self, indices: Sequence[int] | None, inputs: Tensor
-    ) -> list[int]:
-        """The indices of the experts to evaluate, checked against the inputs."""
-        chosen = check_indices(indices, self.num_experts)
+    def check_inputs(self, inputs: Tensor) -> None:
+        """Raise an error if inputs of each expert lack the axis of experts."""
         if not self.shared_input and (
-            len(inputs.shape) < 3 or inputs.shape[1] != len(chosen)
+            len(inputs.shape) < 3 or inputs.shape[1] != self.num_experts
         ):
             raise ValueError(
-                f"With shared_input=False the inputs need an axis of {len(chosen)}, "
-                "one entry per expert, after the batch axis. "
+                f"With shared_input=False the inputs need an axis of "
+                f"{self.num_experts}, one entry per expert, after the batch axis. "
                 f"Received: {tuple(inputs.shape)}."
             )
-        return chosen
 
     def check_hidden(self) -> None:
         """Raise an error if the experts have no hidden output."""
@@ -175,15 +168,12 @@ class ExpertBank(keras.Layer, abc.ABC):
                 "or `Experts` the name of a layer in `hidden_layer`."
             )
 
-
-def check_indices(indices: Sequence[int] | None, num_experts: int) -> list[int]:
-    """Experts to evaluate or to keep, as a list of indices; `None` is all."""
-    if indices is None:
-        return list(range(num_experts))
-    chosen = [int(i) for i in indices]
-    if not chosen or not all(0 <= i < num_experts for i in chosen):
-        raise ValueError(
-            "`select` must hold one or more indices of experts, from 0 to "
-            f"{num_experts - 1}. Received: select={chosen}."
-        )
-    return chosen
+    def check_indices(self, indices: Sequence[int]) -> list[int]:
+        """Return indices of experts as a list, or raise an error."""
+        chosen = [int(i) for i in indices]
+        if not chosen or not all(0 <= i < self.num_experts for i in chosen):
+            raise ValueError(
+                "`indices` must hold one or more indices of experts, from 0 to "
+                f"{self.num_experts - 1}. Received: indices={chosen}."
+            )
+        return chosen

@@ -13,7 +13,7 @@ from dselectk_keras._keras import (
     prefix_paths,
     with_mask,
 )
-from dselectk_keras.experts.bank import ExpertBank, check_indices
+from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import (
@@ -50,7 +50,6 @@ class Experts(ExpertBank):
     Call arguments:
         inputs: The input of every expert; with `shared_input=False` one input per
             expert, `(batch, n, ...)`.
-        select: Indices of the experts to evaluate; `None` is all.
         return_hidden: Whether to return the hidden outputs too.
 
     Returns:
@@ -123,17 +122,17 @@ class Experts(ExpertBank):
     def call(
         self,
         inputs: Tensor,
-        select: Sequence[int] | None = None,
         return_hidden: bool = False,
         as_list: bool = False,
     ) -> Any:
         """Evaluate the experts one by one."""
-        selected = self.select_experts(select, inputs)
+        self.check_inputs(inputs)
         if return_hidden:
             self.check_hidden()
         experts = self._with_hidden if return_hidden else self.experts
-        each = [inputs] * len(selected) if self.shared_input else _split(inputs)
-        outputs = [experts[i](own) for i, own in zip(selected, each, strict=True)]
+        n = self.num_experts
+        parts = [inputs] * n if self.shared_input else _split(inputs)
+        outputs = [expert(x) for expert, x in zip(experts, parts, strict=True)]
         if return_hidden:
             outputs, hidden = zip(*outputs, strict=True)
             return self._stack(outputs), self._stack(hidden)
@@ -162,7 +161,7 @@ class Experts(ExpertBank):
 
     def sliced(self, indices: Sequence[int]) -> "Experts":
         """Some of the experts (see `ExpertBank.sliced`)."""
-        indices = check_indices(indices, self.num_experts)
+        indices = self.check_indices(indices)
         kept = [self.experts[i] for i in indices]
         config = self.get_config()
         config["template"] = [config["template"][i] for i in indices]

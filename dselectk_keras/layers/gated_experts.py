@@ -12,7 +12,7 @@ from dselectk_keras._keras import (
     prefix_paths,
     with_mask,
 )
-from dselectk_keras.experts.stacked import StackedExperts
+from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import as_arguments
 from dselectk_keras.layers.arguments import as_bank
@@ -174,7 +174,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         routing_inputs = clear_padding(routing_inputs, routing_inputs_mask)
         looks = self.gate_inputs(inputs, routing_inputs, mask, routing_inputs_mask)
         flat = self.flatten(inputs)
-        if "valid" in looks and not isinstance(self.experts, StackedExperts):
+        if "valid" in looks and not isinstance(self.experts, DenseExperts):
             # Layers such as `BatchNormalization` leave padding out.
             flat = with_mask(flat, looks["valid"])
         combined = self.combine(flat, looks, training)
@@ -215,7 +215,7 @@ class GatedExperts(keras.Layer, abc.ABC):
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Tensor:
         """Pass the mask on, if the outputs have a value for each of its positions."""
-        fits = isinstance(self.experts, StackedExperts) and not self.has_gate_axis
+        fits = isinstance(self.experts, DenseExperts) and not self.has_gate_axis
         return previous_mask if fits or self.num_routed_axes > 1 else None
 
     @property

@@ -11,7 +11,6 @@ from dselectk_keras import gates
 from dselectk_keras._keras import all_layers, settings
 from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.experts.dense import check_dense
-from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.softmax import SoftmaxGate
@@ -282,7 +281,7 @@ def _match(build, experts, gate, num_params):
 def _counted_weights(model):
     """The kernels of the experts, and of the towers without the output units."""
     for bank in all_layers(model):
-        if isinstance(bank, StackedExperts):
+        if isinstance(bank, DenseExperts):
             is_tower = bank.name.startswith("towers_")
             output = f"kernel_{len(bank.units) - 1}" if is_tower else None
             for weight in bank.trainable_weights:

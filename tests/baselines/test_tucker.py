@@ -65,13 +65,6 @@ def test_full_ranks_can_be_any_kernels():
     np.testing.assert_allclose(numpy(bank(x)), numpy(dense(x)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("select", [[1], [2, 0], [0, 0, 1]])
-def test_selected_experts_come_in_the_order_asked_for(select):
-    bank, x = built((2, 5), 3, [4, 2], ranks=(2, 2, 2)), numbers((2, 5))
-    expected = numpy(bank(x))[:, select]
-    np.testing.assert_allclose(numpy(bank(x, select=select)), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("ranks", [(25, 20, 10), (50, 40, 20), None])
 def test_every_expert_starts_with_the_variance_of_glorot_uniform(ranks):
     bank = TuckerExperts(20, [40], ranks)
@@ -134,6 +127,8 @@ def test_is_a_bank_like_any_other():
         atol=1e-6,
     )
     assert bank(x, return_hidden=True)[1].shape == (2, 3, 4)
+    with pytest.raises(ValueError, match="TuckerExperts cannot be sliced"):
+        bank.sliced([0])
     assert bank.resized(5)(x).shape == (2, 5, 2)
     assert L2Constrained(bank.resized(4), 0.1)(x).shape == (2, 4, 2)
 

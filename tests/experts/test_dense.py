@@ -73,9 +73,9 @@ def test_the_length_of_a_sequence_may_be_unknown():
     ("shape", "units", "settings", "call"),
     [
         ((2, 3), [4], {}, {}),
-        ((2, 5, 3), [4, 2], {}, {"select": [2, 0]}),
+        ((2, 5, 3), [4, 2], {}, {}),
         ((2, 5, 3), [4, 2], {}, {"return_hidden": True}),
-        ((2, 1, 5, 3), [4, 2, 6], {"shared_input": False}, {"select": [1]}),
+        ((2, 3, 5, 3), [4, 2, 6], {"shared_input": False}, {}),
         ((2, 3), [300], {}, {"as_list": True}),
     ],
 )
@@ -123,19 +123,6 @@ def test_a_seeded_initializer_gives_every_expert_and_layer_other_values():
     np.testing.assert_array_equal(first, kernels().reshape(6, -1))
 
 
-@pytest.mark.parametrize("select", [[1], [2, 0], [0, 0, 1], [0, 1, 2]])
-def test_selected_experts_come_in_the_order_asked_for(select):
-    x = numbers((2, 3))
-    bank = DenseExperts(3, [4, 2])
-    expected = numpy(bank(x))[:, select]
-    np.testing.assert_allclose(numpy(bank(x, select=select)), expected, rtol=1e-5)
-    own = DenseExperts(3, [4], shared_input=False)
-    x = numbers((2, 3, 5))
-    expected = numpy(own(x))[:, select]
-    found = numpy(own(x[:, select], select=select))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
 def test_experts_drop_out_in_training_only_and_each_for_itself():
     bank = DenseExperts(2, [400, 400], None, dropout=0.5, use_bias=False)
     bank.build((None, 1))
@@ -149,12 +136,12 @@ def test_experts_drop_out_in_training_only_and_each_for_itself():
     assert 0.3 < (first == second).mean() < 0.7
 
 
-def test_gradients_reach_every_weight_of_the_selected_experts():
+def test_gradients_reach_every_weight_of_the_experts_that_count():
     bank = DenseExperts(3, [4, 2], "tanh")
     x = numbers((5, 3))
     bank(x)
     _, gradients = value_and_gradients(
-        lambda: [ops.sum(bank(x, select=[0, 2]) ** 2)], bank.trainable_variables
+        lambda: [ops.sum(bank(x)[:, ::2] ** 2)], bank.trainable_variables
     )
     assert len(gradients) == 4
     for gradient in gradients:
@@ -178,15 +165,6 @@ def test_hidden_outputs_are_those_of_the_last_layer_but_one(settings):
     outputs, hidden = bank(x, return_hidden=True, training=True)
     expected = np.einsum("bnh,nhu->bnu", numpy(hidden), kernel) + bias
     np.testing.assert_allclose(numpy(outputs), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_hidden_outputs_come_for_the_selected_experts():
-    bank = DenseExperts(3, [4, 2], "tanh")
-    x = numbers((2, 6))
-    expected = [numpy(each)[:, [2, 0]] for each in bank(x, return_hidden=True)]
-    found = bank(x, select=[2, 0], return_hidden=True)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(numpy(one), other, rtol=1e-5)
 
 
 def test_one_layer_has_no_hidden_outputs():
@@ -345,8 +323,9 @@ def test_calls_that_cannot_be_right_are_refused():
     with pytest.raises(ValueError, match="the inputs need an axis of 2"):
         own(numbers((4, 3, 5)))
     bank = DenseExperts(2, [3])
-    for select in ([], [2], [-1]):
+    bank(numbers((2, 3)))
+    for indices in ([], [2], [-1]):
         with pytest.raises(
-            ValueError, match=r"`select` must .* indices of experts, from 0 to 1"
+            ValueError, match=r"`indices` must .* indices of experts, from 0 to 1"
         ):
-            bank(numbers((2, 3)), select=select)
+            bank.sliced(indices)

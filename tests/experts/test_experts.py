@@ -7,7 +7,6 @@ from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
 from dselectk_keras import DenseExperts, Experts
-from dselectk_keras.experts import ExpertBank
 from dselectk_keras.initializers import copy_layer
 
 
@@ -110,21 +109,6 @@ def test_a_seeded_template_gives_every_expert_other_values():
     assert len(set(firsts)) == 3
 
 
-def test_only_selected_experts_are_evaluated_in_the_order_asked_for():
-    class Counted(layers.Dense):
-        calls = 0
-
-        def call(self, inputs):
-            self.calls += 1
-            return super().call(inputs)
-
-    bank = Experts([Counted(2), Counted(2), Counted(2)])
-    x = numbers((2, 3))
-    expected = numpy(bank(x))[:, [2, 0]]
-    np.testing.assert_allclose(numpy(bank(x, select=[2, 0])), expected, rtol=1e-6)
-    assert [expert.calls for expert in bank.experts] == [2, 1, 2]
-
-
 def test_gradients_reach_every_expert():
     bank = Experts(layers.Dense(2), 3)
     x = numbers((4, 3))
@@ -168,8 +152,6 @@ def test_each_expert_may_see_an_input_of_its_own():
     x = numbers((2, 3, 5))
     expected = [numpy(expert(x[:, i])) for i, expert in enumerate(once_built(bank, x))]
     np.testing.assert_allclose(numpy(bank(x)), np.stack(expected, axis=1), rtol=1e-5)
-    found = numpy(bank(x[:, [2, 0]], select=[2, 0]))
-    np.testing.assert_allclose(found, np.stack(expected, axis=1)[:, [2, 0]], rtol=1e-5)
     with pytest.raises(ValueError, match=r"the inputs need an axis of 3.*\(2, 2, 5\)"):
         bank(x[:, :2])
 
@@ -199,9 +181,6 @@ def test_hidden_outputs_are_those_of_the_layer_named(kind, place):
     for i, expert in enumerate(bank.experts):
         expected = numpy(expert.get_layer("seen")(x))
         np.testing.assert_allclose(numpy(hidden)[:, i], expected, rtol=1e-5)
-    found = bank(x, select=[2, 0], return_hidden=True)
-    for one, every in zip(found, (outputs, hidden), strict=True):
-        np.testing.assert_allclose(numpy(one), numpy(every)[:, [2, 0]], rtol=1e-6)
     assert len(bank.weights) == 3 * 4
 
 
@@ -363,30 +342,6 @@ def test_experts_with_a_state_cannot_be_merged(layer):
         bank.check_mergeable()
 
 
-def test_towers_and_weights_for_each_layer_are_refused():
-    with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
-        Experts(layers.Dense(2), 2, shared_input=False).check_mergeable()
-    bank = Experts(layers.Dense(2), 2)
-    bank(numbers((2, 3)))
-    with pytest.raises(ValueError, match="are merged as a whole"):
-        bank.call_merged(numbers((2, 3)), [shares(2, 2)], True)
-
-
-def test_a_bank_of_another_kind_says_what_can_be_merged():
-    class Doubled(ExpertBank):
-        num_experts, shared_input = 2, True
-
-        def call(self, inputs, select=None, return_hidden=False):
-            return ops.stack([inputs, 2 * inputs], axis=1)
-
-    bank = Doubled()
-    assert not bank.has_hidden
-    with pytest.raises(ValueError, match="The parameters of Doubled are not stacked"):
-        bank.parameters()
-    with pytest.raises(ValueError, match="The experts of Doubled cannot be merged"):
-        bank.check_mergeable()
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -410,3 +365,12 @@ def test_a_resized_bank_is_not_frozen():
     fresh.build((None, 3))
     assert len(fresh.trainable_variables) == 6
     assert not bank.trainable_variables
+
+
+def test_towers_and_weights_for_each_layer_are_refused():
+    with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
+        Experts(layers.Dense(2), 2, shared_input=False).check_mergeable()
+    bank = Experts(layers.Dense(2), 2)
+    bank(numbers((2, 3)))
+    with pytest.raises(ValueError, match="are merged as a whole"):
+        bank.call_merged(numbers((2, 3)), [shares(2, 2)], True)

@@ -21,7 +21,6 @@ from dselectk_keras import (
     Task,
     build_multitask_model,
 )
-from dselectk_keras.experts.stacked import StackedExperts
 from dselectk_keras.gates import GATES, Gate
 from dselectk_keras.models import ARCHITECTURES, MultitaskModel
 from dselectk_keras.models.architectures import has_gate
@@ -446,7 +445,7 @@ def test_widths_are_scaled_to_a_number_of_parameters(architecture):
     banks = [
         layer
         for layer in model._flatten_layers()
-        if isinstance(layer, StackedExperts) and "towers" not in layer.name
+        if isinstance(layer, DenseExperts) and "towers" not in layer.name
     ]
     first, second = [width for bank in banks for width in bank.units][:2]
     if architecture == "cross_stitch":

@@ -70,9 +70,9 @@ class SumExperts(ExpertBank):
         self._units.build(input_shape)
         self.built = True
 
-    def call(self, inputs, select=None, return_hidden=False, as_list=False):
+    def call(self, inputs, return_hidden=False, as_list=False):
         """See `ExpertBank`."""
-        return ops.sum(self._units(inputs, select=select), axis=-1, keepdims=True)
+        return ops.sum(self._units(inputs), axis=-1, keepdims=True)
 
     def get_config(self):
         """The arguments of `__init__`."""

@@ -15,8 +15,9 @@ from dselectk_keras.baselines import (
     SoftMoE,
     STGumbelGate,
     TagGate,
+    single_expert,
 )
-from dselectk_keras.experts import DenseExperts, single_expert
+from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import (
     DSelectKGate,
     RandomGate,
