@@ -181,7 +181,50 @@ def gatebench():
     )
 
 
+def latency():
+    """Milliseconds of one example, in each way to serve, on each backend."""
+    rows, about, forms = [], {}, {}
+    for backend, title in BACKENDS.items():
+        path = ROOT / "docs" / "results" / f"serving_cpu_{backend}.json"
+        found = json.loads(path.read_text(encoding="utf-8"))
+        about = found["about"]
+        for way, forms in found["milliseconds"].items():
+            cells = [f"{times['1']:.2g}" for times in forms.values()]
+            rows.append([f"{title}, {way}", *cells])
+    heads = ["milliseconds", *forms]
+    lines = table(heads, rows, "l r r r r")
+    return f"{lines}\n\nOn {about['device']}, with the workload W4-static."
+
+
+def ranking():
+    """The models of scripts/ranking.py: their order, size and latency."""
+    from ranking_experiment import TASKS, Ranking
+
+    from experiments import Results
+
+    experiment = Ranking.presets()["cpu"]
+    results = Results(experiment, "cpu", ROOT / "docs" / "results")
+    numbers = [f"{task}_{metric}" for task in TASKS for metric in ("auc", "gauc")]
+    rows = []
+    for arm in experiment.arms:
+        times = [f"{results.mean(arm, f'milliseconds_{n}'):.2f}" for n in (1, 256)]
+        size = f"{results.mean(arm, 'parameters'):,.0f}"
+        order = [results.text(arm, name, digits=4) for name in numbers]
+        rows.append([arm, *order, size, " / ".join(times)])
+    heads = ["model"]
+    heads += [f"{task} {metric}" for task in TASKS for metric in ("AUC", "GAUC")]
+    lines = table([*heads, "parameters", "ms"], rows, "l r r r r r r")
+    about = results.environments[-1]
+    seeds = len(results.of(next(iter(experiment.arms))))
+    return (
+        f"{lines}\n\nMeans of {seeds} seeds, with standard errors; "
+        f"`{about['command']}`, {about['backend']} {about['backend_version']}, "
+        f"{about['device']}, {about['date']}."
+    )
+
+
 PAGES = {
+    "docs/serving.md": {"latency": latency},
     "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
     "README.md": {"speedup": speedup},
     "docs/performance.md": {"performance": performance},

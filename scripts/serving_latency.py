@@ -2,8 +2,8 @@
 
     KERAS_BACKEND=tensorflow python scripts/serving_latency.py
 
-writes docs/results/serving_*.json, and the tables of docs/serving.md. Run it on a
-machine without other work.
+writes docs/results/serving_*.json, from which `python docs/blocks.py` makes the table
+of docs/serving.md. Run it on a machine without other work.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).parents[1]
-MARK = "<!-- Written by scripts/serving_latency.py -->\n"
 BATCHES = (1, 32, 256, 4096)
 FORMS = {
     "nothing": "none",
@@ -28,14 +27,13 @@ FORMS = {
 
 
 def main(arguments=None):
-    """Measure on the backend in use, and write the results and the page."""
+    """Measure on the backend in use, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     add = parser.add_argument
     add("--workload", default="W4-static", help="with static gates, such as W4-static")
     add("--batches", nargs="+", type=int, default=BATCHES)
     add("--rounds", type=int, default=50, help="turns of each form")
     add("--out", default=str(ROOT / "docs/results"), help="folder to write into")
-    add("--page", default=str(ROOT / "docs/serving.md"), help="page to write into")
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks import WORKLOADS
@@ -54,8 +52,7 @@ def main(arguments=None):
     path = out / f"{name.replace('-', '_')}.json"
     result = {"about": about, "milliseconds": found}
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    write_table(pathlib.Path(options.page), out)
-    print(f"Written to {path} and {options.page}.")
+    print(f"Written to {path}. Then run python docs/blocks.py.")
 
 
 def measure(workload, batches, rounds):
@@ -134,35 +131,6 @@ def ways(model, folder):
     loaded = tf.saved_model.load(folder)
     found["SavedModel"] = lambda x: numpy(loaded.serve(tf.constant(x)))
     return found
-
-
-def write_table(page, folder):
-    """Write the tables of all results in a folder between the marks of a page."""
-    parts = []
-    for path in sorted(folder.glob("serving_*.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        about = result["about"]
-        batches = list(next(iter(result["milliseconds"].values()))["dense"])
-        versions = f"{about['backend']} {about['backend_version']}, {about['device']}"
-        lines = [
-            f"{about['workload']}; {versions}, {about['date']}, `{about['command']}`:",
-            "",
-            row(["milliseconds per batch of", "", *batches]),
-            row(["---", "---", *["---:"] * len(batches)]),
-        ]
-        for way, forms in result["milliseconds"].items():
-            for form, times in forms.items():
-                cells = [f"{times[batch]:.3g}" for batch in batches]
-                lines.append(row([way, form, *cells]))
-        parts.append("\n".join(lines))
-    before, _, after = page.read_text(encoding="utf-8").split(MARK)
-    table = "\n\n".join(parts)
-    page.write_text(f"{before}{MARK}\n{table}\n\n{MARK}{after}", encoding="utf-8")
-
-
-def row(cells):
-    """A row of a table of Markdown."""
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Latencies are measured in every way to call a model, and shown on the page."""
+"""Latencies are measured in every way to call a model."""
 
 import dataclasses
 import json
@@ -20,16 +20,13 @@ WAYS = {
 
 
 @pytest.mark.traced
-def test_each_way_is_measured_and_shown(tmp_path, monkeypatch):
+def test_each_way_is_measured(tmp_path, monkeypatch):
     # Two forms: each is compiled and exported.
     forms = {name: serving_latency.FORMS[name] for name in ("nothing", "dense")}
     monkeypatch.setattr(serving_latency, "FORMS", forms)
     monkeypatch.setitem(WORKLOADS, "tiny", TINY)
-    page = tmp_path / "page.md"
-    mark = serving_latency.MARK
-    page.write_text(f"before\n{mark}old\n{mark}after\n")
     arguments = ["--workload", "tiny", "--batches", "3", "--rounds", "1"]
-    serving_latency.main([*arguments, "--out", str(tmp_path), "--page", str(page)])
+    serving_latency.main([*arguments, "--out", str(tmp_path)])
     (path,) = tmp_path.glob("serving_*.json")
     found = json.loads(path.read_text())["milliseconds"]
     others = {"predict_on_batch", "direct call"}
@@ -37,8 +34,3 @@ def test_each_way_is_measured_and_shown(tmp_path, monkeypatch):
     for times in found.values():
         assert set(times) == {"nothing", "dense"}
         assert all(each["3"] > 0 for each in times.values())
-    shown = page.read_text()
-    assert shown.startswith(f"before\n{mark}\ntiny: many experts; ")
-    assert "| direct call | dense | " in shown
-    assert shown.endswith(f"{mark}after\n")
-    assert "old" not in shown

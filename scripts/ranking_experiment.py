@@ -1,0 +1,204 @@
+"""MovieLens as two ranking tasks: a film is watched, and liked if it is watched."""
+
+import dataclasses
+import pathlib
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from dselectk_keras import (
+    DecideGates,
+    DenseExperts,
+    DSelectKGate,
+    OnceDecided,
+    SoftmaxGate,
+    Task,
+    build_multitask_model,
+    condense,
+)
+from dselectk_keras.datasets import Split
+from experiments import Experiment, area_under_curve, preset
+from papers.data import movielens
+
+TASKS = ("watched", "liked")
+LIKED = 4.0  # Stars.
+
+
+class Arm(NamedTuple):
+    """A model of the comparison.
+
+    Args:
+        architecture: See `build_multitask_model`.
+        gate: A function that makes a gate, or `None`.
+        per_example: Whether the gates see the user and the film.
+    """
+
+    architecture: str
+    gate: Any = None
+    per_example: bool = True
+
+
+def dselect_k():
+    """The gate of DSelect-k, with two experts per task."""
+    return DSelectKGate(num_nonzeros=2, gamma=3.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking(Experiment):
+    """Models of the same size, each with its own tuned learning rate.
+
+    A seed draws the pairs without a rating, the split and the weights anew. The loss
+    of `liked` is over the pairs that have a rating. Widths of experts are such that all
+    models have the same number of parameters without embeddings and gates.
+    """
+
+    name = "ranking"
+    title = "two ranking tasks on MovieLens"
+
+    seeds: int = 5
+    version: str = "latest-small"
+    num_train: int | None = preset(None, smoke=2_000)
+    embedding: int = 16
+    num_experts: int = 8
+    tower: int = 32
+    num_params: int = preset(20_000, smoke=6_000)
+    batch_size: int = 512
+    epochs: int = preset(6, smoke=2)
+    learning_rates: tuple[float, ...] = preset((0.001, 0.003, 0.01), smoke=(0.01,))
+    weight_decays: tuple[float, ...] = preset((0.01, 0.1), smoke=(0.1,))
+    sampler: str = "grid"
+    decide_by: float = 1 / 3  # The part of the training, for DSelect-k.
+    calls: int = preset(500, smoke=3)  # Of the served model, for its latency.
+
+    @property
+    def arms(self):
+        """The models, by name."""
+        return {
+            "shared bottom": Arm("shared_bottom"),
+            "MMoE, softmax": Arm("mmoe", SoftmaxGate),
+            "PLE, softmax": Arm("ple", SoftmaxGate),
+            "DSelect-k, per-example": Arm("mmoe", dselect_k),
+            "DSelect-k, static, condensed": Arm("mmoe", dselect_k, False),
+        }
+
+    def space(self, arm):
+        """The learning rate and the weight decay of AdamW."""
+        return {
+            "learning_rate": self.learning_rates,
+            "weight_decay": self.weight_decays,
+        }
+
+    def run(self, arm, jobs):
+        """Train one after the other."""
+        return [self._run(self.arms[arm], job) for job in jobs]
+
+    def _run(self, arm, job):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(job.seed)
+        data = movielens(
+            self.version, self.num_train, seed=job.seed, data_dir=self.data_dir
+        )
+        parts = data.train, data.validation, data.test
+        train, validation, test = map(as_ranking, parts)
+        sizes = data.info["vocabulary_sizes"]
+        model = self.model(arm, sizes)
+        model.compile(keras.optimizers.AdamW(**job.settings))
+        best = keras.callbacks.EarlyStopping(
+            "val_task_loss", mode="min", patience=2, restore_best_weights=True
+        )
+        sparse = arm.gate is dselect_k
+        model.fit(
+            *train,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            validation_data=validation,
+            validation_batch_size=4096,
+            callbacks=[DecideGates(self.decide_by), OnceDecided(best)]
+            if sparse
+            else [best],
+            verbose=0,
+        )
+        if job.is_trial:
+            return {"objective": float(best.best)}
+        small = condense(model) if sparse and not arm.per_example else model
+        return {
+            "parameters": small.count_params() - sum(sizes) * self.embedding,
+            **measure_order(small, test),
+            **measure_serving(small, test.x, self.calls),
+        }
+
+    def model(self, arm, sizes):
+        """The model of an arm, for so many users and films."""
+        inputs = keras.Input((2,), dtype="int32", name="pair")
+        embedded = [
+            keras.layers.Embedding(size, self.embedding)(inputs[:, column])
+            for column, size in enumerate(sizes)
+        ]
+        return build_multitask_model(
+            keras.Model(inputs, keras.layers.Concatenate()(embedded)),
+            [Task(name, "binary", tower=(self.tower,)) for name in TASKS],
+            arm.architecture,
+            experts=DenseExperts(self.num_experts, [64]),
+            gate=arm.gate and arm.gate(),
+            per_example=arm.per_example,
+            num_params=self.num_params,
+            label_average="labels",
+        )
+
+
+def as_ranking(part):
+    """A split whose ratings are 1 from four stars on, 0 below, and NaN if missing."""
+    y = np.array(part.y, "float32")
+    y[:, 1] = np.where(np.isnan(y[:, 1]), np.nan, y[:, 1] >= LIKED)
+    return Split(part.x, y)
+
+
+def measure_order(model, split):
+    """AUC, and GAUC within the users, of each task."""
+    predicted = model.predict(split.x, batch_size=4096, verbose=0)
+    found = {}
+    for column, name in enumerate(TASKS):
+        known = ~np.isnan(split.y[:, column])
+        labels, scores = split.y[known, column], predicted[name][known, 0]
+        found[f"{name}_auc"] = area_under_curve(labels, scores)
+        found[f"{name}_gauc"] = grouped_auc(split.x[known, 0], labels, scores)
+    return found
+
+
+def grouped_auc(groups, labels, scores):
+    """The mean AUC within the groups, weighted by their rows.
+
+    Groups with labels of one class only have none, and are left out.
+    """
+    _, place = np.unique(groups, return_inverse=True)
+    rows = [place == number for number in range(place.max() + 1)]
+    areas = np.array([area_under_curve(labels[own], scores[own]) for own in rows])
+    mixed = ~np.isnan(areas)
+    return float(np.average(areas[mixed], weights=np.sum(rows, axis=1)[mixed]))
+
+
+def measure_serving(model, x, calls):
+    """The size of a SavedModel, and its latency for 1 and for 256 rows.
+
+    The latency is that of the fastest of some calls: other work on the machine makes
+    calls slower, never faster.
+    """
+    import tensorflow as tf
+
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        model.export(folder, verbose=False)
+        files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
+        found["kilobytes"] = sum(path.stat().st_size for path in files) / 1e3
+        serve: Any = tf.saved_model.load(folder)
+        for size in (1, 256):
+            batch, times = tf.constant(x[:size]), []
+            for _ in range(calls):
+                began = time.perf_counter()
+                keras.tree.map_structure(np.asarray, serve.serve(batch))
+                times.append(time.perf_counter() - began)
+            found[f"milliseconds_{size}"] = 1e3 * min(times)
+    return found
