@@ -1,9 +1,10 @@
-"""Sums over the devices that share a batch.
+"""Devices that share a batch.
 
 The replicas of `tf.distribute` are threads, each with its own part of the batch. On JAX
 a sum over the batch is a sum over all devices already.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -18,9 +19,47 @@ def is_model_parallel() -> bool:
     return isinstance(distribution, keras.distribution.ModelParallel)
 
 
-def is_distributed() -> bool:
-    """Whether the devices of JAX share a batch or the variables."""
-    return keras.distribution.distribution() is not None
+def on_each_device(
+    function: Callable, layer: keras.Layer, arrays: Sequence[Any]
+) -> tuple[Any, Any]:
+    """Call a function in a program of JAX on each device's part of a batch.
+
+    It gets the whole batch if `DataParallel` is not set, or does not split it evenly.
+
+    Args:
+        function: A function of the arrays that returns an array with a row for each
+            example, and a number or `None`.
+        layer: The layer whose variables the function reads.
+        arrays: Arrays with a batch axis first, or `None`.
+
+    Returns:
+        The rows of all parts, and the sum of the numbers.
+    """
+    distribution = keras.distribution.distribution()
+    if not isinstance(distribution, keras.distribution.DataParallel):
+        return function(*arrays)
+    mesh, axis = distribution.device_mesh.backend_mesh, distribution.batch_dim_name
+    if mesh.size == 1 or arrays[0].shape[0] % mesh.size:
+        return function(*arrays)
+    import jax  # pyright: ignore[reportMissingImports]
+
+    def call(values, arrays):
+        state = zip(layer.variables, values, strict=True)
+        with keras.StatelessScope(state_mapping=list(state)):
+            rows, number = function(*arrays)
+        return rows, None if number is None else jax.lax.psum(number, axis)
+
+    batch, whole = jax.sharding.PartitionSpec(axis), jax.sharding.PartitionSpec()
+    # Without `check_vma`, gradients of variables are summed after the function, not in
+    # the branches of its conditions, in which not all devices need to take part.
+    split = jax.shard_map(
+        call,
+        mesh=mesh,
+        in_specs=(whole, batch),
+        out_specs=(batch, whole),
+        check_vma=False,
+    )
+    return split([variable.value for variable in layer.variables], arrays)
 
 
 def num_replicas() -> int:

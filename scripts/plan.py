@@ -9,6 +9,7 @@ of an epoch. docs/scaling.md has the formulas.
 import argparse
 import dataclasses
 import itertools
+import math
 import sys
 
 from command_line import make_parser
@@ -93,7 +94,7 @@ class Plan:
         sent = self._chosen if self.dispatch else self.tasks
         weights = self.tasks * self.experts / 2 * self.per_example
         mixtures = self.batch / data * (sent * self.units[-1] + weights)
-        if self.dispatch:
+        if self.dispatch and experts > 1:
             # Slots are for the whole batch: their inputs, and gradients of outputs.
             gradients += self._slots * (self.features + self.units[-1])
         return BYTES * (_ring(data) * gradients + _ring(experts) * mixtures)
@@ -111,8 +112,7 @@ class Plan:
 
     def epoch_seconds(self, rows, speed):
         """Seconds for an epoch if each device does `speed` operations a second."""
-        # Dispatched work is not split over the devices that split the batch.
-        parts = self.devices[1] * (1 if self.dispatch else self.devices[0])
+        parts = self._dispatching if self.dispatch else math.prod(self.devices)
         return rows / self.batch * self.training_flops / parts / speed
 
     @property
@@ -126,9 +126,18 @@ class Plan:
         return min(self.experts, self.tasks * self.nonzeros)
 
     @property
+    def _dispatching(self):
+        """The number of devices that split dispatched work.
+
+        Where devices split the experts, those that split the batch do not split slots.
+        """
+        data, experts = self.devices
+        return experts if experts > 1 else data
+
+    @property
     def _slots(self):
-        """Slots on a device; devices that split the batch do not split them."""
-        return 1.5 * self.batch * self._chosen / self.devices[1]
+        """Slots on a device."""
+        return 1.5 * self.batch * self._chosen / self._dispatching
 
     @property
     def _flops(self):
@@ -155,9 +164,10 @@ class Plan:
 
 def table():
     """The examples of docs/scaling.md, as lines of Markdown."""
-    meshes = {(1, 1): False, (64, 1): False, (8, 8): False, (1, 40): True}
+    meshes = (1, 1), (64, 1), (8, 8)
+    examples = [*((mesh, False) for mesh in meshes), ((64, 1), True), ((1, 40), True)]
     lines = []
-    for devices, dispatch in meshes.items():
+    for devices, dispatch in examples:
         plan = Plan(devices=devices, dispatch=dispatch)
         needs = {
             "devices (batch x experts)": f"{devices[0]} x {devices[1]}",

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from dselectk_keras.distribution import num_replicas
+from dselectk_keras.distribution import num_replicas, on_each_device
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import Tensor, is_concrete
 
@@ -33,10 +33,23 @@ def dispatch(
     The weights have exact zeros: an example chooses `chosen` experts at most. The
     `capacity` of an expert is a multiple of an even share, beyond which choices are
     dropped; `None` drops nothing. Examples that are not `valid` have weights of zero,
-    and have no part in the share. Returns the mixture, and the number of dropped
-    choices, or `None` without a capacity.
+    and have no part in the share. Devices that share a batch each dispatch their part.
+    Returns the mixture, and the number of dropped choices, or `None` without a
+    capacity.
     """
     inputs = ops.cast(inputs, experts.compute_dtype)
+
+    def part(inputs, weights, valid):
+        return _dispatch_part(experts, inputs, weights, chosen, capacity, valid)
+
+    arrays = inputs, weights, valid
+    if is_concrete(inputs):
+        return part(*arrays)
+    return on_each_device(part, experts, arrays)
+
+
+def _dispatch_part(experts, inputs, weights, chosen, capacity, valid):
+    """Dispatch the part of a batch that a device has."""
     used = weights != 0
     if len(weights.shape) == 3:
         used = ops.any(used, axis=1)

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.distribution import is_distributed
+from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.utils import Tensor, add_counter
 
@@ -152,8 +152,8 @@ class MoE(GatedExperts):
         experts, most = self.experts, self.gate.max_experts()
         if not (self.per_example and most and experts.can_dispatch):
             return False
-        # JAX would gather the examples of all devices for dispatch.
-        return not is_distributed() and (
+        # With split experts, JAX would gather the examples of all devices.
+        return not is_model_parallel() and (
             experts.num_experts >= MIN_RATIO * most * (self.gate.num_gates or 1)
             and num_features * experts.units[0] >= MIN_KERNEL
         )

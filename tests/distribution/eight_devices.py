@@ -150,11 +150,11 @@ def program(model, rows=BATCH):
             model.metrics_variables,
         )
     )
-    layout = distribution.distribution().get_data_layout
-    batch = tuple(
-        jax.device_put(np.zeros(shape, "float32"), layout(shape).backend_layout)
-        for shape in ((rows, DIM), (rows, 2))
-    )
+    batch = np.zeros((rows, DIM), "float32"), np.zeros((rows, 2), "float32")
+    several = distribution.distribution()
+    if several is not None:
+        layouts = (several.get_data_layout(part.shape) for part in batch)
+        batch = jax.device_put(batch, tuple(each.backend_layout for each in layouts))
     return jax.jit(model.train_step).lower(state, batch).compile()
 
 
@@ -167,6 +167,40 @@ def experts_moved(model):
         for line in program(model).as_text().splitlines()
         if any(each in line for each in moved)
     )
+
+
+def model_with_capacity(gate):
+    keras.utils.set_random_seed(0)
+    model = build_multitask_model(
+        DIM,
+        2,
+        experts=DenseExperts(EXPERTS, [256]),
+        gate=gate,
+        per_example=True,
+        dispatch=1.5,
+    )
+    model.compile(keras.optimizers.SGD(0.1))
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def operations(rows=512):
+    """Those of a training step, as JAX counts them for a device."""
+    model = model_with_capacity(TopKGate(1))
+    model.evaluate(X, Y, verbose=0)
+    return program(model, rows).cost_analysis()["flops"]
+
+
+def capacities(parts):
+    """Predictions for parts of a batch, and the choices that they drop."""
+    model = model_with_capacity(TopKGate(2))
+    outputs = [model.predict(X[part], len(part), verbose=0) for part in parts]
+    return {
+        "predicted": np.concatenate(
+            [np.stack([*each.values()], axis=1) for each in outputs]
+        ),
+        "dropped": int(model.get_layer("mmoe").num_dropped.value),
+    }
 
 
 def all_needed(distributions):
@@ -218,12 +252,16 @@ def sent(line):
         for shape in re.findall(r"32\[([\d,]*)\]", found[1])
     ]
     groups: Any = re.search(
-        r"replica_groups=(?:\[\d+,(\d+)\]|mesh\[(.*?)\].*?\{(.*?)\})", line
+        r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]+)\}|mesh\[(.*?)\].*?\{(.*?)\})",
+        line,
     )
-    axes = dict(re.findall(r"'(\w+)'=(\d+)", groups[2] or ""))
-    devices = int(groups[1] or 0) or math.prod(
-        int(axes[name]) for name in re.findall(r"'(\w+)'", groups[3])
-    )
+    size, members, sizes_of_axes, names = groups.groups(default="")
+    axes = dict(re.findall(r"'(\w+)'=(\d+)", sizes_of_axes))
+    if members:
+        size = members.count(",") + 1
+    elif names:
+        size = math.prod(int(axes[name]) for name in re.findall(r"'(\w+)'", names))
+    devices = int(size)
     rounds = (2 if found[2] == "all-reduce" else 1) * (devices - 1) / devices
     return 4 * sum(sizes) * rounds
 
@@ -276,6 +314,16 @@ def main():
                 result["moved"] = experts_moved(model)
             found[f"{case}, {name}"] = result
     found.update(all_needed(distributions))
+    rows = np.arange(len(X))
+    distribution.set_distribution(None)
+    one, by_part = operations(), capacities(np.split(rows, 8))
+    distribution.set_distribution(distributions["data"])
+    together = capacities([rows])
+    found["capacity"] = {
+        "operations": operations() / one,
+        "dropped": [by_part["dropped"], together["dropped"]],
+        "predicted": float(np.abs(by_part["predicted"] - together["predicted"]).max()),
+    }
     distribution.set_distribution(None)
     alone = watched()
     for name, each in distributions.items():

@@ -116,6 +116,16 @@ def test_a_step_needs_what_was_planned(eight, devices, dispatch):
     assert 1 <= ratio["activations"] <= 1.7
 
 
+def test_devices_share_the_operations_of_dispatch(eight):
+    assert 1 / 8 <= eight["capacity"]["operations"] <= 1.3 / 8
+
+
+def test_each_device_dispatches_its_part_of_the_batch(eight):
+    one, several = eight["capacity"]["dropped"]
+    assert several == one > 0
+    assert eight["capacity"]["predicted"] <= 2e-6
+
+
 def test_two_processes_of_jax_train_as_one(eight):
     (address,) = free_addresses(1)
     for found in run("eight_devices.py", [address, "0"], [address, "1"]):

@@ -225,14 +225,14 @@ def test_auto_dispatches_where_it_pays():
     assert not dispatches(Experts(keras.layers.Dense(256), 32), TopKGate(2))
 
 
-def test_auto_does_not_dispatch_where_jax_shares_a_batch(monkeypatch):
+def test_auto_does_not_dispatch_experts_that_are_split_over_devices(monkeypatch):
     def dispatches(choice):
         bank, gate = DenseExperts(32, [256]), TopKGate(2)
         layer = MoE(bank, gate, per_example=True, dispatch=choice)
         layer.build((None, 64))
         return layer._dispatches
 
-    monkeypatch.setattr("dselectk_keras.layers.moe.is_distributed", lambda: True)
+    monkeypatch.setattr("dselectk_keras.layers.moe.is_model_parallel", lambda: True)
     assert not dispatches("auto")
     assert dispatches(True)
     assert dispatches(1.5)

@@ -87,7 +87,14 @@ def test_devices_share_experts_batch_and_work():
     assert several.epoch_seconds(70, 1.0) == one.training_flops
 
 
-def test_dispatched_work_is_not_split_by_the_batch():
+def test_dispatched_work_is_split_by_the_batch_if_experts_are_not_split():
+    sparse = dataclasses.replace(SMALL, dispatch=True, devices=(2, 1))
+    assert sparse.epoch_seconds(7, 1.0) == sparse.training_flops / 2
+    assert sparse.activation_bytes == 8 * (1.5 * 3.5 * 6 * 15 + 3.5 * 3 * 4)
+    assert sparse.sent_bytes == dataclasses.replace(sparse, dispatch=False).sent_bytes
+
+
+def test_dispatched_work_of_split_experts_is_not_split_by_the_batch():
     sparse = dataclasses.replace(SMALL, dispatch=True, devices=(2, 5))
     assert sparse.epoch_seconds(7, 1.0) == sparse.training_flops / 5
     # Slots for 6 choices, of 6 features and 9 units, over five devices.
