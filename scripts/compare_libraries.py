@@ -130,6 +130,7 @@ def dselectk_keras(train, test, seed):
         [Task(name, "binary", tower=(TOWER,)) for name in TASKS],
         experts=DenseExperts(EXPERTS, [UNITS]),
         gate=SoftmaxGate(),
+        per_example=True,
     )
     model.compile(keras.optimizers.Adam(RATE))
     model.fit(

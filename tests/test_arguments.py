@@ -227,6 +227,7 @@ def test_a_wrong_argument_is_refused_by_its_name(function, arguments, use):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_wrong_option_of_an_architecture_is_refused_by_its_name(architecture):
     arguments = {"inputs": DIM, "tasks": 2, "architecture": architecture, "experts": 2}
+    arguments["per_example"] = True
     faults = [
         f"{name}={value!r} {found}"
         for name in read_options(architecture, {})

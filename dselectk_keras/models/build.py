@@ -13,7 +13,6 @@ from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.softmax import SoftmaxGate
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import looks_at_experts
 from dselectk_keras.models.architectures import ARCHITECTURES, has_gate, read_options
@@ -30,7 +29,7 @@ def build_multitask_model(
     architecture: str = "mmoe",
     experts: ExpertBank | int | None = None,
     gate: Gate | str | None = None,
-    per_example: bool | None = None,
+    per_example: bool = False,
     num_params: int | None = None,
     label_average: str = "batch",
     task_weighting: Any = None,
@@ -70,10 +69,9 @@ def build_multitask_model(
         gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`,
             or its name, such as `"dselect_k"` (see `gates.get`). `None` is
             `SoftmaxGate()`.
-        per_example: Whether the gates depend on the features. `None` is yes for a
-            `SoftmaxGate`, as in the papers of MMoE, CGC, PLE and SMEAR, and for gates
-            that cannot be static; and no for other gates, as in the release of
-            DSelect-k.
+        per_example: Whether the gates depend on the features, as in the papers of MMoE,
+            CGC, PLE and SMEAR. By default they are static with every gate, the main
+            form of DSelect-k. Some gates cannot be static, and an error says so.
         num_params: If given, the widths of dense experts are scaled so that the number
             of parameters is as close to this number as possible. As in Section 5.1 of
             the MMoE paper, only kernels of the experts and of the towers' hidden layers
@@ -126,10 +124,8 @@ def build_multitask_model(
             f"gate such as `DSelectKGate(2)`. Received: experts={experts!r}, "
             f"gate={gate!r}."
         )
-    check_choice("per_example", per_example, (None, True, False))
+    check_choice("per_example", per_example, (True, False))
     check_choice("stacked", stacked, (True, False))
-    if per_example is None:
-        per_example = isinstance(gate, SoftmaxGate) or gate.per_example_only
 
     def build(experts, gate):
         model_inputs, features = _as_features(inputs)

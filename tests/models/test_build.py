@@ -415,7 +415,8 @@ def test_moe_is_another_name_for_omoe():
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("name", [n for n in GATES if n != "tag"])
 def test_gates_may_be_names_and_experts_a_number(name):
-    model = build_multitask_model(16, 2, gate=name, experts=5)
+    per_example = GATES[name].per_example_only
+    model = build_multitask_model(16, 2, "mmoe", 5, name, per_example)
     layer = model.get_layer("mmoe")
     assert type(layer.gate) is GATES[name]
     assert layer.experts.num_experts == 5
@@ -469,15 +470,14 @@ def test_parameters_are_counted_as_in_the_paper(architecture, experts, units):
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ["omoe", "mmoe", "cgc", "ple", "smear"])
-def test_softmax_gates_depend_on_the_features_unless_asked(architecture):
+def test_every_gate_is_static_unless_asked(architecture):
     def gates(**settings):
         layers_ = make(architecture, **settings)._flatten_layers()
         return {each.per_example for each in layers_ if isinstance(each, Gate)}
 
-    assert gates(gate=None) == gates(gate=SoftmaxGate()) == {True}
-    assert gates(gate=SoftmaxGate(), per_example=False) == {False}
-    assert gates(gate=DSelectKGate(2)) == {False}
-    assert gates(gate=DSelectKGate(2), per_example=True) == {True}
+    for gate in (None, SoftmaxGate(), DSelectKGate(2)):
+        assert gates(gate=gate) == {False}
+        assert gates(gate=gate, per_example=True) == {True}
 
 
 def num_counted(model):
@@ -598,7 +598,7 @@ def test_an_attentive_gate_gets_experts_with_a_hidden_layer():
 @pytest.mark.backend_independent
 def test_a_gate_that_must_see_examples_says_so():
     with pytest.raises(ValueError, match="HashGate is per-example"):
-        make(gate=HashGate(), per_example=False)
+        make(gate=HashGate())
     with pytest.raises(ValueError, match="a model with two outputs"):
         make(gate=TagGate(), per_example=True)
 

@@ -132,7 +132,10 @@ def every_architecture():
     sparse = spread(build_multitask_model(features, tasks, gate=TopKGate(2)))
     per_example = {"gate": TopKGate(9), "per_example": True}
     models = [
-        *(build_multitask_model(features, tasks, name) for name in ARCHITECTURES),
+        *(
+            build_multitask_model(features, tasks, name, per_example=True)
+            for name in ARCHITECTURES
+        ),
         build_multitask_model(features, tasks, "cgc", gate=DSelectKGate(2)),
         build_multitask_model(
             features, tasks, experts=DenseExperts(12, [8]), **per_example
@@ -154,7 +157,8 @@ def by_ids(dtype="int32"):
         keras.Input((1,), name="ids", dtype=dtype),
     ]
     encoder = keras.Model(inputs, inputs)
-    return build_multitask_model(encoder, ["a", "b"], gate=HashGate(salt=1))
+    gate = HashGate(salt=1)
+    return build_multitask_model(encoder, ["a", "b"], gate=gate, per_example=True)
 
 
 MODELS = [per_example_gates, of_one_task, by_ids]

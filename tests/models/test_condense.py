@@ -273,7 +273,7 @@ def test_a_tolerance_lets_the_nearly_decided_pass():
             "no experts with a gate to condense",
         ),
         (
-            lambda: build_multitask_model(3, 2, gate=SoftmaxGate(), per_example=False),
+            lambda: build_multitask_model(3, 2, gate=SoftmaxGate()),
             "SoftmaxGate does not choose among experts",
         ),
         (
@@ -359,7 +359,7 @@ def test_gates_without_any_expert_keep_the_first():
     np.testing.assert_array_equal(numpy(small(X)), 0.0)
     gate = SelectedGate([[2, 3], [-1, -1]], num_gates=2)
     model = build_multitask_model(
-        3, ["a", "b"], experts=DenseExperts(4, [2]), gate=gate, per_example=False
+        3, ["a", "b"], experts=DenseExperts(4, [2]), gate=gate
     )
     alone = per_task(model, "b")
     assert alone.get_layer("mmoe").experts.num_experts == 1
@@ -372,7 +372,6 @@ def test_a_task_alone_keeps_what_its_losses_have_learned():
         3,
         experts=DenseExperts(8, [5]),
         gate=TopKGate(2),
-        per_example=False,
         label_average="labels",
         task_weighting="uncertainty",
     )

@@ -45,7 +45,6 @@ def make(tasks=KINDS, gate=None, compiled=True, **settings):
         tasks,
         experts=DenseExperts(2, [4]),
         gate=gate,
-        per_example=False,
         label_average="labels",
     )
     if compiled:

@@ -88,7 +88,7 @@ def test_tasks_may_share_a_loss_and_have_any_name():
 def test_what_cannot_be_taken_apart_is_refused():
     with pytest.raises(ValueError, match="no task of the name 'd'"):
         per_task(decided(), "d")
-    soft = build_multitask_model(3, 2, gate=SoftmaxGate(), per_example=False)
+    soft = build_multitask_model(3, 2, gate=SoftmaxGate())
     with pytest.raises(ValueError, match="SoftmaxGate does not choose among experts"):
         per_task(soft, "task_0")
     inputs = keras.Input((3,))
