@@ -71,7 +71,7 @@ BACKEND_INDEPENDENT = (
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (
-    "models/test_checks_export.py",
+    "models/test_export.py",
     "distribution/",
     "scripts/",
     "test_wheel.py",

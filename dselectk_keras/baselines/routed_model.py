@@ -8,12 +8,11 @@ from keras import ops
 from dselectk_keras._keras import all_layers, loss_weights, mask_of
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
-from dselectk_keras.models.checks_export import ChecksExport
 from dselectk_keras.utils import Tensor, check_choice, check_number, init_arguments
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class RoutedModel(ChecksExport, keras.Model):
+class RoutedModel(keras.Model):
     r"""A functional Keras model for gates that learn from the loss of each example.
 
     $$

@@ -9,15 +9,15 @@ from keras import ops
 from dselectk_keras._keras import loss_weights
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.models.check_labels import check_labels
-from dselectk_keras.models.checks_export import ChecksExport
 from dselectk_keras.models.strings import with_string_objects
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
+from dselectk_keras.utils import optional_import
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class MultitaskModel(ChecksExport, keras.Model):
+class MultitaskModel(keras.Model):
     r"""A functional Keras model with the losses and the metrics of its tasks.
 
     $$
@@ -163,6 +163,20 @@ class MultitaskModel(ChecksExport, keras.Model):
         each = self.task_metrics.by_task() if self.loss is None else {}
         return {**super().get_metrics_result(), **each}
 
+    def export(
+        self,
+        filepath: Any,
+        format: str = "tf_saved_model",  # noqa: A002 (the name in Keras)
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Export the model for serving, as `keras.Model.export`."""
+        if format == "onnx":
+            _check_onnx(self.inputs)
+            # Without it, Keras would ask for a call of the model before its export.
+            kwargs.setdefault("input_signature", [self.input])
+        super().export(filepath, format, *args, **kwargs)
+
     def _check_compiled(self):
         given = {"loss_weights": loss_weights(self)}
         # Beside Keras' mean loss and the metrics of the tasks.
@@ -201,3 +215,17 @@ class MultitaskModel(ChecksExport, keras.Model):
             "label_average": self.task_losses.label_average,
             "task_weighting": self.task_losses.serialized_weighting(),
         }
+
+
+def _check_onnx(inputs):
+    """Raise an error if ONNX has no look-up for an input, or is not installed."""
+    strings = [x.name for x in inputs if x.dtype == "string"]
+    if strings:
+        raise ValueError(
+            f"ONNX has no look-up of strings. Received: string inputs "
+            f"{', '.join(strings)}, which a layer such as `StringLookup` reads. Look "
+            "the strings up before the model and give it integers, or use "
+            'format="tf_saved_model".'
+        )
+    converter = () if keras.backend.backend() == "torch" else ("tf2onnx",)
+    optional_import("onnx", *converter, extra="export", purpose="Export to ONNX")
