@@ -202,5 +202,6 @@ def print_undecided(model: Any) -> None:
     if undecided := undecided_gates(model):
         print(  # noqa: T201
             f"Some gates have not decided ({'; '.join(undecided)}): they may use more "
-            "than `num_nonzeros` experts. Add the callback `DecideGates()`."
+            "than `num_nonzeros` experts. Add the callback `DecideGates()`, or, if it "
+            "was there, train on until they decide."
         )

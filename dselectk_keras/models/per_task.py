@@ -4,10 +4,10 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.layers import MMoE
-from dselectk_keras.models.condense import condense, kept_options
+from dselectk_keras.models.condense import condense, narrowed
 from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.rebuild import layers_to_replace
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks, Predict
 
@@ -26,7 +26,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
         tolerance: See `condense`.
 
     Returns:
-        A `MultitaskModel` with only this task, not compiled.
+        A `MultitaskModel` with only this task, without `task_weighting`, not compiled.
 
     Example:
         >>> model = build_multitask_model(5, ["a", "b"], gate=TopKGate(2))
@@ -44,44 +44,34 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
             f"Its tasks: {', '.join(tasks) or 'none'}."
         )
     model = condense(model, tolerance)
-    shared = [layer for layer in model.layers if isinstance(layer, MMoE)]
-    if len(shared) != 1:
+    layers = layers_to_replace(model, MMoE)
+    if len(layers) > 1:
         raise ValueError(
             "`per_task` needs a model with exactly one `MMoE` layer. Received: a model "
-            f"with {len(shared)}."
+            f"with {len(layers)}."
         )
-    (layer,) = shared
-    mixtures = _own_mixture(layer, name)(layer.input)
+    mixtures = _own_mixture(layers[0], name)(layers[0].input)
     if len(mixtures.shape) > 3:
         mixtures = keras.layers.Reshape((1, -1), name="flatten_mixtures")(mixtures)
     group = next(
-        group
-        for group in model.task_metrics.groups
-        if name in [task.name for task in group.tasks]
+        group for group in model.task_metrics.groups if tasks[name] in group.tasks
     )
-    place = [task.name for task in group.tasks].index(name)
     label = group_tasks([tasks[name]])[0].label
     if tasks[name].tower != "sum":
-        towers = _layer(model, f"towers_{group.label}").sliced([place])
+        towers = _layer(model, f"towers_{group.label}")
+        towers = towers.sliced([group.tasks.index(tasks[name])])
         towers.name = f"towers_{label}"
         mixtures = towers(mixtures)
     config = _layer(model, f"predict_{group.label}").get_config()
     predictions = Predict.from_config({**config, "name": f"predict_{label}"})(mixtures)
     outputs = NameTasks([name], name=f"names_{label}", dtype="float32")(predictions)
-    # An object of the user's has the state of all tasks.
-    learned = model.task_losses.task_weighting == "uncertainty"
-    small = MultitaskModel(
+    return MultitaskModel(
         model.input,
         outputs,
         tasks=[tasks[name]],
         label_average=model.task_losses.label_average,
-        task_weighting="uncertainty" if learned else None,
         name=f"{model.name}_{label}",
     )
-    if learned:
-        all_, own = (m.task_losses.weighting.log_variances for m in (model, small))
-        own.assign(keras.ops.convert_to_numpy(all_)[[[*tasks].index(name)]])
-    return small
 
 
 def _layer(model, name):
@@ -97,21 +87,9 @@ def _layer(model, name):
 
 def _own_mixture(layer, name):
     """Build the layer with the experts and the gate of one task."""
-    gate = layer.gate
-    row = layer.task_names.index(name) if gate.num_gates > 1 else 0
-    chosen = gate.choices[row]
-    used = sorted({*chosen} - {-1}) or [0]
-    bank = layer.experts.sliced(used)
-    own = SelectedGate(
-        [[used.index(i) if i >= 0 else i for i in chosen]],
-        kept=[gate.kept[i] for i in used],
-        num_before=gate.num_before,
-        num_gates=1,
-        **kept_options(gate),
-    )
-    own.build((None, len(used)))
-    shares, step = gate.get_weights()
-    own.set_weights([shares[row : row + 1], step])
-    own.trainable = gate.trainable
+    row = layer.task_names.index(name) if layer.gate.num_gates > 1 else 0
+    chosen = layer.gate.selection()
+    one = slice(row, row + 1)
+    bank, gate = narrowed(layer, chosen.choices[one], chosen.logits[one])
     names = {"name": layer.name, "dtype": layer.dtype_policy}
-    return MMoE(bank, own, [name], stacked=True, **names)
+    return MMoE(bank, gate, [name], stacked=True, **names)

@@ -172,15 +172,6 @@ class Task:
         return cls(**{**config, **objects})
 
 
-def config_with_tasks(model: Any) -> dict:
-    """Get the config of a model for a copy, in which tasks are grouped as in the model.
-
-    Tasks that share an object as loss or metric are computed together.
-    """
-    config = model.get_config()
-    return {**config, "tasks": model.tasks} if "tasks" in config else config
-
-
 def _serialized(value):
     found = keras.saving.serialize_keras_object(value)
     if known := settings(value):
