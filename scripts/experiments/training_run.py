@@ -102,8 +102,7 @@ class TrainingRun:
         if self.has_gate and self.gate == "reinforce":
             raise ValueError(
                 "A `ReinforceGate` learns from the losses of the examples, in a "
-                "`RoutedModel`. Received: gate='reinforce'. Choose another gate, or "
-                "compare it with others by scripts/gatebench.py."
+                "`RoutedModel`. Received: gate='reinforce'. Choose another gate."
             )
         if self.selection is not None:
             chosen, experts = self.selection

@@ -1,7 +1,1 @@
-"""The comparison of all gates that select experts."""
-
-from gate_comparison.experiment import GateComparison
-from gate_comparison.gates import METHODS
-from gate_comparison.problems import PROBLEMS
-
-__all__ = ["METHODS", "PROBLEMS", "GateComparison"]
+"""A comparison of gates on many problems."""

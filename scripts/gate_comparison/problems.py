@@ -4,15 +4,15 @@ import dataclasses
 import gzip
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dselectk_keras import datasets
-from dselectk_keras.datasets import Dataset, Split
-from papers import data as papers_data
+from dselectk_keras.datasets import Split
 
-EMBEDDING = 8  # The width of an id's embedding.
+SIZES = (600, 400, 800)  # Examples for training, validation and test.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,75 +20,107 @@ class Problem:
     """A data set, and the sizes of a model for it.
 
     Args:
-        load: A function of the number of training examples, a seed and the folder of
-            the data that returns a `Dataset`.
+        family: What kind of problem it is.
+        load: A function of a seed and the folder of the data that returns a `Table`.
         num_experts: The number of experts.
         num_nonzeros: The number of experts that a sparse gate may choose per task, k.
         units: Width of an expert.
-        epochs: Number of epochs.
-        real: Whether the data are read from files.
+        epochs: The number of epochs, of ten steps each.
+        tower: Widths of the hidden layers of a tower.
+        confirms: Whether it is in the half on which what was developed on the other
+            half is confirmed.
     """
 
+    family: str
     load: Callable
     num_experts: int = 8
     num_nonzeros: int = 2
-    units: int = 32
+    units: int = 16
     epochs: int = 30
-    real: bool = True
+    tower: tuple[int, ...] = ()
+    confirms: bool = False
 
 
-def generated(name, **options):
-    """A function that generates a data set of the package."""
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Arrays of a problem.
 
-    def load(num_train, seed, folder):  # noqa: ARG001
-        evaluated = {"num_validation": num_train // 4, "num_test": num_train // 4}
-        return datasets.load(
-            name, num_train=num_train, seed=seed, **evaluated, **options
+    Args:
+        splits: Training, validation and test: pairs of inputs and labels, NaN if a
+            label is missing.
+        binary: For each task, whether its labels are 0 and 1, and not numbers.
+        groups: The known group of each task, if there is one.
+    """
+
+    splits: tuple
+    binary: np.ndarray
+    groups: Any = None
+
+
+def standardized(splits, binary, groups=None):
+    """A `Table` with inputs, and labels that are numbers, of mean 0 and deviation 1."""
+    binary = np.asarray(binary, bool)
+
+    def moments(array, kept=False):
+        mean, std = np.nanmean(array, axis=0), np.nanstd(array, axis=0)
+        return np.where(kept, 0.0, mean), np.where(kept | (std == 0), 1.0, std)
+
+    (mean_x, std_x), (mean_y, std_y) = (
+        moments(splits[0][0]),
+        moments(splits[0][1], binary),
+    )
+    splits = tuple(
+        Split(
+            ((x - mean_x) / std_x).astype("float32"),
+            ((y - mean_y) / std_y).astype("float32"),
         )
+        for x, y in splits
+    )
+    return Table(splits, binary, groups)
 
-    return load
+
+def split_rows(x, y, binary, seed, groups=None):
+    """A `Table` of rows that are drawn: up to `SIZES`, or in the ratio 3 : 1 : 1."""
+    order = np.random.default_rng(seed).permutation(len(x))
+    sizes = SIZES if sum(SIZES) <= len(x) else (3 * len(x) // 5, len(x) // 5)
+    parts = np.split(order, np.cumsum(sizes)[:3])[:3]
+    return standardized([(x[part], y[part]) for part in parts], binary, groups)
 
 
-def from_files(name, folder, **options):
-    """A function that reads a data set of the package or of the papers."""
+def generated(name, num_train=SIZES[0], **options):
+    """A problem of `dselectk_keras.datasets`."""
 
-    def load(num_train, seed, data):
-        sizes = {"num_validation": num_train // 4, "num_test": num_train // 4}
-        return papers_data.load(
+    def load(seed, folder):  # noqa: ARG001
+        _, num_validation, num_test = SIZES
+        data = datasets.load(
             name,
             num_train=num_train,
+            num_validation=num_validation,
+            num_test=num_test,
             seed=seed,
-            data_dir=pathlib.Path(data) / folder,
-            **sizes,
             **options,
+        )
+        groups = data.groups
+        if name == "synthetic_moe":
+            groups = tuple(task // 16 for task in range(data.num_tasks))
+        binary = [kind == "binary" for kind in data.task_kinds]
+        return standardized(
+            [data.train, data.validation, data.test], binary, groups=groups
         )
 
     return load
 
 
-def table(file, num_tasks):
-    """A function that reads an ARFF table whose last columns are regression labels."""
+def arff(file, num_tasks):
+    """The problem of an ARFF table whose last columns are regression labels."""
 
-    def load(num_train, seed, data):  # noqa: ARG001
-        frame = read_arff(pathlib.Path(data) / "uci_multitarget" / file)
-        labels = frame.iloc[:, -num_tasks:].astype("float32")
-        features = frame.iloc[:, :-num_tasks]
-        return split_table(features, labels, ["regression"] * num_tasks, seed)
+    def load(seed, folder):
+        frame = read_arff(pathlib.Path(folder) / "uci_multitarget" / file)
+        x = as_numbers(frame.iloc[:, :-num_tasks])
+        y = frame.iloc[:, -num_tasks:].to_numpy("float32")
+        return split_rows(x, y, [False] * num_tasks, seed)
 
     return load
-
-
-def adult(num_train, seed, data):
-    """UCI Adult: income above 50,000 dollars, and never married."""
-    with gzip.open(pathlib.Path(data) / "adult" / "adult.data.gz", "rt") as lines:
-        frame = pd.read_csv(lines, header=None, skipinitialspace=True)
-    frame = frame.sample(n=min(len(frame), num_train * 3 // 2), random_state=seed)
-    labels = pd.DataFrame(
-        {"income": frame[14] == ">50K", "unmarried": frame[5] == "Never-married"}
-    )
-    # Relationship says who is married.
-    features = frame.drop(columns=[2, 5, 7, 14])
-    return split_table(features, labels.astype("float32"), ["binary"] * 2, seed)
 
 
 def read_arff(path):
@@ -109,44 +141,140 @@ def read_arff(path):
     return frame
 
 
-def split_table(features, labels, kinds, seed):
-    """A `Dataset` of a table: 60 % for training, 20 % each for validation and test."""
-    x = pd.get_dummies(features, dtype="float32").fillna(0.0).to_numpy("float32")
-    y = labels.to_numpy("float32")
-    order = np.random.default_rng(seed).permutation(len(x))
-    bounds = [int(0.6 * len(x)), int(0.8 * len(x))]
-    parts = np.split(order, bounds)
-    mean, scale = x[parts[0]].mean(axis=0), x[parts[0]].std(axis=0)
-    x = (x - mean) / np.where(scale > 0, scale, 1.0)
-    train, validation, test = (Split(x[part], y[part]) for part in parts)
-    names = tuple(map(str, labels.columns))
-    return Dataset(train, validation, test, names, tuple(kinds))
+def as_numbers(frame, most=12):
+    """Columns as numbers; texts are one column for each of their frequent values."""
+    frame = frame.copy()
+    for name in frame.select_dtypes(exclude="number"):
+        frequent = frame[name].value_counts().index[:most]
+        frame[name] = frame[name].where(frame[name].isin(frequent)).astype(object)
+    frame = pd.get_dummies(frame, dtype="float32")
+    return frame.fillna(frame.mean()).to_numpy("float32")
+
+
+def adult(seed, folder):
+    """UCI Adult: five facts about a person, from the others."""
+    path = pathlib.Path(folder) / "adult" / "adult.data.gz"
+    with gzip.open(path, "rt") as lines:
+        frame = pd.read_csv(lines, header=None, skipinitialspace=True)
+    labels = [
+        frame[14] == ">50K",
+        frame[5] == "Never-married",
+        frame[9] == "Male",
+        frame[12] > 40,
+        frame[4] >= 13,  # Years of education.
+    ]
+    # Relationship says who is married, and who is a man.
+    features = as_numbers(frame.drop(columns=[2, 3, 4, 5, 7, 9, 12, 14]))
+    return split_rows(features, np.stack(labels, axis=1), [True] * 5, seed)
+
+
+def census(seed, folder, num_tasks=24):
+    """Census-Income: facts about a person, from age, sex and work."""
+    path = pathlib.Path(folder) / "census_kdd" / "census-income.test.gz"
+    with gzip.open(path, "rt") as lines:
+        frame = pd.read_csv(lines, header=None, skipinitialspace=True, nrows=40_000)
+    given = [0, 1, 4, 5, 12, 16, 17, 18, 30, 38, 39]
+    columns = [
+        (frame[column] == value).to_numpy()
+        for column in frame.columns.difference([*given, 24])
+        for value in frame[column].value_counts().index[:3]
+    ]
+    kept: list[np.ndarray] = []
+    for column in columns:
+        # Facts that are neither rare nor the opposite of another one.
+        if 0.1 < column.mean() < 0.9 and all(
+            abs(np.corrcoef(column, other)[0, 1]) < 0.95 for other in kept
+        ):
+            kept.append(column)
+    y = np.stack(kept[:num_tasks], axis=1)
+    return split_rows(as_numbers(frame[given]), y, [True] * y.shape[1], seed)
+
+
+def films(seed, folder, num_tasks=32, num_inputs=100):
+    """MovieLens: the ratings of 32 films, from a user's ratings of 100 others."""
+    path = pathlib.Path(folder) / "ml-latest-small" / "ratings.csv"
+    table = pd.read_csv(path).pivot_table("rating", "userId", "movieId")
+    order = table.notna().sum().sort_values(ascending=False).index
+    order = order[: num_tasks + num_inputs]
+    # Tasks are spread over the most rated films.
+    tasks = order[:: len(order) // num_tasks][:num_tasks]
+    y = table[tasks].to_numpy("float32")
+    inputs = table[order.difference(tasks)]
+    inputs = inputs.sub(inputs.mean(axis=1), axis=0).fillna(0.0)
+    known = (~np.isnan(y)).sum(axis=1) >= 4
+    return split_rows(inputs.to_numpy()[known], y[known], [False] * num_tasks, seed)
+
+
+def images(name):
+    """Four images in a row, and four questions about each of them."""
+
+    def load(seed, folder):
+        data = datasets.load(name, data_dir=str(pathlib.Path(folder) / name), seed=0)
+        rng = np.random.default_rng(seed)
+        sets = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9))
+        rows = rng.integers(len(data.train.x), size=(sum(SIZES), 4))
+        pixels = data.train.x[rows].reshape(len(rows), 4, 7, 4, 7, 4).mean((3, 5))
+        classes = np.asarray(data.train.y)[..., 0][rows]
+        y = np.stack([np.isin(classes, each) for each in sets], axis=2)
+        groups = np.repeat(range(4), 4)
+        x = pixels.reshape(len(rows), -1)
+        return split_rows(x, y.reshape(len(rows), -1), [True] * 16, seed, groups)
+
+    return load
+
+
+def _groups(num_train, **options):
+    return generated("grouped_tasks", num_train, **options)
 
 
 PROBLEMS = {
-    **{
-        f"C.1, {count} tasks": Problem(
-            generated("synthetic_moe", num_tasks=count), count // 4, 4, 4, real=False
-        )
-        for count in (16, 32, 64, 128)
-    },
-    **{
-        f"correlated tasks, p = {p}": Problem(
-            generated("correlated_tasks", p=p), real=False
-        )
-        for p in (0.5, 0.9)
-    },
-    "census": Problem(from_files("census_income", "census_kdd", features="nominal")),
-    "adult": Problem(adult),
-    "MovieLens": Problem(
-        from_files("movielens", "ml-latest-small", version="latest-small"), epochs=10
+    "32 tasks, 4 groups": Problem(
+        "tasks in groups", _groups(600, num_tasks=32, num_groups=4)
     ),
-    "enb": Problem(table("enb.arff", 2), epochs=200),
-    "slump": Problem(table("slump.arff", 3), epochs=300),
-    "sf1": Problem(table("sf1.arff", 3), epochs=100),
-    "sf2": Problem(table("sf2.arff", 3), epochs=60),
-    "Multi-MNIST": Problem(from_files("multi_mnist", "mnist"), epochs=20),
-    "Multi-Fashion": Problem(
-        from_files("multi_mnist", "fashion_mnist", images="fashion_mnist"), epochs=20
+    "64 tasks, 8 groups, noise": Problem(
+        "tasks in groups",
+        _groups(1000, num_tasks=64, num_groups=8, noise=0.3),
+        num_experts=16,
+        confirms=True,
+    ),
+    "C.1, 32 tasks": Problem(
+        "mixtures", generated("synthetic_moe", num_tasks=32), 8, 4, units=4
+    ),
+    "C.1, 64 tasks, noise": Problem(
+        "mixtures",
+        generated("synthetic_moe", num_tasks=64, noise=1.0),
+        16,
+        4,
+        units=4,
+        confirms=True,
+    ),
+    "correlation 0.5": Problem(
+        "correlated tasks", generated("correlated_tasks", p=0.5, input_dim=20)
+    ),
+    "correlation 0.9": Problem(
+        "correlated tasks",
+        generated("correlated_tasks", p=0.9, input_dim=20),
+        tower=(8,),
+        confirms=True,
+    ),
+    "energy": Problem("small tables", arff("enb.arff", 2), epochs=60, tower=(8,)),
+    "concrete": Problem(
+        "small tables", arff("slump.arff", 3), epochs=60, confirms=True
+    ),
+    "adult": Problem("small tables", adult),
+    "solar flares": Problem(
+        "small tables", arff("sf2.arff", 3), tower=(8,), confirms=True
+    ),
+    "films": Problem("ranking", films),
+    "recommender": Problem(
+        "ranking", generated("recommender_sim"), tower=(8,), confirms=True
+    ),
+    "digits": Problem("images", images("mnist"), tower=(8,)),
+    "clothes": Problem("images", images("fashion_mnist"), confirms=True),
+    "census": Problem("many tasks, little data", census, tower=(8,)),
+    "64 tasks, 200 examples": Problem(
+        "many tasks, little data",
+        _groups(200, num_tasks=64, num_groups=4, noise=0.5),
+        confirms=True,
     ),
 }

@@ -1,45 +1,27 @@
-"""The comparison of gates: its command, its problems and its ranks."""
+"""The comparison of gates: its problems, arms, statistics, page and command."""
 
 import importlib
 import json
 import pathlib
+import types
 
+import keras
 import numpy as np
 import pytest
 
-import experiments
-
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
+COMMITTED = SCRIPTS.parent / "docs" / "gatebench"
+needs_jax = pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="the runs are one program of JAX"
+)
 
 
 @pytest.fixture
 def module(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPTS)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    monkeypatch.setenv("KERAS_BACKEND", keras.backend.backend())
     return importlib.import_module
-
-
-@pytest.mark.traced
-def test_a_smoke_run_writes_ranks_and_tables(module, tmp_path):
-    main = module("gatebench").main
-    arguments = ["--preset", "smoke", "--out", str(tmp_path), "--data-dir", "/private"]
-    arguments += ["--problems", "enb", "--methods", "Top-k", "DSelect-k, recipe"]
-    assert main(arguments) == 0
-    text = (tmp_path / "gatebench.md").read_text()
-    assert "| DSelect-k, recipe | " in text
-    assert "| Top-k | " in text
-    kept = json.loads((tmp_path / "gatebench_smoke.json").read_text())
-    assert "/private" not in json.dumps(kept) + text
-    runs = [run["numbers"] for run in kept["runs"] if not run.get("tuning")]
-    assert all(numbers["sparse"] and numbers["experts"] <= 2 for numbers in runs)
-    # Nothing is run again.
-    assert main([*arguments, "--pages-only"]) == 0
-
-
-@pytest.mark.parametrize("option", ["--problems", "--methods"])
-def test_unknown_names_are_refused(module, option):
-    with pytest.raises(SystemExit, match=r"There is no .* 'x'\. Known: "):
-        module("gatebench").main([option, "x"])
 
 
 def test_a_table_is_read_and_split(module, tmp_path):
@@ -51,79 +33,175 @@ def test_a_table_is_read_and_split(module, tmp_path):
     )
     (tmp_path / "uci_multitarget").mkdir()
     (tmp_path / "uci_multitarget/t.arff").write_text(text)
-    data = problems.table("t.arff", 1)(100, 0, tmp_path)
-    assert [len(part.x) for part in (data.train, data.validation, data.test)] == [
-        6,
-        2,
-        2,
+    table = problems.arff("t.arff", 1)(0, tmp_path)
+    assert [len(x) for x, _ in table.splits] == [6, 2, 2]
+    x, y = table.splits[0]
+    assert x.shape == (6, 3)
+    for array in (x, y):
+        np.testing.assert_allclose(array.mean(axis=0), 0.0, atol=1e-6)
+        np.testing.assert_allclose(array.std(axis=0), 1.0, atol=1e-6)
+
+
+def test_labels_that_are_binary_or_missing_stay_so(module):
+    y = np.array([[0.0, 2.0], [1.0, np.nan], [1.0, 6.0]])
+    x = np.ones((3, 1))
+    table = module("gate_comparison.problems").standardized(
+        [(x, y), (x, y)], [True, False]
+    )
+    expected = [[0.0, -1.0], [1.0, np.nan], [1.0, 1.0]]
+    np.testing.assert_allclose(table.splits[1].y, expected)
+
+
+def test_all_grids_have_twelve_settings_with_and_without_weight_decay(module):
+    for arm in module("gate_comparison.arms").ARMS.values():
+        given = [run.given for run in arm.runs(0)]
+        assert len(set(given)) == 12
+        assert len({decay for _, decay, _ in given}) > 1
+
+
+def test_a_sparse_gate_is_judged_on_its_sparse_epochs(module):
+    comparison = module("gate_comparison.comparison")
+    arms = module("gate_comparison.arms").ARMS
+    history = module("gate_comparison.training").History(
+        validation=np.array([0.1, 0.3, 0.2]),
+        test=np.array([1.0, 3.0, 2.0]),
+        experts=np.array([8, 2, 2]),
+        mass=np.array([0.5, 1.0, 1.0]),
+    )
+    trainer = types.SimpleNamespace(k=2, events=lambda run: {1: None})
+    row = comparison.summarize(
+        trainer, "Top-k", arms["Top-k"].run(0, (0.01, 0.0, None)), history
+    )
+    assert (row["epoch"], row["test"]) == (2, 2.0)
+    assert (row["kept"], row["before"], row["after"]) == (0.5, 0.1, 0.3)
+    row = comparison.summarize(
+        trainer, "softmax", arms["softmax"].run(0, (0.01, 0.0, None)), history
+    )
+    assert (row["epoch"], row["test"]) == (0, 1.0)
+
+
+def test_ratios_are_paired(module):
+    ratio = module("gate_comparison.statistics").ratio
+    rng = np.random.default_rng(0)
+    keys = [(problem, draw) for problem in "abc" for draw in range(3)]
+    one = {key: float(rng.uniform(1, 100)) for key in keys}
+    found = ratio({key: 2 * value for key, value in one.items()}, one)
+    np.testing.assert_allclose(found, 2.0)
+    assert str(found) == "2.000 [2.00, 2.00]"
+    noisy = {key: value * rng.uniform(0.5, 1.5) for key, value in one.items()}
+    found = ratio(noisy, one)
+    assert found.low < found.mean < found.high
+    assert ratio({("z", 0): 1.0}, one) is None
+
+
+def _row(arm, test, **others):
+    return {"problem": "mine", "draw": 0, "arm": arm, "test": test, **others}
+
+
+@pytest.mark.parametrize(("best", "verdict"), [(0.5, "matters"), (0.99, "hardly")])
+def test_mine_says_whether_the_choice_matters(module, best, verdict):
+    mine = module("gate_comparison.mine")
+    rows = [_row(arm, 0.9) for arm in mine.ARMS]
+    rows.append(_row(mine.BEST, best, choices=[0.5, 2.0]))
+    text = mine.sentences(rows)
+    assert f"The choice of experts {verdict}" in text
+    assert "softmax              0.900" in text
+
+
+def test_mine_refuses_unknown_targets(module, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit, match=r"must name columns of .*: a, b"):
+        module("gate_comparison.mine").answer(path, ["c"], 1)
+
+
+@needs_jax
+def test_the_command_refuses_unknown_problems(module):
+    with pytest.raises(SystemExit, match=r"There is no problem 'x'\. Known: "):
+        module("gatebench").main(["--problems", "x"])
+
+
+@pytest.fixture
+def trainer(module):
+    """A trainer of three tasks on two draws."""
+    problems = module("gate_comparison.problems")
+    rng = np.random.default_rng(0)
+    tables = [
+        problems.split_rows(
+            rng.normal(size=(100, 4)), rng.normal(size=(100, 3)), [False] * 3, seed
+        )
+        for seed in range(2)
     ]
-    assert data.train.x.shape == (6, 3)
-    np.testing.assert_allclose(data.train.x.mean(axis=0), 0.0, atol=1e-6)
-    labels = np.concatenate([data.train.y, data.validation.y, data.test.y])
-    np.testing.assert_array_equal(np.sort(labels[:, 0]), np.arange(10) + 0.5)
-
-
-def test_the_committed_page_has_the_committed_results(module):
-    experiments = module("experiments")
-    pages = module("experiments.pages")
-    preset = module("gate_comparison").GateComparison.presets()["small"]
-    folder = SCRIPTS.parent / "docs/gatebench"
-    results = experiments.Results(preset, "small", folder)
-    text = pages.page(results)
-    assert (folder / "gatebench.md").read_text(encoding="utf-8") == text
-
-
-def test_experts_and_operations_of_an_example_are_counted(module):
-    experiment = module("gate_comparison.experiment")
-    layers = module("dselectk_keras")
-    gate = layers.TopKGate(1)
-    model = layers.build_multitask_model(
-        5, ["a", "b"], experts=layers.DenseExperts(4, [3]), gate=gate, per_example=False
+    problem = problems.Problem("", None, num_experts=4, units=3, epochs=3, tower=(2,))
+    gates = module("gate_comparison.arms").GATES
+    return module("gate_comparison.training").Trainer(
+        problem, tables, [0, 1], gates["selectors"]
     )
-    weights = np.array([[1.0, 0, 0, 0], [0, 0, 1.0, 0]])
-    model.get_layer("mmoe").gate.assign_expert_weights(weights)
-    split = module("dselectk_keras.datasets").Split(np.ones((7, 5), "float32"), None)
-    assert experiment.count_experts(model, split) == 2.0
-    # Half of the experts, 5 x 3 each; a tower for each task.
-    expected = 2 * (0.5 * 4 * 5 * 3 + 2 * 3)
-    assert experiment.count_operations(model, 0.5) == expected
 
 
-def test_ranks_are_means_over_problems(module):
-    ranks = module("gate_comparison.ranks")
-    losses = np.array([[0.1, 0.2, 0.3], [0.5, 0.4, 0.4]])
-    np.testing.assert_allclose(ranks.mean_ranks(losses), [2.0, 1.75, 2.25])
-    # Demsar (2006), Table 5: the quantile for 4 classifiers is 2.569.
-    found = ranks.critical_difference(4, 14)
-    assert found == pytest.approx(2.569 * np.sqrt(20 / 84), abs=2e-3)
+@needs_jax
+def test_a_run_does_not_depend_on_its_neighbours(module, trainer):
+    arms = module("gate_comparison.arms")
+    arm = arms.ARMS[arms.RECIPE]
+    runs = [arm.run(draw, (rate, 0.3, 0.5)) for draw in (0, 1) for rate in (0.1, 0.01)]
+    histories = trainer.train(runs)
+    alone = trainer.train(runs[3:])[0]
+    np.testing.assert_allclose(histories[3], alone, rtol=1e-4)
+    assert abs(histories[3].validation[-1] - histories[0].validation[-1]) > 1e-4
+    np.testing.assert_array_equal(alone.experts, [4, 4, 2])
+    np.testing.assert_allclose(alone.mass[2], 1.0, rtol=1e-6)
 
 
-def test_a_method_with_a_failed_run_is_the_last(module):
-    comparison = module("gate_comparison").GateComparison(
-        problems=("enb",), methods=("DSelect-k, recipe", "random, fixed"), seeds=2
+@needs_jax
+def test_remedies_rescale_mixtures_as_they_say(module, trainer):
+    arms, training = (
+        module(f"gate_comparison.{name}") for name in ("arms", "training")
     )
-    results = experiments.Results(comparison, "test")
-    losses = {"DSelect-k, recipe": (0.1, float("nan")), "random, fixed": (0.5, 0.6)}
-    for method, found in losses.items():
-        for seed, loss in enumerate(found):
-            numbers = {"loss": loss, "operations": 1, "sparse": True}
-            run = experiments.Run(f"enb: {method}", seed, {}, numbers, 1.0)
-            results.add(run, {})
-    text = "\n".join(experiments.fill_template(results).blocks)
-    ranks = ("| random, fixed | 1.00 |", "| DSelect-k, recipe | 2.00 |")
-    assert text.index(ranks[0]) < text.index(ranks[1])
-    assert "| DSelect-k, recipe | 0.100 (1 failed) |" in text
-    assert "lower mean loss on 0 of 1 problems" in text
+    run = arms.ARMS["affine map"].run(0, (0.01, 0.0, 0.5))
+    x = trainer.tables[0].splits[0].x
+    variables = trainer.model.variables
+    before, outputs = [training.on_host(variable) for variable in variables], {}
+
+    def remember(name, mass):
+        training.SETTINGS["mass"] = mass
+        outputs[name] = training.on_host(trainer.model(x))
+
+    remember("soft", np.ones(3, "float32"))
+    for action in (
+        arms.largest,
+        arms.calibrated,
+        arms.kept_mass_in_tower,
+        arms.kept_mass_in_gate,
+    ):
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+        remember(action.__name__, action(trainer, run))
+        assert ((trainer.gate_weights() > 0).sum(axis=-1) <= 2).all()
+        training.SETTINGS["mass"] = np.ones(3, "float32")
+    # Two ways to do the same.
+    np.testing.assert_allclose(
+        outputs["kept_mass_in_tower"], outputs["kept_mass_in_gate"], rtol=1e-5
+    )
+    distances = {
+        name: ((outputs[name] - outputs["soft"]) ** 2).mean() for name in outputs
+    }
+    assert distances["calibrated"] < 0.7 * distances["largest"]
+    assert distances["largest"] != distances["kept_mass_in_tower"]
 
 
-def test_seeds_take_turns_on_draws_of_the_data(module, monkeypatch):
-    comparison = module("gate_comparison").GateComparison(draws=2)
-    job = module("experiments").Job
-
-    def run(self, problem, method, jobs, draw):
-        return [{"seed": job.seed, "draw": draw} for job in jobs]
-
-    monkeypatch.setattr(type(comparison), "_run", run)
-    arm = next(iter(comparison.arms))
-    found = comparison.run(arm, [job(seed, {}) for seed in range(3)])
-    assert [(each["seed"], each["draw"]) for each in found] == [(0, 0), (1, 1), (2, 0)]
+@needs_jax
+@pytest.mark.traced
+def test_a_short_run_writes_a_page_and_is_continued(module, tmp_path, monkeypatch):
+    monkeypatch.setattr(module("gate_comparison.arms"), "RATES", (0.01,))
+    monkeypatch.setattr(module("gate_comparison.comparison"), "NUM_CHOICES", 2)
+    arguments = ["--problems", "correlation 0.5", "--draws", "1", "--epochs", "3"]
+    arguments += ["--out", str(tmp_path), "--data-dir", "/private"]
+    main = module("gatebench").main
+    assert main(arguments) == 0
+    kept = json.loads((tmp_path / "gatebench.json").read_text())
+    text = (tmp_path / "gatebench.md").read_text()
+    assert "/private" not in json.dumps(kept) + text
+    assert "| Top-k, noisy | sparse | " in text
+    assert all(np.isfinite(row["test"]) for row in kept["rows"])
+    assert main(arguments) == 0
+    assert json.loads((tmp_path / "gatebench.json").read_text()) == kept

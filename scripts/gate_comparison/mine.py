@@ -1,0 +1,54 @@
+"""Whether the choice of experts matters on the data of a user's table."""
+
+import numpy as np
+import pandas as pd
+
+from gate_comparison.arms import NUM_CHOICES, RECIPE
+from gate_comparison.comparison import compare
+from gate_comparison.page import BEST
+from gate_comparison.problems import Problem, as_numbers, split_rows
+from gate_comparison.statistics import errors, random_errors, ratio
+
+ARMS = ("softmax", "shared bottom", RECIPE, "Top-k, noisy", "random")
+
+
+def answer(path, targets, draws, epochs=30):
+    """Compare gates on a table, and say whether the choice of experts matters.
+
+    Args:
+        path: A CSV file.
+        targets: Names of numeric columns that are the labels, which may be missing.
+            Those with only 0 and 1 are binary.
+        draws: The number of splits.
+        epochs: The number of epochs.
+    """
+    frame = pd.read_csv(path)
+    unknown = [name for name in targets or [] if name not in frame]
+    if not targets or unknown:
+        raise SystemExit(
+            f"`--targets` must name columns of {path}: {', '.join(frame.columns)}. "
+            f"Received: {targets}."
+        )
+    y = frame[targets].to_numpy("float32")
+    binary = [set(np.unique(column[~np.isnan(column)])) <= {0, 1} for column in y.T]
+    x = as_numbers(frame.drop(columns=targets))
+    tables = [split_rows(x, y, binary, seed) for seed in range(draws)]
+    problem = Problem("mine", lambda seed, _: tables[seed], epochs=epochs)
+    rows = compare(problem, range(draws), ".", ARMS)
+    return sentences([{"problem": "mine", **row} for row in rows])
+
+
+def sentences(rows):
+    """The errors over the mean of random choices, and what follows."""
+    others = random_errors(rows)
+    lines = [f"Test error over the mean of {NUM_CHOICES} random choices of experts:"]
+    lines += [
+        f"  {arm:20} {ratio(errors(rows, arm), others)}" for arm in (BEST, *ARMS[:-1])
+    ]
+    gain = ratio(errors(rows, BEST), others).mean
+    verdict = "matters" if gain <= 0.95 else "hardly matters"
+    lines.append(
+        f"The choice of experts {verdict} here: "
+        f"the best of {NUM_CHOICES} has {gain:.2f} times the error of a random one."
+    )
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Paired ratios of test errors, with intervals by bootstrap."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Ratio(NamedTuple):
+    """The mean ratio of two errors, and its interval of 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self):
+        """As in 0.95 [0.90, 1.01]."""
+        return f"{self.mean:.3f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def errors(rows, arm, number="test"):
+    """The errors of an arm: a dict from (problem, draw)."""
+    return {
+        (row["problem"], row["draw"]): row[number] for row in rows if row["arm"] == arm
+    }
+
+
+def random_errors(rows):
+    """The mean error of the random choices, which is geometric."""
+    return {
+        (row["problem"], row["draw"]): float(np.exp(np.log(row["choices"]).mean()))
+        for row in rows
+        if "choices" in row
+    }
+
+
+def ratio(errors, others):
+    """The mean ratio of errors to others, over the problems and draws of both.
+
+    It is the exponential of the mean over the problems of the mean over their draws of
+    the log ratio. The bootstrap draws problems, and draws of each.
+    """
+    by_problem = {}
+    for key in errors.keys() & others.keys():
+        log = np.log(errors[key]) - np.log(others[key])
+        by_problem.setdefault(key[0], []).append(log)
+    if not by_problem:
+        return None
+    # Sorted: the interval is to be the same each time.
+    logs = [np.sort(by_problem[problem]) for problem in sorted(by_problem)]
+    rng = np.random.default_rng(0)
+
+    def resampled():
+        chosen = rng.integers(len(logs), size=len(logs))
+        return np.mean([rng.choice(logs[i], len(logs[i])).mean() for i in chosen])
+
+    means = [resampled() for _ in range(1000)]
+    low, high = np.quantile(means, (0.025, 0.975))
+    mean = np.mean([each.mean() for each in logs])
+    return Ratio(*(float(np.exp(value)) for value in (mean, low, high)))
+
+
+def only(errors, problems):
+    """The errors on some problems."""
+    return {key: value for key, value in errors.items() if key[0] in problems}
