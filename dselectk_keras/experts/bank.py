@@ -54,7 +54,7 @@ class ExpertBank(keras.Layer, abc.ABC):
 
     @property
     def can_dispatch(self) -> bool:
-        """Whether each expert can be evaluated on its own subset of the batch."""
+        """Whether the bank has `call_slots`, which dispatch needs."""
         return False
 
     def parameters(self) -> list[Tensor]:
@@ -109,28 +109,16 @@ class ExpertBank(keras.Layer, abc.ABC):
         return self.check_mergeable()
 
     def sliced(self, indices: Sequence[int]) -> "ExpertBank":
-        """A new bank with some of these experts.
-
-        Args:
-            indices: Indices of the experts to keep.
-
-        Returns:
-            A built bank with the same weights.
-        """
+        """A new, built bank with some of these experts, and their weights."""
         raise ValueError(
             f"The experts of {type(self).__name__} cannot be sliced. Use "
             "`DenseExperts` or `Experts`."
         )
 
     def resized(self, num_experts: int, **changes: Any) -> "ExpertBank":
-        """A new bank of the same kind with another number of experts.
+        """A new, unbuilt bank with another number of experts and other `changes`.
 
-        Args:
-            num_experts: The number of experts of the new bank.
-            **changes: Other arguments of the bank to change.
-
-        Returns:
-            An unbuilt bank. It is trainable, even if this one is frozen.
+        It is trainable, even if this one is frozen.
         """
         config = {**self.get_config(), "num_experts": num_experts, **changes}
         config.pop("name")

@@ -243,9 +243,9 @@ class DenseExperts(ExpertBank):
     def _apply_batched(self, layer, x, kernel, bias, shared, training):
         """Apply a layer with one product for all experts; returns a tensor."""
         x = _multiply_shared(x, kernel) if shared else _multiply_own(x, kernel)
-        if self.use_bias:
-            middle = [1] * (len(x.shape) - 3)
-            bias = ops.reshape(bias, (kernel.shape[0], *middle, -1)) if middle else bias
+        middle = [1] * (len(x.shape) - 3)
+        if self.use_bias and middle:
+            bias = ops.reshape(bias, (kernel.shape[0], *middle, -1))
         return self._activate(layer, x + bias, training)
 
     def _activate(self, layer, x, training=None):
@@ -264,7 +264,7 @@ class DenseExperts(ExpertBank):
         found = []
         for layer in range(len(self.units)):
             found.append(self.kernel(layer))
-            found.extend(map(ops.convert_to_tensor, self._biases[layer : layer + 1]))
+            found += map(ops.convert_to_tensor, self._biases[layer : layer + 1])
         return found
 
     def call_merged(

@@ -8,7 +8,7 @@ import keras
 from dselectk_keras.utils import check_choice
 
 # `DenseExperts` has one kernel and one bias per layer, with the experts first.
-STACKED = r"(.*/)?{name}(_\d+)?/(kernel|bias|scale)_\d+"
+STACKED = r"(.*/)?{name}(_\d+)?/(kernel|bias)_\d+"
 
 
 def expert_layout_map(

@@ -71,10 +71,8 @@ class Experts(ExpertBank):
     ):
         super().__init__(**kwargs)
         is_list = isinstance(template, (list, tuple))
-        experts: Any = [
-            deserialize_if_config(layer)
-            for layer in (template if is_list else [template])
-        ]
+        given = template if is_list else [template]
+        experts: Any = [*map(deserialize_if_config, given)]
         if not all(isinstance(expert, keras.Layer) for expert in experts):
             raise ValueError(
                 "`template` must be a Keras layer or model, or a list of them. "
@@ -112,11 +110,8 @@ class Experts(ExpertBank):
             if not expert.built:
                 expert.build(input_shape)
             prefix_paths(expert, f"{self.path}/expert_{i}")
-        self._with_hidden = [
-            self._output_and_hidden(expert)
-            for expert in self.experts
-            if self.hidden_layer is not None
-        ]
+        if self.has_hidden:
+            self._with_hidden = [*map(self._output_and_hidden, self.experts)]
         self.built = True
 
     def call(
@@ -130,8 +125,8 @@ class Experts(ExpertBank):
         if return_hidden:
             self.check_hidden()
         experts = self._with_hidden if return_hidden else self.experts
-        n = self.num_experts
-        parts = [inputs] * n if self.shared_input else _split(inputs)
+        shared = [inputs] * self.num_experts
+        parts = shared if self.shared_input else _split(inputs)
         outputs = [expert(x) for expert, x in zip(experts, parts, strict=True)]
         if return_hidden:
             outputs, hidden = zip(*outputs, strict=True)
@@ -206,8 +201,20 @@ class Experts(ExpertBank):
                 "an expert. Received: weights for each layer. Use `DenseExperts`."
             )
         inputs, weights = map(ops.convert_to_tensor, (inputs, weights))
-        stacked, expert = self.parameters(), self.experts[0]
+        stacked = self.parameters()
+        if len(weights.shape) == 1 + per_example:
+            return self._merge_and_apply(stacked, weights, inputs, per_example)
+        merged = [
+            self._merge_and_apply(stacked, each, inputs, per_example)
+            for each in ops.unstack(weights, axis=-2)
+        ]
+        return ops.stack(merged, axis=1)
+
+    def _merge_and_apply(self, stacked, weights, inputs, per_example):
+        """Apply one merged expert, or one for each example."""
+        expert, weights = self.experts[0], ops.cast(weights, self.variable_dtype)
         variables = self._parameters_of(expert)
+        merged = [ops.tensordot(weights, each, axes=1) for each in stacked]
 
         def apply(parameters, x):
             values = [*zip(variables, parameters, strict=True)]
@@ -217,23 +224,15 @@ class Experts(ExpertBank):
         def apply_to_one(element):
             return apply(element[0], ops.expand_dims(element[1], 0))[0]
 
-        def merge_and_apply(weights):
-            weights = ops.cast(weights, self.variable_dtype)
-            merged = [ops.tensordot(weights, each, axes=1) for each in stacked]
-            if not per_example:
-                return apply(merged, inputs)
-            try:
-                return ops.vectorized_map(apply_to_one, (merged, inputs))
-            except RuntimeError:
-                # Torch cannot vectorize every layer: Keras' convolutions, for one.
-                if keras.backend.backend() != "torch":
-                    raise
-                return ops.map(apply_to_one, (merged, inputs))
-
-        if len(weights.shape) == 1 + per_example:
-            return merge_and_apply(weights)
-        gates = ops.unstack(weights, axis=-2)
-        return ops.stack([merge_and_apply(each) for each in gates], axis=1)
+        if not per_example:
+            return apply(merged, inputs)
+        try:
+            return ops.vectorized_map(apply_to_one, (merged, inputs))
+        except RuntimeError:
+            # Torch cannot vectorize every layer: Keras' convolutions, for one.
+            if keras.backend.backend() != "torch":
+                raise
+            return ops.map(apply_to_one, (merged, inputs))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`, with the experts in place of the template."""
@@ -243,18 +242,15 @@ class Experts(ExpertBank):
 
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
         """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
-        kept = {"hidden_layer": self.hidden_layer, "shared_input": self.shared_input}
-        copy = Experts(
-            self.experts[0],
-            num_experts,
-            dtype=self.dtype_policy,
-            **{**kept, **changes},
-        )
-        if not self.trainable:
-            # Copies of frozen layers are frozen. On TensorFlow, a layer ignores a new
-            # value that equals its own, and does not pass it on.
-            for layer in all_layers(copy):
-                layer.trainable = True
+        changes = {
+            "hidden_layer": self.hidden_layer,
+            "shared_input": self.shared_input,
+            "dtype": self.dtype_policy,
+            **changes,
+        }
+        copy = Experts(self.experts[0], num_experts, **changes)
+        if not self.trainable:  # Copies of frozen layers are frozen.
+            _unfreeze(copy)
         return copy
 
     def _output_and_hidden(self, expert):
@@ -264,60 +260,55 @@ class Experts(ExpertBank):
         return keras.Model(expert.inputs, [*expert.outputs, hidden]).__call__
 
     def _find_hidden_layer(self, expert):
-        layers = {
-            layer.name: layer
+        found = [
+            layer
             for layer in getattr(expert, "layers", [])
             if not isinstance(layer, keras.layers.InputLayer)
-        }
-        index, count = self.hidden_layer, len(layers)
-        if isinstance(index, int) and -count <= index < count:
-            return list(layers.values())[index]
-        if self.hidden_layer not in layers:
-            raise ValueError(
-                "`hidden_layer` must be the name or the index of a layer of every "
-                f"expert, which must be a model. Received: {self.hidden_layer!r} "
-                f"for an expert with the layers: {', '.join(layers) or 'none'}."
-            )
-        return layers[self.hidden_layer]
+        ]
+        for i, layer in enumerate(found):
+            if self.hidden_layer in (layer.name, i, i - len(found)):
+                return layer
+        names = ", ".join(layer.name for layer in found)
+        raise ValueError(
+            "`hidden_layer` must be the name or the index of a layer of every "
+            f"expert, which must be a model. Received: {self.hidden_layer!r} "
+            f"for an expert with the layers: {names or 'none'}."
+        )
 
     def _parameters_of(self, expert):
         """The weights of an expert that are trained, if it is not frozen."""
         if self._trained is None:
-            weights = enumerate(self._trainable_expert().weights)
+            first = self.experts[0]
+            if first.non_trainable_variables:
+                # A frozen layer does not say what it would train. A copy does.
+                copy = copy_layer(first, 0, name=first.name)
+                _unfreeze(copy)
+                if not copy.built:
+                    copy.build_from_config(first.get_build_config())
+                first = copy
+            weights = enumerate(first.weights)
             self._trained = tuple(i for i, weight in weights if weight.trainable)
         return [expert.weights[i] for i in self._trained]
-
-    def _trainable_expert(self):
-        expert = self.experts[0]
-        if not expert.non_trainable_variables:
-            return expert
-        # A frozen layer does not say what it would train. A copy does.
-        copy = copy_layer(expert, 0, name=expert.name)
-        for layer in all_layers(copy):
-            layer.trainable = True
-        if not copy.built:
-            copy.build_from_config(expert.get_build_config())
-        return copy
 
     def _check_same_structure(self):
         # Comparing configs takes as long as evaluating merged experts.
         if self._same_structure:
             return
-        shapes = [
-            [tuple(variable.shape) for variable in expert.weights]
-            for expert in self.experts
-        ]
         kinds = [(type(e), _comparable(e.get_config())) for e in self.experts]
-        for found, what in (
-            (shapes, f"weights of shapes {'; '.join(map(str, shapes))}"),
-            (kinds, "experts whose configs differ, such as in an activation"),
-        ):
-            if any(other != found[0] for other in found):
-                raise ValueError(
-                    "Only experts with the same structure can be merged. Received: "
-                    f"{what}. Use copies of one layer."
-                )
+        if any(kind != kinds[0] for kind in kinds):
+            raise ValueError(
+                "Only experts with the same structure can be merged. Received: experts "
+                "whose configs differ, such as in an activation or a shape. Use copies "
+                "of one layer."
+            )
         self._same_structure = True
+
+
+def _unfreeze(layer):
+    # On TensorFlow, a layer ignores a new value that equals its own, and does not pass
+    # it on.
+    for each in all_layers(layer):
+        each.trainable = True
 
 
 def _split(inputs):

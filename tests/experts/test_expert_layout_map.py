@@ -32,7 +32,7 @@ def test_only_the_experts_are_split(mesh, path, axes):
 def test_banks_are_found_by_their_names(mesh):
     layout_map = expert_layout_map(mesh, names=["mine", "a.b"])
     assert layout_map["mmoe/mine/kernel_0"].axes == ("experts",)
-    assert layout_map["a.b_1/scale_0"].axes == ("experts",)
+    assert layout_map["a.b_1/bias_0"].axes == ("experts",)
     for path in ("mmoe/dense_experts/kernel_0", "axb/kernel_0", "yours/kernel_0"):
         assert layout_map[path] is None
     with pytest.raises(ValueError, match=r"`names` must be a list.*names='mine'"):
