@@ -57,7 +57,6 @@ from dselectk_keras.models import (
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
 from dselectk_keras.regularizers.importance import ImportanceRegularizer
 from dselectk_keras.regularizers.load import LoadRegularizer
-from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
 from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
 from dselectk_keras.regularizers.router_z import RouterZRegularizer
 from dselectk_keras.regularizers.sample_similarity import SampleSimilarityRegularizer
@@ -93,7 +92,6 @@ __all__ = [
     "MoE",
     "MultitaskModel",
     "OnceDecided",
-    "ParameterDistanceRegularizer",
     "Ramp",
     "RandomGate",
     "ReachabilityRegularizer",

@@ -3,18 +3,12 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.models.architectures import ARCHITECTURES
-from dselectk_keras.regularizers.parameter_distance import ParameterDistanceRegularizer
-from dselectk_keras.schedules import check_schedule
-from dselectk_keras.utils import (
-    Tensor,
-    add_counter,
-    check_number,
-    deserialize_if_config,
-    init_arguments,
-)
+from dselectk_keras.schedules import check_schedule, value_at
+from dselectk_keras.utils import Tensor, add_counter, check_number, init_arguments
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -56,14 +50,10 @@ class L2Constrained(keras.Layer):
     def __init__(self, experts: Any, strength: Any, **kwargs: Any):
         # The penalty is computed in float32. The bank has its own dtype policy.
         super().__init__(**{"dtype": "float32", **kwargs})
-        experts, strength = as_bank(experts), deserialize_if_config(strength)
-        if not isinstance(strength, ParameterDistanceRegularizer):
-            strength = check_schedule(strength, "strength")
-            if not callable(strength):
-                check_number("strength", strength, minimum=0)
-            strength = ParameterDistanceRegularizer(strength)
-        self.experts = experts
-        self.strength = strength
+        self.experts = as_bank(experts)
+        self.strength = check_schedule(strength, "strength")
+        if not callable(self.strength):
+            check_number("strength", strength, minimum=0)
         self.step: Any = None
 
     def build(self, input_shape: Any) -> None:
@@ -78,12 +68,31 @@ class L2Constrained(keras.Layer):
         """Evaluate the bank, and add the penalty."""
         if training:
             self.step.assign_add(1)
-            self.add_loss(self.strength(self.experts.parameters(), self.step))
+            distance = squared_distance(self.experts.parameters())
+            self.add_loss(value_at(self.strength, self.step) * distance)
         return self.experts(inputs, training=training)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), **init_arguments(self)}
+
+
+def squared_distance(parameters):
+    r"""The sum of the squared distances of all pairs of $T$ networks.
+
+    $$
+    \sum_{t < u} \lVert \theta_t - \theta_u \rVert^2
+    = T \sum_{t=1}^{T} \lVert \theta_t - \bar\theta \rVert^2
+    $$
+
+    The second form is computed, in float32, from stacked parameters `(T, ...)`.
+    """
+    total = 0.0
+    for stacked in parameters:
+        theta = ops.cast(stacked, "float32")
+        centered = theta - ops.mean(theta, axis=0, keepdims=True)
+        total = total + theta.shape[0] * ops.sum(ops.square(centered))
+    return total
 
 
 @ARCHITECTURES.register("l2_constrained")

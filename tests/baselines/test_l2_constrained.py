@@ -15,6 +15,7 @@ BANKS = {
     "dense": lambda: DenseExperts(3, [4, 2], "tanh"),
     "copies": lambda: Experts(layers.Dense(2, "tanh"), 3),
     "own": lambda: DenseExperts(3, [2], shared_input=False),
+    "one": lambda: DenseExperts(1, [2]),
 }
 
 

@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 from helpers import gradient
 
@@ -25,9 +24,3 @@ def test_no_mass_at_all_is_finite_without_a_gradient():
     nothing = np.zeros((1, 3))
     np.testing.assert_allclose(float(ReachabilityRegularizer()(nothing)), 1e6)
     np.testing.assert_array_equal(gradient(ReachabilityRegularizer(), nothing), 0)
-
-
-def test_config_round_trip():
-    regularizer = ReachabilityRegularizer(0.1)
-    config = keras.saving.serialize_keras_object(regularizer)
-    assert keras.saving.deserialize_keras_object(config).get_config() == {"weight": 0.1}

@@ -12,15 +12,24 @@ from dselectk_keras import (
     LoadRegularizer,
     Ramp,
     ReachabilityRegularizer,
+    RouterZRegularizer,
+    SparsityRegularizer,
 )
-from dselectk_keras.regularizers import ScheduledRegularizer
+from dselectk_keras.regularizers import REGULARIZERS, ScheduledRegularizer
 
 CLASSES = [
     EntropyRegularizer,
     ImportanceRegularizer,
     LoadRegularizer,
     ReachabilityRegularizer,
+    RouterZRegularizer,
+    SparsityRegularizer,
 ]
+SETTINGS = {
+    "entropy": {"target": "bits"},
+    "importance": {"squared": True},
+    "sample_similarity": {"beta_s": 0.7, "beta_d": 0.3},
+}
 INPUTS = [[0.5, 0.25, 0.0]]
 
 
@@ -54,6 +63,16 @@ def test_a_schedule_gets_a_float(cls):
 
     value = float(cls(schedule)(INPUTS))
     np.testing.assert_allclose(value, float(cls(1.0)(INPUTS)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+def test_every_setting_is_saved(name):
+    regularizer = REGULARIZERS[name](weight=0.1, **SETTINGS.get(name, {}))
+    config = keras.saving.serialize_keras_object(regularizer)
+    again = keras.saving.deserialize_keras_object(config)
+    assert type(again) is type(regularizer)
+    assert again.get_config() == regularizer.get_config()
+    assert again.get_config().items() >= SETTINGS.get(name, {}).items()
 
 
 @pytest.mark.parametrize(

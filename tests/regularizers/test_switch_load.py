@@ -1,6 +1,5 @@
 """The auxiliary loss of the Switch Transformer."""
 
-import keras
 import numpy as np
 import pytest
 from helpers import numbers, numpy, value_and_gradients
@@ -8,7 +7,6 @@ from keras import ops
 
 from dselectk_keras import (
     DSelectKGate,
-    ReinforceGate,
     SoftmaxGate,
     STGumbelGate,
     SwitchGate,
@@ -77,14 +75,6 @@ def test_a_noisy_gate_counts_its_choices_and_has_probabilities_without_noise():
     p = softmax(X @ numpy(gate.trainable_variables[0]))
     expected = 4 * ((weights > 0).mean(axis=0) * p.mean(axis=0)).sum()
     assert float(numpy(gate.losses[0])) == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_config_rebuilds_it():
-    gate = ReinforceGate(weights_regularizer=SwitchLoadRegularizer(0.1))
-    config = keras.saving.serialize_keras_object(gate)
-    again = keras.saving.deserialize_keras_object(config).weights_regularizer
-    assert isinstance(again, SwitchLoadRegularizer)
-    assert again.get_config() == {"weight": 0.1}
 
 
 @pytest.mark.parametrize("make", [SoftmaxGate, DSelectKGate])
