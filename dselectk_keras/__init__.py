@@ -7,6 +7,7 @@ from dselectk_keras import ops as ops
 from dselectk_keras import regularizers as regularizers
 from dselectk_keras.baselines import (
     AttentiveGate,
+    AttentiveMoE,
     CrossStitch,
     HashGate,
     L2Constrained,
@@ -72,6 +73,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CGC",
     "AttentiveGate",
+    "AttentiveMoE",
     "Batches",
     "CrossStitch",
     "DSelectKGate",

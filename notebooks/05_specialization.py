@@ -99,7 +99,8 @@ if USE_MNIST:
 def mixture(gate):
     """Five small experts, and a gate with a network of its own."""
     inputs = keras.Input(train_x.shape[1:])
-    moe = dk.MoE(
+    layer = dk.AttentiveMoE if isinstance(gate, dk.AttentiveGate) else dk.MoE
+    moe = layer(
         dk.DenseExperts(EXPERTS, [12, 10], ["relu", "softmax"]),
         gate,
         per_example=True,

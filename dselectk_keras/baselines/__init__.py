@@ -1,6 +1,7 @@
 """What only comparisons in papers need; no other part imports it."""
 
 from dselectk_keras.baselines.attentive import AttentiveGate
+from dselectk_keras.baselines.attentive_moe import AttentiveMoE
 from dselectk_keras.baselines.cross_stitch import CrossStitch
 from dselectk_keras.baselines.hash import HashGate
 from dselectk_keras.baselines.l2_constrained import L2Constrained
@@ -15,6 +16,7 @@ from dselectk_keras.baselines.tucker import TuckerExperts
 
 __all__ = [
     "AttentiveGate",
+    "AttentiveMoE",
     "CrossStitch",
     "HashGate",
     "L2Constrained",

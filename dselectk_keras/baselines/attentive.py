@@ -25,9 +25,8 @@ class AttentiveGate(Gate):
     Q = G(x) \, W_q, \quad K_i = E_i(x) \, W_k
     $$
 
-    $G(x)$ are the routing inputs, which `MoE` can compute with a `routing_network`.
-    $E_i(x)$ is the hidden output of expert $i$. All experts are evaluated, also at
-    inference. `distill` turns the trained model into a model with another gate.
+    $G(x)$ are the routing inputs, and $E_i(x)$ is the hidden output of expert $i$.
+    `AttentiveMoE` evaluates all experts, and hands their hidden outputs to the gate.
 
     Args:
         units: Width of queries and keys, $h$.
@@ -36,13 +35,13 @@ class AttentiveGate(Gate):
 
     Call arguments:
         hidden: The experts' hidden outputs, `(batch, n, ...)`, which a bank returns
-            with `return_hidden=True`. `MoE` and `MMoE` pass them.
+            with `return_hidden=True`.
         experts, routing_inputs, training, examples, valid: See `Gate`.
 
     Example:
-        >>> experts = DenseExperts(num_experts=4, units=[16, 2])
-        >>> moe = MoE(experts, AttentiveGate(units=8), per_example=True)
-        >>> moe(keras.ops.ones((3, 5))).shape
+        >>> x = keras.ops.ones((3, 5))
+        >>> experts, hidden = DenseExperts(4, [16, 2])(x, return_hidden=True)
+        >>> AttentiveGate(units=8)(experts, x, hidden=hidden).shape
         (3, 2)
 
     Reference:
@@ -77,8 +76,9 @@ class AttentiveGate(Gate):
         if len(shape) < 2 or None in shape:
             raise ValueError(
                 "An attentive gate needs the experts' hidden outputs, (batch, "
-                "num_experts, ...). Call the gate as gate(experts, routing_inputs, "
-                "hidden=hidden), where a bank returns hidden with return_hidden=True. "
+                "num_experts, ...). Use the layer `AttentiveMoE`, or call the gate as "
+                "gate(experts, routing_inputs, hidden=hidden), where a bank returns "
+                "hidden with return_hidden=True. "
                 f"Received for hidden: {hidden_shape and tuple(hidden_shape)}."
             )
         self.hidden_dim = math.prod(shape[1:])
@@ -96,11 +96,6 @@ class AttentiveGate(Gate):
         """Mix the experts."""
         routing = self.route(routing_inputs, training, examples, valid, hidden=hidden)
         return routing.mix(experts)
-
-    def look_at_experts(self, bank: Any, inputs: Tensor, training: Any) -> tuple:
-        """Evaluate all experts, and return their hidden outputs too."""
-        experts, hidden = bank(inputs, training=training, return_hidden=True)
-        return experts, {"hidden": hidden}
 
     def drop_experts(self, weights: Tensor) -> Tensor:
         """Return the weights: dropped experts have none already."""

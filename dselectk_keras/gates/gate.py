@@ -163,15 +163,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """Drop experts in training, after the penalties, by their weights."""
         return drop_weights(weights, self.expert_dropout, self.generator)
 
-    def look_at_experts(self, bank: Any, inputs: Tensor, training: Any) -> Any:
-        """For a gate that routes by what experts compute: evaluate all experts first.
-
-        Returns:
-            The experts' outputs, and a dict of call arguments of the gate; or `None`
-            for a gate that does not look at experts.
-        """
-        return None
-
     def describe_selectors(self, routing: Routing) -> dict:
         """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
         return {}

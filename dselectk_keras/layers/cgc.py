@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import prefix_paths, with_mask
+from dselectk_keras._keras import with_mask
 from dselectk_keras.gates import Gate
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
-from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts, looks_at_experts
+from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Shape,
@@ -19,6 +19,8 @@ from dselectk_keras.utils import (
     deserialize_if_config,
 )
 
+# What has an input for each task, in errors.
+SEPARATE = 'Gates with per_example="by_gate"'
 # Offset between the fixed seeds of shared experts and of task experts.
 TASK_SEEDS = 500_009
 
@@ -103,13 +105,6 @@ class CGC(GatedExperts):
         **kwargs: Any,
     ):
         gate, shared_gate = map(deserialize_if_config, (gate, shared_gate))
-        for each in (gate, shared_gate):
-            if isinstance(each, Gate) and looks_at_experts(each):
-                raise ValueError(
-                    f"{type(each).__name__} needs the hidden outputs of all experts, "
-                    "and each gate of CGC mixes different experts. Use a gate that "
-                    "depends on the inputs, such as `SoftmaxGate`, or use `MMoE`."
-                )
         self.task_names = task_names(tasks)
         num_tasks = len(self.task_names)
         if isinstance(gate, Gate):
@@ -139,22 +134,38 @@ class CGC(GatedExperts):
 
     def build(self, inputs_shape: Shape, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gates."""
-        for_tasks, for_shared = self._build_routing(inputs_shape, routing_inputs_shape)
-        inputs = self.flatten_shape(inputs_shape)
+        is_said = self.per_example in (False, BY_GATE)
+        if self.stacked_inputs and routing_inputs_shape is None and not is_said:
+            raise ValueError(
+                f"The experts of {self.name!r} have an input for each task. Whether "
+                "its gates have, too, must be said. Received: per_example=True and no "
+                'routing inputs. Set per_example="by_gate", or pass routing inputs '
+                "for all gates."
+            )
+        super().build(inputs_shape, routing_inputs_shape)
+
+    def build_parts(self, inputs_shape: Shape, routing_shape: Shape | None) -> None:
+        """Build the experts and the gates, for one axis of all routed positions."""
+        for_tasks: Any = routing_shape
+        for_shared = routing_shape
+        if self.per_example == BY_GATE:
+            self._check_entries(SEPARATE, for_tasks, self.shared_gate is not None)
+            batch, _, features = for_tasks
+            for_shared = batch, features
+            for_tasks = batch, len(self.task_names), features
+        batch, *rest = inputs_shape
         if self.stacked_inputs:
-            self._check_entries("Experts with shared_input=False", inputs)
+            self._check_entries("Experts with shared_input=False", inputs_shape)
         for bank in (self.experts, self.task_experts):
             if bank is not None:
-                size = [bank.num_experts] if self.stacked_inputs else inputs[1:2]
-                self.build_bank(bank, (inputs[0], *size, *inputs[2:]))
+                size = [bank.num_experts, *rest[1:]] if self.stacked_inputs else rest
+                self.build_bank(bank, (batch, *size))
         n, per_task = self.experts.num_experts, self.num_task_experts
         if not self.gate.built:
             self.gate.build((None, n + per_task), for_tasks)
         if self.shared_gate is not None and not self.shared_gate.built:
             total = n + per_task * len(self.task_names)
             self.shared_gate.build((None, total), for_shared)
-        prefix_paths(self, self.path)
-        self.built = True
 
     def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
@@ -227,35 +238,15 @@ class CGC(GatedExperts):
 
         The network keeps the axes that are routed. The axis of the gates follows them.
         """
-        if self.per_example != BY_GATE or self.routing_network is None:
+        if self.per_example != BY_GATE:
             return super().built_routing_shape(shape)
+        if len(shape) < 3:
+            self._check_entries(SEPARATE, shape)
+        if self.routing_network is None:
+            return shape
         axis = len(super().built_routing_shape((shape[0], *shape[2:]))) - 1
         one = super().built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
         return (*one[:-1], shape[axis], one[-1])
-
-    def _build_routing(self, inputs_shape, routing_inputs_shape):
-        """Compute the shapes that the tasks' gates and the shared gate look at."""
-        if not self.per_example:
-            return None, None
-        by_gate, given = self.per_example == BY_GATE, routing_inputs_shape is not None
-        if self.stacked_inputs and not given and not by_gate:
-            raise ValueError(
-                f"The experts of {self.name!r} have an input for each task. Whether "
-                "its gates have, too, must be said. Received: per_example=True and no "
-                'routing inputs. Set per_example="by_gate", or pass routing inputs '
-                "for all gates."
-            )
-        shape = routing_inputs_shape or inputs_shape
-        gates = 'Gates with per_example="by_gate"'
-        if by_gate and len(shape) < 3:
-            self._check_entries(gates, shape)
-        shape = self.built_routing_shape(shape)
-        self.num_routed_axes = self._count_routed_axes(inputs_shape, shape)
-        shape = self.flatten_shape(shape)
-        if not by_gate:
-            return shape, shape
-        self._check_entries(gates, shape, least=self.shared_gate is not None)
-        return (shape[0], len(self.task_names), shape[-1]), (shape[0], shape[-1])
 
     def _check_entries(self, what, shape, least=1):
         """Raise an error unless axis 1 is for the tasks, and for what they share."""

@@ -94,20 +94,20 @@ class GatedExperts(keras.Layer, abc.ABC):
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gate."""
-        shapes = {}
+        shape = None
         if self.per_example:
             shape = self.built_routing_shape(routing_inputs_shape or inputs_shape)
             self.num_routed_axes = self._count_routed_axes(inputs_shape, shape)
-            shapes["routing_inputs_shape"] = self.flatten_shape(shape)
-        inputs_shape = self.flatten_shape(inputs_shape)
-        self.build_bank(self.experts, inputs_shape)
-        if not self.gate.built:
-            _, context = self.look_at_experts(keras.KerasTensor(inputs_shape))
-            for name, tensor in context.items():
-                shapes[f"{name}_shape"] = tuple(tensor.shape)
-            self.gate.build((None, self.experts.num_experts), **shapes)
+            shape = self.flatten_shape(shape)
+        self.build_parts(self.flatten_shape(inputs_shape), shape)
         prefix_paths(self, self.path)
         self.built = True
+
+    def build_parts(self, inputs_shape: Shape, routing_shape: Shape | None) -> None:
+        """Build the experts and the gate, for one axis of all routed positions."""
+        self.build_bank(self.experts, inputs_shape)
+        if not self.gate.built:
+            self.gate.build((None, self.experts.num_experts), routing_shape)
 
     def built_routing_shape(self, shape: Any) -> Shape:
         """Build the routing network, and return the shape of the gate's inputs."""
@@ -194,10 +194,6 @@ class GatedExperts(keras.Layer, abc.ABC):
         """Make the outputs of the layer from those of `combine`."""
         return combined
 
-    def look_at_experts(self, inputs: Tensor, training: bool | None = None) -> tuple:
-        """Evaluate the experts first, if the gate needs it; else, the two are empty."""
-        return self.gate.look_at_experts(self.experts, inputs, training) or (None, {})
-
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the shapes and dtypes of the outputs, by tracing `call`."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
@@ -248,7 +244,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         mask: Tensor = None,
         routing_mask: Tensor = None,
     ) -> dict[str, Tensor]:
-        """Compute the arguments of `Gate.route`, but for the experts' hidden outputs.
+        """Compute the arguments of `Gate.route`.
 
         A mask is that of the inputs, `routing_mask` that of the routing inputs.
         """
@@ -305,9 +301,12 @@ class GatedExperts(keras.Layer, abc.ABC):
         inputs, *rest = as_arguments(inputs, routing_inputs)
         tensors = inputs, *(rest or [None])
         looks, *_ = self.by_gate(self.gate_inputs(*tensors, *map(mask_of, tensors)))
-        _, context = self.look_at_experts(self.flatten(inputs))
-        weights = self.gate.expert_weights(looks["routing_inputs"], **context)
+        weights = self.compute_weights(self.flatten(inputs), looks["routing_inputs"])
         return self.unflatten(weights, inputs)
+
+    def compute_weights(self, inputs: Tensor, routing_inputs: Tensor) -> Tensor:
+        """Compute the weights at inference, for one axis of all routed positions."""
+        return self.gate.expert_weights(routing_inputs)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
@@ -352,9 +351,3 @@ def _mean(x, mask):
     weights = ops.broadcast_to(weights, (*ops.shape(x)[:-1], 1))
     total = ops.maximum(ops.sum(weights, axis=axes), 1)
     return ops.sum(x * weights, axis=axes) / total
-
-
-def looks_at_experts(gate: Gate | type[Gate]) -> bool:
-    """Check whether a gate looks at the experts before it routes."""
-    cls = gate if isinstance(gate, type) else type(gate)
-    return cls.look_at_experts is not Gate.look_at_experts

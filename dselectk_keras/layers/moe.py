@@ -136,11 +136,8 @@ class MoE(GatedExperts):
                 most = ops.full_like(total, 2**31 - 1)
                 self.num_dropped.assign(ops.where(total < dropped, most, total))
         else:
-            outputs, context = self.look_at_experts(inputs, training)
-            if outputs is None:
-                outputs = self.experts(inputs, as_list=True, training=training)
-            routing = self.gate.route(**looks, **context, training=training)
-            mixture = routing.mix(outputs)
+            outputs = self.experts(inputs, as_list=True, training=training)
+            mixture = self.gate.route(**looks, training=training).mix(outputs)
         return ops.cast(mixture, self.gate.compute_dtype)
 
     @property

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
-from dselectk_keras.layers.gated_experts import GatedExperts, looks_at_experts
+from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.utils import Tensor, check_choice, deserialize_if_config
 
 
@@ -89,12 +89,6 @@ class SmearExperts(GatedExperts):
                 )
             gate = gate.with_num_gates(num_layers)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
-        if looks_at_experts(self.gate):
-            raise ValueError(
-                f"{type(self.gate).__name__} needs the outputs of all experts, and "
-                "`SmearExperts` evaluates only the merged expert. Use `SoftmaxGate`, "
-                "or mix the outputs with `MoE`."
-            )
         self.per_layer = per_layer
         self.experts.check_mergeable()
 

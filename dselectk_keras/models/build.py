@@ -14,7 +14,6 @@ from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.arguments import task_names
-from dselectk_keras.layers.gated_experts import looks_at_experts
 from dselectk_keras.models.architectures import ARCHITECTURES, has_gate, read_options
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
@@ -61,8 +60,8 @@ def build_multitask_model(
             second output of such a model, if any, is the input of per-example gates.
         tasks: A list of `Task`; or a list of names, or a number, for regression tasks.
         architecture: One of the names in `ARCHITECTURES`.
-        experts: The bank of experts, or a number of dense experts of 64 units, with
-            a hidden layer of 64 units if the gate is attentive. `None` is 8 of them.
+        experts: The bank of experts, or a number of dense experts of 64 units. `None`
+            is 8 of them.
             `"shared_bottom"` takes one expert from the bank, and other architectures
             without a gate take one per task. These are copies. With a gate, the model
             has the bank itself: two models with one bank share its weights.
@@ -116,8 +115,7 @@ def build_multitask_model(
     if gate is None or isinstance(gate, str):
         gate = gates.get(gate or "softmax")
     if experts is None or isinstance(experts, int):
-        deep = isinstance(gate, Gate) and looks_at_experts(gate)
-        experts = DenseExperts(experts or 8, [64, 64] if deep else [64])
+        experts = DenseExperts(experts or 8, [64])
     if not isinstance(experts, ExpertBank) or not isinstance(gate, Gate):
         raise ValueError(
             "`experts` must be a bank such as `DenseExperts(8, [64])`, and `gate` a "

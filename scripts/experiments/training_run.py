@@ -18,7 +18,6 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.registry import arguments, check_settings
 from dselectk_keras.gates.selector_gate import selector_gates
 from dselectk_keras.layers import CGC
-from dselectk_keras.layers.gated_experts import looks_at_experts
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
 from dselectk_keras.models.architectures import has_gate, read_options
@@ -248,8 +247,7 @@ class TrainingRun:
         num_experts = self._num_experts(len(data.task_names))
         width = 4 * num_experts if self.architecture == "shared_bottom" else 4
         units = self.units or ((width,) if synthetic else (64,))
-        looks = self.has_gate and looks_at_experts(gates.GATES[self.gate])
-        if looks and len(units) == 1:
+        if self.architecture == "attentive" and len(units) == 1:
             units = (2 * units[0], *units)
         tasks = make_tasks(data, "sum" if synthetic and self.has_gate else ())
         return build_multitask_model(

@@ -8,13 +8,18 @@ from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
 from dselectk_keras import (
+    CGC,
     AttentiveGate,
+    AttentiveMoE,
     DenseExperts,
     Experts,
     GateRecorder,
     MMoE,
     MoE,
     SampleSimilarityRegularizer,
+    SmearExperts,
+    SoftmaxGate,
+    build_multitask_model,
 )
 
 CASES = [
@@ -114,7 +119,7 @@ def test_a_batch_of_one_keeps_its_axis():
 
 
 def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
-    moe = MoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
+    moe = AttentiveMoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
     moe(X)
     # With the mixture out of the way: the weights alone, as they depend on all.
     x = keras.Variable(X)
@@ -132,7 +137,7 @@ def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
 
 
 def test_moe_hands_over_inputs_and_hidden_outputs():
-    moe = MoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
+    moe = AttentiveMoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
     moe(X)
     kernel, bias = (numpy(w) for w in moe.experts.weights[:2])
     hidden = np.tanh(np.einsum("bd,ndh->bnh", X, kernel) + bias)
@@ -148,7 +153,9 @@ def test_the_hidden_layer_of_copies_may_be_a_convolution():
         [layers.Conv1D(3, 2, name="seen"), layers.Flatten(), layers.Dense(2)]
     )
     bank = Experts(template, N, hidden_layer="seen")
-    moe = MoE(bank, AttentiveGate(UNITS), True, routing_network=layers.Flatten())
+    moe = AttentiveMoE(
+        bank, AttentiveGate(UNITS), True, routing_network=layers.Flatten()
+    )
     x = numbers((BATCH, 5, 1))
     assert moe(x).shape == (BATCH, 2)
     # Four places of three channels.
@@ -185,21 +192,19 @@ def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
 
 
 def multitask(with_routing):
-    """A model with an `MMoE` and a `MoE`, attentive both."""
+    """A model with two attentive layers, the first with two gates."""
     inputs = keras.Input((DIM,))
 
     def routing():
         return layers.Dense(4, "tanh") if with_routing else None
 
-    tasks = MMoE(
+    two = AttentiveMoE(
         DenseExperts(N, [HIDDEN, 2], "tanh"),
-        AttentiveGate(UNITS),
-        ["a", "b"],
+        AttentiveGate(UNITS, num_gates=2),
         per_example=True,
         routing_network=routing(),
-        stacked=True,
     )
-    one = MoE(
+    one = AttentiveMoE(
         Experts(
             keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)]),
             N,
@@ -209,7 +214,7 @@ def multitask(with_routing):
         per_example=True,
         routing_network=routing(),
     )
-    outputs = [layers.Flatten()(tasks(inputs)), one(inputs)]
+    outputs = [layers.Flatten()(two(inputs)), one(inputs)]
     return keras.Model(inputs, layers.Concatenate()(outputs))
 
 
@@ -246,19 +251,37 @@ def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
     np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
 
 
+def test_as_an_architecture_it_has_a_gate_for_each_task():
+    experts, gate = DenseExperts(N, [HIDDEN, 2]), AttentiveGate(UNITS)
+    model = build_multitask_model(
+        DIM, 2, "attentive", experts, gate, per_example=True, stacked=True
+    )
+    assert model(X).shape == (BATCH, 2)
+    assert model.get_layer("attentive").gate.num_gates == 2
+
+
+def test_with_another_gate_it_is_a_mixture():
+    bank = DenseExperts(N, [HIDDEN, 2])
+    moe, plain = (make(bank, SoftmaxGate(), True) for make in (AttentiveMoE, MoE))
+    moe(X), plain(X)
+    plain.gate.set_weights(moe.gate.get_weights())
+    np.testing.assert_array_equal(numpy(moe(X)), numpy(plain(X)))
+    shown = numpy(moe.expert_weights(X))
+    np.testing.assert_array_equal(shown, numpy(plain.expert_weights(X)))
+
+
 # Calls that cannot be right.
 
 
 def test_a_bank_without_hidden_outputs_is_refused():
     for bank in (DenseExperts(N, [2]), Experts(layers.Dense(2), N)):
         with pytest.raises(ValueError, match=f"of {bank.name!r} have none"):
-            MoE(bank, AttentiveGate(UNITS), per_example=True).build(X.shape)
+            AttentiveMoE(bank, AttentiveGate(UNITS), per_example=True).build(X.shape)
 
 
 def test_a_static_mixture_is_refused():
-    for make in (MoE, lambda *args: MMoE(*args, 2)):
-        with pytest.raises(ValueError, match=r"cannot be static.*Set per_example=True"):
-            make(DenseExperts(N, [4, 2]), AttentiveGate(UNITS))
+    with pytest.raises(ValueError, match=r"cannot be static.*Set per_example=True"):
+        AttentiveMoE(DenseExperts(N, [4, 2]), AttentiveGate(UNITS))
     with pytest.raises(ValueError, match=r"is per-example.*Received: no routing"):
         AttentiveGate(UNITS)(EXPERTS, hidden=H)
 
@@ -270,6 +293,15 @@ def test_hidden_outputs_have_one_for_each_expert(shape):
 
 
 def test_routing_inputs_without_hidden_outputs_are_refused():
+    bank = DenseExperts(N, [HIDDEN, 2])
+    for layer in (
+        MoE(bank, AttentiveGate(UNITS), per_example=True),
+        MMoE(bank, AttentiveGate(UNITS), 2, per_example=True),
+        SmearExperts(bank, AttentiveGate(UNITS)),
+        CGC(bank, AttentiveGate(UNITS), 2, per_example=True),
+    ):
+        with pytest.raises(ValueError, match=r"`AttentiveMoE`.*for hidden: None"):
+            layer(X)
     with pytest.raises(ValueError, match=r"hidden=hidden\).*Received for hidden: None"):
         AttentiveGate(UNITS)(EXPERTS, X)
     with pytest.raises(ValueError, match=r"`hidden` must have .*Received: None"):

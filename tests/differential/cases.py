@@ -75,7 +75,7 @@ BANKS = (
     "TuckerExperts(4, [3], ranks=(2, 2, 2))",
 )
 LAYERS = ("MoE", "MMoE", "CGC", "SmearExperts")
-ARCHITECTURES = ("omoe", "mmoe", "cgc", "ple", "smear")
+ARCHITECTURES = ("omoe", "mmoe", "cgc", "ple", "smear", "attentive")
 ROUTING = ("none", "features", "per gate", "dense", "pool")
 OPTIMIZERS = (
     "SGD(0.1)",
@@ -180,7 +180,7 @@ def _layers(oracle):
 
 def _gates(oracle, layer):
     for name in sorted(GATES):
-        if name == "AttentiveGate" and layer not in ("MoE", "MMoE", "omoe", "mmoe"):
+        if name == "AttentiveGate" and layer not in ("MoE", "attentive"):
             continue  # It sees the hidden outputs of one bank.
         if name in IDS and layer in ARCHITECTURES:
             continue  # Ids come with the inputs, which an architecture does not ask.

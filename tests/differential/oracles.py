@@ -100,7 +100,8 @@ def _layer(case, dispatch):
     if case.routing == "pool":
         settings["routing_network"] = keras.layers.GlobalAveragePooling1D()
     gate, bank = eval(case.gate, NAMES), eval(case.bank, NAMES)
-    return getattr(dselectk_keras, case.layer)(bank, gate, **settings)
+    name = "AttentiveMoE" if "AttentiveGate" in case.gate else case.layer
+    return getattr(dselectk_keras, name)(bank, gate, **settings)
 
 
 def call(layer, inputs, **settings):

@@ -15,9 +15,10 @@ from experiments import TrainingRun
 
 SIZES = {"num_tasks": 16, "num_train": 32, "num_validation": 1, "num_test": 1}
 GATED = sorted({name for name in ARCHITECTURES if has_gate(name)} - {"moe"})
-# Attentive gates evaluate all experts that they choose among.
 REFUSED = {
-    ("attentive", name): "AttentiveGate needs the" for name in ("cgc", "ple", "smear")
+    ("attentive", name): "Use the layer `AttentiveMoE`"
+    for name in GATED
+    if name != "attentive"
 }
 # A run's model knows no reward.
 REFUSED |= {("reinforce", name): "learns from the losses" for name in GATED}

@@ -8,7 +8,6 @@ from keras import layers, ops
 
 from dselectk_keras import (
     CGC,
-    AttentiveGate,
     DenseExperts,
     DSelectKGate,
     Experts,
@@ -269,10 +268,6 @@ def test_the_config_rebuilds_the_layer():
         ({"tasks": ["a", "a"]}, "one or more unique names"),
         ({"num_task_experts": -1}, "num_task_experts=-1"),
         ({"gate": lambda: layers.Dense(2)}, "`gate` must be a gate"),
-        (
-            {"gate": lambda: AttentiveGate(4), "per_example": True},
-            "AttentiveGate needs the hidden outputs .* `MMoE`",
-        ),
         ({"routing_network": layers.Dense(2)}, "Set per_example=True"),
     ],
 )
@@ -289,8 +284,6 @@ def test_a_shared_gate_is_one_gate_that_looks_at_inputs():
         make(SoftmaxGate(num_gates=2))
     with pytest.raises(ValueError, match="must be a single gate"):
         make(layers.Dense(2))
-    with pytest.raises(ValueError, match="AttentiveGate needs the hidden outputs"):
-        make(AttentiveGate(4))
 
 
 def test_a_level_above_needs_an_input_for_each_task_and_one_for_all():

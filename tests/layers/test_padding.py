@@ -8,6 +8,7 @@ from keras import layers, ops
 
 from dselectk_keras import (
     AttentiveGate,
+    AttentiveMoE,
     DenseExperts,
     DSelectKGate,
     Experts,
@@ -86,7 +87,8 @@ def assert_padding_is_not_read(layer):
 def test_padding_is_not_read(gate, regularizer, routing):
     made = GATES[gate](REGULARIZERS[regularizer]())
     network, bank = ROUTING[routing](), DenseExperts(3, [4, 3], ["tanh", None])
-    layer = MoE(bank, made, per_example=True, routing_network=network)
+    make = AttentiveMoE if gate == "attentive" else MoE
+    layer = make(bank, made, per_example=True, routing_network=network)
     assert_padding_is_not_read(layer)
 
 
@@ -104,7 +106,7 @@ def test_merging_and_static_gates_do_not_read_padding(per_example):
 
 
 def test_an_attentive_gate_that_chooses_once_per_sequence_does_not_read_padding():
-    layer = MoE(
+    layer = AttentiveMoE(
         DenseExperts(3, [4, 3]),
         AttentiveGate(4),
         per_example=True,

@@ -13,6 +13,7 @@ from helpers import numbers
 from dselectk_keras import (
     CGC,
     AttentiveGate,
+    AttentiveMoE,
     CrossStitch,
     DenseExperts,
     DSelectKGate,
@@ -85,19 +86,20 @@ def every_combination():
     gates = GATES["dselect_k"](), SoftmaxGate()
     below = CGC(BANKS["dense"](), gates[0], 2, 1, True, shared_gate=gates[1])
     above = DenseExperts(3, [2], shared_input=False)
-    levels = CGC(above, SoftmaxGate(), ["a", "b"], 2, per_example=True, name="levels")
+    levels = CGC(above, SoftmaxGate(), ["a", "b"], 2, "by_gate", name="levels")
     outputs["levels"] = levels(below((x, v)))
     apart = L2Constrained(TuckerExperts(2, [3, 2], (2, 2, 1)), Ramp(0.1, 1.0, end=9))
     outputs["stitched"] = CrossStitch(name="stitched")(apart(x))
-    for gate in (AttentiveGate(4), ReinforceGate(seed=1)):
+    for make, gate in (
+        (AttentiveMoE, AttentiveGate(4, num_gates=2)),
+        (MoE, ReinforceGate(seed=1, num_gates=2)),
+    ):
         name = type(gate).__name__
-        outputs[name] = MMoE(
+        outputs[name] = make(
             BANKS["dense"](),
             gate,
-            ["a", "b"],
             per_example=True,
             routing_network=keras.layers.Dense(4, "tanh"),
-            stacked=True,
             name=name,
         )((x, v))
     router = SoftmaxGate(normalize=True, num_gates=2, expert_dropout=0.1, seed=1)

@@ -7,7 +7,6 @@ from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
 from dselectk_keras import (
-    AttentiveGate,
     DenseExperts,
     DSelectKGate,
     Experts,
@@ -383,8 +382,6 @@ def test_experts_that_cannot_be_merged_are_refused_when_built():
 def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
         SmearExperts(adapters(shared_input=False), SoftmaxGate())
-    with pytest.raises(ValueError, match="AttentiveGate needs the outputs of all"):
-        SmearExperts(adapters(), AttentiveGate(2))
     with pytest.raises(ValueError, match="per_layer=True needs `DenseExperts`"):
         SmearExperts(Experts(layers.Dense(2), 2), SoftmaxGate(), per_layer=True)
     with pytest.raises(ValueError, match=r"num_gates=2 is needed.*num_gates=3"):

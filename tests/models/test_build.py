@@ -11,7 +11,6 @@ from keras.losses import BinaryCrossentropy, MeanSquaredError
 from keras.metrics import AUC
 
 from dselectk_keras import (
-    AttentiveGate,
     DenseExperts,
     DSelectKGate,
     Experts,
@@ -96,7 +95,7 @@ def mixtures_by_hand(architecture, model):
             for part in smear.experts.parameters()
         ]
         return np.maximum(np.einsum("bd,tdh->bth", X, merged[0]) + merged[1], 0.0)
-    mmoe = model.get_layer("mmoe")
+    mmoe = model.get_layer("attentive" if architecture == "attentive" else "mmoe")
     weights = np.broadcast_to(numpy(mmoe.expert_weights()), (2, 4))
     return np.einsum("tn,bnh->bth", weights, numpy(mmoe.experts(X)))
 
@@ -129,6 +128,7 @@ NUM_PARAMS = {
     "moe": 4 * SINGLE + GATE,
     "omoe": 4 * SINGLE + GATE,
     "mmoe": 4 * SINGLE + 2 * GATE,
+    "attentive": 4 * SINGLE + 2 * GATE,
     "smear": 4 * SINGLE + 2 * GATE,
     "cgc": 6 * SINGLE + 2 * WIDER_GATE,
     "ple": 6 * SINGLE + 6 * (2 * 2 + 2) + 5 * WIDER_GATE,
@@ -413,7 +413,7 @@ def test_moe_is_another_name_for_omoe():
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize("name", [n for n in GATES if n != "tag"])
+@pytest.mark.parametrize("name", sorted({*GATES} - {"tag", "attentive"}))
 def test_gates_may_be_names_and_experts_a_number(name):
     per_example = GATES[name].per_example_only
     model = build_multitask_model(16, 2, "mmoe", 5, name, per_example)
@@ -496,7 +496,6 @@ COUNTED = [
     *((name, {"per_example": True}) for name in sorted({*ARCHITECTURES} - {"moe"})),
     ("cgc", {"tasks": SUMMED}),
     ("ple", {"inputs": (3, 5)}),
-    ("mmoe", {"gate": AttentiveGate(4), "per_example": True}),
 ]
 
 
@@ -587,12 +586,6 @@ def test_a_gate_is_copied_for_the_number_of_gates(architecture):
     assert (gate.num_gates, gate.built) == (None, False)
     with pytest.raises(ValueError, match="Received: one with num_gates=5"):
         make(architecture, gate=SoftmaxGate(num_gates=5))
-
-
-@pytest.mark.backend_independent
-def test_an_attentive_gate_gets_experts_with_a_hidden_layer():
-    model = build_multitask_model(3, 2, gate=AttentiveGate(4), per_example=True)
-    assert model.get_layer("mmoe").experts.units == [64, 64]
 
 
 @pytest.mark.backend_independent

@@ -8,10 +8,10 @@ from keras import layers
 
 from dselectk_keras import (
     AttentiveGate,
+    AttentiveMoE,
     DenseExperts,
     DSelectKGate,
     Experts,
-    MMoE,
     MoE,
     MultitaskModel,
     Ramp,
@@ -53,7 +53,7 @@ def attentive_teacher():
     inputs = keras.Input((DIM,))
     features = layers.Dense(DIM, "tanh", name="features")(inputs)
     stack = [layers.Dense(3, "tanh"), layers.BatchNormalization(), layers.Dense(2)]
-    moe = MoE(
+    moe = AttentiveMoE(
         Experts(keras.Sequential(stack), N, hidden_layer=0),
         AttentiveGate(3),
         per_example=True,
@@ -66,7 +66,8 @@ def attentive_teacher():
 
 def plain_teacher(gate, per_example=True):
     inputs = keras.Input((DIM,))
-    moe = MoE(DenseExperts(N, [3, 2], "tanh"), gate, per_example, name="moe")
+    make = AttentiveMoE if isinstance(gate, AttentiveGate) else MoE
+    moe = make(DenseExperts(N, [3, 2], "tanh"), gate, per_example, name="moe")
     return spread(keras.Model(inputs, layers.Dense(1, name="head")(moe(inputs))))
 
 
@@ -198,23 +199,21 @@ def test_a_multitask_model_stays_one(architecture, per_example):
     assert_same(values(teacher.get_layer("towers_a")), before["towers_a"])
 
 
-def test_an_attentive_mmoe_teaches_one_with_a_gate_for_each_task():
-    inputs = keras.Input((DIM,))
-    bank = DenseExperts(N, [3, 2], "tanh")
-    mmoe = MMoE(
-        bank,
-        AttentiveGate(3),
+def test_an_attentive_model_teaches_one_with_a_gate_for_each_task():
+    teacher = build_multitask_model(
+        DIM,
         ["a", "b"],
+        "attentive",
+        DenseExperts(N, [3, 2], "tanh"),
+        AttentiveGate(3),
         per_example=True,
         routing_network=layers.Dense(4),
-        name="mmoe",
     )
-    teacher = spread(keras.Model(inputs, mmoe(inputs)))
-    student = distill(teacher, DSelectKGate(2))
-    new = student.get_layer("mmoe")
+    student = distill(spread(teacher), DSelectKGate(2))
+    old, new = (model.get_layer("attentive") for model in (teacher, student))
     assert new.gate.num_gates == 2
-    assert_same(values(new.routing_network), values(mmoe.routing_network))
-    assert_same(values(new.experts), values(bank))
+    assert_same(values(new.routing_network), values(old.routing_network))
+    assert_same(values(new.experts), values(old.experts))
     assert sorted(student(X)) == ["a", "b"]
 
 
@@ -292,7 +291,7 @@ def test_a_model_that_is_not_functional_is_refused():
 @pytest.mark.backend_independent
 def test_an_attentive_student_needs_experts_with_hidden_outputs():
     inputs = keras.Input((DIM,))
-    moe = MoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
+    moe = AttentiveMoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
     with pytest.raises(ValueError, match="hidden outputs, but the experts"):
         distill(keras.Model(inputs, moe(inputs)), AttentiveGate(2))
 

@@ -9,6 +9,7 @@ from keras import layers, ops
 from dselectk_keras import (
     CGC,
     AttentiveGate,
+    AttentiveMoE,
     DenseExperts,
     MoE,
     SampleSimilarityRegularizer,
@@ -155,7 +156,7 @@ def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
     # As many rows in an image as gates: the axis is not taken for that of the gates.
     images = numbers((N, 2, 5), seed=3)
     network = keras.Sequential([layers.Flatten(), layers.Dense(4, "tanh")])
-    moe = MoE(
+    moe = (AttentiveMoE if gate is AttentiveGate else MoE)(
         DenseExperts(M, [4, 2]),
         gate(
             num_gates=num_gates,

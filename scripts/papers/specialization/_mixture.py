@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from dselectk_keras.baselines import AttentiveGate
+from dselectk_keras.baselines import AttentiveGate, AttentiveMoE
 from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.gates import SoftmaxGate
 from dselectk_keras.layers import MoE
@@ -182,7 +182,7 @@ def mixture(name, shape, num_classes, num_experts, kind="original", penalty=None
     else:
         expert = single(name, shape, num_classes)
         bank, inputs = Experts(expert, num_experts, hidden_layer=-2), images
-    moe = MoE(
+    moe = (AttentiveMoE if attentive else MoE)(
         bank,
         gate if attentive else original_gate(penalty),
         per_example=True,
