@@ -29,7 +29,7 @@ class Fig6(Experiment):
     paper = citations.MMOE
     where = "Figure 6"
 
-    seeds: int = preset(10, smoke=1)
+    seeds: int = preset(40, smoke=1)
     num_train: int = preset(90_000, paper=9_000_000, smoke=64)
     num_test: int = preset(10_000, paper=1_000_000, smoke=64)  # And for validation.
     num_experts: int = preset(8, smoke=3)
@@ -80,8 +80,8 @@ class Fig6(Experiment):
         return {**gate_numbers(weights), **areas}
 
     def draw_gates(self, results):
-        """A panel for each run: two bars for each expert, one for each task."""
-        runs = [run.numbers for run in results.of(PAPERS)]
+        """A panel for each of ten runs: two bars for each expert, one for each task."""
+        runs = [run.numbers for run in results.of(PAPERS)[:10]]
         columns = min(5, len(runs))
         rows = math.ceil(len(runs) / columns)
         size = 0.6 + 1.35 * rows, max(columns, 2) / 5
