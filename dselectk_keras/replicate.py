@@ -144,8 +144,6 @@ def replicate(
         vectorize: On JAX, the number of copies that one program trains at once. "auto"
             is 1 on a CPU, and all of them on an accelerator. If memory is short, set a
             lower number. On a CPU, 4 may be faster for models without convolutions.
-            With several copies, `dispatch` without a capacity evaluates all experts:
-            build such models with `dispatch=False` or a capacity, such as 1.5.
         verbose: Whether to show a progress bar.
 
     Returns:

@@ -105,16 +105,23 @@ together = [train(order, num_experts=8, seed=seed) for seed in range(SEEDS)]
 weights = [weights_of(model) for model in together]
 
 # %% [markdown]
-# The figure shows the weights of each task after the first run, with the tasks in our
-# shuffled order. Below it is the number of experts per task, averaged over the runs.
+# Who uses which expert? Here are the weights after each run.
 
 # %%
-plots.plot_expert_heatmap(weights[0], title="32 tasks, as they came")
+figure, axes = plt.subplots(
+    1, SEEDS, figsize=(8.4, 5), layout="constrained", squeeze=False
+)
+for run, (ax, each) in enumerate(zip(axes[0], weights, strict=True)):
+    plots.plot_expert_heatmap(each, title=f"run {run}", largest=1.0, ax=ax)
 plt.show()
 print(f"experts used by a task: {metrics.active_experts(weights).mean():.2f}")
 
 
 # %% [markdown]
+# A row is a task, in our shuffled order, and a column is an expert. Two tasks with
+# colours in the same columns share experts. The groups are in there, but they are hard
+# to see: the tasks are mixed, and the experts have other numbers in each run.
+#
 # ## Measure sharing
 #
 # The Jaccard index of two tasks is the number of experts that both use, divided by the
@@ -177,10 +184,11 @@ for each in weights:
     print(f"within the secret groups {index.related:.2f}, across {index.unrelated:.2f}")
 
 # %% [markdown]
-# The model was not given the groups, and still the gates have found them: tasks of one
-# hidden group use the same experts, and hardly any expert serves both groups. The
-# groups are the blocks in the right matrix. (The threshold is a choice: look at the
-# matrix, and take a number between the two colours.)
+# Each cell is a pair of tasks. On the left the dark cells are scattered; on the right
+# the same cells are sorted, and lie in blocks. The model was not given the groups, and
+# still the gates have found them: tasks of one hidden group use the same experts, and
+# hardly any expert serves both groups. (The threshold is a choice: look at the matrix,
+# and take a number between the two colours.)
 #
 # ## Use the groups: train them separately
 #
@@ -228,7 +236,8 @@ for name, values in errors.items():
 # (`recommender_sim`; the paper's own data is private). Five are about engagement, such
 # as clicks and shares. Three are about satisfaction, such as likes and ratings. The
 # share of positive labels is between 0.5 % and 60 %, depending on the task. Within a
-# group, the interests of users have more in common.
+# group, the interests of users have more in common. The right number of experts is not
+# known, so the model gets sixteen, and each task may keep two.
 
 # %%
 shop = datasets.recommender_sim(num_train=20_000, num_test=10_000)
@@ -240,8 +249,8 @@ recommender = build_multitask_model(
         Task(name, kind, tower=(8,))
         for name, kind in zip(shop.task_names, shop.task_kinds, strict=True)
     ],
-    experts=DenseExperts(8, [32, 16]),
-    gate=DSelectKGate(4, gamma=3.0),
+    experts=DenseExperts(16, [32, 16]),
+    gate=DSelectKGate(2, gamma=3.0),
 )
 recommender.compile(keras.optimizers.Adam(0.01))
 decide = DecideGates()

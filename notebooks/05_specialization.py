@@ -64,13 +64,15 @@ def rings(count, seed):
 train_x, train_y = rings(3000, seed=0)
 test_x, test_y = rings(3000, seed=1)
 
-plt.figure(figsize=(4.2, 4.2), layout="constrained")
+plt.figure(figsize=(8.4, 5), layout="constrained")
 plt.scatter(*train_x.T, c=train_y, s=3, cmap="tab20")
 plt.axis("equal")
 plt.title("ten classes in five families", loc="left")
 plt.show()
 
 # %% [markdown]
+# Each ring is a family, and the two shades of its colour are its two classes.
+#
 # ## Use MNIST instead
 #
 # Everything below also works on MNIST digits. `datasets.load` downloads them, or reads
@@ -200,23 +202,22 @@ for name, values in numbers.items():
 
 # %% [markdown]
 # ## Which expert gets which points?
-#
-# The figure shows the plane for the first run of each method. The colour is the expert
-# with the largest weight.
 
 
 # %%
 def draw_planes():
     side = np.linspace(-5, 5, 200, dtype="float32")
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-    _, axes = plt.subplots(1, 5, figsize=(12, 2.7), layout="constrained")
+    figure, axes = plt.subplots(1, 5, figsize=(10, 2.6), layout="constrained")
     for ax, (name, runs) in zip(axes, models.items(), strict=True):
         chosen = weights(runs[0], grid).argmax(axis=-1).reshape(200, 200)
-        ax.pcolormesh(
-            side, side, chosen, cmap=ListedColormap(COLORS), vmin=0, vmax=4, alpha=0.45
+        colors = ListedColormap(COLORS)
+        mesh = ax.pcolormesh(
+            side, side, chosen, cmap=colors, vmin=-0.5, vmax=4.5, alpha=0.45
         )
         ax.scatter(*test_x[:1000].T, s=0.6, color="black")
         ax.set(title=name, xticks=[], yticks=[], aspect="equal")
+    figure.colorbar(mesh, ax=axes, label="expert", ticks=range(EXPERTS), shrink=0.8)
 
 
 if not USE_MNIST:
@@ -224,18 +225,28 @@ if not USE_MNIST:
     plt.show()
 
 # %% [markdown]
-# Expert selection tables show the same numerically: the share of each class that goes
-# to each expert.
+# Each panel is the plane, for the first run of a method. The black points are the data,
+# and the colour is the expert with the largest weight there. An expert that is good at
+# one family has one ring of its own. Where a colour covers two rings, an expert does
+# the work of two, and another one is idle.
+#
+# Selection tables show the same for any data, also where there is no plane to draw.
 
 # %%
-figure, axes = plt.subplots(1, 5, figsize=(12, 3.2), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 5, figsize=(10, 3.2), sharey=True, layout="constrained")
 for ax, (name, runs) in zip(axes, models.items(), strict=True):
     table = dk.metrics.SelectionTable(EXPERTS, 10, normalize="classes")
-    ax.imshow(result(table, test_y, weights(runs[0])), cmap="Blues", vmin=0, vmax=1)
+    shares = result(table, test_y, weights(runs[0]))
+    image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     ax.set(title=name, xlabel="expert", xticks=range(EXPERTS), yticks=range(10))
 axes[0].set_ylabel("class")
+figure.colorbar(image, ax=axes, label="share of the class", shrink=0.8)
 plt.show()
 
 # %% [markdown]
+# A row is a class, and its colours say to which experts its points go. Classes 0 and 1
+# are the first family, 2 and 3 the second. Two dark cells below each other, in a column
+# of their own, are a family with its own expert.
+#
 # On real images the results are less clear. The reproductions of the paper's Tables 2
 # and 7 in the documentation have all nine methods on MNIST and Fashion-MNIST.

@@ -15,8 +15,9 @@
 # %% [markdown]
 # # Merge experts: SMEAR
 #
-# A sparse mixture sends each example to one expert. This choice is discrete and has no
-# gradient, and gradient estimators for it are noisy.
+# Can a mixture evaluate a single expert, and still learn its router by an exact
+# gradient? A sparse mixture sends each example to one expert. This choice is discrete
+# and has no gradient, and gradient estimators for it are noisy.
 # [SMEAR](https://arxiv.org/abs/2306.03745) does not choose. It *merges* the parameters
 # of the experts, weighted by the router, into one expert per example, and evaluates
 # that expert:
@@ -131,7 +132,7 @@ def drawn(count, seed):
 
 train, test = drawn(NUM_TRAIN, 1), drawn(NUM_TEST, 2)
 
-figure, axes = plt.subplots(6, 8, figsize=(6.4, 4.9), layout="constrained")
+figure, axes = plt.subplots(6, 8, figsize=(8.4, 6.3), layout="constrained")
 for row, domain in enumerate(DOMAINS):
     for column, ax in enumerate(axes[row]):
         mine = (test[1][:, 0] == row) & (test[2][:, 0] == column)
@@ -141,6 +142,8 @@ for row, domain in enumerate(DOMAINS):
 plt.show()
 
 # %% [markdown]
+# A row is a style, and a column is a shape, which is to be named. Place and size vary.
+#
 # ## A frozen network with adapters
 #
 # As in the paper, the network is trained first and then frozen. Our network learns the
@@ -292,8 +295,7 @@ for router, found in accuracies.items():
 # %% [markdown]
 # ## Which domain uses which adapter?
 #
-# The figure shows the router's weights, averaged over the test images of each style.
-# Styles that look alike are next to each other.
+# We average the router's weights over the test images of each style.
 
 
 # %%
@@ -313,7 +315,7 @@ def routing(model):
 
 
 figure, axes = plt.subplots(
-    2, 3, figsize=(7.6, 4.6), sharex=True, sharey=True, layout="constrained"
+    2, 3, figsize=(8.4, 5), sharex=True, sharey=True, layout="constrained"
 )
 for column, router in enumerate(["SMEAR", "switch", "REINFORCE"]):
     for row, weights in enumerate(routing(models[router][0])):
@@ -331,11 +333,13 @@ figure.colorbar(mesh, ax=axes, fraction=0.03, label="mean weight")
 plt.show()
 
 # %% [markdown]
-# These routers were not given the domains. Filled and faint shapes share adapters, and
-# so do the two kinds of outlines. Dark and striped shapes look less alike to a network,
-# and use different adapters in the first place. SMEAR spreads each domain over several
-# adapters, because it uses their weighted mean. The weights of the routers that choose
-# are more concentrated. The order of the adapters has no meaning.
+# A row is a style, and its colours say which adapters it uses; styles that look alike
+# are next to each other. These routers were not given the domains. Filled and faint
+# shapes share adapters, and so do the two kinds of outlines. Dark and striped shapes
+# look less alike to a network, and use different adapters in the first place. SMEAR
+# spreads each domain over several adapters, because it uses their weighted mean. The
+# weights of the routers that choose are more concentrated. The order of the adapters
+# has no meaning.
 
 # %% [markdown]
 # ## Overhead and wall time

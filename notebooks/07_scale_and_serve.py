@@ -15,10 +15,10 @@
 # %% [markdown]
 # # Scale and serve: many runs, then one small model
 #
-# Sparse gates help twice. In research, many seeds and hyperparameters can be trained as
-# one program. In production, experts that no task uses need not be computed. This
-# notebook shows the whole way: train six models, select one, remove the experts that it
-# does not use, extract a single task, and export the result.
+# How do many training runs become one small model that is served? Sparse gates help
+# twice: many seeds and settings can be trained as one program, and experts that no task
+# uses need not be served. This notebook trains six models, selects one, removes the
+# experts that it does not use, extracts a single task, and exports the result.
 
 # %%
 # In a copy of the repository: pip install ".[tensorflow,data,plots]"
@@ -114,7 +114,7 @@ table["val_task_loss"] /= TASKS
 table.round(4)
 
 # %%
-figure, ax = plt.subplots(figsize=(5, 3), layout="constrained")
+figure, ax = plt.subplots(figsize=(8.4, 3), layout="constrained")
 for rate, own in table.groupby("learning_rate"):
     ax.scatter(own["experts used"], own["val_task_loss"], label=f"{rate:g}", s=40)
 ax.set(xlabel="experts used by some task", ylabel="validation error per task")
@@ -123,6 +123,9 @@ ax.legend(title="learning rate", frameon=False)
 ax.spines[["top", "right"]].set_visible(False)
 
 # %% [markdown]
+# A point is a copy, with the colour of its learning rate. Lower is better, and further
+# left is smaller. Here the largest rate is the best one, for both seeds.
+#
 # ## Select a model
 #
 # The DSelect-k paper rejects runs whose selectors are not all binary. Here all runs
@@ -136,14 +139,21 @@ weights = model.get_layer("mmoe").gate.expert_weights()
 weights = keras.ops.convert_to_numpy(weights)
 used = np.flatnonzero(weights.any(axis=0))
 print(f"copy {best}: {len(used)} of {EXPERTS} experts are used")
-figure = plots.plot_expert_heatmap(
+figure, ax = plt.subplots(figsize=(8.4, 3.6), layout="constrained")
+plots.plot_expert_heatmap(
     weights[:, used],
     task_names=data.task_names,
     expert_names=[f"expert {i}" for i in used],
     title="Who uses what",
+    ax=ax,
 )
+plt.show()
 
 # %% [markdown]
+# A row is a task, and it has two experts, or one if both of its selectors chose the
+# same. A column with several colours is an expert that several tasks share. Experts
+# that no task uses have no column.
+#
 # ## Remove unused experts
 #
 # `condense` returns a model with only the experts that are used, and with the same
@@ -182,7 +192,7 @@ def milliseconds(models, batch, turns=30):
 
 
 times = milliseconds({"all experts": model, "condensed": small, "one task": one}, batch)
-figure, ax = plt.subplots(figsize=(5, 1.8), layout="constrained")
+figure, ax = plt.subplots(figsize=(8.4, 2), layout="constrained")
 bars = ax.barh(list(times), list(times.values()), color="#0072B2", height=0.6)
 ax.bar_label(bars, fmt="%.1f ms", padding=4)
 ax.invert_yaxis()
@@ -191,6 +201,10 @@ ax.spines[["top", "right"]].set_visible(False)
 ax.margins(x=0.15)
 
 # %% [markdown]
+# The shorter the bar, the faster the prediction. The condensed model has the outputs of
+# the first one. The time of one task is what a server of this task alone takes. (Other
+# work on the machine changes these times.)
+#
 # ## Export
 #
 # The condensed model is an ordinary Keras model. `save` writes a checkpoint from which

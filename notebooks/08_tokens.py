@@ -15,11 +15,12 @@
 # %% [markdown]
 # # Experts for tokens: a small language model
 #
-# In a Transformer, a mixture of experts replaces the feed-forward network (FFN) of a
-# block. Each token is sent to a few experts, so that the model has more parameters at
-# the same cost per token. In this notebook a small Transformer learns to write Python.
-# We compare a dense FFN with three mixtures that do the same number of operations per
-# token, and look at which tokens go where.
+# Which words does an expert of a language model see? In a Transformer, a mixture of
+# experts replaces the feed-forward network (FFN) of a block. Each token is sent to a
+# few experts, so that the model has more parameters at the same cost per token. In this
+# notebook a small Transformer learns to write Python. We compare a dense FFN with three
+# mixtures that do the same number of operations per token, and look at which tokens go
+# where.
 
 # %%
 # In a copy of the repository: pip install ".[tensorflow,plots]"
@@ -186,19 +187,22 @@ for name in ("dense", "Switch", "Top-2", "DSelect-k"):
     print(f"{name:10s}{model.count_params():9,} parameters")
 
 # %%
-figure = plots.plot_curves(
+_, ax = plt.subplots(figsize=(8.4, 3.2), layout="constrained")
+plots.plot_curves(
     {name: (np.arange(1, EPOCHS + 1), log["val_loss"]) for name, log in logs.items()},
     x_label="epoch",
     y_label="loss on other modules",
     log="",
+    ax=ax,
 )
 plt.show()
 
 # %% [markdown]
-# The mixtures have more parameters than the dense model, for the same number of
-# operations per token. At first they learn more slowly, because each expert sees only a
-# part of the tokens, and then they come close. With so few steps and one seed, do not
-# read much into the differences: train longer before you choose a gate.
+# Lower is better: it is the cross-entropy of the next word. The mixtures have more
+# parameters than the dense model, for the same number of operations per token. At first
+# they learn more slowly, because each expert sees only a part of the tokens, and then
+# they come close. With so few steps and one seed, do not read much into the
+# differences: train longer before you choose a gate.
 #
 # ## Are the experts used?
 #
@@ -224,6 +228,10 @@ axes[0].set_ylabel("share of the total weight")
 plt.show()
 
 # %% [markdown]
+# Each band is an expert of the second block, and its height is its share of the weight.
+# Bands of the same height mean a balanced load. The titles say how many experts a token
+# uses at the beginning and at the end: DSelect-k begins with all eight.
+#
 # ## Which tokens go where?
 #
 # We sort the words into kinds, and count how often each kind goes to each expert.
@@ -278,10 +286,10 @@ figure.colorbar(image, ax=axes, label="share of the kind")
 plt.show()
 
 # %% [markdown]
-# The gates sort the words by what they are, although nobody told them: the same kind
-# of word mostly goes to one or two experts. (The experts of each panel are in the order
-# of the kinds that they get most.) Here is one of the test sequences; each colour is an
-# expert.
+# A row is a kind of word, and its colours say to which experts it goes. The gates sort
+# the words by what they are, although nobody told them: the same kind of word mostly
+# goes to one or two experts. (The experts of each panel are in the order of the kinds
+# that they get most.) Here is one of the test sequences.
 
 
 # %%
@@ -307,12 +315,25 @@ def show(ax, name, row, columns=84, lines=2):
     ax.axis("off")
 
 
-figure, axes = plt.subplots(3, 1, figsize=(8.4, 2.6), layout="constrained")
+figure, axes = plt.subplots(3, 1, figsize=(8.4, 3.1), layout="constrained")
 for ax, name in zip(axes, recorders, strict=True):
     show(ax, name, row=int((test[0] > 1).sum(axis=1).argmax()))
+keys = [plt.Rectangle((0, 0), 1, 1, color=color) for color in plt.cm.Set2.colors]
+figure.legend(
+    keys,
+    range(EXPERTS),
+    title="expert",
+    ncols=EXPERTS,
+    loc="outside lower center",
+    frameon=False,
+)
 plt.show()
 
 # %% [markdown]
+# The colour of a word is the expert with the largest weight for it. The experts of the
+# three models have nothing in common but their numbers. Compare words within one model:
+# brackets, names and ends of lines mostly have a colour each, wherever they stand.
+#
 # ## Next steps
 #
 # - **Capacity:** `MoE(..., dispatch=1.25)` computes each expert only for the tokens

@@ -15,10 +15,10 @@
 # %% [markdown]
 # # From a table to a served multi-task model
 #
-# A data frame has ids, strings, numbers and missing labels. This notebook makes a
-# trained, evaluated and exported multi-task model of it: an encoder, three tasks,
-# sparse gates, AUC and calibration per task, and a SavedModel that takes raw strings.
-# It runs on TensorFlow, because the layers that look up strings do.
+# How does a data frame with ids, strings, numbers and missing labels become a model
+# that answers for raw columns? This notebook builds an encoder, three tasks and sparse
+# gates, judges AUC and calibration per task, and exports a SavedModel that takes raw
+# strings. It runs on TensorFlow, because the layers that look up strings do.
 
 # %%
 # In a copy of the repository: pip install ".[tensorflow,data,plots]"
@@ -103,47 +103,39 @@ print(train[LABELS].agg(["count", "mean"]).round(3))
 train.head()
 
 # %% [markdown]
-# ## From columns to numbers
+# ## An encoder of raw columns
 #
-# `StringLookup` turns strings into integers, with 0 for strings that are not in the
-# training data. A missing price becomes the mean, and a column says whether it is
-# known. We look strings up once for the whole table, before training, and not in every
-# step.
+# The look-up of strings, the scaling of numbers and the embeddings are layers of the
+# encoder, so they are saved, exported and served with the model. `StringLookup` turns
+# strings into integers, with 0 for strings that are not in the training data. A missing
+# number becomes the mean, and a second column says that it is missing.
 
 # %%
-STRINGS, NUMBERS = ["user", "item", "country"], ["hour", "price"]
-lookups = {name: keras.layers.StringLookup(name=f"find_{name}") for name in STRINGS}
-for name, lookup in lookups.items():
-    lookup.adapt(train[name].to_numpy(dtype=str))
-mean, scale = train[NUMBERS].mean().to_numpy(), train[NUMBERS].std().to_numpy()
+STRINGS, NUMBERS = {"user": 8, "item": 8, "country": 2}, ["hour", "price"]
+
+inputs, features = {}, []
+for name, width in STRINGS.items():
+    known = sorted(train[name].unique())
+    inputs[name] = keras.Input((), dtype="string", name=name)
+    ids = keras.layers.StringLookup(vocabulary=known)(inputs[name])
+    features.append(keras.layers.Embedding(len(known) + 1, width)(ids))
+for name in NUMBERS:
+    scale = keras.layers.Normalization(axis=None)
+    scale.adapt(train[name].dropna().to_numpy("float32"))
+    inputs[name] = keras.Input((1,), name=name)
+    missing = keras.ops.isnan(inputs[name])
+    features.append(keras.ops.where(missing, 0.0, scale(inputs[name])))
+    features.append(keras.ops.cast(missing, "float32"))
+encoder = keras.Model(inputs, keras.layers.Concatenate()(features), name="encoder")
 
 
-def prepare(frame):
-    """Arrays for the model: integers for strings, and scaled numbers."""
-    numbers = frame[NUMBERS].to_numpy()
-    known = ~np.isnan(numbers[:, 1:])
-    scaled = np.nan_to_num((numbers - mean) / scale)
+def columns(frame):
+    """The raw columns of a table, as the model takes them."""
     return {
-        **{
-            name: np.asarray(lookups[name](frame[name].to_numpy(dtype=str)))
-            for name in STRINGS
-        },
-        "numbers": np.concatenate([scaled, known], axis=1).astype("float32"),
+        **{name: frame[name].to_numpy(dtype=object) for name in STRINGS},
+        **{name: frame[name].to_numpy("float32") for name in NUMBERS},
     }
 
-
-# %% [markdown]
-# The encoder is a Keras model from these inputs to features. Any encoder will do.
-
-# %%
-inputs = {name: keras.Input((), dtype="int64", name=name) for name in STRINGS}
-inputs["numbers"] = keras.Input((3,), name="numbers")
-features = [
-    keras.layers.Embedding(lookups[name].vocabulary_size(), width)(inputs[name])
-    for name, width in (("user", 8), ("item", 8), ("country", 2))
-]
-features = keras.layers.Concatenate()([*features, inputs["numbers"]])
-encoder = keras.Model(inputs, features, name="encoder")
 
 # %% [markdown]
 # ## Three tasks, eight experts, two per task
@@ -169,9 +161,9 @@ early = keras.callbacks.EarlyStopping(
     "val_task_loss", mode="min", patience=3, restore_best_weights=True
 )
 log = model.fit(
-    prepare(train),
+    columns(train),
     train[LABELS].to_numpy(),
-    validation_data=(prepare(validation), validation[LABELS].to_numpy()),
+    validation_data=(columns(validation), validation[LABELS].to_numpy()),
     batch_size=256,
     epochs=12,
     callbacks=[DecideGates(by=0.4), OnceDecided(early)],
@@ -182,7 +174,7 @@ pd.DataFrame(log.history)[shown].round(3)
 
 # %% [markdown]
 # A table that does not fit into memory comes from files. `tf.data` reads shards of CSV,
-# and the model takes the same dicts. A missing number is NaN.
+# and the model takes their columns as they are. A missing number is NaN.
 
 # %%
 folder = pathlib.Path(tempfile.mkdtemp())
@@ -192,12 +184,7 @@ for number, part in enumerate(np.array_split(np.arange(len(train)), 4)):
 
 def parse(row):
     """The inputs and labels of a batch of rows."""
-    numbers = tf.stack([row[name] for name in NUMBERS], axis=1)
-    scaled = (numbers - mean) / scale
-    known = ~tf.math.is_nan(numbers[:, 1:])
-    scaled = tf.where(tf.math.is_nan(scaled), 0.0, scaled)
-    x = {name: lookups[name](row[name]) for name in STRINGS}
-    x["numbers"] = tf.concat([scaled, tf.cast(known, "float32")], axis=1)
+    x = {name: row[name] for name in (*STRINGS, *NUMBERS)}
     return x, tf.stack([row[name] for name in LABELS], axis=1)
 
 
@@ -218,9 +205,9 @@ print("training data, from files:", round(evaluated["task_loss"], 3))
 
 # %%
 found = model.evaluate(
-    prepare(test), test[LABELS].to_numpy(), verbose=0, return_dict=True
+    columns(test), test[LABELS].to_numpy(), verbose=0, return_dict=True
 )
-predicted = model.predict(prepare(test), batch_size=4096, verbose=0)
+predicted = model.predict(columns(test), batch_size=4096, verbose=0)
 rows = {}
 for name in ("click", "purchase"):
     known = test[name].notna()
@@ -240,33 +227,34 @@ rows["rating"] = {
 pd.DataFrame(rows).T.round(3)
 
 # %% [markdown]
-# ## Which experts the tasks share
+# ## Which experts do the tasks share?
 
 # %%
 gate = model.get_layer("mmoe").gate
 weights = keras.ops.convert_to_numpy(gate.expert_weights())
-figure = plots.plot_expert_heatmap(weights, task_names=LABELS)
+_, ax = plt.subplots(figsize=(8.4, 2.4), layout="constrained")
+plots.plot_expert_heatmap(weights, task_names=LABELS, ax=ax)
 plt.show()
 print("experts per task:", (weights > 0).sum(axis=1))
 
 # %% [markdown]
+# Each row is a task. It has weight on two experts, and the hatched ones are not used.
+# Tasks with colours in the same column share that expert. A column that is hatched from
+# top to bottom is an expert that no task uses.
+#
 # ## Export
 #
-# `condense` removes the experts that no task uses. For serving, we put the look-up of
-# strings in front of the model, so that it takes raw columns. The exported model does
-# not need this package.
+# `condense` removes the experts that no task uses. The exported model takes the raw
+# columns, and needs neither this package nor the tables of the look-up: they are in it.
 
 # %%
 small = condense(model)
-raw = {name: keras.Input((), dtype="string", name=name) for name in STRINGS}
-raw["numbers"] = keras.Input((3,), name="numbers")
-found = {name: lookups[name](raw[name]) for name in STRINGS}
-served = keras.Model(raw, small({**found, "numbers": raw["numbers"]}))
-served.export(folder / "served", verbose=False)
+print(f"{model.count_params():,} parameters, condensed {small.count_params():,}")
+small.export(folder / "served", verbose=False)
 
 loaded = tf.saved_model.load(folder / "served")
-two = {name: tf.constant(test[name].to_numpy(dtype=str)[:2]) for name in STRINGS}
-two["numbers"] = tf.constant(prepare(test)["numbers"][:2])
+two = {name: tf.constant(test[name][:2].to_list()) for name in STRINGS}
+two |= {name: tf.constant(test[[name]][:2], tf.float32) for name in NUMBERS}
 answers = loaded.serve(two)
 for name in LABELS:
     np.testing.assert_allclose(answers[name], predicted[name][:2], rtol=1e-4)

@@ -225,6 +225,27 @@ def test_auto_dispatches_where_it_pays():
     assert not dispatches(Experts(keras.layers.Dense(256), 32), TopKGate(2))
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has `vmap`.")
+def test_copies_that_are_computed_at_once_evaluate_one_branch():
+    import jax
+
+    models = [routed(dispatch) for dispatch in (False, True)]
+    models[1].set_weights(models[0].get_weights())
+    x, routing = numbers((64, DIM)), np.stack([chosen_by(load) for load in (4, 9, 60)])
+
+    def results(model):
+        def loss(x, routing):
+            return ops.sum(model([x, routing]) ** 2)
+
+        return jax.vmap(jax.value_and_grad(loss), (None, 0))
+
+    dense, sparse = map(results, models)
+    for ours, wanted in zip(sparse(x, routing), dense(x, routing), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
+    # `vmap` replaces a condition that differs among copies by both of its branches.
+    assert "cond[" in str(jax.make_jaxpr(sparse)(x, routing))
+
+
 def test_auto_does_not_dispatch_experts_that_are_split_over_devices(monkeypatch):
     def dispatches(choice):
         bank, gate = DenseExperts(32, [256]), TopKGate(2)
