@@ -3,7 +3,7 @@
     python scripts/plan.py --experts 1000 --tasks 20 --batch 65536 --devices 1 8
 
 prints the parameters, the bytes per device, the operations of a step, and the minutes
-of an epoch. docs/scaling.md has the formulas.
+of an epoch. docs/plan.md has the formulas.
 """
 
 import argparse
@@ -163,7 +163,7 @@ class Plan:
 
 
 def table():
-    """The examples of docs/scaling.md, as lines of Markdown."""
+    """The examples of docs/plan.md, as lines of Markdown."""
     meshes = (1, 1), (64, 1), (8, 8)
     examples = [*((mesh, False) for mesh in meshes), ((64, 1), True), ((1, 40), True)]
     lines = []

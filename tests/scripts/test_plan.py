@@ -20,7 +20,7 @@ from dselectk_keras import (
 from dselectk_keras.utils import num_trained
 
 pytestmark = pytest.mark.backend_independent
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "scaling.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "plan.md"
 SMALL = Plan(features=6, experts=10, units=(5, 4), tasks=3, tower=(2,), batch=7)
 
 
