@@ -175,6 +175,12 @@ def test_no_page_has_a_broken_picture_or_complains(browser, site):
         ("multi-GPU", "scaling.html"),
         ("auxiliary loss", "choosing.html"),
         ("ONNX", "serving.html"),
+        ("ranking", "recipes.html"),
+        ("pandas", "tabular.html"),
+        ("imbalance", "recipes.html"),
+        ("ESMM", "recipes.html"),
+        ("custom gate", "own_gate.html"),
+        ("PLE", "concepts.html"),
     ],
 )
 def test_search_finds_the_page_first(browser, site, query, page):
