@@ -231,7 +231,7 @@ def _describe(gate, most=4):
     if gate.kept_mass is None:
         return f"{gate.name!r} uses at most {gate.num_nonzeros} experts"
     text = f"{gate.name!r} keeps {100 * np.mean(gate.kept_mass):.0f} % of its weight"
-    experts = gate.selection().choices.reshape(-1, gate.num_nonzeros)
+    experts = gate.chosen_experts().choices.reshape(-1, gate.num_nonzeros)
     if len(experts) > most:
         used = np.unique(experts).size
         return f"{text}, on {used} of {gate.num_experts} experts"

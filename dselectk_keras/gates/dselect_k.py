@@ -7,10 +7,10 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.gates._expert_weights import one_expert_each
+from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import (
     binary_codes,
@@ -158,7 +158,7 @@ class DSelectKGate(SelectorGate):
             "reachable": ops.sum(routing.selectors, axis=-1),
         }
 
-    def selection(self) -> Selection:
+    def chosen_experts(self) -> ChosenExperts:
         """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
         _, bits = self.compute_selectors(None, self.step)
@@ -166,10 +166,8 @@ class DSelectKGate(SelectorGate):
         places = 2 ** np.arange(bits.shape[-1])[::-1]
         codes = (bits > 0.5).astype(int) @ places
         distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
-        choices = self._owners()[codes]
-        return Selection(
-            choices, distance, self._w.static, lambda logits: logits[..., 0]
-        )
+        logits = ops.convert_to_numpy(self._w.static)[..., 0]
+        return ChosenExperts(self._owners()[codes], distance, logits)
 
     @classmethod
     def logits_from_weights(

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.gates.dropout import drop_weights
 from dselectk_keras.gates.inputs import (
     as_arguments,
@@ -18,7 +19,6 @@ from dselectk_keras.gates.inputs import (
 )
 from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.selection import Selection
 from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -240,7 +240,7 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         routing = self._routing(routing_inputs, examples=examples, context=context)
         return self._report(routing, self.step + 1)
 
-    def selection(self) -> Selection:
+    def chosen_experts(self) -> ChosenExperts:
         """The experts that a static gate has chosen, and how far it is from binary."""
         raise ValueError(
             f"{type(self).__name__} does not choose among experts permanently. All "
@@ -389,19 +389,13 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
                 "first, or call `build`."
             )
         if (self.routing_dim is None) != (routing_inputs is None):
-            expected, given, fix = (
-                ("static", "given", "leave the routing inputs out")
+            text = (
+                "static: leave the routing inputs out. Received: routing inputs."
                 if self.routing_dim is None
-                else (
-                    "per-example",
-                    "missing",
-                    "pass routing inputs, gate(experts, routing_inputs)",
-                )
+                else "per-example: pass routing inputs, gate(experts, routing_inputs). "
+                "Received: no routing inputs."
             )
-            raise ValueError(
-                f"The gate {self.name!r} was built {expected}: {fix}. Received: "
-                f"routing inputs {given}."
-            )
+            raise ValueError(f"The gate {self.name!r} was built {text}")
         if routing_inputs is None:
             return None
         routing_inputs = ops.convert_to_tensor(routing_inputs)

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.selection import Selection
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import MAX_EXPERTS, check_count
 
@@ -91,12 +91,11 @@ class SelectedGate(Gate):
             "reachable": ops.convert_to_tensor(reached.astype("float32")),
         }
 
-    def selection(self) -> Selection:
+    def chosen_experts(self) -> ChosenExperts:
         """The choices and the logits of their shares. All distances are 0."""
         choices = np.asarray(self.choices)
-        return Selection(
-            choices, np.zeros(choices.shape), self._shares, lambda logits: logits
-        )
+        logits = ops.convert_to_numpy(self._shares)
+        return ChosenExperts(choices, np.zeros(choices.shape), logits)
 
     def _places(self):
         """Whether a choice is expert i, booleans `([num_gates,] k, n)`."""

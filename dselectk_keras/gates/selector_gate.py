@@ -191,7 +191,7 @@ def undecided_gates(model: Any) -> list[str]:
         if gate.per_example:
             lines.append(f"{gate.name!r}, per-example")
             continue
-        distance = gate.selection().distance
+        distance = gate.chosen_experts().distance
         if count := int((distance > 0).sum()):
             lines.append(f"{gate.name!r}, {count} of {distance.size} selectors")
     return lines

@@ -6,10 +6,10 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.gates._expert_weights import log_weights, one_expert_each
+from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import first_largest, softmax
 from dselectk_keras.ops.softmax import MIN_TEMPERATURE
@@ -104,13 +104,10 @@ class SoftmaxSelectorGate(SelectorGate):
         decided = ops.max(routing.selectors, axis=-1) == 1.0
         return {"binary": ops.cast(decided, "float32")}
 
-    def selection(self) -> Selection:
+    def chosen_experts(self) -> ChosenExperts:
         """The expert of each selector, and its total weight on other experts."""
         require_static(self)
         selectors = ops.convert_to_numpy(self.selector_outputs())
-        return Selection(
-            selectors.argmax(axis=-1),
-            1.0 - selectors.max(axis=-1),
-            self._w.static,
-            lambda logits: logits[..., 0],
-        )
+        logits = ops.convert_to_numpy(self._w.static)[..., 0]
+        distance = 1.0 - selectors.max(axis=-1)
+        return ChosenExperts(selectors.argmax(axis=-1), distance, logits)

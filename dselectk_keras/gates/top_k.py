@@ -6,11 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.selection import Selection, require_static
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
@@ -133,7 +133,7 @@ class TopKGate(LogitGate):
             penalties["load"] = self.load_reg(load, step)
         return penalties
 
-    def selection(self) -> Selection:
+    def chosen_experts(self) -> ChosenExperts:
         """The experts to keep and their logits.
 
         All distances are 0, or in dense steps the total weight on the other experts.
@@ -141,11 +141,8 @@ class TopKGate(LogitGate):
         require_static(self)
         logits = ops.convert_to_numpy(self._logits(None))
         choices = np.argsort(-logits, axis=-1, kind="stable")[..., : self.num_nonzeros]
-
-        def pick(array):
-            return np.take_along_axis(array, choices, axis=-1)
-
         others = np.array(ops.convert_to_numpy(self.expert_weights()))
         np.put_along_axis(others, choices, 0.0, axis=-1)
         distance = np.broadcast_to(others.sum(-1, keepdims=True), choices.shape)
-        return Selection(choices, distance, self._logits.static, pick)
+        kept = np.take_along_axis(logits, choices, axis=-1)
+        return ChosenExperts(choices, distance, kept)

@@ -55,13 +55,12 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
             "distribution, and call `condense` there."
         )
     layers = layers_to_replace(model, MoE)
-    selections = {layer.name: layer.gate.selection() for layer in layers}
-    _check_binary(selections, tolerance)
+    chosen = {layer.name: layer.gate.chosen_experts() for layer in layers}
+    _check_binary(chosen, tolerance)
 
     def change(layer, settings):
-        selection = selections[layer.name]
-        chosen = selection.choices, selection.logits
-        settings["experts"], settings["gate"] = narrowed(layer, *chosen)
+        choices, _, logits = chosen[layer.name]
+        settings["experts"], settings["gate"] = narrowed(layer, choices, logits)
 
     copy = rebuild(model, layers, change)
     if getattr(model, "compiled", False):
@@ -71,12 +70,12 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
     return copy
 
 
-def _check_binary(selections, tolerance):
+def _check_binary(chosen, tolerance):
     """Raise an error if selectors are further from a single expert than this."""
     found = [
-        f"{name} {tuple(place)} by {selection.distance[tuple(place)]:.3g}"
-        for name, selection in selections.items()
-        for place in np.argwhere(selection.distance > tolerance).tolist()
+        f"{name} {tuple(place)} by {distance[tuple(place)]:.3g}"
+        for name, (_, distance, _) in chosen.items()
+        for place in np.argwhere(distance > tolerance).tolist()
     ]
     if found:
         more = f"; and {len(found) - 5} more" if len(found) > 5 else ""

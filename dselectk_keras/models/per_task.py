@@ -88,7 +88,7 @@ def _layer(model, name):
 def _own_mixture(layer, name):
     """Build the layer with the experts and the gate of one task."""
     row = layer.task_names.index(name) if layer.gate.num_gates > 1 else 0
-    chosen = layer.gate.selection()
+    chosen = layer.gate.chosen_experts()
     one = slice(row, row + 1)
     bank, gate = narrowed(layer, chosen.choices[one], chosen.logits[one])
     names = {"name": layer.name, "dtype": layer.dtype_policy}

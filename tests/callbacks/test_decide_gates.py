@@ -524,7 +524,9 @@ def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
         "mmoe": [(4, f"decided, {100 * mass:.0f} % kept")]
     }
     (line,) = (x for x in capsys.readouterr().out.splitlines() if "The gates" in x)
-    chosen = " and ".join(str(sorted(own)) for own in gate.selection().choices.tolist())
+    chosen = " and ".join(
+        str(sorted(own)) for own in gate.chosen_experts().choices.tolist()
+    )
     assert line == (
         f"The gates decided in epoch 3: {gate.name!r} keeps {100 * mass:.0f} % of its "
         f"weight, on experts {chosen}. `val_task_loss` was 0.25 in the epoch before, "
@@ -557,5 +559,5 @@ def test_a_decision_of_many_gates_is_told_in_short(capsys):
     gate = gate_of(model)
     gate.decide_between(0, 0)
     model.fit(x, np.tile(y, 2), verbose=2, **fits)
-    used = np.unique(gate.selection().choices).size
+    used = np.unique(gate.chosen_experts().choices).size
     assert f" of its weight, on {used} of 5 experts. `" in capsys.readouterr().out

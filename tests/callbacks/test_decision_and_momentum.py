@@ -28,7 +28,7 @@ def gate_of(model):
 
 
 def experts(model):
-    return np.sort(gate_of(model).selection().choices, axis=-1)
+    return np.sort(gate_of(model).chosen_experts().choices, axis=-1)
 
 
 def check_that_choices_stay(gate, optimizer, seed, decide, epochs):

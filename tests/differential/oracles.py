@@ -353,12 +353,12 @@ def decided(case):
     assert all(gate.has_decided for gate in gates)
     if case.per_example:
         return
-    before = [gate.selection().choices for gate in gates]
+    before = [gate.chosen_experts().choices for gate in gates]
     if case.layer in CONDENSES and "Tucker" not in case.bank:
         small = condense(model)
         same(predicted(small, case), predicted(model, case), case, "condensed")
     model.fit(x, y, batch_size=3, epochs=2, verbose=0)
-    same(before, [g.selection().choices for g in gates], case, "choices")
+    same(before, [g.chosen_experts().choices for g in gates], case, "choices")
 
 
 def per_task(case):

@@ -561,8 +561,8 @@ def test_a_decided_selector_takes_the_nearest_expert(logits, expert):
     gate.step.assign(3)
     gate.decide_between(3, 3)
     np.testing.assert_array_equal(numpy(gate.expert_weights()), np.eye(5)[expert])
-    assert gate.selection().choices == [expert]
-    assert gate.selection().distance == 0.0
+    assert gate.chosen_experts().choices == [expert]
+    assert gate.chosen_experts().distance == 0.0
 
 
 def test_only_the_shares_learn_after_the_decision():

@@ -96,7 +96,7 @@ def test_dselect_k_says_what_it_has_selected(num_experts, unreachable):
     z, w = gate.trainable_weights
     z.assign(np.where(numbers(z.shape, seed=1) > 0, 0.7, -0.7))
     w.assign(numbers(w.shape, seed=2))
-    selection = gate.selection()
+    selection = gate.chosen_experts()
     np.testing.assert_array_equal(selection.distance, 0)
     np.testing.assert_allclose(
         settled(selection, num_experts), numpy(gate.expert_weights()), atol=1e-6
@@ -114,8 +114,8 @@ def test_dselect_k_says_how_far_it_is_from_a_decision():
     z.assign([[[0.5, 0.25]]])
     w.assign([[0.0]])
     # The smooth step at a quarter: -2/64 + 3/8 + 1/2 = 27/32.
-    np.testing.assert_allclose(gate.selection().distance, [5 / 32], atol=1e-6)
-    assert gate.selection().choices.tolist() == [3]
+    np.testing.assert_allclose(gate.chosen_experts().distance, [5 / 32], atol=1e-6)
+    assert gate.chosen_experts().choices.tolist() == [3]
 
 
 def test_top_k_says_what_it_keeps():
@@ -123,7 +123,7 @@ def test_top_k_says_what_it_keeps():
     gate.build((None, 5))
     gate.set_weights([numbers((3, 5))])
     np.testing.assert_allclose(
-        settled(gate.selection(), 5), numpy(gate.expert_weights()), atol=1e-6
+        settled(gate.chosen_experts(), 5), numpy(gate.expert_weights()), atol=1e-6
     )
 
 
@@ -132,7 +132,7 @@ def test_softmax_selectors_say_what_they_have_selected():
     gate.build((None, 5))
     for i, weight in enumerate(gate.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i))
-    selection = gate.selection()
+    selection = gate.chosen_experts()
     np.testing.assert_array_equal(selection.distance, 0)
     np.testing.assert_allclose(
         settled(selection, 5), numpy(gate.expert_weights()), atol=1e-6
@@ -143,19 +143,19 @@ def test_a_settled_gate_says_its_choices():
     gate = SelectedGate([[2, 0]], num_gates=1)
     gate.build((None, 3))
     gate.trainable_weights[0].assign([[1.0, 2.0]])
-    assert gate.selection().choices.tolist() == [[2, 0]]
-    np.testing.assert_array_equal(gate.selection().logits, [[1.0, 2.0]])
+    assert gate.chosen_experts().choices.tolist() == [[2, 0]]
+    np.testing.assert_array_equal(gate.chosen_experts().logits, [[1.0, 2.0]])
 
 
 def test_gates_that_do_not_decide_have_no_selection():
     gate = SoftmaxGate()
     gate.build((None, 3))
     with pytest.raises(ValueError, match="SoftmaxGate does not choose among experts"):
-        gate.selection()
+        gate.chosen_experts()
     gate = TopKGate(2)
     gate.build((None, 3), (None, 2))
-    with pytest.raises(ValueError, match="Only a static gate that is built"):
-        gate.selection()
+    with pytest.raises(ValueError, match="Only a static gate that is built has chosen"):
+        gate.chosen_experts()
 
 
 def test_it_reloads(tmp_path):

@@ -224,18 +224,18 @@ def test_the_load_is_equal_in_dense_steps():
 def test_a_selection_in_dense_steps_is_not_binary():
     gate = built(2, dense_steps=1)
     gate.set_weights([np.log([1.0, 3.0, 0.5, 1.0, 0.5]), np.int32(1)])
-    found = gate.selection()
+    found = gate.chosen_experts()
     np.testing.assert_array_equal(found.choices, [1, 0])
     np.testing.assert_allclose(found.distance, 2 / 6, rtol=1e-5)
     gate.step.assign(2)
-    np.testing.assert_array_equal(gate.selection().distance, [0, 0])
+    np.testing.assert_array_equal(gate.chosen_experts().distance, [0, 0])
 
 
 def test_each_gate_has_its_distance_from_a_binary_selection():
     gate = built(2, dense_steps=1, num_gates=2)
     weights = [[1.0, 3.0, 0.5, 1.0, 0.5], [4.0, 2.0, 1.0, 0.5, 0.5]]
     gate.set_weights([np.log(weights), np.int32(1)])
-    found = gate.selection()
+    found = gate.chosen_experts()
     np.testing.assert_array_equal(found.choices, [[1, 0], [0, 1]])
     distances = [[2 / 6] * 2, [2 / 8] * 2]
     np.testing.assert_allclose(found.distance, distances, rtol=1e-5)

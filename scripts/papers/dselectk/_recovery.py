@@ -117,7 +117,7 @@ class Problems:
         logits = np.einsum("bngu,gn,gu->bg", x, weights, kernel, optimize=True) + bias
         # The cross-entropy of logits, without overflow.
         losses = (np.logaddexp(0.0, logits) - y * logits).mean(axis=0)
-        decided = (layer.gate.selection().distance == 0).all(axis=1)
+        decided = (layer.gate.chosen_experts().distance == 0).all(axis=1)
         found = []
         for i, true in enumerate(self.true_experts):
             counts = recovered(weights[i], true)

@@ -117,7 +117,7 @@ class Fig3(Experiment):
         weights = keras.ops.convert_to_numpy(gate.expert_weights())
         # Whether the gate has decided; whether one of your own chooses few enough.
         if isinstance(gate, (TopKGate, DSelectKGate)):
-            admissible = (gate.selection().distance == 0).all()
+            admissible = (gate.chosen_experts().distance == 0).all()
         else:
             admissible = ((weights > 0).sum(axis=1) <= self.num_nonzeros).all()
         found = {
