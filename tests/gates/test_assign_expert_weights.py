@@ -148,9 +148,12 @@ def test_a_per_example_gate_needs_a_bias():
 
 @pytest.mark.parametrize("make", [SoftmaxGate, lambda: SoftmaxSelectorGate(2)])
 def test_weights_lie_on_the_simplex(make):
-    for weights in ([0.5, 0.6, 0, 0, 0], [1.5, -0.5, 0, 0, 0], [np.nan, 1, 0, 0, 0]):
+    wrong = [0.5, 0.6, 0, 0, 0], [1.5, -0.5, 0, 0, 0], [np.nan, 1, 0, 0, 0], [0] * 5
+    for weights in wrong:
         with pytest.raises(ValueError, match="must be non-negative, sum to one"):
             built(make).assign_expert_weights(weights)
+    with pytest.raises(ValueError, match="must be non-negative, sum to one"):
+        DSelectKGate.logits_from_weights(1.0, num_nonzeros=2)
 
 
 @pytest.mark.parametrize("name", ["DSelect-k", "softmax selectors"])

@@ -131,11 +131,6 @@ def test_k_may_be_all():
     )
 
 
-def test_a_batch_of_one():
-    gate = built(routing=(None, 3))
-    assert gate((numbers((1, N, 2)), numbers((1, 3))), training=True).shape == (1, 2)
-
-
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
 def test_half_precision_draws_the_same(policy):
     outputs = [
@@ -143,11 +138,6 @@ def test_half_precision_draws_the_same(policy):
         for dtype in (policy, "float32")
     ]
     np.testing.assert_array_equal(*outputs)
-
-
-def test_there_is_nothing_to_train():
-    for fixed in (False, True):
-        assert built(fixed=fixed).trainable_weights == []
 
 
 def test_more_nonzeros_than_experts_are_refused():

@@ -33,17 +33,19 @@ def test_a_static_gate_is_the_softmax_of_its_logits():
     )
 
 
+@pytest.mark.parametrize("num_gates", [None, 2])
 @pytest.mark.parametrize("use_bias", [False, True])
-def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias):
-    gate = SoftmaxGate(use_bias=use_bias)
+def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias, num_gates):
+    gate = SoftmaxGate(use_bias=use_bias, num_gates=num_gates)
     gate.build((None, 3), (None, 4))
     gate.set_weights(
         [numbers(w.shape, seed=i) for i, w in enumerate(gate.trainable_weights)]
     )
     kernel, *bias = map(numpy, gate.trainable_weights)
     x = numbers((5, 4))
+    logits = sum(bias, x @ kernel).reshape(5, *gate.gate_shape, 3)
     np.testing.assert_allclose(
-        numpy(gate.expert_weights(x)), softmax(sum(bias, x @ kernel)), atol=1e-6
+        numpy(gate.expert_weights(x)), softmax(logits), atol=1e-6
     )
     assert len(bias) == use_bias
 
@@ -82,18 +84,6 @@ def test_dropped_weights_are_dispatched():
 def test_a_min_weight_above_an_equal_share_is_refused(min_weight):
     with pytest.raises(ValueError, match="`min_weight` must be"):
         SoftmaxGate(min_weight=min_weight).build((None, 3))
-
-
-def test_several_gates_have_a_softmax_each():
-    gate = SoftmaxGate(num_gates=2)
-    gate.build((None, 3), (None, 4))
-    kernel, x = numbers((4, 6)), numbers((5, 4))
-    gate.set_weights([kernel])
-    np.testing.assert_allclose(
-        numpy(gate.expert_weights(x)),
-        softmax((x @ kernel).reshape(5, 2, 3)),
-        atol=1e-6,
-    )
 
 
 def test_the_kernel_starts_where_its_initializer_says():

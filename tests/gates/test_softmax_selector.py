@@ -136,16 +136,6 @@ def test_the_default_sums_as_dselect_k_does():
     assert SoftmaxSelectorGate(2).reduction == "sum"
 
 
-def test_more_selectors_than_experts_share():
-    gate = built(k=5)
-    np.testing.assert_allclose(numpy(gate.expert_weights()).sum(), 1, rtol=1e-6)
-
-
-def test_a_batch_of_one():
-    gate = built(routing=4)
-    assert gate((numbers((1, N, 2)), numbers((1, 4))), training=True).shape == (1, 2)
-
-
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
 def test_half_precision_does_not_reach_the_temperature(policy):
     gate = built(BETA, ALPHA, temperature=1e-16, entropy_reg=1.0, dtype=policy)

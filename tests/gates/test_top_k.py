@@ -86,16 +86,6 @@ def test_equal_logits_still_keep_exactly_k():
     np.testing.assert_array_equal(numpy(gate.expert_weights()), [0.5, 0.5, 0, 0, 0])
 
 
-def test_dropped_logits_get_no_gradient():
-    gate = built(2)
-    gate.set_weights([numbers((N,))])
-    experts = numbers((BATCH, N, 3))
-    _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate(experts) ** 2)], gate.trainable_variables
-    )
-    np.testing.assert_array_equal(found != 0, numpy(gate.expert_weights()) > 0)
-
-
 def test_noise_is_there_in_training_only():
     gate = built(2, per_example=True, noise=True, seed=0)
     quiet = built(2, per_example=True)
@@ -252,19 +242,6 @@ def test_a_model_is_condensed_after_the_dense_steps():
     assert small.layers[-1].experts.num_experts == 2
     x = numbers((BATCH, DIM))
     np.testing.assert_allclose(numpy(small(x)), numpy(model(x)), atol=1e-5)
-
-
-def test_a_reloaded_gate_is_in_the_same_phase(tmp_path):
-    inputs = keras.Input((N, 1))
-    model = keras.Model(inputs, TopKGate(2, dense_steps=3)(inputs))
-    for _ in range(3):
-        model(numbers((BATCH, N, 1)), training=True)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    gate = again.layers[-1]
-    assert (numpy(gate.expert_weights()) > 0).all()
-    again(numbers((BATCH, N, 1)), training=True)
-    assert (numpy(gate.expert_weights()) > 0).sum() == 2
 
 
 def test_the_dense_gate_is_the_softmax_gate():

@@ -239,21 +239,6 @@ def test_works_in_half_precision(policy):
     assert dtype == "float32"
 
 
-def test_the_config_rebuilds_the_layer():
-    layer = cgc(
-        lambda: DSelectKGate(2),
-        ["a", "b"],
-        per_example=True,
-        shared=True,
-        routing_network=layers.Dense(3),
-        name="mine",
-    )
-    rebuilt = CGC.from_config(layer.get_config())
-    assert rebuilt.get_config() == layer.get_config()
-    assert (rebuilt.gate.num_gates, rebuilt.shared_gate.num_gates) == (2, None)
-    assert rebuilt.task_experts.num_experts == 4
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
