@@ -94,6 +94,18 @@ def get_from(module: Any, name: str, value: Any) -> Any:
         ) from error
 
 
+def infer_outputs(layer: keras.Layer, args: tuple, kwargs: dict) -> Any:
+    """Infer the outputs of a layer by tracing its `call`, with the errors of `call`.
+
+    Keras would put a text on `compute_output_spec` before them.
+    """
+    try:
+        return keras.Operation.compute_output_spec(layer, *args, **kwargs)
+    except ValueError as error:
+        own = str(error).rpartition("Error encountered:\n\n")[2]
+        raise ValueError(own).with_traceback(error.__traceback__) from None
+
+
 def check_choice(name: str, value: Any, choices: Collection) -> None:
     """Raise an error for a setting that is not one of the choices."""
     if value not in choices:

@@ -28,6 +28,7 @@ from dselectk_keras.utils import (
     check_number,
     check_seed,
     deserialize_if_config,
+    infer_outputs,
     init_arguments,
 )
 
@@ -318,6 +319,16 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     ) -> Tensor:
         """Mix the experts."""
         return self.route(routing_inputs, training, examples, valid).mix(experts)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the shape and dtype of the mixture, by tracing `call`."""
+        return infer_outputs(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        """Show the name, and whether the gate is static; the first call decides."""
+        kind = "per-example" if self.per_example else "static"
+        kind = kind if self.built else "not built"
+        return f"<{type(self).__name__} name={self.name}: {kind}>"
 
     def route(
         self,

@@ -21,6 +21,7 @@ from dselectk_keras.utils import (
     Tensor,
     check_choice,
     deserialize_if_config,
+    infer_outputs,
     init_arguments,
     with_name,
 )
@@ -196,7 +197,13 @@ class GatedExperts(keras.Layer, abc.ABC):
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the shapes and dtypes of the outputs, by tracing `call`."""
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return infer_outputs(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        """Show the name, the gate, and whether it is static."""
+        kind = "per-example" if self.per_example else "static"
+        parts = type(self.gate).__name__, kind, f"{self.experts.num_experts} experts"
+        return f"<{type(self).__name__} name={self.name}: {', '.join(parts)}>"
 
     def compute_output_shape(
         self, inputs_shape: Any, routing_inputs_shape: Any = None

@@ -1,6 +1,7 @@
 """Build a multi-task model from the name of its architecture."""
 
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -20,6 +21,8 @@ from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
 from dselectk_keras.models.task_layers import NameTasks, Predict, TakeTasks
 from dselectk_keras.utils import check_choice, check_count
+
+MANY_TASKS = 32
 
 
 def build_multitask_model(
@@ -81,8 +84,8 @@ def build_multitask_model(
         task_weighting: `None`, or how the weights of the tasks are learned:
             `"uncertainty"`, or an object (see `MultitaskModel`).
         stacked: Whether the output is one tensor with an axis for the tasks, in their
-            order, not a dict by task name. With many tasks this is faster at
-            inference. All tasks need the same number of outputs.
+            order, not a dict by task name. With many tasks this is faster, and a
+            warning says so. All tasks need the same number of outputs.
         **options: Options of the architecture: `strength=1e-3` for
             `"l2_constrained"`, which should be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
@@ -124,6 +127,8 @@ def build_multitask_model(
         )
     check_choice("per_example", per_example, (True, False))
     check_choice("stacked", stacked, (True, False))
+    if not stacked:
+        _advise_stacking(tasks)
 
     def build(experts, gate):
         model_inputs, features = _as_features(inputs)
@@ -150,6 +155,18 @@ def build_multitask_model(
     check_count("num_params", num_params)
     check_dense(experts, "`num_params`")
     return _match(build, experts, gate, num_params)
+
+
+def _advise_stacking(tasks):
+    """Warn if there are so many tasks that one output for all is much faster."""
+    alike = len({task.num_outputs for task in tasks}) == 1
+    if alike and len(tasks) > MANY_TASKS:
+        warnings.warn(
+            f"One output for each of many tasks is slow. Received: {len(tasks)} tasks. "
+            "Pass stacked=True for one output with a column per task; labels and "
+            "reports stay as they are.",
+            stacklevel=3,
+        )
 
 
 def _towers(mixtures, groups):

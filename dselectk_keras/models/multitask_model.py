@@ -8,6 +8,7 @@ from keras import ops
 
 from dselectk_keras._keras import loss_weights
 from dselectk_keras.distribution import num_replicas
+from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.models.check_labels import check_labels
 from dselectk_keras.models.strings import with_string_objects
 from dselectk_keras.models.task import Task
@@ -176,6 +177,19 @@ class MultitaskModel(keras.Model):
             # Without it, Keras would ask for a call of the model before its export.
             kwargs.setdefault("input_signature", [self.input])
         super().export(filepath, format, *args, **kwargs)
+
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: Any = None,
+        print_fn: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Print the summary of Keras, and a line on each layer with a gate."""
+        super().summary(line_length, positions, print_fn, **kwargs)
+        for layer in self.layers:
+            if isinstance(layer, GatedExperts):
+                (print_fn or print)(repr(layer))
 
     def _check_compiled(self):
         given = {"loss_weights": loss_weights(self)}

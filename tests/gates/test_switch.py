@@ -87,3 +87,9 @@ def test_normalized_logits_are_nearly_equal_at_first():
     gate = built(routing=8, normalize=True, kernel_initializer="glorot_uniform")
     weights = numpy(gate.expert_weights(100 * numbers((50, 8))))
     np.testing.assert_allclose(weights.max(axis=-1), 1 / 3, atol=0.03)
+
+
+@pytest.mark.backend_independent
+def test_a_number_of_experts_is_refused():
+    with pytest.raises(ValueError, match=r"not a number .*kernel_initializer=2\. To"):
+        SwitchGate(2)

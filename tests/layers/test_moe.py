@@ -199,6 +199,14 @@ def test_a_routing_layer_for_a_static_gate_is_refused():
         MoE(DenseExperts(4, [2]), SoftmaxGate(), routing_network=layers.Dense(2))
 
 
+def test_an_error_in_a_call_says_nothing_of_keras_own_methods():
+    inputs = keras.Input((3,))
+    moe = MoE([layers.Dense(2), layers.Dense(3)], SoftmaxGate())
+    with pytest.raises(ValueError, match="outputs all of the same shape") as error:
+        moe(inputs)
+    assert "compute_output_spec" not in str(error.value)
+
+
 def test_routing_inputs_where_they_do_not_belong_are_refused():
     with pytest.raises(ValueError, match="per_example=False and takes no routing"):
         MoE(DenseExperts(4, [2]), SoftmaxGate())((X, V))

@@ -425,6 +425,15 @@ def test_gates_may_be_names_and_experts_a_number(name):
 
 
 @pytest.mark.backend_independent
+@pytest.mark.parametrize("per_example", [False, True])
+def test_the_summary_says_whether_gates_are_static(per_example):
+    lines = []
+    make(per_example=per_example).summary(print_fn=lambda line, **_: lines.append(line))
+    kind = "per-example" if per_example else "static"
+    assert lines[-1] == f"<MMoE name=mmoe: DSelectKGate, {kind}, 4 experts>"
+
+
+@pytest.mark.backend_independent
 def test_tasks_may_be_names_or_a_number():
     assert sorted(make(tasks=["x", "y"])(X)) == ["x", "y"]
     assert sorted(make(tasks=2)(X)) == ["task_0", "task_1"]
@@ -524,7 +533,9 @@ def test_matching_builds_three_models_to_count(monkeypatch):
 
 
 def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
-    model = make(tasks=128)
+    with pytest.warns(UserWarning, match="Received: 128 tasks. Pass stacked=True"):
+        make(tasks=128)
+    model = make(tasks=128, stacked=True)
     assert model.get_layer("mmoe").gate.num_gates == 128
     assert len(model.trainable_variables) == 2 + 2 + 2
     model.compile("sgd")

@@ -129,7 +129,9 @@ class Fig5(Experiment):
         def build(seed, learning_rate, **settings):
             gate = method.make(steps, seed, **settings)
             experts = SumExperts(len(tasks) // 4)
-            model = build_multitask_model(inputs, tasks, experts=experts, gate=gate)
+            model = build_multitask_model(
+                inputs, tasks, experts=experts, gate=gate, stacked=True
+            )
             model.compile(keras.optimizers.Adam(learning_rate))
             return model
 
