@@ -132,7 +132,6 @@ def tables():
                 link("tests/models/test_build.py"),
             )
             for name, function in ARCHITECTURES.items()
-            if name != "moe"  # Another name for "omoe".
         ],
     )
     yield "Layers", [*rows_of(layers), *map(row, (CrossStitch, L2Constrained, SoftMoE))]

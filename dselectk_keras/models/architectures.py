@@ -43,7 +43,6 @@ def shared_bottom(features, tasks, experts, *_):
     return ops.repeat(experts.resized(1)(features), len(tasks), axis=1)
 
 
-@ARCHITECTURES.register("moe")
 @ARCHITECTURES.register("omoe")
 def omoe(
     features,

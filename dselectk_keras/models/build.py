@@ -1,6 +1,5 @@
 """Build a multi-task model from the name of its architecture."""
 
-import math
 import warnings
 from typing import Any
 
@@ -9,17 +8,15 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras import gates
-from dselectk_keras._keras import all_layers, settings
+from dselectk_keras._keras import settings
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.experts.dense import check_dense
-from dselectk_keras.experts.widths import closest_widths
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.models.architectures import ARCHITECTURES, has_gate, read_options
 from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.predict import Predict
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_group import group_tasks
-from dselectk_keras.models.task_layers import NameTasks, Predict, TakeTasks
 from dselectk_keras.utils import check_choice, check_count
 
 MANY_TASKS = 32
@@ -32,7 +29,6 @@ def build_multitask_model(
     experts: ExpertBank | int | None = None,
     gate: Gate | str | None = None,
     per_example: bool = False,
-    num_params: int | None = None,
     label_average: str = "batch",
     task_weighting: Any = None,
     stacked: bool = False,
@@ -46,7 +42,7 @@ def build_multitask_model(
     f_t(x) & \text{single\_task, l2\_constrained, tensor\_factorization} \\
     \sum_u A_{tu} f_u(\dots) & \text{cross\_stitch, after every layer} \\
     f(x) & \text{shared\_bottom} \\
-    \sum_i g_i f_i(x) & \text{omoe (or moe)} \\
+    \sum_i g_i f_i(x) & \text{omoe} \\
     \sum_i g_{t,i} f_i(x) & \text{mmoe} \\
     \sum_i g_{t,i} f_i(x) + \sum_j g_{t,n+j} f_{t,j}(x) & \text{cgc; ple stacks them} \\
     f(x, \sum_i g_{t,i} \theta_i) & \text{smear}
@@ -68,16 +64,12 @@ def build_multitask_model(
             `"shared_bottom"` takes one expert from the bank, and other architectures
             without a gate take one per task. These are copies. With a gate, the model
             has the bank itself: two models with one bank share its weights.
-        gate: The gate of `"moe"`, `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`,
+        gate: The gate of `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`,
             or its name, such as `"dselect_k"` (see `gates.get`). `None` is
             `SoftmaxGate()`.
         per_example: Whether the gates depend on the features, as in the papers of MMoE,
             CGC, PLE and SMEAR. By default they are static with every gate, the main
             form of DSelect-k. Some gates cannot be static, and an error says so.
-        num_params: If given, the widths of dense experts are scaled so that the number
-            of parameters is as close to this number as possible. As in Section 5.1 of
-            the MMoE paper, only kernels of the experts and of the towers' hidden layers
-            count, without biases, gates and output units.
         label_average: How a task's loss is averaged in training, if labels are
             missing: over all examples of the batch (`"batch"`), or over its labels in
             the batch (`"labels"`).
@@ -115,6 +107,36 @@ def build_multitask_model(
     ARCHITECTURES.find(architecture)
     options = read_options(architecture, options)
     tasks = _as_tasks(tasks)
+    experts, gate = _as_parts(experts, gate)
+    check_choice("per_example", per_example, (True, False))
+    check_choice("stacked", stacked, (True, False))
+    if not stacked:
+        _advise_stacking(tasks)
+    model_inputs, features = _as_features(inputs)
+    if isinstance(features, (list, tuple)):
+        looks = per_example and has_gate(architecture)
+        features = tuple(features) if looks else features[0]
+    share = ARCHITECTURES[architecture]
+    mixtures = share(features, tasks, experts, gate, per_example, **options)
+    groups = group_tasks(tasks)
+    outputs = _towers(mixtures, groups, stacked)
+    if stacked:
+        outputs = _stack(outputs, groups)
+    else:
+        by_name = {name: y for own in outputs for name, y in own.items()}
+        outputs = {task.name: by_name[task.name] for task in tasks}
+    return MultitaskModel(
+        model_inputs,
+        outputs,
+        tasks=tasks,
+        label_average=label_average,
+        task_weighting=task_weighting,
+        name=f"{architecture}_model",
+    )
+
+
+def _as_parts(experts, gate):
+    """Make a bank and a gate of a number and a name."""
     if gate is None or isinstance(gate, str):
         gate = gates.get(gate or "softmax")
     if experts is None or isinstance(experts, int):
@@ -125,36 +147,7 @@ def build_multitask_model(
             f"gate such as `DSelectKGate(2)`. Received: experts={experts!r}, "
             f"gate={gate!r}."
         )
-    check_choice("per_example", per_example, (True, False))
-    check_choice("stacked", stacked, (True, False))
-    if not stacked:
-        _advise_stacking(tasks)
-
-    def build(experts, gate):
-        model_inputs, features = _as_features(inputs)
-        if isinstance(features, (list, tuple)):
-            features, routing = features
-            if per_example and has_gate(architecture):
-                features = (features, routing)
-        share = ARCHITECTURES[architecture]
-        mixtures = share(features, tasks, experts, gate, per_example, **options)
-        groups = group_tasks(tasks)
-        predictions = _towers(mixtures, groups)
-        outputs = (_stack if stacked else _name)(predictions, groups)
-        return MultitaskModel(
-            model_inputs,
-            outputs,
-            tasks=tasks,
-            label_average=label_average,
-            task_weighting=task_weighting,
-            name=f"{architecture}_model",
-        )
-
-    if num_params is None:
-        return build(experts, gate)
-    check_count("num_params", num_params)
-    check_dense(experts, "`num_params`")
-    return _match(build, experts, gate, num_params)
+    return experts, gate
 
 
 def _advise_stacking(tasks):
@@ -169,8 +162,11 @@ def _advise_stacking(tasks):
         )
 
 
-def _towers(mixtures, groups):
-    """Build the towers, one bank per group of tasks; return their predictions."""
+def _towers(mixtures, groups, stacked):
+    """Build the towers, one bank per group of tasks; return their predictions.
+
+    They are one tensor per group if `stacked`, and else one dict by task name.
+    """
     wrap = None
     if isinstance(mixtures, tuple):
         mixtures, wrap = mixtures
@@ -182,7 +178,7 @@ def _towers(mixtures, groups):
         task = group.tasks[0]
         x = mixtures
         if len(groups) > 1:
-            x = TakeTasks(group.indices.tolist(), name=f"mixtures_{group.label}")(x)
+            x = ops.take(x, group.indices.tolist(), axis=1)
         hidden: Any = task.tower
         if hidden != "sum":
             towers = DenseExperts(
@@ -193,20 +189,10 @@ def _towers(mixtures, groups):
                 name=f"towers_{group.label}",
             )
             x = (wrap(towers) if wrap else towers)(x)
-        name, add_up = f"predict_{group.label}", task.tower == "sum"
-        predictions.append(Predict(task.output_activation, add_up, name=name)(x))
+        names = None if stacked else [task.name for task in group.tasks]
+        form = task.output_activation, hidden == "sum", names
+        predictions.append(Predict(*form, name=f"predict_{group.label}")(x))
     return predictions
-
-
-def _name(predictions, groups):
-    """Split the predictions by task; return a dict in the order of the tasks."""
-    outputs = {}
-    for own, group in zip(predictions, groups, strict=True):
-        names = [task.name for task in group.tasks]
-        # A half precision policy would cast the predictions back from float32.
-        split = NameTasks(names, name=f"names_{group.label}", dtype="float32")(own)
-        outputs |= zip(group.indices.tolist(), split.items(), strict=True)
-    return dict(outputs[index] for index in range(len(outputs)))
 
 
 def _stack(predictions, groups):
@@ -272,29 +258,3 @@ def _as_features(inputs):
             f"`keras.Model` that encodes its inputs. Received: {inputs!r}."
         )
     return inputs, inputs
-
-
-def _match(build, experts, gate, num_params):
-    """Build the model with experts that are scaled to a number of parameters."""
-
-    def scaled(units, **changes):
-        return experts.resized(experts.num_experts, units=units, **changes)
-
-    def count(units):
-        # Zeros, because JAX compiles the random numbers of each new shape.
-        bank = scaled(units, kernel_initializer="zeros")
-        model = build(bank, gate.unbuilt_copy())
-        return sum(math.prod(weight.shape) for weight in _counted_weights(model))
-
-    return build(scaled(closest_widths(experts.units, num_params, count)), gate)
-
-
-def _counted_weights(model):
-    """The kernels of the experts, and of the towers without the output units."""
-    for bank in all_layers(model):
-        if isinstance(bank, DenseExperts):
-            is_tower = bank.name.startswith("towers_")
-            output = f"kernel_{len(bank.units) - 1}" if is_tower else None
-            for weight in bank.trainable_weights:
-                if weight.name != output and not weight.name.startswith("bias_"):
-                    yield weight

@@ -26,58 +26,40 @@ class MultitaskModel(keras.Model):
     + \text{penalties}
     $$
 
-    where $m_{tb}$ is 0 if the label of task $t$ is missing, and else its sample weight,
-    and $\omega_t$ is the weight of the task. The outputs are a dict by task name, or
-    one tensor `(batch, tasks)` or `(batch, tasks, outputs)`. Tasks of the same kind
-    are computed together, on an axis for the tasks.
+    where $\omega_t$ is the weight of the task, and $m_{tb}$ the sample weight of its
+    label, or 0 if the label is missing: if it is NaN (for classes, if it is negative or
+    the `ignore_class` of the loss). Missing labels and their predictions do not change
+    the loss. Impossible labels make it NaN; `check_labels` says which, and `fit` calls
+    it for arrays. Tasks of the same kind are computed together.
 
-    `label_average` says what $n_t$ is in training: `"batch"` is the number of examples
-    in the batch, and `"labels"` the number of labels of the task in the batch.
-
-    `task_weighting` multiplies $\omega_t$ by a learned weight in training:
-    `"uncertainty"` (Kendall et al., CVPR 2018), or an object with two methods. In each
-    training step, the model calls them in this order:
-
-    - `penalty(losses, shares)` gets the mean loss of each task over its labels, without
-      a gradient, and its number of labels divided by $n_t$: 0 without labels. It
-      returns one number per task, which is multiplied by $\omega_t$ and added to the
-      loss. It may update the object's variables.
-    - `weights_of_losses()` returns the factor of each $\omega_t$.
-
-    Let the object be a `keras.Layer`: the model trains and saves its variables, and
-    calls its `build` with the shape `(tasks,)`. Register it with
-    `keras.saving.register_keras_serializable`, so that the model can be loaded.
-    `task_weights` has the present weights.
-
-    Labels are a dict by task name, or one array `(samples, tasks)`. Sample weights
-    have the same form, or are one array `(samples,)` for all tasks. A label is missing
-    if it is NaN (for classes, if it is negative or the `ignore_class` of the loss), or
-    if its sample weight is 0. Missing labels and their predictions do not change the
-    loss. Impossible labels make it NaN; `check_labels` says which, and `fit` calls it
-    for arrays.
-
-    Under `tf.distribute`, the mean of a task is over the labels of all replicas, as in
-    one process with the whole batch.
+    The outputs are a dict by task name, or one tensor `(batch, tasks)` or `(batch,
+    tasks, outputs)`. Labels are a dict, or one array `(samples, tasks)`. Sample weights
+    have the same form, or are one array `(samples,)` for all tasks.
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
     `{task}_loss` and `{task}_{metric}` for each task; steps, such as
     `train_on_batch`, only the first two, and `get_metrics_result` has the others. All
     but `loss` are means over the labels, with the weights $\omega_t$. As in Keras,
     `loss` is the mean over the batches: monitor `val_task_loss` where labels are
-    missing. A sample weight multiplies a loss, and the metrics are weighted means.
-    Callbacks such as `EarlyStopping` can monitor each of them, with a `mode`.
+    missing. Under `tf.distribute`, means are over the labels of all replicas.
 
-    `build_multitask_model` returns such a model. `compile` needs only an optimizer. A
-    loss and metrics that are given to `compile` replace those of all tasks.
-
-    `keras.models.clone_model` loses the tasks. `copy.deepcopy` copies the model, and
+    `compile` needs only an optimizer. A loss and metrics that are given to `compile`
+    replace those of all tasks. `keras.models.clone_model` loses the tasks:
+    `copy.deepcopy` copies the model, and
     `MultitaskModel.from_config(model.get_config())` does so with new weights.
 
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
         tasks: The tasks, in the order of the outputs.
-        label_average: `"batch"` or `"labels"`.
-        task_weighting: `None`, `"uncertainty"`, or an object as above.
+        label_average: What $n_t$ is in training: the number of examples in the batch
+            (`"batch"`), or of labels of the task in the batch (`"labels"`).
+        task_weighting: `None`, or what multiplies $\omega_t$ by a learned weight in
+            training: `"uncertainty"` (Kendall et al., CVPR 2018), or a `keras.Layer`
+            with two methods, which is built with the shape `(tasks,)`. In each step,
+            `penalty(losses, shares)` gets the mean loss of each task, without a
+            gradient, and its number of labels divided by $n_t$; it returns one number
+            per task, which is multiplied by $\omega_t$ and added to the loss. Then
+            `weights_of_losses()` returns the factor of each $\omega_t$.
         **kwargs: The other arguments of `keras.Model`.
     """
 

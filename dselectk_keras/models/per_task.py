@@ -7,9 +7,9 @@ import keras
 from dselectk_keras.layers import MMoE
 from dselectk_keras.models.condense import condense, narrowed
 from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.predict import Predict
 from dselectk_keras.models.rebuild import layers_to_replace
 from dselectk_keras.models.task_group import group_tasks
-from dselectk_keras.models.task_layers import NameTasks, Predict
 
 
 def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
@@ -63,11 +63,10 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
         towers.name = f"towers_{label}"
         mixtures = towers(mixtures)
     config = _layer(model, f"predict_{group.label}").get_config()
-    predictions = Predict.from_config({**config, "name": f"predict_{label}"})(mixtures)
-    outputs = NameTasks([name], name=f"names_{label}", dtype="float32")(predictions)
+    config |= {"names": [name], "name": f"predict_{label}"}
     return MultitaskModel(
         model.input,
-        outputs,
+        Predict.from_config(config)(mixtures),
         tasks=[tasks[name]],
         label_average=model.task_losses.label_average,
         name=f"{model.name}_{label}",

@@ -21,7 +21,7 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.gates import GATES, Gate
-from dselectk_keras.models import ARCHITECTURES, MultitaskModel
+from dselectk_keras.models import ARCHITECTURES
 from dselectk_keras.models.architectures import has_gate
 
 X, Y = numbers((4, 3)), numbers((4, 2), seed=1)
@@ -38,7 +38,7 @@ def make(architecture="mmoe", tasks=TASKS, inputs=3, **settings):
     return build_multitask_model(inputs, tasks, architecture, **settings)
 
 
-@pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe"}))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_trains_and_reloads(architecture, tmp_path):
     model = make(architecture, gate=DSelectKGate(2, entropy_reg=0.1))
     model.compile("sgd")
@@ -62,7 +62,7 @@ def test_every_architecture_trains_and_reloads(architecture, tmp_path):
 def test_all_architectures_train_in_one_graph():
     # One graph takes less time to trace and compile than ten.
     inputs, outputs = keras.Input((3,)), []
-    for architecture in sorted({*ARCHITECTURES} - {"moe"}):
+    for architecture in ARCHITECTURES:
         model = make(architecture, gate=DSelectKGate(2, entropy_reg=0.1))
         model.name = architecture
         outputs.extend(model(inputs).values())
@@ -125,7 +125,6 @@ NUM_PARAMS = {
     "cross_stitch": 2 * SINGLE + 2 * 2,
     # Ranks of 2, 1 and 2: a core, three matrices and the biases.
     "tensor_factorization": 2 * 1 * 2 + 3 * 2 + 2 * 1 + 2 * 2 + 2 * 2,
-    "moe": 4 * SINGLE + GATE,
     "omoe": 4 * SINGLE + GATE,
     "mmoe": 4 * SINGLE + 2 * GATE,
     "attentive": 4 * SINGLE + 2 * GATE,
@@ -277,7 +276,7 @@ def test_levels_of_ple_take_inputs_of_several_sizes():
     assert [bank.experts[0].input_shape for bank in found] == [(None, 3), (None, 2)]
 
 
-@pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe"}))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_works_in_mixed_precision(architecture):
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -333,14 +332,9 @@ def test_layers_carry_the_names_of_the_tasks():
     ]
     names = [layer.name for layer in make(tasks=tasks).layers]
     for label in ("click_like", "is_paid", "2", "3"):
-        kinds = ("mixtures", "towers", "predict", "names")
-        assert {f"{kind}_{label}" for kind in kinds} <= set(names)
+        assert {f"towers_{label}", f"predict_{label}"} <= set(names)
     names = [layer.name for layer in make(tasks=12).layers]
-    assert names[2:] == [
-        "towers_task_0_to_task_11",
-        "predict_task_0_to_task_11",
-        "names_task_0_to_task_11",
-    ]
+    assert names[2:] == ["towers_task_0_to_task_11", "predict_task_0_to_task_11"]
 
 
 def test_each_task_has_a_tower_of_its_own():
@@ -408,11 +402,6 @@ def test_experts_of_higher_rank_are_flattened_for_the_towers():
 
 
 @pytest.mark.backend_independent
-def test_moe_is_another_name_for_omoe():
-    assert ARCHITECTURES["moe"] is ARCHITECTURES["omoe"]
-
-
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("name", sorted({*GATES} - {"tag", "attentive"}))
 def test_gates_may_be_names_and_experts_a_number(name):
     per_example = GATES[name].per_example_only
@@ -447,37 +436,6 @@ def test_a_task_may_have_any_name():
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"moe", "omoe"}))
-def test_widths_are_scaled_to_a_number_of_parameters(architecture):
-    experts = DenseExperts(4, [8, 4])
-    model = make(architecture, inputs=20, experts=experts, num_params=6000)
-    assert abs(num_counted(model) - 6000) / 6000 < 0.04
-    banks = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, DenseExperts) and "towers" not in layer.name
-    ]
-    first, second = [width for bank in banks for width in bank.units][:2]
-    if architecture == "cross_stitch":
-        assert [bank.units for bank in banks] == [[first], [second]]
-    assert abs(first / second - 2) < 0.2
-
-
-@pytest.mark.backend_independent
-@pytest.mark.parametrize(
-    ("architecture", "experts", "units"),
-    # Section 5.1: 100 * 16 * 8 + 16 * 8 * 2 = 13,056 = 112.6 * (100 + 8 * 2).
-    [("mmoe", DenseExperts(8, [5]), 16), ("shared_bottom", DenseExperts(1, [5]), 113)],
-)
-def test_parameters_are_counted_as_in_the_paper(architecture, experts, units):
-    tasks = [Task("a", tower=(8,)), Task("b", tower=(8,))]
-    settings = {"experts": experts, "gate": SoftmaxGate(), "num_params": 13_056}
-    model = make(architecture, tasks, inputs=100, **settings)
-    bank = model.get_layer(index=1)
-    assert (bank.experts if architecture == "mmoe" else bank).units == [units]
-
-
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ["omoe", "mmoe", "cgc", "ple", "smear"])
 def test_every_gate_is_static_unless_asked(architecture):
     def gates(**settings):
@@ -487,49 +445,6 @@ def test_every_gate_is_static_unless_asked(architecture):
     for gate in (None, SoftmaxGate(), DSelectKGate(2)):
         assert gates(gate=gate) == {False}
         assert gates(gate=gate, per_example=True) == {True}
-
-
-def num_counted(model):
-    """How many numbers are in kernels, without gates and output units."""
-    return sum(
-        math.prod(weight.shape)
-        for weight in model.trainable_variables
-        if "gate" not in weight.path
-        and not weight.name.startswith(("bias", "matrix"))
-        and not ("towers" in weight.path and weight.name == "kernel_1")
-    )
-
-
-SUMMED = [Task("a", tower="sum"), Task("b", tower=(3,))]
-COUNTED = [
-    *((name, {"per_example": True}) for name in sorted({*ARCHITECTURES} - {"moe"})),
-    ("cgc", {"tasks": SUMMED}),
-    ("ple", {"inputs": (3, 5)}),
-]
-
-
-@pytest.mark.backend_independent
-@pytest.mark.parametrize(("architecture", "settings"), COUNTED)
-def test_a_number_of_parameters_gives_the_widths_that_have_it(architecture, settings):
-    wider = make(architecture, experts=DenseExperts(4, [12, 16]), **settings)
-    experts = DenseExperts(4, [6, 8])
-    model = make(
-        architecture, experts=experts, num_params=num_counted(wider), **settings
-    )
-    assert num_counted(model) == num_counted(wider)
-
-
-@pytest.mark.backend_independent
-def test_matching_builds_three_models_to_count(monkeypatch):
-    built = []
-
-    def build(*args, **kwargs):
-        built.append(MultitaskModel(*args, **kwargs))
-        return built[-1]
-
-    monkeypatch.setattr("dselectk_keras.models.build.MultitaskModel", build)
-    model = make(inputs=20, experts=DenseExperts(4, [8, 4]), num_params=6000)
-    assert built[3:] == [model]
 
 
 def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
@@ -580,12 +495,6 @@ def test_a_loss_or_a_metric_may_be_a_class_of_keras():
     model.compile("sgd")
     found = model.evaluate(X, np.zeros((4, 2)), verbose=0, return_dict=True)
     assert any(name.startswith("a_auc") for name in found)
-
-
-@pytest.mark.backend_independent
-def test_only_dense_experts_are_scaled():
-    with pytest.raises(ValueError, match="`num_params` needs `DenseExperts`"):
-        make(experts=Experts(layers.Dense(2), 2), num_params=100)
 
 
 @pytest.mark.backend_independent

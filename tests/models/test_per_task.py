@@ -68,7 +68,7 @@ def test_it_trains_saves_and_reloads(tmp_path):
 def test_the_layers_have_the_name_of_the_task_and_it_can_be_taken_out_again():
     model = decided()
     small = per_task(model, "c")
-    names = {"towers_c", "predict_c", "names_c"}
+    names = {"towers_c", "predict_c"}
     assert names < {layer.name for layer in small.layers}
     again = per_task(small, "c")
     np.testing.assert_allclose(numpy(again(X)["c"]), numpy(model(X)["c"]), atol=1e-6)
