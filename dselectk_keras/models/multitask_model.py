@@ -160,18 +160,12 @@ class MultitaskModel(keras.Model):
             kwargs.setdefault("input_signature", [self.input])
         super().export(filepath, format, *args, **kwargs)
 
-    def summary(
-        self,
-        line_length: int | None = None,
-        positions: Any = None,
-        print_fn: Any = None,
-        **kwargs: Any,
-    ) -> None:
+    def summary(self, *args: Any, **kwargs: Any) -> None:
         """Print the summary of Keras, and a line on each layer with a gate."""
-        super().summary(line_length, positions, print_fn, **kwargs)
+        super().summary(*args, **kwargs)
         for layer in self.layers:
             if isinstance(layer, GatedExperts):
-                (print_fn or print)(repr(layer))
+                (kwargs.get("print_fn") or print)(repr(layer))
 
     def _check_compiled(self):
         given = {"loss_weights": loss_weights(self)}
@@ -191,7 +185,7 @@ class MultitaskModel(keras.Model):
     @property
     def task_weights(self) -> dict[str, float]:
         """The present weight of each task: its fixed weight, times the learned one."""
-        weights = ops.convert_to_numpy(self.task_losses.weights_now())
+        weights = ops.convert_to_numpy(self.task_losses.task_weights())
         names = [task.name for task in self.tasks]
         return dict(zip(names, weights.tolist(), strict=True))
 
@@ -209,7 +203,9 @@ class MultitaskModel(keras.Model):
             **super().get_config(),
             "tasks": [task.get_config() for task in self.tasks],
             "label_average": self.task_losses.label_average,
-            "task_weighting": self.task_losses.serialized_weighting(),
+            "task_weighting": keras.saving.serialize_keras_object(
+                self.task_losses.task_weighting
+            ),
         }
 
 

@@ -83,9 +83,12 @@ class TaskLosses(keras.Layer):
             self.weighting.build((len(tasks),))
         self.built = True
 
-    def weights_now(self) -> Tensor:
-        """Compute the weight of each task, fixed and learned, without a gradient."""
-        return ops.stop_gradient(ops.convert_to_tensor(self._weights()))
+    def task_weights(self) -> Tensor:
+        """Compute the weight of each task, fixed and learned."""
+        weights = ops.convert_to_tensor(self.fixed_weights)
+        if self.weighting is None:
+            return weights
+        return self.weighting.weights_of_losses() * weights
 
     def reported_loss(self, totals: Tensor, counts: Tensor) -> Tensor:
         """Compute the sum of the mean losses with the fixed weights.
@@ -109,20 +112,8 @@ class TaskLosses(keras.Layer):
             means = ops.stop_gradient(_mean(totals, counts))
             terms = self.weighting.penalty(means, counts / divisors)
             extra = ops.sum(ops.multiply(terms, self.fixed_weights))
-        losses = ops.multiply(totals, self._weights())
+        losses = ops.multiply(totals, self.task_weights())
         return ops.sum(losses / divisors) + extra
-
-    def serialized_weighting(self) -> Any:
-        """Return `task_weighting` for a config."""
-        if self.task_weighting in (None, "uncertainty"):
-            return self.task_weighting
-        return keras.saving.serialize_keras_object(self.task_weighting)
-
-    def _weights(self):
-        """Compute the weight of each task."""
-        if self.weighting is None:
-            return self.fixed_weights
-        return ops.multiply(self.weighting.weights_of_losses(), self.fixed_weights)
 
 
 def _as_object(task_weighting, tasks):

@@ -200,21 +200,13 @@ def test_a_task_without_labels_is_not_trained(model, how):
 
 
 def test_outputs_are_by_name_and_probabilities_where_they_should_be(model):
-    outputs = model.predict(X, verbose=0)
-    assert {name: value.shape[1] for name, value in outputs.items()} == {
-        "amount": 1,
-        "click": 1,
-        "like": 1,
-        "color": 3,
-    }
-    np.testing.assert_allclose(outputs["color"].sum(axis=1), 1.0, rtol=1e-5)
-    assert ((outputs["click"] > 0) & (outputs["click"] < 1)).all()
-
-
-def test_predictions_of_all_batches_have_the_names_of_the_outputs(model):
     expected = {name: numpy(output) for name, output in model(X).items()}
+    shapes = {name: output.shape[1] for name, output in expected.items()}
+    assert shapes == {"amount": 1, "click": 1, "like": 1, "color": 3}
+    np.testing.assert_allclose(expected["color"].sum(axis=1), 1.0, rtol=1e-5)
+    assert ((expected["click"] > 0) & (expected["click"] < 1)).all()
     for found in (model.predict(X, batch_size=4, verbose=0), model.predict_on_batch(X)):
-        assert set(found) == {task.name for task in KINDS}
+        assert list(found) == list(expected)
         for name, output in found.items():
             np.testing.assert_allclose(output, expected[name], rtol=1e-5, atol=1e-6)
 
@@ -536,20 +528,19 @@ def test_a_label_that_does_not_count_may_be_anything(trained_weights):
         np.testing.assert_allclose(weight, other, rtol=1e-6)
 
 
-IMPOSSIBLE = [
-    ("color", 7.0, r"indices from 0 to 2\. Received: 7 in row 4\. .* pass NaN"),
-    ("color", 1.5, r"'color' must be class indices from 0 to 2\. Received: 1\.5"),
-    ("color", np.inf, "'color' must be .* Received: inf in row 4"),
-    ("click", 5.0, r"'click' must be between 0 and 1\. Received: 5 in row 4"),
-    ("click", -1.0, "'click' must be between 0 and 1"),
-    ("amount", np.inf, r"'amount' must be finite\. Received: inf in row 4"),
-]
-
-
 @pytest.mark.traced
-@pytest.mark.parametrize(("name", "value", "text"), IMPOSSIBLE)
-def test_impossible_labels_in_a_step_make_the_loss_nan(model, name, value, text):
-    del text
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("color", 7.0),
+        ("color", 1.5),
+        ("color", np.inf),
+        ("click", 5.0),
+        ("click", -1.0),
+        ("amount", np.inf),
+    ],
+)
+def test_impossible_labels_in_a_step_make_the_loss_nan(model, name, value):
     model.reset_metrics()
     y = {**Y, name: Y[name].copy()}
     y[name][4] = value

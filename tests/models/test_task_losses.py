@@ -138,7 +138,7 @@ def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
     # A task without labels keeps its log-variance.
     assert slopes[1] == 0.0
     np.testing.assert_allclose(
-        numpy(losses.weights_now()), weights * factors * np.exp(-s), rtol=1e-5
+        numpy(losses.task_weights()), weights * factors * np.exp(-s), rtol=1e-5
     )
 
 
