@@ -151,7 +151,8 @@ def has_gate(architecture):
 
 def read_options(architecture, options):
     """Check the options of an architecture, and add the defaults."""
-    parameters = inspect.signature(ARCHITECTURES[architecture]).parameters.values()
+    function = ARCHITECTURES.find(architecture)
+    parameters = inspect.signature(function).parameters.values()
     known = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
     unknown = sorted(set(options) - set(known))
     if unknown:

@@ -104,7 +104,6 @@ def build_multitask_model(
     Reference:
         Ma et al., "MMoE" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
     """
-    ARCHITECTURES.find(architecture)
     options = read_options(architecture, options)
     tasks = _as_tasks(tasks)
     experts, gate = _as_parts(experts, gate)
@@ -118,16 +117,9 @@ def build_multitask_model(
         features = tuple(features) if looks else features[0]
     share = ARCHITECTURES[architecture]
     mixtures = share(features, tasks, experts, gate, per_example, **options)
-    groups = group_tasks(tasks)
-    outputs = _towers(mixtures, groups, stacked)
-    if stacked:
-        outputs = _stack(outputs, groups)
-    else:
-        by_name = {name: y for own in outputs for name, y in own.items()}
-        outputs = {task.name: by_name[task.name] for task in tasks}
     return MultitaskModel(
         model_inputs,
-        outputs,
+        _towers(mixtures, tasks, stacked),
         tasks=tasks,
         label_average=label_average,
         task_weighting=task_weighting,
@@ -162,18 +154,15 @@ def _advise_stacking(tasks):
         )
 
 
-def _towers(mixtures, groups, stacked):
-    """Build the towers, one bank per group of tasks; return their predictions.
-
-    They are one tensor per group if `stacked`, and else one dict by task name.
-    """
+def _towers(mixtures, tasks, stacked):
+    """Build the towers, one bank per group of tasks; return the outputs."""
+    groups, predictions = group_tasks(tasks), []
     wrap = None
     if isinstance(mixtures, tuple):
         mixtures, wrap = mixtures
     if len(mixtures.shape) > 3:
         size = (mixtures.shape[1], -1)
         mixtures = keras.layers.Reshape(size, name="flatten_mixtures")(mixtures)
-    predictions = []
     for group in groups:
         task = group.tasks[0]
         x = mixtures
@@ -192,7 +181,10 @@ def _towers(mixtures, groups, stacked):
         names = None if stacked else [task.name for task in group.tasks]
         form = task.output_activation, hidden == "sum", names
         predictions.append(Predict(*form, name=f"predict_{group.label}")(x))
-    return predictions
+    if stacked:
+        return _stack(predictions, groups)
+    by_name = {name: each for own in predictions for name, each in own.items()}
+    return {task.name: by_name[task.name] for task in tasks}
 
 
 def _stack(predictions, groups):

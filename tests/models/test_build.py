@@ -314,7 +314,7 @@ def test_what_is_made_of_dense_layers_needs_dense_experts(architecture):
 @pytest.mark.backend_independent
 def test_some_architectures_have_gates():
     gated = {name for name in ARCHITECTURES if has_gate(name)}
-    assert gated == {"omoe", "mmoe", "cgc", "ple", "smear"}
+    assert gated == {"omoe", "mmoe", "attentive", "cgc", "ple", "smear"}
 
 
 @pytest.mark.backend_independent
