@@ -25,7 +25,7 @@ from experiments import (
 )
 from experiments.results import NotRunError
 from papers.data import census_income
-from papers.mmoe._tasks import only_tasks
+from papers.data_sets import only_tasks
 
 AUXILIARY = "never_married"
 # The paper tunes a model of its own for the auxiliary task alone.

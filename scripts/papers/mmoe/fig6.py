@@ -13,7 +13,7 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
 from experiments import Experiment, area_under_curve, preset, train_jobs
 from papers import citations, drawing
-from papers.mmoe._tasks import only_tasks
+from papers.data_sets import only_tasks
 
 TASKS = ("engagement", "satisfaction")
 PAPERS, FREQUENT, TWINS = "click and like", "click and satisfied", "click twice"

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras.baselines import SoftMoE
 from dselectk_keras.replicate import replicate
 from experiments import Experiment, preset
 from papers.smear import _backbone, _domains
@@ -20,7 +19,8 @@ from papers.smear._routers import (
     ROUTERS,
     Adapters,
     build_model,
-    routed_layers,
+    look_at_copies,
+    mean_routing,
     whole,
 )
 
@@ -83,14 +83,12 @@ class DomainComparison(Experiment):
             batch_size=self.batch_size,
             verbose=0,
         )
-        model = runs.copies[0].model
-        look = _looker(model)
         domains = ready.test[0]["domain"][:, 0]
         found = []
-        for copy in runs.copies:
-            model.set_weights(copy.model.get_weights())
-            numbers = _numbers(model, look, test, domains)
+        for predicted, weights in look_at_copies(runs.copies, test[0]):
+            numbers = _numbers(predicted == test[1][:, 0], weights, domains)
             found.append(numbers | self.flops(arm, numbers["experts_used"]))
+        model = runs.copies[0].model
         found[0] |= self._times(arm, model, test[0])
         return found
 
@@ -178,49 +176,14 @@ def _prepare(num_train, num_test, digits, backbone, noise, data_dir):
     return _Ready(features, blocks, *parts)
 
 
-def _looker(model):
-    """A model that gives the predictions, and what each routed layer sees."""
-    seen = [layer.input for layer in routed_layers(model)]
-    return keras.Model(model.inputs, [model.output, seen])
-
-
-def _numbers(model, look, test, domains):
+def _numbers(hits, weights, domains):
     """The accuracy by domain, and how each layer routes the domains."""
-    inputs, labels = test
-    # In the order of the model's inputs.
-    given = [inputs[tensor.name] for tensor in model.inputs]
-    predictions, seen = look.predict(given, batch_size=256, verbose=0)
-    hits = predictions.argmax(-1) == labels[:, 0]
-    ids = range(len(_domains.DOMAINS))
-    by_domain = [float(hits[domains == d].mean()) for d in ids]
-    weights = [
-        _weights(layer, inputs_of_layer)
-        for layer, inputs_of_layer in zip(routed_layers(model), seen, strict=True)
-    ]
-    routing = [
-        []
-        if w is None
-        else [np.round(w[domains == d].mean(0), 3).tolist() for d in ids]
-        for w in weights
-    ]
-    used = [
-        1.0 if w is None else float((w > 0).sum(-1).mean().round(3)) for w in weights
-    ]
+    count = len(_domains.DOMAINS)
+    by_domain = [float(hits[domains == number].mean()) for number in range(count)]
+    used = (1.0 if w is None else (w > 0).sum(-1).mean().round(3) for w in weights)
     return {
         "accuracy": float(np.mean(by_domain)),
         "accuracies": by_domain,
-        "routing": routing,
-        "experts_used": used,
+        "routing": [mean_routing(each, domains, count) for each in weights],
+        "experts_used": [float(each) for each in used],
     }
-
-
-def _weights(layer, inputs):
-    """The weights over the experts of each example; `None` of a single expert."""
-    if not isinstance(layer, SoftMoE) and not layer.per_example:
-        return None
-    tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
-    tensors = tuple(tensors) if isinstance(tensors, list) else tensors
-    weights = keras.ops.convert_to_numpy(layer.expert_weights(tensors))
-    # Adamix has a gate for each layer of the adapters; Soft MoE weights for each
-    # position.
-    return weights.reshape(len(weights), -1, weights.shape[-1]).mean(axis=1)

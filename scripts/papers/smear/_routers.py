@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 
 from dselectk_keras.baselines import (
     HashGate,
@@ -227,3 +228,46 @@ def whole(features, rest):
 def routed_layers(model):
     """The layers of a model that have experts, in order."""
     return [layer for layer in model.layers if hasattr(layer, "experts")]
+
+
+def look_at_copies(copies, inputs):
+    """For each copy: the classes it predicts, and the weights of each routed layer.
+
+    Args:
+        copies: Of `replicate`.
+        inputs: A dict of the inputs of their models, by name.
+
+    Returns:
+        An iterator over pairs of an array `(samples,)` and a list of arrays
+        `(samples, experts)`; `None` of a layer with a single expert.
+    """
+    model = copies[0].model
+    layers = routed_layers(model)
+    look = keras.Model(model.inputs, [model.output, [each.input for each in layers]])
+    # In the order of the model's inputs.
+    given = [inputs[tensor.name] for tensor in model.inputs]
+    for copy in copies:
+        model.set_weights(copy.model.get_weights())
+        predictions, seen = look.predict(given, batch_size=256, verbose=0)
+        weights = [_weights(*each) for each in zip(layers, seen, strict=True)]
+        yield predictions.argmax(-1), weights
+
+
+def _weights(layer, inputs):
+    """The weights over the experts of each example; `None` of a single expert."""
+    if not isinstance(layer, SoftMoE) and not layer.per_example:
+        return None
+    tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
+    tensors = tuple(tensors) if isinstance(tensors, list) else tensors
+    weights = keras.ops.convert_to_numpy(layer.expert_weights(tensors))
+    # Text has several positions, Adamix a gate for each layer of the adapters; Soft
+    # MoE has weights for each position.
+    return weights.reshape(len(weights), -1, weights.shape[-1]).mean(axis=1)
+
+
+def mean_routing(weights, groups, count):
+    """The mean weights by group, in thousandths, as lists; none without weights."""
+    if weights is None:
+        return []
+    means = [weights[groups == number].mean(axis=0) for number in range(count)]
+    return np.round(means, 3).tolist()

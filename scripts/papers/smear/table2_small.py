@@ -23,7 +23,14 @@ from papers.smear._claims import (
     of_each,
     routing_of,
 )
-from papers.smear._routers import ABLATED, ROUTED_BY, ROUTERS, Adapters, routed_layers
+from papers.smear._routers import (
+    ABLATED,
+    ROUTED_BY,
+    ROUTERS,
+    Adapters,
+    look_at_copies,
+    mean_routing,
+)
 from papers.smear._scores import accuracy, f1, matthews, pearson, spearman
 from papers.smear._sentences import GLUE, LENGTH, NUM_ANSWERS, SHARES, WORDS
 
@@ -126,18 +133,12 @@ class Table2Small(Experiment):
             batch_size=self.batch_size,
             verbose=0,
         )
-        model = runs.copies[0].model
-        layers = routed_layers(model)
-        look = keras.Model(model.inputs, [model.output, [e.input for e in layers]])
         given = inputs_of(arm, test, len(train.tasks))
-        given = [given[tensor.name] for tensor in model.inputs]
         found = []
-        for copy in runs.copies:
-            model.set_weights(copy.model.get_weights())
-            predictions, seen = look.predict(given, batch_size=256, verbose=0)
-            numbers = scores_of(predictions.argmax(-1), test)
-            routing = [_routing(*each, test) for each in zip(layers, seen, strict=True)]
-            found.append({**numbers, "routing": routing})
+        for predicted, weights in look_at_copies(runs.copies, given):
+            tasks = test.tasks[:, 0]
+            routing = [mean_routing(each, tasks, len(GLUE)) for each in weights]
+            found.append({**scores_of(predicted, test), "routing": routing})
         return found
 
     def _model(self, arm):
@@ -273,19 +274,6 @@ def scores_of(predicted, texts):
         mine = tasks == GLUE.index(task)
         found.append(score(answers[mine], predicted[mine]))
     return {"average": float(np.mean(found)), "scores": found}
-
-
-def _routing(layer, inputs, texts):
-    """The mean weights over the experts by task, in thousandths."""
-    if not layer.per_example:
-        return []
-    tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
-    tensors = tuple(tensors) if isinstance(tensors, list) else tensors
-    weights = keras.ops.convert_to_numpy(layer.expert_weights(tensors))
-    weights = weights.reshape(len(weights), -1, weights.shape[-1]).mean(axis=1)
-    tasks = texts.tasks[:, 0]
-    means = [weights[tasks == number].mean(axis=0) for number in range(len(GLUE))]
-    return np.round(means, 3).tolist()
 
 
 def frozen_parts(depth, model_dim):

@@ -23,6 +23,7 @@ from dselectk_keras.regularizers import (
 from dselectk_keras.replicate import replicate
 from experiments import Experiment, best_run, preset, stand_in
 from papers.data import load
+from papers.data_sets import changed, only_tasks
 from papers.specialization import _mixture
 
 
@@ -225,22 +226,10 @@ def _load(name, num_train, num_test, data_dir):
     pairs = zip(data.train, data.validation, strict=True)
     data = dataclasses.replace(data, train=Split(*map(np.concatenate, pairs)))
     if name == "cifar100":
-        data = _only_task(data, "fine")
+        data = only_tasks(data, {"fine": "fine"})
     if name == "multi_mnist":
         data = _pairs(data)
     return _standardized(data)
-
-
-def _only_task(data, task):
-    """A data set with one of its tasks."""
-    place = data.task_names.index(task)
-    return _changed(
-        data,
-        lambda split: split._replace(y=split.y[:, [place]]),
-        task_names=(task,),
-        task_kinds=(data.task_kinds[place],),
-        num_classes=(data.num_classes[place],),
-    )
 
 
 def _pairs(data):
@@ -252,16 +241,9 @@ def _pairs(data):
         return Split(pixels.mean(axis=(2, 4)), 10 * split.y[:, :1] + split.y[:, 1:])
 
     fields = {"task_names": ("pair",), "task_kinds": data.task_kinds[:1]}
-    return _changed(data, halved, num_classes=(100,), **fields)
+    return changed(data, halved, num_classes=(100,), **fields)
 
 
 def _standardized(data):
     mean, spread = data.train.x.mean(), data.train.x.std()
-    return _changed(data, lambda split: split._replace(x=(split.x - mean) / spread))
-
-
-def _changed(data, change, **fields):
-    """A data set of which every split is changed, and some fields."""
-    splits = ("train", "validation", "test")
-    parts = {name: change(getattr(data, name)) for name in splits}
-    return dataclasses.replace(data, **parts, **fields)
+    return changed(data, lambda split: split._replace(x=(split.x - mean) / spread))
