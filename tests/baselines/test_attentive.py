@@ -109,15 +109,6 @@ def test_hidden_outputs_of_any_rank_are_flattened():
     )
 
 
-def test_a_batch_of_one_keeps_its_axis():
-    gate = built()
-    weights = numpy(gate.expert_weights(X[:1], hidden=H[:1]))
-    np.testing.assert_allclose(
-        weights, numpy(gate.expert_weights(X, hidden=H))[:1], rtol=1e-5
-    )
-    assert gate(EXPERTS[:1], X[:1], hidden=H[:1]).shape == (1, 2)
-
-
 def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
     moe = AttentiveMoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
     moe(X)

@@ -110,19 +110,3 @@ def test_salts_are_independent():
     together = np.histogram2d(one, other, bins=8)[0]
     # 62.5 in each of 64 cells, with a standard deviation of 7.8.
     assert abs(together - 62.5).max() < 35
-
-
-@pytest.mark.traced
-def test_compiled_code_gives_the_same():
-    ids = column(*range(-50, 50))
-    if backend() == "tensorflow":
-        import tensorflow as tf
-
-        for xla in (False, True):
-            compiled = tf.function(lambda x: hash_integers(x, 8), jit_compile=xla)
-            assert compiled(tf.constant(ids)).numpy().tolist() == hashed(ids)
-    elif backend() == "jax":
-        import jax
-
-        compiled = jax.jit(lambda x: hash_integers(x, 8))
-        assert compiled(ids).tolist() == hashed(ids)

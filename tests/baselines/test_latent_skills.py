@@ -161,12 +161,6 @@ def test_no_skill_at_all_gives_no_nan():
     np.testing.assert_array_equal(numpy(gate.route(training=True).weights), 0)
 
 
-def test_a_batch_of_one():
-    gate = built(routing=(None,))
-    inputs = (numbers((1, N, 2)), np.array([2], "int32"))
-    assert gate(inputs, training=True).shape == (1, 2)
-
-
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
 def test_half_precision_draws_the_same(policy):
     z = numbers((N,), scale=1e-3)

@@ -75,30 +75,6 @@ def test_slots_are_means_over_tokens_and_outputs_over_slots(normalize):
     np.testing.assert_allclose(numpy(layer(same)), same, **CLOSE)
 
 
-def test_equal_logits_give_each_token_the_mean_of_the_experts_on_the_mean_token():
-    layer = built(kernel_initializer="zeros", normalize=False)
-    layer._kernel.assign(np.zeros(layer._kernel.shape))
-    mean = np.broadcast_to(X.mean(axis=1)[:, None, None], (BATCH, N, SLOTS, DIM))
-    expected = numpy(layer.experts(np.array(mean))).mean(axis=(1, 2))
-    found = numpy(layer(X))
-    for token in range(TOKENS):
-        np.testing.assert_allclose(found[:, token], expected, **CLOSE)
-
-
-def test_one_token_gets_the_experts_in_its_own_mixture():
-    layer = built(num_slots=1)
-    x = X[:, :1]
-    experts = numpy(layer.experts(np.repeat(x[:, :, None], N, axis=1)))[:, :, 0]
-    expected = np.einsum("bn,bnh->bh", numpy(layer.expert_weights(x))[:, 0], experts)
-    np.testing.assert_allclose(numpy(layer(x))[:, 0], expected, **CLOSE)
-
-
-def test_small_tokens_are_scaled_to_length_one():
-    layer = built()
-    found = [numpy(layer.expert_weights(x)) for x in (X, 1e-4 * X)]
-    np.testing.assert_allclose(*found, rtol=1e-4)
-
-
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], "bool")
 
 
@@ -151,9 +127,10 @@ def test_expert_weights_are_the_slots_weights_summed():
 
 def test_a_normalized_router_does_not_see_the_length_of_tokens():
     layer = built()
-    np.testing.assert_allclose(
-        numpy(layer.expert_weights(100 * X)), numpy(layer.expert_weights(X)), **CLOSE
-    )
+    expected = numpy(layer.expert_weights(X))
+    for scale in (1e-4, 100):
+        found = numpy(layer.expert_weights(scale * X))
+        np.testing.assert_allclose(found, expected, **CLOSE)
     plain = built(normalize=False)
     longer, weights = (numpy(plain.expert_weights(x)) for x in (100 * X, X))
     assert not np.allclose(longer, weights)

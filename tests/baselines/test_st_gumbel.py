@@ -73,13 +73,6 @@ def test_inference_has_no_noise(logits):
     np.testing.assert_array_equal(weights, np.eye(N)[np.argmax(logits)])
 
 
-def test_draws_follow_the_softmax():
-    logits = np.log([0.4, 0.3, 0.2, 0.1])
-    gate = built(np.tile(logits, (5000, 1)), num_gates=5000, temperature=0.5)
-    found = numpy(gate.route(training=True).weights).mean(axis=0)
-    np.testing.assert_allclose(found, [0.4, 0.3, 0.2, 0.1], atol=0.025)
-
-
 def test_every_example_draws_for_itself_and_a_static_gate_for_all():
     experts = np.tile(np.eye(N, dtype="float32"), (200, 1, 1))
     per_example = built(np.zeros((3, N)), routing=3)
@@ -87,19 +80,6 @@ def test_every_example_draws_for_itself_and_a_static_gate_for_all():
     assert len(np.unique(found, axis=0)) == N
     static = numpy(built(np.zeros(N))(experts, training=True))
     assert len(np.unique(static, axis=0)) == 1
-
-
-def test_a_batch_of_one():
-    gate = built(routing=3)
-    mixed = gate((numbers((1, N, 2)), numbers((1, 3))), training=True)
-    assert mixed.shape == (1, 2)
-
-
-def test_smears_schedule():
-    schedule = STGumbelGate(temperature=Ramp(10.0, 0.5, end=2_995_732)).temperature
-    for step in (0, 1000, 10**6, 2 * 10**6, 4 * 10**6):
-        wanted = max(10 * np.exp(-1e-6 * step), 0.5)
-        np.testing.assert_allclose(float(schedule(step)), wanted, rtol=1e-4)
 
 
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
@@ -125,10 +105,3 @@ def test_temperatures_that_cannot_be_are_refused(temperature, wanted):
     message = f"`temperature` must be {wanted}.*Received: temperature={temperature}"
     with pytest.raises(ValueError, match=message):
         STGumbelGate(temperature=temperature)
-
-
-def test_a_bare_function_is_refused_at_saving():
-    gate = built(temperature=lambda calls: 1.0 / (1.0 + calls))
-    gate.route(training=True)
-    with pytest.raises(ValueError, match="`temperature` is a function that is not"):
-        gate.get_config()

@@ -6,7 +6,7 @@ import pytest
 from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
-from dselectk_keras import DenseExperts, Experts
+from dselectk_keras import Experts
 from dselectk_keras.initializers import copy_layer
 
 
@@ -276,20 +276,6 @@ def test_merged_copies_are_one_expert_for_each_example(name):
     found = numpy(bank.call_merged(x, several, True))
     expected = [merged_by_hand(bank, several[:, g], x) for g in range(2)]
     np.testing.assert_allclose(found, np.stack(expected, axis=1), **close)
-
-
-def test_merged_copies_equal_merged_dense_experts_of_the_same_weights():
-    copies, dense = Experts(sequential(), 3), DenseExperts(3, [4, 2], ["tanh", None])
-    x = numbers((5, 3))
-    copies(x), dense(x)
-    dense.set_weights([numpy(p) for p in copies.parameters()])
-    weights = shares(5, 3)
-    np.testing.assert_allclose(
-        numpy(copies.call_merged(x, weights, True)),
-        numpy(dense.call_merged(x, weights, True)),
-        rtol=1e-4,
-        atol=1e-6,
-    )
 
 
 def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():

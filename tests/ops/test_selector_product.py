@@ -26,11 +26,6 @@ def brute_force_gradient(bits, num_experts, upstream):
     return result
 
 
-def test_values_by_hand():
-    weights = numpy(selector_product([0.75, 0.25], num_experts=3))
-    np.testing.assert_array_equal(weights, [0.1875, 0.0625, 0.5625])
-
-
 @pytest.mark.parametrize("num_experts", [2, 3, 7, 8, 20])
 def test_values_follow_the_formula(num_experts):
     num_bits = binary_codes(num_experts).shape[1]
@@ -40,19 +35,6 @@ def test_values_follow_the_formula(num_experts):
         brute_force(bits, num_experts),
         atol=1e-6,
     )
-
-
-@pytest.mark.parametrize("num_bits", [1, 2, 3, 6])
-def test_a_power_of_two_sums_to_one(num_bits):
-    bits = np.random.default_rng(1).uniform(size=(50, num_bits))
-    total = numpy(selector_product(bits, 2**num_bits)).sum(axis=-1)
-    np.testing.assert_allclose(total, 1, atol=1e-6)
-
-
-def test_other_numbers_sum_to_the_reachable_mass():
-    bits = np.array([[0.5, 0.5], [1.0, 0.5], [1.0, 1.0], [0.0, 1.0]])
-    total = numpy(selector_product(bits, num_experts=3)).sum(axis=-1)
-    np.testing.assert_array_equal(total, 1 - bits[:, 0] * bits[:, 1])
 
 
 @pytest.mark.parametrize("num_bits", [1, 3])
