@@ -24,18 +24,12 @@ def hash_integers(
 
     Tabulation hashing: each byte $b$ of each column $j$ indexes its own table of
     random numbers, and the entries are combined by exclusive or. The tables depend
-    only on the salt. No arithmetic overflows.
+    only on the salt. No arithmetic overflows. An integer that fits in 32 bits has the
+    same hash as int32 and as int64.
 
-    Args:
-        ids: Tensor of integers `(..., columns)`. The columns are hashed together.
-            An integer that fits in 32 bits has the same hash as int32 and as int64.
-            By default, JAX truncates all integers to 32 bits.
-        num_buckets: The number of buckets, $n$.
-        salt: A non-negative integer; or a list of `s` integers for `s` hashes at
-            once, where `ids` have an axis of length `s` or 1 before the last.
-
-    Returns:
-        An int32 tensor `(...)` with values from 0 to n - 1.
+    `ids` are integers `(..., columns)`; the result is int32, `(...)`. `salt` may be a
+    list of `s` integers for `s` hashes at once, where `ids` have an axis of length `s`
+    or 1 before the last.
 
     Example:
         >>> np.asarray(hash_integers([[3], [6], [10], [12]], num_buckets=8)).tolist()

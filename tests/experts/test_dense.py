@@ -212,32 +212,25 @@ def test_merged_experts_are_one_dense_network_for_each_example(shape, use_bias):
     bank, x = DenseExperts(3, [4, 2], ["tanh", None], use_bias=use_bias), numbers(shape)
     bank.build(shape)
     bank.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(bank.weights)])
-    batch, close = shape[0], {"rtol": 1e-4, "atol": 1e-5}
-    weights = shares(batch, 3)
-    expected = merged_by_hand(bank, weights, x)
-    np.testing.assert_allclose(
-        numpy(bank.call_merged(x, weights, True)), expected, **close
-    )
-    # The same for the whole batch.
-    same = np.repeat(weights[:1], batch, axis=0)
-    found = numpy(bank.call_merged(x, weights[0]))
-    np.testing.assert_allclose(found, merged_by_hand(bank, same, x), **close)
-    # Several merged experts.
-    weights = shares(batch, 2, 3)
-    expected = [merged_by_hand(bank, weights[:, g], x) for g in range(2)]
-    found = numpy(bank.call_merged(x, weights, True))
-    np.testing.assert_allclose(found, np.stack(expected, axis=1), **close)
-    same = np.repeat(weights[:1], batch, axis=0)
-    expected = [merged_by_hand(bank, same[:, g], x) for g in range(2)]
-    found = numpy(bank.call_merged(x, weights[0]))
-    np.testing.assert_allclose(found, np.stack(expected, axis=1), **close)
-    # Weights for each layer.
-    weights = shares(batch, 2, 3)
-    expected = merged_by_hand(bank, weights, x)
-    layers = [weights[:, 0], weights[:, 1]]
-    np.testing.assert_allclose(
-        numpy(bank.call_merged(x, layers, True)), expected, **close
-    )
+    one, several = shares(shape[0], 3), shares(shape[0], 2, 3)
+
+    def same(weights):
+        """The weights of the first example, for all examples."""
+        return np.repeat(weights[:1], shape[0], axis=0)
+
+    def by_gate(weights):
+        return np.stack([merged_by_hand(bank, weights[:, g], x) for g in (0, 1)], 1)
+
+    for weights, per_example, expected in (
+        (one, True, merged_by_hand(bank, one, x)),
+        (one[0], False, merged_by_hand(bank, same(one), x)),
+        (several, True, by_gate(several)),
+        (several[0], False, by_gate(same(several))),
+        # Weights for each layer.
+        ([several[:, 0], several[:, 1]], True, merged_by_hand(bank, several, x)),
+    ):
+        found = numpy(bank.call_merged(x, weights, per_example))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_merged_experts_drop_out_in_training_only():

@@ -265,17 +265,15 @@ def test_merged_copies_are_one_expert_for_each_example(name):
     make, shape = TEMPLATES[name]
     bank, x = Experts(make(), 3), numbers(shape)
     bank(x)
-    close = {"rtol": 1e-4, "atol": 1e-5}
-    weights = shares(2, 3)
-    found = numpy(bank.call_merged(x, weights, True))
-    np.testing.assert_allclose(found, merged_by_hand(bank, weights, x), **close)
-    found = numpy(bank.call_merged(x, weights[0]))
-    expected = merged_by_hand(bank, weights[[0, 0]], x)
-    np.testing.assert_allclose(found, expected, **close)
-    several = shares(2, 2, 3)
-    found = numpy(bank.call_merged(x, several, True))
-    expected = [merged_by_hand(bank, several[:, g], x) for g in range(2)]
-    np.testing.assert_allclose(found, np.stack(expected, axis=1), **close)
+    one, several = shares(2, 3), shares(2, 2, 3)
+    by_gate = [merged_by_hand(bank, several[:, g], x) for g in range(2)]
+    for weights, per_example, expected in (
+        (one, True, merged_by_hand(bank, one, x)),
+        (one[0], False, merged_by_hand(bank, one[[0, 0]], x)),
+        (several, True, np.stack(by_gate, axis=1)),
+    ):
+        found = numpy(bank.call_merged(x, weights, per_example))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
