@@ -15,8 +15,9 @@
 # %% [markdown]
 # # Add a gate to your own model
 #
-# In five minutes: take a small functional model, add a bank of experts and DSelect-k
-# gates, train it, plot the weights, save the model and load it again.
+# How do you let the tasks of a Keras model choose what they share? In five minutes:
+# take a small functional model, add a bank of experts and DSelect-k gates, train it,
+# plot the weights, save the model and load it again.
 #
 # ## Data
 #
@@ -108,8 +109,7 @@ for task in labels:
     print(f"{task:6s}", keras.ops.convert_to_numpy(weights))
 
 # %% [markdown]
-# The figure shows the weights during training. Each gate starts with all eight experts
-# at about one eighth, and ends on two experts.
+# How did they get there? `plot_gate_weights` draws what the recorder has stored.
 
 # %%
 weights = np.concatenate(
@@ -119,6 +119,9 @@ plots.plot_gate_weights(recorder.history.steps, weights, task_names=list(labels)
 plt.show()
 
 # %% [markdown]
+# Each line is an expert, and each panel is a task. A gate starts with all eight experts
+# at about one eighth. Halfway it decides: two experts are left, and share the weight.
+#
 # ## Save and load
 #
 # The model is an ordinary Keras model. Import `dselectk_keras` before you load it, as
