@@ -215,15 +215,16 @@ def ranking():
     for arm in experiment.arms:
         times = [f"{results.mean(arm, f'milliseconds_{n}'):.2f}" for n in (1, 256)]
         size = f"{results.mean(arm, 'parameters'):,.0f}"
-        order = [results.text(arm, name, digits=4) for name in numbers]
+        order = [f"{results.mean(arm, name):.4f}" for name in numbers]
         rows.append([arm, *order, size, " / ".join(times)])
     heads = ["model"]
     heads += [f"{task} {metric}" for task in TASKS for metric in ("AUC", "GAUC")]
     lines = table([*heads, "parameters", "ms"], rows, "l r r r r r r")
     about = results.environments[-1]
     seeds = len(results.of(next(iter(experiment.arms))))
+    largest = max(results.error(arm, n) for arm in experiment.arms for n in numbers)
     return (
-        f"{lines}\n\nMeans of {seeds} seeds, with standard errors; "
+        f"{lines}\n\nMeans of {seeds} seeds, with errors of {largest:.4f} or less; "
         f"`{about['command']}`, {about['backend']} {about['backend_version']}, "
         f"{about['device']}, {about['date']}."
     )
@@ -231,6 +232,7 @@ def ranking():
 
 PAGES = {
     "docs/serving.md": {"latency": latency},
+    "docs/tabular.md": {"ranking": ranking},
     "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
     "README.md": {"speedup": speedup},
     "docs/performance.md": {"performance": performance},
