@@ -88,7 +88,7 @@ def _dispatch_part(experts, inputs, weights, chosen, capacity, valid):
         if i == len(sizes):
             return _rematerialized(dense)()
         yes, no = lambda: sparse(sizes[i])[0], lambda: from_size(i + 1)
-        fits = ops.logical_and(few, largest <= sizes[i])
+        fits = _of_all_copies(ops.logical_and(few, largest <= sizes[i]))
         # A call of `lax.cond` outside of a compiled program compiles both branches.
         if is_concrete(fits):
             return yes() if fits else no()
@@ -118,6 +118,26 @@ def _unless_empty(batch, some, none):
     if isinstance(batch, int):
         return some() if batch else none()
     return some() if num_replicas() == 1 else ops.cond(batch > 0, some, none)
+
+
+def _of_all_copies(condition):
+    """On JAX, make one condition of those of all copies that `vmap` computes at once.
+
+    With a condition for each copy, `vmap` would compute both branches for all copies.
+    """
+    if keras.backend.backend() != "jax":
+        return condition
+    import jax  # pyright: ignore[reportMissingImports]
+
+    @jax.custom_batching.custom_vmap
+    def same(condition):
+        return condition
+
+    @same.def_vmap
+    def of_all(_size, _is_batched, conditions):
+        return _of_all_copies(conditions.all(axis=0)), False
+
+    return same(condition)
 
 
 def _rematerialized(branch):
