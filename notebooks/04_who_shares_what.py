@@ -236,25 +236,29 @@ for name, values in errors.items():
 # (`recommender_sim`; the paper's own data is private). Five are about engagement, such
 # as clicks and shares. Three are about satisfaction, such as likes and ratings. The
 # share of positive labels is between 0.5 % and 60 %, depending on the task. Within a
-# group, the interests of users have more in common. The right number of experts is not
-# known, so the model gets sixteen, and each task may keep two.
+# group, the interests of users have more in common.
 
 # %%
 shop = datasets.recommender_sim(num_train=20_000, num_test=10_000)
 
-keras.utils.set_random_seed(0)
-recommender = build_multitask_model(
-    inputs=20,
-    tasks=[
-        Task(name, kind, tower=(8,))
-        for name, kind in zip(shop.task_names, shop.task_kinds, strict=True)
-    ],
-    experts=DenseExperts(16, [32, 16]),
-    gate=DSelectKGate(2, gamma=3.0),
-)
-recommender.compile(keras.optimizers.Adam(0.01))
-decide = DecideGates()
-recommender.fit(*shop.train, epochs=10, batch_size=500, callbacks=[decide], verbose=0)
+
+def recommend(num_experts, num_nonzeros):
+    """A trained model of the eight tasks."""
+    keras.utils.set_random_seed(0)
+    kinds = zip(shop.task_names, shop.task_kinds, strict=True)
+    model = build_multitask_model(
+        inputs=20,
+        tasks=[Task(name, kind, tower=(8,)) for name, kind in kinds],
+        experts=DenseExperts(num_experts, [32, 16]),
+        gate=DSelectKGate(num_nonzeros, gamma=3.0),
+    )
+    model.compile(keras.optimizers.Adam(0.01))
+    decide = DecideGates()
+    model.fit(*shop.train, epochs=10, batch_size=500, callbacks=[decide], verbose=0)
+    return model
+
+
+recommender = recommend(num_experts=8, num_nonzeros=4)
 shop_weights = weights_of(recommender)
 
 figure, axes = plt.subplots(
@@ -288,13 +292,16 @@ print(f"within the groups {index.related:.2f}, across {index.unrelated:.2f}")
 #
 # ## Use the sparsity: a smaller model
 #
-# Once every selector is binary, the choice of a gate is constant. `condense` removes
-# the experts that no task uses. `per_task` extracts the sub-model of one task: its
-# experts, its gate and its tower. Neither changes the predictions, except for rounding.
+# This model uses all of its eight experts. Usually the right number is not known in
+# advance. So we train a second model with sixteen experts, of which each task keeps
+# two. Its choice is constant, so `condense` can remove the experts that no task uses,
+# and `per_task` extracts the sub-model of one task: its experts, its gate and its
+# tower. Neither changes the predictions, except for rounding.
 
 # %%
-small = condense(recommender)
-before = recommender.predict(shop.test.x, batch_size=1000, verbose=0)
+large = recommend(num_experts=16, num_nonzeros=2)
+small = condense(large)
+before = large.predict(shop.test.x, batch_size=1000, verbose=0)
 
 
 def show(name, model):
@@ -302,12 +309,16 @@ def show(name, model):
     after = model.predict(shop.test.x, batch_size=1000, verbose=0)
     change = max(np.abs(after[task] - before[task]).max() for task in after)
     print(
-        f"{name:16s}{bank.num_experts} experts, {model.count_params():5d} parameters, "
-        f"largest change {change:.0e}"
+        f"{name:16s}{bank.num_experts:2d} experts, {model.count_params():5d} "
+        f"parameters, largest change {change:.0e}"
     )
 
 
-show("as trained", recommender)
+show("as trained", large)
 show("condensed", small)
 for name in shop.task_names:
     show(name, per_task(small, name))
+
+# %% [markdown]
+# The condensed model has the outputs of the large one. A server of one task alone needs
+# its two experts only.
