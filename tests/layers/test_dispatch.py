@@ -278,20 +278,6 @@ def test_examples_with_more_experts_than_slots_are_mixed_densely(num_gates):
     assert dropped is None
 
 
-@pytest.mark.traced
-def test_models_with_dispatch_train_and_reload(tmp_path):
-    inputs = keras.Input((DIM,))
-    layer = MMoE(DenseExperts(8, [4]), TopKGate(1), 2, True, dispatch=True)
-    model = keras.Model(inputs, keras.layers.Concatenate()(layer(inputs)))
-    model.compile("sgd", "mse")
-    log = model.fit(X, numbers((BATCH, 8), seed=1), batch_size=10, verbose=0)
-    assert np.isfinite(log.history["loss"]).all()
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.layers[1].dispatch is True
-    np.testing.assert_array_equal(numpy(again(X)), numpy(model(X)))
-
-
 def test_half_precision_is_kept():
     for bank, gate in [("float16", "float16"), ("mixed_float16", "float32")]:
         outputs = [

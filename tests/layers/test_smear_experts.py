@@ -20,6 +20,7 @@ from dselectk_keras import (
 
 N, BATCH, DIM, WIDTH = 4, 3, 5, 2
 X, SEQUENCE = numbers((BATCH, DIM)), numbers((BATCH, 6, DIM))
+IMAGES = numbers((BATCH, 4, 3, DIM))
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 any_rank = pytest.mark.parametrize("x", [X, SEQUENCE], ids=["vectors", "sequences"])
 
@@ -55,12 +56,23 @@ def merged_by_hand(bank, weights, x):
     return np.stack(outputs)
 
 
-@any_rank
-def test_equals_the_merged_expert_by_hand(x):
-    smear = spread(SmearExperts(adapters(), SoftmaxGate()), x)
-    weights = numpy(smear.expert_weights(x))
-    # One choice for each example, also where it is a sequence.
-    assert weights.shape == (BATCH, N)
+@pytest.mark.parametrize(
+    ("x", "seen", "network"),
+    [
+        (X, X, None),
+        (SEQUENCE, SEQUENCE.mean(axis=1), None),
+        (IMAGES, IMAGES.mean(axis=(1, 2)), None),
+        (SEQUENCE, SEQUENCE.max(axis=1), layers.GlobalMaxPooling1D),
+    ],
+    ids=["vectors", "sequences", "images", "network"],
+)
+def test_equals_the_merged_expert_by_hand(x, seen, network):
+    routing = network and network()
+    smear = SmearExperts(adapters(), SoftmaxGate(), routing_network=routing)
+    weights = numpy(spread(smear, x).expert_weights(x))
+    # One choice for each example, also where it is a sequence or an image.
+    expected = numpy(smear.gate.expert_weights(seen))
+    np.testing.assert_allclose(weights, expected, rtol=1e-5)
     expected = merged_by_hand(smear.experts, weights, x)
     np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
 
@@ -84,16 +96,6 @@ def test_merged_linear_experts_are_their_ensemble(x, use_bias):
     np.testing.assert_allclose(numpy(smear(x)), numpy(ensemble(x)), **CLOSE)
 
 
-def test_images_are_averaged_over_both_sides():
-    x = numbers((2, 4, 3, DIM))
-    smear = spread(SmearExperts(adapters(), SoftmaxGate()), x)
-    weights = numpy(smear.expert_weights(x))
-    expected = numpy(smear.gate.expert_weights(x.mean(axis=(1, 2))))
-    np.testing.assert_allclose(weights, expected, rtol=1e-5)
-    expected = merged_by_hand(smear.experts, weights, x)
-    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
-
-
 @pytest.mark.parametrize("shape", [(BATCH, 7), (BATCH, 2, 7)])
 def test_the_router_may_look_at_another_input(shape):
     v = numbers(shape, seed=5)
@@ -105,15 +107,6 @@ def test_the_router_may_look_at_another_input(shape):
     np.testing.assert_allclose(shown, weights, rtol=1e-5)
     expected = merged_by_hand(smear.experts, weights, SEQUENCE)
     np.testing.assert_allclose(numpy(smear((SEQUENCE, v))), expected, **CLOSE)
-
-
-def test_a_routing_layer_takes_the_place_of_the_mean():
-    routing = layers.GlobalMaxPooling1D()
-    smear = SmearExperts(adapters(), SoftmaxGate(), routing_network=routing)
-    spread(smear, SEQUENCE)
-    weights = numpy(smear.gate.expert_weights(SEQUENCE.max(axis=1)))
-    expected = merged_by_hand(smear.experts, weights, SEQUENCE)
-    np.testing.assert_allclose(numpy(smear(SEQUENCE)), expected, **CLOSE)
 
 
 @any_rank
