@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.archive import damaged, read_arrays, write_arrays
-from dselectk_keras.utils import check_choice, optional_import
 
 
 class GateHistory(Mapping):
@@ -100,33 +99,6 @@ class GateHistory(Mapping):
     def __len__(self) -> int:
         """The number of layers; that of the records is `len(history.steps)`."""
         return len(self.tasks)
-
-    def frame(self, quantity: str = "weights") -> Any:
-        """Convert one quantity to a pandas frame with one row per number.
-
-        Args:
-            quantity: The name of a quantity, such as `"weights"`, `"active"` or
-                `"binary"`.
-
-        Returns:
-            A `pandas.DataFrame` with the columns `layer`, `step`, the quantity, and,
-            if the quantity has these axes, `task` and `expert` or `selector`.
-        """
-        pd = optional_import("pandas", extra="data", purpose="`frame`")
-        check_choice("quantity", quantity, sorted({name for _, name in self._records}))
-        last = "expert" if quantity == "weights" else "selector"
-        parts = []
-        for layer, names in self.tasks.items():
-            values = self[layer].get(quantity)
-            if values is None:
-                continue
-            axes = {"layer": [layer], "step": self.steps, "task": names}
-            axes[last] = range(values.shape[-1])
-            # A penalty has no tasks, and no experts.
-            axes = dict(list(axes.items())[: values.ndim + 1])
-            index = pd.MultiIndex.from_product(axes.values(), names=axes)
-            parts.append(pd.DataFrame({quantity: values.reshape(-1)}, index))
-        return pd.concat(parts).reset_index()
 
     def save(self, path: Any) -> None:
         """Write the records to an `.npz` file; its folder is created if needed."""

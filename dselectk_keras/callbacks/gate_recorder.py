@@ -13,7 +13,7 @@ from dselectk_keras.callbacks.gate_history import GateHistory, with_suffix
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
 from dselectk_keras.layers.gated_experts import GatedExperts
-from dselectk_keras.utils import check_choice, check_count, optional_import
+from dselectk_keras.utils import check_choice, check_count
 
 
 class GateRecorder(keras.callbacks.Callback):
@@ -27,7 +27,8 @@ class GateRecorder(keras.callbacks.Callback):
     At the end of each epoch it adds two numbers to the logs, means over all gates:
     `experts`, the number of experts per example whose weight is not 0, and, if gates
     have selectors, `binary`, the share of selectors that are binary. The progress bar,
-    the result of `fit` and the callbacks after this one have them.
+    the result of `fit` and the callbacks after this one, such as
+    `keras.callbacks.TensorBoard`, have them.
 
     With a `path`, a training that `keras.callbacks.BackupAndRestore` resumes goes on
     with the records in the file. Put the recorder before it in the list of callbacks,
@@ -38,10 +39,6 @@ class GateRecorder(keras.callbacks.Callback):
         unit: `"steps"` or `"epochs"`.
         probe: For per-example gates: a batch of the model's inputs, of a few hundred
             examples. For each record the model is evaluated on this batch.
-        log_dir: A folder for TensorBoard; `None` writes none. Each record of a layer
-            has a heat map of its weights and, as curves, the share of each expert, the
-            experts per task, the experts in use, the binary share and the penalties.
-            Needs `tensorflow` and `tensorboard`, on any backend.
         path: A file for the history, written after each epoch; `None` writes none. A
             training that begins with its first epoch replaces it.
 
@@ -62,7 +59,6 @@ class GateRecorder(keras.callbacks.Callback):
         every: int = 100,
         unit: str = "steps",
         probe: Any = None,
-        log_dir: Any = None,
         path: Any = None,
     ):
         super().__init__()
@@ -81,12 +77,10 @@ class GateRecorder(keras.callbacks.Callback):
         self.every = every
         self.unit = unit
         self.probe = probe
-        self.log_dir = log_dir
         self.path = path
         self.history = GateHistory()
         self._gates = None
         self._observe: Any = None
-        self._writer = None
         self._warned = set()
         self._begins = False
         # Steps are counted from the first training with this callback on: the steps
@@ -103,11 +97,6 @@ class GateRecorder(keras.callbacks.Callback):
                 "The model has no gates to record. Add a layer such as `MMoE`, `MoE` "
                 "or `DSelectKGate`."
             )
-        if self.log_dir is not None and self._writer is None:
-            tf = optional_import(
-                "tensorflow", "tensorboard", extra="tensorboard", purpose="`log_dir`"
-            )
-            self._writer = tf.summary.create_file_writer(str(self.log_dir))
         self._begins = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -219,8 +208,6 @@ class GateRecorder(keras.callbacks.Callback):
             self._warn(name, tasks, records[name])
         self.history.append(self._step, records)
         self._next = self._step + self.every
-        if self._writer is not None:
-            _write_summaries(self._writer, self._step, records, self.history.tasks)
 
     def _note_decisions(self):
         """Note in the history at which steps gates have decided."""
@@ -368,33 +355,3 @@ def _means(records):
         if found:
             means[name] = float(np.concatenate(found, axis=None).mean())
     return means
-
-
-def _write_summaries(writer, step, records, tasks):
-    import tensorflow as tf
-
-    with writer.as_default(step=step):
-        for layer, record in records.items():
-            weights = record["weights"]
-            rows = f"Rows are tasks: {', '.join(tasks[layer])}. Columns are experts."
-            tf.summary.image(f"{layer}/heat_map", [_picture(weights)], description=rows)
-            for expert, share in enumerate(weights.mean(axis=0)):
-                tf.summary.scalar(f"{layer}_share/expert_{expert}", share)
-            scalars = {
-                "experts_per_task": record["active"],
-                "experts_used": np.count_nonzero(weights.any(axis=0)),
-                **{n: v for n, v in record.items() if n not in {"weights", "active"}},
-            }
-            for name, value in scalars.items():
-                tf.summary.scalar(f"{layer}/{name}", np.mean(value))
-    writer.flush()
-
-
-def _picture(weights, side=16):
-    """Draw a heat map of squares. White is 0, and the darkest is the largest weight."""
-    weights = np.nan_to_num(weights)[..., None]
-    light, dark = np.array([[200, 220, 240], [10, 50, 110]])
-    colors = light + weights / (weights.max() or 1.0) * (dark - light)
-    picture = np.where(weights > 0, colors, 255).repeat(side, 0).repeat(side, 1)
-    picture[::side] = picture[:, ::side] = 255  # Lines between the squares.
-    return picture.astype("uint8")

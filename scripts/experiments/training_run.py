@@ -189,7 +189,7 @@ class TrainingRun:
         if log_dir is not None:
             watching.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
         began = time.perf_counter()
-        curve, history = self._fit(model, data, out, log_dir, [*watching, *callbacks])
+        curve, history = self._fit(model, data, out, [*watching, *callbacks])
         seconds = time.perf_counter() - began
         test = model.evaluate(*data.test, batch_size=4096, verbose=0, return_dict=True)
         names = ("loss", "task_loss", "val_task_loss")
@@ -211,7 +211,7 @@ class TrainingRun:
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         return results
 
-    def _fit(self, model, data, out, log_dir, others):
+    def _fit(self, model, data, out, others):
         """Train, or go on with it. Return the curves and the history of the gates."""
         folder = out / CHECKPOINTS
         with replacing(folder / CONFIG) as file:
@@ -220,7 +220,6 @@ class TrainingRun:
         recorder = GateRecorder(
             every=max(1, self._num_steps(data) // 200),
             probe=data.validation.x[:512] if self.gates_see_examples else None,
-            log_dir=log_dir,
             path=out / HISTORY,
         )
         curve = _Curve(folder / CURVE, batches)

@@ -1,4 +1,4 @@
-"""A history keeps what is appended, and gives it as arrays, a frame or a file."""
+"""A history keeps what is appended, and gives it as arrays or a file."""
 
 import numpy as np
 import pytest
@@ -51,30 +51,6 @@ def test_a_history_is_a_mapping_by_layer(history):
     }
 
 
-def test_the_frame_has_a_row_for_each_number(history):
-    pytest.importorskip("pandas")
-    frame = history.frame("weights")
-    assert list(frame) == ["layer", "step", "task", "expert", "weights"]
-    assert len(frame) == 2 * 2 * 3 + 2 * 1 * 2
-    row = frame.query("layer == 'mmoe' and step == 10 and task == 'like'")
-    assert row["expert"].tolist() == [0, 1, 2]
-    assert row["weights"].tolist() == [1.25, 1.25, 1.5]
-
-
-def test_the_frame_has_columns_for_the_axes_of_the_quantity(history):
-    pytest.importorskip("pandas")
-    binary = history.frame("binary")
-    assert list(binary) == ["layer", "step", "task", "selector", "binary"]
-    assert binary["binary"].tolist() == [1, 0, 0, 1, 2, 1, 1, 2]
-    assert list(history.frame("active")) == ["layer", "step", "task", "active"]
-    penalty = history.frame("penalty_entropy")
-    assert penalty.to_dict("list") == {
-        "layer": ["mmoe", "mmoe"],
-        "step": [0, 10],
-        "penalty_entropy": [0.5, 1.5],
-    }
-
-
 def test_a_quantity_that_a_layer_has_later_is_unknown_before():
     history = GateHistory({"mmoe": ["a"]})
     weights = {"weights": np.ones((1, 2), "float32")}
@@ -114,9 +90,6 @@ def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
 def test_what_was_not_recorded_is_answered_with_what_was(history):
     with pytest.raises(KeyError, match=r"layer 'gate'. Recorded: mmoe, moe"):
         history["gate"]
-    pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match=r"of 'active', 'binary', .*quantity='weight'"):
-        history.frame("weight")
 
 
 def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):

@@ -1,8 +1,6 @@
 """The recorder sees what the gates of any model do, at the steps asked for."""
 
-import importlib.util
 import itertools
-import sys
 import warnings
 
 import keras
@@ -313,67 +311,6 @@ def test_warns_of_a_selector_with_less_than_a_thousandth_on_experts(reachable, w
     texts = [str(each.message) for each in found]
     wanted = "Selector 1 of task 'a' in 'mmoe' has a binary code that belongs to no"
     assert [text.startswith(wanted) for text in texts] == [True] * warns
-
-
-def events(folder):
-    """Read what a folder has for TensorBoard: tensors by step, by tag."""
-    from tensorboard.backend.event_processing import event_accumulator
-    from tensorboard.util import tensor_util
-
-    read = event_accumulator.EventAccumulator(str(folder), {"tensors": 0}).Reload()
-    return {
-        tag: {
-            e.step: tensor_util.make_ndarray(e.tensor_proto) for e in read.Tensors(tag)
-        }
-        for tag in read.Tags()["tensors"]
-    }
-
-
-def test_writes_pictures_and_curves_for_tensorboard(tmp_path):
-    for module in ("tensorflow", "tensorboard"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-    import tensorflow as tf
-
-    gate = DSelectKGate(2, entropy_reg=0.1, unreachable="assign")
-    model, recorder = make(gate, num_experts=3), GateRecorder(3, log_dir=tmp_path)
-    history = fit(model, recorder)
-    record, found = history["mmoe"], events(tmp_path)
-    for i, step in enumerate(history.steps.tolist()):
-        weights = record["weights"][i]
-        wanted = {
-            "mmoe/experts_per_task": record["active"][i].mean(),
-            "mmoe/experts_used": (weights.max(axis=0) > 0).sum(),
-            "mmoe/binary": record["binary"][i].mean(),
-            "mmoe/reachable": record["reachable"][i].mean(),
-            "mmoe/penalty_entropy": record["penalty_entropy"][i],
-            **{f"mmoe_share/expert_{n}": weights[:, n].mean() for n in range(3)},
-        }
-        assert found.keys() == {*wanted, "mmoe/heat_map"}
-        for tag, value in wanted.items():
-            np.testing.assert_allclose(found[tag][step], value, 1e-6, err_msg=tag)
-        width, height, image = found["mmoe/heat_map"][step]
-        assert (int(width), int(height)) == (3 * 16, 2 * 16)
-        # A row per task, a column per expert; the larger the weight, the darker.
-        brightness = tf.io.decode_png(image).numpy()[8::16, 8::16].sum(axis=-1)
-        order = np.argsort(weights, axis=None)
-        assert (np.diff(brightness.reshape(-1)[order]) <= 0).all()
-
-
-def test_a_weight_of_zero_is_white_in_the_picture():
-    weights = np.array([[0.0, 0.01, 1.0], [np.nan, 0.0, 0.5]], "float32")
-    middles = gate_recorder._picture(weights)[8::16, 8::16].astype(int).sum(axis=-1)
-    white = 3 * 255
-    assert (middles == white).tolist() == [[True, False, False], [True, True, False]]
-    assert middles[0, 2] < middles[1, 2] < middles[0, 1] < white
-
-
-def test_writing_for_tensorboard_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(
-        ImportError, match=r"needs tensorflow and tensorboard.*\[tensorboard\]"
-    ):
-        fit(make(), GateRecorder(log_dir=tmp_path))
 
 
 def test_what_cannot_be_recorded_is_refused():

@@ -82,7 +82,7 @@ def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
     assert "test loss per task" in shown
     assert f"Written to {out}." in shown
     logs = {path.parent.name for path in (tmp_path / "logs").rglob("events.out.*")}
-    assert logs == {"logs", "train", "validation"}
+    assert logs == {"train", "validation"}
 
 
 @pytest.mark.parametrize(
