@@ -8,14 +8,8 @@ from dselectk_keras.datasets import correlated_tasks
 SMALL = {"num_train": 400, "num_validation": 30, "num_test": 20}
 
 
-def test_shapes_types_and_names():
-    data = correlated_tasks(**SMALL)
-    for name, size in {"train": 400, "validation": 30, "test": 20}.items():
-        x, y = getattr(data, name)
-        assert x.shape == (size, 100)
-        assert y.shape == (size, 2)
-        assert x.dtype == y.dtype == np.float32
-    assert data.task_kinds == ("regression", "regression")
+def test_both_tasks_are_regressions():
+    assert correlated_tasks(**SMALL).task_kinds == ("regression", "regression")
 
 
 @pytest.mark.parametrize("p", [-1, -0.5, 0, 0.3, 1])
@@ -85,20 +79,6 @@ def test_noise_is_the_difference_to_the_noiseless_labels():
     np.testing.assert_array_equal(clean.x, noisy.x)
     np.testing.assert_allclose(errors.std(axis=0), 0.25, rtol=0.05)
     np.testing.assert_allclose(np.corrcoef(errors.T)[0, 1], 0, atol=0.05)
-
-
-def test_the_seed_decides_everything():
-    first, again, other = (correlated_tasks(seed=seed, **SMALL) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first.train.y, again.train.y)
-    assert not np.array_equal(first.train.x, other.train.x)
-    assert not np.array_equal(first.info["w1"], other.info["w1"])
-
-
-def test_splits_share_no_inputs():
-    data = correlated_tasks(**SMALL)
-    train = {tuple(row) for row in data.train.x}
-    assert not train & {tuple(row) for row in data.validation.x}
-    assert not train & {tuple(row) for row in data.test.x}
 
 
 @pytest.mark.parametrize("p", [-1.1, 2, "high", None, float("nan")])

@@ -29,13 +29,6 @@ def test_noise_is_added_to_all_splits():
     np.testing.assert_array_equal(noisy.train.x, clean.train.x)
 
 
-def test_splits_and_seeds_differ_and_a_seed_repeats():
-    first, same, other = (grouped_tasks(seed=seed, **SMALL) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first.train.y, same.train.y)
-    assert abs(first.train.y - other.train.y).mean() > 0.1
-    assert abs(first.validation.x[:10] - first.test.x).min() > 0
-
-
 def test_groups_have_equal_sizes():
     assert grouped_tasks(**SMALL).groups == tuple(np.repeat(range(8), 8))
     with pytest.raises(ValueError, match="multiple of `num_groups`"):
