@@ -5,7 +5,6 @@ import inspect
 import math
 import numbers
 import operator
-import os
 import sys
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -155,12 +154,6 @@ def is_concrete(tensor: Tensor) -> bool:
 
         return tensor.device.type != "meta" and not torch.compiler.is_compiling()
     return False
-
-
-def num_cores() -> int:
-    """The number of cores that this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)  # Not on every system.
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def init_arguments(instance: Any, names: Iterable[str] = ()) -> dict[str, Any]:

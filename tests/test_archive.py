@@ -1,14 +1,11 @@
 """Files are written whole, and nothing altered is read."""
 
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from dselectk_keras import archive
-from dselectk_keras.archive import locked, read_arrays, replacing, write_arrays
+from dselectk_keras.archive import read_arrays, replacing, write_arrays
 
 ARRAYS = {
     "numbers": np.arange(60.0).reshape(3, 20),
@@ -95,25 +92,3 @@ def test_a_file_that_cannot_be_completed_does_not_replace_the_one_before(tmp_pat
         write()
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "before"
-
-
-HOLD = """
-import runpy, sys, time
-with runpy.run_path(sys.argv[1])["locked"](sys.argv[2]):
-    print("locked", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_lock_ends_with_its_process_even_if_it_is_killed(tmp_path):
-    path = tmp_path / "new" / "file"
-    command = [sys.executable, "-c", HOLD, archive.__file__, path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "locked\n"
-        with pytest.raises(RuntimeError, match=r"writes .*file\."), locked(path):
-            pass
-        other.kill()
-        other.wait(timeout=60)
-        with locked(path):
-            assert path.parent.exists()
-    assert not list(path.parent.iterdir())

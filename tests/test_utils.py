@@ -12,7 +12,6 @@ from dselectk_keras.utils import (
     check_count,
     deserialize_if_config,
     init_arguments,
-    num_cores,
     optional_import,
     with_name,
 )
@@ -36,14 +35,6 @@ def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):
         ImportError, match=r'^A table needs math and pandas. .*"dselectk-keras\[data\]"'
     ):
         optional_import("math", "pandas.core", extra="data", purpose="A table")
-
-
-def test_only_cores_that_may_be_used_are_counted(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
-    assert num_cores() == 2
-    monkeypatch.delattr(os, "sched_getaffinity")  # Not on every system.
-    assert num_cores() == 8
 
 
 def test_revive_rebuilds_configs_and_leaves_the_rest():

@@ -2,13 +2,13 @@
 
 import datetime as dt
 import importlib.metadata
+import os
 import platform
 
 import keras
 import numpy as np
 
 import dselectk_keras
-from dselectk_keras.utils import num_cores
 
 
 def environment():
@@ -48,3 +48,9 @@ def device():
     cores = num_cores()
     noun = "core" if cores == 1 else "cores"
     return f"{cores} CPU {noun} ({platform.machine()})"
+
+
+def num_cores():
+    """The number of cores that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)  # Not on every system.
+    return len(allowed(0)) if allowed else os.cpu_count() or 1

@@ -4,10 +4,10 @@ import contextlib
 import sys
 import time
 
-from dselectk_keras.archive import locked
 from dselectk_keras.utils import check_choice, check_count
 from experiments.environment import environment
 from experiments.experiment import TRIAL_SEED, Job
+from experiments.lock import locked
 from experiments.results import Results, Run, results_path
 from experiments.search import (
     SAMPLERS,
