@@ -149,19 +149,11 @@ def copy_adapted(source, target):
                 new.load_assets(folder)
 
 
-def optimizer_parts(optimizer):
-    """List an optimizer, and the one inside of it, as in mixed precision."""
-    inner = getattr(optimizer, "inner_optimizer", None)
-    return [optimizer] if inner is None else [optimizer, inner]
+def optimizer_slots(optimizer):
+    """Get what a built optimizer keeps of each variable, such as momentum.
 
-
-def optimizer_state(optimizer):
-    """Read what a built optimizer keeps, without that of an optimizer inside of it.
-
-    The result is the list of the variables that it trains; a dict of slots by
-    attribute, such as momentum, each a list of variables in the same order and of the
-    same shapes, or of `None` where there is none; and a dict of all other variables
-    that are attributes, such as the number of steps.
+    The result is the list of the variables that it trains, and a dict of lists by
+    attribute: for each variable a slot of the same shape, or `None`.
     """
     trained = optimizer._trainable_variables
 
@@ -179,9 +171,7 @@ def optimizer_state(optimizer):
         )
 
     found = vars(optimizer).items()
-    slots = {name: value for name, value in found if are_slots(value)}
-    others = {name: each for name, each in found if isinstance(each, keras.Variable)}
-    return trained, slots, others
+    return trained, {name: value for name, value in found if are_slots(value)}
 
 
 def restart_slots(model, variables):
@@ -190,10 +180,12 @@ def restart_slots(model, variables):
     Whoever changes weights outside of the optimizer calls this. Otherwise momentum from
     before would undo the change. Moving averages (`use_ema`) begin at present values.
     """
-    if getattr(model, "optimizer", None) is None:
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
         return
-    optimizer = optimizer_parts(model.optimizer)[-1]
-    trained, slots, _ = optimizer_state(optimizer)
+    # In mixed precision, it is around another one.
+    optimizer = getattr(optimizer, "inner_optimizer", None) or optimizer
+    trained, slots = optimizer_slots(optimizer)
     changed = {id(variable) for variable in variables}
     for name, values in slots.items():
         for slot, variable in zip(values, trained, strict=True):

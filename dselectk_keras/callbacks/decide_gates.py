@@ -114,12 +114,7 @@ class DecideGates(keras.callbacks.Callback):
                 # A later training without this callback would follow a plan.
                 gate.decide_between(0, 0)
             else:
-                gate.keep_largest()
-                step = int(ops.convert_to_numpy(gate.step))
-                # At step 0, no gate has decided.
-                gate.decide_between(step, max(1, step))
-                # Momentum and averages from before would undo the decision.
-                restart_slots(model, gate.trainable_variables)
+                _cut(model, gate)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Check that there are gates that can decide."""
@@ -224,6 +219,16 @@ def _narrow(gate, wait, left):
     old_begin, old_end = ops.convert_to_numpy(gate.deciding)
     begin = min(begin, int(old_begin)) if old_end else begin
     gate.decide_between(begin, step + max(1, math.floor(left)))
+
+
+def _cut(model, gate):
+    """Let a static gate keep its largest weights, and decide now."""
+    gate.keep_largest()
+    step = int(ops.convert_to_numpy(gate.step))
+    # At step 0, no gate has decided.
+    gate.decide_between(step, max(1, step))
+    # Momentum and averages from before would undo the decision.
+    restart_slots(model, gate.trainable_variables)
 
 
 def _describe(gate, most=4):
