@@ -9,14 +9,12 @@ import pytest
 from helpers import numpy as to_numpy
 
 from dselectk_keras import (
-    Batches,
     DenseExperts,
     DSelectKGate,
     MoE,
     SoftmaxSelectorGate,
     TopKGate,
     build_multitask_model,
-    replicate,
 )
 from dselectk_keras.callbacks import (
     DecideGates,
@@ -144,39 +142,6 @@ def test_an_average_of_weights_keeps_the_decision():
     assert (chosen[-1].argmax(-1) > 0).all()
     averaged = to_numpy(gate_of(model).expert_weights())
     np.testing.assert_array_equal(averaged > 0, chosen[-1])
-
-
-def test_the_recorder_sees_the_decision():
-    recorder = GateRecorder(every=1, unit="epochs")
-    fit(compiled(DSelectKGate(2)), [recorder, DecideGates(0.5)])
-    record = recorder.history["mmoe"]
-    assert (record["active"][:3] > 2).any()
-    np.testing.assert_array_equal(record["binary"][3:], 1.0)
-    assert (record["active"][3:] == 2).all()
-
-
-def test_replicate_equals_fit():
-    def build(seed):
-        model = build_multitask_model(4, TASKS, gate=DSelectKGate(2))
-        model.compile(keras.optimizers.Adam(0.1))
-        return model
-
-    def callbacks():
-        return [DecideGates(0.75)]
-
-    options = {"epochs": 4, "batch_size": 16, "callbacks": callbacks, "verbose": 0}
-    runs = replicate(build, data(), seeds=[3, 4], **options)
-    for copy, seed in enumerate((3, 4)):
-        keras.utils.set_random_seed(seed)
-        model = build(seed)
-        batches = Batches(data(), 16, seed)
-        options = {"shuffle": False, "verbose": 0, "callbacks": callbacks()}
-        model.fit(batches, epochs=4, **options)
-        found = runs.model(copy)
-        assert gate_of(found).has_decided
-        pairs = zip(found.get_weights(), model.get_weights(), strict=True)
-        for ours, alone in pairs:
-            np.testing.assert_allclose(ours, alone, rtol=1e-3, atol=1e-4)
 
 
 def test_early_stopping_sees_only_epochs_after_the_decision():

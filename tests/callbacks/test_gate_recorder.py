@@ -142,11 +142,6 @@ def test_the_logs_have_the_mean_of_all_gates():
     assert gate_recorder._means(records) == {"binary": 0.5, "experts": 3.0}
 
 
-def test_counts_the_active_experts():
-    history = fit(make(TopKGate(3)), GateRecorder())
-    assert history["mmoe"]["active"].tolist() == [[3.0, 3.0]] * 2
-
-
 def test_per_example_gates_are_averaged_over_the_probe():
     model = make(TopKGate(2), per_example=True)
     probe = X[:7]
