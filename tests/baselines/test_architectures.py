@@ -1,0 +1,94 @@
+"""The architectures among the baselines are what they say."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numpy
+from keras import layers
+from models.test_build import X, Y, by_task, make, num_trained, same_weights
+
+from dselectk_keras import DenseExperts, Experts, Task
+
+
+def test_without_strength_l2_constrained_is_single_task():
+    plain = make("single_task")
+    model = make("l2_constrained", strength=0.0)
+    same_weights(plain, model)
+    np.testing.assert_array_equal(by_task(model), by_task(plain))
+    assert num_trained(model) == num_trained(plain)
+    for each in (plain, model):
+        each.compile("sgd")
+        each.fit(X, Y, epochs=2, verbose=0, shuffle=False)
+    np.testing.assert_array_equal(by_task(model), by_task(plain))
+
+
+def test_the_l2_constraint_covers_the_towers_of_like_tasks():
+    tasks = [Task("a", tower=(4,)), Task("b", tower=(4,)), Task("c", "binary")]
+    model = make("l2_constrained", tasks=tasks, strength=0.5)
+    model(X, training=True)
+    banks = [model.get_layer("l2_constrained"), model.get_layer("towers_a_b")]
+    banks.append(model.get_layer("towers_c"))  # Of one task: nothing to compare.
+    expected = []
+    for bank in banks:
+        stacked = [numpy(part) for part in bank.experts.parameters()]
+        expected.append(
+            0.5
+            * sum(
+                np.square(part[t] - part[u]).sum()
+                for part in stacked
+                for t in range(len(part))
+                for u in range(t)
+            )
+        )
+    losses = [numpy(loss) for loss in model.losses]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    assert losses[0] > 0
+    assert losses[1] > 0
+    assert losses[2] == 0
+
+
+def test_cross_stitch_networks_that_share_nothing_are_single_tasks():
+    experts = DenseExperts(4, [5, 2], ["tanh", "relu"], dropout=0.1)
+    plain = make("single_task", experts=experts)
+    model = make("cross_stitch", experts=experts, initial_share=0.0)
+    stitches = [model.get_layer(f"cross_stitch_{layer}") for layer in range(2)]
+    kept = {id(stitch.matrix) for stitch in stitches}
+    own = [weight for weight in model.trainable_variables if id(weight) not in kept]
+    for weight, other in zip(own, plain.trainable_variables, strict=True):
+        weight.assign(numpy(other))
+    np.testing.assert_allclose(by_task(model), by_task(plain), rtol=1e-5, atol=1e-6)
+    stitches[0].matrix.assign(np.eye(2)[::-1])
+    assert (np.abs(by_task(model) - by_task(plain)) > 1e-3).any()
+    assert [layer.name for layer in model.layers[1:6]] == [
+        model.layers[1].name,
+        "dropout_0",
+        "cross_stitch_0",
+        model.layers[4].name,
+        "cross_stitch_1",
+    ]
+
+
+def test_fixed_seeds_give_the_layers_of_cross_stitch_kernels_of_their_own():
+    seeded = keras.initializers.RandomNormal(seed=1)
+    experts = DenseExperts(2, [3, 3], kernel_initializer=seeded)
+    first, second = (
+        numpy(layer.weights[0])
+        for layer in make("cross_stitch", experts=experts).layers
+        if isinstance(layer, DenseExperts) and not layer.name.startswith("towers")
+    )
+    assert len({first[0, 0, 0], first[1, 0, 0], second[0, 0, 0]}) == 3
+
+
+@pytest.mark.backend_independent
+def test_ranks_are_those_of_tucker_experts():
+    model = make("tensor_factorization", ranks=(3, 1, 1))
+    assert model.layers[1].ranks == (3, 1, 1)
+    with pytest.raises(ValueError, match="rank 3 for 2 experts"):
+        make("tensor_factorization", ranks=(1, 1, 3))
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("architecture", ["cross_stitch", "tensor_factorization"])
+def test_what_is_made_of_dense_layers_needs_dense_experts(architecture):
+    with pytest.raises(ValueError, match=f"{architecture!r} needs `DenseExperts`"):
+        make(architecture, experts=Experts(layers.Dense(2), 2))
