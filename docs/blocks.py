@@ -166,25 +166,10 @@ def many_tasks():
 
 
 def gatebench():
-    """What GateBench says: ratios of errors, or mean ranks of its first version."""
-    folder = ROOT / "docs" / "gatebench"
-    if (folder / "gatebench.json").exists():
-        from gate_comparison import page, results
+    """The ratios of errors on the problems of GateBench."""
+    from gate_comparison import page, results
 
-        return page.block(results.read(folder)["rows"])
-    text = (folder / "gatebench.md").read_text(encoding="utf-8")
-    section = text.partition("## Mean ranks\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
-    ranks = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    sparse = [row[:2] for row in ranks if row[2] == "100%"]
-    rows = [ranks[0][:2], *sparse[:10]]
-    critical = re.search(r"by more than (the critical difference.*?problems)", section)
-    return (
-        f"The best of {len(ranks)} methods, a dense one, and the first ten that were "
-        "sparse in all\nruns:\n\n"
-        f"{table(['method', 'mean rank'], rows, 'l r')}\n\n"
-        f"Two ranks differ if they are apart by more than {critical[1]}."
-    )
+    return page.block(results.read(ROOT / "docs" / "gatebench")["rows"])
 
 
 def latency():

@@ -17,13 +17,14 @@ DENSE = [name for name, arm in ARMS.items() if arm.dense]
 SPARSE = [name for name in ARMS if name not in [*DENSE, *REMEDIES]]
 
 INTRODUCTION = """\
-{problems} problems in {families} families, {draws} draws or splits each, at most
-1,000 training examples. All arms have the same model (8 or 16 experts, 2 or 4 per task,
-static gates), the same initial weights and the same number of steps. Each is tuned on a
-grid of twelve settings, in which weight decay is one: three learning rates, and four
-decays, or two decays and two values of an own setting (when to decide, or the weight of
-the entropy). Setting and epoch are those with the lowest validation loss. For a sparse
-gate, only epochs in which each task uses at most k experts count.
+Results of {problems} of {known} problems, in {families} families, with {draws} draws or
+splits each and at most 1,000 training examples. All arms have the same model (8 or 16
+experts, 2 or 4 per task, static gates), the same initial weights and the same number of
+steps. Each is tuned on a grid of twelve settings, in which weight decay is one: three
+learning rates, and four decays, or two decays and two values of an own setting (when
+to decide, or the weight of the entropy). Setting and epoch are those with the lowest
+validation loss. For a sparse gate, only epochs count in which each task uses at most k
+experts.
 
 - **DSelect-k, recipe**: `gamma=3`, and `DecideGates` with `by=0.2` or `by=0.5`.
 - **DSelect-k, entropy**: `gamma=1` and entropy regularization; a gate that is not
@@ -60,8 +61,8 @@ HOW = """\
 {command}
 ```
 
-Seeds 0 to {last}; {machine}, {date}. `--mine TABLE.csv --targets NAME ...` asks the
-second question about your own table."""
+Seeds 0 to {last}; {machine}, {date}. The command goes on with what is missing. With
+`--mine TABLE.csv --targets NAME ...` it asks the second question about your data."""
 
 
 def write(folder):
@@ -82,6 +83,7 @@ def text(found):
     machine, by_family = found["environment"], families(rows)
     introduction = INTRODUCTION.format(
         problems=sum(map(len, by_family.values())),
+        known=len(PROBLEMS),
         families=len(by_family),
         draws=draws,
         best=BEST,
@@ -183,7 +185,10 @@ def decision_table(rows):
         cells = []
         for number in ("test", "test_without_decay"):
             own, recipe = errors(rows, arm, number), errors(rows, RECIPE, number)
-            cells += [str(ratio(only(own, names), recipe)) for names in halves(rows)]
+            cells += [
+                str(ratio(only(own, names), recipe) or "not run")
+                for names in halves(rows)
+            ]
         lines.append([arm, *cells])
     columns = ["developed on", "confirmed on", "developed on, no weight decay"]
     return table(["remedy", *columns, "confirmed on, no weight decay"], lines)
@@ -194,24 +199,28 @@ def block(rows):
     recipe, others = errors(rows, RECIPE), random_errors(rows)
     names = sorted({row["problem"] for row in rows})
     matters = [name for name in names if choice_matters(rows, name)]
-    _, confirmed = halves(rows)
     lines = [
-        [f"{arm} / DSelect-k", str(ratio(errors(rows, arm), recipe))]
+        [f"{arm} / DSelect-k", ratio(errors(rows, arm), recipe)]
         for arm in ("softmax", *SPARSE)
         if arm not in {RECIPE, "random", "known groups"}
     ]
     lines += [
-        ["DSelect-k / random experts", str(ratio(recipe, others))],
+        ["DSelect-k / random experts", ratio(recipe, others)],
         [
-            f"the same where the choice matters ({len(matters)} of {len(names)})",
-            str(ratio(only(recipe, matters), others)),
+            f"where the choice matters ({len(matters)} of {len(names)} problems)",
+            ratio(only(recipe, matters), others),
         ],
     ]
-    lines += [
-        [f"decision with {arm} / without", str(ratio(only(own, confirmed), recipe))]
-        for arm, own in ((arm, errors(rows, arm)) for arm in REMEDIES)
-    ]
-    return table(["ratio of test errors", "mean, interval of 95 %"], lines)
+    for half, problems in zip(("developed", "confirmed"), halves(rows), strict=True):
+        lines += [
+            [
+                f"{arm} / DSelect-k, {half}",
+                ratio(only(errors(rows, arm), problems), recipe),
+            ]
+            for arm in REMEDIES
+        ]
+    rows = [[name, str(each)] for name, each in lines if each]
+    return table(["ratio of test errors", "mean, interval of 95 %"], rows)
 
 
 def draw(rows):

@@ -115,6 +115,12 @@ def test_mine_refuses_unknown_targets(module, tmp_path):
         module("gate_comparison.mine").answer(path, ["c"], 1)
 
 
+def test_the_committed_page_has_the_committed_results(module):
+    page, results = (module(f"gate_comparison.{name}") for name in ("page", "results"))
+    found = results.read(COMMITTED)
+    assert (COMMITTED / "gatebench.md").read_text(encoding="utf-8") == page.text(found)
+
+
 @needs_jax
 def test_the_command_refuses_unknown_problems(module):
     with pytest.raises(SystemExit, match=r"There is no problem 'x'\. Known: "):
