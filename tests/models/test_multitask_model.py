@@ -206,7 +206,7 @@ def test_outputs_are_by_name_and_probabilities_where_they_should_be(model):
     np.testing.assert_allclose(expected["color"].sum(axis=1), 1.0, rtol=1e-5)
     assert ((expected["click"] > 0) & (expected["click"] < 1)).all()
     for found in (model.predict(X, batch_size=4, verbose=0), model.predict_on_batch(X)):
-        assert list(found) == list(expected)
+        assert set(found) == set(expected)
         for name, output in found.items():
             np.testing.assert_allclose(output, expected[name], rtol=1e-5, atol=1e-6)
 
