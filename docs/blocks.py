@@ -217,7 +217,7 @@ def ranking():
 
 PAGES = {
     "docs/serving.md": {"latency": latency},
-    "docs/tabular.md": {"ranking": ranking},
+    "docs/compared.md": {"ranking": ranking},
     "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
     "README.md": {"speedup": speedup},
     "docs/performance.md": {"performance": performance},

@@ -3,7 +3,7 @@
     python scripts/ranking.py --data-dir data
 
 tunes and trains each model, serves it, and writes docs/results/ranking_cpu.json, from
-which `python docs/blocks.py` makes the table of docs/tabular.md. What has been run is
+which `python docs/blocks.py` makes the table of docs/compared.md. What has been run is
 not run again. It needs TensorFlow, and about half an hour on one core.
 """
 
