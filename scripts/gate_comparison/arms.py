@@ -36,7 +36,7 @@ class Run:
 
     draw: int
     settings: Mapping[str, float]
-    events: Mapping[float, Callable[..., Any]]
+    events: Mapping[Any, Callable[..., Any]]
     given: tuple
     choice: int = 0
 
@@ -56,7 +56,7 @@ class Arm:
     """
 
     program: str
-    events: Callable[[Any], Mapping[float, Any]] = lambda own: {}  # noqa: ARG005
+    events: Callable[[Any], Mapping[Any, Any]] = lambda own: {}  # noqa: ARG005
     own: tuple = (None,)
     reads: str | None = None
     fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -61,7 +61,7 @@ def standardized(splits, binary, groups=None):
     """A `Table` with inputs, and labels that are numbers, of mean 0 and deviation 1."""
     binary = np.asarray(binary, bool)
 
-    def moments(array, kept=False):
+    def moments(array, kept: Any = False):
         mean, std = np.nanmean(array, axis=0), np.nanstd(array, axis=0)
         return np.where(kept, 0.0, mean), np.where(kept | (std == 0), 1.0, std)
 
