@@ -1,6 +1,7 @@
 """MovieLens as two ranking tasks: a film is watched, and liked if it is watched."""
 
 import dataclasses
+import math
 import pathlib
 import tempfile
 import time
@@ -20,11 +21,13 @@ from dselectk_keras import (
     condense,
 )
 from dselectk_keras.datasets import Split
+from dselectk_keras.experts.widths import closest_widths
 from experiments import Experiment, area_under_curve, preset
 from papers.data import movielens
 
 TASKS = ("watched", "liked")
 LIKED = 4.0  # Stars.
+BANKS = ("experts", "task_experts")  # The attributes of layers.
 
 
 class Arm(NamedTuple):
@@ -132,6 +135,14 @@ class Ranking(Experiment):
 
     def model(self, arm, sizes):
         """The model of an arm, for so many users and films."""
+
+        def count(units):
+            return count_kernels(self.build(arm, sizes, units))
+
+        return self.build(arm, sizes, closest_widths([64], self.num_params, count))
+
+    def build(self, arm, sizes, units):
+        """The model of an arm whose experts have this width."""
         inputs = keras.Input((2,), dtype="int32", name="pair")
         embedded = [
             keras.layers.Embedding(size, self.embedding)(inputs[:, column])
@@ -141,12 +152,29 @@ class Ranking(Experiment):
             keras.Model(inputs, keras.layers.Concatenate()(embedded)),
             [Task(name, "binary", tower=(self.tower,)) for name in TASKS],
             arm.architecture,
-            experts=DenseExperts(self.num_experts, [64]),
+            experts=DenseExperts(self.num_experts, units),
             gate=arm.gate and arm.gate(),
             per_example=arm.per_example,
-            num_params=self.num_params,
             label_average="labels",
         )
+
+
+def count_kernels(model):
+    """The parameters of the kernels of experts, and of the towers' hidden layers."""
+    banks = [
+        bank
+        for layer in model.layers
+        for bank in (layer, *(getattr(layer, part, None) for part in BANKS))
+        if isinstance(bank, DenseExperts)
+    ]
+    kernels = [
+        weight
+        for bank in banks
+        for layer in range(len(bank.units) - bank.name.startswith("towers"))
+        for weight in bank.weights
+        if weight.name == f"kernel_{layer}"
+    ]
+    return sum(math.prod(kernel.shape) for kernel in kernels)
 
 
 def as_ranking(part):
