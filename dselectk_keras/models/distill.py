@@ -34,7 +34,8 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
 
     Example:
         >>> inputs = keras.Input((5,))
-        >>> layer = MoE(DenseExperts(4, [8, 2]), AttentiveGate(8), per_example=True)
+        >>> experts = DenseExperts(4, [8, 2])
+        >>> layer = AttentiveMoE(experts, AttentiveGate(8), per_example=True)
         >>> teacher = keras.Model(inputs, layer(inputs))
         >>> student = distill(teacher, TopKGate(num_nonzeros=1))
         >>> type(student.layers[-1].gate).__name__, len(student.trainable_variables)
