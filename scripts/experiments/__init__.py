@@ -16,6 +16,7 @@ from experiments.experiment import Experiment, Job, preset
 from experiments.pages import write_page
 from experiments.reproduce import reproduce
 from experiments.results import Results, Run, format_mean
+from experiments.retrained import Retrained
 from experiments.search import (
     best_run,
     best_settings,
@@ -35,6 +36,7 @@ __all__ = [
     "Gap",
     "Job",
     "Results",
+    "Retrained",
     "Run",
     "TrainingRun",
     "all_hold",

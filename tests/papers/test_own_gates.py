@@ -27,7 +27,6 @@ def mine(num_nonzeros, num_steps):
     [
         ("dselectk-fig3", ["mine"]),
         ("dselectk-fig5", ["mine, 32 tasks"]),
-        ("dselectk-fig6", ["mine, alpha 0.5"]),
         ("dselectk-table1-5", [f"mine, {kind}, alpha 0.5" for kind in KINDS]),
         ("dselectk-table2", [f"Multi-MNIST: mine, {kind}" for kind in KINDS]),
         ("smear-table3-small", ["mine"]),

@@ -1,5 +1,6 @@
 """The gates that the paper compares, and what it counts of them."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -136,34 +137,29 @@ def look_at(model, x, chunk=4096):
         `"expected"`, the expected experts of a static Gumbel-softmax gate.
     """
     gated = [layer for layer in model.layers if isinstance(layer, MMoE)]
-    # Gates look at what their layer is called on.
-    outputs = {"tasks": model.output, "gated": [layer.input for layer in gated]}
-    both = keras.Model(model.input, outputs)
-    predictions = {task.name: [] for task in model.tasks}
-    seen, sizes = {"experts": [], "binary": []}, []
-    for begin in range(0, len(x), chunk):
-        part = x[begin : begin + chunk]
-        found = both(part)
-        sizes.append(len(part))
-        for name, values in predictions.items():
-            values.append(keras.ops.convert_to_numpy(found["tasks"][name]))
-        for layer, inputs in zip(gated, found["gated"], strict=True):
-            report = layer.gate.report(**layer.gate_inputs(inputs))
-            weights = keras.ops.convert_to_numpy(report["weights"])
-            seen["experts"].append(active_experts(weights).mean())
-            if "binary" in report["selectors"]:
-                decided = keras.ops.convert_to_numpy(report["selectors"]["binary"])
-                seen["binary"].append(decided.mean())
-    means = {
-        name: float(np.average(shares, weights=sizes))
-        for name, shares in seen.items()
-        if shares
-    }
-    for layer in gated:
+    found = _with_gate_inputs(model).predict(x, batch_size=chunk, verbose=0)
+    means = {}
+    for layer, inputs in zip(gated, found["gated"], strict=True):
+        report = layer.gate.report(**layer.gate_inputs(inputs))
+        weights = keras.ops.convert_to_numpy(report["weights"])
+        means["experts"] = float(active_experts(weights).mean())
+        if "binary" in report["selectors"]:
+            decided = keras.ops.convert_to_numpy(report["selectors"]["binary"])
+            means["binary"] = float(decided.mean())
         if isinstance(layer.gate, GumbelSoftmaxGate) and not layer.gate.per_example:
             expected = keras.ops.convert_to_numpy(layer.gate.expected_nonzeros())
             means["expected"] = float(expected.mean())
-    return {name: np.concatenate(values) for name, values in predictions.items()}, means
+    return found["tasks"], means
+
+
+@functools.lru_cache(maxsize=16)
+def _with_gate_inputs(model):
+    """A model that also outputs what its gates look at: what their layer is called on.
+
+    It is kept, because JAX compiles it.
+    """
+    gated = [layer.input for layer in model.layers if isinstance(layer, MMoE)]
+    return keras.Model(model.input, {"tasks": model.output, "gated": gated})
 
 
 def is_admissible(numbers, method, num_nonzeros):

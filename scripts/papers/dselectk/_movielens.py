@@ -1,46 +1,50 @@
 """What the experiments on MovieLens share: the data, the model, what is measured."""
 
-import abc
 import dataclasses
+import functools
 from typing import Any
 
 import keras
 import numpy as np
 
-from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.datasets import Split
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
-from experiments import Experiment, area_under_curve, preset, stand_in
+from experiments import Experiment, Retrained, area_under_curve, preset, stand_in
 from papers.data import movielens
+from papers.data_sets import changed
 from papers.dselectk._gates import (
     METHODS,
-    Method,
+    SPARSE,
     choices,
     decided,
     is_admissible,
     look_at,
     movement,
     new_gate,
+    own_methods,
     search_space,
     within_rules,
 )
 
-SHAPES = ("num_nonzeros", "epochs", "units")  # Settings that need a program each.
-GATES = ("DSelect-k", "Top-k")
+SHAPES = ("num_nonzeros", "epochs", "units")  # Settings that need a model each.
 
 
 @dataclasses.dataclass(frozen=True)
 class MovieLensExperiment(Experiment):
-    r"""An experiment on MovieLens: is a film watched, and how is it rated?
+    r"""Gates on MovieLens: is a film watched, and how is it rated?
 
     The paper's loss is $\alpha L_1 + (1 - \alpha) L_2$, with the cross-entropy $L_1$
     of `watched` and the squared error $L_2$ of `rating`, over the films that have one.
+    Tables 1, 4 and 5 and Figure 6 show the same runs.
     """
 
+    shown_runs = "dselectk-table1-5"
+
     seeds: int = preset(5, paper=100, smoke=1)
-    trials: int = preset(4, paper=30, smoke=1)
+    trials: int = preset(0, paper=30, smoke=1)
+    sampler: str = preset("grid", paper="random", smoke="random")
     stand_in: bool = preset(False, smoke=True)
     version: str = preset("latest-small", paper="1m", smoke="1m")
     # Pairs of a user and a film; `None` is all, and a tenth each to evaluate.
@@ -65,6 +69,26 @@ class MovieLensExperiment(Experiment):
         (8, 64, 512, 1024, 2048), paper=(32, 256, 2048, 4096, 8192), smoke=(4,)
     )
 
+    methods: tuple[str, ...] = preset(
+        tuple(METHODS),
+        smoke=(*list(METHODS)[:2], "DSelect-k, per-example", "shared bottom"),
+    )
+    points: int = preset(80, smoke=3)  # Records of the first seed that are kept.
+
+    @property
+    def compared(self):
+        """The methods, by name."""
+        own = own_methods(self.gates, self.num_nonzeros[0])
+        return {name: METHODS[name] for name in self.methods} | own
+
+    @property
+    def arms(self):
+        return {
+            name_arm(name, alpha): (method, alpha)
+            for alpha in self.alphas
+            for name, method in self.compared.items()
+        }
+
     def full_space(self, method):
         """All settings of a method, also those with one value."""
         space = search_space(self, method)
@@ -74,7 +98,8 @@ class MovieLensExperiment(Experiment):
         method, _ = self.arms[arm]
         return choices(self.full_space(method))
 
-    def data(self):
+    @functools.cached_property
+    def _data(self):
         """The data: the same for all runs, with ratings whose mean is taken off."""
         if self.stand_in:
             data = _pairs_of_noise()
@@ -87,107 +112,80 @@ class MovieLensExperiment(Experiment):
                 data_dir=self.data_dir,
             )
         mean = np.array([0.0, np.nanmean(np.asarray(data.train.y)[:, 1])], "float32")
-        return _changed(data, lambda part: Split(part.x, np.asarray(part.y) - mean))
+        return changed(data, lambda part: Split(part.x, np.asarray(part.y) - mean))
 
-    def model(self, data, method, alpha, learning_rate, shape, **settings):
-        """A compiled model.
+    @functools.cached_property
+    def _models(self):
+        """A `Retrained` by method and shape."""
+        return {}
 
-        Args:
-            data: From `data()`.
-            method: A `Method`.
-            alpha: Weight of the task `watched`, from 0 to 1.
-            learning_rate: Of Adagrad.
-            shape: A dict of the settings in `SHAPES` that the method has.
-            **settings: What `new_gate` takes.
-        """
+    def run(self, arm, jobs):
+        return [self._run(*self.arms[arm], job) for job in jobs]
+
+    def _run(self, method, alpha, job):
+        space = self.full_space(method)
+        settings = {name: each[0] for name, each in space.items()} | job.settings
+        shape = {name: settings.pop(name) for name in SHAPES if name in settings}
+        key = method, *shape.items()
+        if key not in self._models:
+            build = functools.partial(self._build, method, shape)
+            self._models[key] = Retrained(build, self._data.train, self.batch_size)
+        recorded = has_record(method) and not job.is_trial
+        recorder = GateRecorder(every=1)
+        model = self._models[key].train(
+            job.seed,
+            shape["epochs"],
+            callbacks=[recorder] if recorded else [],
+            alpha=alpha,
+            **settings,
+        )
+        validation = measure(model, self._data.validation, alpha)
+        found = measure(model, self._data.test, alpha) | {
+            "objective": validation["loss"],
+            "admissible": is_admissible(validation, method, shape.get("num_nonzeros")),
+        }
+        return found | (self._recorded(recorder, job.seed) if recorded else {})
+
+    def _build(self, method, shape, alpha, learning_rate, **settings):
+        """A compiled model whose settings are variables, except those of its shape."""
         inputs = keras.Input((2,), dtype="int32", name="pair")
-        sizes = enumerate(data.info["vocabulary_sizes"])
+        sizes = enumerate(self._data.info["vocabulary_sizes"])
         parts = [
             keras.layers.Embedding(size, self.embedding)(inputs[:, column])
             for column, size in sizes
         ]
         features = keras.layers.Concatenate()(parts)
-        steps = shape["epochs"] * Batches(data.train, self.batch_size).num_batches
+        numbers = Settings(alpha=alpha, **settings)
+        steps = shape["epochs"] * -(-len(self._data.train.x) // self.batch_size)
+        scheduled: dict[str, Any] = {n: numbers.schedule(n) for n in settings}
         k = shape.get("num_nonzeros")
-        gate: Any = new_gate(method.gate, k, steps, **settings)
+        gate: Any = new_gate(method.gate, k, steps, **scheduled)
         hidden = keras.layers.Dense(shape.get("units", self.units), "relu")
         expert = keras.Sequential([hidden, keras.layers.Dropout(self.dropout)])
         tower = (self.tower,)
         model = build_multitask_model(
             keras.Model(inputs, features),
-            [
-                Task("watched", "binary", tower=tower, weight=alpha),
-                Task("rating", tower=tower, weight=1.0 - alpha),
-            ],
+            [Task("watched", "binary", tower=tower), Task("rating", tower=tower)],
             "mmoe" if method.gate else "shared_bottom",
             experts=Experts(expert, self.num_experts if method.gate else 1),
             gate=gate,
             per_example=method.per_example,
             label_average="labels",
+            task_weighting=numbers,
         )
         model.compile(keras.optimizers.Adagrad(learning_rate))
         return model
 
-    def judged(self, model, data, method, alpha, num_nonzeros):
-        """What a trained model comes to: on test data, and by validation."""
-        validation = measure(model, data.validation, alpha)
-        return measure(model, data.test, alpha) | {
-            "objective": validation["loss"],
-            "admissible": is_admissible(validation, method, num_nonzeros),
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordedExperiment(MovieLensExperiment, abc.ABC):
-    """DSelect-k and Top-k with static gates, recorded after every step."""
-
-    points: int = preset(80, smoke=3)  # Records of the first seed that are kept.
-
-    shown_runs = "dselectk-fig6"  # Figure 6 and Table 4 show the same runs.
-
-    @property
-    def arms(self):
-        methods = {name: METHODS[f"{name}, static"] for name in GATES}
-        methods |= {name: Method(make) for name, make in self.gates.items()}
-        return {
-            name_arm(name, alpha): (method, alpha)
-            for alpha in self.alphas
-            for name, method in methods.items()
-        }
-
-    def run(self, arm, jobs):
-        data = self.data()
-        return [self._run(*self.arms[arm], data, job) for job in jobs]
-
-    def kept(self, results):
-        """For each reported run of DSelect-k, whether it has decided, as it must."""
-        arms = (name_arm("DSelect-k", alpha) for alpha in self.alphas)
-        return np.concatenate([within_rules(results, arm) for arm in arms])
-
-    def _run(self, method, alpha, data, job):
-        keras.utils.set_random_seed(job.seed)
-        fixed = {name: each[0] for name, each in self.full_space(method).items()}
-        settings = fixed | job.settings
-        shape = {name: settings.pop(name) for name in SHAPES if name in settings}
-        model = self.model(data, method, alpha, shape=shape, **settings)
-        recorder = GateRecorder(every=1)
-        model.fit(
-            Batches(data.train, self.batch_size, job.seed),
-            epochs=shape["epochs"],
-            shuffle=False,
-            callbacks=[recorder],
-            verbose=0,
-        )
-        judged = self.judged(model, data, method, alpha, shape["num_nonzeros"])
+    def _recorded(self, recorder, seed):
+        """How the weights of static gates moved; for the first seed, some of them."""
         record = recorder.history["mmoe"]
         weights, binary = record["weights"], record.get("binary")
-        found = {name: judged[name] for name in ("objective", "admissible", "loss")}
-        found |= {
+        found = {
             "decided": None if binary is None else decided(binary),
             "evaluated": float((weights > 0).any(axis=1).sum(axis=1).mean()),
             **movement(weights),
         }
-        if job.seed:
+        if seed:
             return found
         kept = np.linspace(0, len(weights) - 1, min(self.points, len(weights)))
         kept = kept.round().astype(int)
@@ -195,6 +193,52 @@ class RecordedExperiment(MovieLensExperiment, abc.ABC):
             "steps": recorder.history.steps[kept],
             "weights": weights[kept].astype("float64").round(4),
         }
+
+    @property
+    def recorded(self):
+        """The arms whose gates are recorded."""
+        return [arm for arm, (method, _) in self.arms.items() if has_record(method)]
+
+    def kept(self, results):
+        """For each reported run of static DSelect-k, whether it has decided."""
+        arms = (name_arm("DSelect-k, static", alpha) for alpha in self.alphas)
+        return np.concatenate([within_rules(results, arm) for arm in arms])
+
+
+class Settings(keras.Layer):
+    """Numbers that are variables: models that differ only in them share a program.
+
+    It also weights the two tasks, by alpha and 1 - alpha.
+    """
+
+    def __init__(self, **values):
+        super().__init__(name="settings", dtype="float32")
+        self.numbers = {
+            name: self.add_weight((), keras.initializers.Constant(value), name=name)
+            for name, value in values.items()
+        }
+        self.trainable = False
+        self.built = True
+
+    def schedule(self, name):
+        """A schedule that is a number at all steps."""
+        # A product is a tensor on every backend.
+        return lambda _: 1.0 * self.numbers[name]
+
+    def weights_of_losses(self):
+        """Compute the weights of the tasks."""
+        alpha = 1.0 * self.numbers["alpha"]
+        return keras.ops.stack([alpha, 1.0 - alpha])
+
+    def penalty(self, losses, shares):
+        """No further term."""
+        return 0.0 * losses
+
+
+def has_record(method):
+    """Whether the gates of a method are recorded: static ones that choose k experts."""
+    sparse = method.gate in SPARSE or callable(method.gate)
+    return sparse and not method.per_example
 
 
 def name_arm(gate, alpha):
@@ -224,12 +268,6 @@ def task_numbers(watched, rating, labels, alpha):
     }
 
 
-def _changed(data, change, **fields):
-    names = ("train", "validation", "test")
-    parts = {name: change(getattr(data, name)) for name in names}
-    return dataclasses.replace(data, **parts, **fields)
-
-
 def _pairs_of_noise():
     """Noise in the shape of MovieLens."""
     sizes = (20, 30)
@@ -240,4 +278,4 @@ def _pairs_of_noise():
         return Split((part.x * sizes).astype("int32"), y)
 
     data = stand_in((2,), {"watched": "binary", "rating": "regression"})
-    return _changed(data, paired, info={"vocabulary_sizes": sizes})
+    return changed(data, paired, info={"vocabulary_sizes": sizes})

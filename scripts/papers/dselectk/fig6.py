@@ -6,13 +6,13 @@ import numpy as np
 
 from dselectk_keras.plots import plot_gate_weights
 from papers import citations
-from papers.dselectk._movielens import RecordedExperiment, name_arm
+from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 LATE = 0.9  # A jump after this fraction of a run is at its end.
 
 
 @dataclasses.dataclass(frozen=True)
-class Fig6(RecordedExperiment):
+class Fig6(MovieLensExperiment):
     """Static gates of DSelect-k and Top-k, looked at after every training step."""
 
     name = "dselectk-fig6"
@@ -28,12 +28,12 @@ class Fig6(RecordedExperiment):
     @property
     def ours(self):
         """The arm of DSelect-k that is drawn."""
-        return name_arm("DSelect-k", self.alpha)
+        return name_arm("DSelect-k, static", self.alpha)
 
     @property
     def theirs(self):
         """The arm of Top-k that is drawn."""
-        return name_arm("Top-k", self.alpha)
+        return name_arm("Top-k, static", self.alpha)
 
     def draw_dselect_k(self, results):
         return _draw(results, self.ours)

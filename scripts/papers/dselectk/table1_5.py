@@ -4,10 +4,10 @@ import dataclasses
 import itertools
 from typing import Any
 
-from experiments import all_hold, preset, train_jobs
+from experiments import all_hold
 from papers import citations
-from papers.dselectk._gates import METHODS, SPARSE, grouped, own_methods, within_rules
-from papers.dselectk._movielens import SHAPES, MovieLensExperiment, name_arm
+from papers.dselectk._gates import METHODS, SPARSE, within_rules
+from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 OURS = ("DSelect-k, static", "DSelect-k, per-example")
 STATIC = ("DSelect-k, static", "Top-k, static", "Gumbel-softmax, static")
@@ -24,39 +24,6 @@ class Table1And5(MovieLensExperiment):
     title = "gates on MovieLens, for three weights of the two tasks"
     paper = citations.DSELECT_K
     where = "Tables 1 and 5"
-
-    methods: tuple[str, ...] = preset(
-        tuple(METHODS), smoke=("DSelect-k, per-example", "shared bottom")
-    )
-
-    @property
-    def compared(self):
-        """The methods, by name."""
-        own = own_methods(self.gates, self.num_nonzeros[0])
-        return {name: METHODS[name] for name in self.methods} | own
-
-    @property
-    def arms(self):
-        return {
-            name_arm(name, alpha): (method, alpha)
-            for alpha in self.alphas
-            for name, method in self.compared.items()
-        }
-
-    def run(self, arm, jobs):
-        (method, alpha), data = self.arms[arm], self.data()
-        found = [{}] * len(jobs)
-        for shape, own in grouped(jobs, self.full_space(method), SHAPES):
-
-            def build(_, *, shape=shape, **settings):
-                return self.model(data, method, alpha, shape=shape, **settings)
-
-            length = {"epochs": shape["epochs"], "batch_size": self.batch_size}
-            runs = train_jobs(build, data, [job for _, job in own], **length)
-            for i, (number, _) in enumerate(own):
-                model, k = runs.copies[i].model, shape.get("num_nonzeros")
-                found[number] = self.judged(model, data, method, alpha, k)
-        return found
 
     # Whether a method is lower than another, by the paper's rules.
 

@@ -5,14 +5,14 @@ import dataclasses
 import numpy as np
 
 from papers import citations
-from papers.dselectk._movielens import RecordedExperiment, name_arm
+from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 STEPS = {0.1: 11.37, 0.5: 9.39, 0.9: 0.04}  # The paper's % of steps until binary.
 FLOPS = {0.1: 1.5, 0.5: 1.2, 0.9: 0.6}  # The paper's, relative to Top-k.
 
 
 @dataclasses.dataclass(frozen=True)
-class Table4(RecordedExperiment):
+class Table4(MovieLensExperiment):
     """The runs of Figure 6, looked at for when they decide and what they cost."""
 
     name = "dselectk-table4"
@@ -24,7 +24,7 @@ class Table4(RecordedExperiment):
         """FLOPS of training relative to Top-k, seed by seed."""
         ours, theirs = (
             self._flops(results.values(name_arm(gate, alpha), "evaluated"))
-            for gate in ("DSelect-k", "Top-k")
+            for gate in ("DSelect-k, static", "Top-k, static")
         )
         count = min(len(ours), len(theirs))
         return ours[:count] / theirs[:count]
@@ -38,7 +38,7 @@ class Table4(RecordedExperiment):
 
 def shares(results, alpha):
     """The share of each run after which S(Z) is binary; NaN if it is not at the end."""
-    return results.values(name_arm("DSelect-k", alpha), "decided")
+    return results.values(name_arm("DSelect-k, static", alpha), "decided")
 
 
 def done(results, alpha):
@@ -49,5 +49,5 @@ def done(results, alpha):
 
 def after(results, alpha):
     """After what share of the steps S(Z) is binary, as text; nothing if it is not."""
-    text = results.text(name_arm("DSelect-k", alpha), "decided", scale=100)
+    text = results.text(name_arm("DSelect-k, static", alpha), "decided", scale=100)
     return text and f", after {text} %"
