@@ -186,7 +186,10 @@ def test_remedies_rescale_mixtures_as_they_say(module, trainer):
         training.SETTINGS["mass"] = np.ones(3, "float32")
     # Two ways to do the same.
     np.testing.assert_allclose(
-        outputs["kept_mass_in_tower"], outputs["kept_mass_in_gate"], rtol=1e-5
+        outputs["kept_mass_in_tower"],
+        outputs["kept_mass_in_gate"],
+        rtol=1e-5,
+        atol=1e-7,  # Sums near zero keep the rounding of their terms.
     )
     distances = {
         name: ((outputs[name] - outputs["soft"]) ** 2).mean() for name in outputs
