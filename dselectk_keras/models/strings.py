@@ -7,7 +7,7 @@ import numpy as np
 
 
 def with_string_objects(x: Any) -> Any:
-    """Return inputs in which arrays of strings are arrays of objects, as Keras wants.
+    """Return inputs in which strings are what Keras takes: objects, or a tensor.
 
     Raises an error on JAX and torch, which have no strings.
 
@@ -32,7 +32,11 @@ def _as_object(values, name):
         array = np.asarray(values)
         if isinstance(array.flat[0], bytes):  # Keras takes objects that are `str`.
             array = np.char.decode(array.astype(bytes), "utf-8")
-        return array.astype(object)
+        if array.ndim == 1:
+            return array.astype(object)
+        import tensorflow as tf  # Keras takes no matrix of objects.
+
+        return tf.convert_to_tensor(array.astype(object))
     raise ValueError(
         f"Inputs must be numbers on {backend}. Received: strings"
         f"{f' in {name!r}' if name else ''}, such as {np.ravel(values)[0]!r}. Look "

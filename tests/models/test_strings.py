@@ -42,6 +42,20 @@ def test_strings_of_any_kind_are_trained_on_and_predicted(model, kind):
     np.testing.assert_array_equal(predicted, as_objects)
 
 
+@pytest.mark.skipif(not TENSORFLOW, reason="Other backends have no strings.")
+def test_columns_of_strings_are_trained_on_and_predicted():
+    inputs = keras.Input((2,), dtype="string")
+    ids = keras.layers.StringLookup(vocabulary=["ann", "bo"], output_mode="multi_hot")
+    encoder = keras.Model(inputs, ids(inputs))
+    model = build_multitask_model(encoder, [Task("click", "binary")], experts=2)
+    model.compile("sgd")
+    x, y = np.array([["ann", "bo"], ["bo", "x"], ["x", "x"]]), np.ones((3, 1))
+    model.fit(x, y, validation_data=(x, y), verbose=0)
+    whole = model.predict(x, verbose=0)["click"]
+    row = model.predict(x[1:2], verbose=0)["click"]
+    np.testing.assert_allclose(row, whole[1:2], rtol=1e-6)
+
+
 @pytest.mark.skipif(TENSORFLOW, reason="TensorFlow has strings.")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
