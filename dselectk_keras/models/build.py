@@ -60,13 +60,12 @@ def build_multitask_model(
         tasks: A list of `Task`; or a list of names, or a number, for regression tasks.
         architecture: One of the names in `ARCHITECTURES`.
         experts: The bank of experts, or a number of dense experts of 64 units. `None`
-            is 8 of them.
-            `"shared_bottom"` takes one expert from the bank, and other architectures
-            without a gate take one per task. These are copies. With a gate, the model
-            has the bank itself: two models with one bank share its weights.
-        gate: The gate of `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`,
-            or its name, such as `"dselect_k"` (see `gates.get`). `None` is
-            `SoftmaxGate()`.
+            is 8 of them. `"shared_bottom"` takes one expert from the bank, and other
+            architectures without a gate take one per task. These are copies. With a
+            gate, the model has the bank itself: two models with one bank share its
+            weights.
+        gate: The gate of `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`, or its
+            name, such as `"dselect_k"` (see `gates.get`). `None` is `SoftmaxGate()`.
         per_example: Whether the gates depend on the features, as in the papers of MMoE,
             CGC, PLE and SMEAR. By default they are static with every gate, the main
             form of DSelect-k. Some gates cannot be static, and an error says so.
@@ -132,7 +131,7 @@ def _as_parts(experts, gate):
     if gate is None or isinstance(gate, str):
         gate = gates.get(gate or "softmax")
     if experts is None or isinstance(experts, int):
-        experts = DenseExperts(experts or 8, [64])
+        experts = DenseExperts(8 if experts is None else experts, [64])
     if not isinstance(experts, ExpertBank) or not isinstance(gate, Gate):
         raise ValueError(
             "`experts` must be a bank such as `DenseExperts(8, [64])`, and `gate` a "

@@ -379,6 +379,7 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
         ({"tasks": []}, "a list of one or more unique names"),
         ({"tasks": ["a", 3]}, r"`Task` objects or names.*Received: .*, 3\]"),
         ({"experts": layers.Dense(3)}, "`experts` must be a bank"),
+        ({"experts": 0}, "`num_experts` must be"),
         ({"gate": layers.Dense(3)}, "`gate` a gate such as"),
         ({"inputs": "features"}, "`inputs` must be a number of features"),
         (
