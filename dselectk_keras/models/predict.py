@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import Activation, Tensor
 
 
@@ -38,5 +39,4 @@ class Predict(keras.Layer):
         x = self.activation(x)
         if self.names is None:
             return x
-        outputs = ops.unstack(x, len(self.names), axis=1)
-        return dict(zip(self.names, outputs, strict=True))
+        return dict(zip(self.names, unstack(x, axis=1), strict=True))
