@@ -22,10 +22,9 @@ class HashGate(SavesDraw, Gate):
     g_i(x) = 1[i = h(x) \bmod n]
     $$
 
-    The routing is fixed, without trainable parameters. The hash
-    is the same in every process, on every backend and device, and distributes ids
-    evenly over the experts. Several gates hash independently. The gate
-    is per-example only.
+    The routing is fixed, without trainable parameters. The hash is the same in every
+    process, on every backend and device, and distributes ids evenly over the experts.
+    Several gates hash independently. The gate is per-example only.
 
     Args:
         salt: A non-negative integer that changes the hash. `None` draws one, which is
