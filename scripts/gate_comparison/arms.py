@@ -84,8 +84,13 @@ def ones(trainer):
 
 def choose(weights, trainer):
     """Let all gates decide on the experts with given weights."""
+    trainer.gate.assign_expert_weights(weights)
+    return decide(trainer)
+
+
+def decide(trainer):
+    """Let all gates decide on the experts that they have now."""
     gate = trainer.gate
-    gate.assign_expert_weights(weights)
     step = int(keras.ops.convert_to_numpy(gate.step))
     gate.decide_between(step, max(1, step))
     restart_slots(trainer.model, gate.trainable_variables)
@@ -94,10 +99,8 @@ def choose(weights, trainer):
 
 def largest(trainer, run):  # noqa: ARG001
     """Keep the largest weights of each gate, as `DecideGates` does."""
-    weights = trainer.gate_weights()
-    places = np.argsort(-weights, axis=-1, kind="stable")[:, trainer.k :]
-    np.put_along_axis(weights, places, 0.0, axis=-1)
-    return choose(weights / weights.sum(axis=-1, keepdims=True), trainer)
+    trainer.gate.keep_largest()
+    return decide(trainer)
 
 
 def random_experts(trainer, run):
