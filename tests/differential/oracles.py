@@ -454,9 +454,8 @@ def dtype_policy(name):
 
 # Gates and banks that draw numbers in training, which differ between backends.
 DRAWING = ("Gumbel", "Random", "Reinforce", "noise", "dropout")
-# What the backends do not have alike. A bias in front of batch normalization has a
-# gradient of rounding errors, which Adam makes as large as others.
-UNEQUAL = (*DRAWING, "LatentSkills", "use_ema", "BatchNormalization")
+# What the backends do not have alike.
+UNEQUAL = (*DRAWING, "LatentSkills", "use_ema")
 
 
 def values(case, expected=None):
