@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.models.strings import is_strings
 from dselectk_keras.models.task import Task
 
 CHUNK = 2**16  # Number of rows to check at once, to save memory.
@@ -49,7 +48,6 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
     y, sample_weight = check_shapes(
         model.tasks, _as_arrays(y), _as_arrays(sample_weight)
     )
-    _check_numbers(model.tasks, y)
     for start in range(0, len(keras.tree.flatten(y)[0]), CHUNK):
         rows = slice(start, start + CHUNK)
         part: Any = keras.tree.map_structure(
@@ -60,21 +58,6 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
             labels, weights = part
             _check_group(group, labels, weights, start)
     _check_features(model, x)
-
-
-def _check_numbers(tasks, y):
-    """Raise an error for labels that are strings."""
-    for t, task in enumerate(tasks):
-        column = (
-            y[task.name] if isinstance(y, dict) else np.reshape(y, (len(y), -1)).T[t]
-        )
-        if is_strings(column):
-            raise ValueError(
-                f"The labels of the task {task.name!r} must be numbers. Received: "
-                f"strings, such as {np.ravel(column)[0]!r}. Compare them, such as "
-                "`(labels == 'yes').astype(float)`, or number the classes, for example "
-                "with `pandas.factorize`."
-            )
 
 
 def _check_group(group, y, sample_weight, start):
@@ -105,6 +88,7 @@ def _check_features(model, x):
 
     A model may replace or mask them. So it predicts up to 32 of the examples.
     """
+    keras.tree.map_structure(_check_strings, x)
     x = keras.tree.map_structure(_as_numpy, x)
     bad: Any = False
     for array in keras.tree.flatten(x):
@@ -123,6 +107,19 @@ def _check_features(model, x):
                 f"that is not finite in row {rows[row]}. Replace them, for example "
                 "with numpy.nan_to_num, or leave these rows out."
             )
+
+
+def _check_strings(x):
+    """Raise an error for strings that Keras does not take as inputs."""
+    array = _as_numpy(x)
+    is_objects = keras.backend.backend() == "tensorflow" and array is x
+    if array.dtype.kind in ("US" if is_objects else "USO"):
+        raise ValueError(
+            "Strings must be in a NumPy array of objects, on TensorFlow, and looked up "
+            f"in the model. Received: an input of dtype {getattr(x, 'dtype', 'object')}"
+            ". Pass `column.to_numpy(object)`, or look the strings up before the "
+            "model, for example with `pandas.factorize`."
+        )
 
 
 def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any) -> tuple[Any, Any]:

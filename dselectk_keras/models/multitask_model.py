@@ -8,13 +8,10 @@ from keras import ops
 
 from dselectk_keras._keras import loss_weights
 from dselectk_keras.distribution import num_replicas
-from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.models.check_labels import check_labels
-from dselectk_keras.models.strings import with_string_objects
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
-from dselectk_keras.utils import optional_import
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -80,11 +77,7 @@ class MultitaskModel(keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
-        x = with_string_objects(x)
         held_out = kwargs.get("validation_data")
-        if isinstance(held_out, (tuple, list)):
-            held_out = (with_string_objects(held_out[0]), *held_out[1:])
-            kwargs["validation_data"] = held_out
         if self.loss is None and isinstance(held_out, tuple):
             check_labels(self, *held_out)
         if self.loss is None and y is not None:
@@ -99,16 +92,11 @@ class MultitaskModel(keras.Model):
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
-        x = with_string_objects(x)
         # `fit` has checked its data. It calls this with private arguments.
         in_fit = any(name.startswith("_") for name in kwargs)
         if self.loss is None and y is not None and not in_fit:
             check_labels(self, x, y, kwargs.get("sample_weight"))
         return super().evaluate(x, y, *args, **kwargs)
-
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Predict as `keras.Model.predict`."""
-        return super().predict(with_string_objects(x), *args, **kwargs)
 
     def compute_loss(
         self,
@@ -145,27 +133,6 @@ class MultitaskModel(keras.Model):
         """Compute the report of an epoch: the sums, and the metrics of each task."""
         each = self.task_metrics.by_task() if self.loss is None else {}
         return {**super().get_metrics_result(), **each}
-
-    def export(
-        self,
-        filepath: Any,
-        format: str = "tf_saved_model",  # noqa: A002 (the name in Keras)
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        """Export the model for serving, as `keras.Model.export`."""
-        if format == "onnx":
-            _check_onnx(self.inputs)
-            # Without it, Keras would ask for a call of the model before its export.
-            kwargs.setdefault("input_signature", [self.input])
-        super().export(filepath, format, *args, **kwargs)
-
-    def summary(self, *args: Any, **kwargs: Any) -> None:
-        """Print the summary of Keras, and a line on each layer with a gate."""
-        super().summary(*args, **kwargs)
-        for layer in self.layers:
-            if isinstance(layer, GatedExperts):
-                (kwargs.get("print_fn") or print)(repr(layer))
 
     def _check_compiled(self):
         given = {"loss_weights": loss_weights(self)}
@@ -207,17 +174,3 @@ class MultitaskModel(keras.Model):
                 self.task_losses.task_weighting
             ),
         }
-
-
-def _check_onnx(inputs):
-    """Raise an error if ONNX has no look-up for an input, or is not installed."""
-    strings = [x.name for x in inputs if x.dtype == "string"]
-    if strings:
-        raise ValueError(
-            f"ONNX has no look-up of strings. Received: string inputs "
-            f"{', '.join(strings)}, which a layer such as `StringLookup` reads. Look "
-            "the strings up before the model and give it integers, or use "
-            'format="tf_saved_model".'
-        )
-    converter = () if keras.backend.backend() == "torch" else ("tf2onnx",)
-    optional_import("onnx", *converter, extra="export", purpose="Export to ONNX")

@@ -326,15 +326,6 @@ def test_gates_may_be_names_and_experts_a_number(name):
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize("per_example", [False, True])
-def test_the_summary_says_whether_gates_are_static(per_example):
-    lines = []
-    make(per_example=per_example).summary(print_fn=lambda line, **_: lines.append(line))
-    kind = "per-example" if per_example else "static"
-    assert lines[-1] == f"<MMoE name=mmoe: DSelectKGate, {kind}, 4 experts>"
-
-
-@pytest.mark.backend_independent
 def test_tasks_may_be_names_or_a_number():
     assert sorted(make(tasks=["x", "y"])(X)) == ["x", "y"]
     assert sorted(make(tasks=2)(X)) == ["task_0", "task_1"]

@@ -140,3 +140,38 @@ def test_class_weights_are_refused_if_there_are_several_tasks(model):
             ValueError, match=r"one task\. .*: a model of 4 tasks\. Pass"
         ):
             model.fit(X, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
+
+
+STRINGS = np.array(["ann", "bo", "a new one"])
+
+
+@pytest.mark.parametrize("kind", [str, bytes, "column"])
+def test_strings_that_keras_does_not_take_are_refused(kind):
+    pandas = pytest.importorskip("pandas")
+    user = pandas.Series(STRINGS) if kind == "column" else STRINGS.astype(kind)
+    model = build_multitask_model(1, 1)
+    model.compile("sgd")
+    for x in (user, {"user": user}):
+        with pytest.raises(ValueError, match=r"array of objects.*`column\.to_numpy"):
+            model.fit(x, np.ones(3), verbose=0)
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="Other backends have no strings."
+)
+def test_objects_that_are_strings_are_trained_on():
+    user = keras.Input((), dtype="string", name="user")
+    ids = keras.layers.StringLookup(vocabulary=["ann", "bo"])(user)
+    encoder = keras.Model({"user": user}, keras.layers.Embedding(3, 2)(ids))
+    model = build_multitask_model(encoder, [Task("click", "binary")], experts=2)
+    model.compile("sgd")
+    x, y = {"user": STRINGS.astype(object)}, np.ones((3, 1))
+    model.fit(x, y, validation_data=(x, y), verbose=0)
+    loss = model.evaluate(x, y, verbose=0, return_dict=True)["loss"]
+    predicted = model.predict(x, verbose=0)["click"]
+    assert loss == pytest.approx(-np.log(predicted).mean(), rel=1e-5)
+
+
+def test_labels_that_are_strings_are_refused(model):
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        check_labels(model, X, {**Y, "click": np.array(["yes"] * BATCH)})

@@ -199,22 +199,3 @@ def test_an_exported_model_gives_the_same_without_this_package(form, tmp_path):
     for make in MODELS + LARGE_MODELS if form == "tf_saved_model" else MODELS:
         exported(make(), tmp_path / make.__name__, form)
     serve(tmp_path)
-
-
-def of_strings():
-    raw = keras.Input((), dtype="string", name="user")
-    ids = keras.layers.StringLookup(vocabulary=["ann", "bo"])(raw)
-    encoder = keras.Model({"user": raw}, keras.layers.Embedding(3, 4)(ids))
-    return build_multitask_model(encoder, ["click"], experts=2)
-
-
-def test_string_inputs_are_named_before_the_export_to_onnx(tmp_path):
-    with pytest.raises(ValueError, match=r"string inputs user, .*`StringLookup`"):
-        of_strings().export(tmp_path / "model.onnx", "onnx")
-    assert not list(tmp_path.iterdir())
-
-
-def test_without_onnx_the_error_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r'ONNX needs onnx .*"dselectk-keras\[export'):
-        of_one_task().export(tmp_path / "model.onnx", "onnx")
