@@ -1,31 +1,23 @@
 """The comparison of gates: its problems, arms, statistics, page and command."""
 
-import importlib
 import json
 import pathlib
 import types
 
+import gatebench
 import keras
 import numpy as np
 import pytest
+from gate_comparison import arms, comparison, mine, page, problems, results, training
+from gate_comparison.statistics import ratio
 
-SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
-COMMITTED = SCRIPTS.parent / "docs" / "gatebench"
+COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench"
 needs_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="the runs are one program of JAX"
 )
 
 
-@pytest.fixture
-def module(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
-    monkeypatch.setenv("KERAS_BACKEND", keras.backend.backend())
-    return importlib.import_module
-
-
-def test_a_table_is_read_and_split(module, tmp_path):
-    problems = module("gate_comparison.problems")
+def test_a_table_is_read_and_split(tmp_path):
     rows = "\n".join(f"{'ab'[i % 2]}, {i}, {i}.5" for i in range(10))
     text = (
         "% x\n@relation t\n@attribute c {a,b}\n@attribute n numeric\n"
@@ -42,27 +34,23 @@ def test_a_table_is_read_and_split(module, tmp_path):
         np.testing.assert_allclose(array.std(axis=0), 1.0, atol=1e-6)
 
 
-def test_labels_that_are_binary_or_missing_stay_so(module):
+def test_labels_that_are_binary_or_missing_stay_so():
     y = np.array([[0.0, 2.0], [1.0, np.nan], [1.0, 6.0]])
     x = np.ones((3, 1))
-    table = module("gate_comparison.problems").standardized(
-        [(x, y), (x, y)], [True, False]
-    )
+    table = problems.standardized([(x, y), (x, y)], [True, False])
     expected = [[0.0, -1.0], [1.0, np.nan], [1.0, 1.0]]
     np.testing.assert_allclose(table.splits[1].y, expected)
 
 
-def test_all_grids_have_twelve_settings_with_and_without_weight_decay(module):
-    for arm in module("gate_comparison.arms").ARMS.values():
+def test_all_grids_have_twelve_settings_with_and_without_weight_decay():
+    for arm in arms.ARMS.values():
         given = [run.given for run in arm.runs(0)]
         assert len(set(given)) == 12
         assert len({decay for _, decay, _ in given}) > 1
 
 
-def test_a_sparse_gate_is_judged_on_its_sparse_epochs(module):
-    comparison = module("gate_comparison.comparison")
-    arms = module("gate_comparison.arms").ARMS
-    history = module("gate_comparison.training").History(
+def test_a_sparse_gate_is_judged_on_its_sparse_epochs():
+    history = training.History(
         validation=np.array([0.1, 0.3, 0.2]),
         test=np.array([1.0, 3.0, 2.0]),
         experts=np.array([8, 2, 2]),
@@ -70,18 +58,17 @@ def test_a_sparse_gate_is_judged_on_its_sparse_epochs(module):
     )
     trainer = types.SimpleNamespace(k=2, events=lambda run: {1: None})
     row = comparison.summarize(
-        trainer, "Top-k", arms["Top-k"].run(0, (0.01, 0.0, None)), history
+        trainer, "Top-k", arms.ARMS["Top-k"].run(0, (0.01, 0.0, None)), history
     )
     assert (row["epoch"], row["test"]) == (2, 2.0)
     assert (row["kept"], row["before"], row["after"]) == (0.5, 0.1, 0.3)
     row = comparison.summarize(
-        trainer, "softmax", arms["softmax"].run(0, (0.01, 0.0, None)), history
+        trainer, "softmax", arms.ARMS["softmax"].run(0, (0.01, 0.0, None)), history
     )
     assert (row["epoch"], row["test"]) == (0, 1.0)
 
 
-def test_ratios_are_paired(module):
-    ratio = module("gate_comparison.statistics").ratio
+def test_ratios_are_paired():
     rng = np.random.default_rng(0)
     keys = [(problem, draw) for problem in "abc" for draw in range(3)]
     one = {key: float(rng.uniform(1, 100)) for key in keys}
@@ -99,8 +86,7 @@ def _row(arm, test, **others):
 
 
 @pytest.mark.parametrize(("best", "verdict"), [(0.5, "matters"), (0.99, "hardly")])
-def test_mine_says_whether_the_choice_matters(module, best, verdict):
-    mine = module("gate_comparison.mine")
+def test_mine_says_whether_the_choice_matters(best, verdict):
     rows = [_row(arm, 0.9) for arm in mine.ARMS]
     rows.append(_row(mine.BEST, best, choices=[0.5, 2.0]))
     text = mine.sentences(rows)
@@ -108,29 +94,27 @@ def test_mine_says_whether_the_choice_matters(module, best, verdict):
     assert "softmax              0.900" in text
 
 
-def test_mine_refuses_unknown_targets(module, tmp_path):
+def test_mine_refuses_unknown_targets(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(SystemExit, match=r"must name columns of .*: a, b"):
-        module("gate_comparison.mine").answer(path, ["c"], 1)
+        mine.answer(path, ["c"], 1)
 
 
-def test_the_committed_page_has_the_committed_results(module):
-    page, results = (module(f"gate_comparison.{name}") for name in ("page", "results"))
+def test_the_committed_page_has_the_committed_results():
     found = results.read(COMMITTED)
     assert (COMMITTED / "gatebench.md").read_text(encoding="utf-8") == page.text(found)
 
 
 @needs_jax
-def test_the_command_refuses_unknown_problems(module):
+def test_the_command_refuses_unknown_problems():
     with pytest.raises(SystemExit, match=r"There is no problem 'x'\. Known: "):
-        module("gatebench").main(["--problems", "x"])
+        gatebench.main(["--problems", "x"])
 
 
 @pytest.fixture
-def trainer(module):
+def trainer():
     """A trainer of three tasks on two draws."""
-    problems = module("gate_comparison.problems")
     rng = np.random.default_rng(0)
     tables = [
         problems.split_rows(
@@ -139,15 +123,11 @@ def trainer(module):
         for seed in range(2)
     ]
     problem = problems.Problem("", None, num_experts=4, units=3, epochs=3, tower=(2,))
-    gates = module("gate_comparison.arms").GATES
-    return module("gate_comparison.training").Trainer(
-        problem, tables, [0, 1], gates["selectors"]
-    )
+    return training.Trainer(problem, tables, [0, 1], arms.GATES["selectors"])
 
 
 @needs_jax
-def test_a_run_does_not_depend_on_its_neighbours(module, trainer):
-    arms = module("gate_comparison.arms")
+def test_a_run_does_not_depend_on_its_neighbours(trainer):
     arm = arms.ARMS[arms.RECIPE]
     runs = [arm.run(draw, (rate, 0.3, 0.5)) for draw in (0, 1) for rate in (0.1, 0.01)]
     histories = trainer.train(runs)
@@ -159,10 +139,7 @@ def test_a_run_does_not_depend_on_its_neighbours(module, trainer):
 
 
 @needs_jax
-def test_remedies_rescale_mixtures_as_they_say(module, trainer):
-    arms, training = (
-        module(f"gate_comparison.{name}") for name in ("arms", "training")
-    )
+def test_remedies_rescale_mixtures_as_they_say(trainer):
     run = arms.ARMS["affine map"].run(0, (0.01, 0.0, 0.5))
     x = trainer.tables[0].splits[0].x
     variables = trainer.model.variables
@@ -200,17 +177,16 @@ def test_remedies_rescale_mixtures_as_they_say(module, trainer):
 
 @needs_jax
 @pytest.mark.traced
-def test_a_short_run_writes_a_page_and_is_continued(module, tmp_path, monkeypatch):
-    monkeypatch.setattr(module("gate_comparison.arms"), "RATES", (0.01,))
-    monkeypatch.setattr(module("gate_comparison.comparison"), "NUM_CHOICES", 2)
+def test_a_short_run_writes_a_page_and_is_continued(tmp_path, monkeypatch):
+    monkeypatch.setattr(arms, "RATES", (0.01,))
+    monkeypatch.setattr(comparison, "NUM_CHOICES", 2)
     arguments = ["--problems", "correlation 0.5", "--draws", "1", "--epochs", "3"]
     arguments += ["--out", str(tmp_path), "--data-dir", "/private"]
-    main = module("gatebench").main
-    assert main(arguments) == 0
+    assert gatebench.main(arguments) == 0
     kept = json.loads((tmp_path / "gatebench.json").read_text())
     text = (tmp_path / "gatebench.md").read_text()
     assert "/private" not in json.dumps(kept) + text
     assert "| Top-k, noisy | sparse | " in text
     assert all(np.isfinite(row["test"]) for row in kept["rows"])
-    assert main(arguments) == 0
+    assert gatebench.main(arguments) == 0
     assert json.loads((tmp_path / "gatebench.json").read_text()) == kept

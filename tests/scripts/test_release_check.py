@@ -1,22 +1,16 @@
 """What is released has one version, and names only what is tested."""
 
-import importlib
 import pathlib
 import re
 import shutil
 import tomllib
 
 import pytest
+from release_check import wrong_files, wrong_metadata, wrong_versions
 
 pytestmark = pytest.mark.backend_independent
 ROOT = pathlib.Path(__file__).parents[2]
 FILES = ("pyproject.toml", "CITATION.cff", "CHANGELOG.md", "README.md")
-
-
-@pytest.fixture
-def release_check(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    return importlib.import_module("release_check")
 
 
 @pytest.fixture
@@ -34,18 +28,18 @@ def replace(path, old, new):
     path.write_text(text.replace(old, new))
 
 
-def test_all_files_have_the_version_of_the_package(release_check):
-    assert release_check.wrong_versions(ROOT) == []
+def test_all_files_have_the_version_of_the_package():
+    assert wrong_versions(ROOT) == []
 
 
 @pytest.mark.parametrize("name", ["CITATION.cff", "README.md", "CHANGELOG.md"])
-def test_a_file_with_another_version_is_named(release_check, copy, name):
+def test_a_file_with_another_version_is_named(copy, name):
     replace(copy / name, "0.1.0", "0.2.0")
-    (problem,) = release_check.wrong_versions(copy)
+    (problem,) = wrong_versions(copy)
     assert problem == f"{name} has the version 0.2.0, the package 0.1.0."
 
 
-def test_a_release_needs_its_tag_a_date_and_an_owner(release_check, copy):
+def test_a_release_needs_its_tag_a_date_and_an_owner(copy):
     changelog = (copy / "CHANGELOG.md").read_text()
     undated = re.sub(r"(?m)^## \[0\.1\.0\].*$", "## [0.1.0]", changelog)
     (copy / "CHANGELOG.md").write_text(undated)
@@ -53,16 +47,16 @@ def test_a_release_needs_its_tag_a_date_and_an_owner(release_check, copy):
         r"github\.com/\w+/", "github.com/OWNER/", (copy / "pyproject.toml").read_text()
     )
     (copy / "pyproject.toml").write_text(urls)
-    tag, date, owner = release_check.wrong_versions(copy, "v0.1.1")
+    tag, date, owner = wrong_versions(copy, "v0.1.1")
     assert tag == "The tag has the version 0.1.1, the package 0.1.0."
     assert date == "CHANGELOG.md needs a date: ## [0.1.0] - YYYY-MM-DD."
     assert owner.endswith("the owner of the repository, for OWNER.")
     replace(copy / "CHANGELOG.md", "## [0.1.0]", "## [0.1.0] - 2030-01-31")
     replace(copy / "pyproject.toml", "/OWNER/", "/someone/")
-    assert release_check.wrong_versions(copy, "v0.1.0") == []
+    assert wrong_versions(copy, "v0.1.0") == []
 
 
-def test_packages_with_missing_or_foreign_files_are_refused(release_check, tmp_path):
+def test_packages_with_missing_or_foreign_files_are_refused(tmp_path):
     import tarfile
     import zipfile
 
@@ -74,11 +68,11 @@ def test_packages_with_missing_or_foreign_files_are_refused(release_check, tmp_p
     with tarfile.open(sdist, "w:gz") as archive:
         for name in ("LICENSE", "README.md", "CHANGELOG.md"):
             archive.add(ROOT / name, f"a-1/{name}")
-    problems = release_check.wrong_files(wheel, sdist)
+    problems = wrong_files(wheel, sdist)
     assert "tests/test_one.py is installed." in problems
     assert "The wheel lacks dselectk_keras/datasets/files.csv." in problems
     assert problems[-1] == "The sdist lacks tests/conftest.py."
-    assert any("version" in text for text in release_check.wrong_metadata(wheel))
+    assert any("version" in text for text in wrong_metadata(wheel))
 
 
 def test_the_workflow_tests_what_the_package_claims():

@@ -1,13 +1,15 @@
 """The command lines parse, train, and say what came out."""
 
-import importlib
 import json
 import pathlib
 import subprocess
 import sys
 
+import demo
 import keras
 import pytest
+import train
+from command_line import registered
 
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
@@ -17,17 +19,9 @@ COMMANDS = ("train", "demo", "reproduce", "gatebench", "benchmark", "fault_injec
 TINY = ["--num-tasks", "16", "--num-train", "64", "--epochs", "1", "--quiet"]
 
 
-@pytest.fixture
-def script(monkeypatch):
-    """A function that runs a script by its name, on the backend in use."""
-    monkeypatch.syspath_prepend(SCRIPTS)
-    for name in ("KERAS_BACKEND", "MPLBACKEND", "TF_CPP_MIN_LOG_LEVEL"):
-        monkeypatch.setenv(name, keras.backend.backend() if "KERAS" in name else "agg")
-
-    def run(name, *arguments):
-        return importlib.import_module(name).main(list(arguments))
-
-    return run
+def run(command, *arguments):
+    """Run a command line in this process."""
+    return command.main([*map(str, arguments)])
 
 
 # Each prints its help and ends; `keras` in the modules would mean seconds.
@@ -59,19 +53,17 @@ def test_help_imports_no_keras_and_shows_no_empty_default():
 
 
 @pytest.mark.backend_independent
-@pytest.mark.usefixtures("script")
 def test_names_are_found_without_an_import():
-    registered = importlib.import_module("command_line").registered
     assert set(registered("GATES", "gates", "baselines")) == set(GATES)
     assert set(registered("ARCHITECTURES", "models", "baselines")) == set(ARCHITECTURES)
 
 
 @pytest.mark.traced
-def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
+def test_train_writes_a_run_and_says_where(tmp_path, capsys):
     out = tmp_path / "run"
-    backend = ["--backend", keras.backend.backend()]
-    arguments = [*backend, *TINY, "--units", "3", "--out", str(out)]
-    assert script("train", *arguments, "--log-dir", str(tmp_path / "logs")) is None
+    options = [*TINY, "--units", "3", "--log-dir", tmp_path / "logs"]
+    backend = keras.backend.backend()
+    assert run(train, "--backend", backend, *options, "--out", out) is None
     shown, noted = capsys.readouterr()
     # TINY has four experts.
     assert "Note: with num_nonzeros=4 of 4 experts a gate may use all" in noted
@@ -99,42 +91,38 @@ def test_train_writes_a_run_and_says_where(script, tmp_path, capsys):
         (["--gate-options", '{"gama": 1}'], "num_nonzeros, gamma, entropy_reg, "),
     ],
 )
-def test_what_cannot_be_trained_ends_with_a_message(
-    script, tmp_path, capsys, arguments, text
-):
+def test_what_cannot_be_trained_ends_with_a_message(tmp_path, capsys, arguments, text):
     with pytest.raises(SystemExit) as ended:
-        script("train", *arguments, "--out", str(tmp_path / "run"))
+        run(train, *arguments, "--out", tmp_path / "run")
     assert ended.value.code == 2
     shown = capsys.readouterr().err
     assert text in shown
     assert "Traceback" not in shown
 
 
-def test_a_run_is_stopped_resumed_and_then_finished(
-    script, tmp_path, capsys, monkeypatch
-):
+def test_a_run_is_stopped_resumed_and_then_finished(tmp_path, capsys, monkeypatch):
     sizes = {"num_tasks": 16, "num_train": 64, "num_validation": 16, "num_test": 16}
     options = ["--data-options", json.dumps(sizes), "--epochs", "3"]
     options += ["--num-nonzeros", "2"]
 
-    def train(out, *more):
-        return script("train", *options, "--out", str(tmp_path / out), *more)
+    def start(out, *more):
+        return run(train, *options, "--out", tmp_path / out, *more)
 
-    train("whole", "--quiet")
+    start("whole", "--quiet")
     with monkeypatch.context() as patch:
         patch.setattr(keras.utils.Progbar, "update", interrupt_after_an_epoch)
         with pytest.raises(SystemExit) as ended:
-            train("parts")
+            start("parts")
     assert ended.value.code == 130
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert f"{tmp_path / 'parts'} keeps the epochs that are done." in line
     assert line.endswith(f"--out {tmp_path / 'parts'} --resume")
 
-    assert refusal(capsys, train, "parts", "--quiet") == "unfinished"
-    assert refusal(capsys, train, "parts", "--seed", "1", "--resume") == "seed"
+    assert refusal(capsys, start, "parts", "--quiet") == "unfinished"
+    assert refusal(capsys, start, "parts", "--seed", "1", "--resume") == "seed"
     for _ in range(2):
-        train("parts", "--quiet", "--resume")
-    assert refusal(capsys, train, "parts", "--quiet") == "finished"
+        start("parts", "--quiet", "--resume")
+    assert refusal(capsys, start, "parts", "--quiet") == "finished"
     files = {path.name for path in (tmp_path / "whole").iterdir()}
     assert {path.name for path in (tmp_path / "parts").iterdir()} == files
     whole, parts = (
@@ -150,33 +138,30 @@ def interrupt_after_an_epoch(self, current, values=None):
         raise KeyboardInterrupt
 
 
-def refusal(capsys, train, *arguments):
+def refusal(capsys, start, *arguments):
     """Which of these words the error of a run has."""
     with pytest.raises(SystemExit) as ended:
-        train(*arguments)
+        start(*arguments)
     assert ended.value.code == 2
     shown = capsys.readouterr().err
     return next(word for word in ("unfinished", "finished", "seed") if word in shown)
 
 
-def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(
-    script, tmp_path, capsys
-):
+def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(tmp_path, capsys):
     (tmp_path / "metrics.json").touch()
     for option in ("--quiet", "--resume"):
         with pytest.raises(SystemExit) as ended:
-            script("train", "--out", str(tmp_path), option)
+            run(train, "--out", tmp_path, option)
         assert ended.value.code == 2
         assert f"{tmp_path / 'metrics.json'} is damaged" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
 
 @pytest.mark.traced
-def test_demo_compares_errors_and_costs(script, tmp_path, capsys, monkeypatch):
-    demo = importlib.import_module("demo")
+def test_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
     names = ("dselect_k", "top_k", "wide")
     monkeypatch.setattr(demo, "ARMS", {name: demo.ARMS[name] for name in names})
-    assert script("demo", "--epochs", "5", "--out", str(tmp_path)) is None
+    assert run(demo, "--epochs", "5", "--out", tmp_path) is None
     assert "| Top-k, 2 of 16 | " in capsys.readouterr().out
     assert {"demo.png", "demo_gates.png"} < {path.name for path in tmp_path.iterdir()}
     runs = json.loads((tmp_path / "demo.json").read_text())["runs"]
@@ -187,9 +172,8 @@ def test_demo_compares_errors_and_costs(script, tmp_path, capsys, monkeypatch):
 
 @pytest.mark.backend_independent
 def test_demo_finds_the_settings_with_the_lowest_validation_error(
-    script, tmp_path, monkeypatch
+    tmp_path, monkeypatch
 ):
-    demo = importlib.import_module("demo")
     tried = []
 
     def measure(name, seed, settings, *_):
@@ -201,7 +185,7 @@ def test_demo_finds_the_settings_with_the_lowest_validation_error(
 
     monkeypatch.setattr(demo, "measure", measure)
     monkeypatch.setattr(demo, "ARMS", {"wide": demo.ARMS["wide"]})
-    script("demo", "--tune", "--out", str(tmp_path))
+    run(demo, "--tune", "--out", tmp_path)
     found = json.loads((tmp_path / "demo.json").read_text())
     assert found["settings"] == {"wide": [0.1, 1e-3, [None, None]]}
     # The seeds of tuning are not reported.
@@ -209,9 +193,7 @@ def test_demo_finds_the_settings_with_the_lowest_validation_error(
 
 
 @pytest.mark.backend_independent
-@pytest.mark.usefixtures("script")
 def test_readme_has_the_committed_results_of_the_demo():
-    demo = importlib.import_module("demo")
     runs = json.loads(demo.RESULTS.read_text(encoding="utf-8"))["runs"]
     assert {run["seed"] for run in runs} == set(range(10))
     readme = (SCRIPTS.parent / "README.md").read_text(encoding="utf-8")

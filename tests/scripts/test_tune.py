@@ -276,21 +276,16 @@ def test_the_best_setting_keeps_the_rules(tmp_path):
     assert isinstance(summary["best"]["units"], tuple)
 
 
-def test_the_rules_are_those_of_the_last_call(tmp_path):
-    found = sweep(tmp_path, "--sampler", "grid")
-    summary = run_with(found, [3.0, 1.0, 1.5, 2.0], GATES)
-    assert (summary["objective"], summary["admissible"]) == (1.0, True)
-    summary = sweep(tmp_path, "--sampler", "grid", "--binary").summary()
-    assert (summary["objective"], summary["admissible"]) == (1.5, True)
-    given = ("--sampler", "grid", "--binary", "--at-most", "2")
-    assert sweep(tmp_path, *given).summary()["objective"] == 2.0
-
-
-def test_rules_of_an_earlier_call_do_not_count(tmp_path):
-    found = sweep(tmp_path, "--sampler", "grid", "--binary", "--at-most", "2")
-    assert run_with(found, [3.0, 1.0, 1.5, 2.0], GATES)["objective"] == 2.0
-    summary = sweep(tmp_path, "--sampler", "grid").summary()
-    assert (summary["objective"], summary["admissible"]) == (1.0, True)
+@pytest.mark.parametrize("first", [[], ["--binary", "--at-most", "2"]])
+def test_the_rules_are_those_of_the_last_call(tmp_path, first):
+    run_with(sweep(tmp_path, "--sampler", "grid", *first), [3.0, 1.0, 1.5, 2.0], GATES)
+    for rules, objective in (
+        (["--binary"], 1.5),
+        (["--binary", "--at-most", "2"], 2.0),
+        ([], 1.0),
+    ):
+        summary = sweep(tmp_path, "--sampler", "grid", *rules).summary()
+        assert (summary["objective"], summary["admissible"]) == (objective, True)
 
 
 def test_values_may_be_objects_or_null(tmp_path):
@@ -352,19 +347,6 @@ def test_a_run_that_is_worse_than_the_others_is_pruned(tmp_path):
     assert complete.constraints == {"at_most": most - 2}
     assert summary["admissible"] == (most <= 2)
     assert [path.name for path in tmp_path.glob("0*")] == ["0000"]
-
-
-def test_a_wait_that_takes_too_long_says_for_what():
-    with subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"]
-    ) as process:
-        with pytest.raises(AssertionError, match=r"No trial after 0\.1 seconds"):
-            wait_for(lambda: None, process, "No trial", 0.1)
-        with pytest.raises(subprocess.TimeoutExpired, match="timed out after"):
-            end(process, 0.1)
-        process.wait(timeout=60)
-        with pytest.raises(AssertionError, match="No trial: its process ended"):
-            wait_for(lambda: None, process, "No trial")
 
 
 def test_without_optuna_the_error_names_the_extra(tmp_path, monkeypatch):
