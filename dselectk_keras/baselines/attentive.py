@@ -34,13 +34,12 @@ class AttentiveGate(Gate):
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        hidden: The experts' hidden outputs, `(batch, n, ...)`, which a bank returns
-            with `return_hidden=True`.
+        hidden: The experts' hidden outputs, `(batch, n, ...)`.
         experts, routing_inputs, training, examples, valid: See `Gate`.
 
     Example:
-        >>> x = keras.ops.ones((3, 5))
-        >>> experts, hidden = DenseExperts(4, [16, 2])(x, return_hidden=True)
+        >>> x, hidden = keras.ops.ones((3, 5)), keras.ops.ones((3, 4, 16))
+        >>> experts = DenseExperts(4, [2], shared_input=False)(hidden)
         >>> AttentiveGate(units=8)(experts, x, hidden=hidden).shape
         (3, 2)
 
@@ -77,8 +76,7 @@ class AttentiveGate(Gate):
             raise ValueError(
                 "An attentive gate needs the experts' hidden outputs, (batch, "
                 "num_experts, ...). Use the layer `AttentiveMoE`, or call the gate as "
-                "gate(experts, routing_inputs, hidden=hidden), where a bank returns "
-                "hidden with return_hidden=True. "
+                "gate(experts, routing_inputs, hidden=hidden). "
                 f"Received for hidden: {hidden_shape and tuple(hidden_shape)}."
             )
         self.hidden_dim = math.prod(shape[1:])

@@ -6,6 +6,8 @@ import keras
 from keras import ops
 
 from dselectk_keras.baselines.attentive import AttentiveGate
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.experts.dense import stack
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.utils import Shape, Tensor
@@ -19,13 +21,13 @@ class AttentiveMoE(MoE):
     y = \sum_{i=1}^{n} g_i\bigl(G(x), E_1(x), \dots, E_n(x)\bigr) \, f_i(x)
     $$
 
-    $E_i(x)$ is the hidden output of expert $i$.
-    `distill` turns the trained model into a model with another gate, for which this
-    layer is an `MoE`.
+    $E_i(x)$ is the hidden output of expert $i$: the input of its last layer. `distill`
+    turns the trained model into a model with another gate, for which this layer is an
+    `MoE`.
 
     Args:
-        experts: A bank with hidden outputs: `DenseExperts` of two layers or more, or
-            `Experts` with a `hidden_layer`.
+        experts: `DenseExperts` of two layers or more, or `Experts` with copies of a
+            functional or sequential model.
         gate: An `AttentiveGate` that is not built yet.
         per_example: `True`.
         routing_network: A Keras layer between the inputs and the gate, $G$.
@@ -54,32 +56,70 @@ class AttentiveMoE(MoE):
     def build_parts(self, inputs_shape: Shape, routing_shape: Shape | None) -> None:
         """Build the experts and the gate, for one axis of all routed positions."""
         self.build_bank(self.experts, inputs_shape)
-        if self._is_attentive and not self.gate.built:
-            hidden = self._hidden(keras.KerasTensor(inputs_shape))["hidden"]
+        if self._is_attentive:
+            hidden_shape = self._build_hidden(inputs_shape)
             gate: Any = self.gate
-            shape = (None, self.experts.num_experts)
-            gate.build(shape, routing_shape, tuple(hidden.shape))
+            if not gate.built:
+                shape = (None, self.experts.num_experts)
+                gate.build(shape, routing_shape, hidden_shape)
         super().build_parts(inputs_shape, routing_shape)
 
     def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
         """Evaluate the experts, and then the gate."""
         if not self._is_attentive:
             return super().combine(inputs, looks, training)
-        outputs, hidden = self.experts(inputs, training=training, return_hidden=True)
+        outputs, hidden = self._call_experts(inputs, training)
         routing = self.gate.route(**looks, hidden=hidden, training=training)
         return ops.cast(routing.mix(outputs), self.gate.compute_dtype)
 
     def compute_weights(self, inputs: Tensor, routing_inputs: Tensor) -> Tensor:
         """Compute the weights at inference, for one axis of all routed positions."""
-        hidden = self._hidden(inputs) if self._is_attentive else {}
-        return self.gate.expert_weights(routing_inputs, **hidden)
+        if not self._is_attentive:
+            return super().compute_weights(inputs, routing_inputs)
+        _, hidden = self._call_experts(inputs)
+        return self.gate.expert_weights(routing_inputs, hidden=hidden)
 
     @property
     def _is_attentive(self):
         return isinstance(self.gate, AttentiveGate)
 
-    def _hidden(self, inputs):
-        return {"hidden": self.experts(inputs, return_hidden=True)[1]}
+    def _build_hidden(self, inputs_shape):
+        """Prepare for the hidden outputs, and return their shape."""
+        bank: Any = self.experts
+        is_dense = isinstance(bank, DenseExperts)
+        experts = getattr(bank, "experts", [])
+        if bank.activity_regularizer is not None or not (
+            len(bank.units) > 1
+            if is_dense
+            else experts and all(hasattr(expert, "layers") for expert in experts)
+        ):
+            raise ValueError(
+                "An attentive gate looks at the input of each expert's last layer. "
+                f"Received: {bank!r}. Use `DenseExperts` of two layers or more, or "
+                "`Experts` with copies of a functional or sequential model, without "
+                "`activity_regularizer`."
+            )
+        if is_dense:
+            return (*bank.compute_output_shape(inputs_shape)[:-1], bank.units[-2])
+        models = [
+            keras.Model(each.inputs[0], [*each.outputs, each.layers[-1].input])
+            for each in experts
+        ]
+        # Functions, not models: the bank tracks their layers already.
+        self._models = [model.__call__ for model in models]
+        return (None, bank.num_experts, *models[0].outputs[-1].shape[1:])
+
+    def _call_experts(self, inputs: Tensor, training: bool | None = None) -> Any:
+        """Compute the outputs of all experts, and their hidden outputs."""
+        bank: Any = self.experts
+        if not isinstance(bank, DenseExperts):
+            pairs = zip(self._models, bank.split(inputs), strict=True)
+            outputs = [model(x, training=training) for model, x in pairs]
+            return [bank.stack(each) for each in zip(*outputs, strict=True)]
+        x = hidden = ops.cast(inputs, bank.compute_dtype)
+        for layer in range(len(bank.units)):
+            hidden, x = x, bank.call_layer(layer, x, training)
+        return stack(x), stack(hidden)
 
 
 @ARCHITECTURES.register("attentive")

@@ -36,7 +36,7 @@ def single_expert(
     if match == "compute":
         return bank.resized(1)
     check_dense(bank, 'match="parameters"')
-    if not bank.has_hidden:
+    if len(bank.units) == 1:
         raise ValueError(
             "An expert of one layer has no hidden width to scale. Received: "
             f"units={bank.units}. Give the experts two layers or more, or pass "

@@ -19,26 +19,18 @@ class ExpertBank(keras.Layer, abc.ABC):
     Call arguments:
         inputs: The input of every expert, with a batch axis first; with
             `shared_input=False` one input per expert, `(batch, n, ...)`.
-        return_hidden: Whether to return the hidden outputs too.
         as_list: Whether the result may be a list of n tensors `(batch, ...)`, which
             saves stacking where the experts are computed one by one.
 
     Returns:
-        A tensor `(batch, n, ...)`, or a list with `as_list=True`. With
-        `return_hidden=True`, two tensors: the outputs and the hidden outputs, which
-        attentive gates use.
+        A tensor `(batch, n, ...)`, or a list with `as_list=True`.
     """
 
     num_experts: int
     shared_input: bool
 
     @abc.abstractmethod
-    def call(
-        self,
-        inputs: Tensor,
-        return_hidden: bool = False,
-        as_list: bool = False,
-    ) -> Any:
+    def call(self, inputs: Tensor, as_list: bool = False) -> Any:
         """Evaluate the experts."""
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> None:
@@ -46,11 +38,6 @@ class ExpertBank(keras.Layer, abc.ABC):
 
         Without this method, Keras would warn about what a layer such as `MoE` does.
         """
-
-    @property
-    def has_hidden(self) -> bool:
-        """Whether the experts have a hidden output too."""
-        return False
 
     @property
     def can_dispatch(self) -> bool:
@@ -145,15 +132,6 @@ class ExpertBank(keras.Layer, abc.ABC):
                 f"With shared_input=False the inputs need an axis of "
                 f"{self.num_experts}, one entry per expert, after the batch axis. "
                 f"Received: {tuple(inputs.shape)}."
-            )
-
-    def check_hidden(self) -> None:
-        """Raise an error if the experts have no hidden output."""
-        if not self.has_hidden:
-            raise ValueError(
-                "An attentive gate uses the experts' hidden outputs, but the experts "
-                f"of {self.name!r} have none. Give `DenseExperts` two layers or more, "
-                "or `Experts` the name of a layer in `hidden_layer`."
             )
 
     def check_indices(self, indices: Sequence[int]) -> list[int]:

@@ -57,12 +57,10 @@ class DenseExperts(ExpertBank):
     Call arguments:
         inputs: Tensor `(batch, ..., features)`, or `(batch, n, ..., features)`
             with `shared_input=False`.
-        return_hidden: Whether to return the outputs of the layer before the last too.
         training: Whether to apply dropout.
 
     Returns:
-        A tensor `(batch, n, ..., units[-1])`; with `return_hidden`, also a tensor
-        `(batch, n, ..., units[-2])`.
+        A tensor `(batch, n, ..., units[-1])`.
 
     Example:
         >>> experts = DenseExperts(num_experts=8, units=[16, 4])
@@ -143,56 +141,35 @@ class DenseExperts(ExpertBank):
         return ops.convert_to_tensor(self._kernels[layer])
 
     def call(
-        self,
-        inputs: Tensor,
-        return_hidden: bool = False,
-        as_list: bool = False,
-        training: bool | None = None,
+        self, inputs: Tensor, as_list: bool = False, training: bool | None = None
     ) -> Any:
         """Evaluate the experts: narrow layers in one product for all experts."""
         self.check_inputs(inputs)
-        if return_hidden:
-            self.check_hidden()
-        if not keras.backend.is_float_dtype(inputs.dtype):
-            inputs = self._cast(inputs)
-        x = hidden = inputs
-        for layer, units in enumerate(self.units):
-            hidden, shared = x, layer == 0 and self.shared_input
-            kernel, bias = self._kernel_and_bias(layer, inputs.dtype)
-            one_by_one = units >= WIDE and not (_is_torch() or is_model_parallel())
-            if isinstance(x, list) or one_by_one:
-                x = self._apply_one_by_one(layer, x, kernel, bias, shared, training)
-            else:
-                x = self._apply_batched(layer, x, kernel, bias, shared, training)
-        if return_hidden:
-            return _stack(x), _stack(hidden)
-        return x if as_list else _stack(x)
+        x = self._cast(inputs)
+        for layer in range(len(self.units)):
+            x = self.call_layer(layer, x, training)
+        return x if as_list else stack(x)
 
-    def compute_output_spec(
-        self,
-        inputs: Tensor,
-        return_hidden: bool = False,
-        as_list: bool = False,
-        training: bool | None = None,
-    ) -> Any:
-        """Compute the shapes and dtypes of the outputs without tracing `call`.
+    def call_layer(self, layer: int, x: Any, training: bool | None = None) -> Any:
+        """Evaluate a layer of all experts, given and returned as a tensor or a list."""
+        shared = layer == 0 and self.shared_input
+        kernel, bias = self._kernel_and_bias(layer)
+        wide = self.units[layer] >= WIDE and not (_is_torch() or is_model_parallel())
+        if wide or isinstance(x, list):
+            return self._apply_one_by_one(layer, x, kernel, bias, shared, training)
+        x = _multiply_shared(x, kernel) if shared else _multiply_own(x, kernel)
+        if self.use_bias and len(x.shape) > 3:
+            bias = ops.reshape(bias, (self.num_experts, *[1] * (len(x.shape) - 3), -1))
+        return self._activate(layer, x + bias, training)
 
-        On TensorFlow, tracing took a quarter of the time in which a model is built.
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Compute the shape of the outputs.
+
+        Without it, tracing took a quarter of the time in which TensorFlow builds a
+        model.
         """
-        if as_list:  # Whether the result is a list depends on the backend.
-            arguments = (inputs, return_hidden, as_list, training)
-            return keras.Operation.compute_output_spec(self, *arguments)
-        self.check_inputs(inputs)
-        middle = inputs.shape[1 if self.shared_input else 2 : -1]
-        lead = (inputs.shape[0], self.num_experts, *middle)
-        outputs, *hidden = (
-            keras.KerasTensor((*lead, units), self.compute_dtype)
-            for units in reversed(self.units)
-        )
-        if not return_hidden:
-            return outputs
-        self.check_hidden()
-        return outputs, hidden[0]
+        middle = input_shape[1 if self.shared_input else 2 : -1]
+        return (input_shape[0], self.num_experts, *middle, self.units[-1])
 
     @property
     def can_dispatch(self) -> bool:
@@ -212,7 +189,7 @@ class DenseExperts(ExpertBank):
         if one_by_one:
             x = unstack(x, 0)
         for layer in range(len(self.units)):
-            kernel, bias = self._kernel_and_bias(layer, inputs.dtype)
+            kernel, bias = self._kernel_and_bias(layer)
             if one_by_one:
                 x = self._apply_one_by_one(layer, x, kernel, bias, shared=False)
             else:
@@ -221,13 +198,10 @@ class DenseExperts(ExpertBank):
         x = ops.stack(x) if one_by_one else x
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
-    def _kernel_and_bias(self, layer, dtype):
+    def _kernel_and_bias(self, layer):
         """The kernels and biases of a layer; the bias is 0 without one."""
-        # The caller's dtype policy may differ from that of the bank.
-        kernel = ops.cast(self.kernel(layer), dtype)
-        if not self.use_bias:
-            return kernel, 0.0
-        return kernel, ops.cast(ops.convert_to_tensor(self._biases[layer]), dtype)
+        bias = self._cast(self._biases[layer]) if self.use_bias else 0.0
+        return self._cast(self.kernel(layer)), bias
 
     def _apply_one_by_one(self, layer, x, kernel, bias, shared, training=None):
         """Apply a layer with one product per expert; returns a list of tensors."""
@@ -240,24 +214,11 @@ class DenseExperts(ExpertBank):
             for one, matrix, offset in zip(x, unstack(kernel, 0), biases, strict=True)
         ]
 
-    def _apply_batched(self, layer, x, kernel, bias, shared, training):
-        """Apply a layer with one product for all experts; returns a tensor."""
-        x = _multiply_shared(x, kernel) if shared else _multiply_own(x, kernel)
-        middle = [1] * (len(x.shape) - 3)
-        if self.use_bias and middle:
-            bias = ops.reshape(bias, (kernel.shape[0], *middle, -1))
-        return self._activate(layer, x + bias, training)
-
     def _activate(self, layer, x, training=None):
         x = self.activation[layer](x)
         if self._dropout is not None and layer < len(self.units) - 1:
             x = self._dropout(x, training=training)
         return x
-
-    @property
-    def has_hidden(self) -> bool:
-        """Whether the experts have a layer before the last."""
-        return len(self.units) > 1
 
     def parameters(self) -> list[Tensor]:
         """The kernels and biases, in the order of the layers."""
@@ -349,7 +310,8 @@ def _is_torch():
     return keras.backend.backend() == "torch"
 
 
-def _stack(x):
+def stack(x: Any) -> Tensor:
+    """Stack the outputs of a layer if they are a list."""
     return ops.stack(x, axis=1) if isinstance(x, list) else x
 
 

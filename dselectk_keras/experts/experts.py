@@ -42,18 +42,15 @@ class Experts(ExpertBank):
         template: A Keras layer or model, whose config the experts are made from; or
             a list of layers, which are the experts.
         num_experts: The number of copies, $n$. Omit it with a list.
-        hidden_layer: Name or index of the layer of the template whose output is the
-            expert's hidden output; `None` is none.
         shared_input: Whether all experts see the same input.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
         inputs: The input of every expert; with `shared_input=False` one input per
             expert, `(batch, n, ...)`.
-        return_hidden: Whether to return the hidden outputs too.
 
     Returns:
-        A tensor `(batch, n, ...)`; with `return_hidden`, also one of hidden outputs.
+        A tensor `(batch, n, ...)`.
 
     Example:
         >>> experts = Experts(keras.layers.Conv2D(4, 3), num_experts=2)
@@ -65,7 +62,6 @@ class Experts(ExpertBank):
         self,
         template: Any,
         num_experts: Any = None,
-        hidden_layer: str | int | None = None,
         shared_input: bool = True,
         **kwargs: Any,
     ):
@@ -92,12 +88,6 @@ class Experts(ExpertBank):
         self.num_experts = len(experts)
         self.experts = experts
         check_choice("shared_input", shared_input, (True, False))
-        if not isinstance(hidden_layer, (str, int, type(None))):
-            raise ValueError(
-                "`hidden_layer` must be the name or the index of a layer. "
-                f"Received: hidden_layer={hidden_layer!r}."
-            )
-        self.hidden_layer = hidden_layer
         self.shared_input = shared_input
         self._same_structure = False
         self._trained: Any = None
@@ -110,30 +100,21 @@ class Experts(ExpertBank):
             if not expert.built:
                 expert.build(input_shape)
             prefix_paths(expert, f"{self.path}/expert_{i}")
-        if self.has_hidden:
-            self._with_hidden = [*map(self._output_and_hidden, self.experts)]
         self.built = True
 
-    def call(
-        self,
-        inputs: Tensor,
-        return_hidden: bool = False,
-        as_list: bool = False,
-    ) -> Any:
+    def call(self, inputs: Tensor, as_list: bool = False) -> Any:
         """Evaluate the experts one by one."""
         self.check_inputs(inputs)
-        if return_hidden:
-            self.check_hidden()
-        experts = self._with_hidden if return_hidden else self.experts
-        shared = [inputs] * self.num_experts
-        parts = shared if self.shared_input else _split(inputs)
-        outputs = [expert(x) for expert, x in zip(experts, parts, strict=True)]
-        if return_hidden:
-            outputs, hidden = zip(*outputs, strict=True)
-            return self._stack(outputs), self._stack(hidden)
-        return outputs if as_list else self._stack(outputs)
+        pairs = zip(self.experts, self.split(inputs), strict=True)
+        outputs = [expert(x) for expert, x in pairs]
+        return outputs if as_list else self.stack(outputs)
 
-    def _stack(self, outputs):
+    def split(self, inputs: Tensor) -> list[Tensor]:
+        """List the input of each expert."""
+        return _split(inputs) if not self.shared_input else [inputs] * self.num_experts
+
+    def stack(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Stack outputs of all experts, which must have the same shape."""
         shapes = {tuple(output.shape) for output in outputs}
         if len(shapes) > 1:
             raise ValueError(
@@ -142,11 +123,6 @@ class Experts(ExpertBank):
                 "layers the same number of units."
             )
         return ops.stack(outputs, axis=1)
-
-    @property
-    def has_hidden(self) -> bool:
-        """Whether the experts have a hidden output."""
-        return self.hidden_layer is not None
 
     def parameters(self) -> list[Tensor]:
         """The parameters of the experts, stacked; frozen ones too."""
@@ -237,13 +213,12 @@ class Experts(ExpertBank):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`, with the experts in place of the template."""
         template = [keras.saving.serialize_keras_object(each) for each in self.experts]
-        own = init_arguments(self, ("hidden_layer", "shared_input"))
+        own = init_arguments(self, ("shared_input",))
         return {**super().get_config(), "template": template, **own}
 
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
         """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
         changes = {
-            "hidden_layer": self.hidden_layer,
             "shared_input": self.shared_input,
             "dtype": self.dtype_policy,
             **changes,
@@ -252,28 +227,6 @@ class Experts(ExpertBank):
         if not self.trainable:  # Copies of frozen layers are frozen.
             _unfreeze(copy)
         return copy
-
-    def _output_and_hidden(self, expert):
-        """A function that returns an expert's output and its hidden output."""
-        hidden = self._find_hidden_layer(expert).output
-        # A function, not a model: this bank tracks its layers already.
-        return keras.Model(expert.inputs, [*expert.outputs, hidden]).__call__
-
-    def _find_hidden_layer(self, expert):
-        found = [
-            layer
-            for layer in getattr(expert, "layers", [])
-            if not isinstance(layer, keras.layers.InputLayer)
-        ]
-        for i, layer in enumerate(found):
-            if self.hidden_layer in (layer.name, i, i - len(found)):
-                return layer
-        names = ", ".join(layer.name for layer in found)
-        raise ValueError(
-            "`hidden_layer` must be the name or the index of a layer of every "
-            f"expert, which must be a model. Received: {self.hidden_layer!r} "
-            f"for an expert with the layers: {names or 'none'}."
-        )
 
     def _parameters_of(self, expert):
         """The weights of an expert that are trained, if it is not frozen."""

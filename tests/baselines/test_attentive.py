@@ -127,34 +127,79 @@ def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
     assert by_kernel.any(axis=(1, 2)).all()
 
 
-def test_moe_hands_over_inputs_and_hidden_outputs():
-    moe = AttentiveMoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
-    moe(X)
-    kernel, bias = (numpy(w) for w in moe.experts.weights[:2])
-    hidden = np.tanh(np.einsum("bd,ndh->bnh", X, kernel) + bias)
-    query, key = map(numpy, moe.gate.trainable_weights)
-    expected = attention(X, hidden, query, key[0])
-    np.testing.assert_allclose(numpy(moe.expert_weights(X)), expected, rtol=1e-4)
-    mixed = np.einsum("bn,bnh->bh", expected, numpy(moe.experts(X)))
-    np.testing.assert_allclose(numpy(moe(X)), mixed, rtol=1e-4, atol=1e-6)
+def sequential():
+    """Where a hidden output is that of a convolution, it is flattened."""
+    inputs = layers.Reshape((DIM, 1)), layers.Conv1D(3, 2, activation="tanh")
+    return keras.Sequential([*inputs, layers.Flatten(), layers.Dense(2)])
 
 
-def test_the_hidden_layer_of_copies_may_be_a_convolution():
-    template = keras.Sequential(
-        [layers.Conv1D(3, 2, name="seen"), layers.Flatten(), layers.Dense(2)]
-    )
-    bank = Experts(template, N, hidden_layer="seen")
-    moe = AttentiveMoE(
-        bank, AttentiveGate(UNITS), True, routing_network=layers.Flatten()
-    )
-    x = numbers((BATCH, 5, 1))
-    assert moe(x).shape == (BATCH, 2)
-    # Four places of three channels.
-    assert moe.gate.hidden_dim == 12
-    hidden = np.stack([numpy(expert.layers[0](x)) for expert in bank.experts], axis=1)
+def functional():
+    inputs = keras.Input((DIM,))
+    hidden = layers.Dense(HIDDEN, "tanh")(inputs)
+    return keras.Model(inputs, layers.Dense(2)(hidden))
+
+
+def hidden_by_hand(bank, x):
+    """The inputs of the experts' last layers."""
+    shared = bank.shared_input
+    if isinstance(bank, DenseExperts):
+        kernel, bias = (numpy(w) for w in bank.weights[:2])
+        product = "bd,ndh->bnh" if shared else "bnd,ndh->bnh"
+        return np.tanh(np.einsum(product, x, kernel) + bias)
+    outputs = []
+    for i, expert in enumerate(bank.experts):
+        y = x if shared else x[:, i]
+        for layer in expert.layers[:-1]:
+            y = y if isinstance(layer, layers.InputLayer) else layer(y)
+        outputs.append(numpy(y))
+    return np.stack(outputs, axis=1)
+
+
+BANKS = {
+    "dense": lambda **kwargs: DenseExperts(N, [HIDDEN, 2], "tanh", **kwargs),
+    "sequential": lambda **kwargs: Experts(sequential(), N, **kwargs),
+    "functional": lambda **kwargs: Experts(functional(), N, **kwargs),
+}
+
+
+@pytest.mark.parametrize("shared_input", [True, False])
+@pytest.mark.parametrize("kind", BANKS)
+def test_moe_hands_over_inputs_and_hidden_outputs(kind, shared_input):
+    bank = BANKS[kind](shared_input=shared_input)
+    x = X if shared_input else numbers((BATCH, N, DIM))
+    # Without an axis for the experts, which the gate cannot have.
+    network = layers.Dense(4) if shared_input else layers.Flatten()
+    moe = AttentiveMoE(bank, AttentiveGate(UNITS), True, routing_network=network)
+    mixed = moe(x)
+    hidden = hidden_by_hand(bank, x)
     query, key = map(numpy, moe.gate.trainable_weights)
-    expected = attention(x[..., 0], hidden.reshape(BATCH, N, 12), query, key[0])
+    expected = attention(numpy(network(x)), hidden.reshape(BATCH, N, -1), query, key[0])
     np.testing.assert_allclose(numpy(moe.expert_weights(x)), expected, rtol=1e-4)
+    by_hand = np.einsum("bn,bnh->bh", expected, numpy(bank(x)))
+    np.testing.assert_allclose(numpy(mixed), by_hand, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sequential"])
+def test_hidden_outputs_are_dropped_in_training(kind):
+    if kind == "dense":
+        bank = DenseExperts(2, [500, 1], None, dropout=0.5)
+    else:
+        stack = [layers.Dense(500), layers.BatchNormalization(), layers.Dropout(0.5)]
+        bank = Experts(keras.Sequential([*stack, layers.Dense(1)]), 2)
+    moe = AttentiveMoE(bank, AttentiveGate(UNITS), True)
+    moe.build(X.shape)
+    seen = []
+    moe.gate.route = lambda hidden, **others: (
+        seen.append(numpy(hidden))
+        or type(moe.gate).route(moe.gate, hidden=hidden, **others)
+    )
+    moe(X), moe(X, training=True)
+    at_inference, in_training = ((hidden == 0).mean() for hidden in seen)
+    assert at_inference == 0
+    assert 0.4 < in_training < 0.6
+    if kind == "sequential":
+        means = [numpy(expert.layers[1].moving_mean) for expert in bank.experts]
+        assert all(mean.any() for mean in means)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
@@ -199,7 +244,6 @@ def multitask(with_routing):
         Experts(
             keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)]),
             N,
-            hidden_layer=0,
         ),
         AttentiveGate(UNITS, expert_dropout=0.2, seed=1),
         per_example=True,
@@ -264,10 +308,17 @@ def test_with_another_gate_it_is_a_mixture():
 # Calls that cannot be right.
 
 
-def test_a_bank_without_hidden_outputs_is_refused():
-    for bank in (DenseExperts(N, [2]), Experts(layers.Dense(2), N)):
-        with pytest.raises(ValueError, match=f"of {bank.name!r} have none"):
-            AttentiveMoE(bank, AttentiveGate(UNITS), per_example=True).build(X.shape)
+@pytest.mark.parametrize(
+    "bank",
+    [
+        DenseExperts(N, [2], name="flat"),
+        Experts(layers.Dense(2), N, name="flat"),
+        DenseExperts(N, [3, 2], activity_regularizer="l2", name="flat"),
+    ],
+)
+def test_a_bank_without_hidden_outputs_is_refused(bank):
+    with pytest.raises(ValueError, match=r"name=flat.*Use `DenseExperts` of two"):
+        AttentiveMoE(bank, AttentiveGate(UNITS), per_example=True).build(X.shape)
 
 
 def test_a_static_mixture_is_refused():

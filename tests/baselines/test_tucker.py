@@ -126,7 +126,6 @@ def test_is_a_bank_like_any_other():
         rtol=1e-5,
         atol=1e-6,
     )
-    assert bank(x, return_hidden=True)[1].shape == (2, 3, 4)
     with pytest.raises(ValueError, match="TuckerExperts cannot be sliced"):
         bank.sliced([0])
     assert bank.resized(5)(x).shape == (2, 5, 2)

@@ -66,10 +66,10 @@ BANKS = (
     "DenseExperts(4, [3, 2], 'tanh')",
     "DenseExperts(4, [3], dropout=0.3)",
     f"Experts({DENSE}(3), 4)",
-    f"Experts(keras.Sequential([{DENSE}(3, 'tanh'), {DENSE}(2)]), 4, hidden_layer=0)",
+    f"Experts(keras.Sequential([{DENSE}(3, 'tanh'), {DENSE}(2)]), 4)",
     (
         f"Experts(keras.Sequential([keras.Input((5,)), {DENSE}(3, 'tanh'), "
-        f"{DENSE}(2)]), 4, hidden_layer=0)"
+        f"{DENSE}(2)]), 4)"
     ),
     (  # A bias in front of it has a gradient of rounding errors.
         f"Experts(keras.Sequential([{DENSE}(3, use_bias=False), "
@@ -238,8 +238,8 @@ def _routing(oracle, layer, name, per_example, tokens):
 
 def _banks(oracle, layer, name, by_token, tokens):
     for bank in BANKS:
-        if name == "AttentiveGate" and "[3, 2]" not in bank and "hidden" not in bank:
-            continue
+        if name == "AttentiveGate" and "[3, 2]" not in bank and "tanh" not in bank:
+            continue  # It looks at the outputs of another layer.
         if oracle == "dispatch" and not bank.startswith("DenseExperts"):
             continue
         if "Tucker" in bank and (

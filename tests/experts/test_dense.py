@@ -74,7 +74,6 @@ def test_the_length_of_a_sequence_may_be_unknown():
     [
         ((2, 3), [4], {}, {}),
         ((2, 5, 3), [4, 2], {}, {}),
-        ((2, 5, 3), [4, 2], {}, {"return_hidden": True}),
         ((2, 3, 5, 3), [4, 2, 6], {"shared_input": False}, {}),
         ((2, 3), [300], {}, {"as_list": True}),
     ],
@@ -97,9 +96,6 @@ def test_the_shapes_of_the_outputs_are_found_without_tracing(monkeypatch):
     assert bank(keras.KerasTensor((None, 5))).shape == (None, 3, 2)
     with pytest.raises(ValueError, match="have value 5"):
         bank(keras.KerasTensor((None, 4)))
-    single = DenseExperts(3, [4])
-    with pytest.raises(ValueError, match="have none"):
-        single(keras.KerasTensor((None, 5)), return_hidden=True)
 
 
 def test_each_expert_is_initialized_by_itself():
@@ -147,31 +143,6 @@ def test_gradients_reach_every_weight_of_the_experts_that_count():
     for gradient in gradients:
         reached = [bool(np.abs(gradient[i]).max() > 0) for i in range(3)]
         assert reached == [True, False, True]
-
-
-@pytest.mark.parametrize("settings", [{}, {"shared_input": False}, {"dropout": 0.5}])
-def test_hidden_outputs_are_those_of_the_last_layer_but_one(settings):
-    bank = DenseExperts(3, [5, 4, 2], ["tanh", "relu", None], **settings)
-    shared = settings.get("shared_input", True)
-    x = numbers((2, 6) if shared else (2, 3, 6))
-    outputs, hidden = bank(x, return_hidden=True)
-    assert bank.has_hidden
-    assert hidden.shape == (2, 3, 4)
-    np.testing.assert_array_equal(numpy(outputs), numpy(bank(x)))
-    kernel, bias = map(numpy, bank.weights[-2:])
-    expected = np.einsum("bnh,nhu->bnu", numpy(hidden), kernel) + bias
-    np.testing.assert_allclose(numpy(outputs), expected, rtol=1e-5, atol=1e-6)
-    # In training too: what the last layer sees.
-    outputs, hidden = bank(x, return_hidden=True, training=True)
-    expected = np.einsum("bnh,nhu->bnu", numpy(hidden), kernel) + bias
-    np.testing.assert_allclose(numpy(outputs), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_one_layer_has_no_hidden_outputs():
-    bank = DenseExperts(3, [4], name="flat")
-    assert not bank.has_hidden
-    with pytest.raises(ValueError, match=r"of 'flat' have none. Give `DenseExperts` t"):
-        bank(numbers((2, 6)), return_hidden=True)
 
 
 @pytest.mark.parametrize("use_bias", [True, False])

@@ -121,9 +121,8 @@ def test_gradients_reach_every_expert():
 
 
 def test_a_resized_bank_keeps_its_settings():
-    bank = Experts(sequential(), 2, hidden_layer=0, shared_input=False)
-    resized = bank.resized(4)
-    assert (resized.hidden_layer, resized.shared_input) == (0, False)
+    bank = Experts(sequential(), 2, shared_input=False)
+    assert not bank.resized(4).shared_input
     assert bank.resized(4, shared_input=True).shared_input
 
 
@@ -159,75 +158,6 @@ def test_each_expert_may_see_an_input_of_its_own():
 def once_built(bank, x):
     bank(x)
     return bank.experts
-
-
-# Hidden outputs.
-
-
-@pytest.mark.parametrize("place", ["seen", 0, -2])
-@pytest.mark.parametrize("kind", ["sequential", "functional"])
-def test_hidden_outputs_are_those_of_the_layer_named(kind, place):
-    keras.Input((1,))  # Names of inputs are numbered; a place must not depend on it.
-    stack = [layers.Dense(4, "tanh", name="seen"), layers.Dense(2)]
-    if kind == "sequential":
-        template = keras.Sequential(stack)
-    else:
-        inputs = keras.Input((3,))
-        template = keras.Model(inputs, stack[1](stack[0](inputs)))
-    bank, x = Experts(template, 3, hidden_layer=place), numbers((2, 3))
-    outputs, hidden = bank(x, return_hidden=True)
-    assert bank.has_hidden
-    np.testing.assert_allclose(numpy(outputs), numpy(bank(x)), rtol=1e-6)
-    for i, expert in enumerate(bank.experts):
-        expected = numpy(expert.get_layer("seen")(x))
-        np.testing.assert_allclose(numpy(hidden)[:, i], expected, rtol=1e-5)
-    assert len(bank.weights) == 3 * 4
-
-
-def test_hidden_outputs_are_dropped_and_normalized_in_training():
-    stack = [layers.Dense(50), layers.BatchNormalization(), layers.Dropout(0.5)]
-    template = keras.Sequential([*stack, layers.Dense(2)])
-    bank = Experts(template, 2, hidden_layer=2)
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, bank(inputs, return_hidden=True)[1])
-    x = numbers((4, 3))
-    start = [numpy(expert.layers[1].moving_mean) for expert in bank.experts]
-    assert (numpy(model(x)) != 0).all()
-    assert 0.2 < (numpy(model(x, training=True)) == 0).mean() < 0.8
-    for expert, old in zip(bank.experts, start, strict=True):
-        assert (numpy(expert.layers[1].moving_mean) != old).any()
-
-
-def test_a_saved_bank_with_hidden_outputs_gives_the_same(tmp_path):
-    bank = Experts(sequential(), 2, hidden_layer=0)
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, bank(inputs, return_hidden=True))
-    model.save(tmp_path / "bank.keras")
-    loaded = keras.saving.load_model(tmp_path / "bank.keras")
-    x = numbers((2, 3))
-    for found, expected in zip(loaded(x), model(x), strict=True):
-        np.testing.assert_array_equal(numpy(found), numpy(expected))
-
-
-@pytest.mark.parametrize(
-    ("template", "layer", "text"),
-    [
-        (layers.Dense(2), "seen", r"'seen' for an expert with the layers: none"),
-        (layers.Dense(2), 0, r"Received: 0 for an expert with the layers: none"),
-        (sequential(), "seen", r"the name or the index of a layer.*'seen'.*dense"),
-        (sequential(), 2, r"the name or the index of a layer.*Received: 2 for"),
-    ],
-)
-def test_a_hidden_layer_that_is_not_there_is_refused(template, layer, text):
-    with pytest.raises(ValueError, match=text):
-        Experts(template, 2, hidden_layer=layer)(numbers((2, 3)))
-
-
-def test_a_bank_without_a_hidden_layer_says_so():
-    bank = Experts(layers.Dense(2), 2)
-    assert not bank.has_hidden
-    with pytest.raises(ValueError, match="the name of a layer in `hidden_layer`"):
-        bank(numbers((2, 3)), return_hidden=True)
 
 
 # Merging.

@@ -54,7 +54,7 @@ def attentive_teacher():
     features = layers.Dense(DIM, "tanh", name="features")(inputs)
     stack = [layers.Dense(3, "tanh"), layers.BatchNormalization(), layers.Dense(2)]
     moe = AttentiveMoE(
-        Experts(keras.Sequential(stack), N, hidden_layer=0),
+        Experts(keras.Sequential(stack), N),
         AttentiveGate(3),
         per_example=True,
         routing_network=layers.Dense(4, "tanh"),
@@ -292,7 +292,7 @@ def test_a_model_that_is_not_functional_is_refused():
 def test_an_attentive_student_needs_experts_with_hidden_outputs():
     inputs = keras.Input((DIM,))
     moe = AttentiveMoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
-    with pytest.raises(ValueError, match="hidden outputs, but the experts"):
+    with pytest.raises(ValueError, match="looks at the input of each expert's last"):
         distill(keras.Model(inputs, moe(inputs)), AttentiveGate(2))
 
 

@@ -70,7 +70,7 @@ class SumExperts(ExpertBank):
         self._units.build(input_shape)
         self.built = True
 
-    def call(self, inputs, return_hidden=False, as_list=False):
+    def call(self, inputs, as_list=False):
         """See `ExpertBank`."""
         return ops.sum(self._units(inputs), axis=-1, keepdims=True)
 

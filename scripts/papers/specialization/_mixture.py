@@ -181,7 +181,7 @@ def mixture(name, shape, num_classes, num_experts, kind="original", penalty=None
         bank, inputs = experts(name, num_experts, num_classes), (filtered, images)
     else:
         expert = single(name, shape, num_classes)
-        bank, inputs = Experts(expert, num_experts, hidden_layer=-2), images
+        bank, inputs = Experts(expert, num_experts), images
     moe = (AttentiveMoE if attentive else MoE)(
         bank,
         gate if attentive else original_gate(penalty),
