@@ -259,7 +259,8 @@ def padding(case):
                 keep = [keras.ops.cast(o, "float32") * mask for o in outputs]
             losses = sum(map(keras.ops.sum, layer.losses))
             total = sum(keras.ops.sum(keras.ops.square(o)) for o in keep)
-            return [keras.ops.cast(total, "float32") + losses, losses + 0.0 * total]
+            total = keras.ops.cast(total, "float32")
+            return [total + losses, losses + 0.0 * total]
 
         state = layer.non_trainable_variables
         return value_and_gradients(compute, layer.trainable_variables, state)
