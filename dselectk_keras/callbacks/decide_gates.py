@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers, calls_by_layer, restart_slots
+from dselectk_keras.callbacks._observe import warn_if_idle
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.gates.selector_gate import SelectorGate, selector_gates
 from dselectk_keras.utils import check_count, check_number
@@ -88,33 +89,31 @@ class DecideGates(keras.callbacks.Callback):
             epochs: The number of epochs of the training.
             steps_per_epoch: The number of training steps per epoch.
         """
-        decision = math.floor(self.by * epochs)
-        # In a training of one epoch, static gates narrow as well.
-        cuts = 0 < decision < epochs
-        narrows = epoch >= math.floor(self.by * epochs / 2)
+        middle, end = self.by * epochs / 2, self.by * epochs
         calls = calls_by_layer(model)
         for gate in selector_gates(model):
             if gate.has_decided:
                 continue
             if not gate.built:
                 # On TensorFlow, only the first step builds a subclassed model.
-                if narrows or not cuts:
+                if epoch >= math.floor(middle):
                     raise ValueError(
                         f"The gate {gate.name!r} is not built, and may begin to decide "
                         f"in this epoch. Received: epoch {epoch + 1} of {epochs}. Call "
                         "the model on a batch before `fit`."
                     )
-            elif gate.per_example or not cuts:
-                # A gate counts a step for each of its calls.
-                steps = _check_calls(gate, steps_per_epoch * calls[id(gate)])
-                wait = (self.by * epochs / 2 - epoch) * steps
-                left = (self.by * epochs - epoch) * steps
-                _narrow(gate, wait, left) if narrows else gate.decide_between(0, 0)
-            elif epoch < decision:
-                # A later training without this callback would follow a plan.
+                continue
+            # In a training of one epoch, static gates narrow as well.
+            cuts = not gate.per_example and 0 < math.floor(end) < epochs
+            # A gate counts a step for each of its calls.
+            steps = 0 if cuts else _check_calls(gate, steps_per_epoch * calls[id(gate)])
+            if epoch < math.floor(end if cuts else middle):
+                # A training without this callback would follow an earlier plan.
                 gate.decide_between(0, 0)
-            else:
+            elif cuts:
                 _cut(model, gate)
+            else:
+                _narrow(gate, (middle - epoch) * steps, (end - epoch) * steps)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Check that there are gates that can decide."""
@@ -169,23 +168,11 @@ class DecideGates(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         """Warn if the training has ended before the gates decided."""
         self._print()
-        open_gates = [g for g in selector_gates(self.model) if not g.has_decided]
-        names = [gate.name for gate in open_gates]
-        idle = [
-            gate.name
-            for gate in open_gates
-            if not (gate.built and int(ops.convert_to_numpy(gate.step)))
-        ]
-        if idle:
+        undecided = [g for g in selector_gates(self.model) if not g.has_decided]
+        if undecided and not warn_if_idle(undecided):
+            names = ", ".join(gate.name for gate in undecided)
             warnings.warn(
-                f"Gates counted no training step: {', '.join(idle)}. They decide and "
-                "add penalties only when they are called with training=True. Give "
-                "`call` of your models and layers an argument `training`.",
-                stacklevel=2,
-            )
-        elif names:
-            warnings.warn(
-                f"Training ended before the gates decided: {', '.join(names)}. They "
+                f"Training ended before the gates decided: {names}. They "
                 f"decide after a part by={self.by} of {self.params['epochs']} epochs. "
                 "Stop later (see `OnceDecided`), or lower `by`.",
                 stacklevel=2,

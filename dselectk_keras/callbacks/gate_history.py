@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dselectk_keras.archive import damaged, read_arrays, write_arrays
-
 
 class GateHistory(Mapping):
     """Records of the gates of a model: arrays whose first axis is the record.
@@ -25,12 +23,15 @@ class GateHistory(Mapping):
     - `"penalty_..."` `(records,)`: the terms that are added to the loss, by all
       calls of the gate in a step.
 
-    The attribute `events` lists, by layer name, pairs of a step and what happened then,
-    such as `(120, "decided, 34 % kept")`. `epoch_ends` has the steps at the ends of the
-    epochs of the last `fit`, by epoch.
+    A record without a penalty has 0 for it. What else a record lacks is NaN.
 
     Args:
         tasks: A dict of lists of task names, by layer name.
+
+    Attributes:
+        steps: The step of each record, as the gates count them.
+        events: A dict from layer names to lists of a step and what happened then, such
+            as `(120, "decided, 34 % kept")`.
 
     Example:
         >>> history = GateHistory({"mmoe": ["click", "like"]})
@@ -44,40 +45,22 @@ class GateHistory(Mapping):
     def __init__(self, tasks: dict[str, list[str]] | None = None):
         self.tasks = dict(tasks or {})
         self.events = collections.defaultdict(list)
-        self.epoch_ends = {}
-        self._steps = []
-        self._records = collections.defaultdict(list)
+        self._records: list[tuple[int, dict]] = []
 
     @property
     def steps(self) -> np.ndarray:
         """The step of each record."""
-        return np.array(self._steps, "int64")
+        return np.array([step for step, _ in self._records], "int64")
 
     def append(self, step: int, records: dict[str, dict[str, Any]]) -> None:
         """Add a record: a dict of arrays by quantity, by layer name."""
-        before = len(self._steps)
-        self._steps.append(int(step))
-        for layer, quantities in records.items():
-            for quantity, value in quantities.items():
-                values, array = self._records[layer, quantity], np.asarray(value)
-                # A condensed gate has selectors, which a Top-k gate had not.
-                missing = before - len(values)
-                values += [np.full(array.shape, np.nan)] * missing
-                values.append(array)
-        for (layer, _), values in self._records.items():
-            # A condensed gate has no penalties: record 0. Nothing is known of others.
-            if len(values) < len(self._steps):
-                missing = 0.0 if layer in records else np.nan
-                values.append(np.full(values[-1].shape, missing))
+        self._records.append((int(step), records))
 
     def cut(self, step: int) -> None:
         """Forget what was after a step."""
-        self._steps = [each for each in self._steps if each <= step]
-        for values in self._records.values():
-            del values[len(self._steps) :]
-        for layer, events in self.events.items():
-            self.events[layer] = [each for each in events if each[0] <= step]
-        self.epoch_ends = {e: end for e, end in self.epoch_ends.items() if end <= step}
+        self._records = [each for each in self._records if each[0] <= step]
+        for events in self.events.values():
+            events[:] = [each for each in events if each[0] <= step]
 
     def __getitem__(self, layer: str) -> dict[str, np.ndarray]:
         """Get the arrays of a layer, by quantity."""
@@ -86,11 +69,16 @@ class GateHistory(Mapping):
                 f"No gates were recorded in a layer {layer!r}. "
                 f"Recorded: {', '.join(self.tasks) or 'none'}."
             )
-        return {
-            quantity: np.stack(values)
-            for (owner, quantity), values in self._records.items()
-            if owner == layer
-        }
+        rows = [records.get(layer, {}) for _, records in self._records]
+        shapes = {name: np.shape(value) for row in rows for name, value in row.items()}
+        arrays = {}
+        for name, shape in shapes.items():
+            # Condensing removes penalties.
+            zero = name.startswith("penalty_")
+            missing = [np.full(shape, 0.0 if zero and row else np.nan) for row in rows]
+            values = zip(rows, missing, strict=True)
+            arrays[name] = np.stack([row.get(name, other) for row, other in values])
+        return arrays
 
     def __iter__(self) -> Iterator[str]:
         """The names of the layers."""
@@ -103,56 +91,54 @@ class GateHistory(Mapping):
     def save(self, path: Any) -> None:
         """Write the records to an `.npz` file; its folder is created if needed."""
         events = [
-            (layer, *each) for layer, some in self.events.items() for each in some
+            (layer, *event) for layer, some in self.events.items() for event in some
         ]
         arrays: dict[str, Any] = {
             "steps": self.steps,
-            "epoch_ends": np.reshape(list(self.epoch_ends.items()), (-1, 2)),
             "events": np.reshape(np.array(events, str), (-1, 3)),
         }
         for layer, names in self.tasks.items():
             arrays[f"tasks|{layer}"] = np.array(names)
             for quantity, values in self[layer].items():
                 arrays[f"{quantity}|{layer}"] = values
-        write_arrays(with_suffix(path), arrays, compress=True)
+        path = pathlib.Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A process that ends meanwhile leaves the file as it was.
+        part = path.with_name(f"{path.name}.part")
+        with part.open("wb") as file:
+            # The names are an array as well: that of a file may be lost unnoticed.
+            np.savez_compressed(file, *arrays.values(), names=list(arrays))
+        part.replace(path)
 
     @classmethod
     def load(cls, path: Any) -> "GateHistory":
         """Read a history that `save` wrote."""
-        path = with_suffix(path)
-        arrays = read_arrays(path)
-        try:
-            return cls._from_arrays(arrays)
-        except (LookupError, TypeError, ValueError) as error:
-            raise damaged(path, error) from error
+        with pathlib.Path(path).open("rb") as file:
+            try:
+                with np.load(file, allow_pickle=False) as arrays:
+                    # NumPy alone does not see all damage.
+                    if damaged := arrays.zip.testzip():
+                        raise ValueError(f"{damaged!r} was altered")
+                    names = enumerate(arrays["names"].tolist())
+                    return cls._from_arrays({k: arrays[f"arr_{i}"] for i, k in names})
+            except Exception as error:  # Damaged files raise errors of many kinds.
+                raise ValueError(
+                    f"The file {path} is damaged or is no history of gates: {error}. "
+                    "Restore it from a copy, or remove it."
+                ) from error
 
     @classmethod
     def _from_arrays(cls, arrays):
         history = cls()
-        steps = arrays.pop("steps")
-        history._steps = steps.tolist()
-        # Older files have neither events nor the ends of epochs.
-        for layer, step, text in arrays.pop("events", ()):
+        for layer, step, text in arrays.pop("events"):
             history.events[str(layer)].append((int(step), str(text)))
-        for epoch, step in arrays.pop("epoch_ends", ()):
-            history.epoch_ends[int(epoch)] = int(step)
-        for key, array in arrays.items():
+        rows: list[dict] = [collections.defaultdict(dict) for _ in arrays["steps"]]
+        history._records = list(zip(arrays.pop("steps").tolist(), rows, strict=True))
+        for key, values in arrays.items():
             quantity, layer = key.split("|", 1)
             if quantity == "tasks":
-                history.tasks[layer] = array.tolist()
+                history.tasks[layer] = values.tolist()
                 continue
-            if array.shape[:1] != steps.shape:
-                raise ValueError(
-                    f"{quantity!r} of {layer!r} has the shape {array.shape}, but there "
-                    f"are {len(steps)} steps"
-                )
-            history._records[layer, quantity] = list(array)
-        if unknown := {layer for layer, _ in history._records} - {*history.tasks}:
-            raise ValueError(f"no tasks of {sorted(unknown)}")
+            for row, value in zip(rows, values, strict=True):
+                row[layer][quantity] = value
         return history
-
-
-def with_suffix(path: Any) -> pathlib.Path:
-    """Add the suffix `.npz`, as NumPy does when it writes."""
-    path = pathlib.Path(path)
-    return path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")

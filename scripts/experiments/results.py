@@ -8,8 +8,8 @@ import pathlib
 
 import numpy as np
 
-from dselectk_keras.archive import damaged, replacing
 from experiments.compare import Gap, gap_of, mean_and_error
+from experiments.files import damaged, replacing
 
 
 class NotRunError(LookupError):

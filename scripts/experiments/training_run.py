@@ -11,7 +11,6 @@ import keras
 import numpy as np
 
 from dselectk_keras import datasets, gates
-from dselectk_keras.archive import damaged, replacing
 from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import DecideGates, GateRecorder
 from dselectk_keras.experts import DenseExperts
@@ -26,6 +25,7 @@ from dselectk_keras.plots.style import save_figure
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.utils import check_choice, check_count, num_trained
 from experiments.environment import environment
+from experiments.files import damaged, replacing
 from experiments.results import differing
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"

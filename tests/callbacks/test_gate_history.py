@@ -1,10 +1,11 @@
 """A history keeps what is appended, and gives it as arrays or a file."""
 
+import random
+
 import numpy as np
 import pytest
 
 from dselectk_keras import GateHistory
-from dselectk_keras.archive import write_arrays
 
 
 @pytest.fixture
@@ -102,20 +103,55 @@ def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "text"),
     [
-        ({"weights|moe": np.ones((2, 1, 4))}, "steps"),
-        ({"steps": np.arange(2), "weights": np.ones((2, 1, 4))}, "unpack"),
-        ({"steps": np.arange(2), "weights|moe": np.ones((2, 1, 4))}, "moe"),
-        (
-            {
-                "steps": np.arange(3),
-                "tasks|moe": np.array(["all"]),
-                "weights|moe": np.ones((2, 1, 4)),
-            },
-            r"'weights' of 'moe' has the shape \(2, 1, 4\), but there are 3 steps",
-        ),
+        ({"events": []}, "steps"),
+        ({"steps": [0, 1], "events": [], "weights": np.ones(2)}, "unpack"),
+        ({"steps": [0, 1, 2], "events": [], "weights|moe": np.ones(2)}, "shorter"),
+        ({"steps": np.array([object()])}, "allow_pickle=False"),
     ],
 )
 def test_a_file_that_is_no_history_is_refused_by_name(arrays, text, tmp_path):
-    write_arrays(tmp_path / "history.npz", arrays)
+    np.savez(tmp_path / "history.npz", *arrays.values(), names=list(arrays))
     with pytest.raises(ValueError, match=f"history.npz is damaged.*{text}"):
         GateHistory.load(tmp_path / "history.npz")
+
+
+@pytest.mark.parametrize("kind", ["bit", "truncated", "longer"])
+def test_an_altered_file_is_refused_or_has_the_same_records(kind, history, tmp_path):
+    path = tmp_path / "history.npz"
+    history.save(path)
+    content, draw = path.read_bytes(), random.Random(0)
+    refused = 0
+    for _ in range(200):
+        place = draw.randrange(len(content))
+        altered = bytearray(content)
+        altered[place] ^= 1 << draw.randrange(8)
+        altered = {
+            "bit": bytes(altered),
+            "truncated": content[:place],
+            "longer": content + draw.randbytes(1 + place % 100),
+        }[kind]
+        path.write_bytes(altered)
+        try:
+            loaded = GateHistory.load(path)
+        except ValueError as error:
+            refused += "history.npz is damaged" in str(error)
+        else:
+            np.testing.assert_equal(dict(loaded), dict(history))
+            np.testing.assert_equal(loaded.steps, history.steps)
+    assert refused >= {"bit": 100, "truncated": 200, "longer": 0}[kind]
+
+
+def test_a_file_that_cannot_be_completed_does_not_replace_the_one_before(
+    history, tmp_path, monkeypatch
+):
+    def full(file, *arrays, **named):
+        file.write(b"half")
+        raise OSError("No space left on device")
+
+    path = tmp_path / "history.npz"
+    history.save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(OSError, match="No space"):
+        history.save(path)
+    assert path.read_bytes() == before

@@ -63,12 +63,14 @@ def model():
     ],
 )
 def test_records_before_every_so_often_and_at_the_end(model, every, unit, steps):
+    model.get_layer("mmoe").gate.step.assign(0)
     history = fit(model, GateRecorder(every, unit), epochs=2)
     assert history.steps.tolist() == steps
     assert history["mmoe"]["weights"].shape == (len(steps), 2, 4)
 
 
 def test_another_fit_continues_the_count(model):
+    model.get_layer("mmoe").gate.step.assign(0)
     recorder = GateRecorder(every=3)
     fit(model, recorder)
     history = fit(model, recorder)
@@ -257,10 +259,24 @@ def test_counts_steps_of_data_without_a_length():
         for first in range(0, len(X), 4):
             yield X[first : first + 4], Y[first : first + 4]
 
+    model, recorder = make(), GateRecorder(every=2)
+    for _ in range(2):
+        model.fit(batches(), verbose=0, callbacks=[recorder])
+    assert recorder.history.steps.tolist() == [0, 2, 4, 5, 7, 9, 10]
+
+
+def test_a_new_model_has_a_history_of_its_own():
     recorder = GateRecorder(every=2)
     for _ in range(2):
-        make().fit(batches(), verbose=0, callbacks=[recorder])
-    assert recorder.history.steps.tolist() == [0, 2, 4, 5, 7, 9, 10]
+        history = fit(make(), recorder)
+        assert history.steps.tolist() == [0, 2, 4, 5]
+
+
+def test_steps_go_on_for_another_recorder(model):
+    fit(model, GateRecorder())
+    start = int(numpy(model.get_layer("mmoe").gate.step))
+    history = fit(model, GateRecorder(every=3))
+    assert history.steps.tolist() == [start, start + 3, start + 5]
 
 
 @pytest.mark.parametrize(
@@ -388,6 +404,7 @@ def spread_weights(gate):
         weight.assign(np.random.default_rng(i).normal(size=weight.shape))
 
 
+@pytest.mark.filterwarnings("ignore:Gates counted no training step:UserWarning")
 @pytest.mark.parametrize("build", [functional, OwnModel, nested, routed, tokens])
 def test_the_record_of_any_model_is_what_numpy_computes(build):
     model, inputs = build(), IDS if build is tokens else X
@@ -404,6 +421,16 @@ def test_the_record_of_any_model_is_what_numpy_computes(build):
     record = recorder.history["gate"]
     np.testing.assert_allclose(record["weights"][-1, 0], wanted, rtol=1e-5)
     np.testing.assert_array_equal(record["active"][-1], [2.0])
+
+
+# As in pyproject.toml; `pytest.warns` forgets from which module it comes.
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_a_gate_that_counts_no_steps_is_reported():
+    model, recorder = OwnModel(), GateRecorder(every=2, probe=X)
+    model.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="no training step: gate. .* an argument `tra"):
+        fit(model, recorder)
+    assert not recorder.history.steps.any()
 
 
 def test_a_gate_called_twice_is_recorded_as_the_mean_of_its_calls():

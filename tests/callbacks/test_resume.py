@@ -76,7 +76,6 @@ def assert_same(found, wanted):
         assert values == whole_log[name][-len(values) :], name
     assert history.steps.tolist() == whole.steps.tolist()
     assert history.events == whole.events
-    assert history.epoch_ends == whole.epoch_ends
     for layer, records in whole.items():
         for name, values in records.items():
             np.testing.assert_array_equal(history[layer][name], values)
@@ -146,20 +145,10 @@ def test_the_file_of_a_finished_training_is_kept_if_the_backup_is(tmp_path):
         model.fit(X, Y, 8, 2, shuffle=False, verbose=0, callbacks=held)
         assert recorder.history.steps.tolist() == [0, 2, 4, 6]
     # A new training replaces it.
-    recorder = dk.GateRecorder(3, path=tmp_path / "gates")
+    recorder = dk.GateRecorder(3, path=tmp_path / "gates.npz")
     annealed().fit(X, Y, 8, 1, verbose=0, callbacks=[recorder])
     found = dk.GateHistory.load(tmp_path / "gates.npz")
     assert found.steps.tolist() == [0, 3]
-    assert found.epoch_ends == {0: 3}
-
-
-def test_a_file_that_lacks_epochs_is_reported(tmp_path):
-    recorder = dk.GateRecorder(2, path=tmp_path / "gates.npz")
-    annealed().fit(X, Y, 8, 1, verbose=0, callbacks=[recorder])
-    again = dk.GateRecorder(2, path=tmp_path / "gates.npz")
-    with pytest.warns(UserWarning, match=r"epoch 3, and .* no records after epoch 1"):
-        annealed().fit(X, Y, 8, epochs=3, initial_epoch=2, verbose=0, callbacks=[again])
-    assert again.history.steps.tolist() == [0, 2, 3, 5, 6]
 
 
 def test_records_go_on_without_a_file_if_one_was_not_written(tmp_path):
