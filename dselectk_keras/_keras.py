@@ -152,26 +152,22 @@ def copy_adapted(source, target):
 def optimizer_slots(optimizer):
     """Get what a built optimizer keeps of each variable, such as momentum.
 
-    The result is the list of the variables that it trains, and a dict of lists by
-    attribute: for each variable a slot of the same shape, or `None`.
+    Returns:
+        Pairs of a variable that it trains and a slot of the same shape.
     """
     trained = optimizer._trainable_variables
-
-    def are_slots(value):
-        return (
-            isinstance(value, list)
-            and value is not trained
-            and len(value) == len(trained)
-            and any(each is not None for each in value)
-            and all(
-                each is None
-                or (isinstance(each, keras.Variable) and each.shape == own.shape)
-                for each, own in zip(value, trained, strict=True)
-            )
-        )
-
-    found = vars(optimizer).items()
-    return trained, {name: value for name, value in found if are_slots(value)}
+    pairs = []
+    for slots in vars(optimizer).values():
+        if (
+            not isinstance(slots, list)
+            or slots is trained
+            or len(slots) != len(trained)
+        ):
+            continue
+        for variable, slot in zip(trained, slots, strict=True):
+            if isinstance(slot, keras.Variable) and slot.shape == variable.shape:
+                pairs.append((variable, slot))
+    return pairs
 
 
 def restart_slots(model, variables):
@@ -185,25 +181,23 @@ def restart_slots(model, variables):
         return
     # In mixed precision, it is around another one.
     optimizer = getattr(optimizer, "inner_optimizer", None) or optimizer
-    trained, slots = optimizer_slots(optimizer)
     changed = {id(variable) for variable in variables}
-    for name, values in slots.items():
-        for slot, variable in zip(values, trained, strict=True):
-            if slot is not None and id(variable) in changed:
-                value = keras.ops.convert_to_numpy(variable)
-                slot.assign(_first_slot(optimizer, name, value))
+    for variable, slot in optimizer_slots(optimizer):
+        if id(variable) in changed:
+            value = keras.ops.convert_to_numpy(variable)
+            slot.assign(_first_slot(optimizer, slot.name, value))
 
 
 def _first_slot(optimizer, name, value):
     """Compute a slot of a variable with which a gradient of 0 keeps the variable."""
+    kind = name.rpartition("_")[2]
     free = getattr(keras.optimizers, "ScheduleFreeAdamW", ())
-    averages = "_momentums" if isinstance(optimizer, free) else None
-    if name in {"_model_variables_moving_average", averages}:
+    if kind == "average" or (kind == "momentum" and isinstance(optimizer, free)):
         return value
-    if name == "_accumulators":
+    if kind == "accumulator" and not name.endswith("gradient_accumulator"):
         return np.full_like(value, optimizer.initial_accumulator_value)
-    if name == "_linears" and isinstance(optimizer, keras.optimizers.Ftrl):
-        # Its step computes the variable from this slot alone.
+    if kind == "linear":
+        # The step of `Ftrl` computes the variable from this slot alone.
         rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         scale = optimizer.initial_accumulator_value**-optimizer.learning_rate_power
         scale = (scale + optimizer.beta) / rate
