@@ -72,12 +72,12 @@ class AttentiveMoE(MoE):
         routing = self.gate.route(**looks, hidden=hidden, training=training)
         return ops.cast(routing.mix(outputs), self.gate.compute_dtype)
 
-    def compute_weights(self, inputs: Tensor, routing_inputs: Tensor) -> Tensor:
-        """Compute the weights at inference, for one axis of all routed positions."""
+    def compute_weights(self, inputs: Tensor, looks: dict) -> Tensor:
+        """Compute the weights at inference (see `GatedExperts`)."""
         if not self._is_attentive:
-            return super().compute_weights(inputs, routing_inputs)
+            return super().compute_weights(inputs, looks)
         _, hidden = self._call_experts(inputs)
-        return self.gate.expert_weights(routing_inputs, hidden=hidden)
+        return self.gate.expert_weights(looks["routing_inputs"], hidden=hidden)
 
     @property
     def _is_attentive(self):

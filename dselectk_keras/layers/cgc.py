@@ -58,8 +58,6 @@ class CGC(GatedExperts):
             shared gate, if there is one, come last.
         shared_gate: A gate that mixes all experts for the next layer. Its weights are
             for the shared experts first, then for the experts of each task in turn.
-        routing_network: A Keras layer between the inputs and per-example gates. With
-            `per_example="by_gate"`, it is called on the inputs of each gate.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -101,7 +99,6 @@ class CGC(GatedExperts):
         num_task_experts: int = 1,
         per_example: bool | str = False,
         shared_gate: Any = None,
-        routing_network: Any = None,
         **kwargs: Any,
     ):
         gate, shared_gate = map(deserialize_if_config, (gate, shared_gate))
@@ -109,7 +106,7 @@ class CGC(GatedExperts):
         num_tasks = len(self.task_names)
         if isinstance(gate, Gate):
             gate = gate.with_num_gates(num_tasks)
-        super().__init__(experts, gate, per_example, routing_network, **kwargs)
+        super().__init__(experts, gate, per_example, **kwargs)
         check_count("num_task_experts", num_task_experts, 0, MAX_EXPERTS)
         if shared_gate is not None and (
             not isinstance(shared_gate, Gate) or shared_gate.num_gates is not None
@@ -169,7 +166,7 @@ class CGC(GatedExperts):
 
     def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
-        for_tasks, for_shared = self.by_gate(looks)
+        for_tasks, for_shared = self._by_gate(looks)
         n = self.experts.num_experts
         routing = self.gate.route(**for_tasks, training=training)
         shared, own = self._outputs(inputs, looks.get("valid"), training)
@@ -194,27 +191,19 @@ class CGC(GatedExperts):
             ops.reshape(experts, (-1, num_tasks, s, *ops.shape(experts)[2:])),
         )
 
-    def by_gate(self, looks: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    def compute_weights(self, inputs: Tensor, looks: dict) -> Tensor:
+        """Compute the weights of the tasks' gates (see `GatedExperts`)."""
+        return super().compute_weights(inputs, self._by_gate(looks)[0])
+
+    def _by_gate(self, looks):
         """Split what the tasks' gates look at, and what the shared gate looks at."""
         if self.per_example != BY_GATE:
-            return [looks, looks]
-        num_tasks = len(self.task_names)
-        for_tasks, for_shared = dict(looks), dict(looks)
-        for name in looks.keys() - {"valid"}:
-            for_tasks[name] = looks[name][:, :num_tasks]
-            for_shared[name] = looks[name][:, -1]
-        return [for_tasks, for_shared]
-
-    def apply_routing_network(self, inputs: Tensor) -> Tensor:
-        """Call the routing network on the inputs, or on the inputs of each gate."""
-        axis = self.num_routed_axes
-        if self.per_example != BY_GATE:
-            return super().apply_routing_network(inputs)
-        stacked = ops.moveaxis(inputs, axis, 1)
-        unstacked = ops.reshape(stacked, (-1, *ops.shape(stacked)[2:]))
-        outputs = super().apply_routing_network(unstacked)
-        size = (-1, inputs.shape[axis], *ops.shape(outputs)[1:])
-        return ops.moveaxis(ops.reshape(outputs, size), 1, axis)
+            return looks, looks
+        x, num_tasks = looks["routing_inputs"], len(self.task_names)
+        return (
+            {**looks, "routing_inputs": x[:, :num_tasks]},
+            {**looks, "routing_inputs": x[:, -1]},
+        )
 
     def _outputs(self, inputs, valid, training):
         """Evaluate the shared experts, and the task experts if there are any."""
@@ -233,21 +222,6 @@ class CGC(GatedExperts):
             return shared, None
         return shared, self.task_experts(inputs_of_tasks, training=training)
 
-    def built_routing_shape(self, shape: Any) -> Shape:
-        """Build the routing network for the inputs of one gate.
-
-        The network keeps the axes that are routed. The axis of the gates follows them.
-        """
-        if self.per_example != BY_GATE:
-            return super().built_routing_shape(shape)
-        if len(shape) < 3:
-            self._check_entries(SEPARATE, shape)
-        if self.routing_network is None:
-            return shape
-        axis = len(super().built_routing_shape((shape[0], *shape[2:]))) - 1
-        one = super().built_routing_shape((*shape[:axis], *shape[axis + 1 :]))
-        return (*one[:-1], shape[axis], one[-1])
-
     def _check_entries(self, what, shape, least=1):
         """Raise an error unless axis 1 is for the tasks, and for what they share."""
         size = len(self.task_names) + 1
@@ -256,5 +230,5 @@ class CGC(GatedExperts):
                 f"{what} need the inputs of {size - 1} tasks, and of what is shared, "
                 f"on the axis after those that are routed: (batch, {size}, ...). "
                 f"Received: {tuple(shape)}. Set a `shared_gate` in the layer below, "
-                "and for one choice per sequence a `routing_network` that pools."
+                "and for one choice per sequence pass pooled routing inputs."
             )

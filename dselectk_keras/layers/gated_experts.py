@@ -169,10 +169,12 @@ class GatedExperts(keras.Layer, abc.ABC):
         """Evaluate the experts and combine them, for all positions as one batch."""
         # Keras passes the first mask if there is one tensor, and else the others.
         mask = inputs_mask if mask is None else mask
-        if mask is not None and len(mask.shape) == self.num_routed_axes:
-            routing_inputs_mask = mask
-        inputs = clear_padding(inputs, mask)
-        routing_inputs = clear_padding(routing_inputs, routing_inputs_mask)
+        if mask is not None:
+            inputs = clear_padding(inputs, mask)
+            if len(mask.shape) == self.num_routed_axes:
+                routing_inputs_mask = mask
+        if routing_inputs is not None and routing_inputs_mask is not None:
+            routing_inputs = clear_padding(routing_inputs, routing_inputs_mask)
         looks = self.gate_inputs(inputs, routing_inputs, mask, routing_inputs_mask)
         flat = self.flatten(inputs)
         if "valid" in looks and not isinstance(self.experts, DenseExperts):
@@ -205,19 +207,10 @@ class GatedExperts(keras.Layer, abc.ABC):
         parts = type(self.gate).__name__, kind, f"{self.experts.num_experts} experts"
         return f"<{type(self).__name__} name={self.name}: {', '.join(parts)}>"
 
-    def compute_output_shape(
-        self, inputs_shape: Any, routing_inputs_shape: Any = None
-    ) -> Any:
-        """Compute the shapes of the outputs."""
-        shapes = (inputs_shape, routing_inputs_shape)
-        if not self.built:
-            self.build(*shapes)
-        tensors = [keras.KerasTensor(shape) for shape in shapes if shape is not None]
-        specs = self.compute_output_spec(*tensors)
-        return keras.tree.map_structure(lambda spec: spec.shape, specs)
-
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Tensor:
         """Pass the mask on, if the outputs have a value for each of its positions."""
+        if previous_mask is None:
+            return None
         fits = isinstance(self.experts, DenseExperts) and not self.has_gate_axis
         return previous_mask if fits or self.num_routed_axes > 1 else None
 
@@ -267,7 +260,7 @@ class GatedExperts(keras.Layer, abc.ABC):
             x, x_mask = inputs, mask
         looks = {"routing_inputs": x}
         if self.routing_network is not None:
-            looks = {"routing_inputs": self.apply_routing_network(x), "examples": x}
+            looks = {"routing_inputs": self.routing_network(x), "examples": x}
         elif self.averages_inputs and len(x.shape) > 2:
             looks = {"routing_inputs": _mean(x, x_mask)}
         mask = x_mask if mask is None else mask
@@ -276,14 +269,6 @@ class GatedExperts(keras.Layer, abc.ABC):
             inner = list(range(self.num_routed_axes, len(mask.shape)))
             looks["valid"] = ops.any(ops.cast(mask, "bool"), axis=inner)
         return {name: self.flatten(tensor) for name, tensor in looks.items()}
-
-    def by_gate(self, looks: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-        """Split what the gates look at, if the layer has several; first, `gate`."""
-        return [looks]
-
-    def apply_routing_network(self, inputs: Tensor) -> Tensor:
-        """Call the routing network on the inputs."""
-        return self.routing_network(inputs)
 
     def expert_weights(
         self, inputs: Tensor = None, routing_inputs: Tensor = None
@@ -307,13 +292,13 @@ class GatedExperts(keras.Layer, abc.ABC):
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
         tensors = inputs, *(rest or [None])
-        looks, *_ = self.by_gate(self.gate_inputs(*tensors, *map(mask_of, tensors)))
-        weights = self.compute_weights(self.flatten(inputs), looks["routing_inputs"])
+        looks = self.gate_inputs(*tensors, *map(mask_of, tensors))
+        weights = self.compute_weights(self.flatten(inputs), looks)
         return self.unflatten(weights, inputs)
 
-    def compute_weights(self, inputs: Tensor, routing_inputs: Tensor) -> Tensor:
-        """Compute the weights at inference, for one axis of all routed positions."""
-        return self.gate.expert_weights(routing_inputs)
+    def compute_weights(self, inputs: Tensor, looks: dict) -> Tensor:
+        """Compute the weights at inference; the arguments are those of `combine`."""
+        return self.gate.expert_weights(looks["routing_inputs"])
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
@@ -331,7 +316,7 @@ def clear_padding(x: Tensor, mask: Tensor) -> Tensor:
 
     A mask of tokens is attached to the result, for layers inside of this one.
     """
-    if x is None or mask is None or len(mask.shape) > len(x.shape):
+    if len(mask.shape) > len(x.shape):
         return x
     mask = ops.cast(mask, "bool")
     size = (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape)))

@@ -87,6 +87,7 @@ class MoE(GatedExperts):
     ):
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.dispatch = dispatch
+        self._capacity = None if isinstance(dispatch, (str, bool)) else dispatch
         self.num_dropped: Any = None
         if dispatch in ("auto", False):
             return
@@ -139,10 +140,6 @@ class MoE(GatedExperts):
             outputs = self.experts(inputs, as_list=True, training=training)
             mixture = self.gate.route(**looks, training=training).mix(outputs)
         return ops.cast(mixture, self.gate.compute_dtype)
-
-    @property
-    def _capacity(self):
-        return None if isinstance(self.dispatch, (str, bool)) else self.dispatch
 
     def _dispatch_is_faster(self, num_features):
         """Estimate whether dispatch is faster than evaluating all experts."""

@@ -228,10 +228,12 @@ def _routing(oracle, layer, name, per_example, tokens):
         return ("ids",)
     if not per_example or layer in ARCHITECTURES or name == "AttentiveGate":
         return ("none",)
-    known = {"none", "features", "dense"}
+    known = {"none", "features"}
+    if layer != "CGC":  # It has no routing network.
+        known.add("dense")
     if layer == "MMoE":
         known.add("per gate")
-    if tokens and oracle not in ("tokens", "dispatch"):
+    if layer != "CGC" and tokens and oracle not in ("tokens", "dispatch"):
         known.add("pool")
     return sorted(known)
 

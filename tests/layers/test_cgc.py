@@ -177,23 +177,6 @@ def test_expert_weights_are_those_of_the_gates():
     np.testing.assert_array_equal(numpy(reports[0]["weights"]), wanted)
 
 
-def test_a_layer_for_routing_sees_the_inputs_of_each_task_by_themselves():
-    def routing():
-        return keras.Sequential([layers.GlobalAveragePooling1D(), layers.Dense(3)])
-
-    x = numbers((2, 3, 6, 4))
-    settings = {"per_example": "by_gate", "routing_network": routing()}
-    layer = cgc(shared=True, shared_input=False, **settings)
-    assert layer(x).shape == (2, 3, 6, 2)
-    found = numpy(layer.gate_inputs(x)["routing_inputs"])
-    for t in range(2):
-        expected = numpy(layer.routing_network(x[:, t]))
-        np.testing.assert_allclose(found[:, t], expected, rtol=1e-5, atol=1e-6)
-    below = cgc(per_example=True, shared=True, routing_network=routing())
-    assert below(x[:, 0]).shape == (2, 3, 6, 2)
-    assert below.gate.routing_dim == below.shared_gate.routing_dim == 3
-
-
 @pytest.mark.traced
 def test_levels_of_convolutions_and_of_sequences_of_any_length():
     inputs = keras.Input((None, 1))
@@ -253,7 +236,6 @@ def test_works_in_half_precision(policy):
         ({"tasks": ["a", "a"]}, "one or more unique names"),
         ({"num_task_experts": -1}, "num_task_experts=-1"),
         ({"gate": lambda: layers.Dense(2)}, "`gate` must be a gate"),
-        ({"routing_network": layers.Dense(2)}, "Set per_example=True"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, text):
@@ -303,13 +285,3 @@ def test_each_gate_has_its_own_routing_inputs_if_that_is_said(shared, length):
         wanted = np.einsum("bn,bnh->bh", mixed, np.concatenate(every, axis=1))
         found = numpy(layer(x, v)).reshape(-1, 4, 2)[:, 3]
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_the_axis_of_the_tasks_follows_those_that_the_network_keeps():
-    pooled = layers.TimeDistributed(layers.GlobalAveragePooling1D())
-    settings = {"per_example": "by_gate", "shared_input": False, "shared": True}
-    layer = cgc(routing_network=pooled, **settings)
-    x = numbers((2, 5, 3, 6, 4))  # Five tokens of six rows; two tasks.
-    assert layer(x).shape == (2, 5, 3, 6, 2)
-    found = numpy(layer.gate_inputs(x)["routing_inputs"])
-    np.testing.assert_allclose(found, x.mean(3).reshape(10, 3, 4), 1e-4, 1e-6)
