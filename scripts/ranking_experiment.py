@@ -20,8 +20,8 @@ from dselectk_keras import (
     build_multitask_model,
     condense,
 )
+from dselectk_keras.baselines.single_expert import closest_widths
 from dselectk_keras.datasets import Split
-from dselectk_keras.experts.widths import closest_widths
 from experiments import Experiment, area_under_curve, preset
 from papers.data import movielens
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.experts.dense import check_dense
+from dselectk_keras.baselines.single_expert import check_dense
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.ops import mix

@@ -1,10 +1,11 @@
 """A baseline with one expert instead of a bank."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dselectk_keras.experts.bank import ExpertBank
-from dselectk_keras.experts.dense import check_dense
-from dselectk_keras.experts.widths import closest_widths
+import numpy as np
+
+from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.utils import check_choice
 
 
@@ -52,7 +53,31 @@ def single_expert(
 
     def count(widths):
         pairs = zip([features, *widths], [*widths, out], strict=True)
-        return sum((fan_in + bank.use_bias) * width for fan_in, width in pairs)
+        return sum((fan_in + 1) * width for fan_in, width in pairs)
 
     widths = closest_widths(hidden, bank.num_experts * count(hidden), count)
     return bank.resized(1, units=[*widths, out])
+
+
+def closest_widths(
+    widths: Sequence[int], target: int, count: Callable[[list[int]], int]
+) -> list[int]:
+    """Widths scaled by one factor so that their `count` is a target, up to rounding.
+
+    The count is a quadratic function of the factor, because each weight has two axes
+    at most that are scaled. It is fitted to the factors 1, 2 and 3.
+    """
+    factors = (1, 2, 3)
+    counts = [count([factor * width for width in widths]) for factor in factors]
+    quadratic = np.polyfit(factors, counts, 2)
+    roots = np.roots(quadratic - [0, 0, target]).real
+    factor = min(roots[roots > 0], default=0)
+    return [max(1, round(width * factor)) for width in widths]
+
+
+def check_dense(bank: Any, what: str) -> None:
+    """Raise an error for another bank, which says what needs `DenseExperts`."""
+    if type(bank) is not DenseExperts:
+        raise ValueError(
+            f"{what} needs `DenseExperts`, whose layers are known. Received: {bank!r}."
+        )

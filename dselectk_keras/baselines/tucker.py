@@ -9,8 +9,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.baselines.single_expert import check_dense
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.experts.dense import check_dense
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.utils import Activation, Tensor, check_count
 
@@ -40,7 +40,6 @@ class TuckerExperts(DenseExperts):
         activation: Activation of every layer, or a list with one per layer.
         dropout: Dropout rate after every layer but the last, independent for each
             expert.
-        use_bias: Whether the layers have a bias.
         shared_input: Whether all experts see the same input; see `DenseExperts`.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -62,12 +61,11 @@ class TuckerExperts(DenseExperts):
         ranks: Sequence[Any] | None = None,
         activation: Activation | Sequence[Activation] = "relu",
         dropout: float = 0.0,
-        use_bias: bool = True,
         shared_input: bool = True,
         **kwargs: Any,
     ):
-        settings = {"use_bias": use_bias, "shared_input": shared_input}
-        super().__init__(num_experts, units, activation, dropout, **settings, **kwargs)
+        settings = {"shared_input": shared_input, **kwargs}
+        super().__init__(num_experts, units, activation, dropout, **settings)
         self.ranks = ranks
         self._layer_ranks = _ranks_per_layer(ranks, len(self.units))
         self._factors = []
@@ -120,7 +118,6 @@ def tensor_factorization(features, tasks, experts, *_, ranks=None):
         ranks,
         experts.activation,
         experts.dropout,
-        experts.use_bias,
         dtype=experts.dtype_policy,
     )(features)
 

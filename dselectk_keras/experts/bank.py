@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import keras
 
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Shape, Tensor
 
 
 class ExpertBank(keras.Layer, abc.ABC):
@@ -15,6 +15,9 @@ class ExpertBank(keras.Layer, abc.ABC):
     $$
     x \mapsto \bigl(f_1(x), \dots, f_n(x)\bigr)
     $$
+
+    A subclass sets `num_experts` and `shared_input`, and implements `call`. Whether its
+    experts can be dispatched, merged or sliced is up to it.
 
     Call arguments:
         inputs: The input of every expert, with a batch axis first; with
@@ -28,6 +31,8 @@ class ExpertBank(keras.Layer, abc.ABC):
 
     num_experts: int
     shared_input: bool
+    # Whether the bank has `call_slots`, which dispatch needs.
+    can_dispatch = False
 
     @abc.abstractmethod
     def call(self, inputs: Tensor, as_list: bool = False) -> Any:
@@ -39,34 +44,19 @@ class ExpertBank(keras.Layer, abc.ABC):
         Without this method, Keras would warn about what a layer such as `MoE` does.
         """
 
-    @property
-    def can_dispatch(self) -> bool:
-        """Whether the bank has `call_slots`, which dispatch needs."""
-        return False
-
     def parameters(self) -> list[Tensor]:
-        """The experts' trainable parameters, stacked: tensors `(n, ...)`."""
-        raise ValueError(
-            f"The parameters of {type(self).__name__} are not stacked by expert. "
-            "Use `DenseExperts`, or `Experts` with copies of one layer."
-        )
+        """The experts' parameters, stacked: tensors `(n, ...)`."""
+        raise self._cannot("be merged")
 
     def check_mergeable(self) -> None:
         """Raise an error if the experts cannot be merged."""
         if type(self).call_merged is ExpertBank.call_merged:
+            raise self._cannot("be merged")
+        if not self.shared_input or self.activity_regularizer is not None:
             raise ValueError(
-                f"The experts of {type(self).__name__} cannot be merged. Use "
-                "`DenseExperts`, or `Experts` with copies of one layer."
-            )
-        if not self.shared_input:
-            raise ValueError(
-                "Merged experts see one input. Received: experts with "
-                "shared_input=False."
-            )
-        if self.activity_regularizer is not None:
-            raise ValueError(
-                "Merged experts have no outputs of each expert. Received: experts with "
-                f"activity_regularizer={self.activity_regularizer!r}. Leave it out."
+                "Merged experts see one input, and have one output. Received: experts "
+                f"with shared_input={self.shared_input} and activity_regularizer="
+                f"{self.activity_regularizer!r}. Leave both out."
             )
 
     def call_merged(
@@ -93,14 +83,11 @@ class ExpertBank(keras.Layer, abc.ABC):
         Returns:
             A tensor `(batch, ...)`, or `(batch, g, ...)`.
         """
-        return self.check_mergeable()
+        raise self._cannot("be merged")
 
     def sliced(self, indices: Sequence[int]) -> "ExpertBank":
         """A new, built bank with some of these experts, and their weights."""
-        raise ValueError(
-            f"The experts of {type(self).__name__} cannot be sliced. Use "
-            "`DenseExperts` or `Experts`."
-        )
+        raise self._cannot("be sliced")
 
     def resized(self, num_experts: int, **changes: Any) -> "ExpertBank":
         """A new, unbuilt bank with another number of experts and other `changes`.
@@ -113,33 +100,24 @@ class ExpertBank(keras.Layer, abc.ABC):
         return type(self).from_config(config)
 
     def build_like(self, other: "ExpertBank") -> Self:
-        """Build this bank for the inputs of another, built bank, and return it."""
-        config = other.get_build_config()
-        if not other.built or not config:
-            raise ValueError(
-                f"The bank {other.name!r} is not built yet and has no weights to copy. "
-                "Call the model first."
-            )
-        self.build_from_config(config)
+        """Build this bank for the inputs of a built bank, and return it."""
+        shape = other.get_build_config()["input_shape"]
+        if not self.shared_input:
+            shape = (shape[0], self.num_experts, *shape[2:])
+        self.build(shape)
         return self
 
-    def check_inputs(self, inputs: Tensor) -> None:
+    def check_inputs(self, shape: Shape) -> None:
         """Raise an error if inputs of each expert lack the axis of experts."""
-        if not self.shared_input and (
-            len(inputs.shape) < 3 or inputs.shape[1] != self.num_experts
-        ):
+        if not self.shared_input and (len(shape) < 3 or shape[1] != self.num_experts):
             raise ValueError(
                 f"With shared_input=False the inputs need an axis of "
                 f"{self.num_experts}, one entry per expert, after the batch axis. "
-                f"Received: {tuple(inputs.shape)}."
+                f"Received: {tuple(shape)}."
             )
 
-    def check_indices(self, indices: Sequence[int]) -> list[int]:
-        """Return indices of experts as a list, or raise an error."""
-        chosen = [int(i) for i in indices]
-        if not chosen or not all(0 <= i < self.num_experts for i in chosen):
-            raise ValueError(
-                "`indices` must hold one or more indices of experts, from 0 to "
-                f"{self.num_experts - 1}. Received: indices={chosen}."
-            )
-        return chosen
+    def _cannot(self, what):
+        return ValueError(
+            f"The experts of {type(self).__name__} cannot {what}. Use `DenseExperts`, "
+            "or `Experts` with copies of one layer."
+        )

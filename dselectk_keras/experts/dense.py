@@ -49,7 +49,6 @@ class DenseExperts(ExpertBank):
         activation: Activation of every layer, or a list with one per layer.
         dropout: Dropout rate after every layer but the last, independent for each
             expert.
-        use_bias: Whether the layers have a bias.
         kernel_initializer: Initializer for the kernel of one expert.
         shared_input: Whether all experts see the same input.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
@@ -74,7 +73,6 @@ class DenseExperts(ExpertBank):
         units: int | Sequence[int] = (256,),
         activation: Activation | Sequence[Activation] = "relu",
         dropout: float = 0.0,
-        use_bias: bool = True,
         kernel_initializer: Initializer = "glorot_uniform",
         shared_input: bool = True,
         **kwargs: Any,
@@ -85,7 +83,6 @@ class DenseExperts(ExpertBank):
         if not self.units:
             raise ValueError("`units` must hold one width or more. Received: units=[].")
         check_number("dropout", dropout, minimum=0, maximum=1)
-        check_choice("use_bias", use_bias, (True, False))
         check_choice("shared_input", shared_input, (True, False))
         if not isinstance(activation, (list, tuple)):
             activation = [activation] * len(self.units)
@@ -98,7 +95,6 @@ class DenseExperts(ExpertBank):
             get_from(keras.activations, "activation", each) for each in activation
         ]
         self.dropout = dropout
-        self.use_bias = use_bias
         self.kernel_initializer = get_from(
             keras.initializers, "kernel_initializer", kernel_initializer
         )
@@ -109,20 +105,19 @@ class DenseExperts(ExpertBank):
 
     def build(self, input_shape: Shape) -> None:
         """Create the stacked kernels and biases."""
-        if len(input_shape) < (2 if self.shared_input else 3):
+        self.check_inputs(input_shape)
+        if len(input_shape) < 2:
             raise ValueError(
-                "Dense experts need inputs (batch, ..., features), or (batch, "
-                "num_experts, ..., features) with shared_input=False. "
+                "Dense experts need inputs (batch, ..., features). "
                 f"Received: {tuple(input_shape)}."
             )
         fan_in = input_shape[-1]
-        self.input_spec = keras.InputSpec(axes={-1: fan_in})
+        axes = {-1: fan_in} if self.shared_input else {1: self.num_experts, -1: fan_in}
+        self.input_spec = keras.InputSpec(axes=axes)
         for layer, units in enumerate(self.units):
             self.build_kernel(layer, fan_in)
-            if self.use_bias:
-                shape = (self.num_experts, units)
-                bias = self.add_weight(shape, "zeros", name=f"bias_{layer}")
-                self._biases.append(bias)
+            shape = (self.num_experts, units)
+            self._biases.append(self.add_weight(shape, "zeros", name=f"bias_{layer}"))
             fan_in = units
         self.built = True
 
@@ -144,23 +139,30 @@ class DenseExperts(ExpertBank):
         self, inputs: Tensor, as_list: bool = False, training: bool | None = None
     ) -> Any:
         """Evaluate the experts: narrow layers in one product for all experts."""
-        self.check_inputs(inputs)
         x = self._cast(inputs)
         for layer in range(len(self.units)):
             x = self.call_layer(layer, x, training)
         return x if as_list else stack(x)
 
     def call_layer(self, layer: int, x: Any, training: bool | None = None) -> Any:
-        """Evaluate a layer of all experts, given and returned as a tensor or a list."""
+        """Evaluate a layer of all experts.
+
+        The inputs and outputs are a tensor, or a list with a tensor for each expert.
+        """
         shared = layer == 0 and self.shared_input
-        kernel, bias = self._kernel_and_bias(layer)
         wide = self.units[layer] >= WIDE and not (_is_torch() or is_model_parallel())
-        if wide or isinstance(x, list):
-            return self._apply_one_by_one(layer, x, kernel, bias, shared, training)
-        x = _multiply_shared(x, kernel) if shared else _multiply_own(x, kernel)
-        if self.use_bias and len(x.shape) > 3:
-            bias = ops.reshape(bias, (self.num_experts, *[1] * (len(x.shape) - 3), -1))
-        return self._activate(layer, x + bias, training)
+        if wide and not isinstance(x, list):
+            x = [x] * self.num_experts if shared else unstack(x, 1)
+        kernel, bias = self._kernel_and_bias(layer)
+        if isinstance(x, list):
+            x = _multiply_each(x, kernel, bias)
+        else:
+            x = _multiply_shared(x, kernel) if shared else _multiply_own(x, kernel)
+            middle = [1] * (len(x.shape) - 3)
+            if middle:
+                bias = ops.reshape(bias, (self.num_experts, *middle, -1))
+            x = x + bias
+        return self._activate(layer, x, training)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Compute the shape of the outputs.
@@ -191,41 +193,30 @@ class DenseExperts(ExpertBank):
         for layer in range(len(self.units)):
             kernel, bias = self._kernel_and_bias(layer)
             if one_by_one:
-                x = self._apply_one_by_one(layer, x, kernel, bias, shared=False)
+                x = _multiply_each(x, kernel, bias)
             else:
-                bias = ops.expand_dims(bias, 1) if self.use_bias else bias
-                x = self._activate(layer, ops.matmul(x, kernel) + bias)
+                x = ops.matmul(x, kernel) + ops.expand_dims(bias, 1)
+            x = self._activate(layer, x)
         x = ops.stack(x) if one_by_one else x
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
     def _kernel_and_bias(self, layer):
-        """The kernels and biases of a layer; the bias is 0 without one."""
-        bias = self._cast(self._biases[layer]) if self.use_bias else 0.0
-        return self._cast(self.kernel(layer)), bias
-
-    def _apply_one_by_one(self, layer, x, kernel, bias, shared, training=None):
-        """Apply a layer with one product per expert; returns a list of tensors."""
-        n = kernel.shape[0]
-        if not isinstance(x, list):
-            x = n * [x] if shared else unstack(x, 1)
-        biases = ops.split(bias, n) if self.use_bias else n * [bias]
-        return [
-            self._activate(layer, ops.matmul(one, matrix) + offset, training)
-            for one, matrix, offset in zip(x, unstack(kernel, 0), biases, strict=True)
-        ]
+        """The kernels and biases of a layer."""
+        return self._cast(self.kernel(layer)), self._cast(self._biases[layer])
 
     def _activate(self, layer, x, training=None):
-        x = self.activation[layer](x)
+        """Apply the activation, and dropout, to a tensor or to those in a list."""
+        parts = x if isinstance(x, list) else [x]
+        parts = [self.activation[layer](part) for part in parts]
         if self._dropout is not None and layer < len(self.units) - 1:
-            x = self._dropout(x, training=training)
-        return x
+            parts = [self._dropout(part, training=training) for part in parts]
+        return parts if isinstance(x, list) else parts[0]
 
     def parameters(self) -> list[Tensor]:
         """The kernels and biases, in the order of the layers."""
         found = []
-        for layer in range(len(self.units)):
-            found.append(self.kernel(layer))
-            found += map(ops.convert_to_tensor, self._biases[layer : layer + 1])
+        for layer, bias in enumerate(self._biases):
+            found += [self.kernel(layer), ops.convert_to_tensor(bias)]
         return found
 
     def call_merged(
@@ -241,27 +232,22 @@ class DenseExperts(ExpertBank):
         batch, several = "b" * per_example, len(weights[0].shape) > 1 + per_example
         lead = batch + "g" * several
         middle = "xyzuvw"[: len(inputs.shape) - 2]
-        # The caller's dtype policy may differ from that of the bank.
         x, rows = self._cast(inputs), "b"
+        out = "bg" if several else "b"
         for layer, units in enumerate(self.units):
             share = self._cast(weights[layer])
+            kernel, bias = self._kernel_and_bias(layer)
             # On torch, Keras computes a product of float64 in float32.
-            kernel = self._cast(self.kernel(layer))
-            merged = self._cast(ops.tensordot(share, kernel, axes=1))
-            out = "bg" if several else "b"
-            x = ops.einsum(f"{rows}{middle}d,{lead}dh->{out}{middle}h", x, merged)
-            rows = out
-            if self.use_bias:
-                offset = ops.matmul(share, self._cast(self._biases[layer]))
-                axes = [*([] if per_example else [1]), *ops.shape(offset)[:-1]]
-                ones = [1] * len(middle)
-                x = x + ops.reshape(offset, (*axes, *ones, units))
-            x = self._activate(layer, x, training)
+            kernel = self._cast(ops.tensordot(share, kernel, axes=1))
+            bias = ops.matmul(share, bias)
+            axes = [*([] if per_example else [1]), *ops.shape(bias)[:-1]]
+            bias = ops.reshape(bias, (*axes, *[1] * len(middle), units))
+            x = ops.einsum(f"{rows}{middle}d,{lead}dh->{out}{middle}h", x, kernel)
+            x, rows = self._activate(layer, x + bias, training), out
         return x
 
     def sliced(self, indices: Sequence[int]) -> "DenseExperts":
         """Some of the experts (see `ExpertBank.sliced`)."""
-        indices = self.check_indices(indices)
         bank = self.resized(len(indices)).build_like(self)
         bank.trainable = self.trainable
         for weight, variable in zip(bank.weights, self.weights, strict=True):
@@ -306,6 +292,13 @@ def _multiply_own(x, kernel):
     return ops.moveaxis(product, 0, 1)
 
 
+def _multiply_each(xs, kernel, bias):
+    """A list of `(b, ..., d)` by `(n, d, h)`, plus `(n, h)`, one by one."""
+    biases = ops.split(bias, len(xs))
+    parts = zip(xs, unstack(kernel, 0), biases, strict=True)
+    return [ops.matmul(x, matrix) + offset for x, matrix, offset in parts]
+
+
 def _is_torch():
     return keras.backend.backend() == "torch"
 
@@ -313,11 +306,3 @@ def _is_torch():
 def stack(x: Any) -> Tensor:
     """Stack the outputs of a layer if they are a list."""
     return ops.stack(x, axis=1) if isinstance(x, list) else x
-
-
-def check_dense(bank: Any, what: str) -> None:
-    """Raise an error for another bank, which says what needs `DenseExperts`."""
-    if type(bank) is not DenseExperts:
-        raise ValueError(
-            f"{what} needs `DenseExperts`, whose layers are known. Received: {bank!r}."
-        )

@@ -23,7 +23,6 @@ from dselectk_keras.utils import (
     check_choice,
     check_count,
     deserialize_if_config,
-    init_arguments,
 )
 
 
@@ -41,7 +40,8 @@ class Experts(ExpertBank):
     Args:
         template: A Keras layer or model, whose config the experts are made from; or
             a list of layers, which are the experts.
-        num_experts: The number of copies, $n$. Omit it with a list.
+        num_experts: The number of copies, $n$. Omit it with a list of layers, unless
+            they are copies of one.
         shared_input: Whether all experts see the same input.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -89,12 +89,13 @@ class Experts(ExpertBank):
         self.experts = experts
         check_choice("shared_input", shared_input, (True, False))
         self.shared_input = shared_input
-        self._same_structure = False
-        self._trained: Any = None
+        self._are_copies = num_experts is not None
 
     def build(self, input_shape: Shape) -> None:
         """Build every expert."""
+        self.check_inputs(input_shape)
         if not self.shared_input:
+            self.input_spec = keras.InputSpec(axes={1: self.num_experts})
             input_shape = (input_shape[0], *input_shape[2:])
         for i, expert in enumerate(self.experts):
             if not expert.built:
@@ -104,7 +105,6 @@ class Experts(ExpertBank):
 
     def call(self, inputs: Tensor, as_list: bool = False) -> Any:
         """Evaluate the experts one by one."""
-        self.check_inputs(inputs)
         pairs = zip(self.experts, self.split(inputs), strict=True)
         outputs = [expert(x) for expert, x in pairs]
         return outputs if as_list else self.stack(outputs)
@@ -125,32 +125,41 @@ class Experts(ExpertBank):
         return ops.stack(outputs, axis=1)
 
     def parameters(self) -> list[Tensor]:
-        """The parameters of the experts, stacked; frozen ones too."""
-        self._check_same_structure()
-        groups = zip(*map(self._parameters_of, self.experts), strict=True)
+        """The weights of the experts, stacked; frozen ones too."""
+        self._check_copies()
+        groups = zip(*(expert.weights for expert in self.experts), strict=True)
         return [ops.stack([variable.value for variable in each]) for each in groups]
+
+    def _check_copies(self):
+        if not self._are_copies:
+            raise ValueError(
+                "Only copies of one layer can be merged. Received: a list of layers. "
+                "Pass one layer, and `num_experts`."
+            )
 
     def sliced(self, indices: Sequence[int]) -> "Experts":
         """Some of the experts (see `ExpertBank.sliced`)."""
-        indices = self.check_indices(indices)
-        kept = [self.experts[i] for i in indices]
         config = self.get_config()
         config["template"] = [config["template"][i] for i in indices]
+        config["num_experts"] = len(indices) if self._are_copies else None
         config.pop("name")
         bank = type(self).from_config(config).build_like(self)
-        for new, old in zip(bank.experts, kept, strict=True):
-            copy_state(old, new)
+        for new, i in zip(bank.experts, indices, strict=True):
+            copy_state(self.experts[i], new)
         return bank
 
     def check_mergeable(self) -> None:
-        """Raise an error for experts that differ in structure or have a state."""
+        """Raise an error for experts that have a state."""
         super().check_mergeable()
+        self._check_copies()
         expert = self.experts[0]
-        if not expert.built:
-            return
-        self._check_same_structure()
-        parameters = {id(variable) for variable in self._parameters_of(expert)}
-        state = [v.path for v in expert.variables if id(v) not in parameters]
+        weights = {id(weight) for weight in expert.weights}
+        for layer in all_layers(expert):
+            # Weights of a frozen layer are parameters that are not trained. Those of a
+            # layer with parts may be of a frozen part.
+            if layer.trainable and len(all_layers(layer)) == 1:
+                weights -= {id(weight) for weight in layer.non_trainable_weights}
+        state = [each.path for each in expert.variables if id(each) not in weights]
         if state:
             raise ValueError(
                 "Experts with a state of their own, such as batch statistics or the "
@@ -189,11 +198,10 @@ class Experts(ExpertBank):
     def _merge_and_apply(self, stacked, weights, inputs, per_example):
         """Apply one merged expert, or one for each example."""
         expert, weights = self.experts[0], ops.cast(weights, self.variable_dtype)
-        variables = self._parameters_of(expert)
         merged = [ops.tensordot(weights, each, axes=1) for each in stacked]
 
         def apply(parameters, x):
-            values = [*zip(variables, parameters, strict=True)]
+            values = [*zip(expert.weights, parameters, strict=True)]
             with keras.StatelessScope(values):
                 return expert(x)
 
@@ -212,56 +220,23 @@ class Experts(ExpertBank):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`, with the experts in place of the template."""
-        template = [keras.saving.serialize_keras_object(each) for each in self.experts]
-        own = init_arguments(self, ("shared_input",))
-        return {**super().get_config(), "template": template, **own}
+        own = {
+            "template": [*map(keras.saving.serialize_keras_object, self.experts)],
+            "num_experts": self.num_experts if self._are_copies else None,
+            "shared_input": self.shared_input,
+        }
+        return {**super().get_config(), **own}
 
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
         """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
-        changes = {
-            "shared_input": self.shared_input,
-            "dtype": self.dtype_policy,
-            **changes,
-        }
-        copy = Experts(self.experts[0], num_experts, **changes)
-        if not self.trainable:  # Copies of frozen layers are frozen.
-            _unfreeze(copy)
+        settings = {"shared_input": self.shared_input, "dtype": self.dtype_policy}
+        copy = Experts(self.experts[0], num_experts, **{**settings, **changes})
+        if not self.trainable:
+            # Copies of frozen layers are frozen. On TensorFlow, a layer ignores a new
+            # value that equals its own, and does not pass it on.
+            for layer in all_layers(copy):
+                layer.trainable = True
         return copy
-
-    def _parameters_of(self, expert):
-        """The weights of an expert that are trained, if it is not frozen."""
-        if self._trained is None:
-            first = self.experts[0]
-            if first.non_trainable_variables:
-                # A frozen layer does not say what it would train. A copy does.
-                copy = copy_layer(first, 0, name=first.name)
-                _unfreeze(copy)
-                if not copy.built:
-                    copy.build_from_config(first.get_build_config())
-                first = copy
-            weights = enumerate(first.weights)
-            self._trained = tuple(i for i, weight in weights if weight.trainable)
-        return [expert.weights[i] for i in self._trained]
-
-    def _check_same_structure(self):
-        # Comparing configs takes as long as evaluating merged experts.
-        if self._same_structure:
-            return
-        kinds = [(type(e), _comparable(e.get_config())) for e in self.experts]
-        if any(kind != kinds[0] for kind in kinds):
-            raise ValueError(
-                "Only experts with the same structure can be merged. Received: experts "
-                "whose configs differ, such as in an activation or a shape. Use copies "
-                "of one layer."
-            )
-        self._same_structure = True
-
-
-def _unfreeze(layer):
-    # On TensorFlow, a layer ignores a new value that equals its own, and does not pass
-    # it on.
-    for each in all_layers(layer):
-        each.trainable = True
 
 
 def _split(inputs):
@@ -274,29 +249,3 @@ def _split(inputs):
         return parts
     masks = [mask] * len(parts) if len(mask.shape) == 1 else unstack(mask, 1)
     return [with_mask(*pair) for pair in zip(parts, masks, strict=True)]
-
-
-# Entries in which the configs of two copies of a layer differ: names, seeds, and
-# references to names.
-_DIFFERENT_IN_COPIES = {
-    "name",
-    "seed",
-    "shared_object_id",
-    "build_config",
-    "inbound_nodes",
-    "input_layers",
-    "output_layers",
-}
-
-
-def _comparable(config) -> Any:
-    """A config without the entries in which copies differ."""
-    if isinstance(config, dict):
-        return {
-            key: _comparable(value)
-            for key, value in config.items()
-            if key not in _DIFFERENT_IN_COPIES
-        }
-    if isinstance(config, (list, tuple)):
-        return [_comparable(value) for value in config]
-    return config

@@ -126,5 +126,5 @@ def test_what_cannot_be_constrained_is_refused():
     with pytest.raises(ValueError, match="`strength` must be a number"):
         L2Constrained(DenseExperts(2, [3]), None)
     unlike = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
-    with pytest.raises(ValueError, match="Only experts with the same structure"):
+    with pytest.raises(ValueError, match="Only copies of one layer"):
         L2Constrained(unlike, 0.1)(X)

@@ -255,7 +255,7 @@ def test_outputs_have_weights_of_their_own_and_names_in_any_order():
 @pytest.mark.traced
 @pytest.mark.parametrize("per_example", [False, True])
 def test_learns_which_expert_is_right(per_example):
-    bank = DenseExperts(3, [1], None, use_bias=False)
+    bank = DenseExperts(3, [1], None)
     gate = ReinforceGate(
         policy_weight=1.0,
         entropy_weight=0.01,
@@ -266,7 +266,8 @@ def test_learns_which_expert_is_right(per_example):
     inputs = keras.Input((2,))
     moe = MoE(bank, gate, per_example=per_example)
     model = RoutedModel(inputs, moe(inputs))
-    bank.set_weights([np.array([[[-1.0], [1.0]], [[1.0], [2.0]], [[1.0], [0.0]]])])
+    kernels = np.array([[[-1.0], [1.0]], [[1.0], [2.0]], [[1.0], [0.0]]])
+    bank.set_weights([kernels, np.zeros((3, 1))])
     bank.trainable = False
     x = numbers((64, 2))
     y = x @ np.array([[1.0], [2.0]], "float32")

@@ -24,18 +24,15 @@ def test_matched_compute_is_one_expert_of_the_same_form():
     assert copies(numbers((2, 5, 1))).shape == (2, 1, 3, 2)
 
 
-@pytest.mark.parametrize(
-    ("units", "use_bias"),
-    [([16, 4], True), ([16, 4], False), ([32, 16, 8], True), ([5, 40, 3], True)],
-)
-def test_matched_parameters_are_as_close_as_widths_allow(units, use_bias):
-    bank = DenseExperts(6, units, use_bias=use_bias)
+@pytest.mark.parametrize("units", [[16, 4], [32, 16, 8], [5, 40, 3]])
+def test_matched_parameters_are_as_close_as_widths_allow(units):
+    bank = DenseExperts(6, units)
     single = single_expert(bank, "parameters", input_dim=10)
     assert single.units[-1] == units[-1]
     target, found = num_params(bank, 10), num_params(single, 10)
     for step in (-1, 1):
         wider = [width + step for width in single.units[:-1]]
-        other = DenseExperts(1, [*wider, units[-1]], use_bias=use_bias)
+        other = DenseExperts(1, [*wider, units[-1]])
         assert abs(num_params(other, 10) - target) >= abs(found - target)
 
 

@@ -61,10 +61,10 @@ def test_equals_the_equations_slot_by_slot(normalize, num_slots):
 @pytest.mark.parametrize("normalize", [True, False])
 def test_slots_are_means_over_tokens_and_outputs_over_slots(normalize):
     # Experts that give back what they see.
-    bank = DenseExperts(N, [DIM], None, use_bias=False)
+    bank = DenseExperts(N, [DIM], None)
     layer = built(bank, normalize=normalize)
     bank = layer.experts
-    bank.set_weights([np.stack([np.eye(DIM)] * N)])
+    bank.set_weights([np.stack([np.eye(DIM)] * N), np.zeros((N, DIM))])
     dispatch, combine = dispatch_and_combine(layer, X)
     np.testing.assert_allclose(dispatch.sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(combine.sum(axis=2), 1, rtol=1e-5)

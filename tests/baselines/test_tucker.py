@@ -31,7 +31,7 @@ def kernels_by_hand(core, inputs, units, experts):
     [
         ((2, 5), [4], {"ranks": (3, 2, 2)}),
         ((2, 5), [4, 3], {"ranks": [(5, 1, 1), (2, 3, 3)], "activation": "tanh"}),
-        ((2, 6, 5), [4, 3], {"ranks": (2, 2, 2), "use_bias": False}),
+        ((2, 6, 5), [4, 3], {"ranks": (2, 2, 2)}),
         ((2, 3, 5), [4, 2], {"shared_input": False, "activation": ["relu", None]}),
     ],
 )
@@ -40,10 +40,10 @@ def test_equals_dense_experts_with_the_kernels_of_the_sum(shape, units, settings
     settings = {key: value for key, value in settings.items() if key != "ranks"}
     dense = DenseExperts(3, units, **settings)
     dense.build(shape)
-    size, weights = 4 + bank.use_bias, [numpy(weight) for weight in bank.weights]
+    weights = [numpy(weight) for weight in bank.weights]
     expected = []
     for layer in range(len(units)):
-        factors = weights[size * layer :][:size]
+        factors = weights[5 * layer :][:5]
         expected += [kernels_by_hand(*factors[:4]), *factors[4:]]
     dense.set_weights(expected)
     x = numbers(shape)
@@ -147,9 +147,7 @@ def test_works_in_half_precision(policy):
 
 @pytest.mark.parametrize("ranks", [None, (2, 2, 2), [(2, 2, 2), (1, 1, 1)]])
 def test_the_config_rebuilds_the_bank(ranks):
-    bank = TuckerExperts(
-        3, [4, 2], ranks, ["relu", None], 0.2, use_bias=False, shared_input=False
-    )
+    bank = TuckerExperts(3, [4, 2], ranks, ["relu", None], 0.2, shared_input=False)
     rebuilt = TuckerExperts.from_config(bank.get_config())
     assert rebuilt.get_config() == bank.get_config()
     assert rebuilt.ranks == ranks

@@ -21,7 +21,7 @@ class Bank(ExpertBank):
             lambda bank: bank.call_merged(np.ones((1, 2)), np.ones(2)),
             "experts of Bank cannot be merged",
         ),
-        (lambda bank: bank.parameters(), "parameters of Bank are not stacked"),
+        (lambda bank: bank.parameters(), "experts of Bank cannot be merged"),
         (lambda bank: bank.sliced([0]), "experts of Bank cannot be sliced"),
     ],
 )

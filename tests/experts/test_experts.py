@@ -151,8 +151,10 @@ def test_each_expert_may_see_an_input_of_its_own():
     x = numbers((2, 3, 5))
     expected = [numpy(expert(x[:, i])) for i, expert in enumerate(once_built(bank, x))]
     np.testing.assert_allclose(numpy(bank(x)), np.stack(expected, axis=1), rtol=1e-5)
-    with pytest.raises(ValueError, match=r"the inputs need an axis of 3.*\(2, 2, 5\)"):
+    with pytest.raises(ValueError, match=r"axis 1 .* value 3, .*\(2, 2, 5\)"):
         bank(x[:, :2])
+    with pytest.raises(ValueError, match=r"the inputs need an axis of 3.*\(2, 2, 5\)"):
+        Experts(sequential(), 3, shared_input=False)(x[:, :2])
 
 
 def once_built(bank, x):
@@ -220,15 +222,25 @@ def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
     assert all(found.any() for found in gradients)
 
 
-def test_experts_of_several_forms_cannot_be_merged():
-    bank = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
-    bank.check_mergeable()  # Their shapes are not known yet.
+def test_a_list_of_layers_cannot_be_merged():
+    bank = Experts([layers.Dense(2), layers.Dense(2, "relu")])
     bank(numbers((2, 3)))
     for refuse in (bank.check_mergeable, bank.parameters):
-        with pytest.raises(
-            ValueError, match=r"Only experts with the same structure.*configs differ"
-        ):
+        with pytest.raises(ValueError, match=r"Only copies of one layer.*num_experts"):
             refuse()
+
+
+def test_copies_can_be_merged_after_slicing_and_saving():
+    bank, x = Experts(sequential(), 3), numbers((2, 3))
+    bank(x)
+    merged = numpy(bank.call_merged(x, ops.convert_to_tensor([0.0, 0.5, 0.5])))
+    some = bank.sliced([1, 2])
+    loaded = Experts.from_config(some.get_config())
+    loaded.build(x.shape)
+    loaded.set_weights(some.get_weights())
+    for copy in (some, loaded):
+        found = copy.call_merged(x, ops.convert_to_tensor([0.5, 0.5]))
+        np.testing.assert_allclose(numpy(found), merged, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("moment", ["before it is built", "after"])
