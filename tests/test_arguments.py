@@ -12,8 +12,7 @@ from helpers import numbers, numpy
 import dselectk_keras as dk
 from dselectk_keras.gates import GATES, SelectedGate
 from dselectk_keras.metrics import METRICS
-from dselectk_keras.models import ARCHITECTURES
-from dselectk_keras.models.architectures import read_options
+from dselectk_keras.models.build import OF_MODEL
 from dselectk_keras.regularizers import REGULARIZERS
 
 pytestmark = pytest.mark.backend_independent
@@ -223,14 +222,26 @@ def test_a_wrong_argument_is_refused_by_its_name(function, arguments, use):
     assert not faults, "\n".join(faults)
 
 
+OPTIONS = {
+    "attentive": ["routing_network"],
+    "cgc": ["num_task_experts"],
+    "cross_stitch": ["initial_share"],
+    "l2_constrained": ["strength"],
+    "mmoe": ["routing_network", "dispatch", *OF_MODEL],
+    "omoe": ["routing_network", "dispatch"],
+    "ple": ["num_task_experts", "levels"],
+    "tensor_factorization": ["ranks"],
+}
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", OPTIONS)
 def test_a_wrong_option_of_an_architecture_is_refused_by_its_name(architecture):
     arguments = {"inputs": DIM, "tasks": 2, "architecture": architecture, "experts": 2}
     arguments["per_example"] = True
     faults = [
         f"{name}={value!r} {found}"
-        for name in read_options(architecture, {})
+        for name in OPTIONS.get(architecture, ())
         for value in VALUES
         if (
             found := fault(

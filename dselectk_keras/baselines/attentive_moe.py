@@ -123,7 +123,7 @@ class AttentiveMoE(MoE):
 
 
 @ARCHITECTURES.register("attentive")
-def attentive(features, tasks, experts, gate, per_example, *, routing_network=None):
+def attentive(inputs, tasks, experts, gate, per_example, *, routing_network=None):
     """Shared experts, with one `AttentiveGate` per task.
 
     Reference:
@@ -131,4 +131,4 @@ def attentive(features, tasks, experts, gate, per_example, *, routing_network=No
     """
     gate = gate.with_num_gates(len(tasks))
     options = {"routing_network": routing_network, "name": "attentive"}
-    return AttentiveMoE(experts, gate, per_example, **options)(features)
+    return AttentiveMoE(experts, gate, per_example, **options)(*inputs)

@@ -79,7 +79,7 @@ class CrossStitch(keras.Layer):
 
 
 @ARCHITECTURES.register("cross_stitch")
-def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
+def cross_stitch(inputs, tasks, experts, *_, initial_share=0.1):
     """One network per task, mixed with the other networks after every layer.
 
     Dropout is applied before the outputs are mixed.
@@ -89,7 +89,7 @@ def cross_stitch(features, tasks, experts, *_, initial_share=0.1):
         Equation 1; Ma et al., "MMoE" (KDD 2018), Section 6.1.
     """
     check_dense(experts, "The architecture 'cross_stitch'")
-    x = features
+    x = inputs[0]
     for layer, units in enumerate(experts.units):
         x = experts.resized(
             len(tasks),

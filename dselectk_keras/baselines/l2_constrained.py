@@ -96,7 +96,7 @@ def squared_distance(parameters):
 
 
 @ARCHITECTURES.register("l2_constrained")
-def l2_constrained(features, tasks, experts, *_, strength=1e-3):
+def l2_constrained(inputs, tasks, experts, *_, strength=1e-3):
     """One network per task, and an L2 penalty on the differences of their parameters.
 
     The penalty includes the towers of tasks that are computed together. Tune its
@@ -111,5 +111,5 @@ def l2_constrained(features, tasks, experts, *_, strength=1e-3):
     def constrain(bank, name):
         return L2Constrained(bank, strength, name=name)
 
-    mixtures = constrain(networks, "l2_constrained")(features)
+    mixtures = constrain(networks, "l2_constrained")(inputs[0])
     return mixtures, lambda towers: constrain(towers, towers.name)

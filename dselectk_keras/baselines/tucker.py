@@ -101,7 +101,7 @@ class TuckerExperts(DenseExperts):
 
 
 @ARCHITECTURES.register("tensor_factorization")
-def tensor_factorization(features, tasks, experts, *_, ranks=None):
+def tensor_factorization(inputs, tasks, experts, *_, ranks=None):
     """One network per task, with one Tucker factorization of the kernels per layer.
 
     `TuckerExperts` defines the default ranks.
@@ -119,7 +119,7 @@ def tensor_factorization(features, tasks, experts, *_, ranks=None):
         experts.activation,
         experts.dropout,
         dtype=experts.dtype_policy,
-    )(features)
+    )(inputs[0])
 
 
 def _ranks_per_layer(ranks, num_layers):

@@ -4,33 +4,28 @@ import warnings
 from typing import Any
 
 import keras
-import numpy as np
-from keras import ops
 
-from dselectk_keras import gates
-from dselectk_keras._keras import settings
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.gates import Gate
-from dselectk_keras.layers.arguments import task_names
-from dselectk_keras.models.architectures import ARCHITECTURES, has_gate, read_options
+from dselectk_keras.gates import GATES, Gate
+from dselectk_keras.layers.arguments import as_bank, task_names
+from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.models.predict import Predict
 from dselectk_keras.models.task import Task
-from dselectk_keras.models.task_group import group_tasks
-from dselectk_keras.utils import check_choice, check_count
+from dselectk_keras.models.towers import add_towers
+from dselectk_keras.utils import check_count
 
 MANY_TASKS = 32
+# Options for `MultitaskModel`; others are for the architecture.
+OF_MODEL = ("label_average", "task_weighting")
 
 
 def build_multitask_model(
     inputs: Any,
     tasks: Any,
     architecture: str = "mmoe",
-    experts: ExpertBank | int | None = None,
-    gate: Gate | str | None = None,
+    experts: ExpertBank | int = 8,
+    gate: Gate | str = "softmax",
     per_example: bool = False,
-    label_average: str = "batch",
-    task_weighting: Any = None,
     stacked: bool = False,
     **options: Any,
 ) -> MultitaskModel:
@@ -59,25 +54,20 @@ def build_multitask_model(
             second output of such a model, if any, is the input of per-example gates.
         tasks: A list of `Task`; or a list of names, or a number, for regression tasks.
         architecture: One of the names in `ARCHITECTURES`.
-        experts: The bank of experts, or a number of dense experts of 64 units. `None`
-            is 8 of them. `"shared_bottom"` takes one expert from the bank, and other
-            architectures without a gate take one per task. These are copies. With a
-            gate, the model has the bank itself: two models with one bank share its
-            weights.
-        gate: The gate of `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`, or its
-            name, such as `"dselect_k"` (see `gates.get`). `None` is `SoftmaxGate()`.
+        experts: The bank of experts, or a number of dense experts of 64 units.
+            `"shared_bottom"` takes one expert from the bank, and other architectures
+            without a gate take one per task. These are copies. With a gate, the model
+            has the bank itself: two models with one bank share its weights.
+        gate: The gate of `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`, or one of
+            the names in `GATES`, such as `"dselect_k"`.
         per_example: Whether the gates depend on the features, as in the papers of MMoE,
             CGC, PLE and SMEAR. By default they are static with every gate, the main
             form of DSelect-k. Some gates cannot be static, and an error says so.
-        label_average: How a task's loss is averaged in training, if labels are
-            missing: over all examples of the batch (`"batch"`), or over its labels in
-            the batch (`"labels"`).
-        task_weighting: `None`, or how the weights of the tasks are learned:
-            `"uncertainty"`, or an object (see `MultitaskModel`).
         stacked: Whether the output is one tensor with an axis for the tasks, in their
             order, not a dict by task name. With many tasks this is faster, and a
             warning says so. All tasks need the same number of outputs.
-        **options: Options of the architecture: `strength=1e-3` for
+        **options: `label_average` and `task_weighting`, see `MultitaskModel`. And
+            options of the architecture: `strength=1e-3` for
             `"l2_constrained"`, which should be tuned; `initial_share=0.1` for
             `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
             `TuckerExperts`); `num_task_experts=1` for `"cgc"` and `"ple"`;
@@ -103,102 +93,28 @@ def build_multitask_model(
     Reference:
         Ma et al., "MMoE" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
     """
-    options = read_options(architecture, options)
+    share = ARCHITECTURES.find(architecture)
     tasks = _as_tasks(tasks)
-    experts, gate = _as_parts(experts, gate)
-    check_choice("per_example", per_example, (True, False))
-    check_choice("stacked", stacked, (True, False))
-    if not stacked:
-        _advise_stacking(tasks)
-    model_inputs, features = _as_features(inputs)
-    if isinstance(features, (list, tuple)):
-        looks = per_example and has_gate(architecture)
-        features = tuple(features) if looks else features[0]
-    share = ARCHITECTURES[architecture]
-    mixtures = share(features, tasks, experts, gate, per_example, **options)
-    return MultitaskModel(
-        model_inputs,
-        _towers(mixtures, tasks, stacked),
-        tasks=tasks,
-        label_average=label_average,
-        task_weighting=task_weighting,
-        name=f"{architecture}_model",
-    )
-
-
-def _as_parts(experts, gate):
-    """Make a bank and a gate of a number and a name."""
-    if gate is None or isinstance(gate, str):
-        gate = gates.get(gate or "softmax")
-    if experts is None or isinstance(experts, int):
-        experts = DenseExperts(8 if experts is None else experts, [64])
-    if not isinstance(experts, ExpertBank) or not isinstance(gate, Gate):
-        raise ValueError(
-            "`experts` must be a bank such as `DenseExperts(8, [64])`, and `gate` a "
-            f"gate such as `DSelectKGate(2)`. Received: experts={experts!r}, "
-            f"gate={gate!r}."
-        )
-    return experts, gate
-
-
-def _advise_stacking(tasks):
-    """Warn if there are so many tasks that one output for all is much faster."""
-    alike = len({task.num_outputs for task in tasks}) == 1
-    if alike and len(tasks) > MANY_TASKS:
+    many = len(tasks) > MANY_TASKS and len({task.num_outputs for task in tasks}) == 1
+    if many and not stacked:
         warnings.warn(
             f"One output for each of many tasks is slow. Received: {len(tasks)} tasks. "
             "Pass stacked=True for one output with a column per task; labels and "
             "reports stay as they are.",
-            stacklevel=3,
+            stacklevel=2,
         )
-
-
-def _towers(mixtures, tasks, stacked):
-    """Build the towers, one bank per group of tasks; return the outputs."""
-    groups, predictions = group_tasks(tasks), []
-    wrap = None
-    if isinstance(mixtures, tuple):
-        mixtures, wrap = mixtures
-    if len(mixtures.shape) > 3:
-        size = (mixtures.shape[1], -1)
-        mixtures = keras.layers.Reshape(size, name="flatten_mixtures")(mixtures)
-    for group in groups:
-        task = group.tasks[0]
-        x = mixtures
-        if len(groups) > 1:
-            x = ops.take(x, group.indices.tolist(), axis=1)
-        hidden: Any = task.tower
-        if hidden != "sum":
-            towers = DenseExperts(
-                len(group.tasks),
-                [*hidden, task.num_outputs],
-                ["relu"] * len(hidden) + [None],
-                shared_input=False,
-                name=f"towers_{group.label}",
-            )
-            x = (wrap(towers) if wrap else towers)(x)
-        names = None if stacked else [task.name for task in group.tasks]
-        form = task.output_activation, hidden == "sum", names
-        predictions.append(Predict(*form, name=f"predict_{group.label}")(x))
-    if stacked:
-        return _stack(predictions, groups)
-    by_name = {name: each for own in predictions for name, each in own.items()}
-    return {task.name: by_name[task.name] for task in tasks}
-
-
-def _stack(predictions, groups):
-    """Join the predictions of all groups, in the order of the tasks."""
-    widths = {group.tasks[0].num_outputs for group in groups}
-    if len(widths) > 1:
-        raise ValueError(
-            "With stacked=True, all tasks need the same number of outputs. "
-            f"Received: tasks with {' and '.join(map(str, sorted(widths)))} outputs."
-        )
-    order = np.argsort(np.concatenate([group.indices for group in groups]))
-    x = ops.concatenate(predictions, axis=1) if len(groups) > 1 else predictions[0]
-    if (np.diff(order) < 0).any():
-        x = ops.take(x, order.tolist(), axis=1)
-    return ops.squeeze(x, -1) if widths == {1} else x
+    if isinstance(experts, int):
+        experts = DenseExperts(experts, [64])
+    if isinstance(gate, str):
+        gate = GATES.find(gate)()
+    of_model = {name: options.pop(name) for name in OF_MODEL if name in options}
+    model_inputs, features = _as_features(inputs)
+    if not per_example:
+        features = features[:1]
+    mixtures = share(features, tasks, as_bank(experts), gate, per_example, **options)
+    outputs = add_towers(mixtures, tasks, stacked)
+    name = f"{architecture}_model"
+    return MultitaskModel(model_inputs, outputs, tasks=tasks, name=name, **of_model)
 
 
 def _as_tasks(tasks):
@@ -211,41 +127,28 @@ def _as_tasks(tasks):
             f"Received: {tasks}."
         )
     task_names([task.name for task in tasks])  # They must be unique.
-    for task in tasks:
-        for each in (task.loss, *task.metric_names):
-            if task.output_activation and settings(each).get("from_logits"):
-                raise ValueError(
-                    f"The outputs of the task {task.name!r} are probabilities, of "
-                    f"which {type(each).__name__} would compute probabilities again. "
-                    "Received: from_logits=True. Leave it out."
-                )
-        reduction = settings(task.loss).get("reduction")
-        if reduction in ("sum", "mean_with_sample_weight"):
-            raise ValueError(
-                f"The model averages the loss of the task {task.name!r} itself. "
-                f"Received: reduction={reduction!r}. Leave it out, and use "
-                "`label_average`, or `Task(weight=...)`."
-            )
     return tasks
 
 
 def _as_features(inputs):
-    """Create the inputs of the model and the features."""
+    """Create the inputs of the model, and a list of the features and routing inputs."""
     if isinstance(inputs, int):
         inputs = (check_count("inputs", inputs),)
     if isinstance(inputs, tuple):
         inputs = keras.Input(inputs, name="features")
-    if isinstance(inputs, keras.Model):
-        model_inputs = keras.tree.map_structure(
-            lambda tensor: keras.Input(
-                batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name
-            ),
-            inputs.input,
-        )
-        return model_inputs, inputs(model_inputs)
-    if not isinstance(inputs, keras.KerasTensor):
+    if isinstance(inputs, keras.KerasTensor):
+        return inputs, [inputs]
+    if not isinstance(inputs, keras.Model):
         raise ValueError(
             "`inputs` must be a number of features, a shape, a `keras.Input`, or a "
             f"`keras.Model` that encodes its inputs. Received: {inputs!r}."
         )
-    return inputs, inputs
+    model_inputs = keras.tree.map_structure(
+        lambda tensor: keras.Input(
+            batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name
+        ),
+        inputs.input,
+    )
+    features = inputs(model_inputs)
+    several = isinstance(features, (list, tuple))
+    return model_inputs, [*features] if several else [features]

@@ -9,8 +9,6 @@ from keras import ops
 
 from dselectk_keras.models.task import Task
 
-CHUNK = 2**16  # Number of rows to check at once, to save memory.
-
 
 def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
     """Raise an error if arrays cannot be right for the tasks of a model.
@@ -37,6 +35,12 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
         ...     print(str(error)[:55])
         The labels of the task 'click' must be between 0 and 1.
     """
+    if not model.tasks:
+        raise ValueError(
+            "The model has no tasks. Received: tasks=(). Pass `tasks` to "
+            "`MultitaskModel`. `keras.models.clone_model` loses them: use "
+            "`MultitaskModel.from_config(model.get_config())`."
+        )
     names = [task.name for task in model.tasks]
     for table in (y, sample_weight):
         columns = list(getattr(table, "columns", names))
@@ -45,41 +49,37 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
                 "The columns of a table must be in the order of the tasks. Received: "
                 f"{columns} for the tasks {names}. Pass `table[names]`."
             )
-    y, sample_weight = check_shapes(
-        model.tasks, _as_arrays(y), _as_arrays(sample_weight)
-    )
-    for start in range(0, len(keras.tree.flatten(y)[0]), CHUNK):
-        rows = slice(start, start + CHUNK)
-        part: Any = keras.tree.map_structure(
-            lambda array, r=rows: None if array is None else array[r],
-            (y, sample_weight),
-        )
-        for group in model.task_metrics.groups:
-            labels, weights = part
-            _check_group(group, labels, weights, start)
+    y, sample_weight = _as_arrays(y), _as_arrays(sample_weight)
+    check_shapes(model.tasks, y, sample_weight)
+    for group in model.task_metrics.groups:
+        _check_group(group, y, sample_weight)
     _check_features(model, x)
 
 
-def _check_group(group, y, sample_weight, start):
-    """Check the labels of a group of tasks in the rows from `start` on."""
-    values, weights, present, possible = group.read(y, sample_weight, xp=np)
+def _check_group(group, y, sample_weight):
+    """Check the labels and the weights of a group of tasks."""
+    labels = group.stack(y, np)
+    missing, possible = group.missing_and_possible(labels, np)
+    weights = group.weights(missing, sample_weight, np)
     for row, t in np.argwhere(~np.isfinite(weights)).tolist():
         raise ValueError(
             f"The sample weights of the task {group.tasks[t].name!r} must be finite. "
-            f"Received: {weights[row, t]:g} in row {start + row}. To leave an example "
-            "out, pass 0."
+            f"Received: {weights[row, t]:g} in row {row}. To leave an example out, "
+            "pass 0."
         )
-    wrong = ~np.isfinite(values).all(axis=-1)
+    wrong = ~np.isfinite(labels).all(axis=-1)
     if possible is not None:
         wrong |= ~possible
-    for row, t in np.argwhere(present & wrong).tolist():
-        expected = "between 0 and 1" if group.wants_probabilities else "finite"
-        if group.are_classes(values):
-            expected = f"class indices from 0 to {group.tasks[t].num_outputs - 1}"
+    for row, t in np.argwhere((weights != 0) & wrong).tolist():
+        task, expected = group.tasks[t], "finite"
+        if group.are_classes(labels):
+            expected = f"class indices from 0 to {task.num_outputs - 1}"
+        elif group.wants_probabilities:
+            expected = "between 0 and 1"
         raise ValueError(
-            f"The labels of the task {group.tasks[t].name!r} must be {expected}. "
-            f"Received: {', '.join(f'{value:g}' for value in values[row, t])} in row "
-            f"{start + row}. For missing labels, pass NaN or a sample weight of 0."
+            f"The labels of the task {task.name!r} must be {expected}. Received: "
+            f"{', '.join(f'{value:g}' for value in labels[row, t])} in row {row}. For "
+            "missing labels, pass NaN or a sample weight of 0."
         )
 
 
@@ -122,58 +122,54 @@ def _check_strings(x):
         )
 
 
-def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any) -> tuple[Any, Any]:
-    """Raise an error if the labels or sample weights do not fit the tasks.
+def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any = None) -> None:
+    """Raise an error if labels or sample weights do not fit the tasks."""
+    labels = {task.name: {1, task.num_outputs} for task in tasks}
+    _check_entries("labels", y, labels, "For missing labels, pass NaN.")
+    is_array = hasattr(sample_weight, "shape")
+    for_all = is_array and _shape(sample_weight)[1:] in {(), (1,)}
+    if sample_weight is not None and not for_all:
+        weights = {task.name: {1} for task in tasks}
+        mend = "For tasks without weights, pass arrays of ones."
+        _check_entries("sample weights", sample_weight, weights, mend)
 
-    Returns:
-        The labels and the sample weights, with one column or entry per task.
+
+def _check_entries(what, values, tasks, mend):
+    """Check a dict by task name, or an array with a column per task.
+
+    `tasks` has the possible numbers of columns of each task in a dict.
     """
-    if not tasks:
-        raise ValueError(
-            "The model has no tasks. Received: tasks=(). Pass `tasks` to "
-            "`MultitaskModel`. `keras.models.clone_model` loses them: use "
-            "`MultitaskModel.from_config(model.get_config())`."
-        )
-    y, sample_weight = keras.tree.map_structure(_with_rank, (y, sample_weight))
-    _check_shape(tasks, y, "labels")
-    if sample_weight is None:
-        return y, None
-    shape = tuple(getattr(sample_weight, "shape", (None,) * 3))
-    if len(tasks) > 1 and shape[1:] in {(), (1,)}:
-        xp: Any = np if isinstance(sample_weight, np.ndarray) else ops
-        column = xp.reshape(sample_weight, (-1, 1))
-        sample_weight = xp.repeat(column, len(tasks), axis=1)
-    _check_shape(tasks, sample_weight, "sample weights")
-    return y, sample_weight
-
-
-def _check_shape(tasks, values, what):
-    names = [task.name for task in tasks]
-    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-    if isinstance(values, dict):
-        unknown = sorted(set(values) - set(names))
-        missing = sorted(set(names) - set(values))
-        if unknown or missing:
-            mend = (
-                "For missing labels, pass NaN."
-                if what == "labels"
-                else "For tasks without weights, pass arrays of ones."
-            )
-            raise ValueError(
-                f"The {what} must have one entry per task: {shown}. "
-                f"Received: unknown {unknown}, missing {missing}. {mend}"
-            )
-        for task in tasks:
-            task.check_shape(values[task.name], what)
-        return
-    shape = getattr(values, "shape", None)
-    one = len(names) == 1 and shape is not None and len(shape) == 1
-    if not one and (shape is None or tuple(shape[1:]) != (len(names),)):
-        got = type(values).__name__ if shape is None else tuple(shape)
+    shown = ", ".join([*tasks][:8]) + ", ..." * (len(tasks) > 8)
+    if not isinstance(values, dict):
+        shape = _shape(values)
+        if shape[1:] == (len(tasks),) or (len(tasks) == 1 and len(shape) == 1):
+            return
+        received = shape if hasattr(values, "shape") else type(values).__name__
         raise ValueError(
             f"The {what} must be a dict by task name ({shown}), or one array of "
-            f"shape (batch, {len(names)}), one column per task. Received: {got}."
+            f"shape (batch, {len(tasks)}), one column per task. Received: {received}."
         )
+    if values.keys() != tasks.keys():
+        unknown = sorted(values.keys() - tasks.keys())
+        missing = sorted(tasks.keys() - values.keys())
+        raise ValueError(
+            f"The {what} must have one entry per task: {shown}. "
+            f"Received: unknown {unknown}, missing {missing}. {mend}"
+        )
+    for name, widths in tasks.items():
+        shape = _shape(values[name])
+        if len(shape) != 1 and shape[1:] not in {(width,) for width in widths}:
+            expected = ["(batch,)", *(f"(batch, {width})" for width in sorted(widths))]
+            raise ValueError(
+                f"The {what} of the task {name!r} must have the shape "
+                f"{' or '.join(expected)}. Received: {shape}."
+            )
+
+
+def _shape(values):
+    shape = values.shape if hasattr(values, "shape") else np.shape(values)
+    # TensorFlow forgets the rank if it gets `(batch,)` and then `(batch, 1)`.
+    return (None,) if getattr(shape, "rank", 1) is None else tuple(shape)
 
 
 def _as_arrays(values):
@@ -188,12 +184,3 @@ def _as_numpy(values):
         return values
     is_tensor = ops.is_tensor(values)
     return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)
-
-
-def _with_rank(values):
-    """Make a column of labels or sample weights whose rank TensorFlow does not know.
-
-    It forgets the rank if a model gets labels `(batch,)` and then `(batch, 1)`.
-    """
-    unknown = getattr(getattr(values, "shape", None), "rank", 1) is None
-    return ops.reshape(values, (-1, 1)) if unknown else values

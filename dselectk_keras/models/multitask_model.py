@@ -78,25 +78,39 @@ class MultitaskModel(keras.Model):
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
         held_out = kwargs.get("validation_data")
-        if self.loss is None and isinstance(held_out, tuple):
-            check_labels(self, *held_out)
-        if self.loss is None and y is not None:
-            check_labels(self, x, y, kwargs.get("sample_weight"))
-            if kwargs.get("class_weight") and len(self.tasks) > 1:
-                raise ValueError(
-                    "`class_weight` is only for a model of one task. Received: a model "
-                    f"of {len(self.tasks)} tasks. Pass `sample_weight`, a dict by task "
-                    "name or an array with one column per task."
-                )
+        if self.loss is None and kwargs.get("class_weight") and len(self.tasks) > 1:
+            raise ValueError(
+                "`class_weight` is only for a model of one task. Received: a model "
+                f"of {len(self.tasks)} tasks. Pass `sample_weight`, a dict by task "
+                "name or an array with one column per task."
+            )
+        if isinstance(held_out, tuple):
+            self._check(*held_out)
+        self._check(x, y, kwargs.get("sample_weight"))
         return super().fit(x, y, *args, **kwargs)
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
         # `fit` has checked its data. It calls this with private arguments.
-        in_fit = any(name.startswith("_") for name in kwargs)
-        if self.loss is None and y is not None and not in_fit:
-            check_labels(self, x, y, kwargs.get("sample_weight"))
+        if not any(name.startswith("_") for name in kwargs):
+            self._check(x, y, kwargs.get("sample_weight"))
         return super().evaluate(x, y, *args, **kwargs)
+
+    def _check(self, x, y=None, sample_weight=None):
+        """Check what `compile` got, and arrays of data, if the tasks have the loss."""
+        if self.loss is not None:
+            return
+        given = {"loss_weights": loss_weights(self)}
+        # Beside Keras' mean loss and the metrics of the tasks.
+        given["metrics"] = [m.name for m in self.metrics if m.name != "loss"][1:]
+        if any(given.values()):
+            raise ValueError(
+                "`compile` takes metrics and `loss_weights` only together with a loss. "
+                f"Received: {given} without a loss. For the metrics and the weight of "
+                "a task, use `Task(metrics=..., weight=...)`."
+            )
+        if y is not None:
+            check_labels(self, x, y, sample_weight)
 
     def compute_loss(
         self,
@@ -109,7 +123,6 @@ class MultitaskModel(keras.Model):
         """Compute the weighted sum of the tasks' losses, plus the layers' penalties."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        self._check_compiled()
         # First the penalties: replicas share `losses`, and take turns at a sum.
         penalties: Any = super().compute_loss() if self.losses else 0.0
         totals, counts = self.task_metrics.update_state(y, y_pred, sample_weight)
@@ -133,17 +146,6 @@ class MultitaskModel(keras.Model):
         """Compute the report of an epoch: the sums, and the metrics of each task."""
         each = self.task_metrics.by_task() if self.loss is None else {}
         return {**super().get_metrics_result(), **each}
-
-    def _check_compiled(self):
-        given = {"loss_weights": loss_weights(self)}
-        # Beside Keras' mean loss and the metrics of the tasks.
-        given["metrics"] = [m.name for m in self.metrics if m.name != "loss"][1:]
-        if any(given.values()):
-            raise ValueError(
-                "`compile` takes metrics and `loss_weights` only together with a loss. "
-                f"Received: {given} without a loss. For the metrics and the weight of "
-                "a task, use `Task(metrics=..., weight=...)`."
-            )
 
     def _get_metrics_result_or_logs(self, logs):
         # Keras would report the last step if its names differ from the epoch's.

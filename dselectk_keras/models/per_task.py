@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import keras
-
 from dselectk_keras.layers import MMoE
 from dselectk_keras.models.condense import condense, narrowed
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.models.predict import Predict
 from dselectk_keras.models.rebuild import layers_to_replace
-from dselectk_keras.models.task_group import group_tasks
+from dselectk_keras.models.task import group_tasks
+from dselectk_keras.models.towers import Predict, flatten
 
 
 def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
@@ -50,24 +48,22 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
             "`per_task` needs a model with exactly one `MMoE` layer. Received: a model "
             f"with {len(layers)}."
         )
-    mixtures = _own_mixture(layers[0], name)(layers[0].input)
-    if len(mixtures.shape) > 3:
-        mixtures = keras.layers.Reshape((1, -1), name="flatten_mixtures")(mixtures)
-    group = next(
-        group for group in model.task_metrics.groups if tasks[name] in group.tasks
+    mixtures = flatten(_own_mixture(layers[0], name)(layers[0].input))
+    task, (label,) = tasks[name], group_tasks([tasks[name]])
+    index = model.tasks.index(task)
+    group, indices = next(
+        item for item in group_tasks(model.tasks).items() if index in item[1]
     )
-    label = group_tasks([tasks[name]])[0].label
-    if tasks[name].tower != "sum":
-        towers = _layer(model, f"towers_{group.label}")
-        towers = towers.sliced([group.tasks.index(tasks[name])])
+    if task.tower != "sum":
+        towers = _layer(model, f"towers_{group}").sliced([indices.index(index)])
         towers.name = f"towers_{label}"
         mixtures = towers(mixtures)
-    config = _layer(model, f"predict_{group.label}").get_config()
+    config = _layer(model, f"predict_{group}").get_config()
     config |= {"names": [name], "name": f"predict_{label}"}
     return MultitaskModel(
         model.input,
         Predict.from_config(config)(mixtures),
-        tasks=[tasks[name]],
+        tasks=[task],
         label_average=model.task_losses.label_average,
         name=f"{model.name}_{label}",
     )

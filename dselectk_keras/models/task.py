@@ -1,10 +1,11 @@
 """The settings of a task."""
 
 import dataclasses
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from dselectk_keras._keras import settings
 from dselectk_keras.utils import (
@@ -54,12 +55,12 @@ class Task:
     kind: str = "regression"
     num_classes: int | None = None
     tower: tuple[int, ...] | str = ()
-    loss: str | keras.Loss | None = None
-    metrics: tuple | None = None
+    loss: Any = None
+    metrics: Any = None
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the arguments, and make tuples of the tower and the metrics."""
+        """Check the arguments, and set those that are `None`."""
         if not isinstance(self.name, str) or self.name in {"", "task"}:
             raise ValueError(
                 "A task needs a name other than 'task': `task_loss` is the sum over "
@@ -75,33 +76,27 @@ class Task:
             )
         if self.num_classes is not None:
             check_count("num_classes", self.num_classes)
-        object.__setattr__(self, "tower", self._checked_tower())
+        if self.tower != "sum":
+            self._set("tower", tuple(check_widths("tower", self.tower)))
+        elif self.num_classes is not None:
+            raise ValueError(
+                "tower='sum' has one output. Received: tower='sum' for the "
+                f"multi-class task {self.name!r}. Use the widths of layers."
+            )
+        self._set_functions()
+
+    def _set(self, name, value):
+        object.__setattr__(self, name, value)  # The class is frozen.
+
+    def _set_functions(self):
+        """Check the loss and the metrics, or set those of the kind."""
+        _, loss, metrics = KINDS[self.kind]
         if self.loss is not None:
-            get_from(keras.losses, "loss", self.loss)
+            loss = get_from(keras.losses, "loss", self.loss)
+            loss = self.loss if isinstance(self.loss, str) else loss
         if self.metrics is not None:
-            object.__setattr__(self, "metrics", self._checked_metrics())
-
-    def _checked_tower(self):
-        """The tower as a tuple of widths, or `"sum"`."""
-        if isinstance(self.tower, str):
-            if self.tower != "sum":
-                raise ValueError(
-                    '`tower` must be widths of layers, or "sum". '
-                    f"Received: tower={self.tower!r} for the task {self.name!r}."
-                )
-            if self.kind == "multiclass":
-                raise ValueError(
-                    "tower='sum' has one output. Received: tower='sum' for the "
-                    f"multi-class task {self.name!r}. Use the widths of layers."
-                )
-            return self.tower
-        return tuple(check_widths("tower", self.tower))
-
-    def _checked_metrics(self):
-        """The metrics as a tuple."""
-        metrics: Any = self.metrics
-        if not isinstance(metrics, (list, tuple)):
-            metrics = (metrics,)
+            several = isinstance(self.metrics, (list, tuple))
+            metrics = tuple(self.metrics) if several else (self.metrics,)
         for metric in metrics:
             if metric in ("accuracy", "acc"):
                 raise ValueError(
@@ -112,7 +107,25 @@ class Task:
             # A metric by name is made with the model: here it would use the device.
             if not isinstance(metric, str):
                 get_from(keras.metrics, "metrics", metric)
-        return tuple(metrics)
+        for each in (loss, *metrics):
+            self._check_function(settings(each), type(each).__name__)
+        self._set("loss", loss)
+        self._set("metrics", metrics)
+
+    def _check_function(self, config, name):
+        """Refuse settings of a loss or metric that do not suit the model."""
+        if self.output_activation and config.get("from_logits"):
+            raise ValueError(
+                f"The outputs of the task {self.name!r} are probabilities, of which "
+                f"{name} would compute probabilities again. Received: "
+                "from_logits=True. Leave it out."
+            )
+        if config.get("reduction") in ("sum", "mean_with_sample_weight"):
+            raise ValueError(
+                f"The model averages the loss of the task {self.name!r} itself. "
+                f"Received: reduction={config['reduction']!r}. Leave it out, and use "
+                "`label_average`, or `Task(weight=...)`."
+            )
 
     def __repr__(self) -> str:
         """Show the name and the kind."""
@@ -124,45 +137,17 @@ class Task:
         return self.num_classes or 1
 
     @property
-    def loss_function(self) -> Any:
-        """The Keras loss of the task."""
-        return keras.losses.get(self.loss or KINDS[self.kind][1])
-
-    @property
     def output_activation(self) -> str | None:
         """The activation of the output layer."""
         return KINDS[self.kind][0]
 
-    @property
-    def metric_names(self) -> tuple:
-        """The metrics of the task; by default, those of its kind."""
-        return KINDS[self.kind][2] if self.metrics is None else self.metrics
-
-    def check_shape(self, values: Any, what: str = "labels") -> None:
-        """Raise an error if labels or sample weights do not fit the task."""
-        shape = tuple(getattr(values, "shape", None) or np.shape(values))
-        widths = {1, self.num_outputs} if what == "labels" else {1}
-        if len(shape) == 1 or (len(shape) == 2 and shape[1] in widths):
-            return
-        expected = ["(batch,)", *(f"(batch, {width})" for width in sorted(widths))]
-        raise ValueError(
-            f"The {what} of the task {self.name!r} must have the shape "
-            f"{' or '.join(expected)}. Received: {shape}."
-        )
-
-    @property
-    def group_key(self) -> str:
-        """A key that is equal for tasks that can be computed together."""
-        loss, *metrics = map(_identity, (self.loss, *self.metric_names))
-        return repr((self.kind, self.num_classes, self.tower, loss, metrics))
-
     def get_config(self) -> dict:
         """The arguments of `__init__`, serialized."""
-        return {
-            **vars(self),
+        functions = {
             "loss": _serialized(self.loss),
-            "metrics": self.metrics and [_serialized(each) for each in self.metrics],
+            "metrics": [_serialized(metric) for metric in self.metrics],
         }
+        return {**vars(self), **functions}
 
     @classmethod
     def from_config(cls, config: dict) -> "Task":
@@ -172,12 +157,28 @@ class Task:
         return cls(**{**config, **objects})
 
 
+def group_tasks(tasks: Sequence[Task]) -> dict[str, list[int]]:
+    """Group tasks that differ only in the name and the weight.
+
+    Returns:
+        The indices of the tasks of each group, by a part of the names of its layers.
+    """
+    members = {}
+    for index, task in enumerate(tasks):
+        alike = task.kind, task.num_classes, task.tower, task.loss, task.metrics
+        members.setdefault(alike, []).append(index)
+    groups = {}
+    for number, indices in enumerate(members.values()):
+        names = [tasks[index].name for index in indices]
+        text = "_".join(names if len(names) <= 3 else (names[0], "to", names[-1]))
+        # TensorFlow wants plain letters.
+        label = re.sub(r"[^a-zA-Z0-9]+", "_", text).strip("_")
+        groups[label if label and label not in groups else str(number)] = indices
+    return groups
+
+
 def _serialized(value):
     found = keras.saving.serialize_keras_object(value)
     if known := settings(value):
         found["config"] = {**known, **found["config"]}
     return found
-
-
-def _identity(value):
-    return value if isinstance(value, str) or value is None else id(value)

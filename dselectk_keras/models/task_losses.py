@@ -73,12 +73,23 @@ class TaskLosses(keras.Layer):
     ):
         super().__init__(name="task_losses", dtype="float32")
         check_choice("label_average", label_average, ("batch", "labels"))
-        self.label_average = label_average
         if isinstance(task_weighting, dict):
             task_weighting = keras.saving.deserialize_keras_object(task_weighting)
-        self.task_weighting = task_weighting
+        self.label_average = label_average
+        self.task_weighting = self.weighting = task_weighting
         self.fixed_weights = np.array([task.weight for task in tasks], "float32")
-        self.weighting = _as_object(task_weighting, tasks)
+        if task_weighting == "uncertainty":
+            factors = [0.5 if task.kind == "regression" else 1.0 for task in tasks]
+            self.weighting = Uncertainty(factors)
+        elif task_weighting is not None and not (
+            hasattr(task_weighting, "penalty")
+            and hasattr(task_weighting, "weights_of_losses")
+        ):
+            raise ValueError(
+                "`task_weighting` must be None, 'uncertainty', or an object with the "
+                "methods `penalty` and `weights_of_losses`. Received: "
+                f"{task_weighting!r}. See `MultitaskModel`."
+            )
         if isinstance(self.weighting, keras.Layer) and not self.weighting.built:
             self.weighting.build((len(tasks),))
         self.built = True
@@ -96,7 +107,7 @@ class TaskLosses(keras.Layer):
         For each task it needs the sum of the losses and the number of labels.
         """
         totals, counts = sum_over_replicas([totals, counts])
-        return ops.sum(ops.multiply(_mean(totals, counts), self.fixed_weights))
+        return self._sum_of_means(totals / ops.maximum(counts, 1.0))
 
     def training_loss(self, totals: Tensor, counts: Tensor, examples: Any) -> Tensor:
         """Compute the training loss.
@@ -105,31 +116,14 @@ class TaskLosses(keras.Layer):
         """
         examples = ops.cast(ops.reshape(examples, (1,)), "float32")
         totals, counts, examples = sum_over_replicas([totals, counts, examples])
-        by_labels = self.label_average == "labels"
-        divisors = ops.maximum(counts, 1.0) if by_labels else examples
+        labels = ops.maximum(counts, 1.0)
+        divisors = labels if self.label_average == "labels" else examples
         extra: Any = 0.0
         if self.weighting is not None:
-            means = ops.stop_gradient(_mean(totals, counts))
-            terms = self.weighting.penalty(means, counts / divisors)
-            extra = ops.sum(ops.multiply(terms, self.fixed_weights))
+            means = ops.stop_gradient(totals / labels)
+            extra = self._sum_of_means(self.weighting.penalty(means, counts / divisors))
         losses = ops.multiply(totals, self.task_weights())
         return ops.sum(losses / divisors) + extra
 
-
-def _as_object(task_weighting, tasks):
-    if task_weighting is None:
-        return None
-    if task_weighting == "uncertainty":
-        return Uncertainty([0.5 if t.kind == "regression" else 1.0 for t in tasks])
-    methods = ("penalty", "weights_of_losses")
-    if not all(callable(getattr(task_weighting, name, None)) for name in methods):
-        raise ValueError(
-            "`task_weighting` must be None, 'uncertainty', or an object with the "
-            "methods `penalty` and `weights_of_losses`. Received: "
-            f"{task_weighting!r}. See `MultitaskModel`."
-        )
-    return task_weighting
-
-
-def _mean(totals, counts):
-    return totals / ops.maximum(counts, 1.0)
+    def _sum_of_means(self, means):
+        return ops.sum(ops.multiply(means, self.fixed_weights))

@@ -140,8 +140,8 @@ def _list(workload):
     tasks = workload.new_tasks()
     model.compile(
         keras.optimizers.Adam(),
-        loss={task.name: task.loss_function for task in tasks},
-        metrics={task.name: list(task.metric_names) for task in tasks},
+        loss={task.name: task.loss for task in tasks},
+        metrics={task.name: list(task.metrics) for task in tasks},
     )
     model.expert_layers, model.tower_layers = experts, towers
     model.gates = [mixture.gate for mixture in mixtures]

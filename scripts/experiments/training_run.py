@@ -19,11 +19,15 @@ from dselectk_keras.gates.selector_gate import selector_gates
 from dselectk_keras.layers import CGC
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
-from dselectk_keras.models.architectures import has_gate, read_options
 from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
 from dselectk_keras.plots.style import save_figure
 from dselectk_keras.schedules import Ramp
-from dselectk_keras.utils import check_choice, check_count, num_trained
+from dselectk_keras.utils import (
+    check_choice,
+    check_count,
+    num_trained,
+    parameter_names,
+)
 from experiments.environment import environment
 from experiments.files import damaged, replacing
 from experiments.results import differing
@@ -88,7 +92,6 @@ class TrainingRun:
         check_choice("data", self.data, datasets.NAMES)
         ARCHITECTURES.find(self.architecture)
         gates.GATES.find(self.gate)
-        read_options(self.architecture, self.architecture_options)
         if self.decide_by:
             DecideGates(self.decide_by)
         counts = {"epochs": self.epochs, "batch_size": self.batch_size}
@@ -119,7 +122,7 @@ class TrainingRun:
     @property
     def has_gate(self):
         """Whether the architecture has gates."""
-        return has_gate(self.architecture)
+        return "gate" in parameter_names(ARCHITECTURES[self.architecture])
 
     @property
     def selection(self) -> tuple[int, int] | None:
@@ -132,9 +135,10 @@ class TrainingRun:
             options = {**self.data_options, **sizes}
             num_tasks = datasets.load(self.data, **options).num_tasks
         # In some architectures each task also has its own experts.
-        own = read_options(self.architecture, self.architecture_options)
+        own = 1 if self.architecture in ("cgc", "ple") else 0
+        own = self.architecture_options.get("num_task_experts", own)
         chosen = self.gate_options.get("num_nonzeros", self.num_nonzeros)
-        return chosen, self._num_experts(num_tasks) + own.get("num_task_experts", 0)
+        return chosen, self._num_experts(num_tasks) + own
 
     @property
     def gates_see_examples(self):
@@ -254,7 +258,7 @@ class TrainingRun:
             tasks,
             self.architecture,
             experts=DenseExperts(num_experts, units),
-            gate=self._gate(self._num_steps(data)) if self.has_gate else None,
+            gate=self._gate(self._num_steps(data)) if self.has_gate else "softmax",
             per_example=self.gates_see_examples,
             **self.architecture_options,
         )

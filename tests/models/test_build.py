@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import numbers, numpy
 from keras import layers
-from keras.losses import BinaryCrossentropy, MeanSquaredError
+from keras.losses import BinaryCrossentropy
 from keras.metrics import AUC
 
 from dselectk_keras import (
@@ -22,7 +22,6 @@ from dselectk_keras import (
 )
 from dselectk_keras.gates import GATES, Gate
 from dselectk_keras.models import ARCHITECTURES
-from dselectk_keras.models.architectures import has_gate
 
 X, Y = numbers((4, 3)), numbers((4, 2), seed=1)
 TASKS = [Task("a", tower=(4,)), Task("b", tower=(4,))]
@@ -222,15 +221,8 @@ def test_experts_may_be_of_any_kind(architecture):
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_an_architecture_has_no_option_for_is_refused(architecture):
-    text = rf"options of the architecture {architecture!r} are: \w+.*Received: 'share'"
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'share'"):
         make(architecture, share=0.5)
-
-
-@pytest.mark.backend_independent
-def test_some_architectures_have_gates():
-    gated = {name for name in ARCHITECTURES if has_gate(name)}
-    assert gated == {"omoe", "mmoe", "attentive", "cgc", "ple", "smear"}
 
 
 @pytest.mark.backend_independent
@@ -345,7 +337,7 @@ def test_every_gate_is_static_unless_asked(architecture):
         layers_ = make(architecture, **settings)._flatten_layers()
         return {each.per_example for each in layers_ if isinstance(each, Gate)}
 
-    for gate in (None, SoftmaxGate(), DSelectKGate(2)):
+    for gate in ("softmax", SoftmaxGate(), DSelectKGate(2)):
         assert gates(gate=gate) == {False}
         assert gates(gate=gate, per_example=True) == {True}
 
@@ -371,20 +363,8 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
         ({"tasks": ["a", 3]}, r"`Task` objects or names.*Received: .*, 3\]"),
         ({"experts": layers.Dense(3)}, "`experts` must be a bank"),
         ({"experts": 0}, "`num_experts` must be"),
-        ({"gate": layers.Dense(3)}, "`gate` a gate such as"),
+        ({"gate": layers.Dense(3)}, "`gate` must be a gate, such as"),
         ({"inputs": "features"}, "`inputs` must be a number of features"),
-        (
-            {"tasks": [Task("a", "binary", loss=BinaryCrossentropy(True))]},
-            "'a' are probabilities.*from_logits=True",
-        ),
-        (
-            {"tasks": [Task("a", "binary", metrics=AUC(from_logits=True))]},
-            "'a' are probabilities, of which AUC.*from_logits=True",
-        ),
-        (
-            {"tasks": [Task("a", loss=MeanSquaredError("sum"))]},
-            "averages the loss of the task 'a' itself. Received: reduction='sum'",
-        ),
     ],
 )
 def test_what_cannot_be_built_is_refused(arguments, text):

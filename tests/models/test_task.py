@@ -4,13 +4,14 @@ import keras
 import pytest
 
 from dselectk_keras import Task
+from dselectk_keras.models.task import group_tasks
 
 
 def test_each_kind_has_an_output_and_a_loss():
     tasks = [Task("r"), Task("b", "binary"), Task("m", "multiclass", num_classes=3)]
     assert [task.num_outputs for task in tasks] == [1, 1, 3]
     assert [task.output_activation for task in tasks] == [None, "sigmoid", "softmax"]
-    names = [task.loss_function.__name__ for task in tasks]
+    names = [task.loss for task in tasks]
     assert names == [
         "mean_squared_error",
         "binary_crossentropy",
@@ -22,16 +23,18 @@ def test_settings_may_be_given_alone_or_as_a_sequence():
     task = Task("a", tower=8, metrics="mse")
     assert (task.tower, task.metrics) == ((8,), ("mse",))
     assert Task("a", tower=[8, 4]).tower == (8, 4)
-    assert Task("a", metrics=()).metric_names == ()
+    assert Task("a", metrics=()).metrics == ()
 
 
 def test_tasks_are_alike_if_name_and_weight_alone_differ():
     task = Task("a", tower=(4,), loss="mae")
-    assert task.group_key == Task("b", tower=(4,), loss="mae", weight=2.0).group_key
+    alike = Task("b", tower=(4,), loss="mae", weight=2.0)
+    assert group_tasks([task, alike]) == {"a_b": [0, 1]}
     others = [Task("a", "binary", tower=(4,), loss="mae"), Task("a", tower=(4,))]
     others += [Task("a", tower=(), loss="mae"), Task("a", tower=4, loss="mse")]
     others += [Task("a", tower=(4,), loss="mae", metrics="mse")]
-    assert task.group_key not in {other.group_key for other in others}
+    groups = group_tasks([task, *others, alike])
+    assert [*groups.values()] == [[0, 6], *([i] for i in range(1, 6))]
 
 
 def test_the_config_rebuilds_the_task():
@@ -71,13 +74,25 @@ def test_the_config_has_settings_that_keras_leaves_out():
         ),
         ({"kind": "multiclass"}, "num_classes=None and kind='multiclass'"),
         ({"num_classes": 3}, "num_classes=3 and kind='regression'"),
-        ({"tower": "mean"}, "tower='mean' for the task 'a'"),
+        ({"tower": "mean"}, "`tower` must be .*tower='mean'"),
         (
             {"kind": "multiclass", "num_classes": 3, "tower": "sum"},
             "tower='sum' has one output",
         ),
         ({"name": "task"}, "name other than 'task'"),
         ({"name": ""}, "Received: name=''"),
+        (
+            {"kind": "binary", "loss": keras.losses.BinaryCrossentropy(True)},
+            "'a' are probabilities.*from_logits=True",
+        ),
+        (
+            {"kind": "binary", "metrics": keras.metrics.AUC(from_logits=True)},
+            "'a' are probabilities, of which AUC.*from_logits=True",
+        ),
+        (
+            {"loss": keras.losses.MeanSquaredError("sum")},
+            "averages the loss of the task 'a' itself. Received: reduction='sum'",
+        ),
         ({"metrics": "accuracy"}, "Say which accuracy: 'binary_accuracy'"),
     ],
 )

@@ -1,0 +1,101 @@
+"""The towers of the tasks, from their mixtures to the outputs of a model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.models.task import Task, group_tasks
+from dselectk_keras.ops.unstack import unstack
+from dselectk_keras.utils import Activation, Tensor
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
+class Predict(keras.Layer):
+    """Compute the predictions of tasks from the outputs of their towers, in float32.
+
+    Args:
+        activation: The activation of the predictions.
+        reduce: Whether to first sum the features of each task into one output.
+        names: The names of the tasks on axis 1, to split the predictions by task.
+        **kwargs: The arguments of `keras.Layer`.
+    """
+
+    def __init__(
+        self,
+        activation: Activation = None,
+        reduce: bool = False,
+        names: Sequence[str] | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**{"dtype": "float32", **kwargs})
+        self.activation = keras.activations.get(activation)
+        self.reduce = reduce
+        self.names = names
+
+    def call(self, inputs: Tensor):
+        """Map `(batch, tasks, features)` to `(batch, tasks, outputs)`, or to a dict."""
+        x = ops.sum(inputs, axis=-1, keepdims=True) if self.reduce else inputs
+        x = self.activation(x)
+        if self.names is None:
+            return x
+        return dict(zip(self.names, unstack(x, axis=1), strict=True))
+
+
+def add_towers(mixtures: Any, tasks: Sequence[Task], stacked: bool) -> Any:
+    """Build the towers, one bank per group of tasks; return the outputs.
+
+    Args:
+        mixtures: A tensor `(batch, tasks, ...)`; or a pair, with a function second that
+            wraps a bank of towers.
+        tasks: The tasks.
+        stacked: Whether the output is one tensor, not a dict by task name.
+    """
+    mixtures, wrap = mixtures if isinstance(mixtures, tuple) else (mixtures, None)
+    mixtures = flatten(mixtures)
+    groups, predictions = group_tasks(tasks), []
+    for label, indices in groups.items():
+        task = tasks[indices[0]]
+        x = ops.take(mixtures, indices, axis=1) if len(groups) > 1 else mixtures
+        hidden: Any = task.tower
+        if hidden != "sum":
+            towers = DenseExperts(
+                len(indices),
+                [*hidden, task.num_outputs],
+                ["relu"] * len(hidden) + [None],
+                shared_input=False,
+                name=f"towers_{label}",
+            )
+            x = (wrap(towers) if wrap else towers)(x)
+        names = None if stacked else [tasks[index].name for index in indices]
+        form = task.output_activation, hidden == "sum", names
+        predictions.append(Predict(*form, name=f"predict_{label}")(x))
+    if stacked:
+        return _stack(predictions, np.concatenate([*groups.values()]))
+    by_name = {name: x for outputs in predictions for name, x in outputs.items()}
+    return {task.name: by_name[task.name] for task in tasks}
+
+
+def flatten(mixtures: Tensor) -> Tensor:
+    """Flatten the axes of mixtures after that of the tasks."""
+    if len(mixtures.shape) == 3:
+        return mixtures
+    size = (mixtures.shape[1], -1)
+    return keras.layers.Reshape(size, name="flatten_mixtures")(mixtures)
+
+
+def _stack(predictions, order):
+    """Join the predictions of all groups, and sort them by the indices of the tasks."""
+    widths = {x.shape[-1] for x in predictions}
+    if len(widths) > 1:
+        raise ValueError(
+            "With stacked=True, all tasks need the same number of outputs. "
+            f"Received: tasks with {' and '.join(map(str, sorted(widths)))} outputs."
+        )
+    x = ops.concatenate(predictions, axis=1) if len(predictions) > 1 else predictions[0]
+    if (np.diff(order) < 0).any():
+        x = ops.take(x, np.argsort(order).tolist(), axis=1)
+    return ops.squeeze(x, -1) if widths == {1} else x
