@@ -21,7 +21,8 @@ BATCH, DIM, UNITS, EXPERTS = 4, 3, 2, 4
 NAN, INFINITY = float("nan"), float("inf")
 VALUES = ("a", None, NAN, INFINITY, -1, 0, 1.5, 2**70, [], {}, True, object())
 X = numbers((BATCH, DIM))
-OF_KERAS = {"args", "kwargs", "name"}
+# The options of an architecture have a test of their own.
+OF_KERAS = {"args", "kwargs", "name", "options"}
 LOOKS = {type(case.make()): case.looks[-1] for case in all_cases()}
 
 

@@ -49,14 +49,25 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
     """
     if is_model_parallel():
         raise ValueError(
-            "Experts that are split over devices cannot be condensed, since fewer of "
-            "them may not fill the devices. Received: "
-            "`keras.distribution.ModelParallel`. Save the model, load it without a "
-            "distribution, and call `condense` there."
+            "Fewer experts may not fill the devices over which they are split. "
+            "Received: `keras.distribution.ModelParallel`. Save the model, load it "
+            "without a distribution, and call `condense` there."
         )
     layers = layers_to_replace(model, MoE)
     chosen = {layer.name: layer.gate.chosen_experts() for layer in layers}
-    _check_binary(chosen, tolerance)
+    undecided = [
+        f"{name} {tuple(place)} by {distance[tuple(place)]:.3g}"
+        for name, (_, distance, _) in chosen.items()
+        for place in np.argwhere(distance > tolerance).tolist()
+    ]
+    if undecided:
+        raise ValueError(
+            f"{len(undecided)} selectors are not binary (layer, indices, distance from "
+            f"binary): {'; '.join(undecided[:5])}{'; ...' * (len(undecided) > 5)}. "
+            "Train with the callback `DecideGates()`. If it was there, the training "
+            "ended before the decision: put `EarlyStopping` inside of `OnceDecided`, "
+            "or lower `by`. Or raise `tolerance`, to round selectors."
+        )
 
     def change(layer, settings):
         choices, _, logits = chosen[layer.name]
@@ -68,24 +79,6 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
         # The config of some losses lacks settings, such as the `delta` of `Huber`.
         copy.compile(**{**config, "loss": model.loss})
     return copy
-
-
-def _check_binary(chosen, tolerance):
-    """Raise an error if selectors are further from a single expert than this."""
-    found = [
-        f"{name} {tuple(place)} by {distance[tuple(place)]:.3g}"
-        for name, (_, distance, _) in chosen.items()
-        for place in np.argwhere(distance > tolerance).tolist()
-    ]
-    if found:
-        more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
-        raise ValueError(
-            f"{len(found)} selectors are not binary (layer, indices, distance from "
-            f"binary): {'; '.join(found[:5])}{more}. Train with the callback "
-            "`DecideGates()`. If it was there, the training ended before the decision: "
-            "put `EarlyStopping` inside of `OnceDecided`, or lower `by`. Or raise "
-            "`tolerance`, to round selectors."
-        )
 
 
 def narrowed(layer: MoE, choices: np.ndarray, logits: np.ndarray) -> tuple:

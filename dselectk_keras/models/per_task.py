@@ -5,7 +5,6 @@ from typing import Any
 from dselectk_keras.layers import MMoE
 from dselectk_keras.models.condense import condense, narrowed
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.models.rebuild import layers_to_replace
 from dselectk_keras.models.task import group_tasks
 from dselectk_keras.models.towers import Predict, flatten
 
@@ -17,9 +16,9 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
     sub-model has four experts.
 
     Args:
-        model: A `MultitaskModel` with one `MMoE` layer, such as the architectures
-            `"mmoe"` and `"omoe"` have. Its gates must be static and binary (see
-            `condense`). It may be condensed already.
+        model: A model of `build_multitask_model` with the architecture `"mmoe"` or
+            `"omoe"`. Its gates must be static and binary (see `condense`). It may be
+            condensed already.
         name: The name of the task.
         tolerance: See `condense`.
 
@@ -42,23 +41,17 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
             f"Its tasks: {', '.join(tasks) or 'none'}."
         )
     model = condense(model, tolerance)
-    layers = layers_to_replace(model, MMoE)
-    if len(layers) > 1:
-        raise ValueError(
-            "`per_task` needs a model with exactly one `MMoE` layer. Received: a model "
-            f"with {len(layers)}."
-        )
-    mixtures = flatten(_own_mixture(layers[0], name)(layers[0].input))
+    mixtures = flatten(_mixture(model.get_layer("mmoe"), name))
     task, (label,) = tasks[name], group_tasks([tasks[name]])
     index = model.tasks.index(task)
     group, indices = next(
         item for item in group_tasks(model.tasks).items() if index in item[1]
     )
     if task.tower != "sum":
-        towers = _layer(model, f"towers_{group}").sliced([indices.index(index)])
+        towers = model.get_layer(f"towers_{group}").sliced([indices.index(index)])
         towers.name = f"towers_{label}"
         mixtures = towers(mixtures)
-    config = _layer(model, f"predict_{group}").get_config()
+    config = model.get_layer(f"predict_{group}").get_config()
     config |= {"names": [name], "name": f"predict_{label}"}
     return MultitaskModel(
         model.input,
@@ -69,22 +62,10 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
     )
 
 
-def _layer(model, name):
-    """Get a layer that `build_multitask_model` has named after its tasks."""
-    found = [layer for layer in model.layers if layer.name == name]
-    if not found:
-        raise ValueError(
-            "`per_task` needs a model of `build_multitask_model`, whose towers it "
-            f"finds by name. Received: a model without a layer {name!r}."
-        )
-    return found[0]
-
-
-def _own_mixture(layer, name):
-    """Build the layer with the experts and the gate of one task."""
+def _mixture(layer, name):
+    """Compute the mixture of one task with a layer for this task alone."""
     row = layer.task_names.index(name) if layer.gate.num_gates > 1 else 0
-    chosen = layer.gate.chosen_experts()
-    one = slice(row, row + 1)
-    bank, gate = narrowed(layer, chosen.choices[one], chosen.logits[one])
+    choices, _, logits = layer.gate.chosen_experts()
+    bank, gate = narrowed(layer, choices[row : row + 1], logits[row : row + 1])
     names = {"name": layer.name, "dtype": layer.dtype_policy}
-    return MMoE(bank, gate, [name], stacked=True, **names)
+    return MMoE(bank, gate, [name], stacked=True, **names)(layer.input)

@@ -1,5 +1,6 @@
 """Copies of trained models with other experts or gates."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,38 +11,27 @@ from dselectk_keras.layers.gated_experts import GatedExperts
 
 
 def layers_to_replace(model: Any, kind: type = GatedExperts) -> list[Any]:
-    """List the layers with experts and a gate, after checks that a copy is possible.
-
-    Args:
-        model: A built functional or sequential model.
-        kind: The class of the layers.
-    """
+    """List the layers of a class, after checks that `rebuild` can replace them."""
     config = model.get_config() if isinstance(model, keras.Model) else {}
     if "layers" not in config or not model.built:
         raise ValueError(
-            "A built functional or sequential model is needed, which can be copied "
-            f"from its config. Received: {model!r}, a {type(model).__name__}. Build "
-            "it, or make it functional: call the layers on `keras.Input`, as in "
-            "`keras.Model(inputs, outputs)`."
+            "A built functional or sequential model is needed. Received: "
+            f"{model!r}, a {type(model).__name__}. Build it, or make it functional: "
+            "call the layers on `keras.Input`, as in `keras.Model(inputs, outputs)`."
         )
     layers = [layer for layer in model.layers if isinstance(layer, kind)]
     if not layers:
         raise ValueError(
-            "The model has no layer with experts and a gate, such as `MMoE`, outside "
-            "of other layers. Received layers: "
-            f"{', '.join(layer.name for layer in model.layers)}."
+            "The model has no layer with experts and a gate, such as `MMoE`. "
+            f"Received layers: {', '.join(layer.name for layer in model.layers)}."
         )
-    for part in ("experts", "gate", "routing_network"):
-        owners = {}
-        for layer in layers:
-            owners.setdefault(id(getattr(layer, part)), []).append(layer.name)
-        owners.pop(id(None), None)
-        for names in owners.values():
-            if len(names) > 1:
+    for one, other in itertools.combinations(layers, 2):
+        for part in ("experts", "gate", "routing_network"):
+            if getattr(one, part) is getattr(other, part) is not None:
                 raise ValueError(
                     "Layers that share a part cannot be replaced: each would get its "
-                    f"own. Received: {part!r} shared by {', '.join(names)}. Build the "
-                    f"layers with separate {part!r}."
+                    f"own. Received: {part!r} shared by {one.name}, {other.name}. "
+                    f"Build the layers with separate {part!r}."
                 )
     return layers
 
@@ -49,14 +39,8 @@ def layers_to_replace(model: Any, kind: type = GatedExperts) -> list[Any]:
 def rebuild(model: Any, layers: list[Any], change: Callable) -> Any:
     """Copy a model and its weights, but for some layers, whose settings change.
 
-    Args:
-        model: The model.
-        layers: The result of `layers_to_replace`.
-        change: A function of such a layer and of the dict of its arguments, which the
-            function changes.
-
-    Returns:
-        A model of the same class, not compiled.
+    `change` is a function of such a layer and the dict of its arguments, which it
+    changes. The copy has the same class and is not compiled.
     """
     replaced = {layer.name: layer for layer in layers}
     config = model.get_config()

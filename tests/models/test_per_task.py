@@ -95,5 +95,5 @@ def test_what_cannot_be_taken_apart_is_refused():
     mixtures = MMoE(DenseExperts(4, [5]), DSelectKGate(2), ["a"])(inputs)
     outputs = {"a": keras.layers.Dense(1)(mixtures["a"])}
     own = MultitaskModel(inputs, outputs, tasks=[Task("a")])
-    with pytest.raises(ValueError, match="without a layer 'towers_a'"):
+    with pytest.raises(ValueError, match=r"No such layer: (towers_a|mmoe)"):
         per_task(own, "a", tolerance=1.0)
