@@ -42,18 +42,14 @@ def check_that_choices_stay(gate, optimizer, seed, decide, epochs):
     np.testing.assert_array_equal(experts(model), look.first)
 
 
-# Without the restart of slots, each of them ends at other experts.
+# Without the restart of slots, each of them ends at other experts. For the slots of
+# all optimizers see tests/test_keras.py.
 @pytest.mark.parametrize(
     ("name", "settings", "seed"),
     [
         ("SGD", {"learning_rate": 10.0, "momentum": 0.95}, 1),
         ("Adam", {}, 0),
-        ("Adam", {}, 2),
         ("Adam", {"use_ema": True, "ema_momentum": 0.5}, 3),
-        ("AdamW", {"weight_decay": 1.0}, 0),
-        ("RMSprop", {"momentum": 0.9}, 0),
-        ("Ftrl", {"learning_rate": 0.5}, 0),
-        ("Lion", {}, 0),
     ],
 )
 def test_an_optimizer_does_not_undo_the_decision(name, settings, seed):
@@ -69,8 +65,7 @@ def test_mixed_precision_does_not_undo_the_decision():
     check_that_choices_stay(gate, optimizer, 0, DecideGates(0.1), 10)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_momentum_does_not_undo_the_decision_of_a_cold_softmax(seed):
+def test_momentum_does_not_undo_the_decision_of_a_cold_softmax():
     gate = SoftmaxSelectorGate(2, temperature=Ramp(1e-2, 1e-16, end=80))
     adam = keras.optimizers.Adam(0.01)
-    check_that_choices_stay(gate, adam, seed, DecideGates(0.5), 20)
+    check_that_choices_stay(gate, adam, 0, DecideGates(0.5), 20)

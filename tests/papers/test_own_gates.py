@@ -43,7 +43,7 @@ def test_gates_of_ones_own_have_arms_beside_the_others(name, arms):
 )
 def test_gates_of_ones_own_are_trained_and_reported(name):
     if keras.backend.backend() != "torch":
-        pytest.skip("The others take minutes to compile them; they run Figure 6.")
+        pytest.skip("The others take minutes to compile them.")
     experiment = with_gates(name, mine=mine)
     plain = with_gates(name)
     for arm in set(experiment.arms) - set(plain.arms):

@@ -17,6 +17,7 @@ needs_jax = pytest.mark.skipif(
 )
 
 
+@pytest.mark.backend_independent
 def test_a_table_is_read_and_split(tmp_path):
     rows = "\n".join(f"{'ab'[i % 2]}, {i}, {i}.5" for i in range(10))
     text = (
@@ -34,6 +35,7 @@ def test_a_table_is_read_and_split(tmp_path):
         np.testing.assert_allclose(array.std(axis=0), 1.0, atol=1e-6)
 
 
+@pytest.mark.backend_independent
 def test_labels_that_are_binary_or_missing_stay_so():
     y = np.array([[0.0, 2.0], [1.0, np.nan], [1.0, 6.0]])
     x = np.ones((3, 1))
@@ -68,6 +70,7 @@ def test_a_sparse_gate_is_judged_on_its_sparse_epochs():
     assert (row["epoch"], row["test"]) == (0, 1.0)
 
 
+@pytest.mark.backend_independent
 def test_ratios_are_paired():
     rng = np.random.default_rng(0)
     keys = [(problem, draw) for problem in "abc" for draw in range(3)]
@@ -85,6 +88,7 @@ def _row(arm, test, **others):
     return {"problem": "mine", "draw": 0, "arm": arm, "test": test, **others}
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(("best", "verdict"), [(0.5, "matters"), (0.99, "hardly")])
 def test_mine_says_whether_the_choice_matters(best, verdict):
     rows = [_row(arm, 0.9) for arm in mine.ARMS]
@@ -94,6 +98,7 @@ def test_mine_says_whether_the_choice_matters(best, verdict):
     assert "softmax              0.900" in text
 
 
+@pytest.mark.backend_independent
 def test_mine_refuses_unknown_targets(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n")
@@ -101,6 +106,7 @@ def test_mine_refuses_unknown_targets(tmp_path):
         mine.answer(path, ["c"], 1)
 
 
+@pytest.mark.backend_independent
 def test_the_committed_page_has_the_committed_results():
     found = results.read(COMMITTED)
     assert (COMMITTED / "gatebench.md").read_text(encoding="utf-8") == page.text(found)
