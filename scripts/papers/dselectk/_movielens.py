@@ -129,10 +129,11 @@ class MovieLensExperiment(Experiment):
         key = method, *shape.items()
         if key not in self._models:
             build = functools.partial(self._build, method, shape)
-            self._models[key] = Retrained(build, self._data.train, self.batch_size)
+            self._models[key] = Retrained(build, self.batch_size)
         recorded = has_record(method) and not job.is_trial
         recorder = GateRecorder(every=1)
         model = self._models[key].train(
+            self._data.train,
             job.seed,
             shape["epochs"],
             callbacks=[recorder] if recorded else [],

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +11,14 @@ import numpy as np
 from dselectk_keras.datasets import correlated_tasks
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
-from experiments import Experiment, all_hold, gap_of, preset, standard_error, train_jobs
+from experiments import (
+    Experiment,
+    Retrained,
+    all_hold,
+    gap_of,
+    preset,
+    standard_error,
+)
 
 MODELS = {"Shared-Bottom": "shared_bottom", "OMoE": "omoe", "MMoE": "mmoe"}
 NUM_EXPERTS, EXPERT_UNITS, TOWER_UNITS = 8, 16, 8
@@ -53,6 +59,11 @@ class Synthetic(Experiment):
         own = {"c": self.c, "m": self.m, "seed": seed // self.starts}
         return correlated_tasks(p, num_test=1, **sizes, **own)
 
+    @functools.cached_property
+    def _models(self):
+        """A `Retrained` by model and width."""
+        return {}
+
     def train(self, model, p, jobs, shared_units=SHARED_UNITS):
         """Train one of `MODELS` on tasks of a correlation; see `read` for the results.
 
@@ -63,17 +74,16 @@ class Synthetic(Experiment):
             shared_units: Width of the shared layer of `"Shared-Bottom"`.
         """
         fixed = {"learning_rate": self.learning_rates[0]}
-        jobs = [job._replace(settings=fixed | job.settings) for job in jobs]
-        make = functools.partial(build, model, shared_units=shared_units)
-        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
-        places, found = {}, [{}] * len(jobs)
-        for place, job in enumerate(jobs):
-            places.setdefault(job.seed // self.starts, []).append(place)
-        for those in places.values():
-            data = self.data(p, jobs[those[0]].seed)
-            runs = train_jobs(make, data, [jobs[place] for place in those], **length)
-            for place, copy in zip(those, runs.copies, strict=True):
-                found[place] = read(copy.history, data.task_names)
+        key = model, shared_units
+        if key not in self._models:
+            make = functools.partial(build, *key)
+            self._models[key] = Retrained(make, self.batch_size)
+        retrained, found = self._models[key], []
+        for job in jobs:
+            data = self.data(p, job.seed)
+            options = {"validation": data.validation, **fixed, **job.settings}
+            retrained.train(data.train, job.seed, self.epochs, **options)
+            found.append(read(retrained.history))
         return found
 
     def curves(self, results, arms):
@@ -122,7 +132,7 @@ def arm_of(model, p):
     return f"{model}, p = {p:g}"
 
 
-def build(model, seed, learning_rate, shared_units=SHARED_UNITS):  # noqa: ARG001
+def build(model, shared_units, learning_rate):
     """A compiled model of the paper's size, one of `MODELS`."""
     experts = (
         DenseExperts(1, [shared_units])
@@ -136,14 +146,11 @@ def build(model, seed, learning_rate, shared_units=SHARED_UNITS):  # noqa: ARG00
     return built
 
 
-def read(history, tasks):
+def read(history):
     """What is kept of the history of a run: squared errors, as means over the tasks."""
-
-    def losses(prefix):
-        return np.mean([history[f"{prefix}{task}_loss"] for task in tasks], axis=0)
-
-    curve = [float(f"{loss:.4g}") for loss in losses("val_")]
-    return {"loss": curve[-1], "train_loss": losses("")[-1], "curve": curve}
+    curve = [float(f"{loss / 2:.4g}") for loss in history["val_task_loss"]]
+    train_loss = history["task_loss"][-1] / 2
+    return {"loss": curve[-1], "train_loss": train_loss, "curve": curve}
 
 
 def resampled(find, values):
