@@ -87,17 +87,23 @@ def train(case):
     return model, log.history["loss"]
 
 
-def watched(interrupt=False):
-    """What is to be compared of a training with callbacks, perhaps a resumed one."""
+def watched(interrupted=None):
+    """What is to be compared of a training with callbacks.
+
+    With a distribution, the training is interrupted on it, and resumed on the current.
+    """
     logs = collections.defaultdict(dict)
     note = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, values: logs[epoch].update(values)
     )
     with tempfile.TemporaryDirectory() as path:
         folder = pathlib.Path(path)
-        if interrupt:
+        if interrupted is not None:
+            resumed = distribution.distribution()
+            distribution.set_distribution(interrupted)
             with contextlib.suppress(KeyboardInterrupt):
                 fit_with_callbacks(folder, [note, Interrupt()])
+            distribution.set_distribution(resumed)
         found = fit_with_callbacks(folder, [note])
     return found | {name: [logs[e][name] for e in sorted(logs)] for name in logs[0]}
 
@@ -326,9 +332,13 @@ def main():
     }
     distribution.set_distribution(None)
     alone = watched()
-    for name, each in distributions.items():
-        distribution.set_distribution(each)
-        several = watched(interrupt=True)
+    wide = distribution.DeviceMesh((1, 8), ["batch", "experts"])
+    distributions["other experts"] = distribution.ModelParallel(
+        layout_map=expert_layout_map(wide), batch_dim_name="batch"
+    )
+    for first, name in (("data", "data"), ("experts", "other experts")):
+        distribution.set_distribution(distributions[name])
+        several = watched(interrupted=distributions[first])
         found[f"watched, {name}"] = {
             key: float(np.abs(np.subtract(alone[key], several[key])).max())
             for key in alone

@@ -3,13 +3,13 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
 import keras
 import numpy as np
 import pytest
+from jobs import free_addresses
 
 HERE = pathlib.Path(__file__).parent
 BACKEND = keras.backend.backend()
@@ -47,17 +47,6 @@ def run(script, *calls):
     return found
 
 
-def free_addresses(count):
-    """Addresses on this machine where nobody listens."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return addresses
-
-
 def difference(a, b):
     pairs = zip([*a["weights"], a["loss"]], [*b["weights"], b["loss"]], strict=True)
     return max(np.abs(np.subtract(*pair)).max() for pair in pairs)
@@ -93,7 +82,7 @@ def test_no_device_holds_or_gets_the_experts_of_others(eight, case):
     assert eight[f"{case}, experts"]["moved"] == 0
 
 
-@pytest.mark.parametrize("devices", ["data", "experts"])
+@pytest.mark.parametrize("devices", ["data", "other experts"])
 def test_a_resumed_training_records_decides_and_stops_as_on_one_device(eight, devices):
     found = eight[f"watched, {devices}"]
     assert {"binary", "best", "recorded", "predicted"} <= set(found)

@@ -3,7 +3,7 @@
     python two_workers.py ADDRESS ADDRESS NUMBER
 
 Prints how far the weights and the loss are from those of one process. `fit` of Keras
-3.15 fails here, so this trains in a loop (see docs/scaling.md).
+3.15 fails here, so this trains in a loop (see docs/hosts.md).
 """
 
 import json

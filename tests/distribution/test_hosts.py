@@ -1,0 +1,138 @@
+"""The files and jobs of docs/hosts.md run in two processes, and train as one does."""
+
+import contextlib
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from jobs import blocks, environment, free_addresses, job
+
+BACKEND = keras.backend.backend()
+# Stop all processes once the first has saved the second epoch.
+INTERRUPTION = """
+import os
+import pathlib
+import time
+
+save = keras.callbacks.BackupAndRestore.on_epoch_end
+
+
+def save_and_stop(self, epoch, logs=None):
+    save(self, epoch, logs)
+    while epoch == 1:
+        saved = pathlib.Path("backup/0/training_metadata.json").read_text()
+        if '"epoch": 2' in saved:
+            os._exit(1)
+        time.sleep(0.1)
+
+
+keras.callbacks.BackupAndRestore.on_epoch_end = save_and_stop
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with the page's Python files, whose epochs are a batch."""
+    for code in [*blocks("hosts.md", "python"), *blocks("hosts.md", "py")]:
+        name = code.partition("\n")[0].removeprefix("# ")
+        # With one batch, no order matters.
+        (tmp_path / name).write_text(code.replace("size=(64,", "size=(32,"))
+    return tmp_path
+
+
+def free_job():
+    """A number of a job for which JAX takes a port where nobody listens."""
+    for number in range(os.getpid() % 4096, 4096):
+        with contextlib.suppress(OSError), socket.socket() as each:
+            each.bind(("127.0.0.1", 65535 - 2**12 + 1 + number))
+            return str(number)
+    raise AssertionError("All ports are in use.")
+
+
+def assert_trained_as_by_one(folder, monkeypatch):
+    """Compare the saved models with one that is trained with the whole batches."""
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "my_model", raising=False)
+    module = importlib.import_module("my_model")
+    alone = module.build()
+    x, y = map(np.concatenate, zip(*map(module.rows, range(2)), strict=True))
+    alone.fit(x, y, batch_size=64, epochs=3, verbose=0)
+    for process in range(2):
+        other = keras.saving.load_model(folder / f"{process}.keras")
+        for a, b in zip(other.get_weights(), alone.get_weights(), strict=True):
+            # Adam divides by small numbers.
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="A test below is TensorFlow's.")
+def test_a_job_goes_on_after_an_interruption(folder, monkeypatch):
+    (address,) = free_addresses(1)
+    script = job("hosts.md", f"train_{BACKEND}.py").replace(
+        "29500", address.split(":")[1]
+    )
+    given = environment(
+        folder,
+        PET_LOCAL_ADDR="127.0.0.1",
+        SLURM_JOB_NODELIST="127.0.0.1",
+        SLURM_NNODES="1",
+        SLURM_NTASKS="2" if BACKEND == "jax" else "1",
+        SLURM_STEP_NODELIST="127.0.0.1",
+    )
+
+    def run():
+        return subprocess.run(
+            ["bash", "-c", script.replace("--nproc-per-node 4", "--nproc-per-node 2")],
+            check=False,
+            cwd=folder,
+            env=given | {"SLURM_JOB_ID": free_job()},
+            capture_output=True,
+            text=True,
+            timeout=540,
+        )
+
+    module = folder / "my_model.py"
+    whole = module.read_text()
+    module.write_text(whole + INTERRUPTION)
+    stopped = run()
+    module.write_text(whole)
+    assert stopped.returncode, stopped.stderr
+    saved = folder / "backup/0/training_metadata.json"
+    assert json.loads(saved.read_text())["epoch"] == 2, stopped.stderr
+    resumed = run()
+    assert not resumed.returncode, resumed.stderr
+    assert_trained_as_by_one(folder, monkeypatch)
+
+
+@pytest.mark.traced
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="A test above is theirs.")
+def test_two_workers_of_tensorflow_train_as_one(folder, monkeypatch):
+    cluster = {"worker": free_addresses(2)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "train_tensorflow.py"],
+            cwd=folder,
+            env=environment(
+                folder,
+                TF_CONFIG=json.dumps(
+                    {"cluster": cluster, "task": {"type": "worker", "index": index}}
+                ),
+            ),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    try:
+        for each in started:
+            _, errors = each.communicate(timeout=540)
+            assert not each.returncode, errors
+    finally:
+        for each in started:
+            each.kill()
+    assert_trained_as_by_one(folder, monkeypatch)

@@ -1,0 +1,64 @@
+"""Run the jobs of pages as SLURM would, on this machine alone."""
+
+import os
+import pathlib
+import re
+import socket
+import sys
+
+DOCS = pathlib.Path(__file__).parents[1] / "docs"
+# Stand-ins for the programs of SLURM.
+PROGRAMS = {
+    "srun": """#!/bin/bash
+for ((i = 0; i < SLURM_NTASKS; i++)); do
+    SLURM_PROCID=$i SLURM_LOCALID=$i "$@" &
+    started+=($!)
+done
+for each in "${started[@]}"; do wait "$each" || failed=1; done
+exit ${failed:-0}
+""",
+    "scontrol": "#!/bin/bash\necho 127.0.0.1\n",
+}
+
+
+def blocks(page, language):
+    """The blocks of code of a page of docs/."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(rf"(?s)```{language}\n(.*?)```", text)
+
+
+def job(page, program):
+    """The only job on a page that calls a program."""
+    jobs = [each for each in blocks(page, "sh") if each.startswith("#!/bin/bash")]
+    (found,) = [each for each in jobs if program in each]
+    return found
+
+
+def environment(folder, **more):
+    """The variables of a job, with the stand-ins, which are written into a folder."""
+    binaries = folder / "bin"
+    binaries.mkdir(exist_ok=True)
+    for name, code in PROGRAMS.items():
+        (binaries / name).write_text(code)
+        (binaries / name).chmod(0o755)
+    paths = [binaries, pathlib.Path(sys.executable).parent, os.environ["PATH"]]
+    return {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+        "PATH": os.pathsep.join(map(str, paths)),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **more,
+    }
+
+
+def free_addresses(count):
+    """Addresses on this machine where nobody listens."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses
