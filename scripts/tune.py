@@ -173,12 +173,10 @@ class Sweep:
         optuna, options = self.optuna, self.options
         url = options.storage or f"sqlite:///{options.folder.resolve()}/study.db"
         sqlite = url.startswith("sqlite")
-        storage = optuna.storages.RDBStorage(
+        storage = self._storage(
             url,
             # Workers wait for each other's writes.
             {"connect_args": {"timeout": 60}} if sqlite else {"pool_pre_ping": True},
-            heartbeat_interval=max(1, options.grace // 4),
-            grace_period=options.grace,
         )
         sampler = None
         if options.sampler == "gp":
@@ -208,6 +206,23 @@ class Sweep:
             )
         study.set_user_attr("config", config)
         return study
+
+    def _storage(self, url, settings, tries=5):
+        """Open the database, whose tables another process may create at this moment."""
+        from sqlalchemy.exc import IntegrityError, ProgrammingError
+
+        try:
+            return self.optuna.storages.RDBStorage(
+                url,
+                settings,
+                heartbeat_interval=max(1, self.options.grace // 4),
+                grace_period=self.options.grace,
+            )
+        except (IntegrityError, ProgrammingError):
+            if tries == 1:
+                raise
+            time.sleep(0.5)
+            return self._storage(url, settings, tries - 1)
 
     def work(self):
         """Run trials until every place of the plan is taken and no trial is running."""

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import time
 
+import jobs
 import optuna
 import pytest
+import sqlalchemy
 import tune
 
 pytestmark = [
@@ -26,6 +28,19 @@ SIZES = {"num_tasks": 16, "num_train": 64, "num_validation": 16, "num_test": 16}
 RUN = ["epochs=2", "num_nonzeros=2", f"data_options={SIZES}", "batch_size=32"]
 SPACE = '{"gamma": [1.0, 3.0], "units": [[4], [8]]}'
 NAMES = optuna.trial.TrialState
+# In place of TensorFlow, which Keras would import for nothing: wait for both workers.
+BOTH = """
+import os
+import pathlib
+import time
+
+started = pathlib.Path(__file__).parent / "started"
+started.mkdir(exist_ok=True)
+(started / str(os.getpid())).touch()
+while len([*started.iterdir()]) < 2:
+    time.sleep(0.1)
+raise ImportError
+"""
 
 
 def arguments(folder, *more, space=SPACE):
@@ -173,6 +188,61 @@ def test_postgresql_keeps_what_a_killed_process_began(postgresql, tmp_path):
     for each in (database, found.study._storage._backend):
         each.remove_session()
         each.engine.dispose()
+
+
+def test_the_job_of_the_page_shares_a_study(postgresql, tmp_path):
+    places = {"/shared/gamma": str(tmp_path / "gamma")}
+    places["scripts/tune.py"] = tune.__file__
+    places["postgresql+psycopg://me@db/studies"] = postgresql
+    smaller = f'epochs=5 num_nonzeros=2 batch_size=32 "data_options={SIZES}"'
+    script = jobs.job("tuning.md", "scripts/tune.py")
+    for theirs, ours in {**places, "epochs=30": smaller}.items():
+        assert theirs in script
+        script = script.replace(theirs, ours)
+    (tmp_path / "tensorflow.py").write_text(BOTH)
+    given = jobs.environment(tmp_path, SLURM_NTASKS="2", STUDIES=postgresql)
+    given["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{given['PYTHONPATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        check=False,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=540,
+    )
+    assert not done.returncode, done.stderr
+    database = optuna.storages.RDBStorage(postgresql)
+    study = optuna.load_study(study_name="gamma", storage=database)
+    complete = of_state(study, NAMES.COMPLETE)
+    assert sorted(trial.user_attrs["place"] for trial in complete) == [0, 1, 2, 3]
+    assert len({trial.user_attrs["worker"] for trial in complete}) == 2
+    (snippet,) = jobs.blocks("tuning.md", "py")
+    shown = subprocess.run(
+        [sys.executable, "-c", snippet],
+        check=True,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert shown.stdout.split()[0] == str(study.best_value)
+    database.remove_session()
+    database.engine.dispose()
+
+
+def test_another_worker_may_create_the_tables_at_the_same_time(tmp_path, monkeypatch):
+    storage, failures = optuna.storages.RDBStorage, [None]
+    opened = storage.__init__
+
+    def fails_once(self, *arguments, **settings):
+        if failures:
+            failures.pop()
+            raise sqlalchemy.exc.IntegrityError("", {}, Exception("already exists"))
+        opened(self, *arguments, **settings)
+
+    monkeypatch.setattr(storage, "__init__", fails_once)
+    sweep(tmp_path)
+    assert not failures
 
 
 def test_a_trial_that_died_before_its_first_heartbeat_is_run_again(tmp_path):
