@@ -57,21 +57,23 @@ def in_this_process(monkeypatch):
     keras.mixed_precision.set_global_policy("float32")
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="`make benchmark-check` runs it on torch."
+)
 def test_the_report_has_speed_precision_and_tests(
     in_this_process, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(gpu_report, "ROOT", tmp_path)
-    backend = keras.backend.backend()
-    gpu_report.main(["--quick", "--backends", backend])
+    gpu_report.main(["--quick", "--backends", "jax"])
     tmp_path /= "build/gpu_report"  # The results of an accelerator stay.
-    kept = json.loads((tmp_path / f"benchmark_gpu_{backend}.json").read_text())
+    kept = json.loads((tmp_path / "benchmark_gpu_jax.json").read_text())
     assert set(kept["workloads"]["W4"]["forms"]) == {"plain", "bank", "dispatched"}
     first, last = kept["checks"]["mixed_bfloat16"]["losses"]
     assert last < first
     assert kept["checks"]["golden and contract tests"]["said"] == "12 passed"
     page = (tmp_path / "gpu.md").read_text()
     assert "| train.py | passed | 1 |" in page
-    assert ("| replicate, 2 seeds | failed | - |" in page) == (backend == "jax")
+    assert "| replicate, 2 seeds | failed | - |" in page
     # The other page has only what `benchmark.py` wrote.
     assert "### W4" not in benchmarks.write_page(tmp_path).read_text()
 

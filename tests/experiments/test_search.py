@@ -31,37 +31,25 @@ def test_a_longer_search_begins_like_a_shorter_one():
     assert random_settings(SPACE, 6, seed=1) != random_settings(SPACE, 6)
 
 
-def test_the_lowest_objective_is_taken():
-    runs = [trial({"rate": 0.1}, 2.0), trial({"rate": 0.2}, 1.0)]
-    assert best_settings(runs) == ({"rate": 0.2}, True)
-
-
-def test_what_is_not_admissible_is_disregarded():
-    runs = [trial({"rate": 0.1}, 2.0), trial({"rate": 0.2}, 1.0, admissible=False)]
-    assert best_settings(runs) == ({"rate": 0.1}, True)
-
-
-def test_settings_with_one_bad_run_are_disregarded():
-    runs = [
-        trial({"rate": 0.1}, 1.0),
-        trial({"rate": 0.1}, 1.0, admissible=False),
-        trial({"rate": 0.2}, 5.0),
-    ]
-    assert best_settings(runs) == ({"rate": 0.2}, True)
-
-
-def test_where_all_break_the_rules_the_best_is_taken_and_marked():
-    runs = [trial({"rate": r}, o, admissible=False) for r, o in ((0.1, 2.0), (0.2, 1))]
-    assert best_settings(runs) == ({"rate": 0.2}, False)
-
-
-def test_a_failed_run_is_never_the_best():
-    runs = [trial({"rate": 0.1}, None), trial({"rate": 0.2}, 1.0)]
-    assert best_settings(runs) == ({"rate": 0.2}, True)
-
-
-def test_nothing_tried_is_nothing_set():
-    assert best_settings([]) == ({}, True)
+@pytest.mark.parametrize(
+    ("trials", "taken"),
+    [
+        ([], ({}, True)),
+        ([(0.1, 2.0, True), (0.2, 1.0, True)], ({"rate": 0.2}, True)),
+        # A failed run, one that breaks the rules, and settings of which one run does.
+        ([(0.1, None, True), (0.2, 1.0, True)], ({"rate": 0.2}, True)),
+        ([(0.1, 2.0, True), (0.2, 1.0, False)], ({"rate": 0.1}, True)),
+        (
+            [(0.1, 1.0, True), (0.1, 1.0, False), (0.2, 5.0, True)],
+            ({"rate": 0.2}, True),
+        ),
+        # Where all break the rules, the best is taken and marked.
+        ([(0.1, 2.0, False), (0.2, 1, False)], ({"rate": 0.2}, False)),
+    ],
+)
+def test_the_lowest_objective_that_keeps_the_rules_is_taken(trials, taken):
+    runs = [trial({"rate": rate}, *found) for rate, *found in trials]
+    assert best_settings(runs) == taken
 
 
 def test_the_run_with_the_lowest_number_is_the_best():
