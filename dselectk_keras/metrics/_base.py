@@ -34,12 +34,8 @@ class GateMetric(keras.metrics.Metric, abc.ABC):
 
 
 class MeanMetric(GateMetric):
-    """The mean over all examples of values that a subclass computes.
+    """The mean over all examples of values that a subclass computes."""
 
-    `layout` says which shapes weights may have, and `axes` how many axes.
-    """
-
-    layout, axes = "(batch, n) or (batch, g, n)", (2, 3)
     num_experts: int | None = None
 
     def __init__(self, name, shape=()):
@@ -55,14 +51,12 @@ class MeanMetric(GateMetric):
 
         With sample weights `(batch, length)` each token counts as an example.
         """
-        weights = gate_tensor(weights, self.layout, self.axes, self.num_experts)
+        weights = gate_tensor(weights, (2, 3), self.num_experts)
         values, trailing = self.values(weights), len(self.total.shape)
         tokens = tuple(getattr(sample_weight, "shape", ()))
         if len(tokens) > 1 and tokens == tuple(values.shape[: len(tokens)]):
             values = ops.reshape(values, (-1, *values.shape[len(tokens) :]))
             sample_weight = ops.reshape(sample_weight, (-1,))
-        if len(values.shape) == trailing:
-            values = ops.expand_dims(values, 0)
         between = tuple(range(1, len(values.shape) - trailing))
         values = ops.mean(values, axis=between) if between else values
         amounts = example_weights(sample_weight, values)
@@ -100,7 +94,7 @@ class SelectionMetric(GateMetric):
             weights, labels = ops.reshape(weights, (-1, n)), ops.reshape(labels, (-1,))
             if sample_weight is not None:
                 sample_weight = ops.reshape(sample_weight, (-1,))
-        weights = gate_tensor(weights, "(batch, n)", (2, 2), n)
+        weights = gate_tensor(weights, (2,), n)
         # As floats, since NaN has no integer. The classes are exact.
         labels = example_vector("labels", labels, weights)
         amounts = example_weights(sample_weight, weights)
@@ -116,16 +110,16 @@ class SelectionMetric(GateMetric):
         self.total.assign(self.total + ops.reshape(counts, self.total.shape))
 
 
-def gate_tensor(weights, layout, axes, num_experts=None):
-    """Weights in float32, with a number of axes, the last of which is the experts."""
+def gate_tensor(weights, axes, num_experts=None):
+    """Weights in float32, with one of the numbers of axes; the last is the experts."""
     weights = ops.cast(weights, "float32")
-    shape, (lowest, highest) = tuple(weights.shape), axes
-    fits = lowest <= len(shape) <= highest
-    if not fits or (num_experts and shape[-1] not in {None, num_experts}):
+    shape = tuple(weights.shape)
+    if len(shape) not in axes or (num_experts and shape[-1] not in {None, num_experts}):
+        layouts = "(batch, n)", "(batch, g, n)"
         experts = f" with n={num_experts} experts" if num_experts else ""
         raise ValueError(
-            f"`weights` must have the shape {layout}{experts}. Received shape: "
-            f"{shape}. The last axis must be the experts."
+            f"`weights` must have the shape {' or '.join(layouts[: len(axes)])}"
+            f"{experts}. Received shape: {shape}. The last axis must be the experts."
         )
     return weights
 
@@ -166,12 +160,6 @@ def used_experts(weights, tolerance):
         )
     check_number("tolerance", tolerance, minimum=0)
     return weights > tolerance
-
-
-def used_mask(weights, tolerance):
-    """Tensor of ones where a weight exceeds the tolerance; NaN where it is NaN."""
-    mask = ops.cast(weights > tolerance, "float32")
-    return ops.where(ops.isnan(weights), weights, mask)
 
 
 def exact_entropy(probabilities, base):

@@ -24,10 +24,6 @@ def sparse(*shape):
 
 LABELS = np.array([0, 1, 1, 3])
 CASES = {
-    "active_experts": (
-        lambda: metrics.ActiveExperts(tolerance=0.3),
-        (sparse(BATCH, GATES, EXPERTS),),
-    ),
     "mutual_information": (
         lambda: metrics.MutualInformation(EXPERTS, CLASSES, base=3),
         (LABELS, sparse(BATCH, EXPERTS)),
