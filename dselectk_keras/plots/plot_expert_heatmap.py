@@ -16,7 +16,6 @@ def plot_expert_heatmap(
     task_names: Sequence[str] | None = None,
     expert_names: Sequence[str] | None = None,
     groups: Any = None,
-    tolerance: float = 0.0,
     largest: float | None = None,
     title: str | None = None,
     ax: Any = None,
@@ -32,7 +31,6 @@ def plot_expert_heatmap(
         expert_names: One name per expert. `None` is numbers.
         groups: One group label per task. The tasks of a group are drawn next to each
             other, with a line between groups. `None` is no groups.
-        tolerance: Largest weight that counts as not used.
         largest: Weight of the darkest colour. Give heat maps that are compared the same
             number. `None` is the largest of `weights`.
         title: Title of the figure.
@@ -63,7 +61,7 @@ def plot_expert_heatmap(
     tasks = style.check_names("task_names", task_names, num_tasks, "task")
     experts = style.check_names("expert_names", expert_names, num_experts, "expert")
     order, bounds, group_labels = _group_rows(groups, num_tasks)
-    used = np.ma.masked_array(weights, ~(weights > tolerance))[order]
+    used = np.ma.masked_array(weights, weights <= 0)[order]
 
     height = min(max(0.15 * num_tasks, 1.2), 4.2) + 0.7
     figure, ax = style.open_axes(ax, style.COLUMN_WIDTH, height)
@@ -100,7 +98,7 @@ def plot_expert_heatmap(
     if used.mask.any():
         from matplotlib.patches import Patch
 
-        text = "not used (zero)" if tolerance == 0 else f"not used (≤ {tolerance:g})"
+        text = "not used (zero)"
         key = Patch(facecolor="white", edgecolor=style.GREY, hatch="/////", label=text)
         ax.legend(
             handles=[key],

@@ -18,9 +18,7 @@ def plot_gate_weights(
     steps: Any,
     weights: Any,
     *,
-    task: int | None = None,
     task_names: Sequence[str] | None = None,
-    expert_names: Sequence[str] | None = None,
     highlight: Iterable[int] | None = None,
     events: Iterable[tuple[float, str]] = (),
     title: str | None = None,
@@ -35,9 +33,7 @@ def plot_gate_weights(
         steps: Array (records,), the training step of each record.
         weights: Array (records, n) of one gate, or (records, tasks, n) for one panel
             per task, at most eight.
-        task: Index of the only task to show. `None` is all tasks.
         task_names: One name per task, the titles of the panels. `None` is numbers.
-        expert_names: One name per expert. `None` is numbers.
         highlight: Indices of the experts to colour, such as the true ones. By default,
             in each panel at most seven, those with the largest final weights above half
             the uniform weight, `1 / (2 * n)`.
@@ -57,14 +53,12 @@ def plot_gate_weights(
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figures 2 and 6 to 8.
     """
-    steps, panels, titles = _split_panels(steps, weights, task, task_names)
-    num_experts = panels[0].shape[1]
+    steps, panels, titles = _split_panels(steps, weights, task_names)
     if ax is not None and len(panels) > 1:
         raise ValueError(
             "`ax` holds one panel. Received weights of "
-            f"{len(panels)} tasks. Choose one with task=0, or omit `ax`."
+            f"{len(panels)} tasks. Choose one with weights[:, 0], or omit `ax`."
         )
-    names = style.check_names("expert_names", expert_names, num_experts, "expert")
     highlights = [_choose_highlighted(panel, highlight) for panel in panels]
     styles = _line_styles(highlights)
 
@@ -81,7 +75,7 @@ def plot_gate_weights(
     # Now the shared axis has its final range.
     figure.canvas.draw()
     for panel, values, chosen, _ in drawn:
-        label_ends(panel, _line_ends(steps, values, chosen, styles, names), x=1.07)
+        label_ends(panel, _line_ends(steps, values, chosen, styles), x=1.07)
     if len(panels) == 1:
         style.label(axes[0], "training step", "expert weight")
     else:
@@ -107,7 +101,7 @@ def _open_panels(ax, count):
     return figure, axes[:count]
 
 
-def _split_panels(steps, weights, task, task_names):
+def _split_panels(steps, weights, task_names):
     """Steps, and a list of weights (records, n) and of titles, one for each panel."""
     steps, weights = np.asarray(steps), np.asarray(weights, dtype=float)
     if weights.ndim not in (2, 3) or 0 in weights.shape:
@@ -122,24 +116,21 @@ def _split_panels(steps, weights, task, task_names):
             f"Received shape: {steps.shape}. Give one step per row of `weights`."
         )
     if weights.ndim == 2:
-        if task is not None or task_names is not None:
+        if task_names is not None:
             raise ValueError(
-                "`task` and `task_names` need weights of shape (records, tasks, "
-                f"experts). Received shape: {weights.shape}. "
-                "Leave them out for a single gate; `title` names it."
+                "`task_names` needs weights of shape (records, tasks, experts). "
+                f"Received shape: {weights.shape}. "
+                "Leave it out for a single gate; `title` names it."
             )
         return steps, [weights], [None]
 
     num_tasks = weights.shape[1]
     titles = style.check_names("task_names", task_names, num_tasks, "task")
-    if task is not None:
-        check_count("task", task, 0, num_tasks - 1)
-        return steps, [weights[:, task]], [titles[task]]
     if num_tasks > _MAX_PANELS:
         raise ValueError(
             f"At most {_MAX_PANELS} tasks fit one figure. Received {num_tasks}. "
-            "Choose one with task=0, a few with weights[:, [0, 1]], or show the "
-            "final weights of all with plot_expert_heatmap."
+            "Choose a few with weights[:, [0, 1]], or show the final weights of all "
+            "with plot_expert_heatmap."
         )
     return steps, [*weights.swapaxes(0, 1)], titles
 
@@ -190,15 +181,20 @@ def _draw_lines(ax, steps, weights, highlighted, styles):
     ax.margins(x=0, y=0.04)
 
 
-def _line_ends(steps, weights, highlighted, styles, expert_names):
+def _line_ends(steps, weights, highlighted, styles):
     """The ends of the lines, with their labels."""
-    ends = [(weights[-1, e], expert_names[e], styles[e]["color"]) for e in highlighted]
-    lowest = min((end[0] for end in ends), default=np.inf)
-    others = [e for e in range(weights.shape[1]) if e not in highlighted]
-    # An expert that ends above a highlighted one has its own label.
-    above = [e for e in others if weights[-1, e] > lowest]
-    ends += [(weights[-1, e], expert_names[e], style.GREY) for e in above]
-    if others := [e for e in others if e not in above]:
+    final = weights[-1]
+    named = {expert: styles[expert]["color"] for expert in highlighted}
+    lowest = min(final[highlighted], default=np.inf)
+    others = []
+    for expert in sorted({*range(len(final))} - {*highlighted}):
+        # An expert that ends above a highlighted one has its own label.
+        if final[expert] > lowest:
+            named[expert] = style.GREY
+        else:
+            others.append(expert)
+    ends = [(final[e], f"expert {e}", color) for e, color in named.items()]
+    if others:
         text = f"{len(others)} other{'s' if len(others) > 1 else ''}"
-        ends.append((np.median(weights[-1, others]), text, style.GREY))
+        ends.append((np.median(final[others]), text, style.GREY))
     return [(steps[-1], *end) for end in ends if np.isfinite(end[0])]
