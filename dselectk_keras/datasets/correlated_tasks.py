@@ -1,7 +1,5 @@
 """Two regression tasks with an adjustable correlation."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from dselectk_keras.datasets import sampling
@@ -9,12 +7,10 @@ from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, check_number
 
 
-def correlated_tasks(  # noqa: PLR0913, each is a given of the data in the paper
+def correlated_tasks(
     p: float = 0.5,
     c: float = 1.0,
     m: int = 5,
-    alphas: Sequence[float] | None = None,
-    betas: Sequence[float] | None = None,
     num_train: int = 10_000,
     num_validation: int = 2_000,
     num_test: int = 2_000,
@@ -33,15 +29,14 @@ def correlated_tasks(  # noqa: PLR0913, each is a given of the data in the paper
 
     From the paper: the equations; standard normal inputs, 100 of them; noise
     N(0, 0.01), where 0.01 is taken as the variance. The paper leaves $c$, $m$,
-    $\alpha$ and $\beta$ open. Ours: their defaults; $u_1$ and $u_2$ in random
-    directions; the sizes of the splits; the seed.
+    $\alpha$ and $\beta$ open. Ours: the defaults; frequencies 1, 2, ..., m and phases
+    0, 1, 4, ..., (m - 1)^2; $u_1$ and $u_2$ in random directions; the sizes of the
+    splits; the seed.
 
     Args:
         p: Cosine of the angle between the tasks' weights, from -1 to 1.
         c: Length of the weights.
         m: Number of sines.
-        alphas: Frequencies of the sines; `None` is 1, 2, ..., m.
-        betas: Phases of the sines; `None` is 0, 1, 4, ..., (m - 1)**2.
         num_train: Number of training samples.
         num_validation: Number of validation samples.
         num_test: Number of test samples.
@@ -68,10 +63,7 @@ def correlated_tasks(  # noqa: PLR0913, each is a given of the data in the paper
     check_number("p", p, minimum=-1, maximum=1)
     check_number("c", c, above=0)
     m = check_count("m", m, minimum=0)
-    frequencies = 1 + np.arange(m) if alphas is None else alphas
-    phases = np.arange(m) ** 2 if betas is None else betas
-    frequencies = _check_sines("alphas", frequencies, m)
-    phases = _check_sines("betas", phases, m)
+    frequencies, phases = 1.0 + np.arange(m), np.arange(m) ** 2.0
     sizes = sampling.check_sizes(num_train, num_validation, num_test)
     check_number("noise", noise, minimum=0)
     # Two unit vectors are orthogonal in two dimensions or more.
@@ -104,13 +96,3 @@ def correlated_tasks(  # noqa: PLR0913, each is a given of the data in the paper
             "label_correlation": float(np.corrcoef(clean.T)[0, 1]),
         },
     )
-
-
-def _check_sines(name, values, m):
-    array = np.asarray(values, "float64")
-    if array.shape != (m,) or not np.isfinite(array).all():
-        raise ValueError(
-            f"`{name}` must hold a finite number for each of the m={m} sines. "
-            f"Received: {name}={values!r}. Change `m` with it."
-        )
-    return array

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dselectk_keras.datasets.sampling import SPLITS
-from dselectk_keras.utils import check_choice, check_count, optional_import
 
 _TASK_KINDS = ("regression", "binary", "multiclass")
 
@@ -108,42 +107,6 @@ class Dataset:
     def num_tasks(self) -> int:
         """The number of tasks."""
         return len(self.task_names)
-
-    def as_tf_data(
-        self,
-        split: str = "train",
-        batch_size: int = 256,
-        shuffle: bool = False,
-        seed: int = 0,
-    ) -> Any:
-        """The batches of a split as a `tf.data.Dataset`, for any backend.
-
-        Args:
-            split: `"train"`, `"validation"` or `"test"`.
-            batch_size: Examples per batch; the last may have fewer.
-            shuffle: Whether to shuffle anew in every epoch.
-            seed: Seed of the orders.
-
-        Returns:
-            A `tf.data.Dataset` of pairs of inputs and labels, structured as in the
-            split.
-        """
-        check_choice("split", split, SPLITS)
-        check_count("batch_size", batch_size)
-        tf = optional_import("tensorflow", extra="tensorflow", purpose="`as_tf_data`")
-        part = getattr(self, split)
-        with tf.device("CPU"):
-            tensors = tf.nest.map_structure(tf.convert_to_tensor, tuple(part))
-        indices = tf.data.Dataset.range(part.num_samples)
-        if shuffle:
-            indices = indices.shuffle(part.num_samples, seed=seed)
-
-        def gather(chosen):
-            return tf.nest.map_structure(lambda t: tf.gather(t, chosen), tensors)
-
-        # Shuffle indices, which is cheaper than shuffling examples.
-        batches = indices.batch(batch_size)
-        return batches.map(gather, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def _check_split(self, name, split):
         if not isinstance(split, Split):

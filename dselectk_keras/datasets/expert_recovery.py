@@ -4,7 +4,9 @@ import numpy as np
 
 from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
-from dselectk_keras.utils import check_count, check_number
+from dselectk_keras.utils import check_count
+
+_LOGIT_SCALE = 5.0  # The standard deviation of the logits.
 
 
 def expert_recovery(
@@ -14,7 +16,6 @@ def expert_recovery(
     num_validation: int = 10_000,
     num_test: int = 2_000,
     seed: int = 0,
-    logit_scale: float = 5.0,
 ) -> Dataset:
     r"""Labels from the mean of a few frozen experts, which a gate has to find.
 
@@ -28,7 +29,7 @@ def expert_recovery(
     16 random experts of four ReLU units, which are frozen while gates are compared;
     10 normal inputs; 10,000 samples each for training and validation. Ours: the
     inputs have unit variance; kernels N(0, 1/10), biases N(0, 1/4); $a$ in a random
-    direction, scaled so that the logits have the standard deviation `logit_scale`,
+    direction, scaled so that the logits have the standard deviation 5,
     and $c$ so that they have mean zero (both measured on 10,000 further inputs); the
     test split; the seed.
 
@@ -39,8 +40,6 @@ def expert_recovery(
         num_validation: Number of validation samples.
         num_test: Number of test samples.
         seed: Non-negative integer; determines the data.
-        logit_scale: Standard deviation of the logits over the inputs, which scales the
-            logistic unit in `info` but leaves the labels.
 
     Returns:
         A `Dataset` of one task with float32 inputs (samples, 10) and labels
@@ -60,7 +59,6 @@ def expert_recovery(
     num_experts = check_count("num_experts", num_experts)
     num_true_experts = check_count("num_true_experts", num_true_experts, 1, num_experts)
     sizes = sampling.check_sizes(num_train, num_validation, num_test)
-    check_number("logit_scale", logit_scale, above=0)
 
     rng = sampling.random_stream(seed, 1)
     scale = sampling.INPUT_DIM**-0.5
@@ -72,8 +70,8 @@ def expert_recovery(
         return sampling.apply_relu_experts(x, kernels[chosen], biases[chosen]).mean(1)
 
     measured = mixture(sampling.calibration_inputs(seed)) @ direction
-    logistic_kernel = (direction * logit_scale / measured.std()).astype("float32")
-    logistic_bias = -measured.mean(axis=0) * logit_scale / measured.std()
+    logistic_kernel = (direction * _LOGIT_SCALE / measured.std()).astype("float32")
+    logistic_bias = -measured.mean(axis=0) * _LOGIT_SCALE / measured.std()
     logistic_bias = logistic_bias.astype("float32")
 
     def split(stream, size):

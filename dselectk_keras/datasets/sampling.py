@@ -80,12 +80,3 @@ def check_sizes(*sizes):
     """The sizes of the three splits as integers."""
     named = zip(SPLITS, sizes, strict=True)
     return [check_count(f"num_{name}", size) for name, size in named]
-
-
-def check_some(name, values, choices):
-    """Raise an error for values that are not among the choices, or repeated."""
-    if not values or len(set(values)) != len(values) or set(values) - set(choices):
-        raise ValueError(
-            f"`{name}` must hold some of {', '.join(map(repr, choices))}, none of them "
-            f"twice. Received: {name}={values!r}."
-        )

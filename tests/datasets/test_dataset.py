@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -108,60 +107,6 @@ def test_multiclass_tasks_say_how_many_classes_they_have():
             ValueError, match=r"`num_classes` must hold a number for ea"
         ):
             dataset(task_kinds=kinds, num_classes=num_classes)
-
-
-@pytest.fixture
-def numbered():
-    x = {"ids": np.arange(10), "text": np.array([f"no {i}" for i in range(10)], object)}
-    part = Split(x, np.stack([np.arange(10), -np.arange(10)], axis=1))
-    return dataset(train=part)
-
-
-def test_tf_data_keeps_inputs_and_labels_together(numbered):
-    pytest.importorskip("tensorflow")
-    batches = list(numbered.as_tf_data(batch_size=4))
-    assert [len(y) for _, y in batches] == [4, 4, 2]
-    for x, y in batches:
-        np.testing.assert_array_equal(x["ids"], y[:, 0])
-        np.testing.assert_array_equal(y[:, 0], -y[:, 1])
-        assert x["text"].numpy().tolist() == [f"no {i}".encode() for i in x["ids"]]
-    np.testing.assert_array_equal(
-        np.concatenate([y for _, y in batches])[:, 0], range(10)
-    )
-
-
-def test_tf_data_shuffles_anew_every_pass_as_the_seed_says(numbered):
-    pytest.importorskip("tensorflow")
-
-    def orders(seed):
-        data = numbered.as_tf_data(batch_size=4, shuffle=True, seed=seed)
-        return [np.concatenate([x["ids"] for x, _ in data]).tolist() for _ in range(2)]
-
-    first, second = orders(seed=1)
-    assert sorted(first) == list(range(10))
-    assert first != second
-    assert orders(seed=1) == [first, second]
-    assert orders(seed=2) != [first, second]
-
-
-def test_tf_data_of_any_split():
-    pytest.importorskip("tensorflow")
-    data = dataset(test=split(samples=7))
-    assert sum(len(y) for _, y in data.as_tf_data("test", 2)) == 7
-    with pytest.raises(
-        ValueError, match=r"`split` must be one of 'train', 'validation'"
-    ):
-        data.as_tf_data("val")
-    with pytest.raises(ValueError, match=r"`batch_size` must be a positive integer"):
-        data.as_tf_data(batch_size=0)
-
-
-def test_without_tensorflow_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(
-        ImportError, match=r'pip install "dselectk-keras\[tensorflow\]"'
-    ):
-        dataset().as_tf_data()
 
 
 def test_a_split_unpacks_as_inputs_and_labels():

@@ -93,9 +93,3 @@ def test_there_cannot_be_more_true_experts_than_experts():
 def test_counts_are_positive_integers(name, value):
     with pytest.raises(ValueError, match=rf"`{name}` must be a positive integer"):
         expert_recovery(**{name: value})
-
-
-@pytest.mark.parametrize("value", [0, -1.0, float("nan"), None])
-def test_the_logit_scale_is_positive(value):
-    with pytest.raises(ValueError, match=r"`logit_scale` must be .* above 0"):
-        expert_recovery(logit_scale=value)

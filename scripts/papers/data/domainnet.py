@@ -8,6 +8,7 @@ import numpy as np
 from dselectk_keras.datasets import official_files, sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, optional_import
+from papers.data._check_some import check_some
 
 SOURCE = "http://ai.bu.edu/M3SDA/ (the cleaned version)"
 NUM_CLASSES = 345
@@ -73,7 +74,7 @@ def domainnet(
         (https://arxiv.org/abs/2306.03745); Peng et al., Moment Matching for
         Multi-Source Domain Adaptation, 2019 (https://arxiv.org/abs/1812.01754).
     """
-    sampling.check_some("domains", domains, DOMAINS)
+    check_some("domains", domains, DOMAINS)
     if image_size is not None:
         check_count("image_size", image_size)
     train, test = (

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dselectk_keras.datasets import idx_images, sampling
+from dselectk_keras.datasets import idx_images
 from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES as ARTICLES
 from dselectk_keras.datasets.mnist import CLASS_NAMES as DIGITS
+from papers.data._check_some import check_some
 
 
 def fmnist_mnist(
@@ -56,7 +57,7 @@ def fmnist_mnist(
         ("fashion_mnist", "articles", articles, ARTICLES),
         ("mnist", "digits", digits, DIGITS),
     ):
-        sampling.check_some(argument, chosen, range(10))
+        check_some(argument, chosen, range(10))
         renumber = np.full(10, -1)
         renumber[list(chosen)] = len(names) + np.arange(len(chosen))
         names += [class_names[i] for i in chosen]

@@ -10,6 +10,7 @@ import numpy as np
 
 from dselectk_keras.datasets import official_files, sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
+from papers.data._check_some import check_some
 
 
 class Table(NamedTuple):
@@ -107,7 +108,7 @@ def glue(
         and Analysis Platform for Natural Language Understanding, 2019
         (https://gluebenchmark.com).
     """
-    sampling.check_some("tasks", tasks, TASKS)
+    check_some("tasks", tasks, TASKS)
     parts = [_task_splits(task, seed, data_dir) for task in tasks]
     sizes = {"num_train": num_train, "num_validation": num_validation}
     splits = []

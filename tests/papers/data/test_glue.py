@@ -150,13 +150,6 @@ def test_the_seed_decides_splits_and_order(data_dir):
     assert first.train.num_samples == 50
 
 
-def test_texts_reach_tf_data(data_dir):
-    pytest.importorskip("tensorflow")
-    data = glue(["qqp"], data_dir=data_dir)
-    x, _ = next(iter(data.as_tf_data("test", batch_size=2)))
-    assert x["text"].numpy()[0].decode() == data.test.x["text"][0]
-
-
 @pytest.mark.parametrize("tasks", [(), ("wnli",), ("rte", "rte")])
 def test_unknown_tasks_are_refused(tasks):
     with pytest.raises(ValueError, match=r"`tasks` must hold some of 'mrpc', 'cola'"):
