@@ -1,6 +1,7 @@
 """What the gates of a model do, as arrays."""
 
 import warnings
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -10,8 +11,21 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 
 
-def gates_of(model):
-    """List the gates of a model: name, gate, and the names of its tasks."""
+class ModelGate(NamedTuple):
+    """A gate of a model, its name, those of its tasks, and its calls per step."""
+
+    name: str
+    gate: Any
+    tasks: list
+    calls: int
+
+    def training_step(self, step):
+        """The step of a training at a step of the gate, which counts its calls."""
+        return int(keras.ops.convert_to_numpy(step)) // self.calls
+
+
+def find_gates(model):
+    """List the gates of a model."""
     layers = all_layers(model)
     owners = {}
     for layer in layers:
@@ -19,6 +33,7 @@ def gates_of(model):
             owners[id(layer.gate)] = layer.name, getattr(layer, "task_names", None)
             shared_gate = getattr(layer, "shared_gate", None)
             owners[id(shared_gate)] = f"{layer.name}_shared", ["shared"]
+    calls = calls_by_layer(model)
     gates, names = [], []
     for gate in dict.fromkeys(layer for layer in layers if isinstance(layer, Gate)):
         name, tasks = owners.get(id(gate), (gate.name, None))
@@ -29,7 +44,9 @@ def gates_of(model):
         names.append(name)
         # Nested models may have layers of the same name.
         number = names.count(name) - 1
-        gates.append((f"{name}#{number}" if number else name, gate, tasks))
+        name = f"{name}#{number}" if number else name
+        # A number of calls that is not known counts as one.
+        gates.append(ModelGate(name, gate, tasks, max(1, calls[id(gate)])))
     return gates
 
 
@@ -50,79 +67,47 @@ def warn_if_idle(gates):
     return bool(idle)
 
 
-def make_observer(model, gates, probe):
-    """Make a function that returns the arrays of each gate, by quantity, by name.
+def observe(model, gates, probe):
+    """Get the arrays of each gate, by quantity, by name.
 
     Args:
         model: A built model.
-        gates: Its gates, as `gates_of` lists them.
+        gates: Its gates, as `find_gates` lists them.
         probe: Inputs of the model for per-example gates, or `None`.
     """
-    for name, gate, _ in gates:
+    for name, gate, *_ in gates:
         if gate.per_example and probe is None:
             raise ValueError(
                 f"The gates of {name!r} are per-example. Received: probe=None. "
                 "Set `probe` to a batch of inputs, on which they are recorded."
             )
-    reports = _compiled(model, gates, probe)
-
-    def observe():
-        arrays = keras.tree.map_structure(keras.ops.convert_to_numpy, reports())
-        return {name: _summarize(arrays[name], gate) for name, gate, _ in gates}
-
-    return observe
+    # In a stateless scope, observing changes no variable.
+    with keras.StatelessScope():
+        reports = _reports(model, gates, probe)
+    reports = keras.tree.map_structure(keras.ops.convert_to_numpy, reports)
+    return {name: _summarize(reports[name], gate) for name, gate, *_ in gates}
 
 
 def _reports(model, gates, probe):
     """Get the reports of each gate, one for each call in an evaluation of the model."""
-    # A number of calls that is not known counts as one.
-    calls = {key: max(1, number) for key, number in calls_by_layer(model).items()}
-    reports = {name: [] for name, _, _ in gates}
+    reports = {name: [] for name, *_ in gates}
     if probe is not None:
-        for name, gate, _ in gates:
+        for name, gate, *_ in gates:
             gate.observer = reports[name].append
         try:
-            model(probe, training=False)
+            inputs = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
+            model(inputs, training=False)
         finally:
-            for _, gate, _ in gates:
+            for _, gate, *_ in gates:
                 gate.observer = None
-    for name, gate, _ in gates:
+    for name, gate, _, calls in gates:
         if not reports[name] and gate.per_example:
             raise ValueError(
                 f"The gates of {name!r} are per-example, and the model does not call "
                 "them on the `probe`. The probe must reach every gate."
             )
-        reports[name] = reports[name] or [gate.report()] * calls[id(gate)]
+        reports[name] = reports[name] or [gate.report()] * calls
     return reports
-
-
-def _compiled(model, gates, probe):
-    """Make a function that gets the reports; it is compiled, except on torch."""
-    if probe is not None:
-        probe = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
-
-    def observe():
-        # In a stateless scope, observing changes no variable.
-        with keras.StatelessScope():
-            return _reports(model, gates, probe)
-
-    if keras.backend.backend() == "torch":
-        return observe
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        # A concrete function, because TensorFlow warns about functions created often.
-        # As in Keras' own steps, there is no code for AutoGraph to convert.
-        return tf.function(observe, autograph=False).get_concrete_function()
-    import jax  # pyright: ignore[reportMissingImports]
-
-    @jax.jit
-    def compiled(values, probe):
-        state = zip(model.variables, values, strict=True)
-        with keras.StatelessScope(state_mapping=list(state)):
-            return _reports(model, gates, probe)
-
-    return lambda: compiled([v.value for v in model.variables], probe)
 
 
 def _summarize(reports, gate):

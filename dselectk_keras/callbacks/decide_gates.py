@@ -12,7 +12,7 @@ from dselectk_keras._keras import all_layers, calls_by_layer, restart_slots
 from dselectk_keras.callbacks._observe import warn_if_idle
 from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.gates.selector_gate import SelectorGate, selector_gates
-from dselectk_keras.utils import check_count, check_number
+from dselectk_keras.utils import check_number
 
 
 class DecideGates(keras.callbacks.Callback):
@@ -50,8 +50,6 @@ class DecideGates(keras.callbacks.Callback):
     Args:
         by: The part of the training after which all gates have decided, above 0 and at
             most 1. On small data, where models overfit early, 0.2 is often better.
-        steps: The number of training steps. It is needed only if the data of `fit` have
-            no length.
 
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
@@ -67,13 +65,9 @@ class DecideGates(keras.callbacks.Callback):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Proposition 1 and Section 3.2.
     """
 
-    def __init__(self, by: float = 0.5, steps: int | None = None):
+    def __init__(self, by: float = 0.5):
         super().__init__()
-        check_number("by", by, above=0, maximum=1)
-        if steps is not None:
-            check_count("steps", steps)
-        self.by = by
-        self.steps = steps
+        self.by = check_number("by", by, above=0, maximum=1)
         self._decided: Any = None
         self._loss = math.nan
         self._line = ""
@@ -130,12 +124,10 @@ class DecideGates(keras.callbacks.Callback):
         """Set up the gates, or let them decide, if it is time."""
         self._print()
         epochs, steps = self.params["epochs"], self.params["steps"]
-        steps = self.steps / epochs if self.steps else steps
         if not steps:
             raise ValueError(
                 "`DecideGates` needs the length of the training, and the data have no "
-                "length. Pass `steps_per_epoch` to `fit`, or the number of training "
-                "steps to `DecideGates(steps=...)`."
+                "length. Pass `steps_per_epoch` to `fit`."
             )
         model = self.model
         if self._decided is None:  # Those of an earlier training.

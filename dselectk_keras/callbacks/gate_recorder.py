@@ -8,8 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras._keras import calls_by_layer
-from dselectk_keras.callbacks._observe import gates_of, make_observer, warn_if_idle
+from dselectk_keras.callbacks._observe import find_gates, observe, warn_if_idle
 from dselectk_keras.callbacks.gate_history import GateHistory
 from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
 from dselectk_keras.utils import check_choice, check_count
@@ -80,8 +79,6 @@ class GateRecorder(keras.callbacks.Callback):
         self.path = path
         self.history = GateHistory()
         self._gates = []
-        self._calls: dict = {}
-        self._observe: Any = None
         self._begins = False
         self._warned = set()
         # The steps before this epoch, and that of the next record.
@@ -90,8 +87,7 @@ class GateRecorder(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         """Find the gates."""
         # Another training may have another model, such as a condensed one.
-        self._find_gates(self.model)
-        self._observe = None
+        self._gates = find_gates(self.model)
         if not self._gates:
             raise ValueError(
                 "The model has no gates to record. Add a layer such as `MMoE`, `MoE` "
@@ -133,7 +129,7 @@ class GateRecorder(keras.callbacks.Callback):
         if not step or step > max(self.history.steps, default=-1):
             self._record(step, records)
         self._save()
-        warn_if_idle(gate for _, gate, _ in self._gates)
+        warn_if_idle(each.gate for each in self._gates)
         if (self.params or {}).get("verbose"):
             print_undecided(self.model)
 
@@ -147,50 +143,37 @@ class GateRecorder(keras.callbacks.Callback):
                 self.history = GateHistory.load(self.path)
         # The process may have ended after it wrote the file and before the backup.
         self.history.cut(self._start or -1)
-        built = all(gate.built for _, gate, _ in self._gates)
+        built = all(each.gate.built for each in self._gates)
         if built and not len(self.history.steps):
             self._record(*self._observed())
         self._next = self.every + max(self.history.steps, default=self._start)
 
-    def _find_gates(self, model):
-        self._gates = gates_of(model)
-        # A number of calls that is not known counts as one.
-        self._calls = {key: max(1, n) for key, n in calls_by_layer(model).items()}
-
-    def _in_training(self, gate, step):
-        """The step of a training at that of a gate, which counts each of its calls."""
-        return int(step) // self._calls[id(gate)]
-
     def _count_steps(self):
         """The number of training steps that the gates have counted."""
-        steps = [
-            self._in_training(gate, keras.ops.convert_to_numpy(gate.step))
-            for _, gate, _ in self._gates
-            if gate.built
-        ]
-        return max(steps, default=0)
+        built = [each for each in self._gates if each.gate.built]
+        return max((each.training_step(each.gate.step) for each in built), default=0)
 
     def _observed(self):
         """The step, and for each gate a dict of arrays by quantity."""
         # On JAX, `self.model` first updates the variables of the model.
         model = self.model
-        if self._observe is None:
-            self._find_gates(model)
-            self.history.tasks = {name: tasks for name, _, tasks in self._gates}
-            self._observe = make_observer(model, self._gates, self.probe)
-        return self._count_steps(), self._observe()
+        # The first step may have built more gates.
+        self._gates = find_gates(model)
+        self.history.tasks = {name: tasks for name, _, tasks, _ in self._gates}
+        return self._count_steps(), observe(model, self._gates, self.probe)
 
     def _record(self, step, records):
-        for name, _, tasks in self._gates:
+        for name, _, tasks, _ in self._gates:
             self._warn(name, tasks, records[name])
         self.history.append(step, records)
 
     def _note_decisions(self):
         """Note in the history at which steps gates have decided."""
-        for name, gate, _ in self._gates:
+        for each in self._gates:
+            name, gate, *_ = each
             if isinstance(gate, SelectorGate) and gate.has_decided:
                 _, end = keras.ops.convert_to_numpy(gate.deciding)
-                step = self._in_training(gate, end)
+                step = each.training_step(end)
                 if step not in dict(self.history.events[name]):
                     mass = gate.kept_mass
                     kept = "" if mass is None else f", {100 * np.mean(mass):.0f} % kept"
