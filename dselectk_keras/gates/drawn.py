@@ -8,20 +8,11 @@ import numpy as np
 class SavesDraw:
     """Mixin: saves the argument that fixes the routing with the weights.
 
-    `None` for this argument draws a number. Copies of the gate have the same number.
-    `drawn_argument` is its name, or `None` if nothing is fixed.
+    `None` for this argument draws a number. `drawn_argument` is its name, or `None` if
+    nothing is fixed.
     """
 
     drawn_argument: str | None = None
-
-    def unbuilt_copy(self, **changes: Any) -> Any:
-        """Return a gate that is not built, with these arguments replaced."""
-        parent: Any = super()
-        copy = parent.unbuilt_copy(**changes)
-        name = self.drawn_argument
-        if name is not None and name not in changes:
-            setattr(copy, name, getattr(self, name))
-        return copy
 
     def save_own_variables(self, store: Any) -> None:
         """Save the variables, and what was drawn."""

@@ -140,9 +140,8 @@ class DSelectKGate(SelectorGate):
         penalties = super().compute_penalties(routing, step)
         if self._has_unreachable and not self._assign:
             # The reciprocal of infinity is zero.
-            selectors = routing.only_valid(routing.selectors, float("inf"))
-            reachability = self._reachability(selectors, step)
-            penalties["reachability"] = routing.over_batch(reachability, self.reduction)
+            args = self._reachability, routing.selectors, step, self.reduction
+            penalties["reachability"] = routing.penalty(*args, padding=float("inf"))
         return penalties
 
     def describe_selectors(self, routing: Routing) -> dict:

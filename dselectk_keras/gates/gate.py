@@ -10,15 +10,9 @@ from keras import ops
 
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.gates.dropout import drop_weights
-from dselectk_keras.gates.inputs import (
-    as_arguments,
-    by_features,
-    check_experts,
-    count_experts,
-    count_features,
-)
+from dselectk_keras.gates.inputs import as_arguments, count_features
 from dselectk_keras.gates.registry import arguments
-from dselectk_keras.gates.routing import Routing
+from dselectk_keras.gates.routing import Routing, count_experts
 from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -27,23 +21,12 @@ from dselectk_keras.utils import (
     check_count,
     check_number,
     check_seed,
-    deserialize_if_config,
     infer_outputs,
     init_arguments,
 )
 
 
-class _KeepsArguments:
-    """Stores the arguments of `__init__`, for `unbuilt_copy`."""
-
-    # Not a method of `Gate`: `inspect.signature` would read it for the arguments.
-    def __new__(cls, *args, **kwargs):
-        layer: Any = super().__new__(cls, *args, **kwargs)
-        layer.given_arguments = args, kwargs
-        return layer
-
-
-class Gate(_KeepsArguments, keras.Layer, abc.ABC):
+class Gate(keras.Layer, abc.ABC):
     r"""Computes weights over the experts, and mixes their outputs.
 
     $$
@@ -263,10 +246,10 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
 
     def unbuilt_copy(self, **changes: Any) -> "Gate":
         """Return a gate that is not built, with these arguments replaced."""
-        args, kwargs = self.given_arguments
-        copy = type(self)(*args, **{**kwargs, **changes})
-        copy.trainable = self.trainable
-        return copy
+        layer = super().get_config()
+        layer.pop("name")
+        own = {name: getattr(self, name) for name in arguments(type(self))}
+        return type(self)(**{**layer, **own, **changes})
 
     # Methods of `keras.Layer`.
 
@@ -280,10 +263,8 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
     ) -> Tensor:
         """Mix the experts; see the class."""
         arguments = experts, routing_inputs
-        if isinstance(experts, tuple) or routing_inputs is None:
-            arguments = as_arguments(experts, routing_inputs)
-        if not self.built:
-            check_experts(*arguments)
+        if isinstance(experts, tuple):
+            arguments = as_arguments(*arguments)
         return super().__call__(*arguments, **kwargs)
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
@@ -377,16 +358,6 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         """The arguments of `__init__`, from attributes of the same names."""
         return {**super().get_config(), **init_arguments(self, arguments(type(self)))}
 
-    @classmethod
-    def from_config(cls, config: dict) -> "Gate":
-        """Make a gate from what `get_config` returned."""
-        own = {
-            name: deserialize_if_config(config[name])
-            for name in arguments(cls)
-            if name in config
-        }
-        return super().from_config({**config, **own})
-
     @property
     def gate_shape(self) -> tuple[int, ...]:
         """The leading axes of the logits: `()`, or `(num_gates,)`."""
@@ -427,7 +398,9 @@ class Gate(_KeepsArguments, keras.Layer, abc.ABC):
         routing_inputs = self.check_routing_inputs(routing_inputs)
         per_example = routing_inputs is not None
         if examples is not None and per_example:
-            examples = by_features(examples, routing_inputs)
+            # As many axes as the routing inputs have.
+            leading = ops.shape(examples)[: len(routing_inputs.shape) - 1]
+            examples = ops.reshape(examples, (*leading, -1))
         step, context = self.step, dict(context)
         return self.compute_weights(routing_inputs, training, step, **context)._replace(
             per_example=per_example,

@@ -102,9 +102,8 @@ class GumbelSoftmaxGate(Gate):
         """Compute the sparsity term."""
         if self.sparsity_reg is None:
             return {}
-        log_open = routing.only_valid(ops.log_sigmoid(routing.logits))
-        value = self.sparsity_reg(log_open, step)
-        return {"sparsity": routing.over_batch(value, self.reduction)}
+        args = self.sparsity_reg, ops.log_sigmoid(routing.logits), step, self.reduction
+        return {"sparsity": routing.penalty(*args)}
 
     def expected_nonzeros(self, routing_inputs: Tensor = None) -> Tensor:
         r"""Compute the expected number of open experts in training, $\sum_i \psi_i$.

@@ -88,8 +88,9 @@ class LogitGate(Gate, abc.ABC):
         if self.z_reg is None:
             return {}
         # The logarithm of the sum of these exponentials is zero.
-        logits = routing.only_valid(routing.logits, -math.log(self.num_experts))
-        return {"z": routing.over_batch(self.z_reg(logits, step), self.reduction)}
+        padding = -math.log(self.num_experts)
+        args = self.z_reg, routing.logits, step, self.reduction, padding
+        return {"z": routing.penalty(*args)}
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set the logits to the logarithms of the weights."""

@@ -6,7 +6,6 @@ from keras import ops
 
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates._dispatch import dispatch
-from dselectk_keras.gates.inputs import check_same_shape
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import Tensor
 
@@ -46,14 +45,29 @@ class Routing(NamedTuple):
 
     def mix(self, experts: Any) -> Tensor:
         """Compute the weighted sum of the experts' outputs, a list or a tensor."""
-        is_list = isinstance(experts, list)
-        if is_list:
-            check_same_shape([expert.shape for expert in experts])
-        count, n = len(experts) if is_list else experts.shape[1], self.weights.shape[-1]
+        is_list, n = isinstance(experts, list), self.weights.shape[-1]
+        shapes = [tuple(x.shape) for x in experts] if is_list else experts.shape
+        count, shape = count_experts(shapes), tuple(shapes[0] if is_list else shapes)
         if count != n:
             raise ValueError(
                 f"This gate was built for {n} experts. Received: {count}. Create a new "
                 "gate for another number of experts."
+            )
+        if not is_list and len(shape) < 3:
+            raise ValueError(
+                "Experts in one tensor must have the shape (batch, num_experts, ...), "
+                "with an axis for their outputs, but (batch, features) is the output "
+                f"of one expert. Received: experts of shape {shape}. Pass a list of "
+                "the experts' outputs, gate([first, second]), not a tuple; for scalar "
+                "outputs, keras.ops.expand_dims(experts, -1)."
+            )
+        sizes = shape[0], self.weights.shape[0] if self.per_example else None
+        if all(isinstance(size, int) for size in sizes) and len(set(sizes)) > 1:
+            raise ValueError(
+                "Experts and routing inputs must have the same number of examples. "
+                f"Received: experts of shape {shape} and {sizes[1]} routing inputs. "
+                "Stack the experts on axis 1, (batch, num_experts, ...), or pass them "
+                "as a list."
             )
         return mix(experts, self.weights, self.per_example, self.used)
 
@@ -113,14 +127,44 @@ class Routing(NamedTuple):
         x = self.only_valid(x)
         return x if self.per_example else ops.expand_dims(x, 0)
 
-    def over_batch(self, penalty: Tensor, reduction: str) -> Tensor:
-        """Make a sum over the examples of this call a `"sum"` or `"mean"` of the batch.
+    def penalty(
+        self,
+        regularizer: Any,
+        values: Tensor,
+        step: Tensor,
+        reduction: str,
+        padding: float = 0.0,
+    ) -> Tensor:
+        """Compute a regularizer's term, a `"sum"` or `"mean"` over valid examples.
 
-        A static gate has one row, whatever the batch is.
+        Others have the value `padding`, whose term is 0. A static gate has one row,
+        whatever the batch is.
         """
+        value = regularizer(self.only_valid(values, padding), step)
         if not self.per_example:
-            return penalty
+            return value
         if reduction == "mean":
-            return penalty / self.num_examples()
+            return value / self.num_examples()
         # Keras averages over the replicas.
-        return penalty * num_replicas()
+        return value * num_replicas()
+
+
+def count_experts(shape: Any) -> int:
+    """The number of experts in the shape of their outputs, or in a list of shapes."""
+    if shape and not isinstance(shape[0], (list, tuple)):
+        if len(shape) < 2 or shape[1] is None:
+            raise ValueError(
+                "Experts in one tensor must have the shape (batch, num_experts, ...) "
+                f"with num_experts known. Received: {tuple(shape)}. Pass a list of "
+                "tensors, or stack them on axis 1."
+            )
+        return shape[1]
+    # Keras passes None for the shapes of an empty list.
+    shapes = [tuple(each) for each in shape or []]
+    if len(set(shapes)) != 1:
+        raise ValueError(
+            "A gate needs at least one expert, and outputs all of the same shape. "
+            f"Received shapes: {', '.join(map(str, shapes)) or 'none'}. Give the "
+            "experts the same number of units."
+        )
+    return len(shapes)

@@ -161,8 +161,8 @@ class SelectorGate(Gate, abc.ABC):
             if self.entropy_reg.target == "selectors"
             else ops.stack([routing.bits, 1.0 - routing.bits], axis=-1)
         )
-        value = self.entropy_reg(routing.only_valid(uncertain), step)
-        return {"entropy": routing.over_batch(value, self.reduction)}
+        args = self.entropy_reg, uncertain, step, self.reduction
+        return {"entropy": routing.penalty(*args)}
 
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector over the experts.

@@ -6,7 +6,10 @@ from keras import ops
 
 from dselectk_keras.ops import entropy
 from dselectk_keras.regularizers.scheduled import REGULARIZERS
-from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
+from dselectk_keras.regularizers.weights_regularizer import (
+    WeightsRegularizer,
+    learned_weights,
+)
 from dselectk_keras.utils import Tensor, check_choice
 
 
@@ -18,21 +21,18 @@ class EntropyRegularizer(WeightsRegularizer):
     \lambda(t) \sum_{s} \sum_i - r_{s,i} \log(r_{s,i} + 10^{-6})
     $$
 
-    summed over all selectors, where $t$ is the gate's step, from 1. As the
-    `weights_regularizer` of a gate, it penalizes the entropy of the gate's weights. A
-    per-example gate sums or averages it over the examples, by its `reduction`; gates
-    with one logit per expert, such as `SoftmaxGate`, average.
+    summed over all selectors at the gate's step $t$. As the `weights_regularizer` of a
+    gate, it penalizes the entropy of the gate's weights. A per-example gate sums or
+    averages it over the examples, by its `reduction`; gates with one logit per expert,
+    such as `SoftmaxGate`, average.
 
     Args:
         weight: $\lambda$: a number, a schedule, or a callable of the step.
         target: `"selectors"` for the entropy of each selector's weights over the
             experts, as in the release; `"bits"` for the sum of the entropies of its
-            relaxed bits, an alternative in Section 3.1.3. That sum is the entropy over
-            all $2^m$ codes. The two are equal if the number of experts is a power of
-            two; otherwise the first leaves out the codes of no expert.
-
-    Call arguments:
-        inputs: Tensor of probabilities, of any shape.
+            relaxed bits, as in Section 3.1.3. The two are equal if the number of
+            experts is a power of two; otherwise the first leaves out the codes of no
+            expert.
 
     Example:
         >>> regularizer = EntropyRegularizer(0.5)
@@ -54,4 +54,4 @@ class EntropyRegularizer(WeightsRegularizer):
 
     def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
         """Compute the sum or mean over the examples (see `WeightsRegularizer`)."""
-        return routing.over_batch(super().penalty(routing, step, reduction), reduction)
+        return routing.penalty(self, learned_weights(routing), step, reduction)

@@ -18,16 +18,13 @@ class ImportanceRegularizer(WeightsRegularizer):
     w \, \mathrm{CV}\Bigl(\sum_x p_x\Bigr)
     $$
 
-    where CV is the coefficient of variation, or with `squared` its square. Several
-    gates' terms are summed.
+    where CV is the coefficient of variation, or with `squared` its square, and $p_x$
+    are the gate's weights. Several gates' terms are summed.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.
         squared: Whether to square the coefficient of variation. Shazeer et al. do,
             Krishnamurthy et al. do not.
-
-    Call arguments:
-        inputs: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
 
     Example:
         >>> float(ImportanceRegularizer(0.5)([[1.0, 0.0], [1.0, 0.0]]))

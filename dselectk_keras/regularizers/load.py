@@ -22,9 +22,6 @@ class LoadRegularizer(WeightsRegularizer):
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.
 
-    Call arguments:
-        inputs: Tensor `(batch, n)` or `(batch, g, n)` of the probabilities $P$.
-
     Example:
         >>> float(LoadRegularizer(0.5)([[1.0, 0.0], [1.0, 0.0]]))
         0.5

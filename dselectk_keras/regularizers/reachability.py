@@ -1,7 +1,5 @@
 """Reachability regularizer."""
 
-from typing import Any
-
 from keras import ops
 
 from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
@@ -16,26 +14,20 @@ class ReachabilityRegularizer(ScheduledRegularizer):
     \xi \sum_s \frac{1}{\max(\sum_i r_{s,i}, 10^{-6})}
     $$
 
-    If the number of experts is not a power of two, some binary codes belong to no
-    expert. The term is 1 for a selector without weight on these codes, and at most
-    $10^6$ for a selector with all of its weight on them.
+    over the weights $r_s$ of each selector. If the number of experts is not a power of
+    two, some binary codes belong to no expert. The term is 1 for a selector without
+    weight on these codes, and at most $10^6$ for one with all of its weight on them.
 
     Args:
         weight: $\xi$: a number, a schedule, or a callable of the step.
 
-    Call arguments:
-        inputs: Tensor `(..., n)`, the weights of each selector over the experts.
-
     Example:
-        >>> float(ReachabilityRegularizer()([[0.25, 0.25, 0.0]]))
+        >>> float(ReachabilityRegularizer(1.0)([[0.25, 0.25, 0.0]]))
         2.0
 
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Appendix B.2.
     """
-
-    def __init__(self, weight: Any = 1.0):
-        super().__init__(weight)
 
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the sum of the reciprocals of the selectors' weight on experts."""

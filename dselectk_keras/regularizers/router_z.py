@@ -1,7 +1,5 @@
 """Router z-loss."""
 
-from typing import Any
-
 from keras import ops
 
 from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
@@ -23,9 +21,6 @@ class RouterZRegularizer(ScheduledRegularizer):
         weight: $w$: a number, a schedule, or a callable of the step. The paper uses
             0.001.
 
-    Call arguments:
-        inputs: Tensor `(..., n)`, the logits of the experts.
-
     Example:
         >>> round(float(RouterZRegularizer(0.5)([[0.0, 0.0]])), 4)
         0.2402
@@ -34,9 +29,6 @@ class RouterZRegularizer(ScheduledRegularizer):
         Zoph et al., "ST-MoE: Designing Stable and Transferable Sparse Expert Models"
         (2022), Equation 5.
     """
-
-    def __init__(self, weight: Any = 1e-3):
-        super().__init__(weight)
 
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the sum of the squared logarithms."""

@@ -28,20 +28,14 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
     \lVert x - x' \rVert^2
     $$
 
-    for the $N$ examples of a batch and $M$ experts. Both sums over experts are computed
-    from $P P^\top$ and the row sums of $P$, in $O(N^2)$ memory. The distances are
-    between the gate's routing inputs or, with a layer's `routing_network`, between the
-    inputs of that network. They get no gradient. Several gates' terms are summed.
+    for the $N$ examples of a batch and $M$ experts, in $O(N^2)$ memory. The distances
+    are between the gate's routing inputs or, with a layer's `routing_network`, between
+    the inputs of that network. They get no gradient. Several gates' terms are summed.
 
     Args:
         beta_s: Weight of the pairs at the same expert, $\beta_s$.
         beta_d: Weight of the pairs at different experts, $\beta_d$.
         weight: $w$: a number, a schedule, or a callable of the step.
-
-    Call arguments:
-        inputs: The weights `(batch, n)` or `(batch, g, n)`; the examples `(batch,
-            features)`, or `(batch, g, features)` if each gate has its own; and, if
-            some examples do not count and have weights of zero, the number of others.
 
     Example:
         >>> regularizer = SampleSimilarityRegularizer(beta_s=1.0, beta_d=1.0)
@@ -62,7 +56,11 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
         self.beta_d = check_number("beta_d", beta_d)
 
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Compute the mean over the pairs of examples."""
+        """Compute the mean over the pairs of examples.
+
+        The inputs are the weights, the examples, `(batch, [num_gates,] features)`, and
+        the number of examples that count, if others have weights of zero.
+        """
         weights, x, *count = (ops.cast(each, "float32") for each in inputs)
         if len(weights.shape) == 2:
             weights = ops.expand_dims(weights, 1)

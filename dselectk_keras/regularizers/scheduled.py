@@ -15,13 +15,11 @@ REGULARIZERS = Registry("regularizer")
 class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     """An auxiliary loss: a constant or scheduled weight times a term.
 
-    A subclass defines the term. A regularizer has no state, since the gate passes its
-    step. Several gates may share one regularizer. Under `tf.distribute`, the term is
-    that of each replica's part of the batch.
+    A subclass defines the term. A regularizer has no state: the gate passes its step.
+    Under `tf.distribute`, the term is that of each replica's part of the batch.
 
     Args:
-        weight: A number, a `LearningRateSchedule`, or a callable of the step. A
-            callable can only be saved if it is registered with Keras.
+        weight: A number, a `LearningRateSchedule`, or a callable of the step.
     """
 
     def __init__(self, weight: Any):
@@ -29,10 +27,7 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
 
     @classmethod
     def get(cls, identifier: Any, name: str) -> Any:
-        """Convert a config or a weight to a regularizer; `None` stays `None`.
-
-        An error contains the argument's name.
-        """
+        """Convert the argument of this name, a config or a weight, to a regularizer."""
         identifier = deserialize_if_config(identifier)
         if identifier is None or isinstance(identifier, cls):
             return identifier
@@ -43,7 +38,10 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
             # It is callable, but no schedule.
             wanted = f"a `{cls.__name__}`, or its weight"
         else:
-            return cls(check_schedule(identifier, name))
+            try:
+                return cls(identifier)
+            except ValueError as error:
+                raise ValueError(f"`{name}`: {error}") from None
         raise ValueError(f"`{name}` must be {wanted}. Received: {name}={identifier!r}.")
 
     @abc.abstractmethod

@@ -14,15 +14,11 @@ class SparsityRegularizer(ScheduledRegularizer):
     \lambda \sum_i \log \psi_i
     $$
 
-    The term lowers small probabilities most. It has no lower bound: without a task
-    loss, every probability converges to 0.
+    It is called on the logarithms $\log \psi$. The term lowers small probabilities
+    most. It has no lower bound: without a task loss, they converge to 0.
 
     Args:
         weight: $\lambda$: a number, a schedule, or a callable of the step.
-
-    Call arguments:
-        inputs: Tensor of the logarithms $\log \psi$, of any shape. Compute them with
-            `log_sigmoid`, which is finite even if the probability rounds to 0.
 
     Example:
         >>> float(SparsityRegularizer(0.5)([-1.0, -2.0]))

@@ -19,19 +19,14 @@ class SwitchLoadRegularizer(WeightsRegularizer):
     w \, n \sum_{i=1}^n f_i P_i
     $$
 
-    where $f_i$ is the share of the choices in the batch that are expert $i$, and $P_i$
-    is the mean over the batch of its probability, a softmax over all logits without
-    noise. $f_i$ gets no gradient. Equal shares give $w$, and all tokens at one expert
-    give up to $w \, n$. In the paper, each token has one choice; with top-k it has $k$.
-    Several gates' terms are summed.
+    where $f_i$, without a gradient, is the share of the choices in the batch that are
+    expert $i$, and $P_i$ is the mean over the batch of its probability, a softmax over
+    all logits without noise. Equal shares give $w$, and all tokens at one expert up to
+    $w \, n$. Several gates' terms are summed.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step. The paper uses
             0.01.
-
-    Call arguments:
-        inputs: The weights and the probabilities, each `(batch, n)` or `(batch, g, n)`.
-            Examples that do not count have zeros in both.
 
     Example:
         >>> weights = [[0.75, 0.0], [0.75, 0.0]]
@@ -45,7 +40,7 @@ class SwitchLoadRegularizer(WeightsRegularizer):
     """
 
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Compute the sum over the experts, times their number."""
+        """Compute the sum over the experts of the weights and the probabilities."""
         weights, probabilities = map(ops.convert_to_tensor, inputs)
         chosen = ops.stop_gradient(_shares(weights > 0))
         return weights.shape[-1] * ops.sum(chosen * _shares(probabilities))

@@ -18,12 +18,9 @@ class WeightsRegularizer(ScheduledRegularizer, abc.ABC):
     """
 
     def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
-        """Compute the term times its weight, from what a gate says about a call.
+        """Compute the term times its weight at a step, from a `Routing`.
 
-        Args:
-            routing: A `Routing`.
-            step: The gate's step, from 1.
-            reduction: `"sum"` or `"mean"` of terms that are sums over the examples.
+        The `reduction`, `"sum"` or `"mean"`, is of terms that are sums over examples.
         """
         return self(learned_weights(routing), step)
 

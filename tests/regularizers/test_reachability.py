@@ -11,10 +11,6 @@ def test_value_by_hand():
     )
 
 
-def test_default_weight_is_the_release_s():
-    assert ReachabilityRegularizer().get_config() == {"weight": 1.0}
-
-
 def test_gradient_raises_the_reachable_mass():
     found = gradient(ReachabilityRegularizer(2.0), np.array([[0.25, 0.25]]))
     np.testing.assert_allclose(found, [[-8, -8]], rtol=1e-6)
@@ -22,5 +18,5 @@ def test_gradient_raises_the_reachable_mass():
 
 def test_no_mass_at_all_is_finite_without_a_gradient():
     nothing = np.zeros((1, 3))
-    np.testing.assert_allclose(float(ReachabilityRegularizer()(nothing)), 1e6)
-    np.testing.assert_array_equal(gradient(ReachabilityRegularizer(), nothing), 0)
+    np.testing.assert_allclose(float(ReachabilityRegularizer(1.0)(nothing)), 1e6)
+    np.testing.assert_array_equal(gradient(ReachabilityRegularizer(1.0), nothing), 0)
