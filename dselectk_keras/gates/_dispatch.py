@@ -1,5 +1,6 @@
 """Dispatch: evaluate experts only for the examples that chose them."""
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -40,7 +41,13 @@ def dispatch(
     inputs = ops.cast(inputs, experts.compute_dtype)
 
     def part(inputs, weights, valid):
-        return _dispatch_part(experts, inputs, weights, chosen, capacity, valid)
+        used = weights != 0
+        if len(weights.shape) == 3:
+            used = ops.any(used, axis=1)
+        args = experts, inputs, weights, used, chosen
+        if capacity is None:
+            return _without_drops(*args), None
+        return _with_capacity(*args, capacity, valid)
 
     arrays = inputs, weights, valid
     if is_concrete(inputs):
@@ -48,53 +55,60 @@ def dispatch(
     return on_each_device(part, experts, arrays)
 
 
-def _dispatch_part(experts, inputs, weights, chosen, capacity, valid):
-    """Dispatch the part of a batch that a device has."""
-    used = weights != 0
-    if len(weights.shape) == 3:
-        used = ops.any(used, axis=1)
+def _with_capacity(experts, inputs, weights, used, chosen, capacity, valid):
+    """Mix with a fixed number of slots, and count the choices that find none."""
     batch, n = ops.shape(used)[0], used.shape[1]
-    counts = ops.cast(used, "int32")
+    total = ops.sum(ops.cast(used, "int32"))
 
-    def dense():
-        return mix(experts.call(inputs), weights, True)
-
-    def sparse(num_slots, limit=None):
-        table = slot_table(used, chosen, num_slots, limit)
-        num_kept = ops.sum(ops.cast(table.filled, "int32"))
-        return _mix_slots(experts, inputs, weights, table), num_kept
-
-    if capacity is not None:
+    def sparse():
         num_slots, limit = _num_slots(batch, n, chosen, capacity), None
         if valid is not None:
-            limit = _num_slots(ops.sum(ops.cast(valid, "int32")), n, chosen, capacity)
-        total = ops.sum(counts)
-        mixed, kept = _unless_empty(
-            batch, lambda: sparse(num_slots, limit), lambda: (dense(), total)
-        )
-        return mixed, total - kept
+            num_valid = ops.sum(ops.cast(valid, "int32"))
+            limit = _num_slots(num_valid, n, chosen, capacity)
+        table = slot_table(used, chosen, num_slots, limit)
+        dropped = total - ops.sum(ops.cast(table.filled, "int32"))
+        return _mix_slots(experts, inputs, weights, table), dropped
 
+    def dense():
+        return mix(experts.call(inputs), weights, True), ops.zeros_like(total)
+
+    return _unless_empty(batch, sparse, dense)
+
+
+def _without_drops(experts, inputs, weights, used, chosen):
+    """Mix with the smallest number of slots that is enough, or else all experts."""
+    batch, n = ops.shape(used)[0], used.shape[1]
+    counts = ops.cast(used, "int32")
     few = ops.all(ops.sum(counts, axis=1) <= chosen)
-    largest = ops.max(ops.sum(counts, axis=0))
+    needed = ops.where(few, ops.max(ops.sum(counts, axis=0)), 2**31 - 1)
     if keras.backend.backend() == "torch":
-        sizes = [max(1, int(largest))]
+        sizes = [max(1, int(needed))] if int(needed) <= batch else []
     else:
         # With slots for more than half of the examples, the dense form is as fast.
         slacks = [s for s in SLACKS if 2 * s * chosen <= n] or SLACKS[:1]
         sizes = [_num_slots(batch, n, chosen, slack) for slack in slacks]
 
-    def from_size(i):
-        """Mix with the first of the sizes, from the i-th on, that is large enough."""
-        if i == len(sizes):
-            return _rematerialized(dense)()
-        yes, no = lambda: sparse(sizes[i])[0], lambda: from_size(i + 1)
-        fits = _of_all_copies(ops.logical_and(few, largest <= sizes[i]))
-        # A call of `lax.cond` outside of a compiled program compiles both branches.
-        if is_concrete(fits):
-            return yes() if fits else no()
-        return ops.cond(fits, yes if i < NUM_KEPT else _rematerialized(yes), no)
+    def sparse(num_slots):
+        table = slot_table(used, chosen, num_slots)
+        return _mix_slots(experts, inputs, weights, table)
 
-    return _unless_empty(batch, lambda: from_size(0), dense), None
+    def dense():
+        return mix(experts.call(inputs), weights, True)
+
+    def smallest():
+        # A call of `lax.cond` outside of a compiled program compiles both branches.
+        if is_concrete(needed):
+            enough = [size for size in sizes if needed <= size]
+            return sparse(enough[0]) if enough else dense()
+        mixture = _rematerialized(dense)
+        for i, size in reversed([*enumerate(sizes)]):
+            branch = functools.partial(sparse, size)
+            branch = branch if i < NUM_KEPT else _rematerialized(branch)
+            fits = _of_all_copies(needed <= size)
+            mixture = functools.partial(ops.cond, fits, branch, mixture)
+        return mixture()
+
+    return _unless_empty(batch, smallest, dense)
 
 
 def _mix_slots(experts, inputs, weights, table):
