@@ -4,10 +4,10 @@ import random
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from dselectk_keras.baselines._hash_integers import hash_integers
-from dselectk_keras.gates.drawn import SavesDraw
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
@@ -15,7 +15,7 @@ from dselectk_keras.utils import check_count
 
 
 @GATES.register("hash")
-class HashGate(SavesDraw, Gate):
+class HashGate(Gate):
     r"""One expert for each example, by a fixed hash of its id.
 
     $$
@@ -54,7 +54,6 @@ class HashGate(SavesDraw, Gate):
     """
 
     per_example_only = True
-    drawn_argument = "salt"
 
     def __init__(self, salt: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
@@ -86,3 +85,14 @@ class HashGate(SavesDraw, Gate):
         expert = hash_integers(ids, self.num_experts, salt)
         one_hot = ops.one_hot(expert, self.num_experts)
         return Routing(ops.cast(one_hot, "float32"))
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save the variables and the salt."""
+        super().save_own_variables(store)
+        store["salt"] = np.asarray(self.salt, "int64")
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load the variables and the salt."""
+        values = {key: store[key] for key in store.keys()}  # noqa: SIM118 (no dict)
+        self.salt = int(np.asarray(values.pop("salt")))
+        super().load_own_variables(values)

@@ -20,7 +20,7 @@ from dselectk_keras.ops import (
 )
 from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import Initializer, Tensor, check_count
+from dselectk_keras.utils import Initializer, Tensor
 
 
 @GATES.register("dselect_k")
@@ -168,50 +168,16 @@ class DSelectKGate(SelectorGate):
         logits = ops.convert_to_numpy(self._w.static)[..., 0]
         return ChosenExperts(self._owners()[codes], distance, logits)
 
-    @classmethod
-    def logits_from_weights(
-        cls, weights: Any, num_nonzeros: int, gamma: float = 1.0, slack: float = 0.0
-    ) -> tuple[np.ndarray, np.ndarray]:
-        r"""Compute the logits of a gate that has the given weights.
-
-        This is the construction in the proof of Proposition 1. One selector chooses
-        each expert with a nonzero weight, and its $\alpha$ is the logarithm of the
-        weight. Spare selectors choose the expert with the smallest nonzero weight and
-        share it.
-
-        Args:
-            weights: Array `(..., n)`, non-negative, summing to one, with at most
-                `num_nonzeros` nonzero entries.
-            num_nonzeros: The number of selectors, $k$.
-            gamma: Width of the gate's smooth step.
-            slack: Distance of the bits' logits from the ends of the smooth step, as a
-                fraction of `gamma / 2`. With 0 the weights are exact, but the
-                selectors have no gradient. With a small slack they can be trained.
-
-        Returns:
-            Two float32 arrays, `z_logits` `(..., k, 1, m)` and `w_logits`
-            `(..., k, 1)`.
-
-        Example:
-            >>> z, w = DSelectKGate.logits_from_weights([0, 0.25, 0, 0.75], 2)
-            >>> gate = DSelectKGate(num_nonzeros=2)
-            >>> gate.build((None, 4))
-            >>> gate.set_weights([z, w])
-            >>> keras.ops.convert_to_numpy(gate.expert_weights()).round(4).tolist()
-            [0.0, 0.25, 0.0, 0.75]
-        """
-        check_count("num_nonzeros", num_nonzeros)
-        chosen, log_shares = one_expert_each(weights, num_nonzeros)
-        codes = binary_codes(np.shape(weights)[-1])[chosen]
-        z = np.where(codes, 0.5, -0.5) * gamma * (1.0 - slack)
-        return z[..., None, :].astype("float32"), log_shares[..., None]
-
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
-        """Set each selector to one expert, at the gamma of the present step."""
-        width = float(value_at(self.gamma, self.step))
-        z, w = self.logits_from_weights(weights, self.num_nonzeros, width, slack)
-        self._z.assign(z)
-        self._w.assign(w)
+        """Set each selector to one expert, at the gamma of the present step.
+
+        With `slack`, the bits' logits are nearer to 0 than the ends of the smooth step.
+        """
+        chosen, log_shares = one_expert_each(weights, self.num_nonzeros)
+        codes = binary_codes(self.num_experts)[chosen]
+        width = float(value_at(self.gamma, self.step)) * (1.0 - slack)
+        self._z.assign(np.where(codes, 0.5, -0.5)[..., None, :] * width)
+        self._w.assign(log_shares[..., None])
 
     def _nearest_code(self, z):
         """Compute the code of an expert that is nearest to the logits of the bits."""

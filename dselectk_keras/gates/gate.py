@@ -281,7 +281,7 @@ class Gate(keras.Layer, abc.ABC):
         if routing_inputs_shape is not None:
             self.routing_dim = count_features(routing_inputs_shape, self.num_gates)
         self.build_logits()
-        if self.weights_regularizer is not None and not self.weights:
+        if self.weights_regularizer is not None and not self.trainable_weights:
             raise ValueError(
                 f"{type(self).__name__} has no trainable weights to regularize. "
                 "Received: a weights_regularizer. Leave it out."

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.drawn import SavesDraw
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
@@ -17,7 +16,7 @@ from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_choice, check_count
 
 
 @GATES.register("random")
-class RandomGate(SavesDraw, Gate):
+class RandomGate(Gate):
     r"""Equal weights on k experts that are drawn at random.
 
     $$
@@ -27,14 +26,12 @@ class RandomGate(SavesDraw, Gate):
 
     By default each training call draws experts, for each example if the gate is
     per-example. At inference all experts have the weight $1 / n$. With `fixed` the
-    experts of each gate are drawn once. There are no trainable parameters.
+    experts of each gate are drawn once, as a weight that is not trained.
 
     Args:
         num_nonzeros: The number of experts to draw, $k$.
         fixed: Whether to draw the experts once, from `seed`. If the seed is `None`, a
-            random one is used and saved with the gate. A file of weights has it too:
-            `load_weights` replaces the seed. A model that has run before must be
-            compiled again.
+            random one is used and saved with the gate.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -59,7 +56,6 @@ class RandomGate(SavesDraw, Gate):
         self.num_nonzeros = num_nonzeros
         check_choice("fixed", fixed, (True, False))
         self.fixed = fixed
-        self.drawn_argument = "seed" if fixed else None
         if fixed and self.seed is None:
             self.seed = random.randrange(2**31)
         if not fixed:
@@ -70,12 +66,21 @@ class RandomGate(SavesDraw, Gate):
         return super().drop_experts(weights) if self.fixed else weights
 
     def build_logits(self) -> None:
-        """Check the number of experts; there are no variables."""
+        """Check the number of experts, and draw those of fixed gates."""
         n, k = self.num_experts, self.num_nonzeros
         if k > n:
             raise ValueError(
                 f"`num_nonzeros` must not exceed the {n} experts. "
                 f"Received: num_nonzeros={k}."
+            )
+        if self.fixed:
+            self._chosen = self.add_weight(
+                name="chosen",
+                shape=(*self.gate_shape, n),
+                initializer=self._draw,
+                dtype="float32",
+                autocast=False,
+                trainable=False,
             )
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
@@ -83,8 +88,8 @@ class RandomGate(SavesDraw, Gate):
         batch = (ops.shape(routing_inputs)[0],) if self.per_example else ()
         shape = (*batch, *self.gate_shape, self.num_experts)
         if self.fixed:
-            chosen = ops.convert_to_tensor(self._draw_fixed())
-            return Routing(chosen * ops.ones(shape, "float32"))
+            chosen = ops.convert_to_tensor(self._chosen)
+            return Routing(ops.broadcast_to(chosen, shape))
         if not training:
             return Routing(ops.ones(shape, "float32") / self.num_experts)
         draws = keras.random.uniform(shape, seed=self.generator, dtype="float32")
@@ -93,9 +98,8 @@ class RandomGate(SavesDraw, Gate):
         )
         return Routing(softmax(ops.where(kept > -float("inf"), 0.0, kept)))
 
-    def _draw_fixed(self):
-        """Draw the experts of fixed gates: their weights, NumPy `([num_gates,] n)`."""
+    def _draw(self, shape, dtype=None):
+        """Draw the weights of fixed gates."""
         # NumPy guarantees that the raw numbers of a bit generator never change.
-        shape = (*self.gate_shape, self.num_experts)
         ranks = np.random.PCG64(self.seed).random_raw(shape).argsort(-1).argsort(-1)
         return (ranks < self.num_nonzeros).astype("float32") / self.num_nonzeros

@@ -28,7 +28,7 @@ GATES = {
     "ReinforceGate": ("", "0.1, baseline_units=2, use_bias=True"),
     "SoftmaxGate": (
         "",
-        "min_weight=0.1, use_bias=True",
+        "use_bias=True",
         "normalize=True, z_reg=0.1",
         "weights_regularizer=LoadRegularizer(0.1)",
         "weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1)",
@@ -266,7 +266,7 @@ def _dispatch(oracle, layer, gate, bank, per_example, routing):
     found = ["auto"] if oracle == "dispatch" else ["auto", False]
     known = bank.startswith("DenseExperts") and "dropout" not in bank
     if per_example and known and routing != "pool":
-        if gate.startswith(LIMITED) or "min_weight" in gate:
+        if gate.startswith(LIMITED):
             found.append(True)
         if gate.startswith(SPARSE) and "dense_steps" not in gate:
             found.append(4.0)  # All examples fit in each expert.

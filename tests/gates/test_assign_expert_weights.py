@@ -152,8 +152,6 @@ def test_weights_lie_on_the_simplex(make):
     for weights in wrong:
         with pytest.raises(ValueError, match="must be non-negative, sum to one"):
             built(make).assign_expert_weights(weights)
-    with pytest.raises(ValueError, match="must be non-negative, sum to one"):
-        DSelectKGate.logits_from_weights(1.0, num_nonzeros=2)
 
 
 @pytest.mark.parametrize("name", ["DSelect-k", "softmax selectors"])

@@ -428,28 +428,28 @@ def test_a_list_of_another_length_is_refused(count):
     [(2, 2), *((n, used) for n in (4, 5, 9) for used in (1, 2, 3, 4))],
 )
 @pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
-def test_logits_from_weights_inverts_the_gate(num_used, num_experts, gamma):
+def test_a_gate_can_have_any_sparse_weights(num_used, num_experts, gamma):
     for seed in range(3):
         weights = sparse_weights(num_experts, num_used, seed)
         gate = built(num_experts, num_nonzeros=4, gamma=gamma)
-        gate.set_weights(DSelectKGate.logits_from_weights(weights, 4, gamma))
+        gate.assign_expert_weights(weights)
         np.testing.assert_allclose(numpy(gate.expert_weights()), weights, atol=1e-6)
         assert numpy(gate.report()["selectors"]["binary"]).all()
 
 
-def test_logits_from_weights_of_gates_with_different_numbers_of_experts():
+def test_gates_can_have_different_numbers_of_experts():
     weights = np.concatenate(
         [sparse_weights(6, used, rows=(1,), seed=used) for used in (1, 2, 3)]
     )
-    z, w = DSelectKGate.logits_from_weights(weights, num_nonzeros=3)
-    assert (z.shape, w.shape) == ((3, 3, 1, 3), (3, 3, 1))
     gate = built(6, num_nonzeros=3, num_gates=3)
-    gate.set_weights([z, w])
+    gate.assign_expert_weights(weights)
     np.testing.assert_allclose(numpy(gate.expert_weights()), weights, atol=1e-6)
 
 
 def test_spare_selectors_share_the_smallest_weight_as_in_proposition_1():
-    z, w = DSelectKGate.logits_from_weights([0.25, 0, 0, 0.75], num_nonzeros=4)
+    gate = built(4, num_nonzeros=4)
+    gate.assign_expert_weights([0.25, 0, 0, 0.75])
+    z, w = map(numpy, gate.trainable_weights)
     # Experts 3, 0, 0, 0 with the codes 11, 00, 00, 00.
     np.testing.assert_array_equal(np.squeeze(z) > 0, [[1, 1], [0, 0], [0, 0], [0, 0]])
     shares = [0.75, 0.25 / 3, 0.25 / 3, 0.25 / 3]
