@@ -31,12 +31,9 @@ def dispatch(
 ) -> tuple[Tensor, Tensor]:
     """Mix experts, each evaluated only for the examples that chose it.
 
-    The weights have exact zeros: an example chooses `chosen` experts at most. The
-    `capacity` of an expert is a multiple of an even share, beyond which choices are
-    dropped; `None` drops nothing. Examples that are not `valid` have weights of zero,
-    and have no part in the share. Devices that share a batch each dispatch their part.
-    Returns the mixture, and the number of dropped choices, or `None` without a
-    capacity.
+    See `Routing.dispatch`. The weights have exact zeros: an example chooses `chosen`
+    experts at most. Examples that are not `valid` have weights of zero, and no part in
+    an even share. Devices that share a batch each dispatch their part.
     """
     inputs = ops.cast(inputs, experts.compute_dtype)
 
@@ -173,18 +170,13 @@ def _num_slots(batch, n, chosen, factor):
 
 
 class SlotTable(NamedTuple):
-    """The slots of the experts, filled with the examples that chose them.
+    """The slots of the experts, filled with the examples that chose them."""
 
-    Args:
-        examples: The example in each slot, integers `(n * slots,)`; 0 in empty slots.
-        experts: The experts that each example chose, `(batch, chosen)`; 0 where it
-            chose fewer.
-        places: The slots of these experts' outputs, `(batch, chosen)`.
-        filled: Whether the example has that slot, `(batch, chosen)`.
-    """
-
+    # The example in each slot, integers `(n * slots,)`; 0 in empty slots.
     examples: Tensor
+    # The experts that each example chose, `(batch, chosen)`; 0 where it chose fewer.
     experts: Tensor
+    # The slots of these experts' outputs, and whether the example has that slot.
     places: Tensor
     filled: Tensor
 
@@ -197,12 +189,6 @@ def slot_table(
     `used` is boolean, `(batch, n)`: whether the example chose the expert. An example is
     dropped where the `num_slots` of the expert are full (of which no more than `limit`
     may be filled, a tensor), or where it chose more than `num_chosen` experts.
-
-    Example:
-        >>> used = np.array([[True, False], [True, True], [False, True]])
-        >>> table = slot_table(used, num_chosen=2, num_slots=2)
-        >>> np.asarray(table.examples).tolist()
-        [0, 1, 1, 2]
     """
     used = ops.convert_to_tensor(used)
     batch, n = ops.shape(used)[0], used.shape[1]

@@ -16,8 +16,7 @@ def check_expert_weights(weights: Any, num_nonzeros: int) -> np.ndarray:
     weights = np.asarray(weights, "float64")
     used = (weights > 0).sum(axis=-1)
     if (
-        weights.ndim == 0
-        or not (weights >= 0).all()
+        not (weights >= 0).all()
         or not np.allclose(weights.sum(axis=-1), 1.0, atol=1e-4)
         or (used > num_nonzeros).any()
     ):

@@ -123,12 +123,12 @@ class DSelectKGate(SelectorGate):
         """One expert for each selector, once they have decided."""
         return self.num_nonzeros if once_decided else None
 
-    def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
+    def compute_selectors(self, routing_inputs, step, factor, decided) -> tuple:
         """Compute the selectors from their bits, as products over each code."""
         z = ops.squeeze(self._z(routing_inputs), -2)
-        factor, decided = self.width(step)
+        nearest = self._nearest_code(z)
         bits = smooth_step(z, value_at(self.gamma, step) * factor)
-        bits = ops.where(decided, self._nearest_code(z), bits)
+        bits = ops.where(decided, nearest, bits)
         if not (self._assign and self._has_unreachable):
             return selector_product(bits, self.num_experts), bits
         owners = self._owners()
@@ -160,7 +160,8 @@ class DSelectKGate(SelectorGate):
     def chosen_experts(self) -> ChosenExperts:
         """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
-        _, bits = self.compute_selectors(None, self.step)
+        width = self.width(self.step)
+        _, bits = self.compute_selectors(None, self.step, *width)
         bits = ops.convert_to_numpy(bits)
         places = 2 ** np.arange(bits.shape[-1])[::-1]
         codes = (bits > 0.5).astype(int) @ places

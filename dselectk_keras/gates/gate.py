@@ -38,9 +38,8 @@ class Gate(keras.Layer, abc.ABC):
     per-example: it computes the weights from them.
 
     A subclass creates its variables in `build_logits`, computes the weights in
-    `compute_weights` and the auxiliary losses in `compute_penalties`. The gate counts
-    its training calls in the weight `step`, and passes it to the last two. A gate that
-    several layers share counts each of their calls, so that its schedules run faster.
+    `compute_weights` and the auxiliary losses in `compute_penalties`. The weight `step`
+    counts the training calls, of all layers that share the gate.
 
     Args:
         num_gates: The number of gates in the layer, which are computed together.
@@ -48,9 +47,8 @@ class Gate(keras.Layer, abc.ABC):
         weights_regularizer: An auxiliary loss on the weights, for load balancing or
             specialization, such as `ImportanceRegularizer(0.1)`.
         expert_dropout: The probability with which an expert is dropped in training.
-            The weights of the other experts are scaled up to the same sum. If all
-            experts would be dropped, none is. A gate that chooses experts by their
-            logits chooses among the experts that are left.
+            The other weights are scaled up to the same sum. If all experts would be
+            dropped, none is. Gates with logits choose among the experts that are left.
         seed: Seed of the random numbers in training.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -63,11 +61,9 @@ class Gate(keras.Layer, abc.ABC):
         training: Whether to add the auxiliary losses, drop experts and draw random
             numbers.
         examples: The examples that `SampleSimilarityRegularizer` compares, a tensor
-            `(batch, ...)`; by default, the routing inputs. A layer with a
-            `routing_network` passes the network's inputs.
+            `(batch, ...)`; by default, the routing inputs.
         valid: Which examples of a per-example gate count, booleans `(batch,)`. The
-            others, such as padding, have weights of zero and add no penalty. A layer
-            passes its mask.
+            others, such as padding, have weights of zero and add no penalty.
 
     Returns:
         The mixture, `(batch, ...)`, or `(batch, num_gates, ...)`.
@@ -121,15 +117,10 @@ class Gate(keras.Layer, abc.ABC):
     def compute_weights(
         self, routing_inputs: Tensor, training: bool, step: Tensor
     ) -> Routing:
-        """Compute the weights over the experts.
+        """Compute a `Routing` with float32 weights `([batch,] [num_gates,] n)`.
 
-        Args:
-            routing_inputs: Tensor `(batch, features)`; `None` for a static gate.
-            training: Whether this is a training call.
-            step: The number of training calls, this one included.
-
-        Returns:
-            A `Routing` with float32 weights `([batch,] [num_gates,] n)`.
+        The routing inputs of a static gate are `None`. The `step` is the number of
+        training calls, this one included.
         """
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
@@ -163,9 +154,8 @@ class Gate(keras.Layer, abc.ABC):
     def assign_expert_weights(self, weights: Any, slack: float = 0.0) -> None:
         """Warm-start the gate: set its logits so that it has the given weights.
 
-        Until it is trained, a per-example gate has these weights for every example. It
-        needs a bias. A gate with one logit per expert chooses among the experts as if
-        its softmax had learned these weights.
+        A per-example gate, which needs a bias, has them for every example. A gate with
+        one logit per expert chooses as if its softmax had learned these weights.
 
         Args:
             weights: Array `(n,)`, or `(num_gates, n)`, non-negative and summing to one,
@@ -173,9 +163,9 @@ class Gate(keras.Layer, abc.ABC):
                 needs at most `num_nonzeros` nonzeros (see `ops.keep_largest`).
             slack: A number from 0 to 1. With 0 the weights are exact, but selectors and
                 weights of zero get no gradient. With a small slack they can be
-                trained. It is the share of each softmax that is spread evenly over all
-                experts. For the bits of `DSelectKGate`, it is the distance of their
-                logits from the ends of the smooth step, as a fraction of `gamma / 2`.
+                trained: it is the share of each softmax that is spread evenly, and of
+                `DSelectKGate`, the distance of the bits' logits from the ends of the
+                smooth step, as a fraction of `gamma / 2`.
 
         Example:
             >>> gate = TopKGate(num_nonzeros=2)
@@ -199,12 +189,8 @@ class Gate(keras.Layer, abc.ABC):
     def expert_weights(self, routing_inputs: Tensor = None, **context: Any) -> Tensor:
         """Compute the weights over the experts at inference.
 
-        Args:
-            routing_inputs: Tensor `(batch, features)` for a per-example gate.
-            **context: Other call arguments of the gate, such as `hidden`.
-
-        Returns:
-            A float32 tensor `([batch,] [num_gates,] n)`.
+        A per-example gate needs its routing inputs, and the other call arguments that
+        it has. Returns a float32 tensor `([batch,] [num_gates,] n)`.
         """
         return self._routing(routing_inputs, context=context).weights
 
@@ -213,13 +199,10 @@ class Gate(keras.Layer, abc.ABC):
     ) -> dict:
         """Compute all monitored quantities in one evaluation of the gate.
 
-        The arguments are those of a call of the gate, without the experts.
-
-        Returns:
-            A dict with `"weights"`, as from `expert_weights`; `"penalties"`, a dict of
-            the auxiliary losses of the next training step; `"selectors"`, the dict
-            from `describe_selectors`. The report of a call with a mask, which an
-            observer gets, has `"valid"` too.
+        The arguments are those of a call of the gate, without the experts. Returns a
+        dict with `"weights"`, as from `expert_weights`; `"penalties"`, a dict of the
+        auxiliary losses of the next training step; and `"selectors"`, a dict of
+        tensors.
         """
         routing = self._routing(routing_inputs, examples=examples, context=context)
         return self._report(routing, self.step + 1)

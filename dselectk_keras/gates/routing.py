@@ -76,14 +76,9 @@ class Routing(NamedTuple):
     ) -> tuple[Tensor, Tensor]:
         """Mix the experts of a bank, each evaluated only for examples that chose it.
 
-        Args:
-            bank: A bank that can dispatch.
-            inputs: The inputs of the experts, `(batch, ...)`.
-            capacity: The most examples of an expert, as a multiple of an even share of
-                the choices. Choices beyond it are dropped; `None` drops nothing.
-
-        Returns:
-            The mixture, and the number of dropped choices, or `None`.
+        The `capacity` of an expert is a multiple of an even share of the choices.
+        Choices beyond it are dropped; `None` drops nothing. Returns the mixture, and
+        the number of dropped choices, or `None`.
         """
         weights = self.weights
         gates = weights.shape[1] if len(weights.shape) == 3 else 1

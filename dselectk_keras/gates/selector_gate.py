@@ -83,8 +83,13 @@ class SelectorGate(Gate, abc.ABC):
         self.kept_mass: Any = None
 
     @abc.abstractmethod
-    def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
-        """Compute the selectors `(..., k, n)`, and their relaxed bits or `None`."""
+    def compute_selectors(
+        self, routing_inputs: Tensor, step: Tensor, factor: Tensor, decided: Tensor
+    ) -> tuple:
+        """Compute the selectors `(..., k, n)`, and their relaxed bits or `None`.
+
+        `width` has computed the last two arguments.
+        """
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
@@ -92,11 +97,7 @@ class SelectorGate(Gate, abc.ABC):
         self.deciding = add_counter(self, "deciding", (2,))
 
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute how wide the selectors are at a step.
-
-        Returns:
-            The factor of their width, from 1 to 0.01, and whether they have decided.
-        """
+        """Compute the factor of the selectors' width, and whether they have decided."""
         begin, end = ops.split(ops.convert_to_tensor(self.deciding), 2)
         since = ops.where(end > 0, ops.cast(step - end, "float32"), -np.inf)
         length = ops.cast(ops.maximum(end - begin, 1), "float32")
@@ -146,7 +147,8 @@ class SelectorGate(Gate, abc.ABC):
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the weighted sum of the selectors."""
-        selectors, bits = self.compute_selectors(routing_inputs, step)
+        width = self.width(step)
+        selectors, bits = self.compute_selectors(routing_inputs, step, *width)
         # Not a softmax of axis -2, for which TensorFlow transposes.
         shares = softmax(ops.squeeze(self._w(routing_inputs), -1))
         weights = ops.sum(ops.expand_dims(shares, -1) * selectors, axis=-2)
@@ -165,16 +167,10 @@ class SelectorGate(Gate, abc.ABC):
         return {"entropy": routing.penalty(*args)}
 
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
-        """Compute the weights of each selector over the experts.
-
-        Args:
-            routing_inputs: Tensor `(batch, features)` for a per-example gate.
-
-        Returns:
-            A float32 tensor `([batch,] [num_gates,] k, n)`.
-        """
+        """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
         routing_inputs = self.check_routing_inputs(routing_inputs)
-        return self.compute_selectors(routing_inputs, self.step)[0]
+        width = self.width(self.step)
+        return self.compute_selectors(routing_inputs, self.step, *width)[0]
 
 
 def selector_gates(model: Any) -> list[SelectorGate]:

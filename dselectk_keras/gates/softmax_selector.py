@@ -14,7 +14,7 @@ from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import first_largest, softmax
 from dselectk_keras.ops.softmax import MIN_TEMPERATURE
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import Initializer, Tensor
+from dselectk_keras.utils import Initializer
 
 
 @GATES.register("softmax_selector")
@@ -82,10 +82,9 @@ class SoftmaxSelectorGate(SelectorGate):
         self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer, **norm)
         self._w = Logits(self, "w", (*shape, 1), w_initializer, **norm)
 
-    def compute_selectors(self, routing_inputs: Tensor, step: Tensor) -> tuple:
+    def compute_selectors(self, routing_inputs, step, factor, decided) -> tuple:
         """Compute the softmax of each selector's logits."""
         logits = self._z(routing_inputs)
-        factor, decided = self.width(step)
         temperature = value_at(self.temperature, step) * factor
         best = ops.cast(first_largest(logits), "float32")
         selectors = softmax(logits, temperature)
