@@ -14,7 +14,14 @@ from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import MAX_EXPERTS, Initializer, Tensor, check_count
+from dselectk_keras.utils import (
+    MAX_EXPERTS,
+    Initializer,
+    Tensor,
+    check_choice,
+    check_count,
+    check_number,
+)
 
 
 @GATES.register("top_k")
@@ -31,6 +38,19 @@ class TopKGate(LogitGate):
     get a gradient, except in the first `dense_steps` steps: the gate is then
     $\mathrm{softmax}(H(x))$ over all experts.
 
+    With scores $s = \mathrm{sigmoid}(H)$, or else $s = \mathrm{softmax}(H)$, and a
+    bias $b$ of the experts, the gate is
+
+    $$
+    g_i = \frac{s_i \, 1[i \in T]}{\sum_{j \in T} s_j}, \qquad
+    T = \mathrm{TopK}(s + b, k), \qquad
+    b_i \leftarrow b_i + u \, \mathrm{sign}(\bar c - c_i)
+    $$
+
+    After each training step, the bias balances the loads $c_i$, the numbers of examples
+    of the batch that chose expert $i$, without an auxiliary loss. $\bar c$ is their
+    mean.
+
     Args:
         num_nonzeros: The number of experts to keep, $k$.
         noise: Whether to add trainable noise to the logits in training. A number or
@@ -40,11 +60,15 @@ class TopKGate(LogitGate):
             weight. It is 0 in the first `dense_steps` steps, where the load is equal.
         dense_steps: The number of training steps in which the gate is dense, before it
             keeps k experts. A gate with `dense_steps` is not dispatched automatically.
+        scores: `"softmax"`, or `"sigmoid"` for weights that are sigmoids, divided by
+            their sum over the chosen experts.
+        bias_rate: The change $u$ of the bias in each training step, such as 0.001; 0
+            is no bias. Only a per-example gate has one. Under `tf.distribute`, each
+            replica balances its part of the batch.
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
-        use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and experts' kernels.
-        **kwargs: `z_reg`, the weight of the router z-loss, and the arguments of `Gate`.
-            Shazeer's importance loss is
+        **kwargs: `use_bias`, whether per-example logits have a bias, `normalize` and
+            `z_reg` (see `SoftmaxGate`), and the arguments of `Gate`. Shazeer's
+            importance loss is
             `weights_regularizer=ImportanceRegularizer(w, squared=True)`.
 
     Example:
@@ -55,7 +79,9 @@ class TopKGate(LogitGate):
 
     Reference:
         Shazeer et al., "Outrageously Large Neural Networks" (ICLR 2017),
-        Equations 3 to 5.
+        Equations 3 to 5; DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024),
+        Equations 13 to 16; Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy
+        for Mixture-of-Experts" (2024), Algorithm 1.
     """
 
     def __init__(
@@ -64,14 +90,16 @@ class TopKGate(LogitGate):
         noise: Any = False,
         load_reg: Any = None,
         dense_steps: int = 0,
+        scores: str = "softmax",
+        bias_rate: float = 0.0,
         kernel_initializer: Initializer = None,
-        use_bias: bool = False,
-        normalize: bool = False,
         **kwargs: Any,
     ):
-        super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
+        super().__init__(kernel_initializer, **kwargs)
         check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
         check_count("dense_steps", dense_steps, minimum=0)
+        check_choice("scores", scores, ("softmax", "sigmoid"))
+        check_number("bias_rate", bias_rate, minimum=0)
         if not isinstance(noise, bool):
             noise = check_schedule(noise, "noise", positive=True)
         if load_reg is not None and not noise:
@@ -80,10 +108,18 @@ class TopKGate(LogitGate):
                 "or use weights_regularizer=ImportanceRegularizer(...) for load "
                 "balancing."
             )
+        if load_reg is not None and bias_rate:
+            raise ValueError(
+                "The load of `load_reg` is that of a choice without a bias. Received: "
+                f"load_reg={load_reg!r} and bias_rate={bias_rate}. Leave one of them "
+                "out."
+            )
         self.num_nonzeros = num_nonzeros
         self.noise = noise
         self.load_reg = LoadRegularizer.get(load_reg, "load_reg")
         self.dense_steps = dense_steps
+        self.scores = scores
+        self.bias_rate = bias_rate
         if noise:
             self.make_generator()
 
@@ -95,9 +131,24 @@ class TopKGate(LogitGate):
                 f"Received: num_nonzeros={self.num_nonzeros}."
             )
         super().build_logits()
+        shape = (*self.gate_shape, self.num_experts)
         if self.noise:
-            shape = (*self.gate_shape, self.num_experts)
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)
+        if self.bias_rate:
+            if not self.per_example:
+                raise ValueError(
+                    "A static gate has no loads to balance: it chooses the same "
+                    f"experts for all examples. Received: bias_rate={self.bias_rate}. "
+                    "Pass routing inputs, or leave it out."
+                )
+            self._bias = self.add_weight(
+                name="choice_bias",
+                shape=shape,
+                initializer="zeros",
+                dtype="float32",
+                autocast=False,
+                trainable=False,
+            )
 
     def max_experts(self, once_decided: bool = False) -> int | None:
         """The number of experts to keep; in dense steps there is no limit."""
@@ -116,14 +167,45 @@ class TopKGate(LogitGate):
                 noisy = logits + scale * draw
             if self.load_reg is not None:
                 load = top_k_probability(logits, noisy, scale, self.num_nonzeros)
+        if self.scores == "sigmoid":
+            # Its softmax over some experts is their sigmoids divided by the sum.
+            noisy = ops.log_sigmoid(noisy)
         noisy = self.drop_by_logits(noisy, training)
-        kept = keep_top_k(noisy, self.num_nonzeros)
+        kept = self._keep(noisy)
         if self.dense_steps:
             dense = step <= self.dense_steps  # Steps count from 1.
             kept = ops.where(dense, noisy, kept)
             if load is not None:
                 load = ops.where(dense, 1.0, load)
         return Routing(softmax(kept), logits=logits, load=load)
+
+    def _keep(self, logits):
+        """Set the logits of experts that are not chosen to minus infinity."""
+        if not self.bias_rate:
+            return keep_top_k(logits, self.num_nonzeros)
+        scores = ops.exp(logits) if self.scores == "sigmoid" else softmax(logits)
+        # Experts that are dropped stay so, whatever their bias.
+        biased = ops.where(logits > -float("inf"), scores + self._bias, logits)
+        chosen = keep_top_k(biased, self.num_nonzeros) > -float("inf")
+        return ops.where(chosen, logits, -float("inf"))
+
+    def route(
+        self,
+        routing_inputs: Tensor = None,
+        training: bool | None = None,
+        examples: Tensor = None,
+        valid: Tensor = None,
+        **context: Any,
+    ) -> Routing:
+        """Compute the weights of one call, and change the bias in training."""
+        routing = super().route(routing_inputs, training, examples, valid, **context)
+        if training and self.bias_rate:
+            load = ops.sum(ops.cast(routing.weights > 0, "float32"), axis=0)
+            # Not the mean, whose rounding would unbalance equal loads.
+            total = ops.sum(load, axis=-1, keepdims=True)
+            change = ops.sign(total - self.num_experts * load)
+            self._bias.assign_add(self.bias_rate * change)
+        return routing
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the load term and the router z-loss."""

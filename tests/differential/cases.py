@@ -41,6 +41,7 @@ GATES = {
         "2",
         "1, noise=True, load_reg=0.1",
         "2, dense_steps=2, use_bias=True",
+        "2, scores='sigmoid', bias_rate=0.01",
         "2, weights_regularizer=ImportanceRegularizer(0.1)",
     ),
 }

@@ -9,6 +9,7 @@ from dselectk_keras import (
     DenseExperts,
     ImportanceRegularizer,
     MMoE,
+    MoE,
     Ramp,
     SoftmaxGate,
     TopKGate,
@@ -52,6 +53,14 @@ CASES = [
         penalties=("load",),
         dense=True,
         training_only=("noise",),
+    ),
+    Case(
+        "sigmoid top-k with a bias",
+        lambda **kwargs: TopKGate(
+            2, scores="sigmoid", bias_rate=0.01, use_bias=True, **kwargs
+        ),
+        looks=("x",),
+        sparse_gradient=True,
     ),
 ]
 
@@ -292,3 +301,192 @@ def test_a_factor_of_the_noise_is_a_positive_number_or_a_schedule(noise):
 def test_dense_steps_are_counted(steps):
     with pytest.raises(ValueError, match="`dense_steps` must be an integer >= 0"):
         TopKGate(2, dense_steps=steps)
+
+
+# Sigmoid scores.
+
+
+def sigmoid(logits):
+    return 1 / (1 + np.exp(-logits))
+
+
+def test_sigmoid_scores_are_divided_by_the_sum_of_those_chosen():
+    gate = built(2, scores="sigmoid")
+    logits = np.array([1.0, 3.0, -2.0, 0.5, -0.1])
+    gate.set_weights([logits])
+    wanted = np.append(sigmoid(logits[:2]), [0, 0, 0])
+    wanted = wanted / wanted.sum()
+    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+
+
+def test_sigmoid_scores_of_dense_steps_are_divided_by_the_sum_of_all():
+    gate = built(2, scores="sigmoid", dense_steps=1)
+    logits = np.array([1.0, 3.0, -2.0, 0.5, -0.1])
+    gate.set_weights([logits])
+    wanted = sigmoid(logits) / sigmoid(logits).sum()
+    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+
+
+def test_the_gradient_of_sigmoid_scores_by_hand():
+    gate, worth = built(2, scores="sigmoid"), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    logits = np.array([1.0, 3.0, -2.0, 0.5, -0.1])
+    gate.set_weights([logits])
+    (value,), (found,) = value_and_gradients(
+        lambda: [ops.sum(gate(worth[None, :, None]))], gate.trainable_variables
+    )
+    scores = sigmoid(logits) * [1, 1, 0, 0, 0]
+    mean = (scores * worth).sum() / scores.sum()
+    np.testing.assert_allclose(value, mean, rtol=1e-5)
+    # The derivative of the sigmoid is s (1 - s).
+    wanted = scores * (1 - scores) * (worth - mean) / scores.sum()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [-200.0, 200.0])
+def test_sigmoid_scores_of_huge_logits_are_finite(size):
+    gate = built(2, scores="sigmoid")
+    gate.set_weights([np.full(N, size)])
+    np.testing.assert_allclose(numpy(gate.expert_weights()), [0.5, 0.5, 0, 0, 0])
+
+
+# A bias that balances the load.
+
+
+def with_bias(rate=0.1, *, scores="sigmoid", **settings):
+    """A gate of identical logits, so that the bias alone decides."""
+    gate = TopKGate(1, bias_rate=rate, scores=scores, use_bias=True, **settings)
+    gate.build((None, 3), (None, 2))
+    gate.trainable_weights[0].assign(np.zeros(gate.trainable_weights[0].shape))
+    return gate
+
+
+def bias(gate):
+    (found,) = (each for each in gate.weights if each.name == "choice_bias")
+    return found
+
+
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
+def test_the_bias_falls_where_the_load_is_high(scores):
+    gate = TopKGate(2, bias_rate=0.25, scores=scores)
+    gate.build((None, 4), (None, 4))
+    # Example i prefers expert i, and then the first of the others.
+    gate.trainable_weights[0].assign(np.eye(4))
+    x = np.eye(4, dtype="float32")[[0, 1, 3]]
+    gate.route(x, training=False)
+    np.testing.assert_array_equal(numpy(bias(gate)), np.zeros(4))
+    gate.route(x, training=True)
+    # The loads are 3, 2, 0 and 1, and their mean is 1.5.
+    np.testing.assert_array_equal(numpy(bias(gate)), [-0.25, -0.25, 0.25, 0.25])
+
+
+def test_the_bias_changes_the_choice_but_not_the_weights():
+    gate = TopKGate(2, bias_rate=0.1, scores="sigmoid")
+    gate.build((None, 3), (None, 3))
+    logits = np.array([2.0, 1.0, 0.5])
+    gate.trainable_weights[0].assign(np.diag(logits))
+    bias(gate).assign([-1.0, 0.0, 0.0])
+    found = numpy(gate.expert_weights(np.ones((1, 3))))
+    wanted = sigmoid(logits[1:]) / sigmoid(logits[1:]).sum()
+    np.testing.assert_allclose(found, [[0, *wanted]], rtol=1e-5)
+
+
+def test_the_bias_is_added_to_scores_not_to_logits():
+    gate = TopKGate(1, bias_rate=0.1, scores="sigmoid")
+    gate.build((None, 2), (None, 1))
+    gate.trainable_weights[0].assign([[5.0, 3.0]])
+    for size, chosen in ((0.03, 0), (0.05, 1)):  # The scores differ by 0.041.
+        bias(gate).assign([0.0, size])
+        found = numpy(gate.expert_weights(np.ones((1, 1))))
+        np.testing.assert_array_equal(found, [np.eye(2)[chosen]])
+
+
+def test_equal_loads_leave_the_bias():
+    gate = TopKGate(1, bias_rate=0.1)
+    gate.build((None, 3), (None, 3))
+    gate.trainable_weights[0].assign(np.eye(3))
+    gate.route(np.eye(3)[[0, 1, 2] * 7], training=True)
+    np.testing.assert_array_equal(numpy(bias(gate)), np.zeros(3))
+
+
+def test_each_gate_has_a_bias_of_its_own_load():
+    gate = with_bias(num_gates=2)
+    bias(gate).assign([[0.0, 0.5, 0.0], [0.0, 0.0, 0.5]])
+    gate.route(numbers((4, 2)), training=True)
+    wanted = [[0.1, 0.4, 0.1], [0.1, 0.1, 0.4]]
+    np.testing.assert_allclose(numpy(bias(gate)), wanted, rtol=1e-6)
+
+
+def test_padding_has_no_load():
+    gate = TopKGate(1, bias_rate=0.1)
+    gate.build((None, 3), (None, 3))
+    gate.trainable_weights[0].assign(np.eye(3))
+    valid = ops.convert_to_tensor(np.array([True, True, False, False, False]))
+    gate.route(np.eye(3)[[0, 1, 2, 2, 2]], training=True, valid=valid)
+    np.testing.assert_allclose(numpy(bias(gate)), [-0.1, -0.1, 0.1], rtol=1e-6)
+
+
+def test_padding_of_routed_tokens_has_no_load():
+    inputs = keras.Input((4, 3))
+    gate = TopKGate(1, bias_rate=0.1)
+    masked = keras.layers.Masking()(inputs)
+    outputs = MoE(DenseExperts(3, [2]), gate, per_example=True)(masked)
+    model = keras.Model(inputs, outputs)
+    gate.trainable_weights[0].assign(np.eye(3))
+    x = np.zeros((2, 4, 3), "float32")
+    x[0, :2], x[1, :1] = np.eye(3)[[0, 1]], np.eye(3)[[1]]
+    model(x, training=True)
+    # The loads are 1, 2 and 0. Padding, all zeros, would be at the first expert.
+    np.testing.assert_allclose(numpy(bias(gate)), [0, -0.1, 0.1], atol=1e-7)
+
+
+def test_dropped_experts_are_not_chosen_whatever_their_bias():
+    gate = with_bias(num_gates=500, expert_dropout=0.5, seed=0)
+    bias(gate).assign(np.tile([0.0, 0.0, 9.0], (500, 1)))
+    weights = numpy(gate.route(numbers((4, 2)), training=True).weights)
+    np.testing.assert_array_equal((weights > 0).sum(axis=-1), 1)
+    # The last expert is dropped in half of the draws, unless all of them are.
+    np.testing.assert_allclose(weights[..., 2].mean(), 1 / 2 + 1 / 8, atol=0.04)
+
+
+def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
+    inputs = keras.Input((2,))
+    gate = TopKGate(1, bias_rate=0.02, scores="sigmoid", use_bias=True)
+    moe = MoE(DenseExperts(4, [3]), gate, per_example=True, name="moe")
+    model = keras.Model(inputs, moe(inputs))
+    kernel, first = gate.trainable_weights
+    kernel.assign(0.1 * numbers(kernel.shape))
+    first.assign([1.0, 0.0, 0.0, 0.0])
+    gate.trainable = False
+    x, y = numbers((64, 2)), numbers((64, 3))
+
+    def loads():
+        return (numpy(moe.expert_weights(x)) > 0).sum(axis=0)
+
+    assert loads().tolist() == [64, 0, 0, 0]
+    model.compile("sgd", "mse")
+    model.fit(x, y, batch_size=64, epochs=40, verbose=0)
+    assert loads().min() > 0
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(again(x)), numpy(model(x)))
+    found = bias(again.get_layer("moe").gate)
+    np.testing.assert_array_equal(numpy(found), numpy(bias(gate)))
+    assert numpy(found)[0] < 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"bias_rate": -0.1}, "`bias_rate` must be a finite number at least 0"),
+        ({"scores": "relu"}, "`scores` must be one of 'softmax', 'sigmoid'"),
+        ({"bias_rate": 0.1, "noise": True, "load_reg": 0.1}, "a choice without a bias"),
+    ],
+)
+def test_settings_of_scores_are_checked(settings, text):
+    with pytest.raises(ValueError, match=text):
+        TopKGate(2, **settings)
+
+
+def test_a_static_gate_has_no_load_to_balance():
+    with pytest.raises(ValueError, match="A static gate has no loads to balance"):
+        built(2, bias_rate=0.1)
