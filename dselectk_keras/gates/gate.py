@@ -21,6 +21,7 @@ from dselectk_keras.utils import (
     check_count,
     check_number,
     check_seed,
+    deserialize_if_config,
     infer_outputs,
     init_arguments,
 )
@@ -264,7 +265,7 @@ class Gate(keras.Layer, abc.ABC):
         if routing_inputs_shape is not None:
             self.routing_dim = count_features(routing_inputs_shape, self.num_gates)
         self.build_logits()
-        if self.weights_regularizer is not None and not self.trainable_weights:
+        if self.weights_regularizer is not None and not self.weights:
             raise ValueError(
                 f"{type(self).__name__} has no trainable weights to regularize. "
                 "Received: a weights_regularizer. Leave it out."
@@ -340,6 +341,13 @@ class Gate(keras.Layer, abc.ABC):
     def get_config(self) -> dict:
         """The arguments of `__init__`, from attributes of the same names."""
         return {**super().get_config(), **init_arguments(self, arguments(type(self)))}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "Gate":
+        """Make a gate from what `get_config` returned."""
+        own = {name: config[name] for name in arguments(cls) if name in config}
+        own = {name: deserialize_if_config(value) for name, value in own.items()}
+        return super().from_config({**config, **own})
 
     @property
     def gate_shape(self) -> tuple[int, ...]:

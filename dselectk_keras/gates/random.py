@@ -66,17 +66,21 @@ class RandomGate(Gate):
         return super().drop_experts(weights) if self.fixed else weights
 
     def build_logits(self) -> None:
-        """Check the number of experts, and draw those of fixed gates."""
+        """Check the number of experts; there are no logits."""
         n, k = self.num_experts, self.num_nonzeros
         if k > n:
             raise ValueError(
                 f"`num_nonzeros` must not exceed the {n} experts. "
                 f"Received: num_nonzeros={k}."
             )
+
+    def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
+        """Create the step, and draw the experts of fixed gates."""
+        super().build(experts_shape, routing_inputs_shape)
         if self.fixed:
             self._chosen = self.add_weight(
                 name="chosen",
-                shape=(*self.gate_shape, n),
+                shape=(*self.gate_shape, self.num_experts),
                 initializer=self._draw,
                 dtype="float32",
                 autocast=False,

@@ -544,8 +544,9 @@ def test_the_step_is_the_last_weight_and_may_be_left_out(case, look):
         gate(experts_of(), **seen(look), training=True)
     weights = gate.get_weights()
     place = next(i for i, weight in enumerate(gate.weights) if weight is gate.step)
-    # Only the steps at which selectors decide may follow.
-    assert len(weights) - place == 1 + isinstance(gate, SelectorGate)
+    # Only the steps at which selectors decide, or fixed experts, may follow.
+    more = isinstance(gate, SelectorGate) or getattr(gate, "fixed", False)
+    assert len(weights) - place == 1 + more
     other.set_weights(weights[:place])
     assert int(other.step) == 0
     other.set_weights(weights[: place + 1])
