@@ -136,8 +136,8 @@ class TaskGroup(keras.Metric):
 
         def with_column(values):
             values = as_array(values, "float32")
-            # TensorFlow forgets the rank if it gets `(batch,)` and then `(batch, 1)`.
-            return xp.reshape(values, (-1, 1)) if values.ndim in (1, None) else values
+            # The rank is -1 if TensorFlow gets `(batch,)` and then `(batch, 1)`.
+            return xp.reshape(values, (-1, 1)) if values.ndim in (-1, 1) else values
 
         if isinstance(values, dict):
             columns = [with_column(values[task.name]) for task in self.tasks]
