@@ -78,8 +78,8 @@ def speedup():
 
 
 def performance():
-    """The table of docs/performance.md, and how fast the backends are."""
-    found = {backend: benchmark(backend)["workloads"] for backend in BACKENDS}
+    """The table of docs/performance.md, and which backend is the fastest."""
+    found = of_backends()
     rows = [
         [what]
         + [
@@ -92,7 +92,12 @@ def performance():
         for what, name, form, other in SPEEDUPS
     ]
     lines = table(["", *BACKENDS.values()], rows, "l r r r")
-    return f"{lines}\n\n{fastest(found)}\n{against_plain(found)}"
+    return f"{lines}\n\n{fastest(found)}"
+
+
+def of_backends():
+    """The workloads of the benchmark, by backend."""
+    return {backend: benchmark(backend)["workloads"] for backend in BACKENDS}
 
 
 def fastest(found):
@@ -108,31 +113,28 @@ def fastest(found):
     first = [min(times, key=lambda backend: times[backend][name]) for name in names]
     counts = [f"{title} in {first.count(key)}" for key, title in BACKENDS.items()]
     return (
-        f"- **Fastest in training,** of {len(names)} workloads: "
+        f"**Fastest in training,** of {len(names)} workloads: "
         f"{', '.join(counts[:-1])} and {counts[-1]}."
     )
 
 
-def against_plain(found):
+def against_plain():
     """The time of the package, divided by that of a model for one workload alone."""
     from benchmarks.report import plain_ratios
 
     results = [
         {"about": {"backend": backend}, "workloads": workloads}
-        for backend, workloads in found.items()
+        for backend, workloads in of_backends().items()
     ]
     ratios = plain_ratios(results)
-    said = []
-    for backend, title in BACKENDS.items():
-        ranges = []
-        for kind in ("fit", "predict"):
+    rows = []
+    for kind in ("fit", "predict"):
+        row = [f"`{kind}`"]
+        for backend in BACKENDS:
             values = [each[kind, backend] for each in ratios.values()]
-            ranges.append(f"{min(values):.1f} to {max(values):.1f}")
-        said.append(f"{title} {ranges[0]} in `fit` and {ranges[1]} in `predict`")
-    return (
-        "- **Time, divided by that of a Keras model for one workload alone:** "
-        f"{'; '.join(said)}."
-    )
+            row.append(f"{min(values):.1f} to {max(values):.1f}")
+        rows.append(row)
+    return table(["", *BACKENDS.values()], rows, "l r r r")
 
 
 def table(heads, rows, align):
@@ -221,6 +223,7 @@ PAGES = {
     "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
     "README.md": {"speedup": speedup},
     "docs/performance.md": {"performance": performance},
+    "docs/measurements.md": {"plain": against_plain},
 }
 
 
