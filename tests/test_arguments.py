@@ -104,16 +104,11 @@ def revive(instance):
 # Functions, arguments with which they work, and what uses the result.
 
 
-def routed_model(consistency, outputs_are, policy_reduction):
+def routed_model(consistency, outputs_are):
     inputs = keras.Input((DIM,))
     outputs = keras.layers.Dense(2)(inputs)
-    return dk.RoutedModel(
-        inputs,
-        outputs,
-        consistency=consistency,
-        outputs_are=outputs_are,
-        policy_reduction=policy_reduction,
-    )
+    settings = {"consistency": consistency, "outputs_are": outputs_are}
+    return dk.RoutedModel(inputs, outputs, **settings)
 
 
 def entries():
@@ -127,11 +122,7 @@ def entries():
     }
     template = {"template": keras.layers.Dense(UNITS), "num_experts": EXPERTS}
     ramp = {"initial_value": 1.0, "final_value": 2.0, "end": 10}
-    routed = {
-        "consistency": 0.0,
-        "outputs_are": "values",
-        "policy_reduction": "mean",
-    }
+    routed = {"consistency": 0.0, "outputs_are": "values"}
     numbered = {"num_tasks": 3}
     found = [(cls, numbered, use_gate) for cls in GATES.values()]
     found.append((SelectedGate, {"choices": [0, 1]}, use_gate))

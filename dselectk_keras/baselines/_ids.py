@@ -18,19 +18,24 @@ def require_ids(gate: Gate, kind: str) -> None:
         )
 
 
+def check_ids(ids: Tensor, kind: str) -> str:
+    """Return the dtype of ids, or raise an error if it is not one of integers."""
+    dtype = keras.backend.standardize_dtype(ids.dtype)
+    if not keras.backend.is_int_dtype(dtype):
+        raise ValueError(
+            f"Each {kind} must be an integer. Received: routing inputs of dtype "
+            f'{dtype}. Declare them as keras.Input((1,), dtype="int32"), or cast them.'
+        )
+    return dtype
+
+
 def look_up(table: Tensor, ids: Tensor, count: int, kind: str) -> Tensor:
     """Look up rows of a table `(count, [g,] n)` by ids `(batch, [g,] 1)`.
 
     An id out of range raises an error, which has the kind of the ids. Compiled code
     cannot raise: it returns NaN, so that the loss shows the wrong id.
     """
-    dtype = keras.backend.standardize_dtype(ids.dtype)
-    if not keras.backend.is_int_dtype(dtype):
-        raise ValueError(
-            f"A {kind} must be an integer. Received: routing inputs of dtype {dtype}. "
-            'Declare them as keras.Input((1,), dtype="int32"), or cast them.'
-        )
-    if "64" not in dtype:
+    if "64" not in check_ids(ids, kind):
         # The number of ids may be none of the numbers of a smaller type.
         ids = ops.cast(ids, "int32")
     ids = ops.squeeze(ids, -1)

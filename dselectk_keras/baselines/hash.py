@@ -1,17 +1,19 @@
 """The hash gate."""
 
+import functools
+import itertools
 import random
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.baselines._hash_integers import hash_integers
+from dselectk_keras.baselines._ids import check_ids, require_ids
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.utils import check_count
+from dselectk_keras.ops.unstack import unstack
+from dselectk_keras.utils import Tensor, check_count
 
 
 @GATES.register("hash")
@@ -19,12 +21,15 @@ class HashGate(Gate):
     r"""One expert for each example, by a fixed hash of its id.
 
     $$
-    g_i(x) = 1[i = h(x) \bmod n]
+    g_i(x) = 1[i = h(x) \bmod n], \qquad
+    h(x) = \bigoplus_{b=0}^{3} T_b\bigl[\mathrm{byte}_b(x)\bigr]
     $$
 
-    The routing is fixed, without trainable parameters. The hash is the same in every
-    process, on every backend and device, and distributes ids evenly over the experts.
-    Several gates hash independently. The gate is per-example only.
+    The routing is fixed, without trainable parameters. It is the same in every process,
+    on every backend and device, and distributes ids evenly over the experts. The four
+    bytes of an id index tables $T_b$ of random numbers, which depend only on the salt
+    (tabulation hashing). Several gates hash independently. The gate is per-example
+    only.
 
     Args:
         salt: A non-negative integer that changes the hash. `None` draws one, which is
@@ -34,10 +39,8 @@ class HashGate(Gate):
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
-        routing_inputs: Ids: integers `(batch,)`, `(batch, 1)` or `(batch, columns)`.
-            All columns are hashed together. By default JAX truncates ids to 32 bits.
-            Floats are hashed by their bits in the gate's compute dtype, with -0.0 as
-            0.0, so that any other change of a feature may change the expert.
+        routing_inputs: Ids: integers `(batch,)` or `(batch, 1)`, or
+            `(batch, num_gates, 1)`. Of larger ones, the lower 32 bits are hashed.
         experts, training: See `Gate`.
 
     Example:
@@ -50,7 +53,8 @@ class HashGate(Gate):
 
     Reference:
         Roller et al., "Hash Layers For Large Sparse Models" (NeurIPS 2021), Section 4;
-        Muqeeth et al., "SMEAR" (2023), Section 2.
+        Muqeeth et al., "SMEAR" (2023), Section 2; Pătraşcu and Thorup, "The Power of
+        Simple Tabulation Hashing" (Journal of the ACM, 2012), Section 1.
     """
 
     per_example_only = True
@@ -63,6 +67,7 @@ class HashGate(Gate):
 
     def build_logits(self) -> None:
         """Create no variables."""
+        require_ids(self, "id")
 
     def max_experts(self, once_decided: bool = False) -> int:
         """Always one expert."""
@@ -70,21 +75,14 @@ class HashGate(Gate):
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute a one for the expert that the hash chooses."""
-        ids = routing_inputs
-        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(ids.dtype)):
-            # The layer's call has cast the floats; `expert_weights` has not.
-            x = ops.cast(ops.cast(ids, self.compute_dtype), "float32")
-            bits = ops.view(x, "int32")
-            # Find -0.0 by its bits: some CPUs compare tiny floats as equal to 0.
-            ids = ops.where(bits == -(2**31), 0, bits)
+        check_ids(routing_inputs, "id")
         # Above 32 bits, so that gates with different salts never have the same salt.
         salt: Any = int(self.salt) << 32
-        if self.num_gates is not None:
-            salt = [salt + gate for gate in range(self.num_gates)]
-            ids = ids if len(ids.shape) == 3 else ops.expand_dims(ids, 1)
-        expert = hash_integers(ids, self.num_experts, salt)
-        one_hot = ops.one_hot(expert, self.num_experts)
-        return Routing(ops.cast(one_hot, "float32"))
+        salts = tuple(salt + gate for gate in range(self.num_gates or 1))
+        ids = ops.cast(routing_inputs, "int32")
+        expert = ops.mod(hash_ids(ids, salts), self.num_experts)
+        weights = ops.cast(ops.one_hot(expert, self.num_experts), "float32")
+        return Routing(weights if self.num_gates else weights[:, 0])
 
     def save_own_variables(self, store: Any) -> None:
         """Save the variables and the salt."""
@@ -96,3 +94,25 @@ class HashGate(Gate):
         values = {key: store[key] for key in store.keys()}  # noqa: SIM118 (no dict)
         self.salt = int(np.asarray(values.pop("salt")))
         super().load_own_variables(values)
+
+
+def hash_ids(ids: Tensor, salts: tuple[int, ...]) -> Tensor:
+    """Hash ids `(batch, [g,] 1)` of int32 with a hash for each salt, `(batch, g)`."""
+    ids = ids if len(ids.shape) == 3 else ops.expand_dims(ids, 1)
+    # Integers of 32 bits cannot be shifted by 32 at once.
+    shifted = [ops.right_shift(ids, shift) for shift in (0, 8, 16, 24, 31)]
+    shifted[-1] = ops.right_shift(shifted[-1], 1)
+    # Not `bitwise_and`, which LiteRT lacks. It is right if a shift fills in zeros too.
+    pairs = itertools.pairwise(shifted)
+    places = ops.concatenate([low - 256 * high for low, high in pairs], axis=-1)
+    starts = ops.reshape(256 * ops.arange(4 * len(salts), dtype="int32"), (-1, 4))
+    entries = ops.take(ops.convert_to_tensor(_tables(salts)), places + starts)
+    return functools.reduce(ops.bitwise_xor, unstack(entries, -1))
+
+
+@functools.lru_cache(maxsize=32)
+def _tables(salts):
+    """Random numbers of 31 bits, 256 for each byte and salt."""
+    # NumPy guarantees that the raw output of a bit generator never changes.
+    draws = [np.random.PCG64(salt).random_raw(4 * 256) >> 33 for salt in salts]
+    return np.concatenate(draws).astype("int32")

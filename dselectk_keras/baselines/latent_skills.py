@@ -10,16 +10,9 @@ from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.ops import relaxed_bernoulli
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import (
-    MAX_EXPERTS,
-    Initializer,
-    check_count,
-    check_number,
-    get_from,
-)
+from dselectk_keras.utils import MAX_EXPERTS, check_count, check_number
 
 
 @GATES.register("latent_skills")
@@ -32,16 +25,15 @@ class LatentSkillsGate(Gate):
     $$
 
     in training, with $u$ uniform and drawn once per call for the whole matrix. At
-    inference $Z = \mathrm{sigmoid}(z)$. The skills are the experts. A static gate has
-    one task, or one task per gate with `num_gates`. A per-example gate looks up the
-    row of each example's task.
+    inference $Z = \mathrm{sigmoid}(z)$. At first, $z$ is uniform in ±0.001. The skills
+    are the experts. A static gate has one task, or one task per gate with `num_gates`.
+    A per-example gate looks up the row of each example's task.
 
     Args:
         num_tasks: The number of tasks of a per-example gate.
         temperature: $\tau$: a number, or a schedule of the step.
         learning_rate_ratio: The learning rate of the logits $z$ relative to that of
             other weights, with any optimizer.
-        logits_initializer: For the logits $z$. `None` is uniform in ±0.001.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -67,7 +59,6 @@ class LatentSkillsGate(Gate):
         num_tasks: int | None = None,
         temperature: Any = 1.0,
         learning_rate_ratio: float = 10.0,
-        logits_initializer: Initializer = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -76,9 +67,6 @@ class LatentSkillsGate(Gate):
         self.num_tasks: Any = num_tasks
         self.learning_rate_ratio = check_number(
             "learning_rate_ratio", learning_rate_ratio, above=0
-        )
-        self.logits_initializer = get_from(
-            keras.initializers, "logits_initializer", logits_initializer
         )
         self.temperature = check_schedule(temperature, "temperature", positive=True)
         self.make_generator()
@@ -95,16 +83,11 @@ class LatentSkillsGate(Gate):
                 f"{'' if self.per_example else 'no '}routing inputs."
             )
         tasks = (self.num_tasks,) if self.per_example else ()
-        initializer = clone_initializer(
-            self.logits_initializer or keras.initializers.RandomUniform(-1e-3, 1e-3)
-        )
-
-        def scaled(shape, dtype=None):
-            return initializer(shape, dtype=dtype) / self.learning_rate_ratio
-
         shape = (*tasks, *self.gate_shape, self.num_experts)
         # An update of this variable moves z `learning_rate_ratio` times as far.
-        self._scaled_logits = float32_weight(self, "scaled_logits", shape, scaled)
+        limit = 1e-3 / self.learning_rate_ratio
+        uniform = keras.initializers.RandomUniform(-limit, limit)
+        self._scaled_logits = float32_weight(self, "scaled_logits", shape, uniform)
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the task's skills, scaled to sum to one."""

@@ -23,11 +23,10 @@ class RoutedModel(keras.Model):
     $$
 
     Each gate that learns from the loss, such as `ReinforceGate`, gets the negative
-    loss of each example as its reward. The policy losses of several layers with such
-    gates are averaged ($s$ is their number) or, with `policy_reduction="sum"`, added up
-    ($s = 1$). With `consistency`, every training step runs
-    the model a second time with new random routes, and penalizes the difference
-    between the two predictions. AdaMix is trained in this way, with
+    loss of each example as its reward. The policy losses of $s$ layers with such gates
+    are averaged. With `consistency`, every training step runs the model a second time
+    with new random routes, and penalizes the difference between the two predictions.
+    AdaMix is trained in this way, with
     `SmearExperts(experts, RandomGate(), per_layer=True)`.
 
     With several outputs, the reward is minus the sum of their losses. To train a model
@@ -45,8 +44,6 @@ class RoutedModel(keras.Model):
         outputs_are: The kind of the outputs: `"probabilities"` over the last axis,
             `"logits"`, or `"values"`. For values, half the squared difference
             replaces the divergence.
-        policy_reduction: `"mean"` or `"sum"` of the policy losses over the layers that
-            have one. SMEAR's release takes the mean.
         **kwargs: The other arguments of `keras.Model`.
 
     Example:
@@ -69,16 +66,13 @@ class RoutedModel(keras.Model):
         *args: Any,
         consistency: float = 0.0,
         outputs_are: str = "probabilities",
-        policy_reduction: str = "mean",
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
         check_choice("outputs_are", outputs_are, ("probabilities", "logits", "values"))
-        check_choice("policy_reduction", policy_reduction, ("mean", "sum"))
         check_number("consistency", consistency, minimum=0)
         self.consistency = consistency
         self.outputs_are = outputs_are
-        self.policy_reduction = policy_reduction
         for gate in gates_taught_by_loss(self):
             gate.rewarded = True
 
@@ -99,8 +93,7 @@ class RoutedModel(keras.Model):
             policy: Any = sum(
                 gate.policy_loss(*for_each_gate(gate, each, weight)) for gate in gates
             )
-            count = len(gates) if self.policy_reduction == "mean" else 1
-            added.append(policy / count)
+            added.append(policy / len(gates))
         if training and self.consistency:
             # Last, because the second run replaces the penalties of the first run.
             again = self._run_again(x)
@@ -128,8 +121,8 @@ class RoutedModel(keras.Model):
         return again
 
     def get_config(self) -> dict[str, Any]:
-        """Return the config of the functional model, with the three arguments."""
-        own = init_arguments(self, ("consistency", "outputs_are", "policy_reduction"))
+        """Return the config of the functional model, with the arguments of its own."""
+        own = init_arguments(self, ("consistency", "outputs_are"))
         return {**super().get_config(), **own}
 
     def _example_losses(self, y, y_pred, sample_weight):

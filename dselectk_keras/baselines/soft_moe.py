@@ -6,18 +6,9 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates.logits import float32_weight
-from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import (
-    Initializer,
-    Tensor,
-    check_choice,
-    check_count,
-    get_from,
-    init_arguments,
-    with_name,
-)
+from dselectk_keras.utils import Tensor, check_count, init_arguments, with_name
 
 PADDING = -1e30  # The logit of a token that does not count.
 
@@ -34,17 +25,14 @@ class SoftMoE(keras.Layer):
 
     Each of the $n$ experts has `num_slots` slots, and each slot is a mixture of all
     tokens. The cost of the experts does not depend on the number of tokens. The output
-    of each token is a mixture of all slots.
+    of each token is a mixture of all slots. Tokens and the columns of $\Phi$ are scaled
+    to length one, and $\Phi$ by a trainable factor, as the paper advises.
 
     Args:
         experts: A bank of experts that is not built yet, or a list of Keras layers. A
             bank with `shared_input=True` is replaced by a copy with
             `shared_input=False`.
         num_slots: The number of slots per expert.
-        normalize: Whether to scale tokens and the columns of $\Phi$ to length one, and
-            $\Phi$ by a trainable factor. This avoids a softmax that is close to one-hot
-            if tokens have many features.
-        kernel_initializer: Initializer for $\Phi$.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -67,29 +55,17 @@ class SoftMoE(keras.Layer):
         Section 2.1. Muqeeth et al. compare SMEAR with it.
     """
 
-    def __init__(
-        self,
-        experts: Any,
-        num_slots: int = 1,
-        normalize: bool = True,
-        kernel_initializer: Initializer = "lecun_normal",
-        **kwargs: Any,
-    ):
+    def __init__(self, experts: Any, num_slots: int = 1, **kwargs: Any):
         super().__init__(**with_name(kwargs, "soft_moe"))
         self.supports_masking = True
         experts = as_bank(experts, shared_input=False)
         check_count("num_slots", num_slots)
-        check_choice("normalize", normalize, (True, False))
         if experts.shared_input:
             # Not `resized`, which copies one expert only.
             config = {**experts.get_config(), "shared_input": False}
             experts = type(experts).from_config(config)
         self.experts = experts
         self.num_slots = num_slots
-        self.normalize = normalize
-        self.kernel_initializer = get_from(
-            keras.initializers, "kernel_initializer", kernel_initializer
-        )
 
     def build(self, input_shape: Any) -> None:
         """Create the kernel of the slots, and build the experts."""
@@ -100,10 +76,8 @@ class SoftMoE(keras.Layer):
             )
         dim, num_experts = input_shape[-1], self.experts.num_experts
         shape = (dim, num_experts * self.num_slots)
-        initializer = clone_initializer(self.kernel_initializer)
-        self._kernel = float32_weight(self, "kernel", shape, initializer)
-        if self.normalize:
-            self._scale = float32_weight(self, "scale", (), "ones")
+        self._kernel = float32_weight(self, "kernel", shape, "lecun_normal")
+        self._scale = float32_weight(self, "scale", (), "ones")
         if not self.experts.built:
             self.experts.build((input_shape[0], num_experts, self.num_slots, dim))
         self.built = True
@@ -133,30 +107,14 @@ class SoftMoE(keras.Layer):
         filled = ops.reshape(filled, (-1, num_slots, filled.shape[-1]))
         return ops.matmul(combine, filled)
 
-    def expert_weights(self, inputs: Tensor) -> Tensor:
-        """Compute the weights of the experts for each token.
-
-        Args:
-            inputs: The tokens, `(batch, tokens, features)`.
-
-        Returns:
-            A float32 tensor `(batch, tokens, n)`.
-        """
-        weights = softmax(self._logits(ops.convert_to_tensor(inputs)))
-        shape = (-1, weights.shape[1], self.experts.num_experts, self.num_slots)
-        return ops.sum(ops.reshape(weights, shape), axis=-1)
-
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         return {**super().get_config(), **init_arguments(self)}
 
     def _logits(self, inputs):
         """Compute the logits of tokens and slots, `(batch, tokens, n s)`."""
-        tokens, kernel = ops.cast(inputs, "float32"), self._kernel
-        if self.normalize:
-            tokens = _to_length_one(tokens, axis=-1)
-            kernel = self._scale * _to_length_one(kernel, axis=0)
-        return ops.matmul(tokens, kernel)
+        tokens = _to_length_one(ops.cast(inputs, "float32"), axis=-1)
+        return ops.matmul(tokens, self._scale * _to_length_one(self._kernel, axis=0))
 
 
 def _to_length_one(x, axis):

@@ -10,25 +10,24 @@ from dselectk_keras.baselines._ids import look_up, require_ids
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-
-_SEQUENCES = (list, tuple, np.ndarray)
+from dselectk_keras.utils import check_count
 
 
 @GATES.register("tag")
 class TagGate(Gate):
-    r"""Equal weights on the experts of the example's tag.
+    r"""The expert of the example's tag.
 
     $$
-    g_i(x) = \frac{1[i \in E_{t(x)}]}{|E_{t(x)}|}
+    g_i(x) = 1[i = e_{t(x)}]
     $$
 
-    where $t(x)$ is the tag of the example, such as its data set or domain, and $E_t$
-    are the experts of tag $t$. The routing is fixed, without trainable parameters. The
+    where $t(x)$ is the tag of the example, such as its data set or domain, and $e_t$
+    is the expert of tag $t$. The routing is fixed, without trainable parameters. The
     gate is per-example only.
 
     Args:
-        experts_of_tags: A list with one entry for each tag: an expert, or a list of
-            experts. With `None`, tag i has expert i.
+        experts_of_tags: A list with the number of an expert for each tag. With `None`,
+            tag i has expert i.
         **kwargs: The arguments of `Gate`.
 
     Call arguments:
@@ -38,11 +37,11 @@ class TagGate(Gate):
         experts, training: See `Gate`.
 
     Example:
-        >>> gate = TagGate(experts_of_tags=[0, 2, [0, 1]])
+        >>> gate = TagGate(experts_of_tags=[0, 2, 0])
         >>> tags = keras.ops.convert_to_tensor([1, 2])
         >>> mixed = gate(keras.ops.ones((2, 3, 5)), tags)
         >>> keras.ops.convert_to_numpy(gate.expert_weights(tags)).tolist()
-        [[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]
+        [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
 
     Reference:
         Muqeeth et al., "SMEAR" (2023), Section 2 ("tag routing").
@@ -50,38 +49,36 @@ class TagGate(Gate):
 
     per_example_only = True
 
-    def __init__(
-        self, experts_of_tags: Sequence[int | list[int]] | None = None, **kwargs: Any
-    ):
+    def __init__(self, experts_of_tags: Sequence[int] | None = None, **kwargs: Any):
         super().__init__(**kwargs)
-        self.experts_of_tags = None
+        self.experts_of_tags: Any = experts_of_tags
         if experts_of_tags is not None:
-            if not hasattr(experts_of_tags, "__len__") or not len(experts_of_tags):
+            is_list = isinstance(experts_of_tags, (list, tuple, np.ndarray))
+            if not is_list or not len(experts_of_tags):
                 raise ValueError(
-                    "`experts_of_tags` must be a list with an entry for each tag. "
-                    f"Received: {experts_of_tags!r}. Leave it out to give each tag "
-                    "its own expert."
+                    "`experts_of_tags` must be a list with an expert for each tag. "
+                    f"Received: experts_of_tags={experts_of_tags!r}."
                 )
-            self.experts_of_tags = [_as_plain(experts) for experts in experts_of_tags]
+            self.experts_of_tags = [
+                check_count("experts_of_tags", expert, minimum=0)
+                for expert in experts_of_tags
+            ]
 
     def build_logits(self) -> None:
         """Create the table of the tags' weights, which are constants."""
         require_ids(self, "tag")
-        n = self.num_experts
-        tags = range(n) if self.experts_of_tags is None else self.experts_of_tags
-        self._table = np.zeros((len(tags), n), "float32")
-        for tag, experts in enumerate(tags):
-            chosen = _as_list(experts)
-            if not all(0 <= expert < n for expert in chosen):
-                raise ValueError(
-                    f"`experts_of_tags` must contain experts from 0 to {n - 1}, since "
-                    f"there are {n}. Received for tag {tag}: {experts}."
-                )
-            self._table[tag, chosen] = 1.0 / len(chosen)
+        n, experts = self.num_experts, self.experts_of_tags
+        experts = [*range(n)] if experts is None else experts
+        if max(experts) >= n:
+            raise ValueError(
+                f"`experts_of_tags` must contain experts from 0 to {n - 1}, since "
+                f"there are {n}. Received: experts_of_tags={experts}."
+            )
+        self._table = np.eye(n, dtype="float32")[experts]
 
     def max_experts(self, once_decided: bool = False) -> int:
-        """The most experts of a tag."""
-        return max(map(len, map(_as_list, self.experts_of_tags or [0])))
+        """Always one expert."""
+        return 1
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Look up the rows of the tags."""
@@ -90,21 +87,3 @@ class TagGate(Gate):
         if self.num_gates is not None and len(weights.shape) == 2:
             weights = ops.repeat(weights[:, None], self.num_gates, axis=1)
         return Routing(weights)
-
-
-def _as_list(experts):
-    return list(experts) if isinstance(experts, _SEQUENCES) else [experts]
-
-
-def _as_plain(experts):
-    """The experts of a tag as Python integers, which can be saved."""
-    listed = _as_list(experts)
-    integers = all(hasattr(i, "__index__") and not isinstance(i, bool) for i in listed)
-    if not listed or not integers or len(set(listed)) < len(listed):
-        raise ValueError(
-            "`experts_of_tags` must have for each tag the number of an expert, or a "
-            "list of different numbers, such as [0, 2, [0, 1]]. Received for a tag: "
-            f"{experts!r}."
-        )
-    plain = [int(i) for i in listed]
-    return plain if isinstance(experts, _SEQUENCES) else plain[0]

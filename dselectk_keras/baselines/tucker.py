@@ -12,7 +12,7 @@ from keras import ops
 from dselectk_keras.baselines.single_expert import check_dense
 from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.models.architectures import ARCHITECTURES
-from dselectk_keras.utils import Activation, Tensor, check_count
+from dselectk_keras.utils import Activation, Tensor, check_widths
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -35,8 +35,8 @@ class TuckerExperts(DenseExperts):
     Args:
         num_experts: The number of experts, $n$.
         units: Widths of the layers of an expert.
-        ranks: $(r_1, r_2, r_3)$ of every layer, or a list with one triple per
-            layer. `None` is half of each dimension, rounded up, with $r_3 \ge 2$.
+        ranks: $(r_1, r_2, r_3)$ of every layer. `None` is half of each dimension,
+            rounded up, with $r_3 \ge 2$.
         activation: Activation of every layer, or a list with one per layer.
         dropout: Dropout rate after every layer but the last, independent for each
             expert.
@@ -58,7 +58,7 @@ class TuckerExperts(DenseExperts):
         self,
         num_experts: int,
         units: int | Sequence[int] = (256,),
-        ranks: Sequence[Any] | None = None,
+        ranks: Sequence[int] | None = None,
         activation: Activation | Sequence[Activation] = "relu",
         dropout: float = 0.0,
         shared_input: bool = True,
@@ -67,13 +67,17 @@ class TuckerExperts(DenseExperts):
         settings = {"shared_input": shared_input, **kwargs}
         super().__init__(num_experts, units, activation, dropout, **settings)
         self.ranks = ranks
-        self._layer_ranks = _ranks_per_layer(ranks, len(self.units))
+        if ranks is not None and len(check_widths("ranks", ranks)) != 3:
+            raise ValueError(
+                "`ranks` must be three numbers, (inputs, units, experts). "
+                f"Received: ranks={ranks}."
+            )
         self._factors = []
 
     def build_kernel(self, layer: int, fan_in: int) -> None:
         """Create the core and the three matrices of a layer."""
         sizes = (fan_in, self.units[layer], self.num_experts)
-        ranks = self._layer_ranks[layer] or _default_ranks(sizes)
+        ranks = self.ranks or _default_ranks(sizes)
         limit = math.sqrt(6 / (fan_in + self.units[layer]))
         uniform = keras.initializers.RandomUniform(-limit, limit)
         core = self.add_weight(tuple(ranks), uniform, name=f"core_{layer}")
@@ -120,30 +124,6 @@ def tensor_factorization(inputs, tasks, experts, *_, ranks=None):
         experts.dropout,
         dtype=experts.dtype_policy,
     )(inputs[0])
-
-
-def _ranks_per_layer(ranks, num_layers):
-    """The ranks of each layer; `None` for the default."""
-    listed = isinstance(ranks, (list, tuple))
-    if ranks is None or (listed and all(isinstance(rank, int) for rank in ranks)):
-        ranks, listed = [ranks] * num_layers, True
-    if (
-        not listed
-        or len(ranks) != num_layers
-        or any(
-            each is not None
-            and not (isinstance(each, (list, tuple)) and len(each) == 3)
-            for each in ranks
-        )
-    ):
-        raise ValueError(
-            "`ranks` must be three numbers, (inputs, units, experts), or a list with "
-            f"three per layer. Received: ranks={ranks} for {num_layers} layers."
-        )
-    for each in ranks:
-        for rank in each or ():
-            check_count("ranks", rank)
-    return [each and tuple(each) for each in ranks]
 
 
 def _default_ranks(sizes):

@@ -201,12 +201,6 @@ class GatedExperts(keras.Layer, abc.ABC):
         """Compute the shapes and dtypes of the outputs, by tracing `call`."""
         return infer_outputs(self, args, kwargs)
 
-    def __repr__(self) -> str:
-        """Show the name, the gate, and whether it is static."""
-        kind = "per-example" if self.per_example else "static"
-        parts = type(self.gate).__name__, kind, f"{self.experts.num_experts} experts"
-        return f"<{type(self).__name__} name={self.name}: {', '.join(parts)}>"
-
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Tensor:
         """Pass the mask on, if the outputs have a value for each of its positions."""
         if previous_mask is None:

@@ -60,7 +60,7 @@ class TrainingRun:
         decide_by: The part of the run after which gates with selectors decide (see
             `DecideGates`); 0 lets them converge by themselves.
         per_example: Whether the gates depend on the features. Gates that cannot be
-            static always do; `"tag"` gets the signs of the first features.
+            static always do; `"tag"` and `"hash"` get the signs of the first features.
         num_experts: The number of experts; `None` is that of the data, or 8.
         units: Widths of an expert's layers; `None` is those of the data, or 64.
         epochs: The number of passes over the training data.
@@ -254,7 +254,7 @@ class TrainingRun:
             units = (2 * units[0], *units)
         tasks = make_tasks(data, "sum" if synthetic and self.has_gate else ())
         return build_multitask_model(
-            encode_inputs(data, num_experts if self.gate == "tag" else None),
+            encode_inputs(data, num_experts if self.gate in ("tag", "hash") else None),
             tasks,
             self.architecture,
             experts=DenseExperts(num_experts, units),

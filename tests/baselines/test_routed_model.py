@@ -186,17 +186,13 @@ def test_several_gates_get_the_same_reward():
     np.testing.assert_allclose(found, each.mean() + policy(each), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("reduction", "share"), [("mean", 0.5), ("sum", 1.0)])
-def test_policy_losses_of_several_layers_are_averaged_or_added(reduction, share):
-    model = make(Taught(), policy_reduction=reduction)
-    outputs = Taught()(model.output)
-    again = RoutedModel(model.input, outputs, policy_reduction=reduction)
-    again.compile("sgd", "mse")
-    assert again.get_config()["policy_reduction"] == reduction
-    task = ((numpy(again(X)) - Y) ** 2).mean()
-    np.testing.assert_allclose(
-        numpy(step_loss(again)), task + share * 2 * 2.0 * task, rtol=1e-5
-    )
+def test_policy_losses_of_several_layers_are_averaged():
+    inputs = keras.Input((DIM,))
+    hidden = layers.Dense(2)(Taught()(inputs))
+    model = RoutedModel(inputs, Taught()(hidden))
+    model.compile("sgd", "mse")
+    task = ((numpy(model(X)) - Y) ** 2).mean()
+    np.testing.assert_allclose(numpy(step_loss(model)), task + 2.0 * task, rtol=1e-5)
 
 
 class Taught(layers.Layer):
@@ -408,8 +404,6 @@ def test_unknown_outputs_and_negative_weights_are_refused():
         make(moe, outputs_are="classes")
     with pytest.raises(ValueError, match="at least 0"):
         make(moe, consistency=-1)
-    with pytest.raises(ValueError, match="`policy_reduction` must be"):
-        make(moe, policy_reduction="max")
 
 
 @pytest.mark.traced

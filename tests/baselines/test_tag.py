@@ -12,7 +12,7 @@ from dselectk_keras import (
 CASES = [
     Case(
         "tag",
-        lambda **kwargs: TagGate([0, 2, [3, 1]], **kwargs),
+        lambda **kwargs: TagGate([0, 2, 3], **kwargs),
         looks=("ids",),
         learns=False,
     ),
@@ -37,17 +37,9 @@ def test_a_tag_has_the_expert_of_its_number():
     np.testing.assert_array_equal(found, np.eye(N)[[2, 0, 3]])
 
 
-def test_a_tag_has_the_experts_it_is_given():
-    gate = built([3, [0, 2], (1, 2, 3), 3])
-    found = numpy(gate.expert_weights(tags(0, 1, 2, 3, 0)))
-    wanted = [
-        [0, 0, 0, 1],
-        [0.5, 0, 0.5, 0],
-        [0, 1 / 3, 1 / 3, 1 / 3],
-        [0, 0, 0, 1],
-        [0, 0, 0, 1],
-    ]
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+def test_a_tag_has_the_expert_it_is_given():
+    found = numpy(built([3, 0, 3]).expert_weights(tags(0, 1, 2, 0)))
+    np.testing.assert_array_equal(found, np.eye(N)[[3, 0, 3, 3]])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
@@ -79,11 +71,8 @@ def test_several_gates_share_the_tags_or_have_their_own():
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize("experts", [[2, 0], [[0, 1], [1, 2]]])
-def test_the_experts_of_tags_may_be_an_array(experts):
-    gate = TagGate(np.array(experts))
-    assert gate.get_config()["experts_of_tags"] == experts
-    assert gate.max_experts() == np.ndim(experts)
+def test_the_experts_of_tags_may_be_an_array():
+    assert TagGate(np.array([2, 0])).get_config()["experts_of_tags"] == [2, 0]
 
 
 @pytest.mark.parametrize("wrong", [-1, 2, 100, -(2**31)])
@@ -138,33 +127,15 @@ def test_the_loss_of_a_wrong_tag_is_nan():
             model.train_on_batch(*batch)
 
 
-@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
-def test_half_precision(policy):
-    gate = built([[0, 1, 2]], dtype=policy)
-    found = numpy(gate.expert_weights(tags(0)))
-    np.testing.assert_allclose(found, [[1 / 3] * 3 + [0]], rtol=1e-6)
-    assert gate((numbers((1, N, 2)), tags(0))).shape == (1, 2)
-
-
-@pytest.mark.parametrize(
-    "experts_of_tags", [[0, []], [0, [1, 1]], [0.5], ["a"], [True], [[0, 1.5]]]
-)
-def test_tags_have_different_experts_by_number(experts_of_tags):
-    with pytest.raises(ValueError, match="must have for each tag the number of an ex"):
+@pytest.mark.parametrize("experts_of_tags", [[0, [1]], [0.5], ["a"], [True], [-1]])
+def test_tags_have_an_expert_by_number(experts_of_tags):
+    with pytest.raises(ValueError, match="`experts_of_tags` must be an integer >= 0"):
         TagGate(experts_of_tags)
 
 
-def test_there_is_a_list_of_tags():
-    with pytest.raises(ValueError, match=r"an entry for each tag\. Received: \[\]"):
-        TagGate([])
-    with pytest.raises(ValueError, match="a list with an entry for each tag"):
-        TagGate(3)
-
-
-@pytest.mark.parametrize("wrong", [4, -1, [0, 4]])
-def test_experts_out_of_range_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"from 0 to 3, since.*Received for tag 1"):
-        built([0, wrong])
+def test_experts_out_of_range_are_refused():
+    with pytest.raises(ValueError, match=r"from 0 to 3, since.*Received: .*\[0, 4\]"):
+        built([0, 4])
 
 
 def test_a_static_gate_is_refused():
@@ -178,7 +149,7 @@ def test_several_columns_are_refused():
 
 
 def test_features_are_no_tags():
-    with pytest.raises(ValueError, match=r"A tag must be an integer.*dtype float32"):
+    with pytest.raises(ValueError, match=r"Each tag must be an integer.*dtype float32"):
         built().expert_weights(numbers((3,)))
 
 

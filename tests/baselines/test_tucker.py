@@ -30,7 +30,7 @@ def kernels_by_hand(core, inputs, units, experts):
     ("shape", "units", "settings"),
     [
         ((2, 5), [4], {"ranks": (3, 2, 2)}),
-        ((2, 5), [4, 3], {"ranks": [(5, 1, 1), (2, 3, 3)], "activation": "tanh"}),
+        ((2, 5), [4, 3], {"ranks": (2, 3, 3), "activation": "tanh"}),
         ((2, 6, 5), [4, 3], {"ranks": (2, 2, 2)}),
         ((2, 3, 5), [4, 2], {"shared_input": False, "activation": ["relu", None]}),
     ],
@@ -145,7 +145,7 @@ def test_works_in_half_precision(policy):
     np.testing.assert_allclose(found, expected, atol=0.05)
 
 
-@pytest.mark.parametrize("ranks", [None, (2, 2, 2), [(2, 2, 2), (1, 1, 1)]])
+@pytest.mark.parametrize("ranks", [None, (2, 2, 2)])
 def test_the_config_rebuilds_the_bank(ranks):
     bank = TuckerExperts(3, [4, 2], ranks, ["relu", None], 0.2, shared_input=False)
     rebuilt = TuckerExperts.from_config(bank.get_config())
@@ -160,7 +160,7 @@ def test_the_config_rebuilds_the_bank(ranks):
             (6, 1, 1),
             r"layer 0 .* rank 6 for 5 inputs, ranks=\(6, 1, 1\). Lower it to 5",
         ),
-        ([(1, 1, 1), (1, 3, 1)], "layer 1 .* rank 3 for 2 units"),
+        ((1, 3, 1), "layer 1 .* rank 3 for 2 units"),
         ((1, 1, 4), "rank 4 for 3 experts"),
     ],
 )
@@ -173,7 +173,7 @@ def test_ranks_beyond_their_dimension_are_refused(ranks, text):
     ("ranks", "text"),
     [
         ((1, 1), r"three numbers, \(inputs, units, experts\)"),
-        ([(1, 1, 1)], "for 2 layers"),
+        ([(1, 1, 1)], "`ranks` must be a positive integer"),
         ((0, 1, 1), "`ranks` must be a positive integer"),
     ],
 )

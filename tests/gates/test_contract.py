@@ -590,13 +590,13 @@ OTHER_VALUES = {
     **dict.fromkeys(("entropy_weight", "baseline_weight", "expert_dropout"), 0.1),
     **dict.fromkeys(("use_bias", "normalize", "fixed", "noise"), True),
     **dict.fromkeys(("z_initializer", "w_initializer"), "ones"),
-    **dict.fromkeys(("kernel_initializer", "logits_initializer"), "ones"),
+    "kernel_initializer": "ones",
     "unreachable": "assign",
     "reduction": "mean",
     "scores": "sigmoid",
     "bias_rate": 0.1,
     "learning_rate_ratio": 3.0,
-    "experts_of_tags": [[0], [1]],
+    "experts_of_tags": [0, 1],
     "weights_regularizer": ImportanceRegularizer(0.3),
 }
 NEEDED = {"attentive": {"units": 4}, "latent_skills": {"num_tasks": 2}}

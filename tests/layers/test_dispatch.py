@@ -10,10 +10,10 @@ from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
     Experts,
-    HashGate,
     MMoE,
     MoE,
     SoftmaxGate,
+    STGumbelGate,
     SwitchGate,
     TopKGate,
 )
@@ -25,7 +25,7 @@ GATES = {
     "top-k": lambda: TopKGate(2, kernel_initializer="glorot_uniform"),
     "noisy top-k": lambda: TopKGate(1, noise=True, seed=0),
     "switch": lambda: SwitchGate(kernel_initializer="glorot_uniform"),
-    "hash": lambda: HashGate(salt=0),
+    "drawn": lambda: STGumbelGate(seed=0),
 }
 
 
