@@ -77,7 +77,8 @@ def closest_widths(
 
 def check_dense(bank: Any, what: str) -> None:
     """Raise an error for another bank, which says what needs `DenseExperts`."""
-    if type(bank) is not DenseExperts:
+    if type(bank) is not DenseExperts or bank.gated:
         raise ValueError(
-            f"{what} needs `DenseExperts`, whose layers are known. Received: {bank!r}."
+            f"{what} needs `DenseExperts` without gates, whose layers are known. "
+            f"Received: {bank!r}."
         )

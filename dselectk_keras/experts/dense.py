@@ -43,6 +43,16 @@ class DenseExperts(ExpertBank):
     `(batch, n, ..., features)`, as for a bank of towers. The kernel of each expert
     is initialized independently.
 
+    With `gated=True`, a hidden layer is a gated linear unit,
+
+    $$
+    x \mapsto \sigma(x W_i + b_i) \odot (x V_i + c_i),
+    $$
+
+    whose kernel has the columns of $W_i$ first and those of $V_i$ last. With the
+    activation `"silu"` the experts are SwiGLU networks, whose biases start at zero:
+    `DenseExperts(n, [h, d], ["silu", None], gated=True)`.
+
     Args:
         num_experts: The number of experts, $n$.
         units: Widths of the layers of an expert.
@@ -51,6 +61,8 @@ class DenseExperts(ExpertBank):
             expert.
         kernel_initializer: Initializer for the kernel of one expert.
         shared_input: Whether all experts see the same input.
+        gated: Whether the activation of a hidden layer gates a second product. The last
+            layer has no gate.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -65,6 +77,10 @@ class DenseExperts(ExpertBank):
         >>> experts = DenseExperts(num_experts=8, units=[16, 4])
         >>> experts(keras.ops.ones((2, 3))).shape
         (2, 8, 4)
+
+    Reference:
+        Shazeer, "GLU Variants Improve Transformer" (2020), Equations 5 and 6, for
+        `gated`.
     """
 
     def __init__(
@@ -75,6 +91,7 @@ class DenseExperts(ExpertBank):
         dropout: float = 0.0,
         kernel_initializer: Initializer = "glorot_uniform",
         shared_input: bool = True,
+        gated: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -84,6 +101,12 @@ class DenseExperts(ExpertBank):
             raise ValueError("`units` must hold one width or more. Received: units=[].")
         check_number("dropout", dropout, minimum=0, maximum=1)
         check_choice("shared_input", shared_input, (True, False))
+        check_choice("gated", gated, (True, False))
+        if gated and len(self.units) == 1:
+            raise ValueError(
+                "gated=True gates hidden layers, and needs two widths or more. "
+                f"Received: units={self.units}."
+            )
         if not isinstance(activation, (list, tuple)):
             activation = [activation] * len(self.units)
         if len(activation) != len(self.units):
@@ -99,6 +122,9 @@ class DenseExperts(ExpertBank):
             keras.initializers, "kernel_initializer", kernel_initializer
         )
         self.shared_input = shared_input
+        self.gated = gated
+        # The number of products of each layer: with a gate there are two.
+        self._products = [2 if gated else 1] * (len(self.units) - 1) + [1]
         self._dropout = keras.layers.Dropout(dropout) if dropout else None
         self._kernels = []
         self._biases = []
@@ -116,23 +142,32 @@ class DenseExperts(ExpertBank):
         self.input_spec = keras.InputSpec(axes=axes)
         for layer, units in enumerate(self.units):
             self.build_kernel(layer, fan_in)
-            shape = (self.num_experts, units)
+            shape = (self.num_experts, units * self._products[layer])
             self._biases.append(self.add_weight(shape, "zeros", name=f"bias_{layer}"))
             fan_in = units
         self.built = True
 
     def build_kernel(self, layer: int, fan_in: int) -> None:
         """Create the variable of a layer's kernels."""
-        initializer = clone_initializer(self.kernel_initializer, 1000 * layer)
-        kernel = self.add_weight(
-            (self.num_experts, fan_in, self.units[layer]),
-            stacked_initializer(initializer),
-            name=f"kernel_{layer}",
+        shape = (self.num_experts, fan_in, self.units[layer])
+        products = [
+            stacked_initializer(
+                clone_initializer(self.kernel_initializer, 1000 * layer + 250_007 * i)
+            )
+            for i in range(self._products[layer])
+        ]
+
+        def initialize(_, dtype=None):
+            # Each product by itself: the columns of both would be too many for a fan.
+            return ops.concatenate([draw(shape, dtype) for draw in products], axis=-1)
+
+        stacked = (*shape[:-1], shape[-1] * len(products))
+        self._kernels.append(
+            self.add_weight(stacked, initialize, name=f"kernel_{layer}")
         )
-        self._kernels.append(kernel)
 
     def kernel(self, layer: int) -> Tensor:
-        """The kernels of a layer, `(n, fan_in, units)`."""
+        """The kernels of a layer, `(n, fan_in, units)`, or twice the units if gated."""
         return ops.convert_to_tensor(self._kernels[layer])
 
     def call(
@@ -206,8 +241,12 @@ class DenseExperts(ExpertBank):
 
     def _activate(self, layer, x, training=None):
         """Apply the activation, and dropout, to a tensor or to those in a list."""
-        parts = x if isinstance(x, list) else [x]
-        parts = [self.activation[layer](part) for part in parts]
+        parts, activation = x if isinstance(x, list) else [x], self.activation[layer]
+        if self._products[layer] == 1:
+            parts = [activation(part) for part in parts]
+        else:
+            halves = [ops.split(part, 2, axis=-1) for part in parts]
+            parts = [activation(gate) * value for gate, value in halves]
         if self._dropout is not None and layer < len(self.units) - 1:
             parts = [self._dropout(part, training=training) for part in parts]
         return parts if isinstance(x, list) else parts[0]
@@ -234,14 +273,14 @@ class DenseExperts(ExpertBank):
         middle = "xyzuvw"[: len(inputs.shape) - 2]
         x, rows = self._cast(inputs), "b"
         out = "bg" if several else "b"
-        for layer, units in enumerate(self.units):
+        for layer in range(len(self.units)):
             share = self._cast(weights[layer])
             kernel, bias = self._kernel_and_bias(layer)
             # On torch, Keras computes a product of float64 in float32.
             kernel = self._cast(ops.tensordot(share, kernel, axes=1))
             bias = ops.matmul(share, bias)
             axes = [*([] if per_example else [1]), *ops.shape(bias)[:-1]]
-            bias = ops.reshape(bias, (*axes, *[1] * len(middle), units))
+            bias = ops.reshape(bias, (*axes, *[1] * len(middle), bias.shape[-1]))
             x = ops.einsum(f"{rows}{middle}d,{lead}dh->{out}{middle}h", x, kernel)
             x, rows = self._activate(layer, x + bias, training), out
         return x

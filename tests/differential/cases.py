@@ -36,7 +36,7 @@ GATES = {
     "SoftmaxSelectorGate": ("1, temperature=0.5", "2, entropy_reg=0.1"),
     "STGumbelGate": ("0.5", "use_bias=True"),
     "SwitchGate": ("", "weights_regularizer=SwitchLoadRegularizer(0.1)", "z_reg=0.1"),
-    "TagGate": ("", "[0, [1, 2], 3]"),
+    "TagGate": ("", "[0, 2, 3]"),
     "TopKGate": (
         "2",
         "1, noise=True, load_reg=0.1",
@@ -66,6 +66,7 @@ BANKS = (
     "DenseExperts(4, [3])",
     "DenseExperts(4, [3, 2], 'tanh')",
     "DenseExperts(4, [3], dropout=0.3)",
+    "DenseExperts(4, [3, 2], ['silu', None], gated=True)",
     f"Experts({DENSE}(3), 4)",
     f"Experts(keras.Sequential([{DENSE}(3, 'tanh'), {DENSE}(2)]), 4)",
     (

@@ -67,24 +67,19 @@ def test_the_length_of_a_sequence_may_be_unknown():
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 @pytest.mark.parametrize(
-    ("shape", "units", "settings", "call"),
+    ("shape", "units", "settings"),
     [
-        ((2, 3), [4], {}, {}),
-        ((2, 5, 3), [4, 2], {}, {}),
-        ((2, 3, 5, 3), [4, 2, 6], {"shared_input": False}, {}),
-        ((2, 3), [300], {}, {"as_list": True}),
+        ((2, 3), [4], {}),
+        ((2, 5, 3), [4, 2], {}),
+        ((2, 3, 5, 3), [4, 2, 6], {"shared_input": False}),
+        ((2, 3), [300, 260], {}),
     ],
 )
-def test_the_shapes_of_the_outputs_are_those_of_a_call(
-    shape, units, settings, call, policy
-):
+def test_the_shapes_of_the_outputs_are_those_of_a_call(shape, units, settings, policy):
     bank = DenseExperts(3, units, dtype=policy, **settings)
-    x = numbers(shape)
-    found = keras.tree.flatten(bank(keras.KerasTensor(shape), **call))
-    outputs = keras.tree.flatten(bank(x, **call))
-    for spec, output in zip(found, outputs, strict=True):
-        assert spec.shape == tuple(output.shape)
-        assert spec.dtype == keras.backend.standardize_dtype(output.dtype)
+    found, output = bank(keras.KerasTensor(shape)), bank(numbers(shape))
+    assert found.shape == tuple(output.shape)
+    assert found.dtype == keras.backend.standardize_dtype(output.dtype)
 
 
 def test_the_shapes_of_the_outputs_are_found_without_tracing(monkeypatch):
@@ -163,7 +158,9 @@ def merged_by_hand(bank, weights, x):
             found = {w.name: numpy(w) for w in bank.weights}
             kernel = np.tensordot(own, found[f"kernel_{layer}"], 1)
             y = y @ kernel + own @ found[f"bias_{layer}"]
+            y, *value = np.split(y, y.shape[-1] // bank.units[layer], axis=-1)
             y = numpy(activation(ops.convert_to_tensor(y.astype("float32"))))
+            y = y * value[0] if value else y
         outputs.append(y)
     return np.stack(outputs)
 
@@ -173,9 +170,10 @@ def shares(*shape):
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
+@pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("shape", [(4, 5), (1, 5), (4, 6, 5), (4, 2, 3, 5)])
-def test_merged_experts_are_one_dense_network_for_each_example(shape):
-    bank, x = DenseExperts(3, [4, 2], ["tanh", None]), numbers(shape)
+def test_merged_experts_are_one_dense_network_for_each_example(shape, gated):
+    bank, x = DenseExperts(3, [4, 2], ["tanh", None], gated=gated), numbers(shape)
     bank.build(shape)
     bank.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(bank.weights)])
     one, several = shares(shape[0], 3), shares(shape[0], 2, 3)
@@ -234,6 +232,91 @@ def test_towers_cannot_be_merged():
     DenseExperts(2, [3]).check_mergeable()
 
 
+# Gated experts.
+
+
+def gated_bank(x, units=(4, 2), **settings):
+    activations = [*["silu"] * (len(units) - 1), None]
+    bank = DenseExperts(3, units, activations, gated=True, **settings)
+    bank.build(x.shape)
+    bank.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(bank.weights)])
+    return bank
+
+
+@pytest.mark.parametrize("units", [(4, 2), (4, 3, 2), (260, 2)])
+@pytest.mark.parametrize("shape", [(2, 5), (2, 6, 5), (2, 3, 5)])
+def test_gated_experts_are_swiglu_networks(shape, units):
+    x = numbers(shape)
+    own_inputs = shape[1] == 3
+    bank = gated_bank(x, units, shared_input=not own_inputs)
+    assert [tuple(w.shape) for w in bank.weights[:2]] == [
+        (3, 5, 2 * units[0]),
+        (3, 2 * units[0]),
+    ]
+    expected = []
+    for i in range(3):
+        y = x[:, i] if own_inputs else x
+        own = [numpy(weight)[i] for weight in bank.weights]
+        *hidden, last = zip(own[::2], own[1::2], strict=True)
+        for kernel, bias in hidden:
+            (w, v), (b, c) = np.split(kernel, 2, axis=1), np.split(bias, 2)
+            gate = y @ w + b
+            y = gate / (1 + np.exp(-gate)) * (y @ v + c)
+        expected.append(y @ last[0] + last[1])
+    np.testing.assert_allclose(
+        numpy(bank(x)), np.stack(expected, axis=1), rtol=1e-4, atol=1e-4
+    )
+    assert bank(keras.KerasTensor(shape)).shape == bank(x).shape
+
+
+def test_the_gradient_of_gated_experts_by_hand():
+    x = numbers((6, 5))
+    bank = gated_bank(x)
+    _, found = value_and_gradients(lambda: [ops.sum(bank(x))], bank.trainable_variables)
+    kernel, bias, last, _ = map(numpy, bank.weights)
+    for i in range(3):
+        gate, value = np.split(x @ kernel[i] + bias[i], 2, axis=1)
+        share = 1 / (1 + np.exp(-gate))
+        by_hidden = last[i].sum(axis=1)
+        by_gate = by_hidden * value * share * (1 + gate * (1 - share))
+        by_product = np.concatenate([by_gate, by_hidden * gate * share], axis=1)
+        by_last = np.repeat((gate * share * value).sum(axis=0)[:, None], 2, axis=1)
+        wanted = [x.T @ by_product, by_product.sum(axis=0), by_last, [6.0, 6.0]]
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one[i], other, rtol=1e-3, atol=1e-4)
+
+
+def test_each_product_of_a_gate_is_initialized_by_itself():
+    seeded = keras.initializers.GlorotUniform(seed=3)
+    for initializer in ("glorot_uniform", seeded):
+        bank = DenseExperts(64, [100, 2], gated=True, kernel_initializer=initializer)
+        bank.build((None, 50))
+        for half in np.split(numpy(bank.weights[0]), 2, axis=-1):
+            np.testing.assert_allclose(half.var(axis=(1, 2)), 2 / 150, rtol=0.1)
+        columns = numpy(bank.weights[0])[:, 0]
+        assert len(np.unique(columns.round(6))) > 0.9 * columns.size
+
+
+def test_gated_experts_are_dispatched_and_sliced_as_others():
+    x = numbers((12, 5))
+    bank = gated_bank(x)
+    outputs = numpy(bank(x))
+    np.testing.assert_array_equal(numpy(bank.sliced([2, 0])(x)), outputs[:, [2, 0]])
+    slots = numpy(bank.call_slots(ops.convert_to_tensor(x))).reshape(3, 4, 2)
+    wanted = [outputs[4 * i : 4 * i + 4, i] for i in range(3)]
+    np.testing.assert_allclose(slots, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_gated_experts_drop_out_behind_the_gate():
+    bank = DenseExperts(2, [400, 400], None, dropout=0.5, gated=True)
+    bank.build((None, 1))
+    one, eye = np.ones((2, 1, 800)), np.stack([np.eye(400)] * 2)
+    bank.set_weights([one, np.zeros((2, 800)), eye, np.zeros((2, 400))])
+    x = np.ones((1, 1), "float32")
+    np.testing.assert_array_equal(numpy(bank(x)), 1.0)
+    assert set(numpy(bank(x, training=True)).ravel()) == {0.0, 2.0}
+
+
 def test_a_resized_bank_differs_in_number_only():
     bank = DenseExperts(3, [4, 2], ["relu", None], dropout=0.1, name="bank")
     bank.build((None, 3))
@@ -253,6 +336,7 @@ def test_the_config_rebuilds_the_bank():
         0.2,
         kernel_initializer=keras.initializers.HeNormal(seed=1),
         shared_input=False,
+        gated=True,
         name="towers",
     )
     rebuilt = DenseExperts.from_config(bank.get_config())
@@ -266,6 +350,7 @@ def test_the_config_rebuilds_the_bank():
         ({"units": []}, r"units=\[\]"),
         ({"units": [4, 0]}, "units=0"),
         ({"activation": ["relu", None]}, "Received: 2 for 1 layers"),
+        ({"gated": True}, r"gates hidden layers.* Received: units=\[3\]"),
     ],
 )
 def test_a_bank_that_cannot_be_is_refused(arguments, text):
