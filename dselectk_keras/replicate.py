@@ -1,7 +1,6 @@
 """Train copies of one model, each with its own seed and settings."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -43,12 +42,6 @@ class Copy:
             )
         self.callbacks = list(make_callbacks()) if make_callbacks else []
 
-    def callback_list(self, progress, **length):
-        """Make what calls the callbacks, as `fit` does."""
-        return keras.callbacks.CallbackList(
-            [*self.callbacks, progress], add_history=True, model=self.model, **length
-        )
-
 
 class Replicas:
     """The results of `replicate`.
@@ -69,7 +62,7 @@ class Replicas:
         ...     settings={"learning_rate": [0.1, 0.01]},
         ...     verbose=0,
         ... )
-        >>> runs.copies[1].settings, runs.model(1).tasks
+        >>> runs.copies[1].settings, runs.copies[1].model.tasks
         ({'learning_rate': 0.01}, (Task('a', 'regression'),))
     """
 
@@ -91,14 +84,6 @@ class Replicas:
             for epoch, values in enumerate(zip(*copy.history.values(), strict=True))
         ]
         return pandas.DataFrame(rows)
-
-    def model(self, copy: int) -> keras.Model:
-        """The trained model of a copy, by its index."""
-        return self.copies[copy].model
-
-    def __len__(self) -> int:
-        """The number of copies."""
-        return len(self.copies)
 
 
 def replicate(
@@ -164,7 +149,7 @@ def replicate(
         ...     settings={"entropy": [0.0, 0.01, 0.1]},
         ...     verbose=0,
         ... )
-        >>> len(runs), sorted(runs.copies[2].history)[:3]
+        >>> len(runs.copies), sorted(runs.copies[2].history)[:3]
         (3, ['a_loss', 'a_mean_absolute_error', 'b_loss'])
     """
     check_count("epochs", epochs)
@@ -248,7 +233,7 @@ class _Run(NamedTuple):
         """Train copies by programs of JAX, each for several copies."""
         import jax  # pyright: ignore[reportMissingImports]
 
-        groups: dict[bytes, Any] = {}
+        groups: dict[str, Any] = {}
         order = np.arange(len(keras.tree.flatten(self.train)[0]))
         for copy in copies:
             _check_callbacks(copy.callbacks)
@@ -257,8 +242,7 @@ class _Run(NamedTuple):
             # Its text has all constants, but not the values of variables.
             arguments = _read([copy.model]), order[None], self.train, self.validation
             text = program.lower(*arguments).as_text()
-            key = hashlib.sha256(text.encode()).digest()
-            groups.setdefault(key, (program, []))[1].append(copy)
+            groups.setdefault(text, (program, []))[1].append(copy)
         for program, group in groups.values():
             lanes: Any = vectorize
             if vectorize == "auto":
@@ -272,8 +256,16 @@ class _Run(NamedTuple):
 
         models = [copy.model for copy in copies]
         data = [Batches(self.train, self.batch_size, copy.seed) for copy in copies]
-        length = {"epochs": self.epochs, "steps": data[0].num_batches}
-        hooks = [copy.callback_list(self.progress, **length) for copy in copies]
+        hooks = [
+            keras.callbacks.CallbackList(
+                [*copy.callbacks, self.progress],
+                add_history=True,
+                model=copy.model,
+                epochs=self.epochs,
+                steps=data[0].num_batches,
+            )
+            for copy in copies
+        ]
         arrays = jax.device_put((self.train, self.validation))
         observed = any(copy.callbacks for copy in copies)
         for model, hook in zip(models, hooks, strict=True):

@@ -97,7 +97,7 @@ runs = replicate(
     callbacks=lambda: [DecideGates(), GateRecorder(every=1, unit="epochs")],
     verbose=0,
 )
-print(f"{len(runs)} runs in {time.perf_counter() - began:.0f} s")
+print(f"{len(runs.copies)} runs in {time.perf_counter() - began:.0f} s")
 
 # %% [markdown]
 # The table has one row per copy. We add two results of the gates: the share of
@@ -134,7 +134,7 @@ ax.spines[["top", "right"]].set_visible(False)
 # %%
 assert (table["decided"] == 1).all()
 best = int(table.sort_values("val_task_loss")["copy"].iloc[0])
-model = runs.model(best)
+model = runs.copies[best].model
 weights = model.get_layer("mmoe").gate.expert_weights()
 weights = keras.ops.convert_to_numpy(weights)
 used = np.flatnonzero(weights.any(axis=0))

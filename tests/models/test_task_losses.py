@@ -236,7 +236,7 @@ def test_copies_of_replicate_train_as_alone(weighting):
         return make(task_weighting=weighting)
 
     runs = replicate(build, (X, Y), seeds=[1, 2], batch_size=4, verbose=0)
-    weights = [runs.model(i).task_weights for i in range(2)]
+    weights = [runs.copies[i].model.task_weights for i in range(2)]
     assert weights[0] != weights[1]
     keras.utils.set_random_seed(2)
     alone = make(task_weighting=weighting)

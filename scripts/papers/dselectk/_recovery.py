@@ -63,7 +63,7 @@ class Problems:
             verbose=0,
             **length,
         )
-        judged = [self._judge(runs.model(i)) for i in range(len(settings))]
+        judged = [self._judge(runs.copies[i].model) for i in range(len(settings))]
         return [[each[i] for each in judged] for i in range(len(self.seeds))]
 
     def follow(self, model, *, epochs, batch_size):
