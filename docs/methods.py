@@ -78,7 +78,7 @@ RECIPES = [
         "Ablation (annealing), Ablation (entropy)",
         "`SoftmaxSelectorGate` with a decreasing `temperature`, or with `entropy_reg`",
         "Hazimeh et al., DSelect-k, Appendix C.1",
-        "tests/gates/test_softmax_selector.py",
+        "tests/baselines/test_softmax_selector.py",
     ),
     (
         "Uncertainty weighting of the tasks",

@@ -14,6 +14,7 @@ from dselectk_keras.baselines import (
     LatentSkillsGate,
     ReinforceGate,
     RoutedModel,
+    SoftmaxSelectorGate,
     SoftMoE,
     STGumbelGate,
     TagGate,
@@ -37,7 +38,6 @@ from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.gumbel_softmax import GumbelSoftmaxGate
 from dselectk_keras.gates.random import RandomGate
 from dselectk_keras.gates.softmax import SoftmaxGate
-from dselectk_keras.gates.softmax_selector import SoftmaxSelectorGate
 from dselectk_keras.gates.switch import SwitchGate
 from dselectk_keras.gates.top_k import TopKGate
 from dselectk_keras.layers import (

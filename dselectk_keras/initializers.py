@@ -46,9 +46,8 @@ def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
 def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
     """A copy of a layer without its weights, which draws other random numbers.
 
-    Every fixed seed in its config is shifted, and `changes` replace entries of the
-    config. Keras names the copy, unless `changes` has a name. What preprocessing layers
-    got from data is copied.
+    Every fixed seed in its config is shifted, and `changes` replace entries, such as
+    the name. What preprocessing layers got from data is copied.
     """
 
     def shift(seed):

@@ -26,10 +26,8 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
 
     With $t = \mathrm{clip}\bigl((\mathrm{step} - a) / (b - a), 0, 1\bigr)$ the
     value is $v_0 + t (v_1 - v_0)$ for a linear ramp and $v_0 (v_1 / v_0)^t$ for an
-    exponential one.
-
-    A step is a training call of the gate. With an optimizer's
-    `gradient_accumulation_steps`, every batch is a step: count batches, not updates.
+    exponential one. A step is a training call of the gate: a batch, even if an
+    optimizer accumulates gradients.
 
     Args:
         initial_value: The value $v_0$ up to step `begin`.
@@ -108,16 +106,9 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
-    """Check that an argument is a number or a schedule.
+    """Return an argument that is a number or a callable of the step, or raise an error.
 
-    Args:
-        value: A number, a `LearningRateSchedule`, its config, or a callable of the
-            step.
-        name: The argument's name, for errors.
-        positive: Whether a number must be positive.
-
-    Returns:
-        A number or a callable.
+    A config of a schedule is deserialized. With `positive`, a number must be.
     """
     value = deserialize_if_config(value)
     if callable(value):

@@ -10,6 +10,7 @@ from dselectk_keras.baselines.reinforce import ReinforceGate
 from dselectk_keras.baselines.routed_model import RoutedModel
 from dselectk_keras.baselines.single_expert import single_expert
 from dselectk_keras.baselines.soft_moe import SoftMoE
+from dselectk_keras.baselines.softmax_selector import SoftmaxSelectorGate
 from dselectk_keras.baselines.st_gumbel import STGumbelGate
 from dselectk_keras.baselines.tag import TagGate
 from dselectk_keras.baselines.tucker import TuckerExperts
@@ -25,6 +26,7 @@ __all__ = [
     "RoutedModel",
     "STGumbelGate",
     "SoftMoE",
+    "SoftmaxSelectorGate",
     "TagGate",
     "TuckerExperts",
     "single_expert",

@@ -13,7 +13,7 @@ from dselectk_keras.gates.dropout import drop_weights
 from dselectk_keras.gates.inputs import as_arguments, count_features
 from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.routing import Routing, count_experts
-from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
+from dselectk_keras.regularizers.scheduled import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Tensor,

@@ -36,9 +36,8 @@ class SelectorGate(Gate, abc.ABC):
     A subclass creates the logits `_z` of the selectors and the logits `_w` of their
     shares, `(..., k, 1)`. It computes the selectors in `compute_selectors`.
 
-    Its last weight, `deciding`, holds two steps, which `DecideGates` sets. From the
-    first step on the selectors narrow. From the second step on each of them is exactly
-    one expert. The initial values are zeros: the selectors never narrow.
+    The last weight, `deciding`, holds the steps at which the selectors begin to narrow
+    and are exactly one expert each. With zeros, as at first, they never narrow.
 
     Args:
         num_nonzeros: The number of selectors, $k$.
@@ -116,20 +115,18 @@ class SelectorGate(Gate, abc.ABC):
     def keep_largest(self) -> None:
         """Let a static gate keep its k largest weights, one for each selector.
 
-        If all weights of a gate are 0, because all its codes belong to no expert, its
-        selectors choose the experts that are nearest. A gate with NaN stays as it is.
+        If all weights of a gate are 0, its selectors choose the experts that are
+        nearest. A gate with NaN stays as it is.
         """
         weights = ops.convert_to_numpy(self.expert_weights())
         if not np.isfinite(weights).all():
             return
         self.kept_mass = self.largest_mass()
-        # As if the gate had decided, each selector is one expert.
-        planned = ops.convert_to_numpy(self.deciding)
-        self.decide_between(1, 1)
-        nearest = self.compute_weights(None, False, self.step + 1).weights
-        self.decide_between(*planned)
+        decided, _ = self.compute_selectors(None, self.step, 1.0, True)
+        shares = softmax(self._w(None), axis=-2)
+        nearest = ops.convert_to_numpy(ops.sum(shares * decided, axis=-2))
         some = weights.sum(axis=-1, keepdims=True) > 0
-        weights = np.where(some, weights, ops.convert_to_numpy(nearest))
+        weights = np.where(some, weights, nearest)
         kept = keep_largest(weights, self.num_nonzeros)
         self.assign_expert_weights(ops.convert_to_numpy(kept))
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from dselectk_keras.baselines import SoftmaxSelectorGate
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.gates import DSelectKGate, SoftmaxSelectorGate, TopKGate
+from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.schedules import Ramp
 
