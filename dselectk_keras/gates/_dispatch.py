@@ -11,10 +11,9 @@ from dselectk_keras.distribution import num_replicas, on_each_device
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import Tensor, is_concrete
 
-# Compiled programs need a fixed number of slots per expert, as a multiple of an even
-# share of the choices. For each batch, the smallest of these numbers that is enough is
-# used. If none is enough, all experts are evaluated, so that no example is dropped.
-# Torch needs no fixed number: each expert has as many slots as the most chosen expert.
+# Compiled programs need a fixed number of slots per expert: the smallest of these
+# multiples of an even share of the choices that is enough. If none is, all experts are
+# evaluated. Torch needs no fixed number: it takes as many as the most chosen expert.
 SLACKS = (1.25, 1.5, 2, 4)
 # On JAX, all branches of a program keep values for gradients. Those after so many are
 # rare, and compute their values again.
@@ -154,9 +153,8 @@ def _of_all_copies(condition):
 def _rematerialized(branch):
     """On JAX, make a branch recompute its values in the backward pass.
 
-    On JAX, every branch returns the values that any branch keeps for gradients. The
-    dense branch keeps the outputs of all experts, which other branches would fill with
-    zeros.
+    Every branch returns the values that any branch keeps for gradients. The dense one
+    keeps the outputs of all experts, which others would fill with zeros.
     """
     return keras.remat(branch) if keras.backend.backend() == "jax" else branch
 

@@ -25,11 +25,10 @@ class GumbelSoftmaxGate(Gate):
     $$
 
     $\psi_i$ is the probability that expert $i$ is open. In training the draws are
-    relaxed, $U_i = \mathrm{sigmoid}((z_i + \log u - \log(1 - u)) / \tau)$ with $u$
-    uniform. At inference an expert is open if $\psi_i > 1/2$. The weights do not sum
-    to one. The number of open experts is learned: the penalty
-    $\lambda \sum_i \log \psi_i$ lowers it, and `expected_nonzeros` returns its
-    expected value. A static gate draws once per batch.
+    relaxed (see `ops.relaxed_bernoulli`). At inference an expert is open if
+    $\psi_i > 1/2$. The weights do not sum to one. The number of open experts is
+    learned: the penalty $\lambda \sum_i \log \psi_i$ lowers it, and
+    `expected_nonzeros` returns its expected value. A static gate draws once per batch.
 
     Args:
         temperature: $\tau$: a number, or a schedule of the step. A lower temperature
@@ -106,14 +105,7 @@ class GumbelSoftmaxGate(Gate):
         return {"sparsity": routing.penalty(*args)}
 
     def expected_nonzeros(self, routing_inputs: Tensor = None) -> Tensor:
-        r"""Compute the expected number of open experts in training, $\sum_i \psi_i$.
-
-        Args:
-            routing_inputs: Tensor `(batch, features)` for a per-example gate.
-
-        Returns:
-            A float32 tensor `([batch,] [num_gates])`.
-        """
+        r"""Compute the expected number of open experts in training, $\sum_i \psi_i$."""
         z = self._z(self.check_routing_inputs(routing_inputs))
         return ops.sum(ops.sigmoid(z), axis=-1)
 

@@ -13,19 +13,19 @@ from dselectk_keras.utils import Initializer, Shape, Tensor
 
 
 def float32_weight(
-    layer: keras.Layer, name: str, shape: Shape, initializer: Initializer = "zeros"
+    layer: keras.Layer,
+    name: str,
+    shape: Shape,
+    initializer: Initializer = "zeros",
+    trainable: bool = True,
 ) -> Any:
-    """Add a trainable weight in float32, whatever the layer's dtype policy."""
-    return layer.add_weight(
-        name=name, shape=shape, initializer=initializer, dtype="float32", autocast=False
-    )
+    """Add a weight in float32, whatever the layer's dtype policy."""
+    settings = {"dtype": "float32", "autocast": False, "trainable": trainable}
+    return layer.add_weight(name=name, shape=shape, initializer=initializer, **settings)
 
 
 class Logits:
-    """Logits of a given shape, static or computed from the routing inputs.
-
-    Static logits are a variable. Per-example logits are an affine map of the routing
-    inputs. Both are computed in float32.
+    """Logits of a given shape in float32: a variable, or a map of the routing inputs.
 
     With `normalize`, the routing inputs and each column of the kernel are
     layer-normalized, each with a scale and an offset. The scale for the kernel starts

@@ -9,6 +9,7 @@ from keras import ops
 
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_top_k, softmax
@@ -78,14 +79,8 @@ class RandomGate(Gate):
         """Create the step, and draw the experts of fixed gates."""
         super().build(experts_shape, routing_inputs_shape)
         if self.fixed:
-            self._chosen = self.add_weight(
-                name="chosen",
-                shape=(*self.gate_shape, self.num_experts),
-                initializer=self._draw,
-                dtype="float32",
-                autocast=False,
-                trainable=False,
-            )
+            shape = (*self.gate_shape, self.num_experts)
+            self._chosen = float32_weight(self, "chosen", shape, self._draw, False)
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute equal weights for the drawn experts."""

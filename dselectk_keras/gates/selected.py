@@ -24,7 +24,7 @@ class SelectedGate(Gate):
     $$
 
     The choices $c$ are constants; the shares $\alpha$ are trainable. `condense`
-    replaces a static gate with this gate, which computes the same weights.
+    replaces a static gate with this one.
 
     Args:
         choices: The chosen experts: a list of $k$ numbers, or one list for each gate.

@@ -8,7 +8,7 @@ from keras import ops
 
 from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
 from dselectk_keras.gates.logit_gate import LogitGate
-from dselectk_keras.gates.logits import Logits
+from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
@@ -102,17 +102,11 @@ class TopKGate(LogitGate):
         check_number("bias_rate", bias_rate, minimum=0)
         if not isinstance(noise, bool):
             noise = check_schedule(noise, "noise", positive=True)
-        if load_reg is not None and not noise:
+        if load_reg is not None and (not noise or bias_rate):
             raise ValueError(
-                "`load_reg` needs noise=True. Received: noise=False. Set noise=True, "
-                "or use weights_regularizer=ImportanceRegularizer(...) for load "
-                "balancing."
-            )
-        if load_reg is not None and bias_rate:
-            raise ValueError(
-                "The load of `load_reg` is that of a choice without a bias. Received: "
-                f"load_reg={load_reg!r} and bias_rate={bias_rate}. Leave one of them "
-                "out."
+                "`load_reg` needs noise=True, and bias_rate=0. Received: "
+                f"noise={noise} and bias_rate={bias_rate}. For load balancing without "
+                "noise, use weights_regularizer=ImportanceRegularizer(...)."
             )
         self.num_nonzeros = num_nonzeros
         self.noise = noise
@@ -141,14 +135,7 @@ class TopKGate(LogitGate):
                     f"experts for all examples. Received: bias_rate={self.bias_rate}. "
                     "Pass routing inputs, or leave it out."
                 )
-            self._bias = self.add_weight(
-                name="choice_bias",
-                shape=shape,
-                initializer="zeros",
-                dtype="float32",
-                autocast=False,
-                trainable=False,
-            )
+            self._bias = float32_weight(self, "choice_bias", shape, trainable=False)
 
     def max_experts(self, once_decided: bool = False) -> int | None:
         """The number of experts to keep; in dense steps there is no limit."""

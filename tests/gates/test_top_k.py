@@ -479,7 +479,10 @@ def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
     [
         ({"bias_rate": -0.1}, "`bias_rate` must be a finite number at least 0"),
         ({"scores": "relu"}, "`scores` must be one of 'softmax', 'sigmoid'"),
-        ({"bias_rate": 0.1, "noise": True, "load_reg": 0.1}, "a choice without a bias"),
+        (
+            {"bias_rate": 0.1, "noise": True, "load_reg": 0.1},
+            "needs noise=True, and bias_rate=0",
+        ),
     ],
 )
 def test_settings_of_scores_are_checked(settings, text):
