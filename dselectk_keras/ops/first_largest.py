@@ -26,8 +26,7 @@ def first_largest(x: Tensor) -> Tensor:
         >>> np.asarray(first_largest([1.0, 3.0, 3.0])).tolist()
         [False, True, False]
     """
-    # Not `ops.argmax`: TensorFlow's cannot be exported to ONNX or LiteRT, and JAX's
-    # takes up to six times as long.
+    # Not `ops.argmax`: TensorFlow's cannot be exported, and JAX's takes 6 times longer.
     x = ops.convert_to_tensor(x)
     # The first place is the largest one if places are counted from the end.
     places = np.arange(x.shape[-1], 0, -1, dtype="int32")

@@ -8,8 +8,7 @@ from dselectk_keras.utils import Tensor
 def unstack(x: Tensor, axis: int) -> list[Tensor]:
     """The slices of a tensor along an axis, with a gradient that is fast on JAX.
 
-    The gradient of `keras.ops.unstack` adds up n whole tensors there; that of a split
-    is one concatenation.
+    There the gradient of `keras.ops.unstack` adds up n whole tensors.
 
     Args:
         x: Tensor with a static size along `axis`.

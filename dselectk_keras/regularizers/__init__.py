@@ -7,8 +7,11 @@ public.
 from typing import TYPE_CHECKING, Any
 
 from dselectk_keras.registry import import_modules
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
-from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
+from dselectk_keras.regularizers.scheduled import (
+    REGULARIZERS,
+    ScheduledRegularizer,
+    WeightsRegularizer,
+)
 
 import_modules(__name__, __path__)
 globals().update(REGULARIZERS.classes())

@@ -5,8 +5,8 @@ from typing import Any
 from keras import ops
 
 from dselectk_keras.ops import entropy
-from dselectk_keras.regularizers.scheduled import REGULARIZERS
-from dselectk_keras.regularizers.weights_regularizer import (
+from dselectk_keras.regularizers.scheduled import (
+    REGULARIZERS,
     WeightsRegularizer,
     learned_weights,
 )

@@ -5,8 +5,7 @@ from typing import Any
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.regularizers.scheduled import REGULARIZERS
-from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS, WeightsRegularizer
 from dselectk_keras.utils import Tensor, check_choice
 
 

@@ -3,8 +3,7 @@
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.regularizers.scheduled import REGULARIZERS
-from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS, WeightsRegularizer
 from dselectk_keras.utils import Tensor
 
 
@@ -27,8 +26,7 @@ class LoadRegularizer(WeightsRegularizer):
         0.5
 
     Reference:
-        Shazeer et al., "Outrageously Large Neural Networks" (ICLR 2017),
-        Equations 10 and 11.
+        Shazeer et al. (ICLR 2017), Equations 10 and 11.
     """
 
     def term(self, inputs: Tensor) -> Tensor:

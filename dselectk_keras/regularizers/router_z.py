@@ -26,8 +26,7 @@ class RouterZRegularizer(ScheduledRegularizer):
         0.2402
 
     Reference:
-        Zoph et al., "ST-MoE: Designing Stable and Transferable Sparse Expert Models"
-        (2022), Equation 5.
+        Zoph et al., "ST-MoE" (2022), Equation 5.
     """
 
     def term(self, inputs: Tensor) -> Tensor:

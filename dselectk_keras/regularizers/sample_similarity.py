@@ -5,8 +5,8 @@ from typing import Any
 
 from keras import ops
 
-from dselectk_keras.regularizers.scheduled import REGULARIZERS
-from dselectk_keras.regularizers.weights_regularizer import (
+from dselectk_keras.regularizers.scheduled import (
+    REGULARIZERS,
     WeightsRegularizer,
     learned_weights,
 )
@@ -46,8 +46,7 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
         0.5
 
     Reference:
-        Krishnamurthy et al., "Improving Expert Specialization" (2023), Equations 8 to
-        10.
+        Krishnamurthy et al. (2023), Equations 8 to 10.
     """
 
     def __init__(self, beta_s: float, beta_d: float, weight: Any = 1.0):
@@ -97,15 +96,7 @@ def _distances(x, gates):
 
 
 def squared_distances(x: Tensor) -> Tensor:
-    r"""Squared Euclidean distances between the examples of `(batch, ...)`.
-
-    $$
-    D_{ij} = \lVert x_i - x_j \rVert^2 = \lVert x_i \rVert^2 + \lVert x_j \rVert^2
-    - 2 \, x_i^\top x_j
-    $$
-
-    No intermediate tensor is larger than the result.
-    """
+    """Squared distances between the examples of `(batch, ...)`, without their pairs."""
     x = ops.reshape(x, (ops.shape(x)[0], -1))
     x = x - ops.mean(x, axis=0, keepdims=True)  # Loses fewer digits.
     products = ops.matmul(x, ops.transpose(x))

@@ -1,4 +1,4 @@
-"""The base class of all regularizers."""
+"""The base classes of regularizers."""
 
 import abc
 from typing import Any
@@ -55,3 +55,27 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     def get_config(self) -> dict:
         """The arguments of `__init__`."""
         return init_arguments(self)
+
+
+class WeightsRegularizer(ScheduledRegularizer, abc.ABC):
+    """A regularizer that may be the `weights_regularizer` of a gate.
+
+    Its term is of a batch of weights, `(batch, [num_gates,] n)`, in which a static gate
+    has one row, unless a subclass overrides `penalty`.
+
+    Args:
+        weight: A number, a schedule, or a callable of the step.
+    """
+
+    def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
+        """Compute the term times its weight at a step, from a `Routing`.
+
+        The `reduction`, `"sum"` or `"mean"`, is of terms that are sums over examples.
+        """
+        return self(learned_weights(routing), step)
+
+
+def learned_weights(routing: Any) -> Tensor:
+    """A batch of weights; of drawn ones their probabilities, which have a gradient."""
+    drawn = routing.probabilities is not None
+    return routing.as_batch(routing.probabilities if drawn else routing.weights)

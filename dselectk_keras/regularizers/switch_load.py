@@ -6,8 +6,7 @@ from typing import Any
 from keras import ops
 
 from dselectk_keras.ops import softmax
-from dselectk_keras.regularizers.scheduled import REGULARIZERS
-from dselectk_keras.regularizers.weights_regularizer import WeightsRegularizer
+from dselectk_keras.regularizers.scheduled import REGULARIZERS, WeightsRegularizer
 from dselectk_keras.utils import Tensor
 
 
@@ -35,8 +34,7 @@ class SwitchLoadRegularizer(WeightsRegularizer):
         1.5
 
     Reference:
-        Fedus et al., "Switch Transformers: Scaling to Trillion Parameter Models with
-        Simple and Efficient Sparsity" (JMLR 2022), Equations 4 to 6.
+        Fedus et al., "Switch Transformers" (JMLR 2022), Equations 4 to 6.
     """
 
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
