@@ -18,6 +18,8 @@ DECAYS = {2: (0.0, 0.3), 1: (0.0, 0.1, 0.3, 1.0)}
 NUM_CHOICES = 16
 DEFAULTS = {"entropy": 0.0, "gamma": 3.0, "noise": 0.0}
 MANY = 10**6
+ROUNDS = 3  # Of softening and deciding again.
+NOISE = 0.5  # On the bits, as a part of half of their width.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +160,34 @@ def calibrated(trainer, run):
     return ones(trainer)
 
 
+def soften(trainer, run):
+    """Let gates that have decided be soft again, with noise on their bits.
+
+    Without noise, the logits of the bits are half-way between the middle of the smooth
+    step and the end that they had chosen.
+    """
+    gate = trainer.gate
+    step = int(keras.ops.convert_to_numpy(gate.step))
+    weights = trainer.gate_weights()
+    gate.assign_expert_weights(weights / weights.sum(-1, keepdims=True), slack=0.5)
+    z = gate.trainable_variables[0]
+    half = run.settings["gamma"] / 2
+    rng = np.random.default_rng([trainer.seeds[run.draw], step])
+    z.assign(z + NOISE * half * rng.standard_normal(z.shape))
+    gate.decide_between(0, 0)
+    restart_slots(trainer.model, gate.trainable_variables)
+    return ones(trainer)
+
+
+def again(own):
+    """Decide; then let gates be soft again, and decide again, some times."""
+    length = (0.8 - own) / ROUNDS
+    events = {own: largest}
+    for start in own + length * np.arange(ROUNDS):
+        events |= {start + length / 2: soften, start + length: largest}
+    return events
+
+
 def first_of_towers(model):
     """The kernels (tasks, units, outputs) and biases of the towers' first layer."""
     towers = next(each for each in model.layers if each.name.startswith("towers"))
@@ -226,4 +256,5 @@ ARMS = {
         "selectors", at(kept_mass_in_gate), PARTS, family="remedies"
     ),
     "affine map": Arm("selectors", at(calibrated), PARTS, family="remedies"),
+    "noise, decide again": Arm("selectors", again, PARTS, family="remedies"),
 }

@@ -7,7 +7,7 @@ import numpy as np
 from dselectk_keras.plots import style
 from experiments.pages import MARK, table
 from gate_comparison import results
-from gate_comparison.arms import ARMS, NUM_CHOICES, RECIPE
+from gate_comparison.arms import ARMS, NUM_CHOICES, RECIPE, ROUNDS
 from gate_comparison.problems import PROBLEMS
 from gate_comparison.statistics import errors, only, random_errors, ratio
 
@@ -45,13 +45,15 @@ them, or the known groups, are lower by 5 % or more."""
 
 DECISION = """\
 At the decision, the gates of the recipe keep {kept:.0%} of their weight (in the mean),
-and the validation loss is {jump:.2f} times that of the epoch before. Three remedies,
+and the validation loss is {jump:.2f} times that of the epoch before. Four remedies,
 each tuned on the recipe's grid:
 
 - multiply the kernels of the towers' first layers by the kept mass;
 - let the gates keep their mass, so that their weights no longer sum to one;
 - fit an affine map of each unit of a mixture to what it was before, without labels, and
-  put it into the towers.
+  put it into the towers;
+- after the decision, {rounds} times: put noise on the bits, so that the gates are soft
+  again, train them, and decide again.
 
 One half of the problems was looked at first, the other half once. Test error over that
 of the recipe, both with tuned weight decay, and both without weight decay:"""
@@ -107,7 +109,7 @@ def text(found):
         CHOICES.format(choices=NUM_CHOICES),
         choices_table(rows),
         "## What to do at the decision?",
-        DECISION.format(**jump(rows)),
+        DECISION.format(**jump(rows), rounds=ROUNDS),
         decision_table(rows),
         "## How to run it",
         how,

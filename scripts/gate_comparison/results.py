@@ -4,13 +4,14 @@ import json
 import pathlib
 
 from experiments.environment import environment
+from gate_comparison.arms import ARMS
 from gate_comparison.comparison import compare
 
 NAME = "gatebench.json"
 
 
 def run(problems, draws, data_dir, folder, command):
-    """Run all problems on all draws, except those that the file has.
+    """Run all arms on all draws of problems, except those that the file has.
 
     Args:
         problems: A dict of `Problem`, by name.
@@ -23,17 +24,29 @@ def run(problems, draws, data_dir, folder, command):
     folder.mkdir(parents=True, exist_ok=True)
     for name, problem in problems.items():
         rows = read(folder)["rows"] if (folder / NAME).exists() else []
-        done = {row["draw"] for row in rows if row["problem"] == name}
-        left = [draw for draw in range(draws) if draw not in done]
-        if not left:
+        lacking = _lacking([row for row in rows if row["problem"] == name], draws)
+        if not lacking:
             continue
-        print(f"{name}: draws {', '.join(map(str, left))}", flush=True)
-        found = compare(problem, left, data_dir)
-        rows += [{"problem": name, **_rounded(row)} for row in found]
+        for arms, left in lacking.items():
+            print(f"{name}: draws {', '.join(map(str, left))}", flush=True)
+            found = compare(problem, left, data_dir, arms)
+            rows += [{"problem": name, **_rounded(row)} for row in found]
         header = {"command": command, "environment": environment()}
         lines = ",\n".join(json.dumps(row) for row in rows)
         text = f'{json.dumps(header)[:-1]}, "rows": [\n{lines}\n]}}\n'
         (folder / NAME).write_text(text, encoding="utf-8")
+
+
+def _lacking(rows, draws):
+    """The arms that draws of a problem lack: a dict from tuples of arms to draws."""
+    done = {(row["arm"], row["draw"]) for row in rows}
+    found = {}
+    for draw in range(draws):
+        arms = tuple(arm for arm in ARMS if (arm, draw) not in done)
+        # A problem without groups has no rows of known groups.
+        if set(arms) - {"known groups"}:
+            found.setdefault(arms, []).append(draw)
+    return found
 
 
 def read(folder):

@@ -182,6 +182,25 @@ def test_remedies_rescale_mixtures_as_they_say(trainer):
 
 
 @needs_jax
+def test_gates_that_are_soft_again_decide_again(trainer):
+    run = arms.ARMS["noise, decide again"].run(0, (0.01, 0.0, 0.5))
+    for action, sparse in [(arms.largest, True), (arms.soften, False)] * 2:
+        action(trainer, run)
+        assert ((trainer.gate_weights() > 0).sum(axis=-1) <= 2).all() == sparse
+
+
+@pytest.mark.parametrize("part", arms.PARTS)
+@pytest.mark.parametrize("epochs", [30, 60])
+def test_decisions_and_softenings_take_turns(part, epochs):
+    run = arms.ARMS["noise, decide again"].run(0, (0.01, 0.0, part))
+    problem = types.SimpleNamespace(problem=types.SimpleNamespace(epochs=epochs))
+    events = training.Trainer.events(problem, run)
+    turns = [events[epoch] for epoch in sorted(events)]
+    assert turns == [arms.largest, *[arms.soften, arms.largest] * arms.ROUNDS]
+    assert max(events) <= 0.8 * epochs
+
+
+@needs_jax
 @pytest.mark.traced
 def test_a_short_run_writes_a_page_and_is_continued(tmp_path, monkeypatch):
     monkeypatch.setattr(arms, "RATES", (0.01,))
