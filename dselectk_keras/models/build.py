@@ -55,24 +55,22 @@ def build_multitask_model(
         tasks: A list of `Task`; or a list of names, or a number, for regression tasks.
         architecture: One of the names in `ARCHITECTURES`.
         experts: The bank of experts, or a number of dense experts of 64 units.
-            `"shared_bottom"` takes one expert from the bank, and other architectures
-            without a gate take one per task. These are copies. With a gate, the model
-            has the bank itself: two models with one bank share its weights.
+            Architectures without a gate have copies: `"shared_bottom"` has one expert,
+            others have one per task. With a gate, the model has the bank itself: two
+            models with one bank share its weights.
         gate: The gate of `"omoe"`, `"mmoe"`, `"cgc"`, `"ple"` and `"smear"`, or one of
             the names in `GATES`, such as `"dselect_k"`.
         per_example: Whether the gates depend on the features, as in the papers of MMoE,
-            CGC, PLE and SMEAR. By default they are static with every gate, the main
-            form of DSelect-k. Some gates cannot be static, and an error says so.
-        stacked: Whether the output is one tensor with an axis for the tasks, in their
-            order, not a dict by task name. With many tasks this is faster, and a
-            warning says so. All tasks need the same number of outputs.
-        **options: `label_average` and `task_weighting`, see `MultitaskModel`. And
-            options of the architecture: `strength=1e-3` for
-            `"l2_constrained"`, which should be tuned; `initial_share=0.1` for
-            `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
-            `TuckerExperts`); `num_task_experts=1` for `"cgc"` and `"ple"`;
+            CGC, PLE and SMEAR, or are static, the main form of DSelect-k.
+        stacked: Whether the output is one tensor with an axis for the tasks, not a dict
+            by task name. With many tasks this is faster. All tasks need the same number
+            of outputs.
+        **options: `label_average` and `task_weighting` of `MultitaskModel`, and options
+            of the architecture: `num_task_experts=1` for `"cgc"` and `"ple"`;
             `levels=2` for `"ple"`; `routing_network=None` and `dispatch="auto"` for
-            `"omoe"` and `"mmoe"` (see `MoE`).
+            `"omoe"` and `"mmoe"` (see `MoE`); `strength=1e-3` for `"l2_constrained"`;
+            `initial_share=0.1` for `"cross_stitch"`; `ranks=None` for
+            `"tensor_factorization"` (see `TuckerExperts`).
 
     Returns:
         A `MultitaskModel` with a dict of outputs `(batch, 1)`, or `(batch,

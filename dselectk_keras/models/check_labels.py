@@ -37,9 +37,8 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
     """
     if not model.tasks:
         raise ValueError(
-            "The model has no tasks. Received: tasks=(). Pass `tasks` to "
-            "`MultitaskModel`. `keras.models.clone_model` loses them: use "
-            "`MultitaskModel.from_config(model.get_config())`."
+            "The model has no tasks. Received: tasks=(). `keras.models.clone_model` "
+            "loses them: use `MultitaskModel.from_config(model.get_config())`."
         )
     names = [task.name for task in model.tasks]
     for table in (y, sample_weight):
@@ -99,8 +98,7 @@ def _check_features(model, x):
         return
     some = keras.tree.map_structure(lambda array: array[rows[:32]], x)
     for output in keras.tree.flatten(model(some, training=False)):
-        values = ops.convert_to_numpy(output)
-        for row in np.argwhere(~np.isfinite(values))[:1, 0]:
+        for row in np.argwhere(~np.isfinite(ops.convert_to_numpy(output)))[:1, 0]:
             raise ValueError(
                 "The features must be finite, or the model must replace those that are "
                 f"not. Received: NaN or infinity in {len(rows)} rows, and a prediction "
@@ -112,56 +110,52 @@ def _check_features(model, x):
 def _check_strings(x):
     """Raise an error for strings that Keras does not take as inputs."""
     array = _as_numpy(x)
-    is_objects = keras.backend.backend() == "tensorflow" and array is x
-    if array.dtype.kind in ("US" if is_objects else "USO"):
+    takes_objects = keras.backend.backend() == "tensorflow" and array is x
+    if array.dtype.kind in ("US" if takes_objects else "USO"):
         raise ValueError(
             "Strings must be in a NumPy array of objects, on TensorFlow, and looked up "
-            f"in the model. Received: an input of dtype {getattr(x, 'dtype', 'object')}"
-            ". Pass `column.to_numpy(object)`, or look the strings up before the "
-            "model, for example with `pandas.factorize`."
+            f"in the model. Received: an input {array.dtype}. Pass `column.to_numpy("
+            "object)`, or look strings up before, as with `pandas.factorize`."
         )
 
 
 def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any = None) -> None:
     """Raise an error if labels or sample weights do not fit the tasks."""
-    labels = {task.name: {1, task.num_outputs} for task in tasks}
-    _check_entries("labels", y, labels, "For missing labels, pass NaN.")
-    is_array = hasattr(sample_weight, "shape")
-    for_all = is_array and _shape(sample_weight)[1:] in {(), (1,)}
-    if sample_weight is not None and not for_all:
-        weights = {task.name: {1} for task in tasks}
+    widths = {task.name: {1, task.num_outputs} for task in tasks}
+    _check_shape(widths, y, "labels", "For missing labels, pass NaN.")
+    if sample_weight is None:
+        return
+    if isinstance(sample_weight, dict) or _shape(sample_weight)[1:] not in {(), (1,)}:
+        widths = {task.name: {1} for task in tasks}
         mend = "For tasks without weights, pass arrays of ones."
-        _check_entries("sample weights", sample_weight, weights, mend)
+        _check_shape(widths, sample_weight, "sample weights", mend)
 
 
-def _check_entries(what, values, tasks, mend):
-    """Check a dict by task name, or an array with a column per task.
-
-    `tasks` has the possible numbers of columns of each task in a dict.
-    """
-    shown = ", ".join([*tasks][:8]) + ", ..." * (len(tasks) > 8)
-    if not isinstance(values, dict):
-        shape = _shape(values)
-        if shape[1:] == (len(tasks),) or (len(tasks) == 1 and len(shape) == 1):
-            return
-        received = shape if hasattr(values, "shape") else type(values).__name__
-        raise ValueError(
-            f"The {what} must be a dict by task name ({shown}), or one array of "
-            f"shape (batch, {len(tasks)}), one column per task. Received: {received}."
+def _check_shape(widths, values, what, mend):
+    """Check an array with a column per task, or a dict of arrays of some widths."""
+    expected = ", ".join([*widths][:8]) + ", ..." * (len(widths) > 8)
+    if isinstance(values, dict):
+        received = (
+            f"unknown {sorted({*values} - {*widths})}, "
+            f"missing {sorted({*widths} - {*values})}"
         )
-    if values.keys() != tasks.keys():
-        unknown = sorted(values.keys() - tasks.keys())
-        missing = sorted(tasks.keys() - values.keys())
+        fits = values.keys() == widths.keys()
+    else:
+        received = shape = () if values is None else _shape(values)
+        one_column = len(widths) == 1 and len(shape) == 1
+        fits = one_column or shape[1:] == (len(widths),)
+    if not fits:
         raise ValueError(
-            f"The {what} must have one entry per task: {shown}. "
-            f"Received: unknown {unknown}, missing {missing}. {mend}"
+            f"The {what} must be a dict by task name ({expected}), or one array of "
+            f"shape (batch, {len(widths)}), one column per task. Received: {received}. "
+            f"{mend}"
         )
-    for name, widths in tasks.items():
-        shape = _shape(values[name])
-        if len(shape) != 1 and shape[1:] not in {(width,) for width in widths}:
-            expected = ["(batch,)", *(f"(batch, {width})" for width in sorted(widths))]
+    for name, array in values.items() if isinstance(values, dict) else ():
+        shape = _shape(array)
+        if len(shape) != 1 and shape[1:] not in {(width,) for width in widths[name]}:
+            expected = [f"(batch, {width})" for width in sorted(widths[name])]
             raise ValueError(
-                f"The {what} of the task {name!r} must have the shape "
+                f"The {what} of the task {name!r} must have the shape (batch,) or "
                 f"{' or '.join(expected)}. Received: {shape}."
             )
 
@@ -173,7 +167,7 @@ def _shape(values):
 
 
 def _as_arrays(values):
-    """Convert tables, tensors and lists, or those in a dict, to NumPy arrays."""
+    """Convert a table, tensor or list, or those in a dict, to NumPy arrays."""
     if isinstance(values, dict):
         return {name: _as_numpy(value) for name, value in values.items()}
     return _as_numpy(values)

@@ -20,16 +20,13 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
     U = \{ i : g_{t,i} > 0 \text{ for some } t \}
     $$
 
-    The gates must be static, and all selectors binary. In the new model, the choice of
-    experts is fixed. The weights of the chosen experts are still trained. The outputs
-    are equal up to rounding.
-
-    To train on, call `fit` on the new model. If `model` is compiled, so is the new
-    model, with the same settings. Its optimizer begins anew: the momentum is zero, and
-    a schedule of the learning rate starts at step 0.
+    The gates must be static, and all selectors binary. The outputs are equal up to
+    rounding. In the new model, the choice of experts is fixed, and their weights are
+    still trained. If `model` is compiled, so is the new model, with an optimizer that
+    begins anew: its momentum and its step are zero.
 
     Args:
-        model: A functional model or `MultitaskModel` with `MMoE` or `MoE` layers.
+        model: A functional model, such as `MultitaskModel`, with `MMoE` layers.
         tolerance: The largest distance of a bit, or of a selector's largest weight,
             from 0 or 1. Selectors within it are rounded, which changes the outputs: 0.0
             rounds none, and 1.0 all.
@@ -82,12 +79,9 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
 
 
 def narrowed(layer: MoE, choices: np.ndarray, logits: np.ndarray) -> tuple:
-    """Build the experts that gates have chosen, and a gate with the same choices.
+    """Build the experts that a static gate has chosen, and a gate with its choices.
 
-    Args:
-        layer: A layer with a static gate.
-        choices: The expert of each selector, integers `([num_gates,] k)`; -1 for none.
-        logits: The logits of the selectors' shares.
+    `choices` and `logits` are those of `ChosenExperts`, or of some of the gates.
     """
     gate, bank = layer.gate, layer.experts
     used = sorted({*choices.ravel().tolist()} - {-1}) or [0]

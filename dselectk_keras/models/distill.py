@@ -12,20 +12,16 @@ from dselectk_keras.models.rebuild import layers_to_replace, rebuild
 def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     """Copy a trained model with other gates, which you then train with `fit`.
 
-    The features, experts, towers and each `routing_network` are copied. A variable of
-    the new gate starts from the variable of the old gate with the same name and shape,
-    if there is one. This includes the step. Other variables are initialized. An
-    attentive gate has no variables in common with other gates, so the routing that it
-    has learned is only kept in a `routing_network`.
-
-    A model inside of the model is copied as it is, with its gates.
+    All other weights are copied, those of each `routing_network` too. A variable of the
+    new gate, such as the step, starts from that of the old gate with the same name and
+    shape, if there is one.
 
     This is the paper's distillation: train the experts with an attentive gate, which
     evaluates all experts. Then freeze them and train a cheaper gate.
 
     Args:
-        model: A trained functional model, or `MultitaskModel`, with layers such as
-            `MoE` or `MMoE`.
+        model: A functional model, such as `MultitaskModel`, with layers such as `MMoE`.
+            A model inside of it is copied as it is, with its gates.
         gate: A gate that is not built yet. Every layer with a gate gets a copy.
         freeze_experts: Whether the experts of the copy are frozen.
 
@@ -56,9 +52,7 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
         settings["gate"] = gate.unbuilt_copy(num_gates=num_gates)
         if settings.get("shared_gate") is not None:
             settings["shared_gate"] = gate.unbuilt_copy()
-        # If the gate does not fit, this raises the layer's own error. Keras would wrap
-        # the error in another one.
-        type(layer)(**settings)
+        type(layer)(**settings)  # Raises the layer's own error if the gate is wrong.
 
     student = rebuild(model, layers, change)
     for layer in layers:

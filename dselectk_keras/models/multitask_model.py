@@ -26,8 +26,8 @@ class MultitaskModel(keras.Model):
     where $\omega_t$ is the weight of the task, and $m_{tb}$ the sample weight of its
     label, or 0 if the label is missing: if it is NaN (for classes, if it is negative or
     the `ignore_class` of the loss). Missing labels and their predictions do not change
-    the loss. Impossible labels make it NaN; `check_labels` says which, and `fit` calls
-    it for arrays. Tasks of the same kind are computed together.
+    the loss. Impossible labels make it NaN; `check_labels`, which `fit` calls for
+    arrays, says which. Tasks of the same kind are computed together.
 
     The outputs are a dict by task name, or one tensor `(batch, tasks)` or `(batch,
     tasks, outputs)`. Labels are a dict, or one array `(samples, tasks)`. Sample weights
@@ -41,9 +41,8 @@ class MultitaskModel(keras.Model):
     missing. Under `tf.distribute`, means are over the labels of all replicas.
 
     `compile` needs only an optimizer. A loss and metrics that are given to `compile`
-    replace those of all tasks. `keras.models.clone_model` loses the tasks:
-    `copy.deepcopy` copies the model, and
-    `MultitaskModel.from_config(model.get_config())` does so with new weights.
+    replace those of all tasks. `keras.models.clone_model` loses the tasks: use
+    `copy.deepcopy`, or `from_config(model.get_config())` for new weights.
 
     Args:
         *args: Inputs and outputs, as for `keras.Model`.
@@ -77,16 +76,15 @@ class MultitaskModel(keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
-        held_out = kwargs.get("validation_data")
         if self.loss is None and kwargs.get("class_weight") and len(self.tasks) > 1:
             raise ValueError(
                 "`class_weight` is only for a model of one task. Received: a model "
                 f"of {len(self.tasks)} tasks. Pass `sample_weight`, a dict by task "
                 "name or an array with one column per task."
             )
-        if isinstance(held_out, tuple):
-            self._check(*held_out)
         self._check(x, y, kwargs.get("sample_weight"))
+        if isinstance(held_out := kwargs.get("validation_data"), tuple):
+            self._check(*held_out)
         return super().fit(x, y, *args, **kwargs)
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -97,17 +95,15 @@ class MultitaskModel(keras.Model):
         return super().evaluate(x, y, *args, **kwargs)
 
     def _check(self, x, y=None, sample_weight=None):
-        """Check what `compile` got, and arrays of data, if the tasks have the loss."""
+        """Check what `compile` got, and arrays, unless `compile` got a loss."""
         if self.loss is not None:
             return
-        given = {"loss_weights": loss_weights(self)}
-        # Beside Keras' mean loss and the metrics of the tasks.
-        given["metrics"] = [m.name for m in self.metrics if m.name != "loss"][1:]
-        if any(given.values()):
+        # Without more metrics, there are Keras' mean loss and those of the tasks.
+        if loss_weights(self) or len(self.metrics) > 2:
             raise ValueError(
                 "`compile` takes metrics and `loss_weights` only together with a loss. "
-                f"Received: {given} without a loss. For the metrics and the weight of "
-                "a task, use `Task(metrics=..., weight=...)`."
+                "Received: none. For the metrics and the weight of a task, use "
+                "`Task(metrics=..., weight=...)`."
             )
         if y is not None:
             check_labels(self, x, y, sample_weight)
@@ -144,8 +140,10 @@ class MultitaskModel(keras.Model):
 
     def get_metrics_result(self) -> dict[str, Any]:
         """Compute the report of an epoch: the sums, and the metrics of each task."""
-        each = self.task_metrics.by_task() if self.loss is None else {}
-        return {**super().get_metrics_result(), **each}
+        report = dict(super().get_metrics_result())
+        for group in self.task_metrics.groups if self.loss is None else ():
+            report |= group.result()
+        return report
 
     def _get_metrics_result_or_logs(self, logs):
         # Keras would report the last step if its names differ from the epoch's.
@@ -168,11 +166,10 @@ class MultitaskModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Return the config of the functional model, with the tasks."""
+        weighting = self.task_losses.task_weighting
         return {
             **super().get_config(),
             "tasks": [task.get_config() for task in self.tasks],
             "label_average": self.task_losses.label_average,
-            "task_weighting": keras.saving.serialize_keras_object(
-                self.task_losses.task_weighting
-            ),
+            "task_weighting": keras.saving.serialize_keras_object(weighting),
         }

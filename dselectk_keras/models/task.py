@@ -27,6 +27,11 @@ KINDS = {
     ),
 }
 
+AMBIGUOUS = ("accuracy", "acc")
+# Keras computes these from class indices too, and they would be wrong.
+NEED_ONE_HOT = ("categorical_accuracy", "top_k_categorical_accuracy")
+AVERAGES = (None, "sum_over_batch_size", "mean")
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -92,40 +97,36 @@ class Task:
         """Check the loss and the metrics, or set those of the kind."""
         _, loss, metrics = KINDS[self.kind]
         if self.loss is not None:
-            loss = get_from(keras.losses, "loss", self.loss)
-            loss = self.loss if isinstance(self.loss, str) else loss
+            found = get_from(keras.losses, "loss", self.loss)
+            loss = self.loss if isinstance(self.loss, str) else found
         if self.metrics is not None:
             several = isinstance(self.metrics, (list, tuple))
             metrics = tuple(self.metrics) if several else (self.metrics,)
+        of_classes = "sparse" in str(getattr(loss, "name", loss))
         for metric in metrics:
-            if metric in ("accuracy", "acc"):
+            if metric in AMBIGUOUS or (of_classes and metric in NEED_ONE_HOT):
                 raise ValueError(
-                    "Say which accuracy: 'binary_accuracy', "
-                    "'sparse_categorical_accuracy' or 'categorical_accuracy'. "
-                    f"Received: {metric!r} for the task {self.name!r}."
+                    "Say which accuracy: 'binary_accuracy'; for class indices, "
+                    "'sparse_categorical_accuracy' or 'sparse_top_k_categorical_"
+                    "accuracy'; for one number per class, the same without 'sparse'. "
+                    f"Received: {metric!r} for the task {self.name!r} with the loss "
+                    f"{loss}."
                 )
             # A metric by name is made with the model: here it would use the device.
             if not isinstance(metric, str):
                 get_from(keras.metrics, "metrics", metric)
         for each in (loss, *metrics):
-            self._check_function(settings(each), type(each).__name__)
+            config = settings(each)
+            from_logits = self.output_activation and config.get("from_logits")
+            if from_logits or config.get("reduction") not in AVERAGES:
+                raise ValueError(
+                    "The outputs of tasks are probabilities or numbers, not logits, "
+                    "and the model averages the losses. Received for the task "
+                    f"{self.name!r}: {type(each).__name__} with {config}. Leave "
+                    "`from_logits` and `reduction` out."
+                )
         self._set("loss", loss)
         self._set("metrics", metrics)
-
-    def _check_function(self, config, name):
-        """Refuse settings of a loss or metric that do not suit the model."""
-        if self.output_activation and config.get("from_logits"):
-            raise ValueError(
-                f"The outputs of the task {self.name!r} are probabilities, of which "
-                f"{name} would compute probabilities again. Received: "
-                "from_logits=True. Leave it out."
-            )
-        if config.get("reduction") in ("sum", "mean_with_sample_weight"):
-            raise ValueError(
-                f"The model averages the loss of the task {self.name!r} itself. "
-                f"Received: reduction={config['reduction']!r}. Leave it out, and use "
-                "`label_average`, or `Task(weight=...)`."
-            )
 
     def __repr__(self) -> str:
         """Show the name and the kind."""

@@ -1,5 +1,6 @@
 """The losses and metrics of all tasks since the start of an epoch."""
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +13,6 @@ from dselectk_keras._keras import settings
 from dselectk_keras.models.check_labels import check_shapes
 from dselectk_keras.models.task import Task, group_tasks
 from dselectk_keras.utils import Tensor, get_from
-
-# Keras computes these from class indices too, and they would be wrong.
-NEED_ONE_HOT = ("categorical_accuracy", "top_k_categorical_accuracy")
 
 
 class TaskGroup(keras.Metric):
@@ -98,7 +96,6 @@ class TaskGroup(keras.Metric):
         labels = ops.where(ops.expand_dims(usable, -1), labels, 0.0)
         if self.are_classes(labels):
             labels = ops.cast(labels, "int32")
-            self._check_metrics_of_classes()
         predictions = self._predictions(y_pred)
         # A weight of 0 is not enough: 0 * NaN is NaN.
         predictions = ops.where(
@@ -174,14 +171,6 @@ class TaskGroup(keras.Metric):
         """Whether labels are class indices, not one number per class."""
         return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
 
-    def _check_metrics_of_classes(self):
-        if unfit := sorted({*self.functions, *self.copies} & {*NEED_ONE_HOT}):
-            raise ValueError(
-                f"The metric {unfit[0]!r} needs one number per class as labels. "
-                f"Received: class indices for the task {self.tasks[0].name!r}. "
-                f"Use 'sparse_{unfit[0]}', or one-hot labels."
-            )
-
     def _predictions(self, y_pred):
         """Get the predictions of these tasks, `(batch, tasks, outputs)`."""
         if isinstance(y_pred, dict):
@@ -200,7 +189,7 @@ class TaskMetrics(keras.Metric):
     """The losses and metrics of all tasks since the start of an epoch.
 
     A step adds to one variable per group of tasks, and reports only the sum over the
-    tasks. `by_task` computes the numbers of each task, once per epoch.
+    tasks. Once per epoch, the results of the groups have the numbers of each task.
 
     Args:
         tasks: The tasks, in the order of the model's outputs.
@@ -234,13 +223,6 @@ class TaskMetrics(keras.Metric):
         means = totals / ops.maximum(counts, 1.0)
         return {"task_loss": ops.sum(ops.multiply(means, self.weights))}
 
-    def by_task(self) -> dict[str, float]:
-        """Compute the mean losses and metrics of each task, by `{task}_{metric}`."""
-        results = {}
-        for group in self.groups:
-            results |= group.result()
-        return results
-
     def reset_state(self) -> None:
         """Reset all groups, as at the start of an epoch."""
         for group in self.groups:
@@ -263,11 +245,7 @@ def _named_metric(identifier: Any) -> tuple[str, Any]:
     if not isinstance(identifier, str):
         is_object = isinstance(metric, keras.Metric)
         return metric.name if is_object else metric.__name__, metric
-    if isinstance(metric, keras.metrics.MeanMetricWrapper):
-        # Such as `keras.metrics.mean_squared_error` of "mse" and "MeanSquaredError".
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
-        for name in (words, identifier):
-            function = getattr(keras.metrics, name, None)
-            if callable(function) and not isinstance(function, type):
-                return identifier, function
-    return identifier, metric
+    # Such as `keras.metrics.mean_squared_error` of "mse" and "MeanSquaredError".
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(metric).__name__).lower()
+    functions = [getattr(keras.metrics, name, None) for name in (words, identifier)]
+    return identifier, next(filter(inspect.isfunction, functions), metric)

@@ -89,13 +89,7 @@ def flatten(mixtures: Tensor) -> Tensor:
 
 def _stack(predictions, order):
     """Join the predictions of all groups, and sort them by the indices of the tasks."""
-    widths = {x.shape[-1] for x in predictions}
-    if len(widths) > 1:
-        raise ValueError(
-            "With stacked=True, all tasks need the same number of outputs. "
-            f"Received: tasks with {' and '.join(map(str, sorted(widths)))} outputs."
-        )
     x = ops.concatenate(predictions, axis=1) if len(predictions) > 1 else predictions[0]
     if (np.diff(order) < 0).any():
         x = ops.take(x, np.argsort(order).tolist(), axis=1)
-    return ops.squeeze(x, -1) if widths == {1} else x
+    return ops.squeeze(x, -1) if x.shape[-1] == 1 else x

@@ -83,15 +83,15 @@ def test_the_config_has_settings_that_keras_leaves_out():
         ({"name": ""}, "Received: name=''"),
         (
             {"kind": "binary", "loss": keras.losses.BinaryCrossentropy(True)},
-            "'a' are probabilities.*from_logits=True",
+            "'a': BinaryCrossentropy with .*'from_logits': True",
         ),
         (
             {"kind": "binary", "metrics": keras.metrics.AUC(from_logits=True)},
-            "'a' are probabilities, of which AUC.*from_logits=True",
+            "not logits.*'a': AUC with .*'from_logits': True",
         ),
         (
             {"loss": keras.losses.MeanSquaredError("sum")},
-            "averages the loss of the task 'a' itself. Received: reduction='sum'",
+            "averages the losses.*'a'.*'reduction': 'sum'",
         ),
         ({"metrics": "accuracy"}, "Say which accuracy: 'binary_accuracy'"),
     ],
