@@ -1,5 +1,6 @@
 """Gates that decide: what is exact, what survives, and what is refused."""
 
+import math
 import re
 
 import keras
@@ -161,6 +162,52 @@ def test_a_callback_without_a_decided_epoch_is_reported():
     text = "No epoch was passed on to EarlyStopping.*or, if it is there, let it decide"
     with pytest.warns(UserWarning, match=text):
         fit(compiled(DSelectKGate(2)), [OnceDecided(stopping)])
+
+
+class Logs(keras.callbacks.Callback):
+    """Sets a number in the logs of each epoch."""
+
+    def __init__(self, values):
+        super().__init__()
+        self.values = values
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["number"] = self.values[epoch]
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "line"),
+    [
+        # The gates decide after two of four epochs.
+        ([3.0, 1.0, 2.5, 2.0], "min", "at best 2, in epoch 4. It was 1 in epoch 2,"),
+        ([3.0, 1.0, 2.0, 2.5], "max", "at best 2.5, in epoch 4. It was 3 in epoch 1,"),
+        ([math.nan, 1.0, math.nan, 2.0], "min", "at best 2, in epoch 4. It was 1 in"),
+        ([3.0, 2.0, 2.5, 1.0], "min", None),
+        ([3.0, 2.0, 2.5, 4.0], "max", None),
+        ([2.0, 2.0, 2.0, 2.0], "min", None),
+    ],
+)
+def test_a_better_epoch_before_the_decision_is_reported(values, mode, line, capsys):
+    stopping = keras.callbacks.EarlyStopping("number", patience=9, mode=mode)
+    for verbose in (2, 0):
+        callbacks = [Logs(values), DecideGates(0.5), OnceDecided(stopping)]
+        fit(compiled(DSelectKGate(2)), callbacks, verbose=verbose)
+        found = capsys.readouterr().out
+        if line and verbose:
+            assert "EarlyStopping saw `number` only after the gates had" in found
+            assert line in found
+            assert "Try another `by`" in found
+        else:
+            assert "EarlyStopping" not in found
+
+
+def test_callbacks_that_monitor_nothing_are_not_reported(capsys):
+    fit(
+        compiled(DSelectKGate(2)),
+        [DecideGates(0.5), OnceDecided(Logs([1] * 4))],
+        verbose=2,
+    )
+    assert "saw" not in capsys.readouterr().out
 
 
 class Stop(keras.callbacks.Callback):
