@@ -201,6 +201,11 @@ class GatedExperts(keras.Layer, abc.ABC):
         """Compute the shapes and dtypes of the outputs, by tracing `call`."""
         return infer_outputs(self, args, kwargs)
 
+    def compute_output_shape(self, inputs_shape: Any) -> Any:
+        """Compute the shapes of the outputs, for which `TimeDistributed` asks."""
+        specs = self.compute_output_spec(keras.KerasTensor(inputs_shape))
+        return keras.tree.map_structure(lambda spec: spec.shape, specs)
+
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Tensor:
         """Pass the mask on, if the outputs have a value for each of its positions."""
         if previous_mask is None:
