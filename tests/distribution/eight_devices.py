@@ -63,6 +63,16 @@ CASES = {
 }
 
 
+def split_experts(shape):
+    """Parts of the batch times parts of the experts; processes have own batches."""
+    mesh = distribution.DeviceMesh(shape, ["batch", "experts"])
+    return distribution.ModelParallel(
+        layout_map=expert_layout_map(mesh),
+        batch_dim_name="batch",
+        auto_shard_dataset=False,
+    )
+
+
 def train(case):
     """A trained model, and its losses."""
     units, gate, dispatch = CASES[case]
@@ -275,20 +285,22 @@ def sent(line):
 def main():
     if OTHERS:
         distribution.initialize(OTHERS[0], 2, int(OTHERS[1]))
-        distribution.set_distribution(
-            distribution.DataParallel(auto_shard_dataset=False)
-        )
+        distribution.set_distribution(split_experts((2, 4)))
         model, losses = train("narrow")
         weights = [each.tolist() for each in model.get_weights()]
-        sys.stdout.write(json.dumps({"weights": weights, "loss": losses}))
+        found = {"weights": weights, "loss": losses}
+        # Each process has a part of the experts only.
+        distribution.set_distribution(split_experts((1, 8)))
+        try:
+            build_multitask_model(DIM, 2, experts=EXPERTS).get_weights()
+        except RuntimeError as error:
+            found["refused"] = str(error)
+        sys.stdout.write(json.dumps(found))
         return
-    mesh = distribution.DeviceMesh((2, 4), ["batch", "experts"])
-    layout_map = expert_layout_map(mesh)
     distributions = {
         "data": distribution.DataParallel(),
-        "experts": distribution.ModelParallel(
-            layout_map=layout_map, batch_dim_name="batch"
-        ),
+        "experts": split_experts((2, 4)),
+        "other experts": split_experts((1, 8)),
     }
     found = {"alone": {}}
     for case in CASES:
@@ -297,10 +309,10 @@ def main():
         if case == "narrow":
             weights = [each.tolist() for each in alone.get_weights()]
             found["alone"] = {"weights": weights, "loss": losses}
-        for name, each in distributions.items():
+        for name in ("data", "experts"):
             if (case, name) == ("wide", "data"):
                 continue  # As one device.
-            distribution.set_distribution(each)
+            distribution.set_distribution(distributions[name])
             model, own = train(case)
             difference = max(
                 np.abs(a - b).max()
@@ -332,10 +344,6 @@ def main():
     }
     distribution.set_distribution(None)
     alone = watched()
-    wide = distribution.DeviceMesh((1, 8), ["batch", "experts"])
-    distributions["other experts"] = distribution.ModelParallel(
-        layout_map=expert_layout_map(wide), batch_dim_name="batch"
-    )
     for first, name in (("data", "data"), ("experts", "other experts")):
         distribution.set_distribution(distributions[name])
         several = watched(interrupted=distributions[first])

@@ -119,6 +119,7 @@ def test_two_processes_of_jax_train_as_one(eight):
     (address,) = free_addresses(1)
     for found in run("eight_devices.py", [address, "0"], [address, "1"]):
         assert difference(found, eight["alone"]) <= 2e-6
+        assert "spans non-addressable" in found["refused"]
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="Workers are TensorFlow's.")
