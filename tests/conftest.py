@@ -43,7 +43,15 @@ def patched(name):
     """Whether tests change a part of a backend, to save time.
 
     `DSELECTK_UNPATCHED=1` leaves all parts as users have them. It can also be the
-    names of some parts, separated by commas.
+    names of some parts, separated by commas. A change stays if it saves a twentieth of
+    the time. Without the one that is named, a sample of layers, gates, callbacks and
+    models takes, in seconds of a core:
+
+    | TensorFlow, 362 tests | 53 | JAX, 179 tests | 42 |
+    | --- | --- | --- | --- |
+    | without `kept_kernels` | 69 | without `one_context` | 55 |
+    | without `run_functions_eagerly` | 89 | | |
+    | without `sliced_batches` | 59 | | |
     """
     unpatched = os.environ.get("DSELECTK_UNPATCHED", "")
     return unpatched != "1" and name not in unpatched.split(",")

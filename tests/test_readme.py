@@ -10,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TENSORFLOW_ONLY = ("docs/serving.md", "docs/tabular.md")
+# Of commands and the framework in scripts/, which know no backend.
+OF_SCRIPTS = ("docs/experiments.md", "docs/papers.md")
 
 
 def blocks(page):
@@ -40,7 +42,16 @@ def shortened(fit):
 
 # The Chinese quick start has the code of the English one, as a test below sees.
 @pytest.mark.traced
-@pytest.mark.parametrize("page", sorted({*pages()} - {"docs/quickstart.zh.md"}))
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.backend_independent)
+        if page in OF_SCRIPTS
+        else page
+        for page in pages()
+        if page != "docs/quickstart.zh.md"
+    ],
+)
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)

@@ -213,8 +213,16 @@ class TwoTasks(keras.Model):
         }
 
 
-@pytest.mark.traced
-@pytest.mark.parametrize("case", cases("trajectories"))
+def trajectories():
+    """Cases, of which TensorFlow compiles those with the simpler optimizer."""
+    traced = {"sgd": pytest.mark.traced, "adam": ()}
+    return [
+        pytest.param(case, id=case["id"], marks=traced[case["optimizer"]])
+        for case in load("trajectories")
+    ]
+
+
+@pytest.mark.parametrize("case", trajectories())
 def test_training_follows_the_release(case):
     arrays = case["arrays"]
     model = TwoTasks(case)
