@@ -55,6 +55,7 @@ class GatedExperts(keras.Layer, abc.ABC):
         gate: Any,
         per_example: bool | str = False,
         routing_network: Any = None,
+        /,  # Keras refuses it by name in layers that have none.
         **kwargs: Any,
     ):
         super().__init__(**with_name(kwargs, self.default_name))

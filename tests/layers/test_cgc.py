@@ -236,6 +236,7 @@ def test_works_in_half_precision(policy):
         ({"tasks": ["a", "a"]}, "one or more unique names"),
         ({"num_task_experts": -1}, "num_task_experts=-1"),
         ({"gate": lambda: layers.Dense(2)}, "`gate` must be a gate"),
+        ({"routing_network": layers.Dense(2)}, "Unrecognized keyword arguments"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, text):

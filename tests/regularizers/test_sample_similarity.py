@@ -179,13 +179,12 @@ def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
     np.testing.assert_allclose(reported, expected, rtol=1e-4)
 
 
-def test_each_task_compares_the_inputs_of_its_own_network():
+def test_each_task_compares_its_own_inputs():
     layer = CGC(
         DenseExperts(M, [2], shared_input=False),
         SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3)),
         tasks=2,
         per_example="by_gate",
-        routing_network=layers.Dense(5, "tanh"),
     )
     x = numbers((N, 3, DIM), seed=3)
     layer(x, training=True)

@@ -58,6 +58,7 @@ def test_names_are_found_without_an_import():
     assert set(registered("ARCHITECTURES", "models", "baselines")) == set(ARCHITECTURES)
 
 
+@pytest.mark.traced
 @pytest.mark.backend_independent
 def test_train_writes_a_run_and_says_where(tmp_path, capsys):
     out = tmp_path / "run"
@@ -157,6 +158,7 @@ def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(tmp_path, capsy
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
 
+@pytest.mark.traced
 @pytest.mark.backend_independent
 def test_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
     names = ("dselect_k", "top_k", "wide")
