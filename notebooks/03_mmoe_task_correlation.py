@@ -227,7 +227,7 @@ def shares(model, data):
 print(f"{'p = 0.5':28s}{'along w1':>10s}{'along w2':>10s}")
 for name in ("OMoE", "MMoE"):
     for run in range(RUNS):
-        model = trained[name][0.5].model(run)
+        model = trained[name][0.5].copies[run].model
         for task, row in enumerate(shares(model, problems[0.5]), start=1):
             whose = f"gate of task {task}" if name == "MMoE" else "the gate"
             print(f"{name}, run {run}, {whose:15s}{row[0]:10.2f}{row[1]:10.2f}")
