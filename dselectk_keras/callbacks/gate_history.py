@@ -29,7 +29,6 @@ class GateHistory(Mapping):
         tasks: A dict of lists of task names, by layer name.
 
     Attributes:
-        steps: The step of each record, as the gates count them.
         events: A dict from layer names to lists of a step and what happened then, such
             as `(120, "decided, 34 % kept")`.
 
@@ -49,7 +48,7 @@ class GateHistory(Mapping):
 
     @property
     def steps(self) -> np.ndarray:
-        """The step of each record."""
+        """The step of each record, as the gates count them."""
         return np.array([step for step, _ in self._records], "int64")
 
     def append(self, step: int, records: dict[str, dict[str, Any]]) -> None:
