@@ -53,6 +53,8 @@ UNSEEN = [
     (r"strict=True.*->(?!.*strict=True)", "`strict=` only finds faults of other code"),
     (r"stacklevel=", "the line that a warning names"),
     (r"elif dtype in .*-> elif True", "small integers have the same hash in two words"),
+    (r"linewidth=", "how thick a line is"),
+    (r"random_stream\(", "the number of a stream of random numbers"),
     (r"encoding=.*->(?!.*encoding=)", "the default encoding of the machine"),
 ]
 

@@ -223,6 +223,7 @@ def test_huge_logits_give_finite_values_and_gradients(size):
             ({"num_nonzeros": value}, "`num_nonzeros` must be a positive integer")
             for value in (0, -1, 1.5, True, "2")
         ),
+        ({"num_nonzeros": 2**16 + 1}, "`num_nonzeros` must be at most 65,536"),
         ({"reduction": "max"}, "`reduction` must be one of 'sum', 'mean'"),
         ({"unreachable": "ignore"}, '`unreachable` must be "assign", or the wei'),
     ],

@@ -29,6 +29,15 @@ def test_by_hand(base):
     assert found == pytest.approx(nats / math.log(base), rel=1e-6)
 
 
+def test_tokens_with_a_class_each_count_as_examples():
+    experts, labels = np.array([[0, 1, 1], [2, 2, 3]]), np.array([[0, 1, 2], [2, 2, 3]])
+    weight = np.array([[1.0, 2.0, 0.0], [1.0, 0.5, 3.0]])
+    for weights, flat in ((None, None), (weight, weight.ravel())):
+        found = information(experts, labels, sample_weight=weights)
+        wanted = information(experts.ravel(), labels.ravel(), sample_weight=flat)
+        assert found == pytest.approx(wanted, rel=1e-6)
+
+
 def test_a_class_an_expert_is_all_there_is_to_know():
     assert information([2, 3, 0, 1], [0, 1, 2, 3]) == 2.0
     assert information([2, 3, 0, 1], [0, 1, 2, 3], base=4) == 1.0

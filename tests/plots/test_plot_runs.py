@@ -8,7 +8,9 @@ from dselectk_keras.plots import plot_runs
 
 
 def test_runs_mean_and_error_are_drawn():
-    figure = plot_runs({"a": [1.0, 3.0, np.nan], "b": [2.0]}, highlight="b", label="y")
+    figure = plot_runs(
+        {"a": [1.0, 3.0, None], "b": [2.0, np.nan]}, highlight="b", label="y"
+    )
     (ax,) = figure.axes
     a, b = ax.lines
     np.testing.assert_array_equal(a.get_xydata(), [[1, 0], [3, 0]])
