@@ -54,7 +54,6 @@ UNSEEN = [
     (r"stacklevel=", "the line that a warning names"),
     (r"elif dtype in .*-> elif True", "small integers have the same hash in two words"),
     (r"linewidth=", "how thick a line is"),
-    (r"random_stream\(", "the number of a stream of random numbers"),
     (r"encoding=.*->(?!.*encoding=)", "the default encoding of the machine"),
 ]
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dselectk_keras import datasets
 from dselectk_keras.datasets import sampling
 
 
@@ -33,3 +34,18 @@ def test_more_than_there_is_cannot_be_had(sizes):
 def test_sizes_are_positive_integers(size):
     with pytest.raises(ValueError, match=r"`a` must be a positive integer"):
         partition(a=size)
+
+
+@pytest.mark.parametrize(
+    "name", ["correlated_tasks", "grouped_tasks", "recommender_sim", "synthetic_moe"]
+)
+def test_no_two_parts_of_a_data_set_have_the_same_random_numbers(name, monkeypatch):
+    paths, make = [], sampling.random_stream
+
+    def record(seed, *path):
+        paths.append(path)
+        return make(seed, *path)
+
+    monkeypatch.setattr(sampling, "random_stream", record)
+    datasets.load(name, num_train=20, num_validation=10, num_test=10)
+    assert len(set(paths)) == len(paths) > 3

@@ -28,7 +28,7 @@ def test_settings_may_be_given_alone_or_as_a_sequence():
 
 def test_tasks_are_alike_if_name_and_weight_alone_differ():
     task = Task("a", tower=(4,), loss="mae")
-    alike = Task("b", tower=(4,), loss="mae", weight=2.0)
+    alike = Task("b", tower=(4,), loss="mae", weight=0.5)
     assert group_tasks([task, alike]) == {"a_b": [0, 1]}
     others = [Task("a", "binary", tower=(4,), loss="mae"), Task("a", tower=(4,))]
     others += [Task("a", tower=(), loss="mae"), Task("a", tower=4, loss="mse")]
