@@ -151,10 +151,10 @@ def test_experts_start_open(routing):
     assert (numpy(gate.expert_weights(*x)) > 0).mean() > 0.95
 
 
-def test_a_given_initializer_holds_for_kernel_and_bias():
-    gate = built(routing=5, z_initializer="ones")
-    for weight in gate.trainable_weights[1:]:
-        np.testing.assert_array_equal(numpy(weight), 1)
+def test_given_initializers_hold_for_kernels_and_bias():
+    gate = built(routing=5, kernel_initializer="zeros", z_initializer="ones")
+    for i, weight in enumerate(gate.trainable_weights):
+        np.testing.assert_array_equal(numpy(weight), min(i, 1))
 
 
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
