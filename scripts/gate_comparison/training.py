@@ -75,7 +75,7 @@ class Trainer:
                 problem.num_experts if make_gate else 1,
                 [problem.units * (1 if make_gate else problem.num_nonzeros)],
             ),
-            gate=make_gate(problem.num_nonzeros) if make_gate else None,
+            gate=make_gate(problem.num_nonzeros) if make_gate else "softmax",
             per_example=False,
             stacked=True,
         )
