@@ -25,7 +25,7 @@ import time
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "dselectk_keras"
 FOLDERS = (
-    "ops gates layers models callbacks regularizers experts metrics datasets plots"
+    "ops gates layers models callbacks regularizers experts metrics datasets"
 )
 TARGETS = [*(PACKAGE / each for each in FOLDERS.split())]
 TARGETS += [PACKAGE / "schedules.py", PACKAGE / "initializers.py"]
