@@ -24,15 +24,14 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "dselectk_keras"
-FOLDERS = (
-    "ops gates layers models callbacks regularizers experts metrics datasets"
-)
+FOLDERS = "ops gates layers models callbacks regularizers experts metrics datasets"
 TARGETS = [*(PACKAGE / each for each in FOLDERS.split())]
 TARGETS += [PACKAGE / "schedules.py", PACKAGE / "initializers.py"]
 GATE_TESTS = ("test_contract.py", "test_properties.py")
 # The folders whose tests see most of what a folder does.
-USERS = {"ops": "gates layers", "regularizers": "gates layers", "gates": "layers"}
-USERS |= {"experts": "layers models", "layers": "models", "models": "callbacks"}
+USERS = {"ops": "gates layers", "regularizers": "gates layers"}
+USERS |= {"gates": "layers regularizers", "experts": "layers models"}
+USERS |= {"layers": "models", "models": "callbacks"}
 MORE_TESTS = {"metrics": ("test_streaming.py",)}
 
 BETWEEN = {  # What stands between two operands, and what replaces it.

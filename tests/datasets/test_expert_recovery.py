@@ -38,6 +38,12 @@ def test_info_holds_what_frozen_experts_need(data):
         assert info[name].dtype == np.float32
 
 
+def test_parameters_of_experts_have_the_scales_of_the_docstring():
+    info = expert_recovery(num_experts=500, num_train=10).info
+    np.testing.assert_allclose(info["kernels"].std(), np.sqrt(1 / 10), rtol=0.05)
+    np.testing.assert_allclose(info["biases"].std(), 1 / 2, rtol=0.05)
+
+
 def test_true_experts_share_the_weight_equally(data):
     true, weights = data.info["true_experts"], data.info["expert_weights"]
     assert len(set(true)) == 4

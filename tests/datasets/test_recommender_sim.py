@@ -43,6 +43,14 @@ def test_regression_labels_are_what_can_be_predicted_and_noise(large):
         np.testing.assert_allclose(found, np.sqrt(4 / (4 + np.pi**2 / 3)), atol=0.01)
 
 
+def test_interests_of_a_group_are_of_its_tasks_alone():
+    weights = Recommender(0).weights
+    first, second, common = weights[:4] != 0, weights[4:8] != 0, weights[8:] != 0
+    assert all([first[:, :5].all(), second[:, 5:].all(), common.all()])
+    others = np.concatenate([first[:, 5:], second[:, :5]], axis=1)
+    assert not others.any()
+
+
 def test_tasks_of_a_group_are_more_alike_than_others():
     alike = np.zeros((8, 8))
     for seed in range(5):

@@ -350,6 +350,7 @@ def test_the_config_rebuilds_the_bank():
         ({"units": []}, r"units=\[\]"),
         ({"units": [4, 0]}, "units=0"),
         ({"activation": ["relu", None]}, "Received: 2 for 1 layers"),
+        ({"dropout": -0.1}, "at least 0 and at most 1. Received: dropout=-0.1"),
         ({"gated": True}, r"gates hidden layers.* Received: units=\[3\]"),
     ],
 )

@@ -142,6 +142,16 @@ def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
     )
 
 
+def test_log_variances_are_float32_in_a_model_of_half_precision():
+    keras.config.set_dtype_policy("float16")
+    try:
+        losses = TaskLosses([Task("a")], task_weighting="uncertainty")
+        assert losses.weighting.log_variances.dtype == "float32"
+        assert losses.task_weights().dtype == ops.ones(1, "float32").dtype
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
 @pytest.mark.traced
 def test_the_learned_variance_of_a_regression_is_its_mean_squared_error():
     tasks = [Task("quiet"), Task("loud")]
