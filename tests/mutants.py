@@ -53,6 +53,8 @@ UNSEEN = [
     (r"stacklevel=", "the line that a warning names"),
     (r"elif dtype in .*-> elif True", "small integers have the same hash in two words"),
     (r"linewidth=", "how thick a line is"),
+    (r"^num_(train|validation|test): int =", "how large a simulated data set is"),
+    (r"^[A-Z_]*SEEDS? =", "which random numbers are drawn"),
     (r"encoding=.*->(?!.*encoding=)", "the default encoding of the machine"),
 ]
 

@@ -320,8 +320,7 @@ class Gate(keras.Layer, abc.ABC):
         if training:
             for penalty in self._penalties(routing, self.step).values():
                 self.add_loss(penalty)
-            if self.expert_dropout:
-                weights = self.drop_experts(weights)
+            weights = self.drop_experts(weights)
         return routing._replace(weights=weights)
 
     # Weights, saving and checks.

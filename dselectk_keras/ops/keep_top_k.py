@@ -42,7 +42,7 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
         return logits
     # Not `ops.top_k`: which of equal logits it returns depends on the backend.
     if k > _MOST_PASSES:
-        kept = ops.argsort(-logits, axis=-1)[..., :k]
+        kept = ops.argsort(-logits)[..., :k]
         mask = ops.any(ops.expand_dims(kept, -1) == ops.arange(n), axis=-2)
         return ops.where(mask, logits, -float("inf"))
     left, mask = logits, False

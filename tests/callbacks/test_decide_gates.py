@@ -239,6 +239,19 @@ def test_data_without_a_length_need_the_number_of_steps():
         )
 
 
+def test_a_gate_is_refused_that_is_not_built_where_it_may_begin_to_decide():
+    class Unbuilt(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.moe = MoE(DenseExperts(4, [2]), DSelectKGate(2))
+
+    callback = DecideGates(by=0.5)
+    for epoch in (0, 1):
+        callback.begin_epoch(Unbuilt(), epoch, epochs=8, steps_per_epoch=2)
+    with pytest.raises(ValueError, match=r"is not built.* Received: epoch 3 of 8"):
+        callback.begin_epoch(Unbuilt(), 2, epochs=8, steps_per_epoch=2)
+
+
 def test_a_model_without_selectors_is_refused():
     with pytest.raises(ValueError, match="no gates with selectors"):
         fit(compiled(TopKGate(2)), [DecideGates()])

@@ -343,8 +343,9 @@ def test_every_gate_is_static_unless_asked(architecture):
 
 
 def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
-    with pytest.warns(UserWarning, match="Received: 128 tasks. Pass stacked=True"):
-        make(tasks=128)
+    with pytest.warns(UserWarning, match="Received: 33 tasks. Pass stacked=True"):
+        make(tasks=33)
+    make(tasks=32)
     model = make(tasks=128, stacked=True)
     assert model.get_layer("mmoe").gate.num_gates == 128
     assert len(model.trainable_variables) == 2 + 2 + 2
