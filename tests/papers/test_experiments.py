@@ -1,6 +1,5 @@
 """Every experiment runs at the smoke preset, and has something to show."""
 
-import dataclasses
 import json
 import math
 
@@ -12,7 +11,6 @@ from experiments import Results, pages, reproduce
 from experiments.template import VERDICTS, fill_template
 from papers import EXPERIMENTS
 
-EVERY = pytest.mark.parametrize("name", EXPERIMENTS)
 # Some look at the same runs.
 SHARED = {}
 for _name, _kind in EXPERIMENTS.items():
@@ -55,9 +53,12 @@ def check_report(results, report):
 
 
 @pytest.mark.backend_independent
-@EVERY
-def test_presets_are_whole(name):
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_presets_and_words_are_whole(name):
     kind = EXPERIMENTS[name]
+    assert name.startswith(("dselectk-", "mmoe-", "specialization-", "smear-"))
+    assert kind.where
+    assert kind.title
     presets = kind.presets()
     assert list(presets) == ["smoke", "cpu", "paper"]
     for experiment in presets.values():
@@ -71,13 +72,3 @@ def test_presets_are_whole(name):
             assert 0 < experiment.trials <= max(sizes)
     assert not presets["cpu"].stand_in
     assert not presets["paper"].stand_in
-    assert dataclasses.fields(kind)
-
-
-@pytest.mark.backend_independent
-@EVERY
-def test_words_are_there(name):
-    kind = EXPERIMENTS[name]
-    assert name.startswith(("dselectk-", "mmoe-", "specialization-", "smear-"))
-    assert kind.where
-    assert kind.title

@@ -48,7 +48,15 @@ def test_committed_pages_are_what_the_results_say(name, path):
     report = fill_template(results)
     page = ROOT / f"docs/reproduction/{name}.md"
     remedy = f"Run python scripts/reproduce.py {name} --pages-only."
-    assert page.read_text(encoding="utf-8") == pages.page(results, report), remedy
+    text = page.read_text(encoding="utf-8")
+    assert text == pages.page(results, report), remedy
+    assert "| protocol | paper | here |" in text
+    assert report.claims
+    for claim in report.claims:
+        source, says, _, ours = claim.cells
+        assert source, claim
+        assert says, claim
+        assert ours, claim
     for picture in report.pictures:
         assert (page.parent / picture.path).exists(), remedy
     for arm in experiment.arms:

@@ -100,18 +100,3 @@ def test_a_missing_image_is_an_error(data_dir):
     (data_dir / name("clipart", "test", 5).split()[0]).unlink()
     with pytest.raises(FileNotFoundError, match=r"lists an image that is not .*test_5"):
         load(data_dir)
-
-
-def test_without_a_folder_the_error_says_where_to_get_it(tmp_path):
-    with pytest.raises(ValueError, match=r"`domainnet` needs `data_dir`.*ai.bu.edu"):
-        domainnet()
-    with pytest.raises(FileNotFoundError, match=r"clipart_train.txt \(33,525 lines of"):
-        domainnet(data_dir=tmp_path)
-
-
-@pytest.mark.parametrize("domains", [(), ("photo",), ("real", "real")])
-def test_unknown_domains_are_refused(domains):
-    with pytest.raises(
-        ValueError, match=r"`domains` must hold some of 'clipart', .*twi"
-    ):
-        domainnet(domains)

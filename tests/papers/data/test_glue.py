@@ -148,14 +148,3 @@ def test_the_seed_decides_splits_and_order(data_dir):
     assert first.train.x["text"].tolist() == again.train.x["text"].tolist()
     assert texts(first.validation) == texts(again.validation) != texts(other.validation)
     assert first.train.num_samples == 50
-
-
-@pytest.mark.parametrize("tasks", [(), ("wnli",), ("rte", "rte")])
-def test_unknown_tasks_are_refused(tasks):
-    with pytest.raises(ValueError, match=r"`tasks` must hold some of 'mrpc', 'cola'"):
-        glue(tasks)
-
-
-def test_a_missing_archive_is_an_error_that_says_where_to_get_it(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"RTE.zip \(697,150 bytes.*https://dl"):
-        glue(["rte"], data_dir=tmp_path)

@@ -1,6 +1,7 @@
 """The papers' data sets are found by name, beside those of the package."""
 
 import inspect
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +9,31 @@ import pytest
 from dselectk_keras import datasets
 from papers import data
 
+# A data set, an argument, a value, and what it must be.
+REFUSED = [
+    ("domainnet", "domains", (), "hold some of 'clipart', .*twice"),
+    ("domainnet", "domains", ("photo",), "hold some of 'clipart', .*twice"),
+    ("domainnet", "domains", ("real", "real"), "hold some of 'clipart', .*twice"),
+    ("fmnist_mnist", "digits", (), "hold some of 0, 1, .*twice"),
+    ("fmnist_mnist", "digits", (1, 1), "hold some of 0, 1, .*twice"),
+    ("fmnist_mnist", "digits", (10,), "hold some of 0, 1, .*twice"),
+    ("glue", "tasks", (), "hold some of 'mrpc', 'cola'"),
+    ("glue", "tasks", ("wnli",), "hold some of 'mrpc', 'cola'"),
+    ("glue", "tasks", ("rte", "rte"), "hold some of 'mrpc', 'cola'"),
+    ("movielens", "version", "25m", "be one of '100k', 'latest-small', '1m'"),
+    ("multi_mnist", "num_train", 0, "be a positive integer"),
+    ("multi_mnist", "num_validation", 0, "be a positive integer"),
+    ("multi_mnist", "num_test", 0, "be a positive integer"),
+]
+MISSING = [
+    ("domainnet", {}, r"clipart_train.txt \(33,525 lines of"),
+    ("glue", {"tasks": ["rte"]}, r"RTE.zip \(697,150 bytes.*https://dl"),
+    ("movielens", {"version": "100k"}, r"zip \(4,924,029 bytes, SHA-256 50d2.*groupl"),
+]
+
 
 def test_load_calls_the_function_of_that_name_with_the_options(idx_dir):
-    options = {"num_train": 20, "num_validation": 5, "num_test": 5, "seed": 7}
+    options: Any = {"num_train": 20, "num_validation": 5, "num_test": 5, "seed": 7}
     for name, direct in (
         ("mnist", datasets.mnist),
         ("fmnist_mnist", data.fmnist_mnist),
@@ -29,3 +52,22 @@ def test_all_data_sets_have_the_signature_of_the_packages(name):
     assert {"num_train", "num_validation", "num_test", "seed"} <= set(arguments)
     assert arguments["seed"].default == 0
     assert arguments["data_dir"].default is None
+
+
+@pytest.mark.parametrize(("name", "argument", "value", "text"), REFUSED)
+def test_what_is_unknown_is_refused(idx_dir, name, argument, value, text):
+    with pytest.raises(ValueError, match=f"`{argument}` must {text}"):
+        data.load(name, data_dir=idx_dir, **{argument: value})
+
+
+def test_a_data_set_that_is_not_downloaded_needs_a_folder():
+    with pytest.raises(ValueError, match=r"`domainnet` needs `data_dir`.*ai.bu.edu"):
+        data.domainnet()
+
+
+@pytest.mark.parametrize(("name", "options", "text"), MISSING)
+def test_a_missing_file_is_an_error_that_says_where_to_get_it(
+    tmp_path, name, options, text
+):
+    with pytest.raises(FileNotFoundError, match=text):
+        data.load(name, data_dir=tmp_path, **options)

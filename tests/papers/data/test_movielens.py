@@ -156,20 +156,6 @@ def test_more_ratings_than_other_pairs_leave_no_negatives(make):
         make(content=table("1m", everything))
 
 
-def test_an_unknown_version_is_refused():
-    with pytest.raises(
-        ValueError, match=r"`version` must be one of '100k', 'latest-sma"
-    ):
-        movielens("25m")
-
-
-def test_a_missing_archive_is_an_error_that_says_where_to_get_it(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"ml-100k.zip \(4,924,029 bytes, SHA-256 50d2.*groupl"
-    ):
-        movielens("100k", data_dir=tmp_path)
-
-
 @pytest.mark.parametrize(
     ("row", "text"),
     [

@@ -91,9 +91,3 @@ def test_the_seed_decides_everything(load):
     np.testing.assert_array_equal(first.x, again.x)
     np.testing.assert_array_equal(first.y, again.y)
     assert not np.array_equal(first.y, other.y)
-
-
-@pytest.mark.parametrize("name", ["num_train", "num_validation", "num_test"])
-def test_splits_hold_at_least_one_pair(load, name):
-    with pytest.raises(ValueError, match=rf"`{name}` must be a positive integer"):
-        load(**{name: 0})
