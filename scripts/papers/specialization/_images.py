@@ -25,31 +25,8 @@ from experiments import Experiment, best_run, preset, stand_in
 from papers.data import load
 from papers.data_sets import changed, only_tasks
 from papers.specialization import _mixture
+from papers.specialization._mixture import DATA
 
-
-class Data(NamedTuple):
-    """What is known of a data set before it is read.
-
-    Args:
-        title: Its name on the pages.
-        num_classes: How many classes it has.
-        num_experts: How many experts the paper gives its mixture.
-        shape: Of an image.
-    """
-
-    title: str
-    num_classes: int
-    num_experts: int
-    shape: tuple[int, int, int] = (28, 28, 1)
-
-
-DATA = {
-    "mnist": Data("MNIST", 10, 5),
-    "fashion_mnist": Data("FMNIST", 10, 5),
-    "fmnist_mnist": Data("FMNIST + MNIST", 12, 6),
-    "cifar100": Data("CIFAR-100", 100, 20, (32, 32, 3)),
-    "multi_mnist": Data("Multi-MNIST", 100, 20, (18, 18, 1)),
-}
 NUMBERS = {
     "error": "error",
     "mutual_information": "I(E;Y)",
@@ -106,14 +83,28 @@ class Images(Experiment, abc.ABC):
             return _standardized(stand_in(about.shape, classes, size))
         return _load(name, self.num_train, self.num_test, self.data_dir)
 
-    def fit(self, build, data, jobs, **settings):
-        """Train a model for each job."""
+    def fit(self, build, data, jobs, settings=None):
+        """Compile and train the model that `build` returns, for each job.
+
+        Args:
+            build: A function of settings, by name.
+            data: A `Dataset`.
+            jobs: A list of `Job`.
+            settings: Lists of the settings; by default, those of the jobs.
+        """
         own = {name: [job.settings[name] for job in jobs] for name in jobs[0].settings}
+
+        def compiled(_, **chosen):
+            model = build(**chosen)
+            optimizer = keras.optimizers.Adam(self.learning_rate)
+            model.compile(optimizer, "sparse_categorical_crossentropy")
+            return model
+
         runs = replicate(
-            build,
+            compiled,
             tuple(data.train),
             seeds=[job.seed for job in jobs],
-            settings={**own, **settings},
+            settings=own if settings is None else settings,
             epochs=self.epochs,
             batch_size=self.batch_size,
             verbose=0,
@@ -122,26 +113,21 @@ class Images(Experiment, abc.ABC):
 
     def teach(self, way, name, num_experts, data, jobs):
         """Train mixtures."""
-        about = DATA[name]
 
-        def build(_, importance=0.0, beta_s=0.0, beta_d=0.0):
+        def build(importance=0.0, beta_s=0.0, beta_d=0.0):
             penalty = None
             if way.penalty == "importance":
                 penalty = ImportanceRegularizer(importance)
             elif way.penalty == "similarity":
                 penalty = SampleSimilarityRegularizer(beta_s, beta_d)
-            classes = about.num_classes
-            model = _mixture.mixture(
-                name, about.shape, classes, num_experts, way.gate, penalty
-            )
-            return _mixture.compiled(model, self.learning_rate)
+            return _mixture.mixture(DATA[name], num_experts, way.gate, penalty)
 
         return self.fit(build, data, jobs)
 
     def distilled(self, teachers, data, jobs):
         """Students with an original gate, on the frozen experts of their teachers."""
 
-        def build(_, teacher):
+        def build(teacher):
             student = distill(teachers[teacher], _mixture.original_gate())
             # The last hidden layer of an original gate has an activation.
             network = student.get_layer("moe").routing_network
@@ -149,10 +135,9 @@ class Images(Experiment, abc.ABC):
             for layer in student.layers:
                 if layer.name == "filters":
                     layer.trainable = False
-            return _mixture.compiled(student, self.learning_rate)
+            return student
 
-        bare = [job._replace(settings={}) for job in jobs]
-        return self.fit(build, data, bare, teacher=range(len(jobs)))
+        return self.fit(build, data, jobs, {"teacher": range(len(jobs))})
 
 
 def predicted(model, images):

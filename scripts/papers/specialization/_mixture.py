@@ -1,4 +1,4 @@
-"""The networks of Appendix B: experts, gates, and mixtures of them."""
+"""The networks of Appendix B for each data set: experts, gates, mixtures of them."""
 
 import itertools
 from typing import Any, NamedTuple
@@ -22,11 +22,31 @@ class Sizes(NamedTuple):
     gate_units: tuple[int, int] = (128, 32)
 
 
-SIZES = {
-    "mnist": Sizes(),  # Appendix B.1.
-    "fmnist_mnist": Sizes(gate_size=5),  # Appendix B.2.
-    "fashion_mnist": Sizes((64, 32), 8, 3, (512, 32)),  # Appendix B.4.
-    "multi_mnist": Sizes((64, 32)),  # Ours: experts of B.4, and a gate of B.1.
+class Data(NamedTuple):
+    """What is known of a data set before it is read.
+
+    Args:
+        title: Its name on the pages.
+        num_classes: How many classes it has.
+        num_experts: How many experts the paper gives its mixture.
+        sizes: Of its networks; `None` for photographs.
+        shape: Of an image.
+    """
+
+    title: str
+    num_classes: int
+    num_experts: int
+    sizes: Sizes | None
+    shape: tuple[int, int, int] = (28, 28, 1)
+
+
+DATA = {
+    "mnist": Data("MNIST", 10, 5, Sizes()),  # Appendix B.1.
+    "fmnist_mnist": Data("FMNIST + MNIST", 12, 6, Sizes(gate_size=5)),  # B.2.
+    "cifar100": Data("CIFAR-100", 100, 20, None, (32, 32, 3)),  # B.3.
+    "fashion_mnist": Data("FMNIST", 10, 5, Sizes((64, 32), 8, 3, (512, 32))),  # B.4.
+    # Ours: experts of B.4, and a gate of B.1.
+    "multi_mnist": Data("Multi-MNIST", 100, 20, Sizes((64, 32)), (18, 18, 1)),
 }
 # Appendix B.3: convolutions, and hidden layers, for photographs.
 PHOTO_EXPERT_FILTERS = (16, 32, 64, 128)
@@ -125,63 +145,55 @@ def _relu(units):
     return [layers.Dense(count, "relu") for count in units]
 
 
-def single(name, shape, num_classes):
-    """One expert alone."""
-    if name in SIZES:
-        first = [Filters(1), layers.Flatten(), *_relu(SIZES[name].expert_units)]
+def single(about):
+    """One expert alone, for `Data`."""
+    if about.sizes:
+        first = [Filters(1), layers.Flatten(), *_relu(about.sizes.expert_units)]
     else:
         first = [*convolutions(PHOTO_EXPERT_FILTERS), *_relu(PHOTO_UNITS)]
-    last = layers.Dense(num_classes, "softmax")
-    return keras.Sequential([keras.Input(shape), *first, last])
+    last = layers.Dense(about.num_classes, "softmax")
+    return keras.Sequential([keras.Input(about.shape), *first, last])
 
 
-def experts(name, num_experts, num_classes):
+def experts(about, num_experts):
     """The experts behind their filters, of which each has one of its own."""
-    units = [*SIZES[name].expert_units, num_classes]
+    units = [*about.sizes.expert_units, about.num_classes]
     activations = ["relu", "relu", "softmax"]
     return DenseExperts(
         num_experts, units, activations, shared_input=False, name="experts"
     )
 
 
-def routing_network(name, shape, activation: str | None = "relu"):
-    """The layers of a gate below its last one."""
-    if name in SIZES:
-        sizes = SIZES[name]
+def routing_network(about, activation):
+    """The layers of a gate below its last one, and their width."""
+    if sizes := about.sizes:
         first = [Filters(sizes.gate_filters, sizes.gate_size), layers.Flatten()]
         units = sizes.gate_units
     else:
         first, units = convolutions(PHOTO_GATE_FILTERS), PHOTO_UNITS
     last = layers.Dense(units[-1], activation)
-    return keras.Sequential([keras.Input(shape), *first, *_relu(units[:-1]), last]), (
-        units[-1]
-    )
+    network = [keras.Input(about.shape), *first, *_relu(units[:-1]), last]
+    return keras.Sequential(network), units[-1]
 
 
-def mixture(name, shape, num_classes, num_experts, kind="original", penalty=None):
-    """A mixture of the experts' probabilities.
+def mixture(about, num_experts, kind="original", penalty=None):
+    """A mixture of the experts' probabilities, not compiled.
 
     Args:
-        name: Name of the data set.
-        shape: Of an image.
-        num_classes: How many classes there are.
+        about: The `Data` that it classifies.
         num_experts: How many experts there are.
         kind: `"original"` or `"attentive"`: the gate.
         penalty: The gate's regularizer, or `None`.
-
-    Returns:
-        A model that is not compiled.
     """
     attentive = kind == "attentive"
-    network, width = routing_network(name, shape, None if attentive else "relu")
+    network, width = routing_network(about, None if attentive else "relu")
     gate = AttentiveGate(width, weights_regularizer=penalty)
-    images: Any = keras.Input(shape)
-    if name in SIZES:
+    images: Any = keras.Input(about.shape)
+    if about.sizes:
         filtered = Filters(num_experts, name="filters")(images)
-        bank, inputs = experts(name, num_experts, num_classes), (filtered, images)
+        bank, inputs = experts(about, num_experts), (filtered, images)
     else:
-        expert = single(name, shape, num_classes)
-        bank, inputs = Experts(expert, num_experts), images
+        bank, inputs = Experts(single(about), num_experts), images
     moe = (AttentiveMoE if attentive else MoE)(
         bank,
         gate if attentive else original_gate(penalty),
@@ -203,10 +215,3 @@ def weights_of_experts(model, images):
     if "filters" in names:
         images = model.get_layer("filters")(images), images
     return model.get_layer("moe").expert_weights(images)
-
-
-def compiled(model, learning_rate):
-    """Compile a classifier, and return it."""
-    optimizer = keras.optimizers.Adam(learning_rate)
-    model.compile(optimizer, "sparse_categorical_crossentropy")
-    return model

@@ -7,7 +7,8 @@ import numpy as np
 
 from experiments import preset
 from papers.specialization import _mixture
-from papers.specialization._images import DATA, WAYS, Images, measured
+from papers.specialization._images import WAYS, Images, measured
+from papers.specialization._mixture import DATA
 
 JOINT, SPLIT = "(a) joint gate", "(b) gate of a given split"
 # The expert that gets each class in Figure 3.
@@ -57,32 +58,29 @@ class Splits(Images):
         inputs = {"images": data.train.x, "own": own}
         shown = dataclasses.replace(data, train=data.train._replace(x=inputs))
 
-        def build(_):
+        def build():
             images = keras.Input(about.shape, name="images")
             own = keras.Input((about.num_experts,), name="own")
             filtered = _mixture.Filters(about.num_experts, name="filters")(images)
-            bank = _mixture.experts(name, about.num_experts, about.num_classes)
+            bank = _mixture.experts(about, about.num_experts)
             chosen = keras.layers.Dot(axes=1)([own, bank(filtered)])
-            model = keras.Model({"images": images, "own": own}, chosen)
-            return _mixture.compiled(model, self.learning_rate)
+            return keras.Model({"images": images, "own": own}, chosen)
 
         return self.fit(build, shown, jobs)
 
     def learn_rest(self, name, data, learned, jobs, fresh):
         """Freeze what was learned, and train the rest anew: `"gate"` or `"experts"`."""
-        about = DATA[name]
 
-        def build(_, number):
-            sizes = about.shape, about.num_classes, about.num_experts
-            model = _mixture.mixture(name, *sizes)
+        def build(number):
+            model = _mixture.mixture(DATA[name], DATA[name].num_experts)
             theirs, ours = parts_of(learned[number]), parts_of(model)
             for part, layer in ours.items():
                 if part in theirs and (fresh == "experts") == (part in OF_GATE):
                     layer.set_weights(theirs[part].get_weights())
                     layer.trainable = False
-            return _mixture.compiled(model, self.learning_rate)
+            return model
 
-        return self.fit(build, data, jobs, number=list(range(len(jobs))))
+        return self.fit(build, data, jobs, {"number": range(len(jobs))})
 
 
 def arm_of(name, kind):

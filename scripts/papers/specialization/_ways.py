@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from experiments import NOT_RUN, all_hold, format_mean, gap_of, preset
 from papers import drawing
 from papers.specialization import _mixture
 from papers.specialization._images import (
-    DATA,
     NUMBERS,
     WAYS,
     Images,
@@ -19,6 +18,7 @@ from papers.specialization._images import (
     measured,
     reported,
 )
+from papers.specialization._mixture import DATA
 
 STUDENTS = {
     "distilled, importance": "attentive, importance",
@@ -35,7 +35,6 @@ WITH_BOTH = [
 PLACES = tuple(NUMBERS)
 MARGIN = 0.05  # As good: not worse by a larger share.
 ALIKE = 0.01  # Numbers of the paper that differ by a smaller share are as good.
-CONTRARY = "contrary"
 TITLES = {
     "sample_entropy": "$H_s$, bits",
     "utilization_entropy": "$H_u$, bits",
@@ -54,6 +53,7 @@ class Tuned(Images):
     """
 
     tuned_by = "the training error"
+    appendix = ""  # Of the paper, with the sizes of the networks.
 
     seeds: int = preset(5, paper=10, smoke=1)
     sampler: str = "grid"
@@ -72,14 +72,6 @@ class Tuned(Images):
             "similarity": {"beta_s": self.beta_s, "beta_d": self.beta_d},
         }
         return spaces.get(WAYS[way].penalty, {}) if way in WAYS else {}
-
-
-class Comparison(NamedTuple):
-    """Cells of a claim: the paper's numbers, ours, and whether it holds."""
-
-    paper: str
-    ours: str
-    holds: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,9 +102,10 @@ class Ways(Tuned, abc.ABC):
         name, way = self.data_set, self.arms[arm]
         data = self.data(name)
         if way is None:
-            return [classified(model, data) for model in self._singles(data, jobs)]
-        models = self.teach(way, name, self.num_experts, data, jobs)
-        if jobs[0].is_trial:
+            models = self.fit(lambda: _mixture.single(DATA[name]), data, jobs)
+        else:
+            models = self.teach(way, name, self.num_experts, data, jobs)
+        if way is None or jobs[0].is_trial:
             return [classified(model, data) for model in models]
         found = [measured(model, data, self.num_experts) for model in models]
         if arm in STUDENTS.values():
@@ -122,33 +115,19 @@ class Ways(Tuned, abc.ABC):
                 numbers |= {f"distilled_{name}": value for name, value in own.items()}
         return found
 
-    def _singles(self, data, jobs):
-        about = DATA[self.data_set]
-
-        def build(_):
-            model = _mixture.single(self.data_set, about.shape, about.num_classes)
-            return _mixture.compiled(model, self.learning_rate)
-
-        return self.fit(build, data, jobs)
-
     def best(self, results, way):
         """The numbers of the run that the paper would report, as cells."""
         arm, prefix = place_of(way)
-        best = reported(results, arm, prefix).numbers
-        errors = results.values(arm, prefix + "error")
-        deviation = errors.std(ddof=min(1, self.seeds - 1))
-        cells = [f"{best[prefix + 'error']:.3f} ± {deviation:.3f}", "", "", ""]
-        if way != "single":
-            cells[1:] = [
-                format_mean(best[prefix + name], np.nan) for name in PLACES[1:]
-            ]
-        return cells
+        run = reported(results, arm, prefix).numbers
+        deviation = values_of(results, way, "error").std(ddof=min(1, self.seeds - 1))
+        others = (run.get(prefix + number, np.nan) for number in PLACES[1:])
+        error = f"{run[prefix + 'error']:.3f} ± {deviation:.3f}"
+        return [error, *(format_mean(other, np.nan) for other in others)]
 
     def means(self, results, way):
         """The means over all runs, as cells."""
         arm, prefix = place_of(way)
-        texts = [results.text(arm, prefix + number) for number in NUMBERS]
-        return [texts[0], "", "", ""] if way == "single" else texts
+        return [results.text(arm, prefix + number) for number in NUMBERS]
 
     def papers(self, way):
         """The paper's numbers, as cells."""
@@ -169,7 +148,7 @@ class Ways(Tuned, abc.ABC):
             least: Whether being as good is enough.
 
         Returns:
-            A `Comparison`.
+            The paper's numbers and ours, as text, and whether the claim holds.
         """
         texts, verdicts, theirs = [], [], []
         place = PLACES.index(number)
@@ -177,40 +156,23 @@ class Ways(Tuned, abc.ABC):
             values = [self.theirs[each][place + (place > 0)] for each in (way, other)]
             slack = ALIKE * values[1] if least else 0
             judged = sign * (values[0] - values[1]) >= -slack
-            note = "" if judged else f" ({CONTRARY})"
+            note = "" if judged else " (contrary)"
             theirs.append(" against ".join(map(exact, values)) + note)
-            found, text = NOT_RUN, NOT_RUN
+            holds, text = NOT_RUN, NOT_RUN
             if {way, other} <= set(self.shown):
-                gap = self.gap(results, number, way, other)
-                found, text = (
-                    gap._replace(mean=sign * gap.mean).is_positive(),
-                    f"{gap:3}",
-                )
-                if least:
-                    found = self.as_good(results, number, other, gap, sign)
+                mine, its = (values_of(results, each, number) for each in (way, other))
+                margin = MARGIN * its.mean() if least else 0
+                holds = gap_of(sign * (mine - its)).is_positive(-margin)
+                text = f"{gap_of(mine - its):3}"
             texts.append(f"{way} against {other}: {text}")
-            verdicts += [found] * judged
-        ours, holds = "; ".join(texts) + ".", all_hold(verdicts)
-        return Comparison("; ".join(theirs), ours, holds)
-
-    def as_good(self, results, number, other, gap, sign):
-        """Whether a way is not worse than another by more than `MARGIN` of it."""
-        arm, prefix = place_of(other)
-        margin = MARGIN * results.mean(arm, prefix + number)
-        return gap._replace(mean=sign * gap.mean).is_positive(-margin)
-
-    def gap(self, results, number, way, other):
-        """The difference of a number between two ways, seed by seed."""
-        pairs = (place_of(each) for each in (way, other))
-        values = [results.values(arm, prefix + number) for arm, prefix in pairs]
-        return gap_of(np.subtract(*values))
+            verdicts += [holds] * judged
+        return "; ".join(theirs), "; ".join(texts) + ".", all_hold(verdicts)
 
     def draw_runs(self, results):
         """The numbers of every run, by way: a panel for each number."""
         figure, axes = drawing.panels(2, 2, 4.6, sharey=True)
         for ax, (number, title) in zip(axes.flat, TITLES.items(), strict=True):
-            places = ((way, *place_of(way)) for way in self.shown[1:])
-            values = {w: results.values(arm, pre + number) for w, arm, pre in places}
+            values = {way: values_of(results, way, number) for way in self.shown[1:]}
             plot_runs(values, label=title, highlight=self.shown[-1], ax=ax)
         return figure
 
@@ -227,3 +189,9 @@ def place_of(way):
         The name of an arm, and what the names of the numbers begin with.
     """
     return (STUDENTS[way], "distilled_") if way in STUDENTS else (way, "")
+
+
+def values_of(results, way, number):
+    """A number of every run of a way."""
+    arm, prefix = place_of(way)
+    return results.values(arm, prefix + number)

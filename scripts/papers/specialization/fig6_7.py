@@ -23,6 +23,7 @@ class Fig6And7(Tuned):
     title = "L_importance uses all of many experts, L_s fewer"
     paper = citations.SPECIALIZATION
     where = "Figures 6 and 7"
+    appendix = "B.1"
 
     num_experts: tuple[int, ...] = preset(tuple(FIGURES), smoke=(10,))
 

@@ -17,6 +17,7 @@ class Table2(Ways):
     title = "attentive gates, L_importance and L_s on digits"
     paper = citations.SPECIALIZATION
     where = "Table 2"
+    appendix = "B.1"
     data_set = "mnist"
     theirs: ClassVar[dict[str, tuple]] = {
         "single": (0.096, 0.071, None, None, None),

@@ -17,6 +17,7 @@ class Table3(Ways):
     title = "attentive gates, L_importance and L_s on a stand-in for CIFAR-100"
     paper = citations.SPECIALIZATION
     where = "Table 3"
+    appendix = "B.3"
     theirs: ClassVar[dict[str, tuple]] = {
         "single": (0.575, 0.006, None, None, None),
         "original": (0.460, 0.010, 0.967, 0.306, 1.023),

@@ -22,6 +22,7 @@ class Table7(Ways):
     title = "attentive gates, L_importance and L_s on clothes"
     paper = citations.SPECIALIZATION
     where = "Table 7"
+    appendix = "B.4"
     data_set = "fashion_mnist"
     theirs: ClassVar[dict[str, tuple]] = {
         "single": (0.132, 0.011, None, None, None),
