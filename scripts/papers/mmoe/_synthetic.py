@@ -19,6 +19,7 @@ from experiments import (
     preset,
     standard_error,
 )
+from papers import citations
 
 MODELS = {"Shared-Bottom": "shared_bottom", "OMoE": "omoe", "MMoE": "mmoe"}
 NUM_EXPERTS, EXPERT_UNITS, TOWER_UNITS = 8, 16, 8
@@ -32,6 +33,8 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 @dataclasses.dataclass(frozen=True)
 class Synthetic(Experiment):
     """Models of two tasks, trained on data of several correlations."""
+
+    paper = citations.MMOE
 
     seeds: int = preset(30, paper=200, smoke=1)
     correlations: tuple[float, ...] = (0.5, 0.9, 1.0)  # Cosines of the tasks' weights.

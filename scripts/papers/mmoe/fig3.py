@@ -5,7 +5,6 @@ from typing import Any
 
 from dselectk_keras.plots import plot_curves
 from experiments import preset
-from papers import citations
 from papers.mmoe._synthetic import Synthetic, write_losses
 
 
@@ -15,7 +14,6 @@ class Fig3(Synthetic):
 
     name = "mmoe-fig3"
     title = "a shared-bottom model is worse the less its tasks are related"
-    paper = citations.MMOE
     where = "Figure 3"
 
     shared_units: int = 16

@@ -4,8 +4,7 @@ import dataclasses
 from typing import Any
 
 from dselectk_keras.plots import plot_curves
-from experiments import best_settings
-from papers import citations, drawing
+from papers import drawing
 from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, write_losses
 
 
@@ -15,7 +14,6 @@ class Fig4(ThreeModels):
 
     name = "mmoe-fig4"
     title = "the losses of three models, by the correlation of their tasks"
-    paper = citations.MMOE
     where = "Figure 4"
 
     def by_model(self, write):
@@ -38,18 +36,8 @@ class Fig4(ThreeModels):
         for ax, model in zip(axes.flat, MODELS, strict=True):
             arms = {f"p = {p:g}": arm_of(model, p) for p in self.correlations}
             lines, errors = self.curves(results, arms)
-            options: dict[str, Any] = {
-                "x_label": "training steps",
-                "log": "y",
-                "title": model,
-            }
-            plot_curves(lines, errors=errors, ax=ax, **options)
+            labels: dict[str, Any] = {"x_label": "training steps", "title": model}
+            plot_curves(lines, errors=errors, ax=ax, log="y", **labels)
         write_losses(axes[0, 0])
         drawing.label(axes[0, 0], y="loss on held-out examples")
         return figure
-
-
-def rate_of(results, arm):
-    """The learning rate that tuning took; nothing if there was none."""
-    settings, _ = best_settings(results.of(arm, tuning=True))
-    return f"{settings['learning_rate']:g}" if settings else ""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from experiments import Gap, all_hold, format_mean
-from papers import citations, drawing
+from papers import drawing
 from papers.mmoe._synthetic import (
     MODELS,
     TICKS,
@@ -26,7 +26,6 @@ class Fig5(ThreeModels):
 
     name = "mmoe-fig5"
     title = "how far the losses of many runs of three models are spread"
-    paper = citations.MMOE
     where = "Figure 5"
 
     def each(self, results, write):

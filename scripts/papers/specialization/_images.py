@@ -22,17 +22,13 @@ from dselectk_keras.regularizers import (
 )
 from dselectk_keras.replicate import replicate
 from experiments import Experiment, best_run, preset, stand_in
+from papers import citations
 from papers.data import load
 from papers.data_sets import changed, only_tasks
 from papers.specialization import _mixture
 from papers.specialization._mixture import DATA
 
-NUMBERS = {
-    "error": "error",
-    "mutual_information": "I(E;Y)",
-    "sample_entropy": "H_s",
-    "utilization_entropy": "H_u",
-}
+NUMBERS = "error", "mutual_information", "sample_entropy", "utilization_entropy"
 CHUNK = 1_000  # Images that are evaluated at once.
 
 
@@ -66,6 +62,8 @@ class Images(Experiment, abc.ABC):
     cross-entropy. The weights of the penalties are chosen by the training error, as in
     the paper, so that there are no validation images.
     """
+
+    paper = citations.SPECIALIZATION
 
     seeds: int = preset(5, smoke=1)
     stand_in: bool = preset(False, smoke=True)

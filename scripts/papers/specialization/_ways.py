@@ -32,7 +32,6 @@ WITH_BOTH = [
     (f"{gate}, L_s", f"{gate}, importance")
     for gate in ("original", "attentive", "distilled")
 ]
-PLACES = tuple(NUMBERS)
 MARGIN = 0.05  # As good: not worse by a larger share.
 ALIKE = 0.01  # Numbers of the paper that differ by a smaller share are as good.
 TITLES = {
@@ -120,7 +119,7 @@ class Ways(Tuned, abc.ABC):
         arm, prefix = place_of(way)
         run = reported(results, arm, prefix).numbers
         deviation = values_of(results, way, "error").std(ddof=min(1, self.seeds - 1))
-        others = (run.get(prefix + number, np.nan) for number in PLACES[1:])
+        others = (run.get(prefix + number, np.nan) for number in NUMBERS[1:])
         error = f"{run[prefix + 'error']:.3f} ± {deviation:.3f}"
         return [error, *(format_mean(other, np.nan) for other in others)]
 
@@ -151,7 +150,7 @@ class Ways(Tuned, abc.ABC):
             The paper's numbers and ours, as text, and whether the claim holds.
         """
         texts, verdicts, theirs = [], [], []
-        place = PLACES.index(number)
+        place = NUMBERS.index(number)
         for way, other in pairs:
             values = [self.theirs[each][place + (place > 0)] for each in (way, other)]
             slack = ALIKE * values[1] if least else 0

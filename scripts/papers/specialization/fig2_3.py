@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from papers import citations, drawing
+from papers import drawing
 from papers.specialization._mixture import DATA
 from papers.specialization._splits import JOINT, SPLIT, SPLITS, Splits, arm_of
 from papers.specialization._tables import SHARE, USED, draw_table, used
@@ -20,7 +20,6 @@ class Fig2And3(Splits):
 
     name = "specialization-fig2-3"
     title = "a joint gate leaves experts out, one on trained experts does not"
-    paper = citations.SPECIALIZATION
     where = "Figures 2 and 3"
 
     def draw_tables(self, results):

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from experiments import preset
-from papers import citations, drawing
+from papers import drawing
 from papers.specialization._images import WAYS, classified, measured, reported
 from papers.specialization._tables import SHARE, draw_table, used
 from papers.specialization._ways import Tuned
@@ -21,7 +21,6 @@ class Fig6And7(Tuned):
 
     name = "specialization-fig6-7"
     title = "L_importance uses all of many experts, L_s fewer"
-    paper = citations.SPECIALIZATION
     where = "Figures 6 and 7"
     appendix = "B.1"
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from papers import citations
 from papers.specialization._splits import JOINT, SPLIT, Splits
 
 # Test error and training loss.
@@ -19,5 +18,4 @@ class Table1(Splits):
 
     name = "specialization-table1"
     title = "fresh experts do better under a gate that knows an equitable split"
-    paper = citations.SPECIALIZATION
     where = "Table 1"

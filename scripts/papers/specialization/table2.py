@@ -4,7 +4,6 @@ import dataclasses
 from typing import ClassVar
 
 from experiments import preset
-from papers import citations
 from papers.specialization._images import WAYS
 from papers.specialization._ways import Ways
 
@@ -15,7 +14,6 @@ class Table2(Ways):
 
     name = "specialization-table2"
     title = "attentive gates, L_importance and L_s on digits"
-    paper = citations.SPECIALIZATION
     where = "Table 2"
     appendix = "B.1"
     data_set = "mnist"

@@ -4,7 +4,6 @@ import dataclasses
 from typing import ClassVar
 
 from experiments import preset
-from papers import citations
 from papers.specialization._images import WAYS
 from papers.specialization._ways import TENTHS, Ways
 
@@ -15,7 +14,6 @@ class Table3(Ways):
 
     name = "specialization-table3"
     title = "attentive gates, L_importance and L_s on a stand-in for CIFAR-100"
-    paper = citations.SPECIALIZATION
     where = "Table 3"
     appendix = "B.3"
     theirs: ClassVar[dict[str, tuple]] = {

@@ -4,7 +4,6 @@ import dataclasses
 from typing import ClassVar
 
 from experiments import preset
-from papers import citations
 from papers.specialization._images import WAYS
 from papers.specialization._ways import STUDENTS, TENTHS, Ways
 
@@ -20,7 +19,6 @@ class Table7(Ways):
 
     name = "specialization-table7"
     title = "attentive gates, L_importance and L_s on clothes"
-    paper = citations.SPECIALIZATION
     where = "Table 7"
     appendix = "B.4"
     data_set = "fashion_mnist"
