@@ -1,6 +1,5 @@
 """Census records with tasks about income, education and marital status."""
 
-import lzma
 import os
 import zlib
 
@@ -11,12 +10,9 @@ from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice, optional_import
 
 SOURCE = "https://archive.ics.uci.edu/dataset/117/census+income+kdd"
-NUM_ROWS = {
-    "census-income.data.gz": 199_523,
-    "train_nominal.csv.xz": 199_523,
-    "census-income.test.gz": 99_762,
-}
-# The columns of the official files, named as in the file of nominal columns.
+TRAIN, TEST = "census-income.data.gz", "census-income.test.gz"
+NUM_ROWS = {TRAIN: 199_523, TEST: 99_762}
+# The columns of the files.
 _HEADER = """
 age, class of worker, detailed industry recode, detailed occupation recode, education,
 wage per hour, enroll in edu inst last wk, marital stat, major industry code,
@@ -56,7 +52,7 @@ _TASKS = {1: ("income", "never_married"), 2: ("education", "never_married")}
 
 def census_income(
     group: int = 1,
-    features: str = "all",
+    test_file_only: bool = False,
     num_train: int | None = None,
     num_validation: int | None = None,
     num_test: int | None = None,
@@ -78,28 +74,29 @@ def census_income(
     are standardized with the training file's mean and deviation; the instance weight is
     not used; the seed.
 
-    `features="nominal"` is a smaller problem, not comparable with published results:
-    its training file has only the 33 nominal columns, and the seven numeric columns of
-    the test file are not used.
+    `test_file_only=True` is a smaller problem: the 99,762 people of the test file are
+    split at random, three fifths for training, one for validation and one for testing,
+    and the training examples take the place of the training file.
 
     Needs pandas: `pip install "dselectk-keras[data]"`.
 
     Args:
         group: `1` or `2`, the group of tasks.
-        features: `"all"`, or `"nominal"` to train on the file `train_nominal.csv.xz`.
+        test_file_only: Whether to split the test file alone.
         num_train: Number of training examples; `None` is all.
-        num_validation: Number of validation examples; `None` is all except the test
-            split.
-        num_test: Number of test examples; `None` is half of the test file.
+        num_validation: Number of validation examples; `None` is all of the test file
+            that is not for testing, or a fifth with `test_file_only`.
+        num_test: Number of test examples; `None` is half of the test file, or a fifth
+            with `test_file_only`.
         seed: Non-negative integer; determines the splits.
-        data_dir: Folder that holds `census-income.data.gz` (or `train_nominal.csv.xz`)
-            and `census-income.test.gz`, or a folder `census_income` with them. It is
-            required, because TensorFlow Datasets does not have these files.
+        data_dir: Folder that holds `census-income.data.gz` and `census-income.test.gz`,
+            or a folder `census_income` with them. It is required, because TensorFlow
+            Datasets does not have these files.
 
     Returns:
         A `Dataset` of two binary tasks, `income` or `education` and `never_married`,
         with float32 inputs (samples, features) and labels (samples, 2). Its `info`
-        holds `columns`, the name of each input, such as `"sex=Female"`, and `features`.
+        holds `columns`, the name of each input, such as `"sex=Female"`.
 
     Example:
         >>> data = census_income(group=2, data_dir="data")  # doctest: +SKIP
@@ -112,22 +109,22 @@ def census_income(
         (https://doi.org/10.1145/3219819.3220007).
     """
     check_choice("group", group, _TASKS)
-    check_choice("features", features, ("all", "nominal"))
-    nominal = features == "nominal"
-    train_name = "train_nominal.csv.xz" if nominal else "census-income.data.gz"
-    train = _read_table(train_name, data_dir)
-    test = _read_table("census-income.test.gz", data_dir)
-
-    num_test = len(test) // 2 if num_test is None else num_test
-    held_out = {"num_validation": num_validation, "num_test": num_test}
     rng, other_rng = (sampling.random_stream(seed, stream) for stream in (0, 1))
-    parts = [
-        *sampling.partition(rng, len(train), num_train=num_train),
-        *sampling.partition(other_rng, len(test), **held_out),
-    ]
-    pairs = zip((train, test, test), parts, strict=True)
-    tables = [table.iloc[part] for table, part in pairs]
-    inputs = [_encode(table, train) for table in tables]
+    test = _read_table(TEST, data_dir)
+    sizes = {"num_validation": num_validation, "num_test": num_test}
+    if test_file_only:
+        fifth = len(test) // 5
+        sizes = {name: fifth if n is None else n for name, n in sizes.items()}
+        parts = sampling.partition(rng, len(test), num_train=num_train, **sizes)
+        tables = [test.iloc[part] for part in parts]
+        known = tables[0]
+    else:
+        known = _read_table(TRAIN, data_dir)
+        sizes["num_test"] = len(test) // 2 if num_test is None else num_test
+        (part,) = sampling.partition(rng, len(known), num_train=num_train)
+        held_out = sampling.partition(other_rng, len(test), **sizes)
+        tables = [known.iloc[part], *(test.iloc[part] for part in held_out)]
+    inputs = [_encode(table, known) for table in tables]
     return Dataset(
         *(
             Split(x.to_numpy("float32"), _labels(table, group))
@@ -135,35 +132,30 @@ def census_income(
         ),
         task_names=_TASKS[group],
         task_kinds=("binary", "binary"),
-        info={"columns": tuple(inputs[0].columns), "features": features},
+        info={"columns": tuple(inputs[0].columns)},
     )
 
 
 def _read_table(name, data_dir):
     """The table of a file, with numeric columns as numbers and others as text."""
     pandas = optional_import("pandas", extra="data", purpose="`census_income`")
-    expected, source = f"{NUM_ROWS[name]:,} rows", SOURCE
-    options: dict = {"header": None, "names": COLUMNS}
-    if name == "train_nominal.csv.xz":
-        options = {}
-        expected += " of the nominal columns, under a line of their names"
-        source = f"the training file of {SOURCE} by leaving out the other columns"
-    path = official_files.find_file("census_income", name, data_dir, expected, source)
+    expected = f"{NUM_ROWS[name]:,} rows"
+    path = official_files.find_file("census_income", name, data_dir, expected, SOURCE)
     try:
         table = pandas.read_csv(
             path,
+            names=COLUMNS,
             dtype={n: "float64" if n in NUMERIC else "category" for n in COLUMNS},
             keep_default_na=False,
             skipinitialspace=True,
-            **options,
         )
-    except (EOFError, OSError, ValueError, lzma.LZMAError, zlib.error) as error:
+    except (EOFError, OSError, ValueError, zlib.error) as error:
         raise official_files.damaged_file_error(
-            path, expected, error, source
+            path, expected, error, SOURCE
         ) from error
     if len(table) != NUM_ROWS[name] or table.isna().any(axis=None):
         received = f"{len(table.dropna()):,} complete rows"
-        raise official_files.damaged_file_error(path, expected, received, source)
+        raise official_files.damaged_file_error(path, expected, received, SOURCE)
     for column in set(table).difference(NUMERIC):
         # Some values have trailing spaces in only one of the files.
         table[column] = table[column].cat.rename_categories(lambda v: str(v).strip())
@@ -171,15 +163,15 @@ def _read_table(name, data_dir):
 
 
 def _encode(table, train):
-    """Numeric columns standardized, and others one-hot, as in the training file."""
+    """Numeric columns standardized, and others one-hot, as in the training rows."""
     pandas = optional_import("pandas", extra="data", purpose="`census_income`")
     columns = []
-    for name in train.columns.drop(list(_NO_FEATURES), errors="ignore"):
+    for name in train.columns.drop(list(_NO_FEATURES)):
         if name in NUMERIC:
             deviation = train[name].std() or 1.0
             columns.append((table[name] - train[name].mean()) / deviation)
         else:
-            values = table[name].cat.set_categories(sorted(train[name].cat.categories))
+            values = table[name].cat.set_categories(sorted(train[name].unique()))
             columns.append(pandas.get_dummies(values, prefix=name, prefix_sep="="))
     return pandas.concat(columns, axis=1)
 

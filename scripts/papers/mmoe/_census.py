@@ -19,11 +19,13 @@ from experiments import (
     area_under_curve,
     best_epoch,
     best_settings,
+    gap_of,
     preset,
     stand_in,
     train_jobs,
 )
 from experiments.results import NotRunError
+from papers import citations
 from papers.data import census_income
 from papers.data_sets import only_tasks
 
@@ -31,7 +33,6 @@ AUXILIARY = "never_married"
 # The paper tunes a model of its own for the auxiliary task alone.
 SINGLE, SINGLE_AUXILIARY = "single-task", "single-task, auxiliary"
 SHARED, TENSOR = "shared-bottom", "tensor factorization"
-TRAIN, HELD_OUT = 199_523, 49_881  # The training file, and half of the test file.
 ARCHITECTURES = {
     SINGLE: "single_task",
     SINGLE_AUXILIARY: "single_task",
@@ -66,19 +67,17 @@ class Census(Experiment, abc.ABC):
     group: ClassVar[int]
     correlation: ClassVar[float]  # The paper's, of the labels.
     main: ClassVar[str]
+    asks: ClassVar[str]  # What the main task is, in words.
+    paper = citations.MMOE
     published: ClassVar[dict[str, Published]]
 
-    seeds: int = preset(6, paper=400, smoke=1)
-    trials: int = preset(8, paper=2000, smoke=0)
+    seeds: int = preset(10, paper=400, smoke=1)
+    trials: int = preset(12, paper=2000, smoke=0)
     sampler: str = "gp"
     stand_in: bool = preset(False, smoke=True)
-    features: str = preset("nominal", paper="all")  # See `datasets.census_income`.
-    # The committed runs are on a part of the rows; `None` is all, and half of the test
-    # file.
-    num_train: int | None = preset(20_000, paper=None, smoke=None)
-    num_validation: int | None = preset(10_000, paper=None, smoke=None)
+    test_file_only: bool = preset(True, paper=False)  # See `data.census_income`.
     max_units: int = preset(128, paper=2048, smoke=16)  # Of all experts together.
-    tower: int = 16
+    tower: int = 16  # Units of a task's hidden layer; tuned for cross-stitch.
     epochs: int = preset(12, paper=100, smoke=1)  # The most.
     patience: int = preset(3, paper=10, smoke=2)  # Epochs without a better validation.
     batch_size: int = preset(1024, smoke=48)
@@ -94,16 +93,22 @@ class Census(Experiment, abc.ABC):
         return [arm for arm in self.arms if arm != SINGLE_AUXILIARY]
 
     def space(self, arm):
-        most = self.max_units
+        # Widths are powers of two: models of the same widths share compiled programs.
+        most = int(math.log2(self.max_units))
+        widths = (most - 4, most)
         own = {
             "L2-constrained": {"strength": (1e-7, 1e-2)},
-            "cross-stitch": {"tower": (max(1, most // 16), most)},
-            TENSOR: {"rank": (0.1, 0.7), "unit_rank": (0.1, 0.7), "task_rank": (1, 2)},
-            "OMoE": {"num_experts": (4, 16)},
-            "MMoE": {"num_experts": (4, 16)},
+            "cross-stitch": {"log2_tower": widths},
+            TENSOR: {
+                "rank": (0.05, 1.0),
+                "unit_rank": (0.05, 1.0),
+                "task_rank": (1, 2),
+            },
+            "OMoE": {"log2_experts": (1, 4)},
+            "MMoE": {"log2_experts": (1, 4)},
         }
-        rates = {"learning_rate": (5e-4, 2e-2), "units": (max(1, most // 16), most)}
-        return rates | own.get(arm, {})
+        both = {"learning_rate": (2e-4, 5e-2), "log2_units": widths}
+        return both | own.get(arm, {})
 
     def run(self, arm, jobs):
         data = self._data(arm)
@@ -128,8 +133,7 @@ class Census(Experiment, abc.ABC):
         if self.stand_in:
             data = stand_in((6,), {self.main: "binary", AUXILIARY: "binary"})
         else:
-            names = "group", "features", "num_train", "num_validation", "data_dir"
-            data = _load(**{name: getattr(self, name) for name in names})
+            data = _load(self.group, self.test_file_only, data_dir=self.data_dir)
         alone = {SINGLE: self.main, SINGLE_AUXILIARY: AUXILIARY}.get(arm)
         return only_tasks(data, {alone: alone}) if alone else data
 
@@ -139,25 +143,25 @@ class Census(Experiment, abc.ABC):
         data,
         _seed,
         learning_rate=3e-3,
-        units=None,
-        num_experts=8,
+        log2_units=4,
+        log2_experts=3,
+        log2_tower=None,
         rank=0.5,
-        unit_rank=None,
+        unit_rank=0.5,
         task_rank=2,
-        tower=None,
         **options,
     ):
-        inputs, units = data.train.x.shape[1], units or self.max_units
-        architecture = ARCHITECTURES[arm]
-        if architecture == "tensor_factorization":
-            shares = rank * inputs, (rank if unit_rank is None else unit_rank) * units
+        inputs, units = data.train.x.shape[1], 2**log2_units
+        experts = 2**log2_experts if arm in {"OMoE", "MMoE"} else 1
+        if arm == TENSOR:
+            shares = rank * inputs, unit_rank * units
             options["ranks"] = (*map(math.ceil, shares), task_rank)
-        experts = num_experts if architecture in {"omoe", "mmoe"} else 1
-        one = {"tower": (tower or self.tower,), "metrics": ("AUC",)}
+        tower = self.tower if log2_tower is None else 2**log2_tower
+        one = {"tower": (tower,), "metrics": ("AUC",)}
         model = build_multitask_model(
             inputs,
             [Task(name, "binary", **one) for name in data.task_names],
-            architecture,
+            ARCHITECTURES[arm],
             experts=DenseExperts(experts, [max(1, round(units / experts))]),
             per_example=True,
             **options,
@@ -206,14 +210,6 @@ class Census(Experiment, abc.ABC):
         chosen = {arm: (in_best_run(results, arm), spread(found[arm])) for arm in found}
         return chosen | {SINGLE: highest(found[SINGLE])}
 
-    def other_mean(self, results):
-        """By method, the mean of the auxiliary task and its standard error."""
-        found = {arm: auxiliary(results, arm) for arm in self.methods}
-        return {
-            arm: (each.mean(), spread(each) / math.sqrt(len(each)))
-            for arm, each in found.items()
-        }
-
     def draw_runs(self, results):
         return plot_runs(
             {arm: results.values(arm, self.main) for arm in self.methods},
@@ -223,8 +219,8 @@ class Census(Experiment, abc.ABC):
 
 
 @functools.lru_cache(maxsize=1)
-def _load(**options):
-    return census_income(**options)
+def _load(*arguments, **options):
+    return census_income(*arguments, **options)
 
 
 def areas(model, split):
@@ -278,6 +274,14 @@ def auxiliary(results, arm):
     return results.values(SINGLE_AUXILIARY if arm == SINGLE else arm, AUXILIARY)
 
 
+def auxiliary_lead(results):
+    """The method other than MMoE with the best auxiliary task, and MMoE's gap to it."""
+    found = {arm: auxiliary(results, arm) for arm in results.experiment.methods}
+    mine = found.pop("MMoE")
+    other = max(found, key=lambda arm: found[arm].mean())
+    return other, gap_of(mine - found[other])
+
+
 def in_best_run(results, arm):
     """The auxiliary task's area in the best run; NaN if there is none."""
     values = auxiliary(results, arm)
@@ -304,12 +308,6 @@ def luck(results):
         raise NotRunError("trials")
     most = max(found, key=lambda arm: found[arm])
     return np.mean(list(found.values())), found[most], most
-
-
-def tuned(results, experiment, arm):
-    """The names of what is tuned, in the trials that there are or in a preset."""
-    trials = results.of(arm, tuning=True) if experiment == results.experiment else []
-    return ", ".join(trials[0].settings if trials else experiment.space(arm))
 
 
 def area(value):

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar
 
-from papers import citations
 from papers.mmoe._census import Census, Published
 
 
@@ -13,11 +12,11 @@ class Table1(Census):
 
     name = "mmoe-table1"
     title = "income, with marital status beside it, in census data"
-    paper = citations.MMOE
     where = "Table 1"
 
     group = 1
     correlation = 0.1768
+    asks = "a person earns above 50,000 dollars"
     main = "income"
     published: ClassVar = {
         "single-task": Published(0.9398, 0.9337, 0.9933, 0.9922),

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar
 
-from papers import citations
 from papers.mmoe._census import Census, Published
 
 
@@ -13,11 +12,11 @@ class Table2(Census):
 
     name = "mmoe-table2"
     title = "education, with marital status beside it, in census data"
-    paper = citations.MMOE
     where = "Table 2"
 
     group = 2
     correlation = 0.2373
+    asks = "a person's education is at least college"
     main = "education"
     published: ClassVar = {
         "single-task": Published(0.8843, 0.8792, 0.9933, 0.9922),

@@ -1,7 +1,6 @@
 """Census-Income is encoded by what its training file holds."""
 
 import gzip
-import lzma
 
 import numpy as np
 import pytest
@@ -10,17 +9,14 @@ from papers.data import census_income
 
 pytest.importorskip("pandas")
 
-TRAIN, TEST, NOMINAL = (
-    "census-income.data.gz",
-    "census-income.test.gz",
-    "train_nominal.csv.xz",
-)
+TRAIN, TEST = "census-income.data.gz", "census-income.test.gz"
+SPLITS = "train", "validation", "test"
 COLLEGE, SCHOOL = "Bachelors degree(BA AB BS)", "High school graduate"
 
 
 @pytest.fixture
 def files(tmp_path, module, monkeypatch):
-    """A folder with the three files; people differ in what their number says."""
+    """A folder with both files; people differ in what their number says."""
     columns, numeric = (
         getattr(module("census_income"), n) for n in ("COLUMNS", "NUMERIC")
     )
@@ -40,22 +36,14 @@ def files(tmp_path, module, monkeypatch):
         }
         return {name: str(value) for name, value in row.items()}
 
-    def lines(people, names, separator):
-        return "".join(separator.join(row[n] for n in names) + "\n" for row in people)
-
-    train = [person(number, "Private", " ") for number in range(100)]
-    test = [person(number, "Never seen", "") for number in range(61)]
-    nominal = [n for n in columns if n not in (*numeric, "instance weight")]
-    contents = {
-        TRAIN: gzip.compress(lines(train, columns, ", ").encode()),
-        TEST: gzip.compress(lines(test, columns, ", ").encode()),
-        NOMINAL: lzma.compress(
-            f"{','.join(nominal)}\n{lines(train, nominal, ',')}".encode()
-        ),
+    people = {
+        TRAIN: [person(number, "Private", " ") for number in range(100)],
+        TEST: [person(number, "Never seen", "") for number in range(61)],
     }
-    for name, size in {TRAIN: 100, TEST: 61, NOMINAL: 100}.items():
-        (tmp_path / name).write_bytes(contents[name])
-        monkeypatch.setitem(module("census_income").NUM_ROWS, name, size)
+    for name, rows in people.items():
+        lines = "".join(", ".join(row.values()) + "\n" for row in rows)
+        (tmp_path / name).write_bytes(gzip.compress(lines.encode()))
+        monkeypatch.setitem(module("census_income").NUM_ROWS, name, len(rows))
     return tmp_path
 
 
@@ -109,22 +97,27 @@ def test_labels_and_weights_are_no_inputs(files):
 def test_both_groups_of_tasks(files, group, every):
     data = census_income(group, data_dir=files)
     assert data.task_names == (("income", "education")[group - 1], "never_married")
-    for split in ("train", "validation", "test"):
+    for split in SPLITS:
         people, y = ages(data, split), getattr(data, split).y
         np.testing.assert_array_equal(y[:, 0], people % every == 0)
         np.testing.assert_array_equal(y[:, 1], people % 5 == 0)
 
 
-def test_the_nominal_variant_trains_on_its_own_file(files):
+def test_the_test_file_alone_is_split_and_encoded_by_its_training_rows(files):
     (files / TRAIN).unlink()
-    data = census_income(features="nominal", data_dir=files)
-    assert data.info["features"] == "nominal"
-    assert all("=" in name for name in data.info["columns"])
-    # 33 nominal columns, of which education and marital status are no inputs.
-    assert len({name.partition("=")[0] for name in data.info["columns"]}) == 31
-    np.testing.assert_array_equal(data.train.x.sum(axis=1), 31)
-    assert data.validation.num_samples == 31
-    np.testing.assert_allclose(data.train.y.mean(axis=0), [0.15, 0.2])
+    data = census_income(test_file_only=True, data_dir=files)
+    assert [getattr(data, split).num_samples for split in SPLITS] == [37, 12, 12]
+    ages = np.concatenate([column(data, split, "age") for split in SPLITS])
+    assert len(np.unique(ages)) == 61
+    np.testing.assert_allclose(column(data, "train", "age").mean(), 0, atol=1e-6)
+    np.testing.assert_allclose(column(data, "train", "age").std(ddof=1), 1, rtol=1e-5)
+    # A value that one person has is no column, unless this person is among them.
+    for seed in range(4):
+        data = census_income(seed=seed, test_file_only=True, data_dir=files)
+        one_hot = ["=" in name for name in data.info["columns"]]
+        assert data.train.x[:, one_hot].any(axis=0).all()
+    few = census_income(1, True, 9, 8, 7, data_dir=files)
+    assert [getattr(few, split).num_samples for split in SPLITS] == [9, 8, 7]
     with pytest.raises(
         FileNotFoundError, match=r"needs the file census-income.data.gz"
     ):
@@ -139,8 +132,7 @@ def test_the_seed_decides_the_halves_of_the_test_file(files):
 
 def test_sizes_can_be_asked_for(files):
     data = census_income(num_train=9, num_validation=8, num_test=7, data_dir=files)
-    sizes = [split.num_samples for split in (data.train, data.validation, data.test)]
-    assert sizes == [9, 8, 7]
+    assert [getattr(data, split).num_samples for split in SPLITS] == [9, 8, 7]
 
 
 def test_without_a_folder_the_error_says_where_to_get_the_files():
@@ -169,8 +161,6 @@ def test_a_damaged_file_is_an_error(files, damage):
         census_income(data_dir=files)
 
 
-@pytest.mark.parametrize("options", [{"group": 3}, {"features": "numeric"}])
-def test_unknown_choices_are_refused(options):
-    (name,) = options
-    with pytest.raises(ValueError, match=rf"`{name}` must be one of"):
-        census_income(**options)
+def test_an_unknown_group_is_refused():
+    with pytest.raises(ValueError, match=r"`group` must be one of"):
+        census_income(3)
