@@ -21,7 +21,6 @@ class PlainModel(keras.Model):
         d, units = workload.num_features, workload.units
         bits = (n - 1).bit_length()
         self.workload = workload
-        self.codes = np.arange(n)[:, None] >> np.arange(bits)[::-1] & 1 == 1
         self.kernel = self.add_weight((d, n * units), "glorot_uniform")
         self.bias = self.add_weight((n, units), "zeros")
         top_k = workload.gate == "top_k"
@@ -43,14 +42,14 @@ class PlainModel(keras.Model):
         """Compute the predictions `(batch, tasks)`."""
         outputs = ops.reshape(ops.matmul(x, self.kernel), (-1, *self.bias.shape))
         outputs = ops.relu(outputs + self.bias)
+        weights, lead = self._weights(x), "b" if self.workload.per_example else ""
         if not self.towers:  # A sum of the features, which commutes with the mixture.
-            outputs = ops.sum(outputs, axis=-1, keepdims=True)
-        lead = "b" if self.workload.per_example else ""
-        y = ops.einsum(f"bnh,{lead}tn->bth", outputs, self._weights(x))
+            return ops.einsum(f"bn,{lead}tn->bt", ops.sum(outputs, axis=-1), weights)
+        y = ops.einsum(f"bnh,{lead}tn->tbh", outputs, weights)
         for layer, (kernel, bias) in enumerate(self.towers, start=1):
-            y = ops.einsum("bth,thu->btu", y, kernel) + bias
+            y = ops.matmul(y, kernel) + ops.expand_dims(bias, 1)
             y = ops.relu(y) if layer < len(self.towers) else y
-        return y[..., 0]
+        return ops.transpose(y[..., 0])
 
     def _weights(self, x):
         k, shape = self.workload.num_nonzeros, (-1, self.workload.num_tasks)
@@ -58,7 +57,9 @@ class PlainModel(keras.Model):
             logits = [logit for (logit,) in self.logits]
         elif self.workload.gate == "top_k":
             logits = [
-                ops.reshape(ops.matmul(x, self.logits[0][0]), (*shape, len(self.codes)))
+                ops.reshape(
+                    ops.matmul(x, self.logits[0][0]), (*shape, self.bias.shape[0])
+                )
             ]
         else:
             logits = [
@@ -68,7 +69,13 @@ class PlainModel(keras.Model):
         if self.workload.gate == "top_k":
             least = ops.top_k(logits[0], k)[0][..., -1:]
             return ops.softmax(ops.where(logits[0] < least, -float("inf"), logits[0]))
-        u = ops.expand_dims(ops.clip(logits[0] + 0.5, 0.0, 1.0), -2)
+        u = ops.clip(logits[0] + 0.5, 0.0, 1.0)
         bits = u * u * (3.0 - 2.0 * u)
-        selectors = ops.prod(ops.where(self.codes, bits, 1.0 - bits), axis=-1)
+        # Outer products of the bits, from the last: 2n multiplications in place of n m.
+        lead, selectors = ops.shape(bits)[:-1], ops.ones_like(bits[..., :1])
+        for bit in reversed(range(bits.shape[-1])):
+            pair = ops.stack([1.0 - bits[..., bit], bits[..., bit]], axis=-1)
+            selectors = pair[..., None] * selectors[..., None, :]
+            selectors = ops.reshape(selectors, (*lead, -1))
+        selectors = selectors[..., : self.bias.shape[0]]
         return ops.sum(ops.softmax(logits[1], axis=-2) * selectors, axis=-2)
