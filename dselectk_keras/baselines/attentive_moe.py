@@ -7,7 +7,6 @@ from keras import ops
 
 from dselectk_keras.baselines.attentive import AttentiveGate
 from dselectk_keras.experts import DenseExperts
-from dselectk_keras.experts.dense import stack
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.utils import Shape, Tensor
@@ -119,7 +118,7 @@ class AttentiveMoE(MoE):
         x = hidden = ops.cast(inputs, bank.compute_dtype)
         for layer in range(len(bank.units)):
             hidden, x = x, bank.call_layer(layer, x, training)
-        return stack(x), stack(hidden)
+        return x, hidden
 
 
 @ARCHITECTURES.register("attentive")

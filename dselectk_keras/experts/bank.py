@@ -22,11 +22,9 @@ class ExpertBank(keras.Layer, abc.ABC):
     Call arguments:
         inputs: The input of every expert, with a batch axis first; with
             `shared_input=False` one input per expert, `(batch, n, ...)`.
-        as_list: Whether the result may be a list of n tensors `(batch, ...)`, which
-            saves stacking where the experts are computed one by one.
 
     Returns:
-        A tensor `(batch, n, ...)`, or a list with `as_list=True`.
+        A tensor `(batch, n, ...)`.
     """
 
     num_experts: int
@@ -35,7 +33,7 @@ class ExpertBank(keras.Layer, abc.ABC):
     can_dispatch = False
 
     @abc.abstractmethod
-    def call(self, inputs: Tensor, as_list: bool = False) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         """Evaluate the experts."""
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> None:

@@ -6,10 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
-from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Activation,
@@ -23,10 +21,6 @@ from dselectk_keras.utils import (
     get_from,
     init_arguments,
 )
-
-# From this width on, one matrix product per expert is faster than one product for all
-# experts, but not on torch (see `docs/measurements.md`).
-WIDE = 256
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -170,34 +164,24 @@ class DenseExperts(ExpertBank):
         """The kernels of a layer, `(n, fan_in, units)`, or twice the units if gated."""
         return ops.convert_to_tensor(self._kernels[layer])
 
-    def call(
-        self, inputs: Tensor, as_list: bool = False, training: bool | None = None
-    ) -> Any:
-        """Evaluate the experts: narrow layers in one product for all experts."""
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        """Evaluate all experts, layer by layer."""
         x = self._cast(inputs)
         for layer in range(len(self.units)):
             x = self.call_layer(layer, x, training)
-        return x if as_list else stack(x)
+        return x
 
-    def call_layer(self, layer: int, x: Any, training: bool | None = None) -> Any:
-        """Evaluate a layer of all experts.
-
-        The inputs and outputs are a tensor, or a list with a tensor for each expert.
-        """
-        shared = layer == 0 and self.shared_input
-        wide = self.units[layer] >= WIDE and not (_is_torch() or is_model_parallel())
-        if wide and not isinstance(x, list):
-            x = [x] * self.num_experts if shared else unstack(x, 1)
+    def call_layer(self, layer: int, x: Tensor, training: bool | None = None) -> Tensor:
+        """Evaluate a layer of all experts."""
         kernel, bias = self._kernel_and_bias(layer)
-        if isinstance(x, list):
-            x = _multiply_each(x, kernel, bias)
+        if layer == 0 and self.shared_input:
+            x = _multiply_shared(x, kernel)
         else:
-            x = _multiply_shared(x, kernel) if shared else _multiply_own(x, kernel)
-            middle = [1] * (len(x.shape) - 3)
-            if middle:
-                bias = ops.reshape(bias, (self.num_experts, *middle, -1))
-            x = x + bias
-        return self._activate(layer, x, training)
+            x = _multiply_own(x, kernel)
+        middle = [1] * (len(x.shape) - 3)
+        if middle:
+            bias = ops.reshape(bias, (self.num_experts, *middle, -1))
+        return self._activate(layer, x + bias, training)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Compute the shape of the outputs.
@@ -219,20 +203,11 @@ class DenseExperts(ExpertBank):
         """Evaluate each expert on its own examples, `(n * slots, ...)`, in order."""
         middle = inputs.shape[1:-1]
         # Not einsum with a batch axis before the experts, which takes 1.5 times as long
-        # (JAX, 64 experts of 512, two CPU cores). TensorFlow's batched product takes
-        # 1.3 to 2 times as long as one product per expert.
+        # (JAX, 64 experts of 512, two CPU cores).
         x = ops.reshape(inputs, (self.num_experts, -1, inputs.shape[-1]))
-        one_by_one = keras.backend.backend() == "tensorflow" and min(self.units) >= WIDE
-        if one_by_one:
-            x = unstack(x, 0)
         for layer in range(len(self.units)):
             kernel, bias = self._kernel_and_bias(layer)
-            if one_by_one:
-                x = _multiply_each(x, kernel, bias)
-            else:
-                x = ops.matmul(x, kernel) + ops.expand_dims(bias, 1)
-            x = self._activate(layer, x)
-        x = ops.stack(x) if one_by_one else x
+            x = self._activate(layer, ops.matmul(x, kernel) + ops.expand_dims(bias, 1))
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
     def _kernel_and_bias(self, layer):
@@ -240,16 +215,16 @@ class DenseExperts(ExpertBank):
         return self._cast(self.kernel(layer)), self._cast(self._biases[layer])
 
     def _activate(self, layer, x, training=None):
-        """Apply the activation, and dropout, to a tensor or to those in a list."""
-        parts, activation = x if isinstance(x, list) else [x], self.activation[layer]
+        """Apply the activation, and dropout."""
+        activation = self.activation[layer]
         if self._products[layer] == 1:
-            parts = [activation(part) for part in parts]
+            x = activation(x)
         else:
-            halves = [ops.split(part, 2, axis=-1) for part in parts]
-            parts = [activation(gate) * value for gate, value in halves]
+            gate, value = ops.split(x, 2, axis=-1)
+            x = activation(gate) * value
         if self._dropout is not None and layer < len(self.units) - 1:
-            parts = [self._dropout(part, training=training) for part in parts]
-        return parts if isinstance(x, list) else parts[0]
+            x = self._dropout(x, training=training)
+        return x
 
     def parameters(self) -> list[Tensor]:
         """The kernels and biases, in the order of the layers."""
@@ -294,7 +269,7 @@ class DenseExperts(ExpertBank):
         return bank
 
     def _cast(self, value):
-        return ops.cast(ops.convert_to_tensor(value), self.compute_dtype)
+        return ops.cast(value, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
@@ -306,7 +281,7 @@ class DenseExperts(ExpertBank):
 def _multiply_shared(x, kernel):
     """`(b, ..., d)` by `(n, d, h)`, as one matrix product, to `(b, n, ..., h)`."""
     n, d, h = kernel.shape
-    if _is_torch():
+    if keras.backend.backend() == "torch":
         # A batched product copies neither the kernel nor its outputs: on torch, the
         # axis of the experts may come first in memory.
         flat = x if len(x.shape) == 2 else ops.reshape(x, (-1, d))
@@ -329,19 +304,3 @@ def _multiply_own(x, kernel):
     product = ops.matmul(ops.reshape(x, (n, -1, d)), kernel)
     product = ops.reshape(product, (n, -1, *list(ops.shape(x)[2:-1]), h))
     return ops.moveaxis(product, 0, 1)
-
-
-def _multiply_each(xs, kernel, bias):
-    """A list of `(b, ..., d)` by `(n, d, h)`, plus `(n, h)`, one by one."""
-    biases = ops.split(bias, len(xs))
-    parts = zip(xs, unstack(kernel, 0), biases, strict=True)
-    return [ops.matmul(x, matrix) + offset for x, matrix, offset in parts]
-
-
-def _is_torch():
-    return keras.backend.backend() == "torch"
-
-
-def stack(x: Any) -> Tensor:
-    """Stack the outputs of a layer if they are a list."""
-    return ops.stack(x, axis=1) if isinstance(x, list) else x

@@ -103,11 +103,10 @@ class Experts(ExpertBank):
             prefix_paths(expert, f"{self.path}/expert_{i}")
         self.built = True
 
-    def call(self, inputs: Tensor, as_list: bool = False) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         """Evaluate the experts one by one."""
         pairs = zip(self.experts, self.split(inputs), strict=True)
-        outputs = [expert(x) for expert, x in pairs]
-        return outputs if as_list else self.stack(outputs)
+        return self.stack([expert(x) for expert, x in pairs])
 
     def split(self, inputs: Tensor) -> list[Tensor]:
         """List the input of each expert."""

@@ -22,7 +22,6 @@ class Routing(NamedTuple):
         bits: The relaxed bits of each selector, `([batch,] [num_gates,] k, m)`.
         logits: The logits of the experts, `([batch,] [num_gates,] n)`.
         load: The probability of each expert of being chosen under noise.
-        used: Booleans `([num_gates,] n)`: the experts in use, if they are fixed.
         per_example: Whether the weights have a batch axis.
         max_experts: The most nonzero weights of one gate, once it has decided.
         valid: Which examples count, booleans `(batch,)`; `None` is all.
@@ -35,7 +34,6 @@ class Routing(NamedTuple):
     bits: Tensor = None
     logits: Tensor = None
     load: Tensor = None
-    used: Any = None
     per_example: bool = False
     max_experts: int | None = None
     valid: Tensor = None
@@ -69,7 +67,7 @@ class Routing(NamedTuple):
                 "Stack the experts on axis 1, (batch, num_experts, ...), or pass them "
                 "as a list."
             )
-        return mix(experts, self.weights, self.per_example, self.used)
+        return mix(experts, self.weights, self.per_example)
 
     def dispatch(
         self, bank: Any, inputs: Tensor, capacity: float | None = None
@@ -99,8 +97,7 @@ class Routing(NamedTuple):
 
     def part(self, begin: int, end: int | None = None) -> "Routing":
         """The routing to some of the experts, whose weights need not sum to one."""
-        used = None if self.used is None else self.used[..., begin:end]
-        return self._replace(weights=self.weights[..., begin:end], used=used)
+        return self._replace(weights=self.weights[..., begin:end])
 
     # For penalties, which are computed over the examples that are valid.
 

@@ -80,8 +80,7 @@ class SelectedGate(Gate):
         shares = softmax(ops.convert_to_tensor(self._shares))
         places = self._places().astype("float32")
         placed = ops.multiply(ops.expand_dims(shares, -1), places)
-        used = self._places().any(axis=-2)
-        return Routing(ops.sum(placed, axis=-2), used=used)
+        return Routing(ops.sum(placed, axis=-2))
 
     def describe_selectors(self, routing: Routing) -> dict:
         """Return that all selectors are binary, and which of them have an expert."""

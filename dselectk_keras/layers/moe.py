@@ -137,7 +137,7 @@ class MoE(GatedExperts):
                 most = ops.full_like(total, 2**31 - 1)
                 self.num_dropped.assign(ops.where(total < dropped, most, total))
         else:
-            outputs = self.experts(inputs, as_list=True, training=training)
+            outputs = self.experts(inputs, training=training)
             mixture = self.gate.route(**looks, training=training).mix(outputs)
         return ops.cast(mixture, self.gate.compute_dtype)
 

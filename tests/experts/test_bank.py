@@ -9,7 +9,7 @@ from dselectk_keras.experts import ExpertBank
 class Bank(ExpertBank):
     num_experts, shared_input = 2, True
 
-    def call(self, inputs, as_list=False):
+    def call(self, inputs):
         return inputs
 
 

@@ -72,7 +72,6 @@ def test_the_length_of_a_sequence_may_be_unknown():
         ((2, 3), [4], {}),
         ((2, 5, 3), [4, 2], {}),
         ((2, 3, 5, 3), [4, 2, 6], {"shared_input": False}),
-        ((2, 3), [300, 260], {}),
     ],
 )
 def test_the_shapes_of_the_outputs_are_those_of_a_call(shape, units, settings, policy):

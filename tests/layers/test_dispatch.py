@@ -56,9 +56,8 @@ def test_outputs_are_the_same(make, tasks):
     np.testing.assert_allclose(numpy(one), numpy(dense(X[:1])), atol=1e-5)
 
 
-@pytest.mark.parametrize("units", [(5, 4), (256, 300)], ids=["narrow", "wide"])
-def test_outputs_equal_a_float64_oracle(units):
-    _, sparse = pair(GATES["top-k"], tasks=3, units=units)
+def test_outputs_equal_a_float64_oracle():
+    _, sparse = pair(GATES["top-k"], tasks=3, units=(5, 4))
     weights = numpy(sparse.expert_weights(X)).astype("float64")
     k0, b0, k1, b1 = (w.astype("float64") for w in sparse.experts.get_weights())
     hidden = np.maximum(np.einsum("bd,ndh->bnh", X.astype("float64"), k0) + b0, 0)
@@ -67,15 +66,11 @@ def test_outputs_equal_a_float64_oracle(units):
     np.testing.assert_allclose(numpy(sparse(X)), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "units"),
-    [("top-k", (5, 4)), ("switch", (5, 4)), ("top-k", (256,))],
-    ids=["top-k", "switch", "wide"],
-)
-def test_gradients_are_the_same(name, units):
-    upstream = ops.convert_to_tensor(numbers((BATCH, 3, units[-1]), seed=1))
+@pytest.mark.parametrize("name", ["top-k", "switch"])
+def test_gradients_are_the_same(name):
+    upstream = ops.convert_to_tensor(numbers((BATCH, 3, 4), seed=1))
     found = []
-    for layer in pair(GATES[name], tasks=3, units=units):
+    for layer in pair(GATES[name], tasks=3, units=(5, 4)):
 
         def loss(layer=layer):
             return [ops.sum(layer(X, training=True) * upstream)]

@@ -202,7 +202,7 @@ def test_a_routing_layer_for_a_static_gate_is_refused():
 def test_an_error_in_a_call_says_nothing_of_keras_own_methods():
     inputs = keras.Input((3,))
     moe = MoE([layers.Dense(2), layers.Dense(3)], SoftmaxGate())
-    with pytest.raises(ValueError, match="outputs all of the same shape") as error:
+    with pytest.raises(ValueError, match="have the same output shape") as error:
         moe(inputs)
     assert "compute_output_spec" not in str(error.value)
 

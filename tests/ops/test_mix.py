@@ -59,7 +59,7 @@ def test_gradients_are_the_transposed_products(per_example):
 
 @pytest.mark.parametrize("gates", [(), (4,)])
 @pytest.mark.parametrize("per_example", [False, True])
-@pytest.mark.parametrize("trailing", [(), (3,), (300,)])
+@pytest.mark.parametrize("trailing", [(), (3,)])
 def test_float64_is_not_rounded(trailing, gates, per_example):
     if keras.backend.backend() == "jax":
         pytest.skip("JAX has no float64 by default.")
@@ -73,7 +73,7 @@ def test_float64_is_not_rounded(trailing, gates, per_example):
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_weight_too_few_or_too_many_is_an_error(count):
-    experts = [np.ones((BATCH, 300), "float32")] * 3
+    experts = [np.ones((BATCH, 3), "float32")] * 3
     with pytest.raises(ValueError, match=f"each of 3 experts. Received: {count} w"):
         mix(experts, np.ones(count))
 
@@ -101,43 +101,13 @@ def test_integers_are_mixed_in_float32(is_list):
 
 
 @pytest.mark.parametrize("per_example", [False, True])
-@pytest.mark.parametrize("num_gates", [None, 2])
-@pytest.mark.parametrize("is_list", [False, True], ids=["stacked", "list"])
-def test_wide_experts_are_mixed_like_narrow_ones(is_list, num_gates, per_example):
-    experts = numbers((3, 4, 300))
-    shape = (*([3] * per_example), *([num_gates] if num_gates else []), 4)
-    weights = numbers(shape, seed=1)
-    upstream = numbers((3, *([num_gates] if num_gates else []), 300), seed=2)
-    equation = f"{'b' * per_example}{'g' if num_gates else ''}n,bnh->"
-    equation += f"b{'g' if num_gates else ''}h"
-
-    def mixed(weights):
-        given = [experts[:, i] for i in range(4)] if is_list else experts
-        return mix(given, weights, per_example)
-
-    wanted = np.einsum(equation, weights, experts)
-    np.testing.assert_allclose(numpy(mixed(weights)), wanted, atol=1e-5)
-    found = gradient(lambda w: mixed(w) * ops.convert_to_tensor(upstream), weights)
-    ends = {"b": 3, "g": num_gates, "n": 4}
-    result = np.einsum(
-        f"{equation.split('>')[1]},bnh->{equation.split(',')[0]}", upstream, experts
-    )
-    assert found.shape == tuple(ends[letter] for letter in equation.split(",")[0])
-    np.testing.assert_allclose(found, result, atol=1e-4)
-
-
-@pytest.mark.parametrize("num_gates", [None, 2])
-@pytest.mark.parametrize("width", [3, 300], ids=["narrow", "wide"])
-@pytest.mark.parametrize("is_list", [False, True], ids=["stacked", "list"])
-def test_experts_known_to_be_unused_change_nothing(is_list, width, num_gates):
-    experts = numbers((3, 4, width))
-    given = [experts[:, i] for i in range(4)] if is_list else experts
-    used = np.array([[True, False, True, False], [False] * 4])[: num_gates or 1]
-    weights = used * numbers(used.shape, seed=1)
-    if num_gates is None:
-        used, weights = used[0], weights[0]
-    np.testing.assert_allclose(
-        numpy(mix(given, weights, used=used)), numpy(mix(given, weights)), atol=1e-6
+def test_a_list_of_experts_is_mixed_like_their_stack(per_example):
+    experts = numbers((BATCH, N, 3))
+    weights = numbers((BATCH, 2, N) if per_example else (2, N), seed=1)
+    given = [experts[:, i] for i in range(N)]
+    np.testing.assert_array_equal(
+        numpy(mix(given, weights, per_example)),
+        numpy(mix(experts, weights, per_example)),
     )
 
 

@@ -71,7 +71,7 @@ class SumExperts(ExpertBank):
         self._units.build(input_shape)
         self.built = True
 
-    def call(self, inputs, as_list=False):
+    def call(self, inputs):
         """See `ExpertBank`."""
         return ops.sum(self._units(inputs), axis=-1, keepdims=True)
 
