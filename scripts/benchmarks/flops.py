@@ -72,7 +72,7 @@ def _parts(workload, form):
         gates = 2 * workload.num_features * logits * num_tasks
     mixed = workload.num_used if form == "dispatched" else used
     mixture = 2 * mixed * out * num_tasks
-    if form == "plain" and workload.tower == "sum":
+    if form.startswith("plain") and workload.tower == "sum":
         mixture //= out  # The sum comes before the mixture.
     towers = 0
     if workload.tower != "sum":

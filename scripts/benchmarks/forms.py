@@ -30,7 +30,8 @@ def forms_of(workload):
     """The names of the forms that make sense for a workload."""
     if isinstance(workload, TokenWorkload):
         return list(workload.forms)
-    names = ["list", *(["plain"] if workload.units else []), "bank"]
+    plain = ["plain", "plain+metrics"] if workload.units else []
+    names = ["list", *plain, "bank"]
     if workload.num_tasks >= 8:
         names.append("stacked")
     if workload.per_example:
@@ -107,10 +108,18 @@ class PlainMixture(keras.layers.Layer):
         return total
 
 
-def _plain(workload):
+def _plain(workload, metrics=False):
     """The forty lines that someone would write for this workload alone."""
+
+    def error_of(task):
+        def squared(y, y_pred):
+            return ops.square(y[:, task] - y_pred[:, task])
+
+        return keras.metrics.MeanMetricWrapper(squared, name=f"error_{task}")
+
     model = PlainModel(workload)
-    model.compile(keras.optimizers.Adam(), loss="mse")
+    tracked = [error_of(t) for t in range(workload.num_tasks)] if metrics else None
+    model.compile(keras.optimizers.Adam(), loss="mse", metrics=tracked)
     model.build((None, *workload.input_shape))
     return model
 
@@ -186,6 +195,7 @@ def _one_task(workload):
 FORMS = {
     "list": _list,
     "plain": _plain,
+    "plain+metrics": lambda workload: _plain(workload, metrics=True),
     "bank": _bank,
     "stacked": lambda workload: _bank(workload, stacked=True),
     "decided": _decided,

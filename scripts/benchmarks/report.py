@@ -53,6 +53,7 @@ ABOUT = pathlib.Path(__file__).with_name("about.md")  # Workloads, forms, column
 # Time of the package divided by the time of the plain model.
 AGAINST_PLAIN = (
     ("fit", "fit_times_plain"),
+    ("fit, both with metrics", "fit_times_plain+metrics"),
     ("predict", "predict_times_plain"),
     ("call", "call_times_plain"),
 )
@@ -62,7 +63,7 @@ OTHERS = {
     "transformers": "Mixtral of transformers",
 }
 SPARSE_FORMS = "condensed", "one task", "dispatched"
-GOAL = 1.15
+GOAL = 1.25
 
 
 def write_page(folder):
@@ -159,7 +160,9 @@ def _against_plain(ratios):
 
 Time of the package divided by the time of a Keras model that was written for one
 workload alone; below 1 the package is faster. The line is the goal, {GOAL}. With 128
-tasks (W2), the package has `stacked=True`.
+tasks (W2), the package has `stacked=True`. For *fit*, the plain model is compiled with
+`mse` alone, and the package tracks a loss and a metric per task. For *fit, both with
+metrics*, the plain model tracks the error of each task too.
 
 {_lines(heads, rows, left=2)}
 """
