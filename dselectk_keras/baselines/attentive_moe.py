@@ -30,7 +30,7 @@ class AttentiveMoE(MoE):
         gate: An `AttentiveGate` that is not built yet.
         per_example: `True`.
         routing_network: A Keras layer between the inputs and the gate, $G$.
-        dispatch: For another gate (see `MoE`).
+        dispatch, sum_features: See `MoE`; `dispatch` is for another gate.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -69,7 +69,8 @@ class AttentiveMoE(MoE):
             return super().combine(inputs, looks, training)
         outputs, hidden = self._call_experts(inputs, training)
         routing = self.gate.route(**looks, hidden=hidden, training=training)
-        return ops.cast(routing.mix(outputs), self.gate.compute_dtype)
+        mixture = routing.mix(self.summed(outputs))
+        return ops.cast(mixture, self.gate.compute_dtype)
 
     def compute_weights(self, inputs: Tensor, looks: dict) -> Tensor:
         """Compute the weights at inference (see `GatedExperts`)."""

@@ -162,7 +162,7 @@ class DenseExperts(ExpertBank):
 
     def kernel(self, layer: int) -> Tensor:
         """The kernels of a layer, `(n, fan_in, units)`, or twice the units if gated."""
-        return ops.convert_to_tensor(self._kernels[layer])
+        return self._kernels[layer]
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Evaluate all experts, layer by layer."""
@@ -228,10 +228,8 @@ class DenseExperts(ExpertBank):
 
     def parameters(self) -> list[Tensor]:
         """The kernels and biases, in the order of the layers."""
-        found = []
-        for layer, bias in enumerate(self._biases):
-            found += [self.kernel(layer), ops.convert_to_tensor(bias)]
-        return found
+        pairs = [(self.kernel(i), bias) for i, bias in enumerate(self._biases)]
+        return [ops.convert_to_tensor(each) for pair in pairs for each in pair]
 
     def call_merged(
         self,
@@ -301,6 +299,8 @@ def _multiply_own(x, kernel):
     n, d, h = kernel.shape
     # Not einsum, which takes up to 1.7 times as long.
     x = ops.moveaxis(x, 1, 0)
+    if len(x.shape) == 3:
+        return ops.moveaxis(ops.matmul(x, kernel), 0, 1)
     product = ops.matmul(ops.reshape(x, (n, -1, d)), kernel)
     product = ops.reshape(product, (n, -1, *list(ops.shape(x)[2:-1]), h))
     return ops.moveaxis(product, 0, 1)

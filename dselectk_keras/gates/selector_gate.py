@@ -97,7 +97,7 @@ class SelectorGate(Gate, abc.ABC):
 
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the factor of the selectors' width, and whether they have decided."""
-        begin, end = ops.split(ops.convert_to_tensor(self.deciding), 2)
+        begin, end = self.deciding[0], self.deciding[1]
         since = ops.where(end > 0, ops.cast(step - end, "float32"), -np.inf)
         length = ops.cast(ops.maximum(end - begin, 1), "float32")
         factor = NARROWEST ** ops.clip(1.0 + since / length, 0.0, 1.0)

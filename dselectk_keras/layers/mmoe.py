@@ -34,6 +34,7 @@ class MMoE(MoE):
         routing_network: A Keras layer between the inputs and per-example gates.
         dispatch: Whether experts are evaluated only for the examples that chose them
             (see `MoE`).
+        sum_features: Whether each expert is the sum of its features (see `MoE`).
         stacked: Whether to return one tensor with an axis for the tasks.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -69,6 +70,7 @@ class MMoE(MoE):
         per_example: bool | str = False,
         routing_network: Any = None,
         dispatch: Any = "auto",
+        sum_features: bool = False,
         stacked: bool = False,
         **kwargs: Any,
     ):
@@ -76,9 +78,8 @@ class MMoE(MoE):
         gate = deserialize_if_config(gate)
         if isinstance(gate, Gate) and gate.num_gates != 1:
             gate = gate.with_num_gates(len(self.task_names))
-        super().__init__(
-            experts, gate, per_example, routing_network, dispatch, **kwargs
-        )
+        options = per_example, routing_network, dispatch, sum_features
+        super().__init__(experts, gate, *options, **kwargs)
         self.tasks = tasks
         check_choice("stacked", stacked, (True, False))
         self.stacked = stacked

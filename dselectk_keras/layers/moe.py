@@ -7,7 +7,7 @@ from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.layers.gated_experts import GatedExperts
-from dselectk_keras.utils import Tensor, add_counter
+from dselectk_keras.utils import Tensor, add_counter, check_choice
 
 # With a smaller ratio of all experts to chosen experts, or with smaller kernels, the
 # overhead of dispatch is larger than its gain.
@@ -45,6 +45,9 @@ class MoE(GatedExperts):
             multiple of an even share of the choices. Choices beyond it are dropped,
             and `num_dropped` counts them. A capacity needs a gate that is sparse from
             the first step.
+        sum_features: Whether each expert is the sum of its features, as in Appendix C.1
+            of the paper of DSelect-k. The mixture is then one number. Experts are
+            summed before they are mixed, which is cheaper than after it.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -83,9 +86,12 @@ class MoE(GatedExperts):
         per_example: bool | str = False,
         routing_network: Any = None,
         dispatch: Any = "auto",
+        sum_features: bool = False,
         **kwargs: Any,
     ):
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
+        check_choice("sum_features", sum_features, (True, False))
+        self.sum_features = sum_features
         self.dispatch = dispatch
         self._capacity = None if isinstance(dispatch, (str, bool)) else dispatch
         self.num_dropped: Any = None
@@ -131,15 +137,20 @@ class MoE(GatedExperts):
         if self._dispatches and not is_symbolic(inputs):
             routing = self.gate.route(**looks, training=training)
             mixture, dropped = routing.dispatch(self.experts, inputs, self._capacity)
+            mixture = self.summed(mixture)
             if dropped is not None:
                 # It stops at the largest integer.
                 total = self.num_dropped + dropped
                 most = ops.full_like(total, 2**31 - 1)
                 self.num_dropped.assign(ops.where(total < dropped, most, total))
         else:
-            outputs = self.experts(inputs, training=training)
+            outputs = self.summed(self.experts(inputs, training=training))
             mixture = self.gate.route(**looks, training=training).mix(outputs)
         return ops.cast(mixture, self.gate.compute_dtype)
+
+    def summed(self, x: Tensor) -> Tensor:
+        """Sum the features of experts, if each expert is their sum."""
+        return ops.sum(x, axis=-1, keepdims=True) if self.sum_features else x
 
     def _dispatch_is_faster(self, num_features):
         """Estimate whether dispatch is faster than evaluating all experts."""

@@ -69,7 +69,10 @@ def mmoe(
         Ma et al., "MMoE" (KDD 2018), Equations 6 to 8.
     """
     names = [task.name for task in tasks]
-    settings = names, per_example, routing_network, dispatch
+    # In half precision, the sums of the towers are more accurate.
+    sums = all(task.tower == "sum" for task in tasks)
+    sums = sums and experts.compute_dtype == "float32"
+    settings = names, per_example, routing_network, dispatch, sums
     return MMoE(experts, gate, *settings, stacked=True, name="mmoe")(*inputs)
 
 

@@ -67,5 +67,6 @@ def _mixture(layer, name):
     row = layer.task_names.index(name) if layer.gate.num_gates > 1 else 0
     choices, _, logits = layer.gate.chosen_experts()
     bank, gate = narrowed(layer, choices[row : row + 1], logits[row : row + 1])
-    names = {"name": layer.name, "dtype": layer.dtype_policy}
-    return MMoE(bank, gate, [name], stacked=True, **names)(layer.input)
+    options = {"name": layer.name, "dtype": layer.dtype_policy, "stacked": True}
+    options["sum_features"] = layer.sum_features
+    return MMoE(bank, gate, [name], **options)(layer.input)

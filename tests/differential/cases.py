@@ -130,6 +130,7 @@ class Case:
     masked: bool = False
     routing: str = "none"
     dispatch: object = False
+    sum_features: bool = False
     dtype: str = "float32"
     optimizer: str = "SGD(0.1)"
     labels: str = "complete"
@@ -162,6 +163,7 @@ def cases(draw, oracles=ORACLES):
         masked=tokens and (oracle == "padding" or one((False, True))),
         routing=routing,
         dispatch=one(_dispatch(oracle, layer, gate, bank, per_example, routing)),
+        sum_features=layer in ("MoE", "MMoE") and one((False, False, True)),
         dtype=one(("float32",) * 4 + ("mixed_float16",)),
         optimizer=one(OPTIMIZERS),
         labels=one(("complete", "missing") if model else ("complete",)),

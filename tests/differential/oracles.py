@@ -92,7 +92,7 @@ def _layer(case, dispatch):
     per_example = "by_gate" if case.routing == "per gate" else case.per_example
     settings = {"per_example": per_example, "name": "layer"}
     if case.layer in ("MoE", "MMoE"):
-        settings["dispatch"] = dispatch
+        settings |= {"dispatch": dispatch, "sum_features": case.sum_features}
     if case.layer in ("MMoE", "CGC"):
         settings["tasks"] = NUM_GATES
     if case.routing == "dense":
@@ -199,6 +199,8 @@ def mixture(case):
     axes = layer.num_routed_axes if case.per_example else 1
     x = arrays["x"].reshape(-1, *arrays["x"].shape[axes:])
     outputs = numpy(layer.experts(x)).astype("float32")
+    if case.sum_features:
+        outputs = outputs.sum(axis=-1, keepdims=True)
     gates = 1 if layer.gate.num_gates is None else layer.gate.num_gates
     seen = _weights_of_rows(layer, arrays, case)
     seen = np.broadcast_to(

@@ -217,3 +217,30 @@ def test_routing_inputs_where_they_do_not_belong_are_refused():
     moe(X)
     with pytest.raises(ValueError, match="is per-example: pass the inputs"):
         moe.expert_weights()
+
+
+@pytest.mark.parametrize("dispatch", [False, True])
+@pytest.mark.parametrize("shape", [(6, 3), (2, 3, 3)], ids=["examples", "tokens"])
+def test_features_that_are_summed_before_the_mixture(shape, dispatch):
+    x = numbers(shape)
+    whole, summed = (
+        MoE(
+            DenseExperts(8, [5]),
+            TopKGate(2, num_gates=2),
+            per_example=True,
+            dispatch=dispatch,
+            sum_features=sum_features,
+        )
+        for sum_features in (False, True)
+    )
+    mixture = whole(x)
+    summed.build(x.shape)
+    summed.set_weights(whole.get_weights())
+    assert summed(x).shape == (*shape[:-1], 2, 1)
+    wanted = numpy(mixture).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(numpy(summed(x)), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_choice_whether_to_sum_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="sum_features"):
+        MoE(DenseExperts(4, [2]), SoftmaxGate(), sum_features="yes")

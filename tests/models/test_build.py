@@ -145,6 +145,23 @@ def test_every_architecture_shares_experts_as_it_says(architecture):
     assert num_trained(model) == NUM_PARAMS[architecture]
 
 
+@pytest.mark.parametrize(
+    ("towers", "dtype", "summed"),
+    [
+        (["sum", "sum"], "float32", True),
+        (["sum", ()], "float32", False),
+        (["sum", "sum"], "mixed_bfloat16", False),
+    ],
+)
+def test_experts_are_summed_before_they_are_mixed_if_all_towers_sum(
+    towers, dtype, summed
+):
+    tasks = [Task(name, tower=tower) for name, tower in zip("ab", towers, strict=True)]
+    model = make("mmoe", tasks, experts=DenseExperts(4, [3], dtype=dtype))
+    assert model.get_layer("mmoe").sum_features is summed
+    assert model.get_layer("mmoe").output.shape[-1] == (1 if summed else 3)
+
+
 def same_weights(source, target):
     """Give one model the weights of another, in their order."""
     for weight, other in zip(

@@ -8,7 +8,6 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.baselines import SoftmaxSelectorGate
-from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.schedules import Ramp
@@ -47,37 +46,6 @@ class Method:
     def settings(self):
         """Everything that is tuned."""
         return {"learning_rate": self.rates, **self.space}
-
-
-class SumExperts(ExpertBank):
-    """Experts that are sums of ReLU units, as those that made the labels.
-
-    `DenseExperts` and a tower that sums come to the same. Summed first, there is one
-    number for each expert to be mixed for every task, and not one for each unit.
-
-    Args:
-        num_experts: The number of experts.
-        **kwargs: The arguments of `keras.Layer`.
-    """
-
-    def __init__(self, num_experts, **kwargs):
-        super().__init__(**kwargs)
-        self.num_experts = num_experts
-        self.shared_input = True
-        self._units = DenseExperts(num_experts, [UNITS], dtype=self.dtype_policy)
-
-    def build(self, input_shape):
-        """Build the units."""
-        self._units.build(input_shape)
-        self.built = True
-
-    def call(self, inputs):
-        """See `ExpertBank`."""
-        return ops.sum(self._units(inputs), axis=-1, keepdims=True)
-
-    def get_config(self):
-        """The arguments of `__init__`."""
-        return {**super().get_config(), "num_experts": self.num_experts}
 
 
 def _annealing(steps, _, temperature):

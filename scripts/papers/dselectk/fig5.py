@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from dselectk_keras import datasets
+from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.plots import plot_curves
 from experiments import (
@@ -24,9 +25,9 @@ from papers import citations, drawing
 from papers.dselectk._gates import if_within_rules
 from papers.dselectk._synthetic import (
     METHODS,
+    UNITS,
     K,
     Method,
-    SumExperts,
     error,
     follow,
     look,
@@ -128,7 +129,7 @@ class Fig5(Experiment):
 
         def build(seed, learning_rate, **settings):
             gate = method.make(steps, seed, **settings)
-            experts = SumExperts(len(tasks) // 4)
+            experts = DenseExperts(len(tasks) // 4, [UNITS])
             model = build_multitask_model(
                 inputs, tasks, experts=experts, gate=gate, stacked=True
             )
