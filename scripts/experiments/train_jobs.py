@@ -5,8 +5,6 @@ import keras
 from dselectk_keras.callbacks import DecideGates, GateRecorder
 from dselectk_keras.replicate import replicate
 
-PROBE_SIZE = 512
-
 
 def train_jobs(
     build, data, jobs, *, record=False, decide=False, best=None, epochs=1, **options
@@ -18,7 +16,8 @@ def train_jobs(
             compiled model.
         data: A `Dataset`; its validation part is evaluated after every epoch.
         jobs: A list of `Job`.
-        record: Whether the gates are recorded, once an epoch (see `gate_history`).
+        record: Whether static gates are recorded (see `gate_history`), every step; on
+            JAX, where callbacks see only epochs, every epoch.
         decide: Whether the gates decide, by `DecideGates`.
         best: Arguments of `EarlyStopping`, which restores the best epoch (see
             `best_epoch`); `None` keeps the last. With `decide`, only epochs count at
@@ -26,12 +25,12 @@ def train_jobs(
         epochs: The number of epochs.
         **options: Further arguments of `replicate`.
     """
-    probe = keras.tree.map_structure(lambda x: x[:PROBE_SIZE], data.validation.x)
 
     def callbacks():
         made = [DecideGates()] if decide else []
         if record:
-            made.append(GateRecorder(every=1, unit="epochs", probe=probe))
+            unit = "epochs" if keras.backend.backend() == "jax" else "steps"
+            made.append(GateRecorder(every=1, unit=unit))
         if best:
             first = max(best.get("start_from_epoch", 0), epochs // 2 if decide else 0)
             never = {"mode": "min", "patience": epochs}
