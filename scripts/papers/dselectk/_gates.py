@@ -50,9 +50,7 @@ def own_methods(gates, num_nonzeros):
     return methods
 
 
-def new_gate(
-    gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01, use_bias=True
-):
+def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
     """A gate that is not built, or `None`.
 
     Args:
@@ -62,7 +60,6 @@ def new_gate(
         entropy: Weight of DSelect-k's entropy term.
         gamma: Width of DSelect-k's smooth step.
         sparsity: Weight of the Gumbel-softmax gate's penalty.
-        use_bias: Whether per-example softmax and Top-k gates have a bias.
     """
     if gate is None:
         return None
@@ -72,9 +69,9 @@ def new_gate(
         "dselect_k": lambda: DSelectKGate(
             num_nonzeros, gamma, entropy, reduction="mean"
         ),
-        "top_k": lambda: TopKGate(num_nonzeros, use_bias=use_bias),
+        "top_k": lambda: TopKGate(num_nonzeros, use_bias=True),
         "gumbel_softmax": lambda: GumbelSoftmaxGate(sparsity_reg=sparsity),
-        "softmax": lambda: SoftmaxGate(use_bias=use_bias),
+        "softmax": lambda: SoftmaxGate(use_bias=True),
     }
     if gate not in known:
         raise ValueError(
