@@ -116,10 +116,8 @@ class AttentiveMoE(MoE):
             pairs = zip(self._models, bank.split(inputs), strict=True)
             outputs = [model(x, training=training) for model, x in pairs]
             return [bank.stack(each) for each in zip(*outputs, strict=True)]
-        x = hidden = ops.cast(inputs, bank.compute_dtype)
-        for layer in range(len(bank.units)):
-            hidden, x = x, bank.call_layer(layer, x, training)
-        return x, hidden
+        outputs, hidden = bank.call_with_hidden(inputs, training)
+        return outputs, ops.moveaxis(hidden, 0, 1)
 
 
 @ARCHITECTURES.register("attentive")

@@ -75,7 +75,9 @@ def _product(experts, weights, per_example):
     matmul = operator.matmul if is_double else ops.matmul
     if static and not per_example and keras.backend.backend() == "torch":
         # No copy where the experts come first in memory, as in `DenseExperts`.
-        return ops.moveaxis(ops.tensordot(weights, experts, [[1], [1]]), 0, 1)
+        flat = ops.reshape(ops.moveaxis(experts, 1, 0), (n, -1))
+        mixed = ops.reshape(matmul(weights, flat), (num_gates, -1, *trailing))
+        return ops.moveaxis(mixed, 0, 1)
     flat = ops.reshape(experts, (batch, n, size))
     if static and not per_example and size < num_gates:
         # With many gates and few features, (features, n) by (n, gates) is 2 to 13 times
