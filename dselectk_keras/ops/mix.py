@@ -73,11 +73,6 @@ def _product(experts, weights, per_example):
     # On torch, `ops.matmul` multiplies float64 in float32.
     is_double = keras.backend.standardize_dtype(experts.dtype) == "float64"
     matmul = operator.matmul if is_double else ops.matmul
-    if static and not per_example and keras.backend.backend() == "torch":
-        # No copy where the experts come first in memory, as in `DenseExperts`.
-        flat = ops.reshape(ops.moveaxis(experts, 1, 0), (n, -1))
-        mixed = ops.reshape(matmul(weights, flat), (num_gates, -1, *trailing))
-        return ops.moveaxis(mixed, 0, 1)
     flat = ops.reshape(experts, (batch, n, size))
     if static and not per_example and size < num_gates:
         # With many gates and few features, (features, n) by (n, gates) is 2 to 13 times
