@@ -63,7 +63,9 @@ def _differences(workload):
         else:
             models[form].set_weights(bank.get_weights())
         columns = np.split(models[form].predict_on_batch(x), workload.num_tasks, 1)
-        found = dict(zip(outputs["bank"], columns, strict=True))
+        # Not the order of the outputs, which JAX sorts by name.
+        names = [task.name for task in workload.new_tasks()]
+        found = dict(zip(names, columns, strict=True))
         differences[form] = _difference(found, outputs["bank"])
     if "dispatched" in models:
         models["dispatched"].set_weights(bank.get_weights())
