@@ -71,7 +71,7 @@ def speedup():
         for name, workload in benchmark("tensorflow")["workloads"].items()
     }
     rows = [
-        [what, f"{forms[name][form][number]:.2g}", compared]
+        [what, two_digits(forms[name][form][number]), compared]
         for what, compared, name, form, number in README_ROWS
     ]
     return table(["", "speedup", "compared with"], rows, "l r l")
@@ -84,7 +84,7 @@ def performance():
         [what]
         + [
             " / ".join(
-                f"{found[backend][name]['forms'][form][f'{kind}_times_{other}']:.2g}"
+                two_digits(found[backend][name]["forms"][form][f"{kind}_times_{other}"])
                 for kind in ("predict", "fit")
             )
             for backend in BACKENDS
@@ -131,10 +131,16 @@ def against_plain():
     for kind in ("fit", "predict"):
         row = [f"`{kind}`"]
         for backend in BACKENDS:
-            values = [each[kind, backend] for each in ratios.values()]
+            pair = kind, backend
+            values = [each[pair] for each in ratios.values() if pair in each]
             row.append(f"{min(values):.1f} to {max(values):.1f}")
         rows.append(row)
     return table(["", *BACKENDS.values()], rows, "l r r r")
+
+
+def two_digits(number):
+    """A number with two digits, or all of an integer's."""
+    return f"{number:.2g}" if number < 100 else f"{number:.0f}"
 
 
 def table(heads, rows, align):
