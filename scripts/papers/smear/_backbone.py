@@ -1,7 +1,7 @@
 """A frozen residual network of 18 layers, cut where adapters go in."""
 
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,13 +11,6 @@ from dselectk_keras.utils import optional_import
 
 STACKS = 4
 BLOCKS = 2  # In each stack: with the stem and the classifier, 18 layers.
-
-
-class Backbone(NamedTuple):
-    """A network in parts, each of which ends where an adapter goes in."""
-
-    features: keras.Model
-    blocks: list[keras.Model]
 
 
 def resnet18(image_shape, width):
@@ -49,23 +42,13 @@ def pretrain(model, images, labels, epochs, seed=0):
     classifier.fit(data, epochs=epochs, shuffle=False, verbose=0)
 
 
-def from_keras_hub(preset, image_shape, load_weights=True):
-    """A residual network of KerasHub, such as ResNet18 trained on ImageNet.
-
-    Args:
-        preset: Name of the preset, such as `"resnet_18_imagenet"`.
-        image_shape: Height, width and three channels of what `as_photographs` gives.
-        load_weights: Whether to have the pretrained weights, or random ones.
-
-    Returns:
-        A Keras model from images to features.
-    """
+def from_keras_hub(preset, image_shape):
+    """A residual network of KerasHub, such as ResNet18 trained on ImageNet."""
     keras_hub = optional_import(
         "keras_hub", extra="pretrained", purpose="A pretrained backbone"
     )
-    return keras_hub.models.Backbone.from_preset(
-        preset, load_weights=load_weights, image_shape=tuple(image_shape)
-    )
+    backbone = keras_hub.models.Backbone
+    return backbone.from_preset(preset, image_shape=tuple(image_shape))
 
 
 def as_photographs(images):
@@ -77,7 +60,7 @@ def as_photographs(images):
 
 
 def cut(model, num_adapters):
-    """Take a residual network apart where adapters go in.
+    """Cut a residual network into features and blocks, before which adapters go in.
 
     An adapter belongs between the sum that ends a residual block and the activation
     after it, as in the release of SMEAR.
@@ -103,7 +86,7 @@ def cut(model, num_adapters):
         keras.Model(a, b, name=f"frozen_{i}")
         for i, (a, b) in enumerate(zip(points, ends, strict=True))
     ]
-    return Backbone(keras.Model(model.inputs[0], points[0], name="features"), blocks)
+    return keras.Model(model.inputs[0], points[0], name="features"), blocks
 
 
 def copies(blocks):

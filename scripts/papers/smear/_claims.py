@@ -34,11 +34,11 @@ def signed(gap):
     return text if text.startswith("-") else f"+{text}"
 
 
-def of_each(results, arms, judge):
-    """Whether a claim holds for each of several arms, by a function of an arm."""
-    found = {arm: judge(arm) for arm in arms if results.ran(arm)}
-    texts = (f"{arm}: {each.text}" for arm, each in found.items())
-    return Found(f"{'; '.join(texts)}.", all_hold(f.holds for f in found.values()))
+def judged(results, judge, *arms):
+    """What `judge` finds in the routing distributions of each of several arms."""
+    found = {arm: judge(routing_of(results, arm)) for arm in arms}
+    texts = (f"{arm}: {text}" for arm, (text, _) in found.items())
+    return Found(f"{'; '.join(texts)}.", all_hold(holds for _, holds in found.values()))
 
 
 def routing_of(results, arm):
@@ -56,18 +56,11 @@ def has_routing(results, arm):
 
 def drawn(results):
     """The arms whose routing is drawn."""
-    arms = results.experiment.arms
-    return [arm for arm in DRAWN if arm in arms and has_routing(results, arm)]
+    return [arm for arm in DRAWN if has_routing(results, arm)]
 
 
 def draw_routing(results, names, parts=()):
-    """Heat maps of the mean weights at the first seed, by router and layer.
-
-    Args:
-        results: A `Results`.
-        names: Names of the domains or tasks.
-        parts: Where white lines part the rows.
-    """
+    """Heat maps of the mean weights of named rows; white lines divide them at parts."""
     arms = drawn(results)
     routing = {arm: routing_of(results, arm)[0] for arm in arms}
     layers, shared = len(routing[arms[0]]), {"sharex": True, "sharey": True}
@@ -101,3 +94,8 @@ def entropy(weights):
     """The entropy of distributions, in bits, over the last axis."""
     logs = np.log2(np.where(weights > 0, weights, 1.0))
     return -(weights * logs).sum(axis=-1)
+
+
+def in_use(weights):
+    """How many experts are in use in each layer, `(seeds, layers)`."""
+    return 2.0 ** entropy(weights.mean(axis=-2))

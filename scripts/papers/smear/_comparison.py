@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import statistics
-import time
 from typing import Any, NamedTuple
 
 import keras
@@ -11,6 +9,7 @@ import numpy as np
 
 from dselectk_keras.replicate import replicate
 from experiments import Experiment, preset
+from papers import citations
 from papers.smear import _backbone, _domains
 from papers.smear._routers import (
     ABLATED,
@@ -18,9 +17,11 @@ from papers.smear._routers import (
     ROUTED_BY,
     ROUTERS,
     Adapters,
+    base_of,
     build_model,
     look_at_copies,
     mean_routing,
+    times_in_turns,
     whole,
 )
 
@@ -50,11 +51,17 @@ class DomainComparison(Experiment):
     units: int = preset(8, paper=32, smoke=2)  # Of an adapter.
     turns: int = preset(21, smoke=1)  # How often inference is timed.
 
+    paper = citations.SMEAR
     shown_runs = "smear-table3-small"  # All pages on domains show the same runs.
 
     @property
     def arms(self):
         return {router: router for router in (*self.routers, *self.gates)}
+
+    @property
+    def shown(self):
+        """The arms without those with another dropout."""
+        return [arm for arm in self.arms if base_of(arm) == arm]
 
     @property
     def num_experts(self):
@@ -104,13 +111,28 @@ class DomainComparison(Experiment):
         frozen = _backbone.convolution_flops([ready.features, *ready.blocks])
         return {"adapter_flops": adapters, "flops": adapters + frozen}
 
-    @property
+    @functools.cached_property
     def _prepared(self):
-        return _prepare(
-            *(self.num_train, self.num_test, (self.num_digits, self.digit_epochs)),
-            (self.backbone, self.width, self.num_adapters),
-            *(self.stand_in, self.data_dir),
-        )
+        source = self.data_dir, self.stand_in
+        parts = _domains.load_domains(self.num_train, self.num_test, *source)
+        if self.backbone is None:
+            # One network for all seeds, as there is one that knows ImageNet.
+            keras.utils.set_random_seed(0)
+            network = _backbone.resnet18(_domains.IMAGE_SHAPE, self.width)
+            images = _domains.load_digits(self.num_digits, *source)
+            _backbone.pretrain(network, *images, self.digit_epochs)
+        else:
+            for inputs, _ in parts:
+                inputs["image"] = _backbone.as_photographs(inputs["image"])
+            shape = parts[0][0]["image"].shape[1:]
+            network = _backbone.from_keras_hub(self.backbone, shape)
+        features, blocks = _backbone.cut(network, self.num_adapters)
+        features.trainable = False
+        for inputs, _ in parts:
+            inputs["features"] = features.predict(
+                inputs["image"], batch_size=256, verbose=0
+            )
+        return _Ready(features, blocks, *parts)
 
     def _model(self, arm, dispatch=False):
         shared = dataclasses.replace(self.shared, dispatch=dispatch)
@@ -128,18 +150,10 @@ class DomainComparison(Experiment):
             if router == arm:
                 rest.set_weights(model.get_weights())
             wholes.append(whole(features, rest))
-        image = self._prepared.test[0]["image"][: self.batch_size]
-        batch = {name: inputs[name][: self.batch_size] for name in inputs}
-        batch = {**batch, "image": image}
+        inputs = {**inputs, "image": self._prepared.test[0]["image"]}
+        batch = {name: array[: self.batch_size] for name, array in inputs.items()}
         batches = [{n: batch[n] for n in each.input} for each in wholes]
-        times = [[], []]
-        for _ in range(self.turns + 1):
-            for each, given, taken in zip(wholes, batches, times, strict=True):
-                began = time.perf_counter()
-                each.predict_on_batch(given)
-                taken.append(time.perf_counter() - began)
-        # The first turn compiles.
-        one, reference = (statistics.median(taken[1:]) for taken in times)
+        one, reference = times_in_turns(wholes, batches, self.turns)
         return {"time_ratio": one / reference, "milliseconds": 1e3 * one}
 
 
@@ -150,30 +164,6 @@ class _Ready(NamedTuple):
     blocks: list[keras.Model]
     train: Any
     test: Any
-
-
-@functools.lru_cache(maxsize=2)
-def _prepare(num_train, num_test, digits, backbone, noise, data_dir):
-    preset, width, num_adapters = backbone
-    parts = _domains.load_domains(num_train, num_test, data_dir, noise)
-    if preset is None:
-        # One network for all seeds, as there is one that knows ImageNet.
-        keras.utils.set_random_seed(0)
-        network = _backbone.resnet18(_domains.IMAGE_SHAPE, width)
-        images = _domains.load_digits(digits[0], data_dir, noise)
-        _backbone.pretrain(network, *images, digits[1])
-    else:
-        for inputs, _ in parts:
-            inputs["image"] = _backbone.as_photographs(inputs["image"])
-        shape = parts[0][0]["image"].shape[1:]
-        network = _backbone.from_keras_hub(preset, shape)
-    features, blocks = _backbone.cut(network, num_adapters)
-    features.trainable = False
-    for inputs, _ in parts:
-        inputs["features"] = features.predict(
-            inputs["image"], batch_size=256, verbose=0
-        )
-    return _Ready(features, blocks, *parts)
 
 
 def _numbers(hits, weights, domains):

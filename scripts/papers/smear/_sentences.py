@@ -37,12 +37,6 @@ def sentence(rng):
     return ["the", adjectives[0], one, rng.choice(VERBS), "the", adjectives[1], other]
 
 
-def example(task, rng):
-    """A text of a task, and its answer."""
-    words, answer = EXAMPLES[task](sentence(rng), rng)
-    return [task, *words], int(answer)
-
-
 def _cola(first, rng):
     """Acceptable: is the order of the words right?"""
     right = rng.integers(2)
@@ -140,8 +134,8 @@ def texts(sizes, seed):
     found = []
     for number, task in enumerate(GLUE):
         for _ in range(sizes[task]):
-            words, answer = example(task, rng)
-            found.append((numbers_of(words), number, answer))
+            words, answer = EXAMPLES[task](sentence(rng), rng)
+            found.append((numbers_of([task, *words]), number, answer))
     order = rng.permutation(len(found))
     words, tasks, answers = zip(*(found[i] for i in order), strict=True)
     columns = (np.array(part, "int32")[:, None] for part in (tasks, answers))

@@ -2,21 +2,22 @@
 
 import dataclasses
 import functools
-import statistics
-import time
 
 import keras
 import numpy as np
 
 from dselectk_keras.plots import plot_runs
-from experiments import (
-    Experiment,
-    gap_of,
-    preset,
-)
+from experiments import Experiment, gap_of, preset
 from papers import citations, drawing
 from papers.smear import _backbone
-from papers.smear._routers import ROUTED_BY, ROUTERS, Adapters, build_model, whole
+from papers.smear._routers import (
+    ROUTED_BY,
+    ROUTERS,
+    Adapters,
+    build_model,
+    times_in_turns,
+    whole,
+)
 
 T5, RESNET = "T5-GLUE", "ResNet-DomainNet"
 BASE = "SMEAR"  # What times are relative to.
@@ -28,7 +29,6 @@ DISCRETE = {
 }
 NOT_SHOWN = {T5: ("SMEAR 2x", "DSelect-k"), RESNET: ("SMEAR 2x",)}
 SAME = 0.1  # Times that differ by a smaller share are almost identical.
-SLOWDOWN = {T5: 1.2, RESNET: 1.3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,23 +97,13 @@ class Fig2(Experiment):
                     else rng.normal(size=shape).astype("float32")
                 )
             batches.append(batch)
-        times = [[], []]
-        for _ in range(self.turns + 1):
-            for model, batch, taken in zip(models, batches, times, strict=True):
-                began = time.perf_counter()
-                model.predict_on_batch(batch)
-                taken.append(time.perf_counter() - began)
-        # The first turn compiles.
-        seconds, base = (statistics.median(taken[1:]) for taken in times)
+        seconds, base = times_in_turns(models, batches, self.turns)
         return {"ratio": seconds / base, "speed": self.batch_size / seconds}
-
-    def here(self, setting):
-        """The routers of a setting."""
-        return [router for s, router in self.arms.values() if s == setting]
 
     def by_time(self, results, setting):
         """The routers that the paper shows, from the fastest to the slowest."""
-        shown = [r for r in self.here(setting) if r not in NOT_SHOWN[setting]]
+        here = [router for place, router in self.arms.values() if place == setting]
+        shown = [router for router in here if router not in NOT_SHOWN[setting]]
         return sorted(shown, key=lambda router: ratio(results, setting, router))
 
     def routed(self, results, setting):
@@ -170,16 +160,10 @@ def extra(results, setting, router):
     return gap_of(results.values(f"{setting}, {router}", "ratio") - 1)
 
 
-def almost_equal(gap):
-    """Whether a difference is less than `SAME`."""
-    return gap._replace(mean=SAME - abs(gap.mean)).is_positive()
-
-
 def encoder_layer(router, length, features, shared):
     """One layer of a text encoder, with routed adapters after both sub-layers."""
     inputs = {"features": keras.Input((length, features), name="features")}
-    key = ROUTED_BY.get(router)
-    if key:
+    if key := ROUTED_BY.get(router):
         inputs[key] = keras.Input((1,), dtype="int32", name=key)
 
     def adapted(x, number):
@@ -187,8 +171,7 @@ def encoder_layer(router, length, features, shared):
         return x + layer((x, inputs[key]) if key else x)
 
     x = inputs["features"]
-    heads = 12
-    attention = keras.layers.MultiHeadAttention(heads, features // heads)
+    attention = keras.layers.MultiHeadAttention(12, features // 12)
     normal = keras.layers.LayerNormalization()(x)
     x = x + adapted(attention(normal, normal), 0)
     normal = keras.layers.LayerNormalization()(x)

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from papers import citations
 from papers.smear._comparison import DomainComparison
 
 # Accuracy without and with dropout on ResNet-DomainNet and T5-GLUE; the two arms.
@@ -20,5 +19,4 @@ class Table1(DomainComparison):
 
     name = "smear-table1"
     title = "routers with and without expert dropout"
-    paper = citations.SMEAR
     where = "Table 1 on ResNet-DomainNet"

@@ -3,27 +3,9 @@
 import dataclasses
 import math
 
-from papers import citations, drawing
+from papers import drawing
 from papers.smear._comparison import REFERENCE, DomainComparison
-from papers.smear._routers import ROUTED_BY, SINGLE, base_of
-
-# Final accuracy on DomainNet, and its standard deviation over five runs.
-PAPER = {
-    "SMEAR": "62.0 ± 0.1",
-    "1x parameters": "60.8 ± 0.1",
-    "1x compute": "59.0 ± 0.1",
-    "Adamix": "58.0 ± 0.2",
-    "Hash": "52.4 ± 0.1",
-    "Tag": "61.4 ± 0.1",
-    "Latent Skills": "61.9 ± 0.2",
-    "Top-k": "60.0 ± 0.1",
-    "ST-Gumbel": "58.5 ± 0.2",
-    "REINFORCE": "60.0 ± 0.1",
-    "DSelect-k": "59.3 ± 0.2",
-    "Soft MoE": "60.5 ± 0.1",
-    "Ensemble": "62.9 ± 0.1",
-    "SMEAR 2x": "62.8 ± 0.1",
-}
+from papers.smear._routers import ROUTED_BY, SINGLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +14,7 @@ class Table3Small(DomainComparison):
 
     name = "smear-table3-small"
     title = "routers of adapters on images of six domains"
-    paper = citations.SMEAR
     where = "Table 3"
-
-    @property
-    def shown(self):
-        """The arms without those with another dropout."""
-        return [arm for arm in self.arms if base_of(arm) == arm]
 
     def draw_accuracy_and_cost(self, results):
         arms = sorted(self.shown, key=lambda arm: results.mean(arm, "accuracy"))
