@@ -48,15 +48,11 @@ CORRELATED = 10_000  # On so many examples the paper measures the labels' correl
 
 
 class Published(NamedTuple):
-    """Areas under the ROC curve in the paper's table.
-
-    `best` and `mean` are of the main task; `other_best` and `other_mean` of the
-    auxiliary one, in the run that is best at the main task and over all runs.
-    """
+    """Areas under the ROC curve of the main and of the other task, in the paper."""
 
     best: float
     mean: float
-    other_best: float
+    other_best: float  # In the run that is best at the main task.
     other_mean: float
 
 
@@ -218,9 +214,7 @@ class Census(Experiment, abc.ABC):
         )
 
 
-@functools.lru_cache(maxsize=1)
-def _load(*arguments, **options):
-    return census_income(*arguments, **options)
+_load = functools.lru_cache(maxsize=1)(census_income)
 
 
 def areas(model, split):
@@ -240,11 +234,7 @@ def label_correlation(data, seed):
 
 
 def lead(found, arm):
-    """How far a method is above the best other one, of pairs of numbers and errors.
-
-    Returns:
-        The name of that one, and the `Gap`.
-    """
+    """The best other method, and the `Gap` to it, of pairs of numbers and errors."""
     rivals = [name for name in found if name != arm]
     other = max(rivals, key=lambda name: found[name][0])
     (mine, error), (its, its_error) = found[arm], found[other]

@@ -11,13 +11,15 @@ import numpy as np
 from dselectk_keras import datasets
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
-from experiments import Experiment, area_under_curve, preset, train_jobs
+from experiments import Experiment, preset, train_jobs
 from papers import citations, drawing
 from papers.data_sets import only_tasks
+from papers.mmoe._census import areas
 
 TASKS = ("engagement", "satisfaction")
 PAPERS, FREQUENT, TWINS = "click and like", "click and satisfied", "click twice"
 SHOWN = (10, 90)  # Percentiles over the examples.
+_load = functools.lru_cache(maxsize=1)(datasets.recommender_sim)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Fig6(Experiment):
         }
 
     def run(self, arm, jobs):
-        data = _load(self.num_train, self.num_test)
+        data = _load(self.num_train, self.num_test, self.num_test)
         data = only_tasks(data, dict(zip(TASKS, self.arms[arm], strict=True)))
         length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
         best = {"monitor": "val_task_loss"}
@@ -72,12 +74,8 @@ class Fig6(Experiment):
         seen = bottom.predict(split.x, batch_size=8192, verbose=0)
         layer = model.get_layer("mmoe")
         weights = keras.ops.convert_to_numpy(layer.expert_weights(seen))
-        found = model.predict(split.x, batch_size=8192, verbose=0)
-        areas = {
-            f"{task}_auc": area_under_curve(split.y[:, column], found[task][:, 0])
-            for column, task in enumerate(TASKS)
-        }
-        return {**gate_numbers(weights), **areas}
+        found = {f"{task}_auc": area for task, area in areas(model, split).items()}
+        return {**gate_numbers(weights), **found}
 
     def draw_gates(self, results):
         """A panel for each of ten runs: two bars for each expert, one for each task."""
@@ -102,19 +100,10 @@ class Fig6(Experiment):
             ax.set_visible(False)
         figure.supxlabel("experts", fontsize=drawing.FONT)
         figure.supylabel("weight in the gate", fontsize=drawing.FONT)
-        figure.legend(
-            *axes.flat[0].get_legend_handles_labels(),
-            loc="outside upper right",
-            ncols=2,
-            frameon=False,
-            fontsize=drawing.SMALL_FONT,
-        )
+        handles = axes.flat[0].get_legend_handles_labels()
+        look = {"loc": "outside upper right", "ncols": 2, "frameon": False}
+        figure.legend(*handles, **look, fontsize=drawing.SMALL_FONT)
         return figure
-
-
-@functools.lru_cache(maxsize=1)
-def _load(num_train, num_test):
-    return datasets.recommender_sim(num_train, num_test, num_test)
 
 
 def gate_numbers(weights):

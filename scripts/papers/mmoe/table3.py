@@ -24,6 +24,7 @@ ARCHITECTURES = {
 }
 SEPARATE = L2, STITCH  # One network per task, from the inputs on.
 TASKS = {"engagement": "click", "satisfaction": "like"}
+_load = functools.lru_cache(maxsize=1)(datasets.recommender_sim)
 # The paper's numbers after 2, 4 and 6 million steps.
 AUC = {
     SHARED: ("0.6879", "0.6888", "0.6900"),
@@ -70,7 +71,8 @@ class Table3(Experiment):
         return {"learning_rate": self.learning_rates} if several else {}
 
     def run(self, arm, jobs):
-        data = _load(self.num_train, self.num_test)
+        data = _load(self.num_train, self.num_test, self.num_test)
+        data = only_tasks(data, TASKS)
         # What is measured after every epoch: tuning does not see the test data.
         measured = data.validation if jobs[0].is_trial else data.test
         fixed = {"learning_rate": self.learning_rates[0]}
@@ -99,34 +101,22 @@ class Table3(Experiment):
         model.compile(keras.optimizers.SGD(learning_rate))
         return model
 
-    def at(self, results, arm, metric, third):
-        """A metric of all runs after a third of the training, two thirds, or all."""
-        return results.values(arm, metric)[:, (third + 1) * self.epochs // 3 - 1]
+    def thirds(self, results, arm, metric):
+        """A metric after each third of the training, of all runs: three columns."""
+        third = self.epochs // 3
+        return results.values(arm, metric)[:, third - 1 :: third]
 
     def gaps(self, results, arm, other, metric):
         """By how much a method is above another after each third."""
-        return [
-            gap_of(
-                self.at(results, arm, metric, i) - self.at(results, other, metric, i)
-            )
-            for i in range(3)
-        ]
-
-    def best_others(self, results, metric):
-        """The methods other than MMoE that are best after each third."""
-        others = [arm for arm in self.arms if arm != "MMoE"]
-        return [
-            max(others, key=lambda arm: self.at(results, arm, metric, i).mean())
-            for i in range(3)
-        ]
+        mine, its = (self.thirds(results, each, metric) for each in (arm, other))
+        return [gap_of(differences) for differences in (mine - its).T]
 
     def leads(self, results, metric):
-        """How far MMoE is above the best other method after each third."""
-        others = self.best_others(results, metric)
-        return [
-            self.gaps(results, "MMoE", other, metric)[i]
-            for i, other in enumerate(others)
-        ]
+        """MMoE's gap to the best other method after each third, and its name."""
+        others = [arm for arm in self.arms if arm != "MMoE"]
+        gaps = {arm: self.gaps(results, "MMoE", arm, metric) for arm in others}
+        best = [min(others, key=lambda arm: gaps[arm][i].mean) for i in range(3)]
+        return [(gaps[arm][i], arm) for i, arm in enumerate(best)]
 
     def draw_auc(self, results):
         steps = 1 + np.arange(self.epochs)
@@ -148,8 +138,3 @@ def read(history, variance):
         "auc": areas,
         "r2": [float(f"{1 - error / variance:.6g}") for error in errors],
     }
-
-
-@functools.lru_cache(maxsize=1)
-def _load(num_train, num_test):
-    return only_tasks(datasets.recommender_sim(num_train, num_test, num_test), TASKS)
