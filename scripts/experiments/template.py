@@ -11,7 +11,8 @@ Python expression, as in an f-string. It may name
 
 Four things are more than text:
 
-- A row `| for x in xs: {x} | ... |` of a table is repeated.
+- A row `| for x in xs: {x} | ... |` of a table is repeated. The line of dashes below a
+  head may be left out.
 - A table whose last column is `holds` has claims. The last cell of a row is its test:
   `SMEAR > Tag by accuracy`, or a Python expression. `>=` is as good, and `=` is equal,
   `within` a margin: `SMEAR = Tag by accuracy within 0.01`. A test that begins with
@@ -216,10 +217,18 @@ def _row(cells):
     return "| " + " | ".join(cells) + " |"
 
 
+def _head(block, names):
+    """The head of a table, filled, and the line of dashes below it."""
+    head = fill(block.split("\n", maxsplit=1)[0], names)
+    return [head, _row(["---"] * len(_cells(head)))]
+
+
 def _rows(block, names):
     """The rows of a table below its head, and the names that a repetition adds."""
-    for line in block.split("\n")[2:]:
+    for line in block.split("\n")[1:]:
         cells = _cells(line)
+        if cells[0] == "---":
+            continue
         loop = re.match(r"(for .+?): (.*)", cells[0])
         if not loop:
             yield cells, {}
@@ -232,12 +241,11 @@ def _rows(block, names):
 
 
 def _table(block, names):
-    head, line = block.split("\n")[:2]
     rows = [
         _row(_or_not_run(fill, cell, names | own) for cell in cells)
         for cells, own in _rows(block, names)
     ]
-    return "\n".join([fill(head, names), fill(line, names), *rows]) if rows else ""
+    return "\n".join([*_head(block, names), *rows]) if rows else ""
 
 
 def _claims(block, names, found):
@@ -248,7 +256,7 @@ def _claims(block, names, found):
         holds = _or_not_run(judge, test.removeprefix("fact: "), names | own)
         found.claims.append(Claim(texts, holds, fact))
         rows.append(_row([*texts, HOLDS[holds]]))
-    return "\n".join([*block.split("\n")[:2], *rows])
+    return "\n".join([*_head(block, names), *rows])
 
 
 def judge(test, names):
@@ -281,7 +289,7 @@ def _protocol(block, head, results):
         here = {name: fill(cells[place], each | own) for name, each in names.items()}
         texts = [fill(cell, names["cpu"] | own) for cell in cells]
         rows.append(_row([*texts[:place], by_preset(here), *texts[place + 1 :]]))
-    return "\n".join([*block.split("\n")[:2], *rows])
+    return "\n".join([*_head(block, names["cpu"]), *rows])
 
 
 def _presets(experiment):

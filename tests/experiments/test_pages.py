@@ -23,7 +23,6 @@ Thrown {throws} times.
 ## Heads
 
 | coin | {across(f"{word} heads" for word in ("mean", "most"))} |
-| --- | --- | --- |
 | for arm, (share, sides) in arms.items(): {arm} | {text(arm, "heads")} | {sides} |
 
 ![All {len(arms)} coins.](coins)
@@ -76,7 +75,7 @@ def test_a_page_has_everything(results):
         "| Section 1 | More. | 6 | 6.0 of 10 | yes |",
         "| Section 2 | Fewer. |  | -1 ± 0 | no |",
         "| Section 3 | As many. |  | not run | not run |",
-        "| coin | mean heads | most heads |",
+        "| coin | mean heads | most heads |\n| --- | --- | --- |\n",
         "| bent | 6.03 ± 0.58 | 2 |",
         "| lost | not run | 0 |",
         "![All 3 coins.](images/coin-coins.png)\n\n*All 3 coins.*",
