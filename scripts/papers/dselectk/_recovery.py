@@ -18,12 +18,7 @@ class Problems:
     """A problem of expert recovery for each seed, all trained in one model.
 
     The experts and the logistic unit are frozen: the experts' outputs are computed
-    once, and are the model's input.
-
-    Args:
-        seeds: A list of seeds. Each decides experts, labels and where its gate starts.
-        num_train: Training examples of each.
-        num_validation: Validation examples of each.
+    once, and are the model's input. A seed decides experts, labels and the start.
     """
 
     def __init__(self, seeds, num_train, num_validation):
@@ -50,11 +45,7 @@ class Problems:
         return self._model(gate, [gamma / 100, 0.05], learning_rate)
 
     def search(self, build, settings, **length):
-        """Train all problems once with each of some settings, a list of dicts.
-
-        Returns:
-            For each problem a list of what `_judge` gives, in the settings' order.
-        """
+        """For each problem what `_judge` gives for each of a list of settings."""
         runs = replicate(
             lambda seed, **setting: build(**setting),  # noqa: ARG005
             self.train,
@@ -67,12 +58,7 @@ class Problems:
         return [[each[i] for each in judged] for i in range(len(self.seeds))]
 
     def follow(self, model, *, epochs, batch_size):
-        """Train a model, and look at its gates after every step.
-
-        Returns:
-            For each problem what `_judge` gives, with `"steps"` and `"weights"`
-            `(records, experts)`.
-        """
+        """What `_judge` gives, with the weights after every step of training."""
         recorder = GateRecorder(every=1)
         batches = Batches(self.train, batch_size)
         options = {"epochs": epochs, "shuffle": False, "verbose": 0}
@@ -86,7 +72,7 @@ class Problems:
 
     def _model(self, gate, limits, learning_rate):
         """A model that starts in the same place whatever is trained beside it."""
-        layer = Recover(gate, name="recover")
+        layer = Recover(gate)
         inputs = keras.Input(self.train[0].shape[1:])
         model = keras.Model(inputs, layer(inputs))
         pairs = zip(gate.trainable_weights, limits, strict=True)
@@ -103,12 +89,7 @@ class Problems:
         return np.stack([rng.uniform(-limit, limit, tuple(shape)) for rng in rngs])
 
     def _judge(self, model):
-        """For each problem, a dict.
-
-        `"found"` counts true experts and `"others"` false ones (see `recovered`),
-        `"loss"` is that on validation data, and `"admissible"` is whether all
-        selectors are binary.
-        """
+        """What each gate has found, its validation loss, and whether it is binary."""
         layer = model.get_layer("recover")
         weights = ops.convert_to_numpy(layer.gate.expert_weights())
         x, y = self.validation
@@ -118,30 +99,22 @@ class Problems:
         # The cross-entropy of logits, without overflow.
         losses = (np.logaddexp(0.0, logits) - y * logits).mean(axis=0)
         decided = (layer.gate.chosen_experts().distance == 0).all(axis=1)
-        found = []
-        for i, true in enumerate(self.true_experts):
-            counts = recovered(weights[i], true)
-            found.append(
-                {
-                    **dict(zip(("found", "others"), counts, strict=True)),
-                    "loss": float(f"{losses[i]:.4g}"),
-                    "admissible": bool(decided[i]),
-                    "true_experts": list(true),
-                }
-            )
-        return found
+        return [
+            {
+                **recovered(weights[i], true),
+                "loss": float(f"{losses[i]:.4g}"),
+                "admissible": bool(decided[i]),
+                "true_experts": list(true),
+            }
+            for i, true in enumerate(self.true_experts)
+        ]
 
 
 class Recover(keras.layers.Layer):
-    """For each problem a gate over its experts, and a logistic unit on the mixture.
+    """For each problem a gate over its experts, and a logistic unit on the mixture."""
 
-    Args:
-        gate: A static gate with as many rows as there are problems.
-        **kwargs: The arguments of `keras.Layer`.
-    """
-
-    def __init__(self, gate, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, gate):
+        super().__init__(name="recover")
         self.gate = gate
 
     def build(self, shape):
@@ -159,7 +132,7 @@ class Recover(keras.layers.Layer):
 
 
 def recovered(weights, true_experts):
-    """How many true experts a gate has found, and how many others it uses.
+    """How many true experts a gate has `"found"`, and how many `"others"` it uses.
 
     An expert is used if its weight exceeds `USED`. A true expert is found if it is used
     and has one of the `K` largest weights.
@@ -167,7 +140,7 @@ def recovered(weights, true_experts):
     used = {int(expert) for expert in np.flatnonzero(weights > USED)}
     largest = {int(expert) for expert in np.argsort(-weights, kind="stable")[:K]}
     true = set(true_experts)
-    return len(used & largest & true), len(used - true)
+    return {"found": len(used & largest & true), "others": len(used - true)}
 
 
 def _seen(split, info):

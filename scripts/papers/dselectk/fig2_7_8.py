@@ -59,10 +59,9 @@ class Fig278(Experiment):
         settings = self.settings(arm)
         build = functools.partial(make, problems, **fixed)
         tried = problems.search(build, settings, **length)
-        best = [_best(each) for each in tried]
+        best = [each.index(min(each, key=_rank)) for each in tried]
         found = [{}] * len(jobs)
-        for number in sorted(set(best)):
-            # Problems that take one setting are followed together.
+        for number in sorted(set(best)):  # Those that take it are followed together.
             own = [i for i, each in enumerate(best) if each == number]
             several = self._problems([seeds[i] for i in own])
             model = make(several, **settings[number], **fixed)
@@ -90,11 +89,9 @@ class Fig278(Experiment):
         figure, axes = drawing.panels(len(arms), 1, 1.7 * len(arms), 0.8, **shared)
         for ax, arm in zip(axes.flat, arms, strict=True):
             numbers = results.of(arm)[0].numbers
-            steps, weights, true = (
-                numbers[name] for name in ("steps", "weights", "true_experts")
-            )
-            title = f"{arm}: {numbers['found']} of {K} found"
-            plot_gate_weights(steps, weights, highlight=true, title=title, ax=ax)
+            look = {"title": f"{arm}: {numbers['found']} of {K} found", "ax": ax}
+            look["highlight"] = numbers["true_experts"]
+            plot_gate_weights(numbers["steps"], numbers["weights"], **look)
             ax.label_outer()
         return figure
 
@@ -146,13 +143,9 @@ def words(setting):
     return ", ".join(f"{name} {value:g}" for name, value in setting.items())
 
 
-def _best(tried):
-    """The index of the lowest validation loss, if possible of an admissible run."""
-    keys = [
-        (not each["admissible"], np.nan_to_num(each["loss"], nan=np.inf))
-        for each in tried
-    ]
-    return min(range(len(keys)), key=keys.__getitem__)
+def _rank(found):
+    """First the lowest validation loss, if possible of an admissible run."""
+    return not found["admissible"], np.nan_to_num(found["loss"], nan=np.inf)
 
 
 def _thin(found, seed):
