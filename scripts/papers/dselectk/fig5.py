@@ -9,13 +9,13 @@ import keras
 
 from dselectk_keras import datasets
 from dselectk_keras.experts import DenseExperts
+from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.plots import plot_curves
 from experiments import (
     Experiment,
     Gap,
     all_hold,
-    format_mean,
     gap_of,
     gate_history,
     preset,
@@ -23,15 +23,7 @@ from experiments import (
 )
 from papers import citations, drawing
 from papers.dselectk._gates import if_within_rules
-from papers.dselectk._synthetic import (
-    METHODS,
-    UNITS,
-    K,
-    Method,
-    error,
-    follow,
-    look,
-)
+from papers.dselectk._synthetic import METHODS, UNITS, K, Method, error
 
 GROUP = 16  # Related tasks; with no more there are none that are unrelated.
 OURS, TOP_K = "DSelect-k", "Top-k"
@@ -41,6 +33,13 @@ PANELS = {
     "mse": "test MSE",
     "related": "Jaccard index, related tasks",
     "unrelated": "Jaccard index, unrelated tasks",
+}
+
+WORDS = {
+    # number: place in the figure; how DSelect-k's is, and what
+    "mse": ("left", "lower", "test error"),
+    "related": ("middle", "higher", "Jaccard index of related tasks"),
+    "unrelated": ("right", "lower", "Jaccard index of unrelated tasks"),
 }
 
 
@@ -76,17 +75,11 @@ class Fig5(Experiment):
 
     @property
     def compared(self):
-        """The methods that are compared, by name."""
         own = {
             name: Method(lambda steps, _, make=make: make(K, steps), paper=False)
             for name, make in self.gates.items()
         }
         return {name: METHODS[name] for name in self.methods} | own
-
-    @property
-    def steps_per_epoch(self):
-        """The steps of an epoch."""
-        return -(-self.num_train // self.batch_size)
 
     @property
     def most(self):
@@ -99,48 +92,8 @@ class Fig5(Experiment):
 
     def run(self, arm, jobs):
         name, num_tasks = self.arms[arm]
-        method, data = self.compared[name], self._data(num_tasks)
-        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
-        options = {"record": True, "decide": method.decides}
-        runs = train_jobs(self._build(method, data), data, jobs, **options, **length)
-        return [
-            self._judge(method, data, copy.model, gate_history(copy)["mmoe"])
-            for copy in runs.copies
-        ]
-
-    def _judge(self, method, data, model, history):
-        seen = {
-            **look(history["weights"][-1], data.groups, method.zero),
-            **follow(history.get("binary"), self.steps_per_epoch),
-        }
-        # The paper's rules: S(Z) is binary, and at most k experts are used.
-        decided = method.zero > 0.0 or seen.get("binary", 1.0) == 1.0
-        return {
-            "objective": error(model, data.validation),
-            "mse": error(model, data.test),
-            "admissible": decided and seen["most_experts"] <= K,
-            **seen,
-        }
-
-    def _build(self, method, data):
-        """What builds the model of a job: a function of a seed and the settings."""
-        tasks = [Task(name, tower="sum", metrics=()) for name in data.task_names]
-        steps, inputs = self.epochs * self.steps_per_epoch, data.train.x.shape[1]
-
-        def build(seed, learning_rate, **settings):
-            gate = method.make(steps, seed, **settings)
-            experts = DenseExperts(len(tasks) // 4, [UNITS])
-            model = build_multitask_model(
-                inputs, tasks, experts=experts, gate=gate, stacked=True
-            )
-            model.compile(keras.optimizers.Adam(learning_rate))
-            return model
-
-        return build
-
-    def _data(self, num_tasks):
-        """The data, the same for every run."""
-        return datasets.load(
+        method = self.compared[name]
+        data = datasets.load(  # The same for every run.
             "synthetic_moe",
             num_tasks=num_tasks,
             num_train=self.num_train,
@@ -148,6 +101,43 @@ class Fig5(Experiment):
             num_test=self.num_evaluated,
             seed=0,
         )
+        tasks = [Task(name, tower="sum", metrics=()) for name in data.task_names]
+        steps = self.epochs * -(-self.num_train // self.batch_size)
+
+        def build(seed, learning_rate, **settings):
+            model = build_multitask_model(
+                data.train.x.shape[1],
+                tasks,
+                experts=DenseExperts(num_tasks // 4, [UNITS]),
+                gate=method.make(steps, seed, **settings),
+                stacked=True,
+            )
+            model.compile(keras.optimizers.Adam(learning_rate))
+            return model
+
+        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
+        options = {"record": True, "decide": method.decides}
+        runs = train_jobs(build, data, jobs, **options, **length)
+        return [
+            self._judge(method, data, copy.model, gate_history(copy)["mmoe"])
+            for copy in runs.copies
+        ]
+
+    def _judge(self, method, data, model, history):
+        weights, binary = history["weights"][-1], history.get("binary")
+        experts = active_experts(weights, method.zero)
+        seen = {} if binary is None else {"binary": float(binary[-1].mean())}
+        # The paper's rules: S(Z) is binary, and at most k experts are used.
+        decided = method.zero > 0.0 or seen.get("binary", 1.0) == 1.0
+        return {
+            "objective": error(model, data.validation),
+            "mse": error(model, data.test),
+            "admissible": bool(decided and experts.max() <= K),
+            "experts": float(experts.mean()),
+            "most_experts": int(experts.max()),
+            **jaccard_index(weights, data.groups, method.zero)._asdict(),
+            **seen,
+        }
 
     def counts(self, number):
         """The numbers of tasks for which there is such a number."""
@@ -158,10 +148,10 @@ class Fig5(Experiment):
         results.ran(name_arm(method, self.most))
         return results.text(name_arm(method, self.most), number)
 
-    def of(self, results, method, number, count=None):
-        """The mean of a number of a method, by default for most tasks."""
-        results.ran(name_arm(method, count or self.most))
-        return results.mean(name_arm(method, count or self.most), number)
+    def of(self, results, method, number):
+        """The mean of a number of a method at the largest number of tasks."""
+        results.ran(name_arm(method, self.most))
+        return results.mean(name_arm(method, self.most), number)
 
     def against(self, results, number, *others):
         """A number of DSelect-k and of others for each number of tasks, as text."""
@@ -175,31 +165,28 @@ class Fig5(Experiment):
 
     def is_better(self, results, number, *others):
         """Whether DSelect-k is better in a number than others, for every `tasks`."""
-        sign, judged = -1 if number == "related" else 1, []
-        for count, other in itertools.product(self.counts(number), others):
-            ours = name_arm(OURS, count)
-            gap = results.gap(name_arm(other, count), ours, number, scale=sign)
-            better = gap.is_positive()
-            if number == "related" and count <= GROUP and not (gap.mean or gap.error):
-                better = True  # All of the four experts: nothing is above 1.
-            judged.append(if_within_rules(results, ours, better))
+        judged = []
+        for other in others:
+            for count, gap in self.advantages(results, number, other).items():
+                better = gap.is_positive()
+                if number == "related" and count <= GROUP and gap[:2] == (0, 0):
+                    better = True  # All of the four experts: nothing is above 1.
+                ours = name_arm(OURS, count)
+                judged.append(if_within_rules(results, ours, better))
         return all_hold(judged)
 
-    def advantages(self, results, number):
-        """How much better than Top-k DSelect-k is, for each number of tasks."""
-        gaps = [
-            self.of(results, TOP_K, number, count)
-            - self.of(results, OURS, number, count)
-            for count in self.counts(number)
-        ]
-        return [-gap if number == "related" else gap for gap in gaps]
+    def advantages(self, results, number, other=TOP_K):
+        """How much better than another method DSelect-k is, by the number of tasks."""
+        gaps = {}
+        for count in self.counts(number):
+            arms = (name_arm(name, count) for name in (other, OURS))
+            gap = results.gap(*arms, number)
+            gaps[count] = gap._replace(mean=-gap.mean) if number == "related" else gap
+        return gaps
 
     def grows(self, results, number):
-        """Whether the advantage is larger for more tasks."""
-        sign, gaps = -1 if number == "related" else 1, []
-        for count in self.counts(number):
-            arms = name_arm(TOP_K, count), name_arm(OURS, count)
-            gaps.append(results.gap(*arms, number, scale=sign))
+        """Whether the advantage over Top-k is larger for more tasks."""
+        gaps = list(self.advantages(results, number).values())
         grows = [gaps[-1].is_positive(), *map(_below, gaps, gaps[1:])]
         return self._if_all_within(results, all_hold(grows), self.counts(number))
 
@@ -210,22 +197,20 @@ class Fig5(Experiment):
 
     def falling(self, results):
         """The means of both Jaccard indices for each number of tasks, by method."""
-        return {
-            f"{name}, {number}": [
-                self.of(results, name, number, count) for count in self.counts(number)
-            ]
-            for name in PAPER
-            for number in ("related", "unrelated")
-        }
+        found = {}
+        for name, number in itertools.product(PAPER, ("related", "unrelated")):
+            runs = [results.ran(name_arm(name, count)) for count in self.counts(number)]
+            values = ([run.numbers[number] for run in each] for each in runs)
+            found[f"{name}, {number}"] = list(map(gap_of, values))
+        return found
 
     def falls(self, results):
         """Whether all of them fall with the number of tasks."""
-        falls = []
-        for name, number in itertools.product(PAPER, ("related", "unrelated")):
-            arms = [name_arm(name, count) for count in self.counts(number)]
-            means = [gap_of(results.values(arm, number)) for arm in arms]
-            falls += map(_below, means[1:], means)
-        return self._if_all_within(results, all_hold(falls), self.tasks)
+        pairs = itertools.chain(
+            *map(itertools.pairwise, self.falling(results).values())
+        )
+        falls = all_hold(_below(after, before) for before, after in pairs)
+        return self._if_all_within(results, falls, self.tasks)
 
     def as_many(self, results):
         """Whether the ablation selects fewer than three experts, and others four."""
@@ -311,23 +296,7 @@ def _below(gap, other):
     return Gap(other.mean - gap.mean, error, gap.size).is_positive()
 
 
-def words(value):
-    """A mean, as text."""
-    return format_mean(value, math.nan)
-
-
-def settings_of(method, name):
-    """The values of a setting that are tried for a method, as text."""
-    return ", ".join(f"{value:g}" for value in METHODS[method].settings[name])
-
-
 def random_jaccard(num_experts):
     """The expected Jaccard index of two sets of `K` experts, drawn uniformly."""
-    ways = math.comb(num_experts, K)
-    return sum(
-        math.comb(K, both)
-        * math.comb(num_experts - K, K - both)
-        / ways
-        * (both / (2 * K - both))
-        for both in range(K + 1)
-    )
+    ways = [math.comb(K, n) * math.comb(num_experts - K, K - n) for n in range(K + 1)]
+    return sum(way * n / (2 * K - n) for n, way in enumerate(ways)) / sum(ways)
