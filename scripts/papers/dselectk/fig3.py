@@ -14,14 +14,7 @@ from dselectk_keras.metrics import jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.schedules import Ramp
-from experiments import (
-    Experiment,
-    area_under_curve,
-    gap_of,
-    mean_and_error,
-    preset,
-    train_jobs,
-)
+from experiments import Experiment, area_under_curve, gap_of, preset, train_jobs
 from papers import citations, drawing
 
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
@@ -71,7 +64,6 @@ class Fig3(Experiment):
 
     @property
     def num_steps(self):
-        """The training steps of a run."""
         return self.epochs * -(-self.num_train // self.batch_size)
 
     def space(self, arm):
@@ -112,7 +104,6 @@ class Fig3(Experiment):
         return DSelectKGate(self.num_nonzeros, gamma=gamma, entropy_reg=ramp)
 
     def _judge(self, model, data, loss):
-        """What a trained model has come to."""
         gate = model.get_layer("mmoe").gate
         weights = keras.ops.convert_to_numpy(gate.expert_weights())
         # Whether the gate has decided; whether one of your own chooses few enough.
@@ -128,11 +119,9 @@ class Fig3(Experiment):
             **jaccard_index(weights, data.groups)._asdict(),
         }
         predicted = model.predict(data.test.x, batch_size=10_000, verbose=0)
-        for name, kind, labels in zip(
-            data.task_names, data.task_kinds, data.test.y.T, strict=True
-        ):
-            measure = area_under_curve if kind == "binary" else rmse
-            found[name] = measure(labels, np.asarray(predicted[name])[:, 0])
+        for (name, _, measure), labels in zip(self.tasks, data.test.y.T, strict=True):
+            score = area_under_curve if measure == "AUC" else rmse
+            found[name] = score(labels, np.asarray(predicted[name])[:, 0])
         return found
 
     @property
@@ -250,5 +239,5 @@ def papers(letter=""):
 
 def percent(values):
     """A mean and its error in percent, as text."""
-    mean, error = (100 * value for value in mean_and_error(values))
+    mean, error, _ = gap_of(100 * values)
     return f"{mean:+.2f}%" + ("" if np.isnan(error) else f" ± {error:.2f}%")
