@@ -15,13 +15,7 @@ JUMP = 0.1  # A larger change of a weight in one step is a jump.
 
 
 class Method(NamedTuple):
-    """A way to share experts.
-
-    Args:
-        gate: A name in `new_gate`; a function as in the `gates` of an `Experiment`; or
-            `None` for one network that all tasks share.
-        per_example: Whether the gates look at the examples.
-    """
+    """A way to share experts: a gate of `new_gate`, or `None` for one network."""
 
     gate: str | Callable | None
     per_example: bool = False
@@ -40,27 +34,18 @@ SPARSE = ("dselect_k", "top_k")  # Gates that are told how many experts to choos
 MOST_EXPECTED = 4  # Experts of the Gumbel-softmax gate (Appendices D.1 and D.2).
 
 
-def own_methods(gates, num_nonzeros):
-    """The methods, static and per-example, of the `gates` of an `Experiment`."""
-    methods = {}
-    for name, make in gates.items():
-        if not make(num_nonzeros, 1).per_example_only:
+def methods_of(experiment):
+    """The methods of an experiment, and of its `gates`, static and per-example."""
+    methods = {name: METHODS[name] for name in experiment.methods}
+    for name, make in experiment.gates.items():
+        if not make(experiment.num_nonzeros[0], 1).per_example_only:
             methods[f"{name}, static"] = Method(make)
         methods[f"{name}, per-example"] = Method(make, per_example=True)
     return methods
 
 
 def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
-    """A gate that is not built, or `None`.
-
-    Args:
-        gate: As in `Method`.
-        num_nonzeros: How many experts a sparse gate may choose, k.
-        steps: How many steps the run has.
-        entropy: Weight of DSelect-k's entropy term.
-        gamma: Width of DSelect-k's smooth step.
-        sparsity: Weight of the Gumbel-softmax gate's penalty.
-    """
+    """A gate by name, or of the `gates` of an `Experiment`, not built; or `None`."""
     if gate is None:
         return None
     if callable(gate):
@@ -99,16 +84,10 @@ def choices(space):
 
 
 def grouped(jobs, space, names):
-    """Jobs whose models have the same shape, which can be trained in one program.
+    """Jobs that share the settings `names`, so that one program can train them.
 
-    Args:
-        jobs: A list of `Job`.
-        space: The values of each setting; a job that lacks one has the first.
-        names: Names of the settings that change a model's shape, or a run's length.
-
-    Returns:
-        A list of pairs: a dict of the settings `names`, and a list of pairs of an index
-        and a `Job` with the other settings.
+    A list of pairs: these settings, and pairs of an index and a `Job` with the others.
+    A job that lacks a setting of the space has the first of its values.
     """
     groups, fixed = {}, {name: each[0] for name, each in space.items()}
     for number, job in enumerate(jobs):
@@ -120,18 +99,11 @@ def grouped(jobs, space, names):
 
 
 def look_at(model, x, chunk=4096):
-    """What a model predicts, and what its gates do meanwhile.
+    """What a model predicts by task, and a dict of what its gates do meanwhile.
 
-    Args:
-        model: A `MultitaskModel`.
-        x: Its inputs, an array.
-        chunk: How many examples are evaluated at a time.
-
-    Returns:
-        A dict of predictions `(samples, outputs)` by task name, and a dict of numbers,
-        empty without gates: `"experts"`, which a task uses for an example on average;
-        `"binary"`, the share of the selectors that have decided, if there are any; and
-        `"expected"`, the expected experts of a static Gumbel-softmax gate.
+    `"experts"` are what a task uses for an example on average, `"binary"` is the share
+    of the selectors that have decided, and `"expected"` are the expected experts of a
+    static Gumbel-softmax gate.
     """
     gated = [layer for layer in model.layers if isinstance(layer, MMoE)]
     found = _with_gate_inputs(model).predict(x, batch_size=chunk, verbose=0)
@@ -151,10 +123,7 @@ def look_at(model, x, chunk=4096):
 
 @functools.lru_cache(maxsize=16)
 def _with_gate_inputs(model):
-    """A model that also outputs what its gates look at: what their layer is called on.
-
-    It is kept, because JAX compiles it.
-    """
+    """A model that also outputs what its gates see. It is kept: JAX compiles it."""
     gated = [layer.input for layer in model.layers if isinstance(layer, MMoE)]
     return keras.Model(model.input, {"tasks": model.output, "gated": gated})
 
@@ -179,6 +148,16 @@ def within_rules(results, arm):
     return results.values(arm, "admissible") == 1
 
 
+def lower(results, mine, other, number="loss", scale=1, under=0.0):
+    """Whether a number of an arm, times a factor, is lower than that of another.
+
+    `None` is not known, also where all runs of an arm break the paper's rules.
+    """
+    holds = results.gap(mine, other, number, scale).is_negative(under)
+    ruled = (within_rules(results, arm).any() for arm in (mine, other))
+    return holds if all(ruled) else None
+
+
 def if_within_rules(results, arm, holds):
     """Whether a claim on an arm holds; `None` for what the paper's rules leave open.
 
@@ -190,14 +169,11 @@ def if_within_rules(results, arm, holds):
 
 
 def movement(weights):
-    """How the weights of gates moved over training, `(records, tasks, n)`.
+    """How the weights of gates, `(records, tasks, n)`, moved over training.
 
-    Returns:
-        A dict: `"largest"`, the largest change of a weight between two records;
-        `"jumps"`, after how many records some weight of a task changes by more than
-        `JUMP`, and `"last_jump"`, at what fraction of the run that happens for the last
-        time; and `"experts"`, how many have a weight at the end. The last three are
-        means over the tasks.
+    `"largest"` is the largest change between two records. The others are means over the
+    tasks: how many `"jumps"` some weight makes, at what fraction of the run the
+    `"last_jump"` is, and how many `"experts"` have a weight at the end.
     """
     changes = np.abs(np.diff(weights, axis=0)).max(axis=-1)
     places = np.arange(1, len(weights))[:, None] / (len(weights) - 1)
@@ -212,9 +188,10 @@ def movement(weights):
 def decided(binary):
     """At what fraction of a run all selectors become binary, for good; `None` if never.
 
-    Args:
-        binary: Array `(records, tasks, k)`, from before the first step to the end.
+    `binary` is `(records, tasks, k)`, from before the first step to the end, or `None`.
     """
+    if binary is None:
+        return None
     every = binary.all(axis=(1, 2))
     if not every[-1]:
         return None

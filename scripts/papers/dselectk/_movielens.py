@@ -12,21 +12,11 @@ from dselectk_keras.datasets import Split
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
 from experiments import Experiment, Retrained, area_under_curve, preset, stand_in
+from papers import citations
 from papers.data import movielens
 from papers.data_sets import changed
-from papers.dselectk._gates import (
-    METHODS,
-    SPARSE,
-    choices,
-    decided,
-    is_admissible,
-    look_at,
-    movement,
-    new_gate,
-    own_methods,
-    search_space,
-    within_rules,
-)
+from papers.dselectk import _gates
+from papers.dselectk._gates import METHODS, SPARSE, within_rules
 
 SHAPES = ("num_nonzeros", "epochs", "units")  # Settings that need a model each.
 
@@ -40,6 +30,7 @@ class MovieLensExperiment(Experiment):
     Tables 1, 4 and 5 and Figure 6 show the same runs.
     """
 
+    paper = citations.DSELECT_K
     shown_runs = "dselectk-table1-5"
 
     seeds: int = preset(5, paper=100, smoke=1)
@@ -77,9 +68,7 @@ class MovieLensExperiment(Experiment):
 
     @property
     def compared(self):
-        """The methods, by name."""
-        own = own_methods(self.gates, self.num_nonzeros[0])
-        return {name: METHODS[name] for name in self.methods} | own
+        return _gates.methods_of(self)
 
     @property
     def arms(self):
@@ -91,12 +80,12 @@ class MovieLensExperiment(Experiment):
 
     def full_space(self, method):
         """All settings of a method, also those with one value."""
-        space = search_space(self, method)
+        space = _gates.search_space(self, method)
         return space if method.gate else space | {"units": self.bottoms}
 
     def space(self, arm):
         method, _ = self.arms[arm]
-        return choices(self.full_space(method))
+        return _gates.choices(self.full_space(method))
 
     @functools.cached_property
     def _data(self):
@@ -143,7 +132,9 @@ class MovieLensExperiment(Experiment):
         validation = measure(model, self._data.validation, alpha)
         found = measure(model, self._data.test, alpha) | {
             "objective": validation["loss"],
-            "admissible": is_admissible(validation, method, shape.get("num_nonzeros")),
+            "admissible": _gates.is_admissible(
+                validation, method, shape.get("num_nonzeros")
+            ),
         }
         return found | (self._recorded(recorder, job.seed) if recorded else {})
 
@@ -160,7 +151,7 @@ class MovieLensExperiment(Experiment):
         steps = shape["epochs"] * -(-len(self._data.train.x) // self.batch_size)
         scheduled: dict[str, Any] = {n: numbers.schedule(n) for n in settings}
         k = shape.get("num_nonzeros")
-        gate: Any = new_gate(method.gate, k, steps, **scheduled)
+        gate: Any = _gates.new_gate(method.gate, k, steps, **scheduled)
         hidden = keras.layers.Dense(shape.get("units", self.units), "relu")
         expert = keras.Sequential([hidden, keras.layers.Dropout(self.dropout)])
         tower = (self.tower,)
@@ -180,11 +171,11 @@ class MovieLensExperiment(Experiment):
     def _recorded(self, recorder, seed):
         """How the weights of static gates moved; for the first seed, some of them."""
         record = recorder.history["mmoe"]
-        weights, binary = record["weights"], record.get("binary")
+        weights = record["weights"]
         found = {
-            "decided": None if binary is None else decided(binary),
+            "decided": _gates.decided(record.get("binary")),
             "evaluated": float((weights > 0).any(axis=1).sum(axis=1).mean()),
-            **movement(weights),
+            **_gates.movement(weights),
         }
         if seed:
             return found
@@ -227,12 +218,10 @@ class Settings(keras.Layer):
         return lambda _: 1.0 * self.numbers[name]
 
     def weights_of_losses(self):
-        """Compute the weights of the tasks."""
         alpha = 1.0 * self.numbers["alpha"]
         return keras.ops.stack([alpha, 1.0 - alpha])
 
     def penalty(self, losses, shares):
-        """No further term."""
         return 0.0 * losses
 
 
@@ -248,19 +237,14 @@ def name_arm(gate, alpha):
 
 
 def measure(model, split, alpha):
-    """The numbers of the tasks, and what `look_at` has seen of the gates."""
-    found, gates = look_at(model, split.x)
+    """The losses and metrics of the tasks, and what `look_at` has seen of the gates."""
+    found, gates = _gates.look_at(model, split.x)
     watched, rating = (found[name][:, 0] for name in ("watched", "rating"))
-    return task_numbers(watched, rating, split.y, alpha) | gates
-
-
-def task_numbers(watched, rating, labels, alpha):
-    """The losses and metrics of the two tasks; a rating that is missing is NaN."""
-    truth, probability = labels[:, 0] == 1, watched.astype("float64").clip(1e-7, 1)
+    truth, probability = split.y[:, 0] == 1, watched.astype("float64").clip(1e-7, 1)
     probability = probability.clip(max=1 - 1e-7)
     entropy = -np.log(np.where(truth, probability, 1 - probability)).mean()
-    error = float(np.nanmean((rating - labels[:, 1]) ** 2))
-    return {
+    error = float(np.nanmean((rating - split.y[:, 1]) ** 2))  # NaN: without a rating.
+    return gates | {
         "loss": float(alpha * entropy + (1 - alpha) * error),
         "watched_loss": float(entropy),
         "watched_auc": area_under_curve(truth, watched),

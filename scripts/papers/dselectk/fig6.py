@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from dselectk_keras.plots import plot_gate_weights
-from papers import citations
 from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 LATE = 0.9  # A jump after this fraction of a run is at its end.
@@ -17,7 +16,6 @@ class Fig6(MovieLensExperiment):
 
     name = "dselectk-fig6"
     title = "expert weights during training on MovieLens"
-    paper = citations.DSELECT_K
     where = "Figure 6"
 
     @property
@@ -27,12 +25,10 @@ class Fig6(MovieLensExperiment):
 
     @property
     def ours(self):
-        """The arm of DSelect-k that is drawn."""
         return name_arm("DSelect-k, static", self.alpha)
 
     @property
     def theirs(self):
-        """The arm of Top-k that is drawn."""
         return name_arm("Top-k, static", self.alpha)
 
     def draw_dselect_k(self, results):

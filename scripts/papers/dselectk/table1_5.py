@@ -2,11 +2,9 @@
 
 import dataclasses
 import itertools
-from typing import Any
 
 from experiments import all_hold
-from papers import citations
-from papers.dselectk._gates import METHODS, SPARSE, within_rules
+from papers.dselectk._gates import METHODS, SPARSE, lower, within_rules
 from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 OURS = ("DSelect-k, static", "DSelect-k, per-example")
@@ -22,10 +20,7 @@ class Table1And5(MovieLensExperiment):
 
     name = "dselectk-table1-5"
     title = "gates on MovieLens, for three weights of the two tasks"
-    paper = citations.DSELECT_K
     where = "Tables 1 and 5"
-
-    # Whether a method is lower than another, by the paper's rules.
 
     def counts(self, results, name, alpha):
         """Whether a method was run and keeps the paper's rules in some run."""
@@ -33,27 +28,18 @@ class Table1And5(MovieLensExperiment):
         return bool(within_rules(results, name_arm(name, alpha)).any())
 
     def lower(self, results, mine, other, alpha, number="loss"):
-        """Whether a number of a method is lower than that of another.
-
-        `None` is not known, also where all runs of a method break the paper's rules.
-        """
-        arms = (name_arm(name, alpha) for name in (other, mine))
-        lower = results.gap(*arms, number).is_positive()
-        counted = (self.counts(results, name, alpha) for name in (mine, other))
-        return lower if all(counted) else None
+        """Whether a number of a method is lower than that of another (see `_gates`)."""
+        return lower(results, name_arm(mine, alpha), name_arm(other, alpha), number)
 
     def better(self, results, alpha):
-        """The DSelect-k gate of the lower mean loss, of those that count."""
-        mine = [name for name in OURS if self.counts(results, name, alpha)]
-        return self._lowest(results, mine or OURS, alpha)
+        """The DSelect-k gate of the lower mean loss, of those that count if some do."""
+        counted = [name for name in OURS if self.counts(results, name, alpha)]
+        return self.lowest(results, counted or OURS, alpha)
 
     def lowest(self, results, names, alpha):
-        """The method of the lowest mean loss, of those that count, or "none"."""
-        names = [name for name in names if self.counts(results, name, alpha)]
-        return self._lowest(results, names, alpha) if names else "none"
-
-    def _lowest(self, results, names, alpha):
-        return min(names, key=lambda n: results.mean(name_arm(n, alpha), "loss"))
+        """The method of the lowest mean loss, or "none"."""
+        means = {n: results.mean(name_arm(n, alpha), "loss") for n in names}
+        return min(means, key=means.__getitem__, default="none")
 
     def better_against(self, results, others, number):
         """Whether the better gate is lower than others, for each alpha and other."""
@@ -65,27 +51,21 @@ class Table1And5(MovieLensExperiment):
 
     def of_better(self, results, number, digits=3):
         """A number of the better gate for each alpha, as text."""
-        better = ((alpha, self.better(results, alpha)) for alpha in self.alphas)
-        return "; ".join(
-            f"alpha {alpha}: {name} "
-            f"{results.text(name_arm(name, alpha), number, digits)}"
-            for alpha, name in better
-        )
+        texts = []
+        for alpha in self.alphas:
+            name = self.better(results, alpha)
+            text = results.text(name_arm(name, alpha), number, digits)
+            texts.append(f"alpha {alpha}: {name} {text}")
+        return "; ".join(texts)
 
     def no_winner(self, results):
         """Whether each static gate is beaten by another one for some alpha."""
-        lower: dict[Any, Any] = {
-            pair: [self.lower(results, *pair, alpha) for alpha in self.alphas]
-            for pair in itertools.permutations(STATIC, 2)
-        }
-        others = {name: [o for o in STATIC if o != name] for name in STATIC}
-        # A gate that is not clearly beaten by another one may be the winner.
-        if all(any(any(lower[o, n]) for o in others[n]) for n in STATIC):
-            return True
-        wins = (
-            all_hold(itertools.chain(*(lower[n, o] for o in others[n]))) for n in STATIC
-        )
-        return False if True in wins else None
+        wins = []
+        for name in STATIC:
+            others = [other for other in STATIC if other != name]
+            against = [self.lowers(results, [name], other) for other in others]
+            wins.append(all_hold(itertools.chain(*against)))
+        return all_hold(None if won is None else not won for won in wins)
 
     def static_wins(self, results):
         """For each alpha, whether static DSelect-k is lower than the other two."""
@@ -94,17 +74,9 @@ class Table1And5(MovieLensExperiment):
             for a in self.alphas
         ]
 
-    def sparse_below_softmax(self, results):
-        """Whether each sparse gate is lower than the softmax gate, for each alpha."""
-        return [
-            self.lower(results, name, SOFTMAX, alpha)
-            for alpha in self.alphas
-            for name in SPARSE_METHODS
-        ]
-
-    def per_example_gains(self, results):
-        """For each alpha, whether per-example DSelect-k is lower than static."""
-        return [self.lower(results, OURS[1], OURS[0], a) for a in self.alphas]
+    def lowers(self, results, names, other):
+        """Whether methods have a lower loss than another one, for each alpha."""
+        return [self.lower(results, n, other, a) for a in self.alphas for n in names]
 
     def losses(self, results, name):
         """Loss, experts and runs within the rules of a method, for each alpha."""

@@ -1,7 +1,7 @@
 """Table 2: gates on Multi-MNIST and Multi-Fashion."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,32 +9,11 @@ import numpy as np
 from dselectk_keras.batches import Batches
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import Task, build_multitask_model
-from experiments import (
-    NOT_RUN,
-    Experiment,
-    all_hold,
-    gate_history,
-    preset,
-    stand_in,
-    train_jobs,
-)
+from experiments import Experiment, all_hold, gate_history, preset, stand_in, train_jobs
 from papers import citations
 from papers.data import multi_mnist
-from papers.dselectk._gates import (
-    METHODS,
-    SPARSE,
-    Method,
-    choices,
-    decided,
-    grouped,
-    if_within_rules,
-    is_admissible,
-    look_at,
-    new_gate,
-    own_methods,
-    search_space,
-    within_rules,
-)
+from papers.dselectk import _gates
+from papers.dselectk._gates import METHODS, SPARSE, lower, within_rules
 
 TITLES = {"multi_mnist": "Multi-MNIST", "multi_fashion": "Multi-Fashion"}
 IMAGES = {"multi_mnist": "mnist", "multi_fashion": "fashion_mnist"}
@@ -46,13 +25,6 @@ ACCURACIES = [(f"accuracy_{task}", 100) for task in TASKS]
 SHAPES = ("num_nonzeros", "epochs", "dense_layers")  # They need a program each.
 # The paper's % of steps until binary, and FLOPS relative to Top-k.
 TABLE_4 = {"multi_mnist": (42.33, 0.8), "multi_fashion": (80.02, 1.2)}
-
-
-class Arm(NamedTuple):
-    """A gate on a data set: the set's name, and a `Method`."""
-
-    dataset: str
-    method: Method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,27 +62,25 @@ class Table2(Experiment):
 
     @property
     def arms(self):
-        methods = {name: METHODS[name] for name in self.methods}
-        methods |= own_methods(self.gates, self.num_nonzeros[0])
         return {
-            arm_name(dataset, name): Arm(dataset, method)
+            arm_name(dataset, name): (dataset, method)
             for dataset in self.datasets
-            for name, method in methods.items()
+            for name, method in _gates.methods_of(self).items()
         }
 
     def space(self, arm):
-        return choices(self._full_space(self.arms[arm].method))
+        return _gates.choices(self._full_space(self.arms[arm][1]))
 
     def _full_space(self, method):
         """All settings of a method, also those with one value."""
-        return search_space(self, method) | {"dense_layers": self.dense_layers}
+        return _gates.search_space(self, method) | {"dense_layers": self.dense_layers}
 
     def run(self, arm, jobs):
         dataset, method = self.arms[arm]
         data = self._data(dataset)
         recorded = method.gate in SPARSE and not method.per_example
         found = [{}] * len(jobs)
-        for shape, own in grouped(jobs, self._full_space(method), SHAPES):
+        for shape, own in _gates.grouped(jobs, self._full_space(method), SHAPES):
 
             def build(_, *, shape=shape, **settings):
                 return self._model(data, method, shape, **settings)
@@ -140,7 +110,7 @@ class Table2(Experiment):
         layers = keras.layers
         steps = shape["epochs"] * Batches(data.train, self.batch_size).num_batches
         k = shape.get("num_nonzeros")
-        gate: Any = new_gate(method.gate, k, steps, **settings)
+        gate: Any = _gates.new_gate(method.gate, k, steps, **settings)
         parts = []
         for filters in self.filters:
             parts.append(layers.Conv2D(filters, 5, activation="relu"))
@@ -165,9 +135,8 @@ class Table2(Experiment):
 
     def gates_of(self, dataset):
         """The gates that are compared on a data set, with their arms."""
-        start = f"{TITLES[dataset]}: "
-        arms = ((arm.removeprefix(start), arm) for arm in self.arms)
-        return [(gate, arm) for gate, arm in arms if arm != gate]
+        own = (arm for arm, (name, _) in self.arms.items() if name == dataset)
+        return [(arm.partition(": ")[2], arm) for arm in own]
 
 
 def arm_name(dataset, method):
@@ -177,33 +146,23 @@ def arm_name(dataset, method):
 
 def _judge(model, data, method, num_nonzeros, history):
     """What a trained model comes to."""
-    scores, gates = look_at(model, data.validation.x, chunk=500)
-    predictions, numbers = look_at(model, data.test.x, chunk=500)
+    scores, gates = _gates.look_at(model, data.validation.x, chunk=500)
+    predictions, numbers = _gates.look_at(model, data.test.x, chunk=500)
     found = task_numbers(predictions, data.test.y) | numbers
     found["objective"] = task_numbers(scores, data.validation.y)["error"]
-    found["admissible"] = is_admissible(gates, method, num_nonzeros)
+    found["admissible"] = _gates.is_admissible(gates, method, num_nonzeros)
     if history is None:
         return found
     # For Table 4, from records before the first step and after every one (on JAX, after
     # every epoch). Until the next record is what the last one says.
-    binary = history.get("binary")
     used = (history["weights"] > 0).any(axis=1).sum(axis=1)
     found["evaluated"] = float(used[:-1].mean())
-    found["decided"] = None if binary is None else decided(binary)
+    found["decided"] = _gates.decided(history.get("binary"))
     return found
 
 
 def task_numbers(predictions, labels):
-    """How well the classes of both images are predicted.
-
-    Args:
-        predictions: A dict by task name of probabilities `(samples, classes)`.
-        labels: Array `(samples, tasks)` of classes, in the same order.
-
-    Returns:
-        A dict: `"loss"`, the sum of the tasks' cross-entropies; `"accuracy_..."` for
-        each task; and `"error"`, one minus the mean accuracy.
-    """
+    """The accuracies of the tasks, their mean error, and the sum of their losses."""
     numbers, loss = {}, 0.0
     for column, (name, probabilities) in enumerate(predictions.items()):
         truth = labels[:, column].astype(int)
@@ -213,9 +172,6 @@ def task_numbers(predictions, labels):
         numbers[f"accuracy_{name}"] = float(hits.mean())
     error = 1.0 - float(np.mean(list(numbers.values())))
     return {"loss": loss, "error": error, **numbers}
-
-
-# What the page says.
 
 
 def shown(results, dataset, names, numbers):
@@ -229,32 +185,17 @@ def shown(results, dataset, names, numbers):
     return "; ".join(parts) + "."
 
 
-def lower(results, dataset, mine, other, number, scale=1, under=0.0):
-    """Whether a number of a method is lower than that of another.
-
-    `None` is not known, also where all runs of a method break the paper's rules.
-
-    Args:
-        results: The `Results`.
-        dataset: Name of the data set.
-        mine: Name of the method.
-        other: Name of the other method.
-        number: Name of the number.
-        scale: A factor of it; with -1, whether it is higher.
-        under: What the difference has to be below; a positive number is a margin.
-    """
-    arms = [arm_name(dataset, name) for name in (mine, other)]
-    if not all(map(results.of, arms)):
-        return NOT_RUN
-    holds = results.gap(*arms, number, scale).is_negative(under)
-    return holds if all(within_rules(results, arm).any() for arm in arms) else None
+def below(results, dataset, other, number, scale=1, under=0.0):
+    """Whether a number of static DSelect-k is lower than another method's (`lower`)."""
+    mine, other = arm_name(dataset, STATIC), arm_name(dataset, other)
+    return lower(results, mine, other, number, scale, under)
 
 
 def is_best_gate(results):
     """Whether DSelect-k is better than its rivals in accuracies and experts."""
     numbers = *((name, -1) for name, _ in ACCURACIES), ("experts", 1)
     return all_hold(
-        lower(results, "multi_mnist", STATIC, rival, *each)
+        below(results, "multi_mnist", rival, *each)
         for rival in RIVALS
         for each in numbers
     )
@@ -262,11 +203,8 @@ def is_best_gate(results):
 
 def is_best_of_all(results):
     """Whether DSelect-k has the lowest error on Multi-Fashion."""
-    return all_hold(
-        lower(results, "multi_fashion", STATIC, name, "error")
-        for name in METHODS
-        if name != STATIC
-    )
+    rivals = (name for name in METHODS if name != STATIC)
+    return all_hold(below(results, "multi_fashion", name, "error") for name in rivals)
 
 
 def tried_within_rules(results, arm):
@@ -287,8 +225,7 @@ def binary_after(results, dataset):
 def is_as_cheap(results, dataset):
     """Whether S(Z) is binary as early, and the cost lies on the paper's side."""
     steps, flops = TABLE_4[dataset]
-    cheap, dear = (STATIC, TOP_K) if flops < 1 else (TOP_K, STATIC)
     share = results.values(mine := arm_name(dataset, STATIC), "decided")
-    less = lower(results, dataset, cheap, dear, "evaluated")
+    less = below(results, dataset, TOP_K, "evaluated", 1 if flops < 1 else -1)
     early = bool((100 * share <= steps).all())
-    return if_within_rules(results, mine, all_hold([early, less]))
+    return _gates.if_within_rules(results, mine, all_hold([early, less]))

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 
-from papers import citations
 from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 STEPS = {0.1: 11.37, 0.5: 9.39, 0.9: 0.04}  # The paper's % of steps until binary.
@@ -17,7 +16,6 @@ class Table4(MovieLensExperiment):
 
     name = "dselectk-table4"
     title = "steps until S(Z) is binary, and FLOPS of training relative to Top-k"
-    paper = citations.DSELECT_K
     where = "Table 4"
 
     def ratios(self, results, alpha):
