@@ -8,18 +8,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from dselectk_keras import metrics, regularizers
 from dselectk_keras.datasets import Split
-from dselectk_keras.metrics import (
-    MutualInformation,
-    SampleEntropy,
-    SelectionTable,
-    UtilizationEntropy,
-)
 from dselectk_keras.models import distill
-from dselectk_keras.regularizers import (
-    ImportanceRegularizer,
-    SampleSimilarityRegularizer,
-)
 from dselectk_keras.replicate import replicate
 from experiments import Experiment, best_run, preset, stand_in
 from papers import citations
@@ -33,12 +24,7 @@ CHUNK = 1_000  # Images that are evaluated at once.
 
 
 class Way(NamedTuple):
-    """A way to train a mixture.
-
-    Args:
-        gate: `"original"` or `"attentive"`.
-        penalty: `"importance"`, `"similarity"` or `None`.
-    """
+    """A way to train a mixture."""
 
     gate: str
     penalty: str | None = None
@@ -82,14 +68,7 @@ class Images(Experiment, abc.ABC):
         return _load(name, self.num_train, self.num_test, self.data_dir)
 
     def fit(self, build, data, jobs, settings=None):
-        """Compile and train the model that `build` returns, for each job.
-
-        Args:
-            build: A function of settings, by name.
-            data: A `Dataset`.
-            jobs: A list of `Job`.
-            settings: Lists of the settings; by default, those of the jobs.
-        """
+        """Compile and train what `build` makes of the settings, by default a job's."""
         own = {name: [job.settings[name] for job in jobs] for name in jobs[0].settings}
 
         def compiled(_, **chosen):
@@ -115,9 +94,9 @@ class Images(Experiment, abc.ABC):
         def build(importance=0.0, beta_s=0.0, beta_d=0.0):
             penalty = None
             if way.penalty == "importance":
-                penalty = ImportanceRegularizer(importance)
+                penalty = regularizers.ImportanceRegularizer(importance)
             elif way.penalty == "similarity":
-                penalty = SampleSimilarityRegularizer(beta_s, beta_d)
+                penalty = regularizers.SampleSimilarityRegularizer(beta_s, beta_d)
             return _mixture.mixture(DATA[name], num_experts, way.gate, penalty)
 
         return self.fit(build, data, jobs)
@@ -155,15 +134,7 @@ def error_and_loss(model, split):
 
 
 def classified(model, data):
-    """The errors of a model on test and training images, and its training loss.
-
-    Args:
-        model: A model that gives probabilities.
-        data: A `Dataset`.
-
-    Returns:
-        A dict; `"objective"` is the training error, by which the paper chooses.
-    """
+    """The errors of a model, and its training loss. Tuning is by the training error."""
     train_error, train_loss = error_and_loss(model, data.train)
     return {
         "error": error_and_loss(model, data.test)[0],
@@ -178,20 +149,17 @@ def measured(model, data, num_experts):
     images, labels = data.test
     weights = predicted(lambda x: _mixture.weights_of_experts(model, x), images)
     about = {"num_experts": num_experts, "num_classes": data.num_classes[0]}
-    metrics: dict[str, Any] = {
-        "mutual_information": MutualInformation(**about),
-        "table": SelectionTable(**about),
+    measures: dict[str, Any] = {
+        "mutual_information": metrics.MutualInformation(**about),
+        "table": metrics.SelectionTable(**about),
+        "sample_entropy": metrics.SampleEntropy(),
+        "utilization_entropy": metrics.UtilizationEntropy(num_experts),
     }
-    for metric in metrics.values():
-        metric.update_state(labels[:, 0], weights)
-    metrics["sample_entropy"] = SampleEntropy()
-    metrics["utilization_entropy"] = UtilizationEntropy(num_experts)
-    for name in ("sample_entropy", "utilization_entropy"):
-        metrics[name].update_state(weights)
-    found = {
-        name: keras.ops.convert_to_numpy(metric.result())
-        for name, metric in metrics.items()
-    }
+    found = {}
+    for name, metric in measures.items():
+        seen = () if "entropy" in name else (labels[:, 0],)
+        metric.update_state(*seen, weights)
+        found[name] = keras.ops.convert_to_numpy(metric.result())
     found["table"] = found["table"].astype(int)
     return {**classified(model, data), **found}
 

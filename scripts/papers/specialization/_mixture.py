@@ -23,21 +23,13 @@ class Sizes(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What is known of a data set before it is read.
-
-    Args:
-        title: Its name on the pages.
-        num_classes: How many classes it has.
-        num_experts: How many experts the paper gives its mixture.
-        sizes: Of its networks; `None` for photographs.
-        shape: Of an image.
-    """
+    """What is known of a data set before it is read."""
 
     title: str
     num_classes: int
-    num_experts: int
-    sizes: Sizes | None
-    shape: tuple[int, int, int] = (28, 28, 1)
+    num_experts: int  # Of the paper's mixture.
+    sizes: Sizes | None  # `None`: photographs.
+    shape: tuple[int, int, int] = (28, 28, 1)  # Of an image.
 
 
 DATA = {
@@ -70,18 +62,8 @@ class Filters(keras.layers.Layer):
     """Filters, ReLU, and the maximum over 2 x 2, as one matrix product.
 
     It computes what `Conv2D` and `MaxPooling2D` do, several times faster on a
-    processor where there are few filters of one channel.
-
-    Args:
-        filters: How many. Each starts as one alone would.
-        size: The width of a filter. Defaults to `3`.
-        **kwargs: The arguments of `keras.Layer`.
-
-    Call arguments:
-        inputs: Images `(batch, height, width, 1)`.
-
-    Returns:
-        A tensor `(batch, filters, features)`.
+    processor where there are few filters of one channel. Each filter starts as one
+    alone would. The outputs are `(batch, filters, features)`.
     """
 
     def __init__(self, filters, size=3, **kwargs):
@@ -89,24 +71,16 @@ class Filters(keras.layers.Layer):
         self.filters = filters
         self.size = size
 
-    def _pooled(self, shape):
-        return tuple((side - self.size + 1) // 2 for side in shape[1:3])
-
     def build(self, input_shape):
-        """Create the filters."""
-        self.sides = self._pooled(input_shape)
+        self.sides = tuple((side - self.size + 1) // 2 for side in input_shape[1:3])
         self.kernel = self.add_weight(
             shape=(self.size**2, self.filters),
             initializer=keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform"),
             name="kernel",
         )
-        self.bias = self.add_weight(
-            shape=(self.filters, 1), initializer="zeros", name="bias"
-        )
-        self.built = True
+        self.bias = self.add_weight((self.filters, 1), "zeros", name="bias")
 
     def call(self, inputs):
-        """The product, over all images at once."""
         height, width = self.sides
         side = self.size + 1
         shifted = [
@@ -121,13 +95,7 @@ class Filters(keras.layers.Layer):
         outputs = ops.reshape(outputs, (self.filters, -1, height * width))
         return ops.transpose(outputs, (1, 0, 2))
 
-    def compute_output_shape(self, input_shape):
-        """The shape of the outputs."""
-        height, width = self._pooled(input_shape)
-        return input_shape[0], self.filters, height * width
-
     def get_config(self):
-        """The arguments of `__init__`."""
         return {**super().get_config(), "filters": self.filters, "size": self.size}
 
 
@@ -177,14 +145,7 @@ def routing_network(about, activation):
 
 
 def mixture(about, num_experts, kind="original", penalty=None):
-    """A mixture of the experts' probabilities, not compiled.
-
-    Args:
-        about: The `Data` that it classifies.
-        num_experts: How many experts there are.
-        kind: `"original"` or `"attentive"`: the gate.
-        penalty: The gate's regularizer, or `None`.
-    """
+    """A mixture of the experts' probabilities, of a kind of gate; not compiled."""
     attentive = kind == "attentive"
     network, width = routing_network(about, None if attentive else "relu")
     gate = AttentiveGate(width, weights_regularizer=penalty)

@@ -15,10 +15,7 @@ def used(table):
 
 
 def draw_table(ax, table):
-    """What share of each class chooses each expert, as shades.
-
-    Experts are put in the order of the classes that they get, unused ones last.
-    """
+    """What share of each class chooses each expert, as shades."""
     table = in_order(np.asarray(table, dtype=float))
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     count, width = shares.shape
@@ -33,13 +30,7 @@ def draw_table(ax, table):
 
 
 def in_order(table):
-    """The table with its experts in the order of the classes that they get.
-
-    Example:
-        >>> in_order(np.array([[0, 0, 4], [1, 0, 3], [5, 0, 0]])).tolist()
-        [[4, 0, 0], [3, 1, 0], [0, 5, 0]]
-    """
-    table = np.asarray(table)
+    """The table with its experts in the order of their classes, unused ones last."""
     totals = table.sum(axis=0)
     places = np.arange(len(table)) @ table / np.maximum(totals, 1)
     there = totals >= USED * totals.sum()

@@ -9,15 +9,8 @@ import numpy as np
 from dselectk_keras.plots import plot_runs
 from experiments import NOT_RUN, all_hold, format_mean, gap_of, preset
 from papers import drawing
-from papers.specialization import _mixture
-from papers.specialization._images import (
-    NUMBERS,
-    WAYS,
-    Images,
-    classified,
-    measured,
-    reported,
-)
+from papers.specialization import _images, _mixture
+from papers.specialization._images import NUMBERS, WAYS, Images
 from papers.specialization._mixture import DATA
 
 STUDENTS = {
@@ -105,19 +98,19 @@ class Ways(Tuned, abc.ABC):
         else:
             models = self.teach(way, name, self.num_experts, data, jobs)
         if way is None or jobs[0].is_trial:
-            return [classified(model, data) for model in models]
-        found = [measured(model, data, self.num_experts) for model in models]
+            return [_images.classified(model, data) for model in models]
+        found = [_images.measured(model, data, self.num_experts) for model in models]
         if arm in STUDENTS.values():
             students = self.distilled(models, data, jobs)
             for numbers, student in zip(found, students, strict=True):
-                own = measured(student, data, self.num_experts)
+                own = _images.measured(student, data, self.num_experts)
                 numbers |= {f"distilled_{name}": value for name, value in own.items()}
         return found
 
     def best(self, results, way):
         """The numbers of the run that the paper would report, as cells."""
         arm, prefix = place_of(way)
-        run = reported(results, arm, prefix).numbers
+        run = _images.reported(results, arm, prefix).numbers
         deviation = values_of(results, way, "error").std(ddof=min(1, self.seeds - 1))
         others = (run.get(prefix + number, np.nan) for number in NUMBERS[1:])
         error = f"{run[prefix + 'error']:.3f} ± {deviation:.3f}"
@@ -136,18 +129,10 @@ class Ways(Tuned, abc.ABC):
     def compare(self, results, number, pairs, sign, least=False):
         """Compare ways by a number.
 
-        A pair for which the paper's own table says the contrary of its text is shown,
-        but not judged.
-
-        Args:
-            results: A `Results`.
-            number: Name of the number.
-            pairs: A list of pairs of ways: the first should be lower or higher.
-            sign: -1 for lower, 1 for higher.
-            least: Whether being as good is enough.
-
-        Returns:
-            The paper's numbers and ours, as text, and whether the claim holds.
+        The first of each pair should be lower (`sign` -1) or higher (1), or with
+        `least` as good. A pair for which the paper's own table says the contrary of
+        its text is shown, but not judged. Gives the paper's numbers and ours, as text,
+        and whether the claim holds.
         """
         texts, verdicts, theirs = [], [], []
         place = NUMBERS.index(number)
@@ -168,7 +153,6 @@ class Ways(Tuned, abc.ABC):
         return "; ".join(theirs), "; ".join(texts) + ".", all_hold(verdicts)
 
     def draw_runs(self, results):
-        """The numbers of every run, by way: a panel for each number."""
         figure, axes = drawing.panels(2, 2, 4.6, sharey=True)
         for ax, (number, title) in zip(axes.flat, TITLES.items(), strict=True):
             values = {way: values_of(results, way, number) for way in self.shown[1:]}
@@ -182,11 +166,7 @@ def exact(value):
 
 
 def place_of(way):
-    """Where the numbers of a way are kept; a student's are with its teacher's.
-
-    Returns:
-        The name of an arm, and what the names of the numbers begin with.
-    """
+    """The arm of a way, a student's is its teacher's, and how its numbers begin."""
     return (STUDENTS[way], "distilled_") if way in STUDENTS else (way, "")
 
 

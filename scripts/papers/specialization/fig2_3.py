@@ -23,7 +23,6 @@ class Fig2And3(Splits):
     where = "Figures 2 and 3"
 
     def draw_tables(self, results):
-        """The tables of all runs: a row for each arm, a column for each seed."""
         columns = max(len(results.of(arm)) for arm in self.arms)
         size = len(self.arms), columns, 2.0 * len(self.arms) + 0.4
         figure, axes = drawing.panels(*size, sharey="row")
@@ -49,9 +48,7 @@ def each(results, name, kind, measure):
 
 def fewer(results, name):
     """For each run, whether the joint gate leaves out experts."""
-    return [
-        count < DATA[name].num_experts for count in each(results, name, JOINT, used)
-    ]
+    return [n < DATA[name].num_experts for n in each(results, name, JOINT, used)]
 
 
 def share(results, name):

@@ -47,7 +47,6 @@ class Fig6And7(Tuned):
         return [numbers | {"used": used(numbers["table"])} for numbers in found]
 
     def draw_tables(self, results):
-        """A table for each penalty (row) and number of experts (column)."""
         counts = self.num_experts
         options = {"sharey": True, "width_ratios": counts}
         figure, axes = drawing.panels(len(SHOWN), len(counts), 5.2, **options)
