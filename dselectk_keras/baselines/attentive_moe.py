@@ -30,7 +30,8 @@ class AttentiveMoE(MoE):
         gate: An `AttentiveGate` that is not built yet.
         per_example: `True`.
         routing_network: A Keras layer between the inputs and the gate, $G$.
-        dispatch, sum_features: See `MoE`; `dispatch` is for another gate.
+        dispatch: For another gate (see `MoE`).
+        sum_features: Whether each expert is the sum of its features (see `MoE`).
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -116,8 +117,10 @@ class AttentiveMoE(MoE):
             pairs = zip(self._models, bank.split(inputs), strict=True)
             outputs = [model(x, training=training) for model, x in pairs]
             return [bank.stack(each) for each in zip(*outputs, strict=True)]
-        outputs, hidden = bank.call_with_hidden(inputs, training)
-        return outputs, ops.moveaxis(hidden, 0, 1)
+        x = hidden = ops.cast(inputs, bank.compute_dtype)
+        for layer in range(len(bank.units)):
+            hidden, x = x, bank.call_layer(layer, x, training)
+        return x, hidden
 
 
 @ARCHITECTURES.register("attentive")

@@ -166,40 +166,22 @@ class DenseExperts(ExpertBank):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Evaluate all experts, layer by layer."""
-        return self.call_with_hidden(inputs, training)[0]
+        x = self._cast(inputs)
+        for layer in range(len(self.units)):
+            x = self.call_layer(layer, x, training)
+        return x
 
-    def call_with_hidden(
-        self, inputs: Tensor, training: bool | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Evaluate all experts; also return the inputs of their last layers.
-
-        These have the experts on the first axis, as all inputs of deeper layers.
-        """
-        x, layers = self._cast(inputs), [*range(len(self.units))]
-        if self.shared_input:
-            kernel, bias = self._kernel_and_bias(layers.pop(0))
-            x = _multiply_shared(x, kernel)
-            if middle := [1] * (len(x.shape) - 3):
-                bias = ops.reshape(bias, (self.num_experts, *middle, -1))
-            x = self._activate(0, x + bias, training)
-        if not layers:
-            return x, inputs
-        x = hidden = ops.moveaxis(x, 1, 0)
-        for layer in layers:
-            hidden = x
-            x = self._call_own(layer, x, training)
-        return ops.moveaxis(x, 0, 1), hidden
-
-    def _call_own(self, layer, x, training=None):
-        """Evaluate a layer on an input of each expert, `(n, b, ..., d)`."""
+    def call_layer(self, layer: int, x: Tensor, training: bool | None = None) -> Tensor:
+        """Evaluate a layer of all experts."""
         kernel, bias = self._kernel_and_bias(layer)
-        n, d, h = kernel.shape
-        # Not einsum, which takes up to 1.7 times as long.
-        flat = x if len(x.shape) == 3 else ops.reshape(x, (n, -1, d))
-        product = ops.matmul(flat, kernel) + ops.expand_dims(bias, 1)
-        if len(x.shape) > 3:
-            product = ops.reshape(product, (n, -1, *ops.shape(x)[2:-1], h))
-        return self._activate(layer, product, training)
+        if layer == 0 and self.shared_input:
+            x = _multiply_shared(x, kernel)
+        else:
+            x = _multiply_own(x, kernel)
+        middle = [1] * (len(x.shape) - 3)
+        if middle:
+            bias = ops.reshape(bias, (self.num_experts, *middle, -1))
+        return self._activate(layer, x + bias, training)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Compute the shape of the outputs.
@@ -220,9 +202,12 @@ class DenseExperts(ExpertBank):
     def call_slots(self, inputs: Tensor) -> Tensor:
         """Evaluate each expert on its own examples, `(n * slots, ...)`, in order."""
         middle = inputs.shape[1:-1]
+        # Not einsum with a batch axis before the experts, which takes 1.5 times as long
+        # (JAX, 64 experts of 512, two CPU cores).
         x = ops.reshape(inputs, (self.num_experts, -1, inputs.shape[-1]))
         for layer in range(len(self.units)):
-            x = self._call_own(layer, x)
+            kernel, bias = self._kernel_and_bias(layer)
+            x = self._activate(layer, ops.matmul(x, kernel) + ops.expand_dims(bias, 1))
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
     def _kernel_and_bias(self, layer):
@@ -307,3 +292,15 @@ def _multiply_shared(x, kernel):
     middle = list(ops.shape(x)[1:-1])
     product = ops.reshape(product, (-1, *middle, n, h))
     return ops.moveaxis(product, -2, 1) if middle else product
+
+
+def _multiply_own(x, kernel):
+    """`(b, n, ..., d)` by `(n, d, h)` to `(b, n, ..., h)`."""
+    n, d, h = kernel.shape
+    # Not einsum, which takes up to 1.7 times as long.
+    x = ops.moveaxis(x, 1, 0)
+    if len(x.shape) == 3:
+        return ops.moveaxis(ops.matmul(x, kernel), 0, 1)
+    product = ops.matmul(ops.reshape(x, (n, -1, d)), kernel)
+    product = ops.reshape(product, (n, -1, *list(ops.shape(x)[2:-1]), h))
+    return ops.moveaxis(product, 0, 1)

@@ -9,10 +9,6 @@ from keras import ops
 
 from dselectk_keras.utils import Tensor
 
-# Up to so many experts times gates, JAX compiles the sum to one loop. A matrix product
-# takes 1.6 times as long in inference (`docs/measurements.md`).
-_FEW = 32
-
 
 def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
     r"""The weighted sums of the experts' outputs, for all gates at once.
@@ -47,19 +43,9 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
             f"`weights` must have one weight for each of {experts.shape[1]} experts. "
             f"Received: {weights.shape[-1]} weights."
         )
-    one_gate = len(weights.shape) == 1 + per_example
-    if one_gate:
-        weights = ops.expand_dims(weights, -2)
-    num_gates, n = weights.shape[-2:]
-    # In half precision a product is more accurate.
-    is_float32 = keras.backend.standardize_dtype(experts.dtype) == "float32"
-    if keras.backend.backend() == "jax" and is_float32 and n * num_gates <= _FEW:
-        ones = [1] * (len(experts.shape) - 2)
-        shares = ops.reshape(weights, (*ops.shape(weights), *ones))
-        mixed = ops.sum(ops.expand_dims(experts, 1) * shares, axis=2)
-    else:
-        mixed = _product(experts, weights, per_example)
-    return mixed[:, 0] if one_gate else mixed
+    if len(weights.shape) > 1 + per_example:
+        return _product(experts, weights, per_example)
+    return _product(experts, ops.expand_dims(weights, -2), per_example)[:, 0]
 
 
 def _product(experts, weights, per_example):
