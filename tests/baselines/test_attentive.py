@@ -353,3 +353,19 @@ def test_routing_inputs_without_hidden_outputs_are_refused():
 def test_units_count():
     with pytest.raises(ValueError, match="`units` must be a positive integer"):
         AttentiveGate(0)
+
+
+def test_features_are_summed_before_the_mixture_as_after_it():
+    whole, summed = (
+        AttentiveMoE(
+            DenseExperts(N, [HIDDEN, 3]),
+            AttentiveGate(UNITS),
+            per_example=True,
+            sum_features=sum_features,
+        )
+        for sum_features in (False, True)
+    )
+    wanted = numpy(whole(X)).sum(axis=-1, keepdims=True)
+    summed.build(X.shape)
+    summed.set_weights(whole.get_weights())
+    np.testing.assert_allclose(numpy(summed(X)), wanted, rtol=1e-5, atol=1e-5)

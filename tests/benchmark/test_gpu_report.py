@@ -67,7 +67,8 @@ def test_the_report_has_speed_precision_and_tests(
     gpu_report.main(["--quick", "--backends", "jax"])
     tmp_path /= "build/gpu_report"  # The results of an accelerator stay.
     kept = json.loads((tmp_path / "benchmark_gpu_jax.json").read_text())
-    assert {"plain", "bank", "dispatched"} <= set(kept["workloads"]["W4"]["forms"])
+    forms = set(kept["workloads"]["W4"]["forms"])
+    assert forms == {"plain", "plain+metrics", "bank", "dispatched"}
     first, last = kept["checks"]["mixed_bfloat16"]["losses"]
     assert last < first
     assert kept["checks"]["golden and contract tests"]["said"] == "12 passed"
