@@ -1,6 +1,5 @@
 """Experiments: a frozen config, tuned and run seed by seed, and a page of results."""
 
-from experiments.area_under_curve import area_under_curve
 from experiments.compare import (
     NOT_RUN,
     Gap,
@@ -17,6 +16,7 @@ from experiments.pages import write_page
 from experiments.reproduce import reproduce
 from experiments.results import Results, Run, format_mean
 from experiments.retrained import Retrained
+from experiments.scores import area_under_curve
 from experiments.search import (
     best_run,
     best_settings,

@@ -14,7 +14,7 @@ from dselectk_keras.models import Task, build_multitask_model
 from experiments import Experiment, Retrained, area_under_curve, preset, stand_in
 from papers import citations
 from papers.data import movielens
-from papers.data_sets import changed
+from papers.data.changes import changed
 from papers.dselectk import _gates
 from papers.dselectk._gates import METHODS, SPARSE, within_rules
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.plots import plot_gate_weights
-from experiments import Experiment, preset
-from papers import citations, drawing
+from experiments import Experiment, drawing, preset
+from papers import citations
 from papers.dselectk._gates import movement, within_rules
 from papers.dselectk._recovery import K, Problems
 

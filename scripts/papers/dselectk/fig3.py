@@ -14,8 +14,15 @@ from dselectk_keras.metrics import jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.schedules import Ramp
-from experiments import Experiment, area_under_curve, gap_of, preset, train_jobs
-from papers import citations, drawing
+from experiments import (
+    Experiment,
+    area_under_curve,
+    drawing,
+    gap_of,
+    preset,
+    train_jobs,
+)
+from papers import citations
 
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 GROUPS = ("engagement", "satisfaction")

@@ -16,12 +16,13 @@ from experiments import (
     Experiment,
     Gap,
     all_hold,
+    drawing,
     gap_of,
     gate_history,
     preset,
     train_jobs,
 )
-from papers import citations, drawing
+from papers import citations
 from papers.dselectk._gates import if_within_rules
 from papers.dselectk._synthetic import METHODS, UNITS, K, Method, error
 

@@ -27,7 +27,7 @@ from experiments import (
 from experiments.results import NotRunError
 from papers import citations
 from papers.data import census_income
-from papers.data_sets import only_tasks
+from papers.data.changes import only_tasks
 
 AUXILIARY = "never_married"
 # The paper tunes a model of its own for the auxiliary task alone.

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from dselectk_keras.plots import plot_curves
-from papers import drawing
+from experiments import drawing
 from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, write_losses
 
 

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from experiments import Gap, all_hold, format_mean
-from papers import drawing
+from experiments import Gap, all_hold, drawing, format_mean
 from papers.mmoe._synthetic import (
     MODELS,
     TICKS,

@@ -11,9 +11,9 @@ import numpy as np
 from dselectk_keras import datasets
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models import Task, build_multitask_model
-from experiments import Experiment, preset, train_jobs
-from papers import citations, drawing
-from papers.data_sets import only_tasks
+from experiments import Experiment, drawing, preset, train_jobs
+from papers import citations
+from papers.data.changes import only_tasks
 from papers.mmoe._census import areas
 
 TASKS = ("engagement", "satisfaction")

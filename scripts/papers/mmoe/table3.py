@@ -12,7 +12,7 @@ from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.plots import plot_curves
 from experiments import Experiment, gap_of, preset, standard_error, train_jobs
 from papers import citations
-from papers.data_sets import only_tasks
+from papers.data.changes import only_tasks
 
 SHARED, L2, STITCH = "Shared-Bottom", "L2-Constrained", "Cross-Stitch"
 ARCHITECTURES = {

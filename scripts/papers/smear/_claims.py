@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import all_hold, format_mean
-from papers import drawing
+from experiments import all_hold, drawing, format_mean
 
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k")
 HEURISTICS = ("Tag", "Hash", "1x compute", "1x parameters")

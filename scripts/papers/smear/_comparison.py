@@ -10,7 +10,8 @@ import numpy as np
 from dselectk_keras.replicate import replicate
 from experiments import Experiment, preset
 from papers import citations
-from papers.smear import _backbone, _domains
+from papers.data import styles
+from papers.smear import _backbone
 from papers.smear._routers import (
     ABLATED,
     OURS,
@@ -66,12 +67,12 @@ class DomainComparison(Experiment):
     @property
     def num_experts(self):
         """One for each domain, as in the paper."""
-        return len(_domains.DOMAINS)
+        return len(styles.DOMAINS)
 
     @property
     def shared(self):
         """What all routers share."""
-        steps = -(-len(_domains.DOMAINS) * self.num_train // self.batch_size)
+        steps = -(-len(styles.DOMAINS) * self.num_train // self.batch_size)
         steps *= self.epochs
         return Adapters(self.num_experts, self.units, steps, gates=self.gates)
 
@@ -114,12 +115,12 @@ class DomainComparison(Experiment):
     @functools.cached_property
     def _prepared(self):
         source = self.data_dir, self.stand_in
-        parts = _domains.load_domains(self.num_train, self.num_test, *source)
+        parts = styles.load_domains(self.num_train, self.num_test, *source)
         if self.backbone is None:
             # One network for all seeds, as there is one that knows ImageNet.
             keras.utils.set_random_seed(0)
-            network = _backbone.resnet18(_domains.IMAGE_SHAPE, self.width)
-            images = _domains.load_digits(self.num_digits, *source)
+            network = _backbone.resnet18(styles.IMAGE_SHAPE, self.width)
+            images = styles.load_digits(self.num_digits, *source)
             _backbone.pretrain(network, *images, self.digit_epochs)
         else:
             for inputs, _ in parts:
@@ -137,9 +138,7 @@ class DomainComparison(Experiment):
     def _model(self, arm, dispatch=False):
         shared = dataclasses.replace(self.shared, dispatch=dispatch)
         blocks = self._prepared.blocks
-        return build_model(
-            arm, blocks, shared, _domains.NUM_CLASSES, self.learning_rate
-        )
+        return build_model(arm, blocks, shared, styles.NUM_CLASSES, self.learning_rate)
 
     def _times(self, arm, model, inputs):
         """The time of inference from images, relative to that of a single expert."""
@@ -168,7 +167,7 @@ class _Ready(NamedTuple):
 
 def _numbers(hits, weights, domains):
     """The accuracy by domain, and how each layer routes the domains."""
-    count = len(_domains.DOMAINS)
+    count = len(styles.DOMAINS)
     by_domain = [float(hits[domains == number].mean()) for number in range(count)]
     used = (1.0 if w is None else (w > 0).sum(-1).mean().round(3) for w in weights)
     return {

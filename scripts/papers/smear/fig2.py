@@ -7,8 +7,8 @@ import keras
 import numpy as np
 
 from dselectk_keras.plots import plot_runs
-from experiments import Experiment, gap_of, preset
-from papers import citations, drawing
+from experiments import Experiment, drawing, gap_of, preset
+from papers import citations
 from papers.smear import _backbone
 from papers.smear._routers import (
     ROUTED_BY,

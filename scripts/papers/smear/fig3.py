@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 
 from experiments import gap_of
+from papers.data.styles import DOMAINS, PAIRS
 from papers.smear._claims import (
     ONE,
     distance,
@@ -16,7 +17,6 @@ from papers.smear._claims import (
     routing_of,
 )
 from papers.smear._comparison import DomainComparison
-from papers.smear._domains import DOMAINS, PAIRS
 
 TEXT = "Section 4, Qualitative Analysis"
 # A domain keeps to two experts if they have this share of its weight.

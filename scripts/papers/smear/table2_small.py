@@ -11,8 +11,10 @@ from dselectk_keras.batches import Batches
 from dselectk_keras.replicate import replicate
 from dselectk_keras.schedules import Ramp
 from experiments import Experiment, preset
+from experiments.scores import accuracy, f1, matthews, pearson, spearman
 from papers import citations
-from papers.smear import _sentences
+from papers.data import sentences
+from papers.data.sentences import GLUE, LENGTH, NUM_ANSWERS, SHARES, WORDS
 from papers.smear._claims import (
     ONE,
     distance,
@@ -28,8 +30,6 @@ from papers.smear._routers import (
     look_at_copies,
     mean_routing,
 )
-from papers.smear._scores import accuracy, f1, matthews, pearson, spearman
-from papers.smear._sentences import GLUE, LENGTH, NUM_ANSWERS, SHARES, WORDS
 
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE")
 WORSE = ("Top-k", "ST-Gumbel")  # Than tag routing, and than REINFORCE.
@@ -120,8 +120,8 @@ class Table2Small(Experiment):
         return Ramp(0.0, self.learning_rate, end=self.warm_up, kind="linear")
 
     def run(self, arm, jobs):
-        train = _sentences.texts(self.sizes, seed=0)
-        test = _sentences.texts(dict.fromkeys(GLUE, self.num_test), seed=1)
+        train = sentences.texts(self.sizes, seed=0)
+        test = sentences.texts(dict.fromkeys(GLUE, self.num_test), seed=1)
         x = inputs_of(arm, train, 0)
         runs = replicate(
             lambda _: self._model(arm),
@@ -314,7 +314,7 @@ def build_encoder(router, depth, model_dim, shared, weights, learning_rate):
 def _pretrained(depth, model_dim, count, epochs):
     """The weights of an encoder that guesses masked words; one for all seeds."""
     keras.utils.set_random_seed(0)
-    words, places, answers = _sentences.masked(count, seed=2)
+    words, places, answers = sentences.masked(count, seed=2)
     parts = frozen_parts(depth, model_dim)
     inputs = {
         "words": keras.Input((LENGTH,), dtype="int32", name="words"),

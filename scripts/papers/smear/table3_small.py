@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from papers import drawing
+from experiments import drawing
 from papers.smear._comparison import REFERENCE, DomainComparison
 from papers.smear._routers import ROUTED_BY, SINGLE
 

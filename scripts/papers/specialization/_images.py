@@ -15,7 +15,7 @@ from dselectk_keras.replicate import replicate
 from experiments import Experiment, best_run, preset, stand_in
 from papers import citations
 from papers.data import load
-from papers.data_sets import changed, only_tasks
+from papers.data.changes import changed, only_tasks
 from papers.specialization import _mixture
 from papers.specialization._mixture import DATA
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from papers import drawing
+from experiments import drawing
 
 SHARE = "share of the images of a class"
 USED = 0.01  # An expert is used if it is chosen for this share of the images.

@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from dselectk_keras.plots import plot_runs
-from experiments import NOT_RUN, all_hold, format_mean, gap_of, preset
-from papers import drawing
+from experiments import NOT_RUN, all_hold, drawing, format_mean, gap_of, preset
 from papers.specialization import _images, _mixture
 from papers.specialization._images import NUMBERS, WAYS, Images
 from papers.specialization._mixture import DATA

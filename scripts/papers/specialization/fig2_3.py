@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from papers import drawing
+from experiments import drawing
 from papers.specialization._mixture import DATA
 from papers.specialization._splits import JOINT, SPLIT, SPLITS, Splits, arm_of
 from papers.specialization._tables import SHARE, USED, draw_table, used

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments import preset
-from papers import drawing
+from experiments import drawing, preset
 from papers.specialization._images import WAYS, classified, measured, reported
 from papers.specialization._tables import SHARE, draw_table, used
 from papers.specialization._ways import Tuned
