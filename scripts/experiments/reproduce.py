@@ -1,8 +1,10 @@
 """Run the trials and the seeds that an experiment still lacks."""
 
 import contextlib
+import json
 import sys
 import time
+import zlib
 
 from dselectk_keras.utils import check_choice, check_count
 from experiments.environment import environment
@@ -71,10 +73,14 @@ def _next_jobs(experiment, results, arm):
     if not num_trials:
         settings, _ = best_settings(trials)
         return [Job(seed, settings) for seed in seeds]
+    draw = zlib.crc32(arm.encode()) // 2  # Each arm tries settings of its own.
     if experiment.sampler == "gp":
-        return [Job(TRIAL_SEED, next_settings(space, trials))]
-    points = random_settings(space, len(trials) + num_trials)
-    return [Job(TRIAL_SEED, settings) for settings in points[len(trials) :]]
+        return [Job(TRIAL_SEED, next_settings(space, trials, draw))]
+    # In a file, lists and tuples are the same.
+    tried = {json.dumps(run.settings, sort_keys=True) for run in trials}
+    points = random_settings(space, grid_size(space), draw)
+    new = [p for p in points if json.dumps(p, sort_keys=True) not in tried]
+    return [Job(TRIAL_SEED, settings) for settings in new[:num_trials]]
 
 
 def _lacking(experiment, results, arm):

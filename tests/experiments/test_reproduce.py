@@ -60,6 +60,38 @@ def test_settings_are_tuned_on_seeds_that_are_not_reported():
     assert results.of("plain")[0].settings == {}
 
 
+@dataclasses.dataclass(frozen=True)
+class Searching(Counting):
+    """Arms that search in the same grid."""
+
+    sampler: str = "random"
+
+    def space(self, arm):
+        return {"rate": tuple(range(15)), "units": ((8, 4), [2])}
+
+
+def tried(results, arm):
+    """The settings, as a list of tuples."""
+    runs = results.of(arm, tuning=True)
+    return [(run.settings["rate"], tuple(run.settings["units"])) for run in runs]
+
+
+def test_each_arm_tries_settings_of_its_own():
+    results = reproduce(Searching(seeds=0, trials=3), progress=False)
+    one, other = (tried(results, arm) for arm in ("tuned", "plain"))
+    assert len(one) == len(other) == 3
+    assert one != other
+
+
+def test_a_search_goes_on_with_settings_that_are_new(tmp_path):
+    few = reproduce(Searching(seeds=0, trials=6), folder=tmp_path, progress=False)
+    more = Searching(seeds=0, trials=30)
+    all_of_them = reproduce(more, folder=tmp_path, progress=False, together=9)
+    for arm in ("tuned", "plain"):
+        assert tried(all_of_them, arm)[:6] == tried(few, arm)
+        assert len(set(tried(all_of_them, arm))) == 30
+
+
 def test_a_run_that_is_cut_short_goes_on_where_it_was(tmp_path):
     cut = Counting(seeds=2, trials=3, fail_at=4)
     with pytest.raises(KeyboardInterrupt):
