@@ -63,6 +63,11 @@ class Gap(NamedTuple):
         inside = Gap(abs(self.mean), self.error, self.size)
         return inside.is_negative(margin)
 
+    def minus(self, other):
+        """The difference to another one, which is of other runs."""
+        error = math.hypot(self.error, other.error)
+        return self._replace(mean=self.mean - other.mean, error=error)
+
     def __format__(self, decimals):
         return format_gap(self.mean, self.error, int(decimals or 4))
 

@@ -113,12 +113,17 @@ class Results:
         Returns:
             An array, over the seeds for which both arms have the number.
         """
-        mine, theirs = (
-            {run.seed: run.numbers.get(number) for run in self.ran(name)}
-            for name in (arm, other)
-        )
-        pairs = [(value, theirs.get(seed)) for seed, value in mine.items()]
-        return np.array([a - b for a, b in pairs if a is not None and b is not None])
+        mine, theirs = self.pairs(arm, other, number)
+        found = mine - theirs
+        return found[~np.isnan(found)]
+
+    def pairs(self, arm, other, number):
+        """A number of two arms, over the seeds of both: two arrays, NaN if missing."""
+        mine, theirs = ({run.seed: run for run in self.ran(a)} for a in (arm, other))
+        seeds = [seed for seed in mine if seed in theirs]
+        runs = ([each[seed] for seed in seeds] for each in (mine, theirs))
+        found = [[run.numbers.get(number) for run in each] for each in runs]
+        return np.array(found, dtype="float64")
 
     def ran(self, arm):
         """The reported runs of an arm; a `NotRunError` if there are none."""

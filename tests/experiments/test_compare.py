@@ -64,6 +64,18 @@ def test_differences_are_taken_seed_by_seed():
     assert error == pytest.approx(np.std([-0.5, -0.5, -1.5], ddof=1) / 3**0.5)
 
 
+def test_pairs_are_of_the_seeds_that_both_arms_have():
+    results = made_up({"a": [1.0, None, 3.0], "b": [1.5, 2.5]})
+    ours, theirs = results.pairs("a", "b", "loss")
+    np.testing.assert_array_equal(ours, [1.0, np.nan])
+    np.testing.assert_array_equal(theirs, [1.5, 2.5])
+    assert results.differences("a", "b").tolist() == [-0.5]
+
+
+def test_gaps_of_other_runs_are_compared():
+    assert Gap(0.5, 0.03, 5).minus(Gap(0.1, 0.04, 7)) == (0.4, 0.05, 5)
+
+
 def test_what_is_within_the_error_is_not_told_apart():
     results = made_up({"a": [1.0, 2.0], "b": [1.1, 1.9], "c": [1.0]})
     for other in ("b", "c"):
