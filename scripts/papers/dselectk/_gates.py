@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -12,6 +12,7 @@ from dselectk_keras.layers import MMoE
 from dselectk_keras.metrics import active_experts
 
 JUMP = 0.1  # A larger change of a weight in one step is a jump.
+STATIC, TOP_K = "DSelect-k, static", "Top-k, static"  # Those that are followed.
 
 
 class Method(NamedTuple):
@@ -20,17 +21,26 @@ class Method(NamedTuple):
     gate: str | Callable | None
     per_example: bool = False
 
+    @property
+    def is_sparse(self):
+        """Whether the gate is told how many experts to choose."""
+        return callable(self.gate) or self.gate in {"dselect_k", "top_k"}
+
+    @property
+    def is_followed(self):
+        """Whether the weights are recorded during training."""
+        return self.is_sparse and not self.per_example
+
 
 METHODS = {
-    "DSelect-k, static": Method("dselect_k"),
-    "Top-k, static": Method("top_k"),
+    STATIC: Method("dselect_k"),
+    TOP_K: Method("top_k"),
     "Gumbel-softmax, static": Method("gumbel_softmax"),
     "DSelect-k, per-example": Method("dselect_k", True),
     "Top-k, per-example": Method("top_k", True),
     "softmax, per-example": Method("softmax", True),
     "shared bottom": Method(None),
 }
-SPARSE = ("dselect_k", "top_k")  # Gates that are told how many experts to choose.
 MOST_EXPECTED = 4  # Experts of the Gumbel-softmax gate (Appendices D.1 and D.2).
 
 
@@ -44,7 +54,7 @@ def methods_of(experiment):
     return methods
 
 
-def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
+def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01) -> Any:
     """A gate by name, or of the `gates` of an `Experiment`, not built; or `None`."""
     if gate is None:
         return None
@@ -69,7 +79,7 @@ def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01):
 def search_space(experiment, method):
     """What there is to choose from for a method: fields of the experiment, by name."""
     space = {"learning_rate": experiment.learning_rates, "epochs": experiment.epochs}
-    if method.gate in SPARSE or callable(method.gate):
+    if method.is_sparse:
         space["num_nonzeros"] = experiment.num_nonzeros
     if method.gate == "dselect_k":
         space |= {"entropy": experiment.entropies, "gamma": experiment.gammas}
@@ -83,19 +93,14 @@ def choices(space):
     return {name: values for name, values in space.items() if len(values) > 1}
 
 
-def grouped(jobs, space, names):
-    """Jobs that share the settings `names`, so that one program can train them.
+def divided(job, space, names):
+    """The settings `names` of a job, and the `Job` with the others.
 
-    A list of pairs: these settings, and pairs of an index and a `Job` with the others.
-    A job that lacks a setting of the space has the first of its values.
+    What the job lacks has the first of the values in the space.
     """
-    groups, fixed = {}, {name: each[0] for name, each in space.items()}
-    for number, job in enumerate(jobs):
-        settings = fixed | job.settings
-        shape = {name: settings.pop(name) for name in names if name in settings}
-        own = groups.setdefault(tuple(shape.items()), (shape, []))
-        own[1].append((number, job._replace(settings=settings)))
-    return list(groups.values())
+    settings = {name: values[0] for name, values in space.items()} | job.settings
+    shape = {name: settings.pop(name) for name in names if name in settings}
+    return shape, job._replace(settings=settings)
 
 
 def look_at(model, x, chunk=4096):
@@ -107,18 +112,16 @@ def look_at(model, x, chunk=4096):
     """
     gated = [layer for layer in model.layers if isinstance(layer, MMoE)]
     found = _with_gate_inputs(model).predict(x, batch_size=chunk, verbose=0)
-    means = {}
+    seen = {}
     for layer, inputs in zip(gated, found["gated"], strict=True):
         report = layer.gate.report(**layer.gate_inputs(inputs))
-        weights = keras.ops.convert_to_numpy(report["weights"])
-        means["experts"] = float(active_experts(weights).mean())
+        seen["experts"] = active_experts(keras.ops.convert_to_numpy(report["weights"]))
         if "binary" in report["selectors"]:
-            decided = keras.ops.convert_to_numpy(report["selectors"]["binary"])
-            means["binary"] = float(decided.mean())
+            seen["binary"] = report["selectors"]["binary"]
         if isinstance(layer.gate, GumbelSoftmaxGate) and not layer.gate.per_example:
-            expected = keras.ops.convert_to_numpy(layer.gate.expected_nonzeros())
-            means["expected"] = float(expected.mean())
-    return found["tasks"], means
+            seen["expected"] = layer.gate.expected_nonzeros()
+    arrays = {name: keras.ops.convert_to_numpy(each) for name, each in seen.items()}
+    return found["tasks"], {name: float(each.mean()) for name, each in arrays.items()}
 
 
 @functools.lru_cache(maxsize=16)
@@ -128,7 +131,7 @@ def _with_gate_inputs(model):
     return keras.Model(model.input, {"tasks": model.output, "gated": gated})
 
 
-def is_admissible(numbers, method, num_nonzeros):
+def is_admissible(numbers, method, settings):
     """Whether the paper's rules let a solution count, by numbers of `look_at`.
 
     A static DSelect-k gate must have decided; no sparse gate may use more than k
@@ -140,12 +143,14 @@ def is_admissible(numbers, method, num_nonzeros):
         return numbers["expected"] <= MOST_EXPECTED
     if method.gate == "dselect_k" and not method.per_example and numbers["binary"] < 1:
         return False
-    return numbers["experts"] <= num_nonzeros
+    return numbers["experts"] <= settings["num_nonzeros"]
 
 
-def within_rules(results, arm):
-    """For each run of an arm, whether it keeps the paper's rules, as an array."""
-    return results.values(arm, "admissible") == 1
+def within_rules(results, *arms, tuning=False):
+    """For each run of arms, or each trial, whether it keeps the paper's rules."""
+    runs = functools.partial(results.of, tuning=True) if tuning else results.ran
+    kept = [run.numbers["admissible"] for arm in arms for run in runs(arm)]
+    return np.array(kept, dtype=bool)
 
 
 def lower(results, mine, other, number="loss", scale=1, under=0.0):
@@ -158,45 +163,74 @@ def lower(results, mine, other, number="loss", scale=1, under=0.0):
     return holds if all(ruled) else None
 
 
-def if_within_rules(results, arm, holds):
-    """Whether a claim on an arm holds; `None` for what the paper's rules leave open.
+def if_within_rules(results, holds, *arms):
+    """Whether a claim on arms holds; `None` for what the paper's rules leave open.
 
     A success outside of the rules does not count. If no run keeps them, the paper would
     have taken none of the settings that were tried, and nothing is refuted either.
     """
-    kept = within_rules(results, arm)
+    kept = within_rules(results, *arms)
     return holds if kept.all() or (kept.any() and not holds) else None
 
 
-def movement(weights):
-    """How the weights of gates, `(records, tasks, n)`, moved over training.
+def is_binary_by(results, arm, percent):
+    """Whether S(Z) is binary after so many % of the steps, in every run."""
+    return bool((100 * results.values(arm, "decided") <= percent).all())
+
+
+def binary_after(results, arm):
+    """After what share of the steps S(Z) is binary, as text; nothing if it is not."""
+    text = results.text(arm, "decided", scale=100)
+    return text and f", after {text} %"
+
+
+def movement(steps, weights, seed, points):
+    """How the weights of gates, `(records, n)` or `(records, tasks, n)`, moved.
 
     `"largest"` is the largest change between two records. The others are means over the
     tasks: how many `"jumps"` some weight makes, at what fraction of the run the
-    `"last_jump"` is, and how many `"experts"` have a weight at the end.
+    `"last_jump"` is, and how many `"experts"` have a weight at the end. Of seed 0,
+    `"steps"` and `"weights"` are so many points of the trajectory.
     """
     changes = np.abs(np.diff(weights, axis=0)).max(axis=-1)
-    places = np.arange(1, len(weights))[:, None] / (len(weights) - 1)
-    return {
+    jumps = (changes > JUMP).T
+    places = np.arange(1, len(weights)) / (len(weights) - 1)
+    found = {
         "largest": float(changes.max()),
-        "jumps": float((changes > JUMP).sum(axis=0).mean()),
-        "last_jump": float(((changes > JUMP) * places).max(axis=0).mean()),
+        "jumps": float(jumps.sum(axis=-1).mean()),
+        "last_jump": float((jumps * places).max(axis=-1).mean()),
         "experts": float(active_experts(weights[-1]).mean()),
     }
+    if seed:
+        return found
+    kept = np.unique(np.linspace(0, len(steps) - 1, points).round().astype(int))
+    shown = weights[kept].astype("float64").round(4)
+    return found | {"steps": steps[kept], "weights": shown}
 
 
-def decided(binary):
-    """At what fraction of a run all selectors become binary, for good; `None` if never.
+def cost(weights, binary):
+    """What Table 4 counts of static gates that are recorded during training.
 
-    `binary` is `(records, tasks, k)`, from before the first step to the end, or `None`.
+    `"evaluated"` are the experts that any task uses, on average over the records.
+    `"decided"` is the fraction of the run after which all selectors stay binary; `None`
+    if they do not. `binary` is `(records, tasks, k)`, or `None` without selectors.
     """
-    if binary is None:
-        return None
-    every = binary.all(axis=(1, 2))
-    if not every[-1]:
-        return None
-    opened = np.flatnonzero(~every)
-    return float((opened[-1] + 1) / (len(every) - 1)) if len(opened) else 0.0
+    used = (weights > 0).any(axis=1).sum(axis=1)
+    found: dict[str, Any] = {"evaluated": float(used.mean()), "decided": None}
+    if binary is not None and binary[-1].all():
+        opened = np.flatnonzero(~binary.all(axis=(1, 2)))
+        found["decided"] = float((opened.max(initial=-1) + 1) / (len(binary) - 1))
+    return found
+
+
+def how_many(flags):
+    """How many of some booleans are true, as text."""
+    return f"{np.sum(flags)} of {len(flags)}"
+
+
+def words(settings):
+    """Settings, as text."""
+    return ", ".join(f"{name} {value:g}" for name, value in settings.items())
 
 
 def listed(values):

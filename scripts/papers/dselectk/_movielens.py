@@ -10,13 +10,14 @@ import numpy as np
 from dselectk_keras.callbacks import GateRecorder
 from dselectk_keras.datasets import Split
 from dselectk_keras.experts import Experts
-from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.models import build_multitask_model
 from experiments import Experiment, Retrained, area_under_curve, preset, stand_in
+from experiments.training_run import encode_inputs, make_tasks
 from papers import citations
 from papers.data import movielens
 from papers.data.changes import changed
 from papers.dselectk import _gates
-from papers.dselectk._gates import METHODS, SPARSE, within_rules
+from papers.dselectk._gates import METHODS, STATIC, TOP_K
 
 SHAPES = ("num_nonzeros", "epochs", "units")  # Settings that need a model each.
 
@@ -62,7 +63,7 @@ class MovieLensExperiment(Experiment):
 
     methods: tuple[str, ...] = preset(
         tuple(METHODS),
-        smoke=(*list(METHODS)[:2], "DSelect-k, per-example", "shared bottom"),
+        smoke=(STATIC, TOP_K, "DSelect-k, per-example", "shared bottom"),
     )
     points: int = preset(80, smoke=3)  # Records of the first seed that are kept.
 
@@ -93,15 +94,10 @@ class MovieLensExperiment(Experiment):
         if self.stand_in:
             data = _pairs_of_noise()
         else:
-            data = movielens(
-                version=self.version,
-                num_train=self.num_train,
-                num_validation=self.num_evaluated,
-                num_test=self.num_evaluated,
-                data_dir=self.data_dir,
-            )
-        mean = np.array([0.0, np.nanmean(np.asarray(data.train.y)[:, 1])], "float32")
-        return changed(data, lambda part: Split(part.x, np.asarray(part.y) - mean))
+            sizes = self.num_train, self.num_evaluated, self.num_evaluated
+            data = movielens(self.version, *sizes, data_dir=self.data_dir)
+        mean = np.array([0.0, np.nanmean(data.train.y[:, 1])], "float32")
+        return changed(data, lambda part: part._replace(y=part.y - mean))
 
     @functools.cached_property
     def _models(self):
@@ -109,55 +105,48 @@ class MovieLensExperiment(Experiment):
         return {}
 
     def run(self, arm, jobs):
-        return [self._run(*self.arms[arm], job) for job in jobs]
-
-    def _run(self, method, alpha, job):
+        method, alpha = self.arms[arm]
         space = self.full_space(method)
-        settings = {name: each[0] for name, each in space.items()} | job.settings
-        shape = {name: settings.pop(name) for name in SHAPES if name in settings}
-        key = method, *shape.items()
-        if key not in self._models:
-            build = functools.partial(self._build, method, shape)
-            self._models[key] = Retrained(build, self.batch_size)
-        recorded = has_record(method) and not job.is_trial
+        divided = [_gates.divided(job, space, SHAPES) for job in jobs]
+        return [self._run(method, alpha, *each) for each in divided]
+
+    def _run(self, method, alpha, shape, job):
+        build = functools.partial(self._build, method, shape)
+        new, data = Retrained(build, self.batch_size), self._data
         recorder = GateRecorder(every=1)
-        model = self._models[key].train(
-            self._data.train,
+        recorded = method.is_followed and not job.is_trial
+        model = self._models.setdefault((method, *shape.items()), new).train(
+            data.train,
             job.seed,
             shape["epochs"],
             callbacks=[recorder] if recorded else [],
             alpha=alpha,
-            **settings,
+            **job.settings,
         )
-        validation = measure(model, self._data.validation, alpha)
-        found = measure(model, self._data.test, alpha) | {
-            "objective": validation["loss"],
-            "admissible": _gates.is_admissible(
-                validation, method, shape.get("num_nonzeros")
-            ),
-        }
-        return found | (self._recorded(recorder, job.seed) if recorded else {})
+        validation = measure(model, data.validation, alpha)
+        found = measure(model, data.test, alpha)
+        found["objective"] = validation["loss"]
+        found["admissible"] = _gates.is_admissible(validation, method, shape)
+        if recorded:
+            record, steps = recorder.history["mmoe"], recorder.history.steps
+            weights = record["weights"]
+            found |= _gates.cost(weights, record.get("binary"))
+            found |= _gates.movement(steps, weights, job.seed, self.points)
+        return found
 
     def _build(self, method, shape, alpha, learning_rate, **settings):
         """A compiled model whose settings are variables, except those of its shape."""
-        inputs = keras.Input((2,), dtype="int32", name="pair")
-        sizes = enumerate(self._data.info["vocabulary_sizes"])
-        parts = [
-            keras.layers.Embedding(size, self.embedding)(inputs[:, column])
-            for column, size in sizes
-        ]
-        features = keras.layers.Concatenate()(parts)
-        numbers = Settings(alpha=alpha, **settings)
-        steps = shape["epochs"] * -(-len(self._data.train.x) // self.batch_size)
+        data, numbers = self._data, Settings(alpha=alpha, **settings)
+        features = encode_inputs(data, width=self.embedding)
+        steps = shape["epochs"] * -(-len(data.train.x) // self.batch_size)
         scheduled: dict[str, Any] = {n: numbers.schedule(n) for n in settings}
         k = shape.get("num_nonzeros")
-        gate: Any = _gates.new_gate(method.gate, k, steps, **scheduled)
+        gate = _gates.new_gate(method.gate, k, steps, **scheduled)
         hidden = keras.layers.Dense(shape.get("units", self.units), "relu")
         expert = keras.Sequential([hidden, keras.layers.Dropout(self.dropout)])
-        tower = (self.tower,)
         model = build_multitask_model(
-            keras.Model(inputs, features),
-            [Task("watched", "binary", tower=tower), Task("rating", tower=tower)],
+            features,
+            make_tasks(data, (self.tower,)),
             "mmoe" if method.gate else "shared_bottom",
             experts=Experts(expert, self.num_experts if method.gate else 1),
             gate=gate,
@@ -168,33 +157,14 @@ class MovieLensExperiment(Experiment):
         model.compile(keras.optimizers.Adagrad(learning_rate))
         return model
 
-    def _recorded(self, recorder, seed):
-        """How the weights of static gates moved; for the first seed, some of them."""
-        record = recorder.history["mmoe"]
-        weights = record["weights"]
-        found = {
-            "decided": _gates.decided(record.get("binary")),
-            "evaluated": float((weights > 0).any(axis=1).sum(axis=1).mean()),
-            **_gates.movement(weights),
-        }
-        if seed:
-            return found
-        kept = np.linspace(0, len(weights) - 1, min(self.points, len(weights)))
-        kept = kept.round().astype(int)
-        return found | {
-            "steps": recorder.history.steps[kept],
-            "weights": weights[kept].astype("float64").round(4),
-        }
-
-    @property
-    def recorded(self):
-        """The arms whose gates are recorded."""
-        return [arm for arm, (method, _) in self.arms.items() if has_record(method)]
+    def followed(self, alpha):
+        """The arms of static DSelect-k and static Top-k."""
+        return name_arm(STATIC, alpha), name_arm(TOP_K, alpha)
 
     def kept(self, results):
         """For each reported run of static DSelect-k, whether it has decided."""
-        arms = (name_arm("DSelect-k, static", alpha) for alpha in self.alphas)
-        return np.concatenate([within_rules(results, arm) for arm in arms])
+        arms = (self.followed(alpha)[0] for alpha in self.alphas)
+        return _gates.within_rules(results, *arms)
 
 
 class Settings(keras.Layer):
@@ -225,12 +195,6 @@ class Settings(keras.Layer):
         return 0.0 * losses
 
 
-def has_record(method):
-    """Whether the gates of a method are recorded: static ones that choose k experts."""
-    sparse = method.gate in SPARSE or callable(method.gate)
-    return sparse and not method.per_example
-
-
 def name_arm(gate, alpha):
     """The name of an arm."""
     return f"{gate}, alpha {alpha}"
@@ -240,8 +204,8 @@ def measure(model, split, alpha):
     """The losses and metrics of the tasks, and what `look_at` has seen of the gates."""
     found, gates = _gates.look_at(model, split.x)
     watched, rating = (found[name][:, 0] for name in ("watched", "rating"))
-    truth, probability = split.y[:, 0] == 1, watched.astype("float64").clip(1e-7, 1)
-    probability = probability.clip(max=1 - 1e-7)
+    truth = split.y[:, 0] == 1
+    probability = watched.astype("float64").clip(1e-7, 1 - 1e-7)
     entropy = -np.log(np.where(truth, probability, 1 - probability)).mean()
     error = float(np.nanmean((rating - split.y[:, 1]) ** 2))  # NaN: without a rating.
     return gates | {

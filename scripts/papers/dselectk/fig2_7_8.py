@@ -4,26 +4,27 @@ import dataclasses
 import functools
 import itertools
 
+import keras
 import numpy as np
+from keras import ops
 
+from dselectk_keras.batches import Batches
+from dselectk_keras.callbacks import GateRecorder
+from dselectk_keras.datasets import expert_recovery
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.plots import plot_gate_weights
+from dselectk_keras.replicate import replicate
+from dselectk_keras.utils import num_trained
 from experiments import Experiment, drawing, preset
 from papers import citations
-from papers.dselectk._gates import movement, within_rules
-from papers.dselectk._recovery import K, Problems
+from papers.dselectk._gates import how_many, movement, within_rules, words
 
+K = 4  # The experts that made the labels, and as many may a gate use.
+USED = 0.01  # A smaller weight is none.
+POINTS = 60  # Of a trajectory that is drawn.
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 NOISY, WIDE = "noisy Top-k", "Top-k, wide start"
-ARMS = {
-    # arm: the model of `Problems`, and its fixed settings
-    TOP_K: (Problems.top_k, {}),
-    DSELECT_K: (Problems.dselect_k, {}),
-    NOISY: (Problems.top_k, {"noise": True}),
-    WIDE: (Problems.top_k, {"start": 2.0}),
-}
 FOUND = {TOP_K: 1, DSELECT_K: 4}  # The paper's true experts found.
-RECORDS = 60  # So many points of a trajectory are kept.
 SIZES = ((2, 8), (4, 16), (4, 32), (4, 128), (2, 1024))  # k and n.
 
 
@@ -49,14 +50,19 @@ class Fig278(Experiment):
 
     @property
     def arms(self):
-        return ARMS
+        return {
+            # arm: the model of `Problems`, and its fixed settings
+            TOP_K: (Problems.top_k, {}),
+            DSELECT_K: (Problems.dselect_k, {}),
+            NOISY: (Problems.top_k, {"noise": True}),
+            WIDE: (Problems.top_k, {"start": 2.0}),
+        }
 
     def run(self, arm, jobs):
         make, fixed = self.arms[arm]
+        settings, seeds = self.settings(arm), [job.seed for job in jobs]
         length = {"epochs": self.epochs, "batch_size": self.batch_size}
-        seeds = [job.seed for job in jobs]
         problems = self._problems(seeds)
-        settings = self.settings(arm)
         build = functools.partial(make, problems, **fixed)
         tried = problems.search(build, settings, **length)
         best = [each.index(min(each, key=_rank)) for each in tried]
@@ -65,9 +71,8 @@ class Fig278(Experiment):
             own = [i for i, each in enumerate(best) if each == number]
             several = self._problems([seeds[i] for i in own])
             model = make(several, **settings[number], **fixed)
-            followed = several.follow(model, **length)
-            for i, each in zip(own, followed, strict=True):
-                found[i] = _thin(each, seeds[i]) | {
+            for i, each in zip(own, several.follow(model, **length), strict=True):
+                found[i] = each | {
                     "setting": words(settings[number]),
                     "tried": [one["found"] for one in tried[i]],
                 }
@@ -96,6 +101,149 @@ class Fig278(Experiment):
         return figure
 
 
+class Problems:
+    """A problem of expert recovery for each seed, all trained in one model.
+
+    The experts and the logistic unit are frozen: the experts' outputs are computed
+    once, and are the model's input. A seed decides experts, labels and the start.
+    """
+
+    def __init__(self, seeds, num_train, num_validation):
+        self.seeds = list(seeds)
+        sizes = {"num_train": num_train, "num_validation": num_validation}
+        each = [expert_recovery(num_test=1, seed=seed, **sizes) for seed in seeds]
+        self.train = _beside([_seen(data.train, data.info) for data in each])
+        self.validation = _beside([_seen(data.validation, data.info) for data in each])
+        self.true_experts = [data.info["true_experts"] for data in each]
+        self.kernel = np.stack([data.info["logistic_kernel"][:, 0] for data in each])
+        self.bias = np.concatenate([data.info["logistic_bias"] for data in each])
+
+    def top_k(self, learning_rate, start=0.05, noise=False):
+        """A compiled model with Top-k gates, whose logits start in ±`start`."""
+        gate = TopKGate(K, noise=noise, num_gates=len(self.seeds))
+        return self._model(gate, [start, 0.0] if noise else [start], learning_rate)
+
+    def dselect_k(self, learning_rate, gamma, entropy):
+        """A compiled model with DSelect-k gates."""
+        count = len(self.seeds)
+        gate = DSelectKGate(K, gamma=gamma, entropy_reg=entropy, num_gates=count)
+        return self._model(gate, [gamma / 100, 0.05], learning_rate)
+
+    def search(self, build, settings, **length):
+        """For each problem what `_judge` gives for each of a list of settings."""
+        runs = replicate(
+            lambda _, **setting: build(**setting),
+            self.train,
+            seeds=[0] * len(settings),
+            settings={name: [s[name] for s in settings] for name in settings[0]},
+            verbose=0,
+            **length,
+        )
+        judged = [self._judge(copy.model) for copy in runs.copies]
+        return list(zip(*judged, strict=True))
+
+    def follow(self, model, *, epochs, batch_size):
+        """What `_judge` gives, and how the weights moved from step to step."""
+        recorder = GateRecorder(every=1)
+        batches = Batches(self.train, batch_size)
+        options = {"epochs": epochs, "shuffle": False, "verbose": 0}
+        model.fit(batches, callbacks=[recorder], **options)
+        (name,) = recorder.history.tasks
+        weights, steps = recorder.history[name]["weights"], recorder.history.steps
+        return [
+            judged | movement(steps, weights[:, i], self.seeds[i], POINTS)
+            for i, judged in enumerate(self._judge(model))
+        ]
+
+    def _model(self, gate, limits, learning_rate):
+        """A model that starts in the same place whatever is trained beside it."""
+        layer = Recover(gate)
+        inputs = keras.Input(self.train[0].shape[1:])
+        model = keras.Model(inputs, layer(inputs))
+        pairs = zip(gate.trainable_weights, limits, strict=True)
+        for i, (variable, limit) in enumerate(pairs):
+            rngs = [np.random.default_rng((seed, i)) for seed in self.seeds]
+            shape = tuple(variable.shape[1:])
+            starts = [rng.uniform(-limit, limit, shape) for rng in rngs]
+            variable.assign(np.stack(starts))
+        layer.kernel.assign(self.kernel)
+        layer.bias.assign(self.bias)
+        layer.kernel.trainable = layer.bias.trainable = False
+        model.compile(keras.optimizers.Adam(learning_rate), _summed)
+        return model
+
+    def _judge(self, model):
+        """What each gate has found, its validation loss, and whether it is binary."""
+        gate = model.get_layer("recover").gate
+        weights = ops.convert_to_numpy(gate.expert_weights())
+        x, y = self.validation
+        # With NumPy: a program for each setting would take longer to compile.
+        logits = np.einsum("bngu,gn,gu->bg", x, weights, self.kernel, optimize=True)
+        logits += self.bias
+        # The cross-entropy of logits, without overflow.
+        losses = (np.logaddexp(0.0, logits) - y * logits).mean(axis=0)
+        decided = (gate.chosen_experts().distance == 0).all(axis=1)
+        return [
+            {
+                **recovered(weights[i], true),
+                "loss": float(f"{losses[i]:.4g}"),
+                "admissible": bool(decided[i]),
+                "true_experts": list(true),
+            }
+            for i, true in enumerate(self.true_experts)
+        ]
+
+
+class Recover(keras.layers.Layer):
+    """For each problem a gate over its experts, and a logistic unit on the mixture."""
+
+    def __init__(self, gate):
+        super().__init__(name="recover")
+        self.gate = gate
+
+    def build(self, shape):
+        """Create the variables, for inputs (batch, experts, problems, units)."""
+        self.gate.build(shape)
+        self.kernel = self.add_weight(shape[2:], name="unit_kernel")
+        self.bias = self.add_weight(shape[2:3], "zeros", name="unit_bias")
+
+    def call(self, experts, training=None):
+        """The logits of each problem's labels."""
+        weights = self.gate.route(training=training).weights
+        mixtures = ops.einsum("bngu,gn->bgu", experts, weights)
+        return ops.sum(mixtures * self.kernel, axis=-1) + self.bias
+
+
+def recovered(weights, true_experts):
+    """How many true experts a gate has `"found"`, and how many `"others"` it uses.
+
+    An expert is used if its weight exceeds `USED`. A true expert is found if it is used
+    and has one of the `K` largest weights.
+    """
+    used = {int(expert) for expert in np.flatnonzero(weights > USED)}
+    largest = {int(expert) for expert in np.argsort(-weights, kind="stable")[:K]}
+    true = set(true_experts)
+    return {"found": len(used & largest & true), "others": len(used - true)}
+
+
+def _seen(split, info):
+    """What the frozen experts give, and the labels."""
+    hidden = np.einsum("bd,ndu->bnu", split.x, info["kernels"]) + info["biases"]
+    return np.maximum(hidden, 0.0).astype("float32"), split.y
+
+
+def _beside(pairs):
+    """Experts' outputs (batch, experts, problems, units), labels (batch, problems)."""
+    x, y = zip(*pairs, strict=True)
+    return np.stack(x, axis=2), np.concatenate(y, axis=1)
+
+
+def _summed(y, logits):
+    """The sum of the problems' losses, for each example."""
+    losses = ops.binary_crossentropy(y, logits, from_logits=True)
+    return ops.sum(losses, axis=-1)
+
+
 def all_four(results, arm):
     """For each problem, whether all four experts are found and no other is used."""
     found, others = (results.values(arm, name) for name in ("found", "others"))
@@ -113,46 +261,17 @@ def recovery(results, arm):
 
 def kept(results):
     """In how many problems DSelect-k's gate is binary, as text."""
-    binary = within_rules(results, DSELECT_K)
-    return f"S(Z) is binary on {binary.sum()} of {len(binary)} problems."
-
-
-def taken(results, arm, setting):
-    """How many problems take a setting."""
-    return [r.numbers["setting"] for r in results.of(arm)].count(words(setting))
+    return f"S(Z) is binary on {how_many(within_rules(results, DSELECT_K))} problems."
 
 
 def parameters(k, n):
     """The parameters of a static DSelect-k gate and of a static Top-k gate."""
-    counts = []
-    for gate in (DSelectKGate(k), TopKGate(k)):
+    gates = DSelectKGate(k), TopKGate(k)
+    for gate in gates:
         gate.build((None, n))
-        counts.append(sum(int(np.prod(v.shape)) for v in gate.trainable_variables))
-    return tuple(counts)
-
-
-def are_counted():
-    """Whether the formulas hold, and DSelect-k has fewer for the largest size."""
-    counts = [parameters(k, n) for k, n in SIZES]
-    formulas = [(k + k * (n - 1).bit_length(), n) for k, n in SIZES]
-    return counts == formulas and counts[-1][0] < counts[-1][1]
-
-
-def words(setting):
-    """A setting, as text."""
-    return ", ".join(f"{name} {value:g}" for name, value in setting.items())
+    return tuple(map(num_trained, gates))
 
 
 def _rank(found):
     """First the lowest validation loss, if possible of an admissible run."""
     return not found["admissible"], np.nan_to_num(found["loss"], nan=np.inf)
-
-
-def _thin(found, seed):
-    """What is kept of a run that was followed; the trajectory of seed 0 only."""
-    weights, steps = found.pop("weights"), found.pop("steps")
-    found |= movement(weights[:, None])
-    if seed:
-        return found
-    kept = np.unique(np.linspace(0, len(steps) - 1, RECORDS).round().astype(int))
-    return found | {"steps": steps[kept], "weights": np.round(weights[kept], 4)}

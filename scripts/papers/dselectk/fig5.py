@@ -3,44 +3,96 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 
 from dselectk_keras import datasets
+from dselectk_keras.baselines import SoftmaxSelectorGate
 from dselectk_keras.experts import DenseExperts
+from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import Task, build_multitask_model
 from dselectk_keras.plots import plot_curves
-from experiments import (
-    Experiment,
-    Gap,
-    all_hold,
-    drawing,
-    gap_of,
-    gate_history,
-    preset,
-    train_jobs,
-)
+from dselectk_keras.schedules import Ramp
+from experiments import Experiment, compare, drawing, gate_history, preset, train_jobs
 from papers import citations
 from papers.dselectk._gates import if_within_rules
-from papers.dselectk._synthetic import METHODS, UNITS, K, Method, error
 
+K = 4  # The experts that made the labels of a task, and as many may a gate use.
+UNITS = 4  # The ReLU units whose sum is an expert.
+# A softmax never gives an exact zero: what is below counts as none. The other gates
+# have exact zeros, and any weight counts.
+SOFTMAX_ZERO = 1e-3
 GROUP = 16  # Related tasks; with no more there are none that are unrelated.
 OURS, TOP_K = "DSelect-k", "Top-k"
 ABLATIONS = ("Ablation (annealing)", "Ablation (entropy)")
-PAPER = (OURS, TOP_K, *ABLATIONS)
+PAPER = (OURS, TOP_K, *ABLATIONS)  # Others are for the largest number of tasks only.
 PANELS = {
     "mse": "test MSE",
     "related": "Jaccard index, related tasks",
     "unrelated": "Jaccard index, unrelated tasks",
 }
-
 WORDS = {
     # number: place in the figure; how DSelect-k's is, and what
     "mse": ("left", "lower", "test error"),
     "related": ("middle", "higher", "Jaccard index of related tasks"),
     "unrelated": ("right", "lower", "Jaccard index of unrelated tasks"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """How the gates of a method are made and tuned."""
+
+    make: Callable  # Of the steps of a run, a seed, and the settings by name.
+    space: dict = dataclasses.field(default_factory=dict)  # Beside the learning rate.
+    rates: tuple[float, ...] = (0.001, 0.01, 0.1)  # Learning rates.
+    decides: bool = False  # Whether `DecideGates` is used.
+    zero: float = 0.0  # The largest weight that counts as none.
+
+
+def _annealing(steps, _, temperature):
+    falling = Ramp(temperature, 1e-16, end=1.0, num_steps=steps)
+    return SoftmaxSelectorGate(K, temperature=falling)
+
+
+def _restarts(*_):
+    raise ValueError(
+        "`DecideGates` restarts no selectors any more: the runs with restarts are of "
+        "an earlier version. Leave the method 'DSelect-k, restarts' out of `methods`."
+    )
+
+
+TEMPERATURES = 1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 7.5e-4, 1e-3, 5e-3, 1e-2
+# The ranges of Appendix D.4.
+METHODS = {
+    "DSelect-k": Method(
+        lambda *_, gamma, entropy: DSelectKGate(K, gamma=gamma, entropy_reg=entropy),
+        {"gamma": (5.0, 10.0, 15.0), "entropy": (0.001, 0.005, 0.01, 0.1)},
+    ),
+    "Top-k": Method(lambda *_: TopKGate(K)),
+    "Ablation (annealing)": Method(_annealing, {"temperature": TEMPERATURES}),
+    "Ablation (entropy)": Method(
+        lambda *_, entropy: SoftmaxSelectorGate(K, entropy_reg=entropy),
+        {"entropy": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 100.0)},
+        zero=SOFTMAX_ZERO,
+    ),
+    # Our own.
+    "noisy Top-k": Method(lambda _, seed: TopKGate(K, noise=True, seed=seed)),
+    "Top-k, dense first": Method(lambda steps, _: TopKGate(K, dense_steps=steps // 5)),
+    "DSelect-k, recipe": Method(
+        lambda *_: DSelectKGate(K, gamma=3.0), rates=(0.01,), decides=True
+    ),
+    "DSelect-k, recipe, gamma 1": Method(
+        lambda *_: DSelectKGate(K), rates=(0.01,), decides=True
+    ),
+    "DSelect-k, restarts": Method(_restarts),
+    "softmax selectors, recipe": Method(
+        lambda *_: SoftmaxSelectorGate(K), decides=True
+    ),
 }
 
 
@@ -70,14 +122,14 @@ class Fig5(Experiment):
     def arms(self):
         return {
             name_arm(name, count): (name, count)
-            for name, method in self.compared.items()
-            for count in (self.tasks if method.paper else [self.most])
+            for name in self.compared
+            for count in (self.tasks if name in PAPER else [self.most])
         }
 
     @property
     def compared(self):
         own = {
-            name: Method(lambda steps, _, make=make: make(K, steps), paper=False)
+            name: Method(lambda steps, _, make=make: make(K, steps))
             for name, make in self.gates.items()
         }
         return {name: METHODS[name] for name in self.methods} | own
@@ -88,8 +140,8 @@ class Fig5(Experiment):
         return max(self.tasks)
 
     def space(self, arm):
-        method, _ = self.arms[arm]
-        return self.compared[method].settings
+        method = self.compared[self.arms[arm][0]]
+        return {"learning_rate": method.rates, **method.space}
 
     def run(self, arm, jobs):
         name, num_tasks = self.arms[arm]
@@ -140,101 +192,79 @@ class Fig5(Experiment):
             **seen,
         }
 
-    def counts(self, number):
-        """The numbers of tasks for which there is such a number."""
-        return [n for n in self.tasks if number != "unrelated" or n > GROUP]
+    def arms_of(self, method, number="mse"):
+        """The arms of a method by the number of tasks, where there is such a number."""
+        counts = [n for n in self.tasks if number != "unrelated" or n > GROUP]
+        return {count: name_arm(method, count) for count in counts}
 
-    def at_most(self, results, method, number):
-        """A number of a method at the largest number of tasks, as text."""
-        results.ran(name_arm(method, self.most))
-        return results.text(name_arm(method, self.most), number)
-
-    def of(self, results, method, number):
-        """The mean of a number of a method at the largest number of tasks."""
-        results.ran(name_arm(method, self.most))
-        return results.mean(name_arm(method, self.most), number)
+    def at_most(self, method):
+        """The arm of a method with the largest number of tasks."""
+        return name_arm(method, self.most)
 
     def against(self, results, number, *others):
         """A number of DSelect-k and of others for each number of tasks, as text."""
+        arms = [self.arms_of(name, number) for name in (OURS, *others)]
         return "; ".join(
             f"{count} tasks: "
-            + " against ".join(
-                results.text(name_arm(name, count), number) for name in (OURS, *others)
-            )
-            for count in self.counts(number)
+            + " against ".join(results.text(each[count], number) for each in arms)
+            for count in arms[0]
         )
+
+    def advantages(self, results, number, other=TOP_K):
+        """How much better than another method DSelect-k is, by the number of tasks."""
+        gaps, theirs = {}, self.arms_of(other, number)
+        for count, ours in self.arms_of(OURS, number).items():
+            gap = results.gap(theirs[count], ours, number)
+            gaps[count] = gap._replace(mean=-gap.mean) if number == "related" else gap
+        return gaps
 
     def is_better(self, results, number, *others):
         """Whether DSelect-k is better in a number than others, for every `tasks`."""
         judged = []
         for other in others:
             for count, gap in self.advantages(results, number, other).items():
-                better = gap.is_positive()
-                if number == "related" and count <= GROUP and gap[:2] == (0, 0):
-                    better = True  # All of the four experts: nothing is above 1.
-                ours = name_arm(OURS, count)
-                judged.append(if_within_rules(results, ours, better))
-        return all_hold(judged)
-
-    def advantages(self, results, number, other=TOP_K):
-        """How much better than another method DSelect-k is, by the number of tasks."""
-        gaps = {}
-        for count in self.counts(number):
-            arms = (name_arm(name, count) for name in (other, OURS))
-            gap = results.gap(*arms, number)
-            gaps[count] = gap._replace(mean=-gap.mean) if number == "related" else gap
-        return gaps
+                # With all of the four experts: nothing is above 1.
+                equal = number == "related" and count <= GROUP and gap[:2] == (0, 0)
+                better = equal or gap.is_positive()
+                judged.append(if_within_rules(results, better, name_arm(OURS, count)))
+        return compare.all_hold(judged)
 
     def grows(self, results, number):
         """Whether the advantage over Top-k is larger for more tasks."""
         gaps = list(self.advantages(results, number).values())
-        grows = [gaps[-1].is_positive(), *map(_below, gaps, gaps[1:])]
-        return self._if_all_within(results, all_hold(grows), self.counts(number))
-
-    def _if_all_within(self, results, holds, counts):
-        """What a claim on DSelect-k at some numbers of tasks says, as a whole."""
-        arms = [name_arm(OURS, count) for count in counts]
-        return all_hold([if_within_rules(results, arm, holds) for arm in arms])
+        steps = [more.minus(less) for less, more in itertools.pairwise(gaps)]
+        grows = compare.all_hold(gap.is_positive() for gap in (gaps[-1], *steps))
+        return if_within_rules(results, grows, *self.arms_of(OURS, number).values())
 
     def falling(self, results):
         """The means of both Jaccard indices for each number of tasks, by method."""
         found = {}
         for name, number in itertools.product(PAPER, ("related", "unrelated")):
-            runs = [results.ran(name_arm(name, count)) for count in self.counts(number)]
+            runs = map(results.ran, self.arms_of(name, number).values())
             values = ([run.numbers[number] for run in each] for each in runs)
-            found[f"{name}, {number}"] = list(map(gap_of, values))
+            found[f"{name}, {number}"] = list(map(compare.gap_of, values))
         return found
 
     def falls(self, results):
         """Whether all of them fall with the number of tasks."""
-        pairs = itertools.chain(
-            *map(itertools.pairwise, self.falling(results).values())
+        falls = compare.all_hold(
+            more.minus(fewer).is_negative()
+            for means in self.falling(results).values()
+            for fewer, more in itertools.pairwise(means)
         )
-        falls = all_hold(_below(after, before) for before, after in pairs)
-        return self._if_all_within(results, falls, self.tasks)
-
-    def as_many(self, results):
-        """Whether the ablation selects fewer than three experts, and others four."""
-        few = self.of(results, ABLATIONS[1], "experts")
-        four = [self.of(results, name, "experts") for name in (OURS, TOP_K)]
-        holds = few < 3 and all(abs(count - K) < 0.5 for count in four)
-        return if_within_rules(results, name_arm(OURS, self.most), bool(holds))
+        return if_within_rules(results, falls, *self.arms_of(OURS).values())
 
     def asked(self, results, name):
         """The numbers of a method of ours, and of the paper's that it is like."""
-        rivals = [name, TOP_K if TOP_K in name else OURS]
-        return "; ".join(
-            f"{rival}: error {self.at_most(results, rival, 'mse')}, Jaccard index of "
-            f"related tasks {self.at_most(results, rival, 'related')}, of unrelated "
-            f"{self.at_most(results, rival, 'unrelated')}"
-            for rival in rivals
-        )
-
-    def tried(self, results):
-        """Every trial for most tasks, with its method."""
-        for method in self.compared:
-            for run in results.of(name_arm(method, self.most), tuning=True):
-                yield method, run.settings, run.numbers
+        texts = []
+        for rival in (name, TOP_K if TOP_K in name else OURS):
+            results.ran(arm := self.at_most(rival))
+            mse, related, unrelated = (results.text(arm, each) for each in PANELS)
+            texts.append(
+                f"{rival}: error {mse}, Jaccard index of related tasks {related}, of "
+                f"unrelated {unrelated}"
+            )
+        return "; ".join(texts)
 
     def draw_tasks(self, results):
         figure, axes = drawing.import_pyplot().subplot_mosaic(
@@ -242,17 +272,16 @@ class Fig5(Experiment):
             figsize=(drawing.PAGE_WIDTH, 4.2),
             layout="constrained",
         )
-        shown = [name for name, each in self.compared.items() if each.paper]
+        shown = [name for name in self.compared if name in PAPER]
         for number, label in PANELS.items():
-            ax, counts = axes[number], self.counts(number)
-            curves, bands = {}, {}
+            ax, curves, bands = axes[number], {}, {}
+            counts = list(self.arms_of(OURS, number))
             for method in shown:
-                arms = [name_arm(method, count) for count in counts]
+                arms = self.arms_of(method, number).values()
                 curves[method] = counts, [results.mean(arm, number) for arm in arms]
                 bands[method] = [results.error(arm, number) for arm in arms]
             if number != "mse":
                 curves["random"] = counts, [random_jaccard(n // 4) for n in counts]
-                bands["random"] = [0.0] * len(counts)
             log = ("x", "y") if number == "mse" else ("x",)
             labels = {"x_label": "tasks", "y_label": label, "log": log}
             plot_curves(curves, errors=bands, markers=True, ax=ax, **labels)
@@ -265,7 +294,8 @@ class Fig5(Experiment):
         figure, [[ax]] = drawing.panels(1, 1, 3.2)
         looks = itertools.product("o^", drawing.COLORS)
         for method, (marker, color) in zip(self.compared, looks, strict=False):
-            runs = [r for name, _, r in self.tried(results) if name == method]
+            trials = results.of(self.at_most(method), tuning=True)
+            runs = [run.numbers for run in trials]
             filled = [color if run["admissible"] else "none" for run in runs]
             x, y = ([run[n] for run in runs] for n in ("experts", "objective"))
             look = {"s": 20, "marker": marker, "edgecolors": color}
@@ -279,25 +309,18 @@ class Fig5(Experiment):
         return figure
 
 
-def kept_trials(results):
-    """How many trials of DSelect-k keep the paper's rules, and how many there are."""
-    arms = (name_arm(OURS, count) for count in results.experiment.tasks)
-    kept = [r.numbers["admissible"] for a in arms for r in results.of(a, tuning=True)]
-    return sum(kept), len(kept)
-
-
 def name_arm(method, num_tasks):
     """The name of an arm."""
     return f"{method}, {num_tasks} tasks"
-
-
-def _below(gap, other):
-    """Whether a mean is below another one, of other runs."""
-    error = math.hypot(gap.error, other.error)
-    return Gap(other.mean - gap.mean, error, gap.size).is_positive()
 
 
 def random_jaccard(num_experts):
     """The expected Jaccard index of two sets of `K` experts, drawn uniformly."""
     ways = [math.comb(K, n) * math.comb(num_experts - K, K - n) for n in range(K + 1)]
     return sum(way * n / (2 * K - n) for n, way in enumerate(ways)) / sum(ways)
+
+
+def error(model, split):
+    """The mean squared error, over examples and tasks."""
+    found = keras.ops.convert_to_numpy(model(keras.ops.convert_to_tensor(split.x)))
+    return float(np.square(found - split.y).mean())

@@ -2,10 +2,8 @@
 
 import dataclasses
 
-import numpy as np
-
 from dselectk_keras.plots import plot_gate_weights
-from papers.dselectk._movielens import MovieLensExperiment, name_arm
+from papers.dselectk._movielens import MovieLensExperiment
 
 LATE = 0.9  # A jump after this fraction of a run is at its end.
 
@@ -23,22 +21,13 @@ class Fig6(MovieLensExperiment):
         """The weight of the task `watched` that is drawn: the one in the middle."""
         return self.alphas[len(self.alphas) // 2]
 
-    @property
-    def ours(self):
-        return name_arm("DSelect-k, static", self.alpha)
-
-    @property
-    def theirs(self):
-        return name_arm("Top-k, static", self.alpha)
-
     def draw_dselect_k(self, results):
-        return _draw(results, self.ours)
+        return _draw(results, self.followed(self.alpha)[0])
 
     def draw_top_k(self, results):
-        return _draw(results, self.theirs)
+        return _draw(results, self.followed(self.alpha)[1])
 
 
 def _draw(results, arm):
-    numbers = results.of(arm)[0].numbers
-    steps, weights = (np.array(numbers[name]) for name in ("steps", "weights"))
-    return plot_gate_weights(steps, weights, task_names=("watched", "rating"))
+    numbers, tasks = results.of(arm)[0].numbers, ("watched", "rating")
+    return plot_gate_weights(numbers["steps"], numbers["weights"], task_names=tasks)

@@ -4,14 +4,15 @@ import dataclasses
 import itertools
 
 from experiments import all_hold
-from papers.dselectk._gates import METHODS, SPARSE, lower, within_rules
+from papers.dselectk import _gates
+from papers.dselectk._gates import METHODS, STATIC, TOP_K
 from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
-OURS = ("DSelect-k, static", "DSelect-k, per-example")
-STATIC = ("DSelect-k, static", "Top-k, static", "Gumbel-softmax, static")
+OURS = (STATIC, "DSelect-k, per-example")
+STATIC_GATES = (STATIC, TOP_K, "Gumbel-softmax, static")
 SOFTMAX = "softmax, per-example"
 RIVALS = [name for name in METHODS if name not in OURS]
-SPARSE_METHODS = [name for name, each in METHODS.items() if each.gate in SPARSE]
+SPARSE_GATES = [name for name, method in METHODS.items() if method.is_sparse]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,23 +24,38 @@ class Table1And5(MovieLensExperiment):
     where = "Tables 1 and 5"
 
     def counts(self, results, name, alpha):
-        """Whether a method was run and keeps the paper's rules in some run."""
-        results.ran(name_arm(name, alpha))
-        return bool(within_rules(results, name_arm(name, alpha)).any())
+        """Whether a method keeps the paper's rules in some run."""
+        return _gates.within_rules(results, name_arm(name, alpha)).any()
 
     def lower(self, results, mine, other, alpha, number="loss"):
         """Whether a number of a method is lower than that of another (see `_gates`)."""
-        return lower(results, name_arm(mine, alpha), name_arm(other, alpha), number)
+        arms = name_arm(mine, alpha), name_arm(other, alpha)
+        return _gates.lower(results, *arms, number)
+
+    def lowers(self, results, names, others):
+        """Whether methods have a lower loss than others, for each alpha."""
+        return [
+            self.lower(results, name, other, alpha)
+            for alpha, name, other in itertools.product(self.alphas, names, others)
+        ]
+
+    def lowest(self, results, names, alpha):
+        """The method of the lowest mean loss, or "none"."""
+        means = {n: results.mean(name_arm(n, alpha), "loss") for n in names}
+        return min(means, key=means.__getitem__, default="none")
 
     def better(self, results, alpha):
         """The DSelect-k gate of the lower mean loss, of those that count if some do."""
         counted = [name for name in OURS if self.counts(results, name, alpha)]
         return self.lowest(results, counted or OURS, alpha)
 
-    def lowest(self, results, names, alpha):
-        """The method of the lowest mean loss, or "none"."""
-        means = {n: results.mean(name_arm(n, alpha), "loss") for n in names}
-        return min(means, key=means.__getitem__, default="none")
+    def of_better(self, results, number, digits=3):
+        """A number of the better gate for each alpha, as text."""
+        names = {alpha: self.better(results, alpha) for alpha in self.alphas}
+        return "; ".join(
+            f"alpha {a}: {name} {results.text(name_arm(name, a), number, digits)}"
+            for a, name in names.items()
+        )
 
     def better_against(self, results, others, number):
         """Whether the better gate is lower than others, for each alpha and other."""
@@ -49,44 +65,19 @@ class Table1And5(MovieLensExperiment):
             for other in others
         ]
 
-    def of_better(self, results, number, digits=3):
-        """A number of the better gate for each alpha, as text."""
-        texts = []
-        for alpha in self.alphas:
-            name = self.better(results, alpha)
-            text = results.text(name_arm(name, alpha), number, digits)
-            texts.append(f"alpha {alpha}: {name} {text}")
-        return "; ".join(texts)
-
-    def no_winner(self, results):
-        """Whether each static gate is beaten by another one for some alpha."""
-        wins = []
-        for name in STATIC:
-            others = [other for other in STATIC if other != name]
-            against = [self.lowers(results, [name], other) for other in others]
-            wins.append(all_hold(itertools.chain(*against)))
-        return all_hold(None if won is None else not won for won in wins)
-
     def static_wins(self, results):
         """For each alpha, whether static DSelect-k is lower than the other two."""
+        others = STATIC_GATES[1:]
         return [
-            all_hold(self.lower(results, OURS[0], other, a) for other in STATIC[1:])
-            for a in self.alphas
+            all_hold(self.lower(results, STATIC, other, alpha) for other in others)
+            for alpha in self.alphas
         ]
 
-    def lowers(self, results, names, other):
-        """Whether methods have a lower loss than another one, for each alpha."""
-        return [self.lower(results, n, other, a) for a in self.alphas for n in names]
-
-    def losses(self, results, name):
-        """Loss, experts and runs within the rules of a method, for each alpha."""
-        texts = []
-        for arm in (name_arm(name, alpha) for alpha in self.alphas):
-            kept = within_rules(results, arm)
-            experts = results.text(arm, "experts") or "one network"
-            rules = f"{kept.sum()} of {len(kept)}"
-            texts += [results.text(arm, "loss", 4), experts, rules]
-        return texts
+    def no_winner(self, results):
+        """Whether no static gate is lower than the other two for every alpha."""
+        gates = set(STATIC_GATES)
+        wins = [all_hold(self.lowers(results, [n], gates - {n})) for n in STATIC_GATES]
+        return all_hold(None if won is None else not won for won in wins)
 
     def out_of_rules(self, results):
         """The methods that break the paper's rules in all runs."""

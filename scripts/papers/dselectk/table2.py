@@ -1,27 +1,25 @@
 """Table 2: gates on Multi-MNIST and Multi-Fashion."""
 
 import dataclasses
-from typing import Any
+import functools
 
 import keras
 import numpy as np
 
-from dselectk_keras.batches import Batches
 from dselectk_keras.experts import Experts
-from dselectk_keras.models import Task, build_multitask_model
-from experiments import Experiment, all_hold, gate_history, preset, stand_in, train_jobs
+from dselectk_keras.models import build_multitask_model
+from experiments import Experiment, gate_history, preset, stand_in, train_jobs
+from experiments.training_run import make_tasks
 from papers import citations
 from papers.data import multi_mnist
 from papers.dselectk import _gates
-from papers.dselectk._gates import METHODS, SPARSE, lower, within_rules
+from papers.dselectk._gates import METHODS, STATIC, TOP_K
 
 TITLES = {"multi_mnist": "Multi-MNIST", "multi_fashion": "Multi-Fashion"}
 IMAGES = {"multi_mnist": "mnist", "multi_fashion": "fashion_mnist"}
 TASKS = ("top_left", "bottom_right")
-STATIC, PER_EXAMPLE = "DSelect-k, static", "DSelect-k, per-example"
-TOP_K, SOFTMAX = "Top-k, static", "softmax, per-example"
+PER_EXAMPLE, SOFTMAX = "DSelect-k, per-example", "softmax, per-example"
 RIVALS = (TOP_K, "Top-k, per-example", "Gumbel-softmax, static")
-ACCURACIES = [(f"accuracy_{task}", 100) for task in TASKS]
 SHAPES = ("num_nonzeros", "epochs", "dense_layers")  # They need a program each.
 # The paper's % of steps until binary, and FLOPS relative to Top-k.
 TABLE_4 = {"multi_mnist": (42.33, 0.8), "multi_fashion": (80.02, 1.2)}
@@ -69,7 +67,8 @@ class Table2(Experiment):
         }
 
     def space(self, arm):
-        return _gates.choices(self._full_space(self.arms[arm][1]))
+        _, method = self.arms[arm]
+        return _gates.choices(self._full_space(method))
 
     def _full_space(self, method):
         """All settings of a method, also those with one value."""
@@ -77,27 +76,24 @@ class Table2(Experiment):
 
     def run(self, arm, jobs):
         dataset, method = self.arms[arm]
-        data = self._data(dataset)
-        recorded = method.gate in SPARSE and not method.per_example
-        found = [{}] * len(jobs)
-        for shape, own in _gates.grouped(jobs, self._full_space(method), SHAPES):
-
-            def build(_, *, shape=shape, **settings):
-                return self._model(data, method, shape, **settings)
-
+        data, space = self._data(dataset), self._full_space(method)
+        groups, found = {}, {}  # Those of one shape are trained together.
+        for place, each in enumerate(jobs):
+            shape, job = _gates.divided(each, space, SHAPES)
+            groups.setdefault(tuple(shape.items()), {})[place] = job
+        for items, own in groups.items():
+            shape = dict(items)
             runs = train_jobs(
-                build,
+                functools.partial(self._model, data, method, shape),
                 data,
-                [job for _, job in own],
-                record=recorded,
+                list(own.values()),
+                record=method.is_followed,
                 epochs=shape["epochs"],
                 batch_size=self.batch_size,
             )
-            for i, (number, _) in enumerate(own):
-                copy, k = runs.copies[i], shape.get("num_nonzeros")
-                history = gate_history(copy)["mmoe"] if recorded else None
-                found[number] = _judge(copy.model, data, method, k, history)
-        return found
+            for place, copy in zip(own, runs.copies, strict=True):
+                found[place] = _judge(copy, data, method, shape)
+        return [found[place] for place in range(len(jobs))]
 
     def _data(self, dataset):
         if self.stand_in:
@@ -106,11 +102,11 @@ class Table2(Experiment):
         sizes = {name: getattr(self, name) for name in names}
         return multi_mnist(images=IMAGES[dataset], **sizes)
 
-    def _model(self, data, method, shape, learning_rate, **settings):
+    def _model(self, data, method, shape, seed, learning_rate, **settings):
         layers = keras.layers
-        steps = shape["epochs"] * Batches(data.train, self.batch_size).num_batches
+        steps = shape["epochs"] * -(-len(data.train.x) // self.batch_size)
         k = shape.get("num_nonzeros")
-        gate: Any = _gates.new_gate(method.gate, k, steps, **settings)
+        gate = _gates.new_gate(method.gate, k, steps, **settings)
         parts = []
         for filters in self.filters:
             parts.append(layers.Conv2D(filters, 5, activation="relu"))
@@ -118,14 +114,13 @@ class Table2(Experiment):
         parts.append(layers.Flatten())
         dense = range(shape["dense_layers"])
         parts += [layers.Dense(self.units, activation="relu") for _ in dense]
+        expert = keras.Sequential(parts)
         options = {"routing_network": layers.Flatten()} if method.per_example else {}
         model = build_multitask_model(
             data.train.x.shape[1:],
-            [Task(name, "multiclass", 10, self.towers) for name in TASKS],
+            make_tasks(data, self.towers),
             "mmoe" if method.gate else "shared_bottom",
-            experts=Experts(
-                keras.Sequential(parts), self.num_experts if method.gate else 1
-            ),
+            experts=Experts(expert, self.num_experts if method.gate else 1),
             gate=gate,
             per_example=method.per_example,
             **options,
@@ -133,31 +128,24 @@ class Table2(Experiment):
         model.compile(keras.optimizers.Adam(learning_rate))
         return model
 
-    def gates_of(self, dataset):
-        """The gates that are compared on a data set, with their arms."""
-        own = (arm for arm, (name, _) in self.arms.items() if name == dataset)
-        return [(arm.partition(": ")[2], arm) for arm in own]
-
 
 def arm_name(dataset, method):
     """The name of a method on a data set."""
     return f"{TITLES[dataset]}: {method}"
 
 
-def _judge(model, data, method, num_nonzeros, history):
+def _judge(copy, data, method, shape):
     """What a trained model comes to."""
-    scores, gates = _gates.look_at(model, data.validation.x, chunk=500)
-    predictions, numbers = _gates.look_at(model, data.test.x, chunk=500)
+    scores, gates = _gates.look_at(copy.model, data.validation.x, chunk=500)
+    predictions, numbers = _gates.look_at(copy.model, data.test.x, chunk=500)
     found = task_numbers(predictions, data.test.y) | numbers
     found["objective"] = task_numbers(scores, data.validation.y)["error"]
-    found["admissible"] = _gates.is_admissible(gates, method, num_nonzeros)
-    if history is None:
-        return found
-    # For Table 4, from records before the first step and after every one (on JAX, after
-    # every epoch). Until the next record is what the last one says.
-    used = (history["weights"] > 0).any(axis=1).sum(axis=1)
-    found["evaluated"] = float(used[:-1].mean())
-    found["decided"] = _gates.decided(history.get("binary"))
+    found["admissible"] = _gates.is_admissible(gates, method, shape)
+    if method.is_followed:
+        # Records are from before the first step and after every one (on JAX, after
+        # every epoch). Until the next record is what the last one says.
+        history = gate_history(copy)["mmoe"]
+        found |= _gates.cost(history["weights"][:-1], history.get("binary"))
     return found
 
 
@@ -188,44 +176,4 @@ def shown(results, dataset, names, numbers):
 def below(results, dataset, other, number, scale=1, under=0.0):
     """Whether a number of static DSelect-k is lower than another method's (`lower`)."""
     mine, other = arm_name(dataset, STATIC), arm_name(dataset, other)
-    return lower(results, mine, other, number, scale, under)
-
-
-def is_best_gate(results):
-    """Whether DSelect-k is better than its rivals in accuracies and experts."""
-    numbers = *((name, -1) for name, _ in ACCURACIES), ("experts", 1)
-    return all_hold(
-        below(results, "multi_mnist", rival, *each)
-        for rival in RIVALS
-        for each in numbers
-    )
-
-
-def is_best_of_all(results):
-    """Whether DSelect-k has the lowest error on Multi-Fashion."""
-    rivals = (name for name in METHODS if name != STATIC)
-    return all_hold(below(results, "multi_fashion", name, "error") for name in rivals)
-
-
-def tried_within_rules(results, arm):
-    """How many trials of an arm keep the paper's rules, as text."""
-    kept = [run.numbers["admissible"] for run in results.of(arm, tuning=True)]
-    return f"{sum(kept)} of {len(kept)}"
-
-
-def binary_after(results, dataset):
-    """In how many runs S(Z) is binary, and after what share of the steps, as text."""
-    mine = arm_name(dataset, STATIC)
-    after = results.text(mine, "decided", scale=100)
-    kept = within_rules(results, mine)
-    share = after and f", after {after} % of the steps"
-    return f"Binary in {kept.sum()} of {len(kept)} runs{share}"
-
-
-def is_as_cheap(results, dataset):
-    """Whether S(Z) is binary as early, and the cost lies on the paper's side."""
-    steps, flops = TABLE_4[dataset]
-    share = results.values(mine := arm_name(dataset, STATIC), "decided")
-    less = below(results, dataset, TOP_K, "evaluated", 1 if flops < 1 else -1)
-    early = bool((100 * share <= steps).all())
-    return _gates.if_within_rules(results, mine, all_hold([early, less]))
+    return _gates.lower(results, mine, other, number, scale, under)

@@ -2,9 +2,7 @@
 
 import dataclasses
 
-import numpy as np
-
-from papers.dselectk._movielens import MovieLensExperiment, name_arm
+from papers.dselectk._movielens import MovieLensExperiment
 
 STEPS = {0.1: 11.37, 0.5: 9.39, 0.9: 0.04}  # The paper's % of steps until binary.
 FLOPS = {0.1: 1.5, 0.5: 1.2, 0.9: 0.6}  # The paper's, relative to Top-k.
@@ -20,32 +18,12 @@ class Table4(MovieLensExperiment):
 
     def ratios(self, results, alpha):
         """FLOPS of training relative to Top-k, seed by seed."""
-        ours, theirs = (
-            self._flops(results.values(name_arm(gate, alpha), "evaluated"))
-            for gate in ("DSelect-k, static", "Top-k, static")
-        )
-        count = min(len(ours), len(theirs))
-        return ours[:count] / theirs[:count]
+        pairs = results.pairs(*self.followed(alpha), "evaluated")
+        ours, theirs = map(self._flops, pairs)
+        return ours / theirs
 
     def _flops(self, num_experts):
         """Operations of a training step, for an example."""
         expert = 2 * self.embedding * self.units
         tower = self.units * self.tower + self.tower
         return 6 * (num_experts * expert + 2 * tower)
-
-
-def shares(results, alpha):
-    """The share of each run after which S(Z) is binary; NaN if it is not at the end."""
-    return results.values(name_arm("DSelect-k, static", alpha), "decided")
-
-
-def done(results, alpha):
-    """How many runs end with a binary S(Z), as text."""
-    found = shares(results, alpha)
-    return f"{np.isfinite(found).sum()} of {len(found)}"
-
-
-def after(results, alpha):
-    """After what share of the steps S(Z) is binary, as text; nothing if it is not."""
-    text = results.text(name_arm("DSelect-k, static", alpha), "decided", scale=100)
-    return text and f", after {text} %"
