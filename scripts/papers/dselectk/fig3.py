@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import keras
 import numpy as np
@@ -11,17 +10,12 @@ from dselectk_keras.datasets import recommender_sim
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.metrics import jaccard_index
-from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.models import build_multitask_model
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.schedules import Ramp
-from experiments import (
-    Experiment,
-    area_under_curve,
-    drawing,
-    gap_of,
-    preset,
-    train_jobs,
-)
+from experiments import Experiment, area_under_curve, compare, drawing, preset
+from experiments.train_jobs import train_jobs
+from experiments.training_run import make_tasks
 from papers import citations
 
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
@@ -74,29 +68,28 @@ class Fig3(Experiment):
         return self.epochs * -(-self.num_train // self.batch_size)
 
     def space(self, arm):
-        rates = {"learning_rate": (0.002, 0.005, 0.01, 0.02, 0.05)}
-        if arm == TOP_K:
-            return rates | {"scale": (0.01, 0.05, 0.2, 0.5, 1.0)}
-        if arm == DSELECT_K:
-            rates |= {"gamma": (1.0, 2.0, 5.0), "entropy": (1e-2, 1e-1, 1.0)}
-        return rates
+        own = {
+            TOP_K: {"scale": (0.01, 0.05, 0.2, 0.5, 1.0)},
+            DSELECT_K: {"gamma": (1.0, 2.0, 5.0), "entropy": (1e-2, 1e-1, 1.0)},
+        }
+        return {"learning_rate": (0.002, 0.005, 0.01, 0.02, 0.05)} | own.get(arm, {})
 
     def run(self, arm, jobs):
         data = load(self.num_train, self.num_test)
-        kinds = list(zip(data.task_names, data.task_kinds, strict=True))
 
-        def build(seed, learning_rate, **settings):  # noqa: ARG001
+        def build(_, *, learning_rate, **settings):
             model = build_multitask_model(
-                np.asarray(data.train.x).shape[1],
-                [Task(name, kind, tower=self.tower) for name, kind in kinds],
+                data.train.x.shape[1],
+                make_tasks(data, self.tower),
                 experts=DenseExperts(self.num_experts, self.units),
                 gate=self.arms[arm](**settings),
             )
             model.compile(keras.optimizers.Adam(learning_rate))
             return model
 
-        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
-        runs = train_jobs(build, data, jobs, **length)
+        runs = train_jobs(
+            build, data, jobs, epochs=self.epochs, batch_size=self.batch_size
+        )
         return [
             self._judge(copy.model, data, copy.history["val_task_loss"][-1])
             for copy in runs.copies
@@ -146,69 +139,60 @@ class Fig3(Experiment):
 
     def gains(self, results):
         """By how much DSelect-k is better, relative to Top-k: (seeds, tasks)."""
-        columns = []
-        for task, _, measure in self.tasks:
-            theirs, ours = (results.values(arm, task) for arm in (TOP_K, DSELECT_K))
-            count = min(len(theirs), len(ours))
-            columns.append(gain(measure, ours[:count], theirs[:count]))
+        columns = [
+            gain(measure, *results.pairs(DSELECT_K, TOP_K, task))
+            for task, _, measure in self.tasks
+        ]
         return np.stack(columns, axis=1)
 
     def judged(self, results):
         """For each task, whether DSelect-k is better."""
-        return [gap_of(column).is_positive() for column in self.gains(results).T]
+        columns = self.gains(results).T
+        return [compare.gap_of(column).is_positive() for column in columns]
 
     def of_group(self, results, group):
         """The mean gain over the tasks of a group, by seed."""
         return self.gains(results)[:, np.array(self.known.groups) == group].mean(axis=1)
 
-    def used(self, results, group):
-        """For each run of DSelect-k, which experts the tasks of a group use."""
-        groups = np.array(self.known.groups)
+    def share(self, results, group, count):
+        """For each run, whether so many tasks of a group share an expert."""
+        own = np.array(self.known.groups) == group
         runs = results.ran(DSELECT_K)
-        return [np.array(run.numbers["weights"])[groups == group] > 0 for run in runs]
-
-    def share_one(self, results):
-        """For each run, whether all engagement tasks use some expert."""
-        return [each.all(axis=0).any() for each in self.used(results, 0)]
-
-    def same_expert(self, results):
-        """For each run, whether two satisfaction tasks use some expert."""
-        return [(each.sum(axis=0) >= 2).any() for each in self.used(results, 1)]
+        used = (np.array(run.numbers["weights"])[own] > 0 for run in runs)
+        return [each.sum(axis=0).max() >= count for each in used]
 
     def draw_heatmap(self, results):
         figure, axes = drawing.panels(1, len(self.arms), 2.7)
         all_weights = [np.array(results.of(a)[0].numbers["weights"]) for a in self.arms]
         for ax, arm, weights in zip(axes.flat, self.arms, all_weights, strict=True):
             plot_expert_heatmap(
-                by_first_use(weights),
+                # Experts in the order in which the tasks use them, by their weights.
+                weights[:, np.lexsort(-weights[::-1])],
                 task_names=self.known.task_names,
                 groups=self.known.groups,
                 largest=np.max(all_weights),
                 title=arm,
                 ax=ax,
             )
-        for ax in axes.flat[1:]:
-            ax.set_ylabel("")
-            ax.tick_params(labelleft=False)
+            ax.label_outer()
         return figure
 
     def draw_gains(self, results):
         gains, data = 100 * self.gains(results), self.known
         figure, [[ax]] = drawing.panels(1, 1, 2.8, width=0.8)
-        places = np.arange(gains.shape[1])[::-1]
-        colors = [drawing.COLORS[group] for group in data.groups]
-        ax.barh(places, gains.mean(axis=0), color=colors, height=0.6, alpha=0.85)
+        places, groups = np.arange(gains.shape[1])[::-1], np.array(data.groups)
+        for group, name in enumerate(GROUPS):
+            look = {"color": drawing.COLORS[group], "alpha": 0.85, "label": name}
+            own = groups == group
+            ax.barh(places[own], gains[:, own].mean(axis=0), height=0.6, **look)
         dots = {"color": drawing.TEXT, "markersize": 2.5}
-        for place, values in zip(places, gains.T, strict=True):
-            ax.plot(values, np.full(len(values), place), "o", **dots)
+        ax.plot(gains, np.tile(places, (len(gains), 1)), "o", **dots)
         ax.axvline(0, color=drawing.TEXT, linewidth=0.8)
         ax.set_yticks(places, data.task_names)
         drawing.tidy_axes(ax)
         ax.grid(axis="x", color="#EBEBEB", linewidth=0.5)
         ax.set_axisbelow(True)
         drawing.label(ax, x="DSelect-k better than Top-k by, in %")
-        for group, name in enumerate(GROUPS):
-            ax.bar(0, 0, color=drawing.COLORS[group], alpha=0.85, label=name)
         ax.legend(fontsize=drawing.SMALL_FONT, frameon=False)
         return figure
 
@@ -224,15 +208,6 @@ def rmse(labels, predictions):
     return float(np.sqrt(np.mean((labels - predictions) ** 2)))
 
 
-def by_first_use(weights):
-    """Experts in the order in which the tasks use them; those unused at the end."""
-    used = weights > 0
-    first = np.where(used.any(axis=0), used.argmax(axis=0), len(weights))
-    # Of the experts that one task uses first, the one with more weight.
-    heaviest = -weights[np.minimum(first, len(weights) - 1), range(weights.shape[1])]
-    return weights[:, np.lexsort((heaviest, first))]
-
-
 def gain(measure, ours, theirs):
     """By what share a number is better: a higher AUC, or a lower RMSE."""
     return (ours - theirs if measure == "AUC" else theirs - ours) / theirs
@@ -246,5 +221,5 @@ def papers(letter=""):
 
 def percent(values):
     """A mean and its error in percent, as text."""
-    mean, error, _ = gap_of(100 * values)
+    mean, error = compare.mean_and_error(100 * values)
     return f"{mean:+.2f}%" + ("" if np.isnan(error) else f" ± {error:.2f}%")

@@ -66,8 +66,3 @@ def slope(results, where=True):
 def apart(results):
     """The largest difference of the two functions."""
     return np.abs(curve(results, SMOOTH)[1] - curve(results, LOGISTIC)[1]).max()
-
-
-def is_rising(results, arm):
-    """Whether a function rises everywhere, or is flat."""
-    return (np.diff(curve(results, arm)[1]) >= 0).all()
