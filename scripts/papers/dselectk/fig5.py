@@ -30,11 +30,6 @@ GROUP = 16  # Related tasks; with no more there are none that are unrelated.
 OURS, TOP_K = "DSelect-k", "Top-k"
 ABLATIONS = ("Ablation (annealing)", "Ablation (entropy)")
 PAPER = (OURS, TOP_K, *ABLATIONS)  # Others are for the largest number of tasks only.
-PANELS = {
-    "mse": "test MSE",
-    "related": "Jaccard index, related tasks",
-    "unrelated": "Jaccard index, unrelated tasks",
-}
 WORDS = {
     # number: place in the figure; how DSelect-k's is, and what
     "mse": ("left", "lower", "test error"),
@@ -259,7 +254,7 @@ class Fig5(Experiment):
         texts = []
         for rival in (name, TOP_K if TOP_K in name else OURS):
             results.ran(arm := self.at_most(rival))
-            mse, related, unrelated = (results.text(arm, each) for each in PANELS)
+            mse, related, unrelated = (results.text(arm, each) for each in WORDS)
             texts.append(
                 f"{rival}: error {mse}, Jaccard index of related tasks {related}, of "
                 f"unrelated {unrelated}"
@@ -273,18 +268,19 @@ class Fig5(Experiment):
             layout="constrained",
         )
         shown = [name for name in self.compared if name in PAPER]
-        for number, label in PANELS.items():
+        for number in WORDS:
             ax, curves, bands = axes[number], {}, {}
             counts = list(self.arms_of(OURS, number))
             for method in shown:
                 arms = self.arms_of(method, number).values()
                 curves[method] = counts, [results.mean(arm, number) for arm in arms]
                 bands[method] = [results.error(arm, number) for arm in arms]
+            label, log = "test MSE", ("x", "y")
             if number != "mse":
                 curves["random"] = counts, [random_jaccard(n // 4) for n in counts]
-            log = ("x", "y") if number == "mse" else ("x",)
-            labels = {"x_label": "tasks", "y_label": label, "log": log}
-            plot_curves(curves, errors=bands, markers=True, ax=ax, **labels)
+                label, log = f"Jaccard index, {number} tasks", ("x",)
+            look: dict[str, Any] = {"x_label": "tasks", "y_label": label, "log": log}
+            plot_curves(curves, errors=bands, markers=True, ax=ax, **look)
             ax.set_xticks(counts, [str(count) for count in counts])
             ax.xaxis.minorticks_off()
             ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
