@@ -44,7 +44,7 @@ class Fig3(Experiment):
     where = "Figure 3 and Table 3"
 
     seeds: int = preset(15, paper=5, smoke=1)
-    trials: int = preset(12, paper=50, smoke=1)
+    trials: int = preset(40, paper=50, smoke=1)
     sampler: str = preset("random", paper="gp")
     num_train: int = preset(90_000, paper=9_000_000, smoke=600)
     num_test: int = preset(40_000, paper=1_000_000, smoke=600)  # And for validation.
@@ -68,11 +68,13 @@ class Fig3(Experiment):
         return self.epochs * -(-self.num_train // self.batch_size)
 
     def space(self, arm):
+        rates = 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05
+        gamma, entropy = (0.2, 0.5, 1.0, 2.0, 5.0), (0.01, 0.1, 1.0, 10.0, 100.0)
         own = {
-            TOP_K: {"scale": (0.01, 0.05, 0.2, 0.5, 1.0)},
-            DSELECT_K: {"gamma": (1.0, 2.0, 5.0), "entropy": (1e-2, 1e-1, 1.0)},
+            TOP_K: {"scale": (0.01, 0.05, 0.2, 1.0, 5.0, 20.0)},
+            DSELECT_K: {"gamma": gamma, "entropy": entropy},
         }
-        return {"learning_rate": (0.002, 0.005, 0.01, 0.02, 0.05)} | own.get(arm, {})
+        return {"learning_rate": rates} | own.get(arm, {})
 
     def run(self, arm, jobs):
         data = load(self.num_train, self.num_test)

@@ -52,7 +52,7 @@ class Table3(Experiment):
     where = "Table 3"
 
     seeds: int = preset(8, paper=20, smoke=1)
-    trials: int = preset(4, smoke=0)
+    trials: int = preset(6, smoke=0)
     num_train: int = preset(90_000, paper=9_000_000, smoke=64)
     num_test: int = preset(20_000, paper=1_000_000, smoke=64)  # And for validation.
     bottom: int = preset(32, paper=256, smoke=3)  # Units below the top layer.
@@ -60,7 +60,9 @@ class Table3(Experiment):
     num_experts: int = preset(8, smoke=3)
     epochs: int = preset(9, smoke=3)  # A multiple of three.
     batch_size: int = preset(1024, smoke=32)
-    learning_rates: tuple[float, ...] = preset((0.03, 0.1, 0.3, 1.0), smoke=(0.1,))
+    learning_rates: tuple[float, ...] = preset(
+        (0.03, 0.1, 0.3, 1.0, 3.0, 10.0), smoke=(0.1,)
+    )
 
     @property
     def arms(self):
