@@ -1,23 +1,13 @@
 """What the pages of SMEAR say of accuracies and of routing."""
 
-import itertools
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from experiments import all_hold, drawing, format_mean
+from experiments import drawing, format_mean
 
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k")
 HEURISTICS = ("Tag", "Hash", "1x compute", "1x parameters")
 DRAWN = ("SMEAR", "Latent Skills", *ESTIMATORS, "Ensemble")
 ONE = 1.5  # So many experts in use, or fewer, are "one".
-
-
-class Found(NamedTuple):
-    """What was found for a claim, and whether it holds."""
-
-    text: str
-    holds: Any
 
 
 def points(results, arm, others, number="accuracy"):
@@ -33,13 +23,6 @@ def signed(gap):
     return text if text.startswith("-") else f"+{text}"
 
 
-def judged(results, judge, *arms):
-    """What `judge` finds in the routing distributions of each of several arms."""
-    found = {arm: judge(routing_of(results, arm)) for arm in arms}
-    texts = (f"{arm}: {text}" for arm, (text, _) in found.items())
-    return Found(f"{'; '.join(texts)}.", all_hold(holds for _, holds in found.values()))
-
-
 def routing_of(results, arm):
     """The mean routing distributions, `(seeds, layers, domains or tasks, experts)`."""
     weights = np.array([run.numbers["routing"] for run in results.ran(arm)])
@@ -50,7 +33,7 @@ def routing_of(results, arm):
 def has_routing(results, arm):
     """Whether an arm has a router."""
     runs = results.of(arm)
-    return bool(runs) and all(bool(each) for each in runs[0].numbers["routing"])
+    return bool(runs) and all(runs[0].numbers["routing"])
 
 
 def drawn(results):
@@ -62,23 +45,21 @@ def draw_routing(results, names, parts=()):
     """Heat maps of the mean weights of named rows; white lines divide them at parts."""
     arms = drawn(results)
     routing = {arm: routing_of(results, arm)[0] for arm in arms}
-    layers, shared = len(routing[arms[0]]), {"sharex": True, "sharey": True}
-    figure, axes = drawing.panels(len(arms), layers, 0.5 + 1.5 * len(arms), **shared)
-    mesh: Any = None
-    for (row, arm), layer in itertools.product(
-        zip(axes, arms, strict=True), range(layers)
-    ):
-        ax, weights = row[layer], routing[arm][layer]
-        mesh = ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
-        ax.set_yticks(range(len(names)), names)
-        ax.set_xticks(range(weights.shape[1]))
-        ax.hlines(parts, -0.5, weights.shape[1] - 0.5, color="white")
-        ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
-        ax.spines[:].set_visible(False)
+    size = len(arms), len(routing[arms[0]]), 0.5 + 1.5 * len(arms)
+    figure, axes = drawing.panels(*size, sharex=True, sharey=True)
+    for row, arm in zip(axes, arms, strict=True):
+        for ax, weights in zip(row, routing[arm], strict=True):
+            ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
+            ax.set_yticks(range(len(names)), names)
+            ax.set_xticks(range(weights.shape[1]))
+            ax.hlines(parts, -0.5, weights.shape[1] - 0.5, color="white")
+            ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
+            ax.spines[:].set_visible(False)
         drawing.label(row[0], y=arm)
-    for number in range(layers):
-        drawing.label(axes[0, number], title=f"layer {number + 1}")
-        drawing.label(axes[-1, number], x="expert")
+    for number, column in enumerate(axes.T, start=1):
+        drawing.label(column[0], title=f"layer {number}")
+        drawing.label(column[-1], x="expert")
+    mesh = axes[0, 0].images[0]
     drawing.color_bar(figure, mesh, axes, "mean weight", pad=0.02, aspect=30)
     return figure
 
@@ -95,6 +76,6 @@ def entropy(weights):
     return -(weights * logs).sum(axis=-1)
 
 
-def in_use(weights):
+def in_use(results, arm):
     """How many experts are in use in each layer, `(seeds, layers)`."""
-    return 2.0 ** entropy(weights.mean(axis=-2))
+    return 2.0 ** entropy(routing_of(results, arm).mean(axis=-2))

@@ -7,24 +7,10 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras.replicate import replicate
 from experiments import Experiment, preset
 from papers import citations
 from papers.data import styles
-from papers.smear import _backbone
-from papers.smear._routers import (
-    ABLATED,
-    OURS,
-    ROUTED_BY,
-    ROUTERS,
-    Adapters,
-    base_of,
-    build_model,
-    look_at_copies,
-    mean_routing,
-    times_in_turns,
-    whole,
-)
+from papers.smear import _backbone, _routers
 
 REFERENCE = "1x compute"  # What the costs are relative to.
 
@@ -36,7 +22,8 @@ class DomainComparison(Experiment):
     seeds: int = preset(5, smoke=1)
     stand_in: bool = preset(False, smoke=True)
     routers: tuple[str, ...] = preset(
-        ROUTERS + ABLATED + OURS, smoke=(REFERENCE, "Tag", "SMEAR")
+        _routers.ROUTERS + _routers.ABLATED + _routers.OURS,
+        smoke=(REFERENCE, "Tag", "SMEAR"),
     )
     num_train: int = preset(1000, paper=9_900, smoke=16)  # Images of each domain.
     num_test: int = preset(1000, paper=1_666, smoke=8)
@@ -62,7 +49,7 @@ class DomainComparison(Experiment):
     @property
     def shown(self):
         """The arms without those with another dropout."""
-        return [arm for arm in self.arms if base_of(arm) == arm]
+        return [arm for arm in self.arms if _routers.base_of(arm) == arm]
 
     @property
     def num_experts(self):
@@ -72,41 +59,29 @@ class DomainComparison(Experiment):
     @property
     def shared(self):
         """What all routers share."""
-        steps = -(-len(styles.DOMAINS) * self.num_train // self.batch_size)
-        steps *= self.epochs
-        return Adapters(self.num_experts, self.units, steps, gates=self.gates)
+        steps = self.epochs * -(-self.num_experts * self.num_train // self.batch_size)
+        return _routers.Adapters(self.num_experts, self.units, steps, gates=self.gates)
 
     def run(self, arm, jobs):
         ready = self._prepared
-        names = ["features", *([ROUTED_BY[arm]] if arm in ROUTED_BY else [])]
-        train, test = (
-            ({name: inputs[name] for name in names}, labels)
-            for inputs, labels in (ready.train, ready.test)
-        )
-        runs = replicate(
-            lambda _: self._model(arm),
-            train,
-            seeds=[job.seed for job in jobs],
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            verbose=0,
-        )
-        domains = ready.test[0]["domain"][:, 0]
+        (inputs, labels), (test_inputs, test_labels) = ready.train, ready.test
+        seen = [name for name in ("features", _routers.ROUTED_BY.get(arm)) if name]
+        examples = {name: inputs[name] for name in seen}, labels
+        build = functools.partial(self._model, arm)
+        copies = _routers.trained(self, build, jobs, examples)
         found = []
-        for predicted, weights in look_at_copies(runs.copies, test[0]):
-            numbers = _numbers(predicted == test[1][:, 0], weights, domains)
+        for predicted, weights in _routers.look_at_copies(copies, test_inputs):
+            hits, domains = predicted == test_labels[:, 0], test_inputs["domain"][:, 0]
+            numbers = _numbers(hits, weights, domains)
             found.append(numbers | self.flops(arm, numbers["experts_used"]))
-        model = runs.copies[0].model
-        found[0] |= self._times(arm, model, test[0])
+        found[0] |= self._times(arm, copies[0].model)
         return found
 
-    def flops(self, arm, used=None):
+    def flops(self, arm, used):
         """Operations for one image, with the experts that each layer uses."""
         ready = self._prepared
         adapters = 0
-        for block, passes in zip(
-            ready.blocks, used or [None] * len(ready.blocks), strict=True
-        ):
+        for block, passes in zip(ready.blocks, used, strict=True):
             _, height, width, channels = block.inputs[0].shape
             adapters += self.shared.flops(arm, height * width, channels, passes)
         frozen = _backbone.convolution_flops([ready.features, *ready.blocks])
@@ -137,22 +112,20 @@ class DomainComparison(Experiment):
 
     def _model(self, arm, dispatch=False):
         shared = dataclasses.replace(self.shared, dispatch=dispatch)
-        blocks = self._prepared.blocks
-        return build_model(arm, blocks, shared, styles.NUM_CLASSES, self.learning_rate)
+        size = styles.NUM_CLASSES, self.learning_rate
+        return _routers.build_model(arm, self._prepared.blocks, shared, *size)
 
-    def _times(self, arm, model, inputs):
+    def _times(self, arm, model):
         """The time of inference from images, relative to that of a single expert."""
-        features = self._prepared.features
-        wholes = []
+        ready, wholes = self._prepared, []
         for router in (arm, REFERENCE):
             rest = self._model(router, dispatch=True)
             if router == arm:
                 rest.set_weights(model.get_weights())
-            wholes.append(whole(features, rest))
-        inputs = {**inputs, "image": self._prepared.test[0]["image"]}
-        batch = {name: array[: self.batch_size] for name, array in inputs.items()}
-        batches = [{n: batch[n] for n in each.input} for each in wholes]
-        one, reference = times_in_turns(wholes, batches, self.turns)
+            wholes.append(_routers.whole(ready.features, rest))
+        batch = {name: x[: self.batch_size] for name, x in ready.test[0].items()}
+        batches = [{name: batch[name] for name in each.input} for each in wholes]
+        one, reference = _routers.times_in_turns(wholes, batches, self.turns)
         return {"time_ratio": one / reference, "milliseconds": 1e3 * one}
 
 
@@ -169,10 +142,10 @@ def _numbers(hits, weights, domains):
     """The accuracy by domain, and how each layer routes the domains."""
     count = len(styles.DOMAINS)
     by_domain = [float(hits[domains == number].mean()) for number in range(count)]
-    used = (1.0 if w is None else (w > 0).sum(-1).mean().round(3) for w in weights)
+    used = (1.0 if w is None else (w > 0).sum(-1).mean() for w in weights)
     return {
         "accuracy": float(np.mean(by_domain)),
         "accuracies": by_domain,
-        "routing": [mean_routing(each, domains, count) for each in weights],
-        "experts_used": [float(each) for each in used],
+        "routing": [_routers.mean_routing(each, domains, count) for each in weights],
+        "experts_used": [round(float(each), 3) for each in used],
     }

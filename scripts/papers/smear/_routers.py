@@ -10,26 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.baselines import (
-    HashGate,
-    LatentSkillsGate,
-    ReinforceGate,
-    RoutedModel,
-    SoftMoE,
-    STGumbelGate,
-    TagGate,
-    single_expert,
-)
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates import (
-    DSelectKGate,
-    RandomGate,
-    SoftmaxGate,
-    SwitchGate,
-    TopKGate,
-)
-from dselectk_keras.layers import MoE, SmearExperts
-from dselectk_keras.schedules import Ramp
+import dselectk_keras as dk
 from papers.smear._backbone import copies
 
 DROPOUT = 0.1  # Of experts, where the paper found it beneficial (Appendix C).
@@ -93,7 +74,7 @@ class Adapters:
 
     def bank(self, features, router=""):
         """The experts: adapters from and to so many features."""
-        return DenseExperts(
+        return dk.DenseExperts(
             num_experts_of(router, self.num_experts),
             [self.units, features],
             ["swish", None],
@@ -103,13 +84,11 @@ class Adapters:
     def gate(self, router, number):
         """The gate of a router, in the layer of that number."""
         # The paper's rate takes 0.3 of its 100,000 steps from 10 down to 0.5.
-        temperature = Ramp(10.0, 0.5, end=0.3, num_steps=self.num_steps)
+        temperature = dk.Ramp(10.0, 0.5, end=0.3, num_steps=self.num_steps)
         base = base_of(router)
         dropped = base in WITH_DROPOUT if base == router else "no " not in router
-        learned: dict[str, Any] = {
-            "normalize": True,
-            "expert_dropout": DROPOUT if dropped else 0.0,
-        }
+        rate = DROPOUT if dropped else 0.0
+        learned: dict[str, Any] = {"normalize": True, "expert_dropout": rate}
         # Both weights are 0.1 in the release, on means over the batch.
         smooth: dict[str, Any] = {
             "entropy_reg": 0.1,
@@ -118,18 +97,18 @@ class Adapters:
             "z_initializer": keras.initializers.RandomNormal(stddev=0.01),
         }
         gates = {
-            "SMEAR": partial(SoftmaxGate, **learned),
-            "SMEAR 2x": partial(SoftmaxGate, **learned),
-            "Tag": partial(TagGate, self.tags),
-            "Hash": partial(HashGate, salt=number),
-            "top-2": partial(TopKGate, 2, **learned),
-            "Top-k": partial(SwitchGate, **learned),
-            "ST-Gumbel": partial(STGumbelGate, temperature, **learned),
-            "REINFORCE": partial(ReinforceGate, **learned),
-            "DSelect-k": partial(DSelectKGate, 1, **smooth),
-            "Latent Skills": partial(LatentSkillsGate, num_tasks=self.num_experts),
-            "Adamix": RandomGate,
-            "Ensemble": partial(SoftmaxGate, **learned),
+            "SMEAR": partial(dk.SoftmaxGate, **learned),
+            "SMEAR 2x": partial(dk.SoftmaxGate, **learned),
+            "Tag": partial(dk.TagGate, self.tags),
+            "Hash": partial(dk.HashGate, salt=number),
+            "top-2": partial(dk.TopKGate, 2, **learned),
+            "Top-k": partial(dk.SwitchGate, **learned),
+            "ST-Gumbel": partial(dk.STGumbelGate, temperature, **learned),
+            "REINFORCE": partial(dk.ReinforceGate, **learned),
+            "DSelect-k": partial(dk.DSelectKGate, 1, **smooth),
+            "Latent Skills": partial(dk.LatentSkillsGate, num_tasks=self.num_experts),
+            "Adamix": dk.RandomGate,
+            "Ensemble": partial(dk.SoftmaxGate, **learned),
         }
         if router in self.gates:
             return self.gates[router](1, self.num_steps)
@@ -150,13 +129,14 @@ class Adapters:
         """The routed layer."""
         bank = self.bank(features, router)
         if router == "Soft MoE":
-            return SoftMoE(bank)
+            return dk.SoftMoE(bank)
         if router in SINGLE:
-            return MoE(single_expert(bank, SINGLE[router], features), SoftmaxGate())
+            one = dk.single_expert(bank, SINGLE[router], features)
+            return dk.MoE(one, dk.SoftmaxGate())
         gate = self.gate(router, number)
         if base_of(router) in MERGING:
-            return SmearExperts(bank, gate, per_layer=router == "Adamix")
-        return MoE(
+            return dk.SmearExperts(bank, gate, per_layer=router == "Adamix")
+        return dk.MoE(
             bank,
             gate,
             per_example=True,
@@ -164,6 +144,11 @@ class Adapters:
             # Nothing can be left out by a gate that may have weights everywhere.
             dispatch=self.dispatch and gate.max_experts() is not None,
         )
+
+    def apply(self, router, inputs, x, number):
+        """What the routed layer of that number makes of `x`; see `inputs_of`."""
+        layer, key = self.layer(router, x.shape[-1], number), ROUTED_BY.get(router)
+        return layer((x, inputs[key]) if key else x)
 
     def flops(self, router, positions, features, used=None):
         """Operations of adapters, their merge and the router for one image.
@@ -176,7 +161,7 @@ class Adapters:
             # Adapters see n slots. Scores of all positions, into slots, and back.
             return 4 * n * features * units + 3 * positions * scores
         if router in SINGLE:
-            bank = single_expert(self.bank(features), SINGLE[router], features)
+            bank = dk.single_expert(self.bank(features), SINGLE[router], features)
             return 4 * positions * features * bank.units[0]
         passes = {"top-2": 2, "Ensemble": n, "DSelect-k": used or n}.get(router, 1)
         if router in self.gates:
@@ -191,19 +176,23 @@ class Adapters:
         return total + (0 if router in {*ROUTED_BY, "Adamix"} else scores)
 
 
-def build_model(router, blocks, shared, num_classes, learning_rate):
-    """A compiled classifier: frozen blocks with routed adapters before each of them."""
-    shape = blocks[0].inputs[0].shape[1:]
-    inputs = {"features": keras.Input(shape, name="features")}
+def inputs_of(router, name, shape, dtype="float32"):
+    """The inputs of a model: one of that name, and what the router looks at."""
+    inputs = {name: keras.Input(shape, dtype=dtype, name=name)}
     if key := ROUTED_BY.get(router):
         inputs[key] = keras.Input((1,), dtype="int32", name=key)
+    return inputs
+
+
+def build_model(router, blocks, shared, num_classes, learning_rate):
+    """A compiled classifier: frozen blocks with routed adapters before each of them."""
+    inputs = inputs_of(router, "features", blocks[0].inputs[0].shape[1:])
     x = inputs["features"]
     for number, block in enumerate(copies(blocks)):
         height, width, channels = x.shape[1:]
         normal = keras.layers.BatchNormalization(momentum=0.9)(x)
         normal = keras.layers.Reshape((height * width, channels))(normal)
-        layer = shared.layer(router, channels, number)
-        adapted = layer((normal, inputs[key]) if key else normal)
+        adapted = shared.apply(router, inputs, normal, number)
         adapted = keras.layers.Reshape((height, width, channels))(adapted)
         x = block(keras.layers.Add()([x, adapted]))
     x = keras.layers.GlobalAveragePooling2D()(x)
@@ -214,19 +203,27 @@ def build_model(router, blocks, shared, num_classes, learning_rate):
 def compiled(router, inputs, outputs, optimizer):
     """A compiled classifier; Adamix has a consistency loss."""
     consistency = 1.0 if router == "Adamix" else 0.0
-    model = RoutedModel(inputs, outputs, consistency=consistency)
+    model = dk.RoutedModel(inputs, outputs, consistency=consistency)
     model.compile(optimizer, "sparse_categorical_crossentropy")
     return model
+
+
+def trained(experiment, build, jobs, examples):
+    """Copies of a model, one for each job, trained on inputs and labels."""
+    return dk.replicate(
+        lambda _: build(),
+        examples,
+        seeds=[job.seed for job in jobs],
+        epochs=experiment.epochs,
+        batch_size=experiment.batch_size,
+        verbose=0,
+    ).copies
 
 
 def whole(features, rest):
     """A model from images to predictions."""
     images = keras.Input(features.inputs[0].shape[1:], name="image")
-    others = {
-        tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
-        for tensor in rest.inputs
-        if tensor.name != "features"
-    }
+    others = {name: each for name, each in rest.input.items() if name != "features"}
     outputs = rest({"features": features(images), **others})
     return keras.Model({"image": images, **others}, outputs)
 
@@ -259,7 +256,7 @@ def look_at_copies(copies, inputs):
 
 def _weights(layer, inputs):
     """The weights over the experts of each example; `None` of a single expert."""
-    if not isinstance(layer, SoftMoE) and not layer.per_example:
+    if not isinstance(layer, dk.SoftMoE) and not layer.per_example:
         return None
     tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
     tensors = tuple(tensors) if isinstance(tensors, list) else tensors

@@ -9,15 +9,7 @@ import numpy as np
 from dselectk_keras.plots import plot_runs
 from experiments import Experiment, drawing, gap_of, preset
 from papers import citations
-from papers.smear import _backbone
-from papers.smear._routers import (
-    ROUTED_BY,
-    ROUTERS,
-    Adapters,
-    build_model,
-    times_in_turns,
-    whole,
-)
+from papers.smear import _backbone, _routers
 
 T5, RESNET = "T5-GLUE", "ResNet-DomainNet"
 BASE = "SMEAR"  # What times are relative to.
@@ -56,7 +48,7 @@ class Fig2(Experiment):
         return {
             f"{setting}, {router}": (setting, router)
             for setting in (T5, RESNET)
-            for router in ROUTERS
+            for router in _routers.ROUTERS
             if (setting, router) != (T5, "Soft MoE")
         }
 
@@ -69,7 +61,8 @@ class Fig2(Experiment):
     def shared(self, setting):
         """The adapters of a setting."""
         place = (T5, RESNET).index(setting)
-        return Adapters(self.num_experts[place], self.units[place], 1, dispatch=True)
+        size = self.num_experts[place], self.units[place]
+        return _routers.Adapters(*size, num_steps=1, dispatch=True)
 
     def flops(self, setting, router):
         """Operations of one layer of adapters and its router for one example."""
@@ -82,37 +75,28 @@ class Fig2(Experiment):
         if setting == T5:
             return encoder_layer(router, self.length, self.model_dim, shared)
         features, blocks = _cut(self.image_size, self.width)
-        return whole(features, build_model(router, blocks, shared, 345, 1e-3))
+        model = _routers.build_model(router, blocks, shared, 345, 1e-3)
+        return _routers.whole(features, model)
 
     def _times(self, models, seed):
         rng = np.random.default_rng(seed)
-        batches = []
-        for model in models:
-            batch = {}
-            for name, tensor in model.input.items():
-                shape = (self.batch_size, *tensor.shape[1:])
-                batch[name] = (
-                    rng.integers(6, size=shape).astype("int32")
-                    if tensor.dtype == "int32"
-                    else rng.normal(size=shape).astype("float32")
-                )
-            batches.append(batch)
-        seconds, base = times_in_turns(models, batches, self.turns)
+
+        def drawn(tensor):
+            shape = (self.batch_size, *tensor.shape[1:])
+            if tensor.dtype == "int32":
+                return rng.integers(6, size=shape).astype("int32")
+            return rng.normal(size=shape).astype("float32")
+
+        batches = [{n: drawn(each) for n, each in m.input.items()} for m in models]
+        seconds, base = _routers.times_in_turns(models, batches, self.turns)
         return {"ratio": seconds / base, "speed": self.batch_size / seconds}
 
-    def by_time(self, results, setting):
-        """The routers that the paper shows, from the fastest to the slowest."""
+    def by_time(self, results, setting, without):
+        """The routers that the paper shows, but for some, from the fastest on."""
+        left_out = (*NOT_SHOWN[setting], *without)
         here = [router for place, router in self.arms.values() if place == setting]
-        shown = [router for router in here if router not in NOT_SHOWN[setting]]
+        shown = [router for router in here if router not in left_out]
         return sorted(shown, key=lambda router: ratio(results, setting, router))
-
-    def routed(self, results, setting):
-        """Those with a routing network."""
-        return [r for r in self.by_time(results, setting) if r not in UNROUTED]
-
-    def others(self, results, setting):
-        """Those that are not the ensemble."""
-        return [r for r in self.by_time(results, setting) if r != "Ensemble"]
 
     def draw_times(self, results):
         figure, axes = drawing.panels(1, 2, 4.2)
@@ -162,13 +146,10 @@ def extra(results, setting, router):
 
 def encoder_layer(router, length, features, shared):
     """One layer of a text encoder, with routed adapters after both sub-layers."""
-    inputs = {"features": keras.Input((length, features), name="features")}
-    if key := ROUTED_BY.get(router):
-        inputs[key] = keras.Input((1,), dtype="int32", name=key)
+    inputs = _routers.inputs_of(router, "features", (length, features))
 
     def adapted(x, number):
-        layer = shared.layer(router, features, number)
-        return x + layer((x, inputs[key]) if key else x)
+        return x + shared.apply(router, inputs, x, number)
 
     x = inputs["features"]
     attention = keras.layers.MultiHeadAttention(12, features // 12)

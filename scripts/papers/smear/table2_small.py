@@ -7,29 +7,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.batches import Batches
-from dselectk_keras.replicate import replicate
-from dselectk_keras.schedules import Ramp
+from dselectk_keras import Batches, Ramp
 from experiments import Experiment, preset
 from experiments.scores import accuracy, f1, matthews, pearson, spearman
 from papers import citations
 from papers.data import sentences
 from papers.data.sentences import GLUE, LENGTH, NUM_ANSWERS, SHARES, WORDS
-from papers.smear._claims import (
-    ONE,
-    distance,
-    draw_routing,
-    entropy,
-    in_use,
-    routing_of,
-)
-from papers.smear._routers import (
-    ROUTED_BY,
-    Adapters,
-    compiled,
-    look_at_copies,
-    mean_routing,
-)
+from papers.smear import _claims, _routers
 
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE")
 WORSE = ("Top-k", "ST-Gumbel")  # Than tag routing, and than REINFORCE.
@@ -122,28 +106,37 @@ class Table2Small(Experiment):
     def run(self, arm, jobs):
         train = sentences.texts(self.sizes, seed=0)
         test = sentences.texts(dict.fromkeys(GLUE, self.num_test), seed=1)
-        x = inputs_of(arm, train, 0)
-        runs = replicate(
-            lambda _: self._model(arm),
-            (x, train.answers),
-            seeds=[job.seed for job in jobs],
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            verbose=0,
-        )
-        given = inputs_of(arm, test, len(train.tasks))
+        examples = seen_by(arm, train, 0), train.answers
+        build = functools.partial(self._model, arm)
+        copies = _routers.trained(self, build, jobs, examples)
+        given, tasks = seen_by(arm, test, len(train.tasks)), test.tasks[:, 0]
         found = []
-        for predicted, weights in look_at_copies(runs.copies, given):
-            tasks = test.tasks[:, 0]
-            routing = [mean_routing(each, tasks, len(GLUE)) for each in weights]
-            found.append({**scores_of(predicted, test), "routing": routing})
+        for predicted, weights in _routers.look_at_copies(copies, given):
+            means = (_routers.mean_routing(each, tasks, len(GLUE)) for each in weights)
+            found.append({**scores_of(predicted, test), "routing": list(means)})
         return found
 
     def _model(self, arm):
-        shared = Adapters(len(GLUE), self.units, self.num_steps, tags=TAGS)
+        """A compiled classifier: a frozen encoder with routed adapters."""
         sizes = self.depth, self.model_dim
         weights = _pretrained(*sizes, self.num_pretrain, self.pretrain_epochs)
-        return build_encoder(arm, *sizes, shared, weights, self.rate)
+        shared = _routers.Adapters(len(GLUE), self.units, self.num_steps, tags=TAGS)
+        inputs = _routers.inputs_of(arm, "words", (LENGTH,), "int32")
+        layers = encoder_layers(*sizes)
+
+        def adapt(y, number):
+            adapted = shared.apply(arm, inputs, y, number)
+            return y + keras.layers.LayerNormalization()(adapted)
+
+        x = encoded(layers, inputs["words"], adapt)
+        x = keras.layers.GlobalAveragePooling1D()(x)
+        outputs = keras.layers.Dense(NUM_ANSWERS, "softmax")(x)
+        for layer, values in zip(layers, weights, strict=True):
+            layer.set_weights(values)
+            # As in the paper, only the encoder's layer normalizations are trained.
+            layer.trainable = isinstance(layer, keras.layers.LayerNormalization)
+        optimizer = keras.optimizers.AdamW(self.rate)
+        return _routers.compiled(arm, inputs, outputs, optimizer)
 
     def guessed(self, results):
         """The tasks of two answers that are little more than guessed."""
@@ -153,97 +146,63 @@ class Table2Small(Experiment):
         return [task for task in tasks if scores[task] < GUESSED]
 
     def draw_routing(self, results):
-        return draw_routing(results, GLUE)
-
-
-def by_task(results, arm):
-    """The scores of an arm in percent, as cells."""
-    return [f"{100 * x:.1f}" for x in results.values(arm, "scores").mean(axis=0)]
+        return _claims.draw_routing(results, GLUE)
 
 
 def apart(results, arm):
     """How far a router tells the tasks apart, by layer, as cells."""
-    pairs = distance(routing_of(results, arm))[..., ~np.eye(len(GLUE), dtype=bool)]
+    found = _claims.distance(_claims.routing_of(results, arm))
+    pairs = found[..., ~np.eye(len(GLUE), dtype=bool)]
     return [f"{value:.2f}" for value in pairs.mean(axis=-1).mean(axis=0)]
 
 
-def _favourites(weights):
-    """The favourite expert of each task by seed and layer, and how many differ."""
-    found = weights.argmax(axis=-1)
-    counts = [[len(set(layer)) for layer in seed] for seed in found.tolist()]
-    return found, np.array(counts)
+def favourites(results, arm):
+    """The favourite expert of each task, `(seeds, layers, tasks)`."""
+    return _claims.routing_of(results, arm).argmax(axis=-1)
 
 
-def _of_layers(values, layers):
-    """The values of one layer of each seed."""
-    return values[np.arange(len(values)), layers]
+def distinct(results, arm):
+    """How many experts are a favourite, `(seeds, layers)`."""
+    found = favourites(results, arm)
+    return np.apply_along_axis(lambda tasks: len(set(tasks)), -1, found)
 
 
-def layers_differ(weights):
-    """Whether the tasks share experts in one layer, and not in another."""
-    _, counts = _favourites(weights)
-    most, least = counts.max(axis=1).mean(), counts.min(axis=1).mean()
-    text = (
-        f"the favourite experts of the 8 tasks are {most:.1f} different ones in one "
-        f"layer, and {least:.1f} in another; 5 or more and 3 or fewer count"
-    )
-    return text, most >= 5 and least <= 3
+def used_by_task(results, arm):
+    """How many experts each task has in use, `(seeds, layers, tasks)`."""
+    return 2.0 ** _claims.entropy(_claims.routing_of(results, arm))
 
 
-def alike_share(weights):
-    """Whether tasks that are alike share an expert where most do not."""
-    favourites, counts = _favourites(weights)
-    found = _of_layers(favourites, counts.argmax(axis=1))
-    alike = found[:, [GLUE.index(task) for task in ("rte", "mrpc", "mnli")]]
-    share = (alike == alike[:, :1]).all(axis=1).mean()
-    text = f"their favourite is the same in {share:.0%} of the runs; half counts"
-    return text, share >= 0.5
+def of_tasks(values, layers, *tasks):
+    """The values of some tasks in one layer of each seed, `(seeds, tasks)`."""
+    places = [GLUE.index(task) for task in tasks]
+    return values[np.arange(len(values)), layers][:, places]
 
 
-def some_stand_apart(weights):
-    """Whether two tasks stand apart where most share experts."""
-    favourites, counts = _favourites(weights)
-    layers = counts.argmin(axis=1)
-    found = _of_layers(favourites, layers)
-    both = found[:, [GLUE.index(task) for task in ("stsb", "sst2")]]
-    share = ((both[..., None] == found[:, None]).sum(axis=-1) == 1).all(axis=1).mean()
-    mnli = _of_layers(weights, layers)[:, GLUE.index("mnli")]
-    used = (2.0 ** entropy(mnli)).mean()
-    text = (
-        f"both have in {share:.0%} of the runs (half counts), and MNLI has {used:.1f} "
-        f"of 8 experts in use ({MANY:g} or more count)"
-    )
-    return text, share >= 0.5 and used >= MANY
+def share_alike(results, arm):
+    """How often tasks that are alike have one favourite where most have their own."""
+    layers = distinct(results, arm).argmax(axis=1)
+    found = of_tasks(favourites(results, arm), layers, "rte", "mrpc", "mnli")
+    return (found == found[:, :1]).all(axis=1).mean()
 
 
-def is_sparse(weights):
-    """Whether a task uses few experts."""
-    used = (2.0 ** entropy(weights)).mean()
-    text = f"a task has {used:.1f} of 8 experts in use; fewer than {MANY:g} count"
-    return text, used < MANY
+def share_apart(results, arm):
+    """How often two tasks have favourites of their own where most share one."""
+    layers = distinct(results, arm).argmin(axis=1)
+    every = of_tasks(favourites(results, arm), layers, *GLUE)
+    both = of_tasks(favourites(results, arm), layers, "stsb", "sst2")
+    return ((both[..., None] == every[:, None]).sum(axis=-1) == 1).all(axis=1).mean()
 
 
-def from_one_to_few(weights):
-    """Whether layers use from one expert to few."""
-    used = in_use(weights)
-    least, most = used.min(axis=1).mean(), used.max(axis=1).mean()
-    text = (
-        f"{least:.1f} experts in use in one layer, {most:.1f} in another; {ONE:g} or "
-        f"fewer and 2 to {MANY:g} count"
-    )
-    return text, least <= ONE and 2 <= most <= MANY
+def used_by_mnli(results, arm):
+    """How many experts MNLI has in use where most tasks share one."""
+    layers = distinct(results, arm).argmin(axis=1)
+    return of_tasks(used_by_task(results, arm), layers, "mnli").mean()
 
 
-def uses_most(weights):
-    """Whether most experts are used."""
-    used = in_use(weights).mean()
-    return f"{used:.1f} of 8 experts in use; more than {MANY:g} count", used > MANY
-
-
-def inputs_of(router, texts, first):
+def seen_by(router, texts, first):
     """What a router's model sees; the ids of the examples begin with `first`."""
     found = {"words": texts.words}
-    if key := ROUTED_BY.get(router):
+    if key := _routers.ROUTED_BY.get(router):
         ids = np.arange(len(texts.tasks), dtype="int32")[:, None] + first
         found[key] = ids if key == "id" else texts.tasks
     return found
@@ -259,28 +218,26 @@ def scores_of(predicted, texts):
     return {"average": float(np.mean(found)), "scores": found}
 
 
-def frozen_parts(depth, model_dim):
-    """New layers of an encoder: embeddings, and pairs of a norm and a sub-layer."""
-    words = keras.layers.Embedding(len(WORDS), model_dim)
-    places = keras.layers.Embedding(LENGTH, model_dim)
-    pairs = []
+def encoder_layers(depth, model_dim):
+    """New layers of an encoder: two embeddings; norms and sub-layers, in turn."""
+    layers = [keras.layers.Embedding(size, model_dim) for size in (len(WORDS), LENGTH)]
     for _ in range(depth):
         heads = max(2, model_dim // 64)
         attention = keras.layers.MultiHeadAttention(heads, model_dim // heads)
         hidden = keras.layers.Dense(4 * model_dim, "gelu")
         dense = keras.Sequential([hidden, keras.layers.Dense(model_dim)])
-        norms = (keras.layers.LayerNormalization() for _ in range(2))
-        pairs += list(zip(norms, (attention, dense), strict=True))
-    return words, places, pairs
+        for layer in (attention, dense):
+            layers += [keras.layers.LayerNormalization(), layer]
+    return layers
 
 
-def encoded(parts, inputs, adapt=lambda y, _: y):
+def encoded(layers, inputs, adapt=lambda y, _: y):
     """Apply an encoder; `adapt` gets each sub-layer's output and its number."""
-    words, places, pairs = parts
+    words, places, *pairs = layers
     # Not a constant, which Keras would embed once, before any training.
     positions = keras.ops.cumsum(keras.ops.ones_like(inputs), axis=1) - 1
     x = words(inputs) + places(positions)
-    for number, (norm, layer) in enumerate(pairs):
+    for number, (norm, layer) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
         normal = norm(x)
         attention = isinstance(layer, keras.layers.MultiHeadAttention)
         y = layer(normal, normal) if attention else layer(normal)
@@ -288,48 +245,21 @@ def encoded(parts, inputs, adapt=lambda y, _: y):
     return x
 
 
-def build_encoder(router, depth, model_dim, shared, weights, learning_rate):
-    """A compiled classifier: a frozen encoder with routed adapters."""
-    inputs = {"words": keras.Input((LENGTH,), dtype="int32", name="words")}
-    if key := ROUTED_BY.get(router):
-        inputs[key] = keras.Input((1,), dtype="int32", name=key)
-    parts = frozen_parts(depth, model_dim)
-
-    def adapt(y, number):
-        layer = shared.layer(router, model_dim, number)
-        adapted = layer((y, inputs[key]) if key else y)
-        return y + keras.layers.LayerNormalization()(adapted)
-
-    x = encoded(parts, inputs["words"], adapt)
-    x = keras.layers.GlobalAveragePooling1D()(x)
-    outputs = keras.layers.Dense(NUM_ANSWERS, "softmax")(x)
-    for layer, values in zip(_flat(parts), weights, strict=True):
-        layer.set_weights(values)
-        # As in the paper, only the encoder's layer normalizations are trained.
-        layer.trainable = isinstance(layer, keras.layers.LayerNormalization)
-    return compiled(router, inputs, outputs, keras.optimizers.AdamW(learning_rate))
-
-
 @functools.lru_cache(maxsize=1)
 def _pretrained(depth, model_dim, count, epochs):
     """The weights of an encoder that guesses masked words; one for all seeds."""
     keras.utils.set_random_seed(0)
     words, places, answers = sentences.masked(count, seed=2)
-    parts = frozen_parts(depth, model_dim)
+    layers = encoder_layers(depth, model_dim)
     inputs = {
         "words": keras.Input((LENGTH,), dtype="int32", name="words"),
         "place": keras.Input((1,), dtype="int32", name="place"),
     }
-    x = encoded(parts, inputs["words"])
+    x = encoded(layers, inputs["words"])
     x = keras.ops.take_along_axis(x, inputs["place"][..., None], axis=1)[:, 0]
     outputs = keras.layers.Dense(len(WORDS), "softmax")(x)
     model = keras.Model(inputs, outputs)
     model.compile(keras.optimizers.Adam(2e-3), "sparse_categorical_crossentropy")
     data = Batches(({"words": words, "place": places}, answers), batch_size=64, seed=0)
     model.fit(data, epochs=epochs, shuffle=False, verbose=0)
-    return [layer.get_weights() for layer in _flat(parts)]
-
-
-def _flat(parts):
-    words, places, pairs = parts
-    return [words, places, *(layer for pair in pairs for layer in pair)]
+    return [layer.get_weights() for layer in layers]

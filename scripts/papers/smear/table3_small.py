@@ -1,7 +1,6 @@
 """Table 3 on a small problem: which router is best, and what each costs."""
 
 import dataclasses
-import math
 
 from experiments import drawing
 from papers.smear._comparison import REFERENCE, DomainComparison
@@ -27,11 +26,8 @@ class Table3Small(DomainComparison):
         }
         look = {"fmt": "o", "markersize": 5, "elinewidth": 1.2}
         for row, arm in enumerate(arms):
-            mean, error = (
-                100 * each(arm, "accuracy") for each in (results.mean, results.error)
-            )
-            bar = None if math.isnan(error) else error
-            ax.errorbar(mean, row, xerr=bar, color=_color(arm), **look)
+            mean, error = results.mean(arm, "accuracy"), results.error(arm, "accuracy")
+            ax.errorbar(100 * mean, row, xerr=100 * error, color=_color(arm), **look)
             cost = f"{times(results, arm, 'adapter_flops'):.1f}x"
             ax.annotate(cost, (1.06, row), va="center", **text)
         ax.annotate("cost", (1.06, len(arms) - 0.2), **text)
@@ -49,11 +45,6 @@ class Table3Small(DomainComparison):
 def times(results, arm, number):
     """The mean of a number, relative to that of the single expert."""
     return results.mean(arm, number) / results.mean(REFERENCE, number)
-
-
-def by_domain(results, arm):
-    """The accuracy on each domain in percent, as cells."""
-    return [f"{100 * x:.1f}" for x in results.values(arm, "accuracies").mean(axis=0)]
 
 
 def _color(arm):
