@@ -9,8 +9,7 @@ from typing import ClassVar, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras import DenseExperts, Task, build_multitask_model
 from dselectk_keras.plots import plot_runs
 from dselectk_keras.utils import num_trained
 from experiments import (
@@ -91,15 +90,11 @@ class Census(Experiment, abc.ABC):
     def space(self, arm):
         # Widths are powers of two: models of the same widths share compiled programs.
         most = int(math.log2(self.max_units))
-        widths = (most - 4, most)
+        widths, share = (most - 4, most), (0.05, 1.0)
         own = {
             "L2-constrained": {"strength": (1e-7, 1e-2)},
             "cross-stitch": {"log2_tower": widths},
-            TENSOR: {
-                "rank": (0.05, 1.0),
-                "unit_rank": (0.05, 1.0),
-                "task_rank": (1, 2),
-            },
+            TENSOR: {"rank": share, "unit_rank": share, "task_rank": (1, 2)},
             "OMoE": {"log2_experts": (1, 4)},
             "MMoE": {"log2_experts": (1, 4)},
         }
@@ -108,22 +103,16 @@ class Census(Experiment, abc.ABC):
 
     def run(self, arm, jobs):
         data = self._data(arm)
+        monitor = f"val_{data.task_names[0]}_AUC"
         runs = train_jobs(
             functools.partial(self._build, arm, data),
             data,
             jobs,
             epochs=self.epochs,
             batch_size=self.batch_size,
-            best={
-                "monitor": f"val_{data.task_names[0]}_AUC",
-                "mode": "max",
-                "patience": self.patience,
-            },
+            best={"monitor": monitor, "mode": "max", "patience": self.patience},
         )
-        return [
-            self._numbers(copy, data) | label_correlation(data, copy.seed)
-            for copy in runs.copies
-        ]
+        return [self._numbers(copy, data) for copy in runs.copies]
 
     def _data(self, arm):
         if self.stand_in:
@@ -166,7 +155,7 @@ class Census(Experiment, abc.ABC):
         return model
 
     def _numbers(self, copy, data):
-        """The areas on test data, and what tuning looks at."""
+        """The areas on test data, what tuning looks at, and the labels' correlation."""
         model = copy.model
         held_out = areas(model, data.validation)
         return {
@@ -174,6 +163,7 @@ class Census(Experiment, abc.ABC):
             "epochs": best_epoch(copy) + 1,
             "num_params": num_trained(model),
             **areas(model, data.test),
+            **label_correlation(data, copy.seed),
         }
 
     # What the pages say.
@@ -200,8 +190,7 @@ class Census(Experiment, abc.ABC):
 
     def other_best(self, results):
         """By method, the auxiliary task in its best run at the main one."""
-        if SINGLE not in self.methods:
-            raise NotRunError(SINGLE)
+        results.ran(SINGLE)  # Without its runs there is no answer.
         found = {arm: auxiliary(results, arm) for arm in self.methods}
         chosen = {arm: (in_best_run(results, arm), spread(found[arm])) for arm in found}
         return chosen | {SINGLE: highest(found[SINGLE])}
@@ -298,8 +287,3 @@ def luck(results):
         raise NotRunError("trials")
     most = max(found, key=lambda arm: found[arm])
     return np.mean(list(found.values())), found[most], most
-
-
-def area(value):
-    """An area, as text; nothing for NaN."""
-    return f"{value:.4f}" if np.isfinite(value) else ""

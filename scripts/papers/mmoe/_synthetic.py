@@ -8,9 +8,9 @@ import math
 import keras
 import numpy as np
 
+from dselectk_keras import DenseExperts, Task, build_multitask_model
 from dselectk_keras.datasets import correlated_tasks
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras.plots import plot_curves
 from experiments import (
     Experiment,
     Retrained,
@@ -63,9 +63,11 @@ class Synthetic(Experiment):
         return correlated_tasks(p, num_test=1, **sizes, **own)
 
     @functools.cached_property
-    def _models(self):
-        """A `Retrained` by model and width."""
-        return {}
+    def _retrained(self):
+        """A function that gives the `Retrained` of a model and a width."""
+        return functools.cache(
+            lambda *which: Retrained(functools.partial(build, *which), self.batch_size)
+        )
 
     def train(self, model, p, jobs, shared_units=SHARED_UNITS):
         """Train one of `MODELS` on tasks of a correlation; see `read` for the results.
@@ -76,28 +78,27 @@ class Synthetic(Experiment):
             jobs: A list of `Job`.
             shared_units: Width of the shared layer of `"Shared-Bottom"`.
         """
-        fixed = {"learning_rate": self.learning_rates[0]}
-        key = model, shared_units
-        if key not in self._models:
-            make = functools.partial(build, *key)
-            self._models[key] = Retrained(make, self.batch_size)
-        retrained, found = self._models[key], []
+        retrained, found = self._retrained(model, shared_units), []
         for job in jobs:
             data = self.data(p, job.seed)
-            options = {"validation": data.validation, **fixed, **job.settings}
+            settings = {"learning_rate": self.learning_rates[0], **job.settings}
+            options = {"validation": data.validation, **settings}
             retrained.train(data.train, job.seed, self.epochs, **options)
             found.append(read(retrained.history))
         return found
 
-    def curves(self, results, arms):
-        """Mean curves and their errors for `plot_curves`, of arms by names of lines."""
-        steps = math.ceil(self.num_train / self.batch_size)
-        lines, errors = {}, {}
-        for name, arm in arms.items():
-            values = results.values(arm, "curve")
-            errors[name] = standard_error(values)
-            lines[name] = (1 + np.arange(values.shape[1])) * steps, values.mean(axis=0)
-        return lines, errors
+    def plot_losses(self, results, arms, **options):
+        """Plot mean losses during training, of arms by names of lines."""
+        epoch = math.ceil(self.num_train / self.batch_size)
+        steps = epoch * np.arange(1, 1 + self.epochs)
+        runs = {name: results.values(arm, "curve") for name, arm in arms.items()}
+        return plot_curves(
+            {name: (steps, values.mean(axis=0)) for name, values in runs.items()},
+            errors={name: standard_error(values) for name, values in runs.items()},
+            x_label="training steps",
+            log="y",
+            **options,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +140,8 @@ def arm_of(model, p):
 
 def build(model, shared_units, learning_rate):
     """A compiled model of the paper's size, one of `MODELS`."""
-    experts = (
-        DenseExperts(1, [shared_units])
-        if model == "Shared-Bottom"
-        else DenseExperts(NUM_EXPERTS, [EXPERT_UNITS])
-    )
+    one, several = (1, [shared_units]), (NUM_EXPERTS, [EXPERT_UNITS])
+    experts = DenseExperts(*(one if model == "Shared-Bottom" else several))
     tasks = [Task(f"task_{task}", tower=(TOWER_UNITS,)) for task in range(2)]
     options = {"experts": experts, "per_example": True}
     built = build_multitask_model(INPUT_DIM, tasks, MODELS[model], **options)
@@ -185,11 +183,6 @@ def is_trend(results, arms):
     return all_hold([whole, *(False for step in steps if step is False)])
 
 
-def quarter(gap, whole):
-    """Whether a gap is less than a quarter of another; `None` if it may be chance."""
-    return gap.is_zero(abs(whole.mean) / 4)
-
-
 def of_draws(results, values):
     """The `Gap` of differences by seed; the runs on one data set are one draw."""
     starts = results.experiment.starts
@@ -202,9 +195,9 @@ def all_positive(results, *values):
     return all_hold(of_draws(results, each).is_positive() for each in values)
 
 
-def write_losses(ax):
+def write_losses(axis):
     """Plain numbers on a logarithmic axis of losses."""
-    low, high = ax.get_ylim()
+    low, high = axis.get_view_interval()
     ticks = [tick for tick in TICKS if low <= tick <= high]
-    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)

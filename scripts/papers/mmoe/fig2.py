@@ -33,7 +33,7 @@ class Fig2(Experiment):
         return {BOTH: self.m, LINEAR: 0}
 
     def run(self, arm, jobs):
-        p = np.linspace(0, 1, self.points)
+        p = np.linspace(0, 1, self.points).tolist()
         return [
             {"p": p, "correlation": [self._correlation(arm, x, job.seed) for x in p]}
             for job in jobs
@@ -42,7 +42,7 @@ class Fig2(Experiment):
     def _correlation(self, arm, p, seed):
         sizes = {"num_train": self.examples, "num_validation": 1, "num_test": 1}
         own = {"c": self.c, "m": self.arms[arm], "noise": NOISE**0.5, "seed": seed}
-        data = correlated_tasks(float(p), **sizes, **own)
+        data = correlated_tasks(p, **sizes, **own)
         return round(np.corrcoef(data.train.y.T)[0, 1], 4)
 
     def draw_correlation(self, results):
@@ -68,12 +68,6 @@ def curve(results, arm):
 def bars(results, arm):
     """Two standard deviations at each cosine."""
     return 2 * results.values(arm, "correlation").std(axis=0)
-
-
-def shown(results):
-    """The places of the cosines that the table has."""
-    p = cosines(results)
-    return sorted({np.abs(p - x).argmin() for x in (0, 0.25, 0.5, 0.75, 0.9, 1)})
 
 
 def off(results):

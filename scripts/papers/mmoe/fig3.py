@@ -1,9 +1,7 @@
 """Figure 3: a shared-bottom model by task correlation."""
 
 import dataclasses
-from typing import Any
 
-from dselectk_keras.plots import plot_curves
 from experiments import preset
 from papers.mmoe._synthetic import Synthetic, write_losses
 
@@ -46,13 +44,9 @@ class Fig3(Synthetic):
         return [f"{self.shown[i]}, {setting(*other)}" for i in (0, -1)]
 
     def draw_loss(self, results):
-        lines, errors = self.curves(results, {arm: arm for arm in self.shown})
-        labels: dict[str, Any] = {
-            "x_label": "training steps",
-            "y_label": "loss on held-out examples",
-        }
-        figure = plot_curves(lines, errors=errors, log="y", **labels)
-        write_losses(figure.axes[0])
+        arms = {arm: arm for arm in self.shown}
+        figure = self.plot_losses(results, arms, y_label="loss on held-out examples")
+        write_losses(figure.axes[0].yaxis)
         return figure
 
 

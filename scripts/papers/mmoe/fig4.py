@@ -1,9 +1,7 @@
 """Figure 4: three models by task correlation."""
 
 import dataclasses
-from typing import Any
 
-from dselectk_keras.plots import plot_curves
 from experiments import drawing
 from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, write_losses
 
@@ -35,9 +33,7 @@ class Fig4(ThreeModels):
         figure, axes = drawing.panels(1, len(MODELS), 2.5, sharey=True)
         for ax, model in zip(axes.flat, MODELS, strict=True):
             arms = {f"p = {p:g}": arm_of(model, p) for p in self.correlations}
-            lines, errors = self.curves(results, arms)
-            labels: dict[str, Any] = {"x_label": "training steps", "title": model}
-            plot_curves(lines, errors=errors, ax=ax, log="y", **labels)
-        write_losses(axes[0, 0])
+            self.plot_losses(results, arms, ax=ax, title=model)
+        write_losses(axes[0, 0].yaxis)
         drawing.label(axes[0, 0], y="loss on held-out examples")
         return figure

@@ -6,15 +6,8 @@ import math
 
 import numpy as np
 
-from experiments import Gap, all_hold, drawing, format_mean
-from papers.mmoe._synthetic import (
-    MODELS,
-    TICKS,
-    ThreeModels,
-    arm_of,
-    median,
-    resampled,
-)
+from experiments import Gap, drawing
+from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, resampled, write_losses
 
 COMPARABLE = 1.5  # Numbers are comparable if they differ by no more than this factor.
 
@@ -36,34 +29,11 @@ class Fig5(ThreeModels):
         )
         return "; ".join(texts)
 
-    def is_widest(self, results):
-        """Whether Shared-Bottom's losses are spread more than those of the others."""
-        return all_hold(
-            wider(losses(results, "Shared-Bottom", p), losses(results, other, p))
-            for p in self.ordered
-            for other in ("OMoE", "MMoE")
-        )
-
-    def omoe_widens(self, results):
-        """Whether OMoE is as robust as MMoE at the highest correlation alone."""
-        low, high = self.ordered[0], self.ordered[-1]
-        omoe, omoe_high = (losses(results, "OMoE", p) for p in (low, high))
-        mmoe, mmoe_high = (losses(results, "MMoE", p) for p in (low, high))
-        return all_hold(
-            [alike(omoe_high, mmoe_high), wider(omoe, omoe_high), wider(omoe, mmoe)]
-        )
-
-    def lowest_alike(self, results):
-        """Whether the lowest losses of the models are comparable."""
-        lows = [[losses(results, m, p).min() for m in MODELS] for p in self.ordered]
-        return all(max(low) <= COMPARABLE * min(low) for low in lows)
-
     def draw_histograms(self, results):
         """Histograms: a row for each model, a column for each correlation."""
         shape = len(MODELS), len(self.ordered)
         figure, axes = drawing.panels(*shape, 3.6, sharex=True, sharey=True)
-        arms = self.arms
-        every = np.concatenate([results.values(arm, "loss") for arm in arms])
+        every = np.concatenate([results.values(arm, "loss") for arm in self.arms])
         # A run that is stuck lies far off: its distance is shown by factors.
         bins = np.geomspace(every.min(), every.max(), 41)
         for column, p in zip(axes.T, self.ordered, strict=True):
@@ -77,10 +47,8 @@ class Fig5(ThreeModels):
                 )
                 drawing.tidy_axes(ax)
         axes[0, 0].set_xscale("log")
-        ticks = [tick for tick in TICKS if bins[0] <= tick <= bins[-1]]
         for ax in axes[-1]:
-            ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-            ax.minorticks_off()
+            write_losses(ax.xaxis)
         for ax, model in zip(axes[:, 0], MODELS, strict=True):
             drawing.label(ax, y=f"{model}\nruns")
         return figure
@@ -100,7 +68,7 @@ def deviation(values):
 
 def spread(values):
     """The median distance of losses from their median, and its standard error."""
-    return median(np.abs(values - np.median(values)))
+    return resampled(np.median, np.abs(values - np.median(values)))
 
 
 def wider(values, others):
@@ -117,9 +85,3 @@ def alike(values, others):
     # Larger by chance, perhaps; or smaller, which is as robust at least.
     more = wider(values, others)
     return None if more is None else not more
-
-
-def write(found):
-    """A number and its error, as text."""
-    mean, error = found
-    return format_mean(mean, error, 2)

@@ -8,9 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras import datasets
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras import DenseExperts, Task, build_multitask_model, datasets
 from experiments import Experiment, drawing, preset, train_jobs
 from papers import citations
 from papers.data.changes import only_tasks

@@ -6,9 +6,7 @@ import functools
 import keras
 import numpy as np
 
-from dselectk_keras import datasets
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.models import Task, build_multitask_model
+from dselectk_keras import DenseExperts, Task, build_multitask_model, datasets
 from dselectk_keras.plots import plot_curves
 from experiments import Experiment, gap_of, preset, standard_error, train_jobs
 from papers import citations
