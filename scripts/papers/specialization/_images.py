@@ -3,7 +3,6 @@
 import abc
 import dataclasses
 import functools
-from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -23,20 +22,14 @@ NUMBERS = "error", "mutual_information", "sample_entropy", "utilization_entropy"
 CHUNK = 1_000  # Images that are evaluated at once.
 
 
-class Way(NamedTuple):
-    """A way to train a mixture."""
-
-    gate: str
-    penalty: str | None = None
-
-
+# Ways to train a mixture: the gate, and the weights of its penalty.
 WAYS = {
-    "original": Way("original"),
-    "original, importance": Way("original", "importance"),
-    "original, L_s": Way("original", "similarity"),
-    "attentive": Way("attentive"),
-    "attentive, importance": Way("attentive", "importance"),
-    "attentive, L_s": Way("attentive", "similarity"),
+    "original": ("original", ()),
+    "original, importance": ("original", ("importance",)),
+    "original, L_s": ("original", ("beta_s", "beta_d")),
+    "attentive": ("attentive", ()),
+    "attentive, importance": ("attentive", ("importance",)),
+    "attentive, L_s": ("attentive", ("beta_s", "beta_d")),
 }
 
 
@@ -89,15 +82,16 @@ class Images(Experiment, abc.ABC):
         return [copy.model for copy in runs.copies]
 
     def teach(self, way, name, num_experts, data, jobs):
-        """Train mixtures."""
+        """Train mixtures in one of the `WAYS`."""
+        gate, tuned = WAYS[way]
 
         def build(importance=0.0, beta_s=0.0, beta_d=0.0):
             penalty = None
-            if way.penalty == "importance":
+            if "importance" in tuned:
                 penalty = regularizers.ImportanceRegularizer(importance)
-            elif way.penalty == "similarity":
+            elif "beta_s" in tuned:
                 penalty = regularizers.SampleSimilarityRegularizer(beta_s, beta_d)
-            return _mixture.mixture(DATA[name], num_experts, way.gate, penalty)
+            return _mixture.mixture(DATA[name], num_experts, gate, penalty)
 
         return self.fit(build, data, jobs)
 
@@ -144,24 +138,23 @@ def classified(model, data):
     }
 
 
-def measured(model, data, num_experts):
-    """The numbers of the paper's tables."""
+def measured(model, data, num_experts, prefix=""):
+    """The numbers of the paper's tables, under names that begin with `prefix`."""
     images, labels = data.test
     weights = predicted(lambda x: _mixture.weights_of_experts(model, x), images)
     about = {"num_experts": num_experts, "num_classes": data.num_classes[0]}
-    measures: dict[str, Any] = {
-        "mutual_information": metrics.MutualInformation(**about),
-        "table": metrics.SelectionTable(**about),
-        "sample_entropy": metrics.SampleEntropy(),
-        "utilization_entropy": metrics.UtilizationEntropy(num_experts),
+
+    def result(metric, *seen):
+        return keras.ops.convert_to_numpy(metric(*seen, weights))
+
+    found = {
+        **classified(model, data),
+        "mutual_information": result(metrics.MutualInformation(**about), labels[:, 0]),
+        "table": result(metrics.SelectionTable(**about), labels[:, 0]).astype(int),
+        "sample_entropy": result(metrics.SampleEntropy()),
+        "utilization_entropy": result(metrics.UtilizationEntropy(num_experts)),
     }
-    found = {}
-    for name, metric in measures.items():
-        seen = () if "entropy" in name else (labels[:, 0],)
-        metric.update_state(*seen, weights)
-        found[name] = keras.ops.convert_to_numpy(metric.result())
-    found["table"] = found["table"].astype(int)
-    return {**classified(model, data), **found}
+    return {prefix + name: number for name, number in found.items()}
 
 
 def reported(results, arm, prefix=""):

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments import preset
 from papers.specialization import _mixture
-from papers.specialization._images import WAYS, Images, measured
+from papers.specialization._images import Images, measured
 from papers.specialization._mixture import DATA
 
 JOINT, SPLIT = "(a) joint gate", "(b) gate of a given split"
@@ -16,7 +16,6 @@ SPLITS = {
     "mnist": (0, 1, 2, 3, 2, 4, 4, 0, 3, 1),
     "fmnist_mnist": (0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5),
 }
-OF_GATE = ("routing", "gate")  # Parts that are learned in one stage or the other.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +38,14 @@ class Splits(Images):
         name, kind = self.arms[arm]
         data, count = self.data(name), DATA[name].num_experts
         if kind == JOINT:
-            gates = self.teach(WAYS["original"], name, count, data, jobs)
+            gates = self.teach("original", name, count, data, jobs)
         else:
             learned = self.learn_experts(name, data, jobs)
-            gates = self.learn_rest(name, data, learned, jobs, fresh="gate")
-        fresh = self.learn_rest(name, data, gates, jobs, fresh="experts")
+            frozen = ("filters", "experts")
+            gates = self.learn_rest(name, data, learned, jobs, frozen)
+        fresh = self.learn_rest(name, data, gates, jobs, frozen=("routing", "gate"))
         return [
-            {f"gate_{key}": value for key, value in measured(gate, data, count).items()}
-            | measured(model, data, count)
+            measured(gate, data, count, "gate_") | measured(model, data, count)
             for gate, model in zip(gates, fresh, strict=True)
         ]
 
@@ -68,16 +67,15 @@ class Splits(Images):
 
         return self.fit(build, shown, jobs)
 
-    def learn_rest(self, name, data, learned, jobs, fresh):
-        """Freeze what was learned, and train the rest anew: `"gate"` or `"experts"`."""
+    def learn_rest(self, name, data, learned, jobs, frozen):
+        """Freeze parts of models as they were learned, and train the rest anew."""
 
         def build(number):
             model = _mixture.mixture(DATA[name], DATA[name].num_experts)
             theirs, ours = parts_of(learned[number]), parts_of(model)
-            for part, layer in ours.items():
-                if part in theirs and (fresh == "experts") == (part in OF_GATE):
-                    layer.set_weights(theirs[part].get_weights())
-                    layer.trainable = False
+            for part in frozen:
+                ours[part].set_weights(theirs[part].get_weights())
+                ours[part].trainable = False
             return model
 
         return self.fit(build, data, jobs, {"number": range(len(jobs))})
@@ -97,9 +95,9 @@ def split_of(name):
 
 def parts_of(model):
     """The layers that are learned in one stage or the other, by name."""
-    parts = {"filters": model.get_layer("filters")}
-    if "moe" not in {layer.name for layer in model.layers}:
-        return parts | {"experts": model.get_layer("experts")}
-    moe = model.get_layer("moe")
-    own = {"experts": moe.experts, "routing": moe.routing_network, "gate": moe.gate}
-    return parts | own
+    parts = {layer.name: layer for layer in model.layers}
+    if "moe" in parts:
+        moe = parts["moe"]
+        own = {"experts": moe.experts, "routing": moe.routing_network, "gate": moe.gate}
+        parts |= own
+    return parts

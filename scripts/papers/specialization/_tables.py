@@ -8,10 +8,10 @@ SHARE = "share of the images of a class"
 USED = 0.01  # An expert is used if it is chosen for this share of the images.
 
 
-def used(table):
-    """How many experts are used, of an array (classes, experts) of counts."""
-    totals = np.asarray(table).sum(axis=0)
-    return int((totals >= USED * totals.sum()).sum())
+def are_used(tables):
+    """Whether each expert is used, of arrays (..., classes, experts) of counts."""
+    totals = np.sum(tables, axis=-2)
+    return totals >= USED * totals.sum(axis=-1, keepdims=True)
 
 
 def draw_table(ax, table):
@@ -25,13 +25,11 @@ def draw_table(ax, table):
     ax.set_xticks(np.arange(width) + 0.5, np.arange(1, width + 1))
     ax.set_yticks(np.arange(count) + 0.5, range(count))
     ax.tick_params(labelsize=drawing.SMALL_FONT, length=0)
-    for spine in ax.spines.values():
-        spine.set(color=drawing.GREY, linewidth=0.6)
+    ax.spines[:].set(color=drawing.GREY, linewidth=0.6)
 
 
 def in_order(table):
     """The table with its experts in the order of their classes, unused ones last."""
-    totals = table.sum(axis=0)
-    places = np.arange(len(table)) @ table / np.maximum(totals, 1)
-    there = totals >= USED * totals.sum()
-    return table[:, np.argsort(np.where(there, places, np.inf), kind="stable")]
+    places = np.arange(len(table)) @ table / np.maximum(table.sum(axis=0), 1)
+    places = np.where(are_used(table), places, np.inf)
+    return table[:, np.argsort(places, kind="stable")]

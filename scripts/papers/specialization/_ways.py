@@ -58,11 +58,8 @@ class Tuned(Images):
 
     def grid(self, way):
         """What is tuned for a way to train: values to try, by setting."""
-        spaces: dict[str | None, dict] = {
-            "importance": {"importance": self.importance},
-            "similarity": {"beta_s": self.beta_s, "beta_d": self.beta_d},
-        }
-        return spaces.get(WAYS[way].penalty, {}) if way in WAYS else {}
+        _, tuned = WAYS.get(way, ("", ()))
+        return {name: getattr(self, name) for name in tuned}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Ways(Tuned, abc.ABC):
 
     @property
     def arms(self):
-        return {way: WAYS.get(way) for way in ("single", *self.ways)}
+        return {way: way for way in ("single", *self.ways)}
 
     @property
     def shown(self):
@@ -90,20 +87,19 @@ class Ways(Tuned, abc.ABC):
         return self.grid(arm)
 
     def run(self, arm, jobs):
-        name, way = self.data_set, self.arms[arm]
-        data = self.data(name)
-        if way is None:
+        name, data = self.data_set, self.data(self.data_set)
+        if arm == "single":
             models = self.fit(lambda: _mixture.single(DATA[name]), data, jobs)
         else:
-            models = self.teach(way, name, self.num_experts, data, jobs)
-        if way is None or jobs[0].is_trial:
+            models = self.teach(arm, name, self.num_experts, data, jobs)
+        if arm == "single" or jobs[0].is_trial:
             return [_images.classified(model, data) for model in models]
         found = [_images.measured(model, data, self.num_experts) for model in models]
         if arm in STUDENTS.values():
             students = self.distilled(models, data, jobs)
             for numbers, student in zip(found, students, strict=True):
-                own = _images.measured(student, data, self.num_experts)
-                numbers |= {f"distilled_{name}": value for name, value in own.items()}
+                own = student, data, self.num_experts
+                numbers.update(_images.measured(*own, prefix="distilled_"))
         return found
 
     def best(self, results, way):
@@ -114,16 +110,6 @@ class Ways(Tuned, abc.ABC):
         others = (run.get(prefix + number, np.nan) for number in NUMBERS[1:])
         error = f"{run[prefix + 'error']:.3f} ± {deviation:.3f}"
         return [error, *(format_mean(other, np.nan) for other in others)]
-
-    def means(self, results, way):
-        """The means over all runs, as cells."""
-        arm, prefix = place_of(way)
-        return [results.text(arm, prefix + number) for number in NUMBERS]
-
-    def papers(self, way):
-        """The paper's numbers, as cells."""
-        error, deviation, *others = self.theirs[way]
-        return [f"{error:.3f} ± {deviation:.3f}", *map(exact, others)]
 
     def compare(self, results, number, pairs, sign, least=False):
         """Compare ways by a number.

@@ -7,7 +7,7 @@ import numpy as np
 from experiments import drawing
 from papers.specialization._mixture import DATA
 from papers.specialization._splits import JOINT, SPLIT, SPLITS, Splits, arm_of
-from papers.specialization._tables import SHARE, USED, draw_table, used
+from papers.specialization._tables import SHARE, are_used, draw_table
 
 FIGURE = {JOINT: "Figure 2", SPLIT: "Figure 3"}
 MIXED = "fmnist_mnist"
@@ -40,33 +40,34 @@ class Fig2And3(Splits):
         return figure
 
 
-def each(results, name, kind, measure):
-    """A measure of the table of each run of a gate."""
-    runs = results.ran(arm_of(name, kind))
-    return [measure(np.asarray(run.numbers["gate_table"])) for run in runs]
+def tables(results, name, kind):
+    """The tables of all runs of a gate, `(runs, classes, experts)`."""
+    return results.values(arm_of(name, kind), "gate_table")
 
 
-def fewer(results, name):
+def leaves_out(results, name):
     """For each run, whether the joint gate leaves out experts."""
-    return [n < DATA[name].num_experts for n in each(results, name, JOINT, used)]
+    return ~are_used(tables(results, name, JOINT)).all(axis=-1)
 
 
 def share(results, name):
     """The share of images that choose the expert that the split gives their class."""
-    split, shares = SPLITS[name], each(results, name, SPLIT, lambda table: table)
-    places = np.arange(len(split)), list(split)
-    return np.mean([table[places].sum() / table.sum() for table in shares])
+    found, split = tables(results, name, SPLIT), SPLITS[name]
+    chosen = found[:, np.arange(len(split)), split].sum(axis=-1)
+    return (chosen / found.sum(axis=(1, 2))).mean()
 
 
 def follows(results, name):
     """For each run, whether most images of every class choose the split's expert."""
-    found = each(results, name, SPLIT, lambda table: table.argmax(axis=1).tolist())
-    return [favourites == list(SPLITS[name]) for favourites in found]
+    return (tables(results, name, SPLIT).argmax(axis=-1) == SPLITS[name]).all(axis=-1)
 
 
-def has_both_kinds(table):
-    """Whether an expert that is used has a tenth or more of its images of each kind."""
-    kinds = np.stack([table[:CLOTHES].sum(axis=0), table[CLOTHES:].sum(axis=0)])
-    totals = kinds.sum(axis=0)
-    counted = totals >= USED * totals.sum()
-    return bool((kinds.min(axis=0)[counted] >= 0.1 * totals[counted]).any())
+def mixes(results):
+    """For each run, whether an expert has a tenth or more of its images of each kind.
+
+    Experts that are not used do not count.
+    """
+    found = tables(results, MIXED, JOINT)
+    clothes, digits = found[:, :CLOTHES].sum(axis=1), found[:, CLOTHES:].sum(axis=1)
+    mixed = np.minimum(clothes, digits) >= 0.1 * (clothes + digits)
+    return (mixed & are_used(found)).any(axis=-1)

@@ -2,11 +2,9 @@
 
 import dataclasses
 
-import numpy as np
-
 from experiments import drawing, preset
-from papers.specialization._images import WAYS, classified, measured, reported
-from papers.specialization._tables import SHARE, draw_table, used
+from papers.specialization._images import classified, measured, reported
+from papers.specialization._tables import SHARE, are_used, draw_table
 from papers.specialization._ways import Tuned
 
 NEEDS, ALL = "original, L_s", "original, importance"
@@ -39,11 +37,11 @@ class Fig6And7(Tuned):
     def run(self, arm, jobs):
         way, count = self.arms[arm]
         data = self.data("mnist")
-        models = self.teach(WAYS[way], "mnist", count, data, jobs)
+        models = self.teach(way, "mnist", count, data, jobs)
         if jobs[0].is_trial:
             return [classified(model, data) for model in models]
         found = [measured(model, data, count) for model in models]
-        return [numbers | {"used": used(numbers["table"])} for numbers in found]
+        return [{**each, "used": int(are_used(each["table"]).sum())} for each in found]
 
     def draw_tables(self, results):
         counts = self.num_experts
@@ -51,7 +49,7 @@ class Fig6And7(Tuned):
         figure, axes = drawing.panels(len(SHOWN), len(counts), 5.2, **options)
         for arm, (way, count) in self.arms.items():
             ax = axes[list(SHOWN).index(way), counts.index(count)]
-            draw_table(ax, np.array(reported(results, arm).numbers["table"]))
+            draw_table(ax, reported(results, arm).numbers["table"])
             drawing.label(ax, title=f"{SHOWN[way]}, {count} experts", x="expert")
         for ax in axes[:, 0]:
             drawing.label(ax, y="digit")
