@@ -10,6 +10,7 @@ from experiments.template import VERDICTS, fill_template
 from papers import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
+README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 COMMITTED = [
     (name, path)
     for name, kind in EXPERIMENTS.items()
@@ -22,7 +23,6 @@ def test_the_readme_has_the_counts_of_the_index():
     index = (ROOT / "docs/reproduction/index.md").read_text(encoding="utf-8")
     line = next(line for line in index.splitlines() if line.startswith("**Pages:"))
     pages, every, some, none, undecided, *claims = re.findall(r"\d+", line)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").split()
     hold, total, open_claims, refuted, not_run = claims
     expected = (
         f"{hold} of {total} claims hold, {open_claims} are undecided, {refuted} are "
@@ -30,15 +30,14 @@ def test_the_readme_has_the_counts_of_the_index():
         f"that they have run, {some} a part, and {none} nothing; {undecided} are "
         "undecided."
     )
-    assert expected in " ".join(readme)
+    assert expected in README
 
 
 def test_the_readme_has_what_ten_problems_say():
     experiment = EXPERIMENTS["dselectk-fig2-7-8"].presets()["cpu"]
     results = Results(experiment, "cpu", ROOT / "docs/results")
     found = [f"{results.mean(arm, 'found'):.2f}" for arm in ("Top-k", "DSelect-k")]
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert "Top-k finds {} of 4 and DSelect-k {} (".format(*found) in readme
+    assert "Top-k finds {} of 4 and DSelect-k {} (".format(*found) in README
 
 
 @pytest.mark.parametrize(("name", "path"), COMMITTED)
@@ -54,9 +53,7 @@ def test_committed_pages_are_what_the_results_say(name, path):
     assert report.claims
     for claim in report.claims:
         source, says, _, ours = claim.cells
-        assert source, claim
-        assert says, claim
-        assert ours, claim
+        assert all((source, says, ours)), claim
     for picture in report.pictures:
         assert (page.parent / picture.path).exists(), remedy
     for arm in experiment.arms:
@@ -65,4 +62,3 @@ def test_committed_pages_are_what_the_results_say(name, path):
     rows = (page.parent / "index.md").read_text(encoding="utf-8").splitlines()
     row = next(row for row in rows if f"]({name}.md) |" in row)
     assert f"| {VERDICTS[report.verdict]} {report.count} |" in row, remedy
-    assert experiment.data_dir is None

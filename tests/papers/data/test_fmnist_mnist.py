@@ -14,12 +14,11 @@ def test_twelve_classes_of_two_sources(idx_dir):
         assert x.shape == (size, 28, 28, 1)
         source = np.round(x[:, 0, 0, 0] * 255)
         original = (np.round(x[:, 27, 27, 0] * 255) - 1) % 10
-        np.testing.assert_array_equal(source, np.where(y[:, 0] < 6, 2, 1))
-        # Clothing from 0 on, digits from 4 on.
         labels = y[:, 0]
-        np.testing.assert_array_equal(
-            original, np.where(labels < 6, labels, labels - 2)
-        )
+        np.testing.assert_array_equal(source, np.where(labels < 6, 2, 1))
+        # Clothing from 0 on, digits from 4 on.
+        expected = np.where(labels < 6, labels, labels - 2)
+        np.testing.assert_array_equal(original, expected)
     names = data.info["class_names"]["class"]
     assert names[:2] == ("T-shirt/top", "Trouser")
     assert names[6:] == tuple("456789")

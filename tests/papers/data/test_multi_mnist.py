@@ -6,18 +6,13 @@ import pytest
 from papers.data import multi_mnist
 from papers.data.multi_mnist import overlay_images
 
-SMALL = {
-    "num_train": 3_000,
-    "num_validation": 300,
-    "num_test": 300,
-    "num_held_out": 40,
-}
+SIZES = {"num_train": 3_000, "num_validation": 300, "num_test": 300}
 
 
 @pytest.fixture
 def load(idx_dir):
     return lambda images="mnist", **options: multi_mnist(
-        images=images, data_dir=idx_dir, **{**SMALL, **options}
+        images=images, num_held_out=40, data_dir=idx_dir, **{**SIZES, **options}
     )
 
 
@@ -46,7 +41,7 @@ def test_shapes_types_labels_and_pairs_of_images(load, images, pixel):
     data = load(images)
     for split in ("train", "validation", "test"):
         x, y = getattr(data, split)
-        assert x.shape == (SMALL[f"num_{split}"], 36, 36, 1)
+        assert x.shape == (SIZES[f"num_{split}"], 36, 36, 1)
         assert (x.dtype, y.dtype) == (np.float32, np.int32)
         first, second = numbers(getattr(data, split))
         np.testing.assert_array_equal(y.T, np.stack([first, second]) % 10)
@@ -67,10 +62,8 @@ def test_every_other_image_is_as_likely(load):
 
 def test_no_image_is_in_two_splits(load):
     data = load()
-    train, validation, test = (
-        set(numbers(split).ravel())
-        for split in (data.train, data.validation, data.test)
-    )
+    splits = (data.train, data.validation, data.test)
+    train, validation, test = (set(numbers(split).ravel()) for split in splits)
     assert not train & validation
     assert len(train) == 160
     assert len(validation) == 40
