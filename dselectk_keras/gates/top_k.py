@@ -191,7 +191,7 @@ class TopKGate(LogitGate):
             # Not the mean, whose rounding would unbalance equal loads.
             total = ops.sum(load, axis=-1, keepdims=True)
             change = ops.sign(total - self.num_experts * load)
-            self._bias.assign_add(self.bias_rate * change)
+            self._bias.assign_add(float(self.bias_rate) * change)
         return routing
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
