@@ -145,8 +145,22 @@ def _as_features(inputs):
         lambda tensor: keras.Input(
             batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name
         ),
-        inputs.input,
+        _inputs_of(inputs),
     )
     features = inputs(model_inputs)
     several = isinstance(features, (list, tuple))
     return model_inputs, [*features] if several else [features]
+
+
+def _inputs_of(model):
+    """The inputs of a model, in their structure."""
+    try:
+        # A sequential model has one, and says so by another name.
+        is_sequence = isinstance(model, keras.Sequential)
+        return model.inputs[0] if is_sequence else model.input
+    except AttributeError as error:
+        raise ValueError(
+            "`inputs` must be a model whose inputs are known: one of `keras.Input` "
+            "tensors, or a `keras.Sequential` that begins with a `keras.Input`. "
+            f"Received: {model!r}."
+        ) from error

@@ -295,6 +295,25 @@ def test_per_example_gates_look_at_the_features():
     assert (numpy(encoder.trainable_variables[0]) != before).any()
 
 
+@pytest.mark.parametrize("known", ["by an input", "by a call"])
+def test_an_encoder_may_be_sequential(known):
+    first = [keras.Input((3,), name="numbers")] if known == "by an input" else []
+    encoder = keras.Sequential([*first, layers.Dense(5, "tanh")])
+    if known == "by a call":
+        encoder(np.ones((2, 3)))
+    model = make(inputs=encoder)
+    model.compile("adam")
+    before = numpy(encoder.trainable_variables[0])
+    model.fit(X, Y, batch_size=3, verbose=0)
+    assert (numpy(encoder.trainable_variables[0]) != before).any()
+
+
+def test_an_encoder_without_known_inputs_is_refused():
+    encoder = keras.Sequential([layers.Dense(5)], name="bottom")
+    with pytest.raises(ValueError, match=r"must be a model whose inputs.*name=bottom"):
+        make(inputs=encoder)
+
+
 def test_an_encoder_may_have_several_inputs():
     numbers_in = keras.Input((3,), name="numbers")
     word = keras.Input((), name="word", dtype="int32")
