@@ -8,6 +8,8 @@ from benchmarks.plain import PlainModel
 from benchmarks.tokens import TokenWorkload
 from dselectk_keras.models import build_multitask_model, condense, per_task
 
+MANY_TASKS = 8  # With so many, the form "stacked" makes sense.
+
 
 def new_model(workload, form, seed=0):
     """A compiled model of a workload.
@@ -32,8 +34,10 @@ def forms_of(workload):
         return list(workload.forms)
     plain = ["plain", "plain+metrics"] if workload.units else []
     names = ["list", *plain, "bank"]
-    if workload.num_tasks >= 8:
+    if workload.num_tasks >= MANY_TASKS:
         names.append("stacked")
+    if keras.backend.backend() == "tensorflow":
+        names.append("XLA")
     if workload.per_example:
         # Selectors that have not decided choose nearly all experts.
         few = 4 * workload.num_used <= workload.num_experts
@@ -163,7 +167,7 @@ def _through(layers, x):
     return x
 
 
-def _bank(workload, dispatch=False, stacked=False):
+def _bank(workload, dispatch=False, stacked=False, jit_compile="auto"):
     """All experts, gates and towers on axes of tensors."""
     model = build_multitask_model(
         workload.input_shape,
@@ -174,8 +178,14 @@ def _bank(workload, dispatch=False, stacked=False):
         dispatch=dispatch,
         stacked=stacked,
     )
-    model.compile(keras.optimizers.Adam())
+    model.compile(keras.optimizers.Adam(), jit_compile=jit_compile)
     return model
+
+
+def _xla(workload):
+    """The fastest form with all experts, compiled by XLA."""
+    stacked = workload.num_tasks >= MANY_TASKS
+    return _bank(workload, stacked=stacked, jit_compile=True)
 
 
 def _decided(workload):
@@ -198,6 +208,7 @@ FORMS = {
     "plain+metrics": lambda workload: _plain(workload, metrics=True),
     "bank": _bank,
     "stacked": lambda workload: _bank(workload, stacked=True),
+    "XLA": _xla,
     "decided": _decided,
     "condensed": lambda workload: condense(_decided(workload)),
     "one task": _one_task,

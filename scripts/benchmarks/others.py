@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from benchmarks.forms import FORMS
+from benchmarks.forms import FORMS, forms_of
 from benchmarks.measure import measure
 from benchmarks.tokens import TOKEN_WORKLOADS, TokenWorkload
 from benchmarks.workload import WORKLOADS
@@ -46,7 +46,8 @@ def measure_other(name, path, workload, rounds, progress=lambda _: None):
         FORMS[SAME_LOOP] = _in_loop_of_torch
         forms = [name, "dispatched", SAME_LOOP]
     else:
-        forms = [name, "bank", *(["stacked"] if work.num_tasks >= 8 else [])]
+        ours = {"bank", "stacked", "XLA"} & {*forms_of(work)}
+        forms = [name, *sorted(ours)]
     return measure(work, rounds, progress, forms)["forms"]
 
 

@@ -29,6 +29,7 @@ TINY = dataclasses.replace(
 SPARSE = dataclasses.replace(
     TINY, num_experts=8, num_nonzeros=1, gate="top_k", per_example=True, tower=()
 )
+XLA = ["XLA"] if keras.backend.backend() == "tensorflow" else []
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -38,17 +39,28 @@ def test_a_small_workload_has_all_forms(name):
 
 
 def test_condensed_forms_predict_the_same():
-    assert set(check_forms(TINY)) == {"list", "plain", "condensed", "one task"}
+    forms = {"list", "plain", *XLA, "condensed", "one task"}
+    assert set(check_forms(TINY)) == forms
 
 
 def test_forms_are_compared_by_the_names_of_their_tasks():
     # JAX sorts the names of outputs: "task_10" comes before "task_2".
     many = dataclasses.replace(TINY, num_tasks=11, tower="sum")
-    assert {"list", "plain", "stacked"} <= set(check_forms(many))
+    assert {"list", "plain", "stacked", *XLA} <= set(check_forms(many))
 
 
 def test_dispatched_forms_predict_the_same():
-    assert set(check_forms(SPARSE)) == {"list", "plain", "dispatched"}
+    assert set(check_forms(SPARSE)) == {"list", "plain", *XLA, "dispatched"}
+
+
+@pytest.mark.skipif(not XLA, reason="On JAX every form is compiled by XLA.")
+def test_xla_compiles_the_stacked_form_of_many_tasks():
+    many = dataclasses.replace(TINY, num_tasks=8)
+    one, two = (new_model(workload, "XLA") for workload in (many, TINY))
+    assert one.jit_compile
+    assert two.jit_compile
+    assert not isinstance(one.output, dict)
+    assert isinstance(two.output, dict)
 
 
 def test_forms_of_tokens_predict_the_same():
@@ -119,12 +131,14 @@ def result():
 
 def test_every_form_has_its_times(result):
     forms = result["workloads"]["tiny"]["forms"]
-    assert list(forms) == ["list", "plain", "plain+metrics", "bank", "dispatched"]
+    plain = ["list", "plain", "plain+metrics"]
+    assert list(forms) == [*plain, "bank", *XLA, "dispatched"]
     measured = {
         name: [what for what in ("fit", "predict", "call") if f"{what}_ms" in form]
         for name, form in forms.items()
     }
-    assert measured.pop("list") == ["fit", "predict"]
+    for name in ("list", *XLA):
+        assert measured.pop(name) == ["fit", "predict"]
     assert measured.pop("plain+metrics") == ["fit"]
     assert set(map(len, measured.values())) == {3}
     assert all(form["fit_ms"] > 0 for form in forms.values())
