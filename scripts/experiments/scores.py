@@ -35,6 +35,11 @@ def f1(labels, predicted):
     return float(2 * right / total) if total else 0.0
 
 
+def rmse(labels, predicted):
+    """The root of the mean squared error."""
+    return float(np.sqrt(np.mean((labels - predicted) ** 2)))
+
+
 def pearson(labels, predicted):
     """Pearson's correlation; 0 if one of both is constant."""
     if np.ptp(labels) == 0 or np.ptp(predicted) == 0:

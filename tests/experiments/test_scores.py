@@ -12,6 +12,7 @@ from experiments.scores import (
     matthews,
     pearson,
     ranks,
+    rmse,
     spearman,
 )
 
@@ -46,6 +47,10 @@ def test_scores_of_classes_by_hand():
     expected = (2 * 1 - 1 * 1) / math.sqrt(3 * 3 * 2 * 2)
     assert matthews(labels, predicted) == pytest.approx(expected)
     assert f1(np.zeros(2), np.zeros(2)) == 0
+
+
+def test_the_root_of_the_mean_squared_error_by_hand():
+    assert rmse(np.array([1.0, 2.0]), np.array([4.0, 6.0])) == pytest.approx(12.5**0.5)
 
 
 def test_correlations_by_hand():

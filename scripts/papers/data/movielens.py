@@ -10,6 +10,8 @@ import numpy as np
 from dselectk_keras.datasets import official_files, sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice
+from experiments import stand_in
+from papers.data.changes import changed
 
 
 class Version(NamedTuple):
@@ -187,3 +189,16 @@ def _sample_negatives(rng, rated, num_pairs):
         _, first = np.unique(found, return_index=True)
         found = found[np.sort(first)]
     return found[: len(rated)]
+
+
+def pairs_of_noise():
+    """Noise in the shape of MovieLens."""
+    sizes = (20, 30)
+
+    def paired(part):
+        y = part.y.copy()
+        y[y[:, 0] == 0, 1] = np.nan
+        return Split((part.x * sizes).astype("int32"), y)
+
+    data = stand_in((2,), {"watched": "binary", "rating": "regression"})
+    return changed(data, paired, info={"vocabulary_sizes": sizes})

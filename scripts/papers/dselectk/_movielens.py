@@ -8,14 +8,14 @@ import keras
 import numpy as np
 
 from dselectk_keras.callbacks import GateRecorder
-from dselectk_keras.datasets import Split
 from dselectk_keras.experts import Experts
 from dselectk_keras.models import build_multitask_model
-from experiments import Experiment, Retrained, area_under_curve, preset, stand_in
+from experiments import Experiment, Retrained, area_under_curve, preset
 from experiments.training_run import encode_inputs, make_tasks
 from papers import citations
 from papers.data import movielens
 from papers.data.changes import changed
+from papers.data.movielens import pairs_of_noise
 from papers.dselectk import _gates
 from papers.dselectk._gates import METHODS, STATIC, TOP_K
 
@@ -92,7 +92,7 @@ class MovieLensExperiment(Experiment):
     def _data(self):
         """The data: the same for all runs, with ratings whose mean is taken off."""
         if self.stand_in:
-            data = _pairs_of_noise()
+            data = pairs_of_noise()
         else:
             sizes = self.num_train, self.num_evaluated, self.num_evaluated
             data = movielens(self.version, *sizes, data_dir=self.data_dir)
@@ -215,16 +215,3 @@ def measure(model, split, alpha):
         "watched_accuracy": float(np.mean((watched > 0.5) == truth)),
         "rating_mse": error,
     }
-
-
-def _pairs_of_noise():
-    """Noise in the shape of MovieLens."""
-    sizes = (20, 30)
-
-    def paired(part):
-        y = part.y.copy()
-        y[y[:, 0] == 0, 1] = np.nan
-        return Split((part.x * sizes).astype("int32"), y)
-
-    data = stand_in((2,), {"watched": "binary", "rating": "regression"})
-    return changed(data, paired, info={"vocabulary_sizes": sizes})

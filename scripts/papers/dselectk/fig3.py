@@ -14,6 +14,7 @@ from dselectk_keras.models import build_multitask_model
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.schedules import Ramp
 from experiments import Experiment, area_under_curve, compare, drawing, preset
+from experiments.scores import rmse
 from experiments.train_jobs import train_jobs
 from experiments.training_run import make_tasks
 from papers import citations
@@ -203,11 +204,6 @@ class Fig3(Experiment):
 def load(num_train, num_test):
     """The simulated recommender, as large."""
     return recommender_sim(num_train, num_test, num_test)
-
-
-def rmse(labels, predictions):
-    """The root of the mean squared error."""
-    return float(np.sqrt(np.mean((labels - predictions) ** 2)))
 
 
 def gain(measure, ours, theirs):

@@ -2,19 +2,16 @@
 
 import abc
 import dataclasses
-import functools
 
 import keras
 import numpy as np
 
 from dselectk_keras import metrics, regularizers
-from dselectk_keras.datasets import Split
 from dselectk_keras.models import distill
 from dselectk_keras.replicate import replicate
 from experiments import Experiment, best_run, preset, stand_in
 from papers import citations
-from papers.data import load
-from papers.data.changes import changed, only_tasks
+from papers.data.few_classes import few_classes, standardized
 from papers.specialization import _mixture
 from papers.specialization._mixture import DATA
 
@@ -57,8 +54,8 @@ class Images(Experiment, abc.ABC):
         about = DATA[name]
         if self.stand_in:
             classes, size = {"class": about.num_classes}, 2 * self.batch_size
-            return _standardized(stand_in(about.shape, classes, size))
-        return _load(name, self.num_train, self.num_test, self.data_dir)
+            return standardized(stand_in(about.shape, classes, size))
+        return few_classes(name, self.num_train, self.num_test, self.data_dir)
 
     def fit(self, build, data, jobs, settings=None):
         """Compile and train what `build` makes of the settings, by default a job's."""
@@ -160,34 +157,3 @@ def measured(model, data, num_experts, prefix=""):
 def reported(results, arm, prefix=""):
     """The run that the paper would report: the one with the lowest training error."""
     return best_run(results.of(arm), prefix + "train_error")
-
-
-@functools.lru_cache(maxsize=4)
-def _load(name, num_train, num_test, data_dir):
-    # A loader holds out one image at least: here it is put back.
-    sizes = {"num_train": num_train - 1, "num_validation": 1, "num_test": num_test}
-    data = load(name, data_dir=data_dir, **sizes)
-    pairs = zip(data.train, data.validation, strict=True)
-    data = dataclasses.replace(data, train=Split(*map(np.concatenate, pairs)))
-    if name == "cifar100":
-        data = only_tasks(data, {"fine": "fine"})
-    if name == "multi_mnist":
-        data = _pairs(data)
-    return _standardized(data)
-
-
-def _pairs(data):
-    """Multi-MNIST at half its width and height, with pairs of digits as classes."""
-
-    def halved(split):
-        count, height, width, _ = split.x.shape
-        pixels = split.x.reshape(count, height // 2, 2, width // 2, 2, 1)
-        return Split(pixels.mean(axis=(2, 4)), 10 * split.y[:, :1] + split.y[:, 1:])
-
-    fields = {"task_names": ("pair",), "task_kinds": data.task_kinds[:1]}
-    return changed(data, halved, num_classes=(100,), **fields)
-
-
-def _standardized(data):
-    mean, spread = data.train.x.mean(), data.train.x.std()
-    return changed(data, lambda split: split._replace(x=(split.x - mean) / spread))
