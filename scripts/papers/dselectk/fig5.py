@@ -9,14 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras import datasets
-from dselectk_keras.baselines import SoftmaxSelectorGate
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates import DSelectKGate, TopKGate
-from dselectk_keras.metrics import active_experts, jaccard_index
-from dselectk_keras.models import Task, build_multitask_model
-from dselectk_keras.plots import plot_curves
-from dselectk_keras.schedules import Ramp
+import dselectk_keras as dk
 from experiments import Experiment, compare, drawing, gate_history, preset, train_jobs
 from papers import citations
 from papers.dselectk._gates import if_within_rules
@@ -50,43 +43,35 @@ class Method:
 
 
 def _annealing(steps, _, temperature):
-    falling = Ramp(temperature, 1e-16, end=1.0, num_steps=steps)
-    return SoftmaxSelectorGate(K, temperature=falling)
-
-
-def _restarts(*_):
-    raise ValueError(
-        "`DecideGates` restarts no selectors any more: the runs with restarts are of "
-        "an earlier version. Leave the method 'DSelect-k, restarts' out of `methods`."
-    )
+    falling = dk.Ramp(temperature, 1e-16, end=1.0, num_steps=steps)
+    return dk.SoftmaxSelectorGate(K, temperature=falling)
 
 
 TEMPERATURES = 1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 7.5e-4, 1e-3, 5e-3, 1e-2
 # The ranges of Appendix D.4.
 METHODS = {
     "DSelect-k": Method(
-        lambda *_, gamma, entropy: DSelectKGate(K, gamma=gamma, entropy_reg=entropy),
+        lambda *_, gamma, entropy: dk.DSelectKGate(K, gamma=gamma, entropy_reg=entropy),
         {"gamma": (5.0, 10.0, 15.0), "entropy": (0.001, 0.005, 0.01, 0.1)},
     ),
-    "Top-k": Method(lambda *_: TopKGate(K)),
+    "Top-k": Method(lambda *_: dk.TopKGate(K)),
     "Ablation (annealing)": Method(_annealing, {"temperature": TEMPERATURES}),
     "Ablation (entropy)": Method(
-        lambda *_, entropy: SoftmaxSelectorGate(K, entropy_reg=entropy),
+        lambda *_, entropy: dk.SoftmaxSelectorGate(K, entropy_reg=entropy),
         {"entropy": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 100.0)},
         zero=SOFTMAX_ZERO,
     ),
     # Our own.
-    "noisy Top-k": Method(lambda _, seed: TopKGate(K, noise=True, seed=seed)),
-    "Top-k, dense first": Method(lambda steps, _: TopKGate(K, dense_steps=steps // 5)),
+    "noisy Top-k": Method(lambda _, seed: dk.TopKGate(K, noise=True, seed=seed)),
+    "Top-k, dense first": Method(lambda n, _: dk.TopKGate(K, dense_steps=n // 5)),
     "DSelect-k, recipe": Method(
-        lambda *_: DSelectKGate(K, gamma=3.0), rates=(0.01,), decides=True
+        lambda *_: dk.DSelectKGate(K, gamma=3.0), rates=(0.01,), decides=True
     ),
     "DSelect-k, recipe, gamma 1": Method(
-        lambda *_: DSelectKGate(K), rates=(0.01,), decides=True
+        lambda *_: dk.DSelectKGate(K), rates=(0.01,), decides=True
     ),
-    "DSelect-k, restarts": Method(_restarts),
     "softmax selectors, recipe": Method(
-        lambda *_: SoftmaxSelectorGate(K), decides=True
+        lambda *_: dk.SoftmaxSelectorGate(K), decides=True
     ),
 }
 
@@ -104,9 +89,7 @@ class Fig5(Experiment):
     trials: int = preset(12, paper=36, smoke=1)
     tasks: tuple[int, ...] = preset((16, 32, 64, 128), smoke=(32,))
     methods: tuple[str, ...] = preset(
-        tuple(METHODS),
-        paper=tuple(name for name in METHODS if "restarts" not in name),
-        smoke=(OURS, TOP_K, "DSelect-k, recipe"),
+        tuple(METHODS), smoke=(OURS, TOP_K, "DSelect-k, recipe")
     )
     num_train: int = preset(100_000, smoke=256)
     num_evaluated: int = preset(20_000, smoke=128)  # To tune on, and to report on.
@@ -141,7 +124,7 @@ class Fig5(Experiment):
     def run(self, arm, jobs):
         name, num_tasks = self.arms[arm]
         method = self.compared[name]
-        data = datasets.load(  # The same for every run.
+        data = dk.datasets.load(  # The same for every run.
             "synthetic_moe",
             num_tasks=num_tasks,
             num_train=self.num_train,
@@ -149,14 +132,14 @@ class Fig5(Experiment):
             num_test=self.num_evaluated,
             seed=0,
         )
-        tasks = [Task(name, tower="sum", metrics=()) for name in data.task_names]
+        tasks = [dk.Task(name, tower="sum", metrics=()) for name in data.task_names]
         steps = self.epochs * -(-self.num_train // self.batch_size)
 
         def build(seed, learning_rate, **settings):
-            model = build_multitask_model(
+            model = dk.build_multitask_model(
                 data.train.x.shape[1],
                 tasks,
-                experts=DenseExperts(num_tasks // 4, [UNITS]),
+                experts=dk.DenseExperts(num_tasks // 4, [UNITS]),
                 gate=method.make(steps, seed, **settings),
                 stacked=True,
             )
@@ -173,7 +156,7 @@ class Fig5(Experiment):
 
     def _judge(self, method, data, model, history):
         weights, binary = history["weights"][-1], history.get("binary")
-        experts = active_experts(weights, method.zero)
+        experts = dk.metrics.active_experts(weights, method.zero)
         seen = {} if binary is None else {"binary": float(binary[-1].mean())}
         # The paper's rules: S(Z) is binary, and at most k experts are used.
         decided = method.zero > 0.0 or seen.get("binary", 1.0) == 1.0
@@ -183,7 +166,7 @@ class Fig5(Experiment):
             "admissible": bool(decided and experts.max() <= K),
             "experts": float(experts.mean()),
             "most_experts": int(experts.max()),
-            **jaccard_index(weights, data.groups, method.zero)._asdict(),
+            **dk.metrics.jaccard_index(weights, data.groups, method.zero)._asdict(),
             **seen,
         }
 
@@ -280,7 +263,7 @@ class Fig5(Experiment):
                 curves["random"] = counts, [random_jaccard(n // 4) for n in counts]
                 label, log = f"Jaccard index, {number} tasks", ("x",)
             look: dict[str, Any] = {"x_label": "tasks", "y_label": label, "log": log}
-            plot_curves(curves, errors=bands, markers=True, ax=ax, **look)
+            dk.plots.plot_curves(curves, errors=bands, markers=True, ax=ax, **look)
             ax.set_xticks(counts, [str(count) for count in counts])
             ax.xaxis.minorticks_off()
             ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
