@@ -9,21 +9,12 @@ from typing import ClassVar, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras import DenseExperts, Task, build_multitask_model
-from dselectk_keras.plots import plot_runs
+import dselectk_keras as dk
 from dselectk_keras.utils import num_trained
-from experiments import (
-    Experiment,
-    Gap,
-    area_under_curve,
-    best_epoch,
-    best_settings,
-    gap_of,
-    preset,
-    stand_in,
-    train_jobs,
-)
+from experiments import Experiment, compare, preset, search, stand_in, train_jobs
 from experiments.results import NotRunError
+from experiments.scores import area_under_curve
+from experiments.train_jobs import best_epoch
 from papers import citations
 from papers.data import census_income
 from papers.data.changes import only_tasks
@@ -67,11 +58,11 @@ class Census(Experiment, abc.ABC):
     published: ClassVar[dict[str, Published]]
 
     seeds: int = preset(10, paper=400, smoke=1)
-    trials: int = preset(12, paper=2000, smoke=0)
+    trials: int = preset(16, paper=2000, smoke=0)
     sampler: str = "gp"
     stand_in: bool = preset(False, smoke=True)
     test_file_only: bool = preset(True, paper=False)  # See `data.census_income`.
-    max_units: int = preset(128, paper=2048, smoke=16)  # Of all experts together.
+    max_units: int = preset(512, paper=2048, smoke=16)  # Of all experts together.
     tower: int = 16  # Units of a task's hidden layer; tuned for cross-stitch.
     epochs: int = preset(12, paper=100, smoke=1)  # The most.
     patience: int = preset(3, paper=10, smoke=2)  # Epochs without a better validation.
@@ -143,11 +134,11 @@ class Census(Experiment, abc.ABC):
             options["ranks"] = (*map(math.ceil, shares), task_rank)
         tower = self.tower if log2_tower is None else 2**log2_tower
         one = {"tower": (tower,), "metrics": ("AUC",)}
-        model = build_multitask_model(
+        model = dk.build_multitask_model(
             inputs,
-            [Task(name, "binary", **one) for name in data.task_names],
+            [dk.Task(name, "binary", **one) for name in data.task_names],
             ARCHITECTURES[arm],
-            experts=DenseExperts(experts, [max(1, round(units / experts))]),
+            experts=dk.DenseExperts(experts, [max(1, round(units / experts))]),
             per_example=True,
             **options,
         )
@@ -196,7 +187,7 @@ class Census(Experiment, abc.ABC):
         return chosen | {SINGLE: highest(found[SINGLE])}
 
     def draw_runs(self, results):
-        return plot_runs(
+        return dk.plots.plot_runs(
             {arm: results.values(arm, self.main) for arm in self.methods},
             label=f"test AUC of {self.main}",
             highlight="MMoE",
@@ -227,7 +218,7 @@ def lead(found, arm):
     rivals = [name for name in found if name != arm]
     other = max(rivals, key=lambda name: found[name][0])
     (mine, error), (its, its_error) = found[arm], found[other]
-    return other, Gap(float(mine - its), math.hypot(error, its_error))
+    return other, compare.Gap(float(mine - its), math.hypot(error, its_error))
 
 
 def beside(found, arm):
@@ -258,7 +249,7 @@ def auxiliary_lead(results):
     found = {arm: auxiliary(results, arm) for arm in results.experiment.methods}
     mine = found.pop("MMoE")
     other = max(found, key=lambda arm: found[arm].mean())
-    return other, gap_of(mine - found[other])
+    return other, compare.gap_of(mine - found[other])
 
 
 def in_best_run(results, arm):
@@ -273,7 +264,7 @@ def luck_of_trials(results):
     found = {}
     for arm in results.experiment.methods:
         trials = results.of(arm, tuning=True)
-        taken, _ = best_settings(trials)
+        taken, _ = search.best_settings(trials)
         tried = [run.numbers["objective"] for run in trials if run.settings == taken]
         if tried and results.of(arm):
             found[arm] = float(results.mean(arm, "objective") - np.mean(tried))
