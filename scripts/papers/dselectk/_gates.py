@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras.gates import DSelectKGate, GumbelSoftmaxGate, SoftmaxGate, TopKGate
-from dselectk_keras.layers import MMoE
-from dselectk_keras.metrics import active_experts
+import dselectk_keras as dk
 
 JUMP = 0.1  # A larger change of a weight in one step is a jump.
 STATIC, TOP_K = "DSelect-k, static", "Top-k, static"  # Those that are followed.
@@ -61,12 +59,12 @@ def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01) -
     if callable(gate):
         return gate(num_nonzeros, steps)
     known = {
-        "dselect_k": lambda: DSelectKGate(
+        "dselect_k": lambda: dk.DSelectKGate(
             num_nonzeros, gamma, entropy, reduction="mean"
         ),
-        "top_k": lambda: TopKGate(num_nonzeros, use_bias=True),
-        "gumbel_softmax": lambda: GumbelSoftmaxGate(sparsity_reg=sparsity),
-        "softmax": lambda: SoftmaxGate(use_bias=True),
+        "top_k": lambda: dk.TopKGate(num_nonzeros, use_bias=True),
+        "gumbel_softmax": lambda: dk.GumbelSoftmaxGate(sparsity_reg=sparsity),
+        "softmax": lambda: dk.SoftmaxGate(use_bias=True),
     }
     if gate not in known:
         raise ValueError(
@@ -110,15 +108,17 @@ def look_at(model, x, chunk=4096):
     of the selectors that have decided, and `"expected"` are the expected experts of a
     static Gumbel-softmax gate.
     """
-    gated = [layer for layer in model.layers if isinstance(layer, MMoE)]
+    gated = [layer for layer in model.layers if isinstance(layer, dk.MMoE)]
     found = _with_gate_inputs(model).predict(x, batch_size=chunk, verbose=0)
     seen = {}
     for layer, inputs in zip(gated, found["gated"], strict=True):
         report = layer.gate.report(**layer.gate_inputs(inputs))
-        seen["experts"] = active_experts(keras.ops.convert_to_numpy(report["weights"]))
+        seen["experts"] = dk.metrics.active_experts(
+            keras.ops.convert_to_numpy(report["weights"])
+        )
         if "binary" in report["selectors"]:
             seen["binary"] = report["selectors"]["binary"]
-        if isinstance(layer.gate, GumbelSoftmaxGate) and not layer.gate.per_example:
+        if isinstance(layer.gate, dk.GumbelSoftmaxGate) and not layer.gate.per_example:
             seen["expected"] = layer.gate.expected_nonzeros()
     arrays = {name: keras.ops.convert_to_numpy(each) for name, each in seen.items()}
     return found["tasks"], {name: float(each.mean()) for name, each in arrays.items()}
@@ -127,7 +127,7 @@ def look_at(model, x, chunk=4096):
 @functools.lru_cache(maxsize=16)
 def _with_gate_inputs(model):
     """A model that also outputs what its gates see. It is kept: JAX compiles it."""
-    gated = [layer.input for layer in model.layers if isinstance(layer, MMoE)]
+    gated = [layer.input for layer in model.layers if isinstance(layer, dk.MMoE)]
     return keras.Model(model.input, {"tasks": model.output, "gated": gated})
 
 
@@ -199,7 +199,7 @@ def movement(steps, weights, seed, points):
         "largest": float(changes.max()),
         "jumps": float(jumps.sum(axis=-1).mean()),
         "last_jump": float((jumps * places).max(axis=-1).mean()),
-        "experts": float(active_experts(weights[-1]).mean()),
+        "experts": float(dk.metrics.active_experts(weights[-1]).mean()),
     }
     if seed:
         return found

@@ -7,9 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.callbacks import GateRecorder
-from dselectk_keras.experts import Experts
-from dselectk_keras.models import build_multitask_model
+import dselectk_keras as dk
 from experiments import Experiment, Retrained, area_under_curve, preset
 from experiments.training_run import encode_inputs, make_tasks
 from papers import citations
@@ -113,7 +111,7 @@ class MovieLensExperiment(Experiment):
     def _run(self, method, alpha, shape, job):
         build = functools.partial(self._build, method, shape)
         new, data = Retrained(build, self.batch_size), self._data
-        recorder = GateRecorder(every=1)
+        recorder = dk.GateRecorder(every=1)
         recorded = method.is_followed and not job.is_trial
         model = self._models.setdefault((method, *shape.items()), new).train(
             data.train,
@@ -144,11 +142,11 @@ class MovieLensExperiment(Experiment):
         gate = _gates.new_gate(method.gate, k, steps, **scheduled)
         hidden = keras.layers.Dense(shape.get("units", self.units), "relu")
         expert = keras.Sequential([hidden, keras.layers.Dropout(self.dropout)])
-        model = build_multitask_model(
+        model = dk.build_multitask_model(
             features,
             make_tasks(data, (self.tower,)),
             "mmoe" if method.gate else "shared_bottom",
-            experts=Experts(expert, self.num_experts if method.gate else 1),
+            experts=dk.Experts(expert, self.num_experts if method.gate else 1),
             gate=gate,
             per_example=method.per_example,
             label_average="labels",

@@ -8,12 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.batches import Batches
-from dselectk_keras.callbacks import GateRecorder
-from dselectk_keras.datasets import expert_recovery
-from dselectk_keras.gates import DSelectKGate, TopKGate
-from dselectk_keras.plots import plot_gate_weights
-from dselectk_keras.replicate import replicate
+import dselectk_keras as dk
 from dselectk_keras.utils import num_trained
 from experiments import Experiment, drawing, preset
 from papers import citations
@@ -96,7 +91,7 @@ class Fig278(Experiment):
             numbers = results.of(arm)[0].numbers
             look = {"title": f"{arm}: {numbers['found']} of {K} found", "ax": ax}
             look["highlight"] = numbers["true_experts"]
-            plot_gate_weights(numbers["steps"], numbers["weights"], **look)
+            dk.plots.plot_gate_weights(numbers["steps"], numbers["weights"], **look)
             ax.label_outer()
         return figure
 
@@ -111,7 +106,10 @@ class Problems:
     def __init__(self, seeds, num_train, num_validation):
         self.seeds = list(seeds)
         sizes = {"num_train": num_train, "num_validation": num_validation}
-        each = [expert_recovery(num_test=1, seed=seed, **sizes) for seed in seeds]
+        each = [
+            dk.datasets.expert_recovery(num_test=1, seed=seed, **sizes)
+            for seed in seeds
+        ]
         self.train = _beside([_seen(data.train, data.info) for data in each])
         self.validation = _beside([_seen(data.validation, data.info) for data in each])
         self.true_experts = [data.info["true_experts"] for data in each]
@@ -120,18 +118,18 @@ class Problems:
 
     def top_k(self, learning_rate, start=0.05, noise=False):
         """A compiled model with Top-k gates, whose logits start in ±`start`."""
-        gate = TopKGate(K, noise=noise, num_gates=len(self.seeds))
+        gate = dk.TopKGate(K, noise=noise, num_gates=len(self.seeds))
         return self._model(gate, [start, 0.0] if noise else [start], learning_rate)
 
     def dselect_k(self, learning_rate, gamma, entropy):
         """A compiled model with DSelect-k gates."""
         count = len(self.seeds)
-        gate = DSelectKGate(K, gamma=gamma, entropy_reg=entropy, num_gates=count)
+        gate = dk.DSelectKGate(K, gamma=gamma, entropy_reg=entropy, num_gates=count)
         return self._model(gate, [gamma / 100, 0.05], learning_rate)
 
     def search(self, build, settings, **length):
         """For each problem what `_judge` gives for each of a list of settings."""
-        runs = replicate(
+        runs = dk.replicate(
             lambda _, **setting: build(**setting),
             self.train,
             seeds=[0] * len(settings),
@@ -144,8 +142,8 @@ class Problems:
 
     def follow(self, model, *, epochs, batch_size):
         """What `_judge` gives, and how the weights moved from step to step."""
-        recorder = GateRecorder(every=1)
-        batches = Batches(self.train, batch_size)
+        recorder = dk.GateRecorder(every=1)
+        batches = dk.Batches(self.train, batch_size)
         options = {"epochs": epochs, "shuffle": False, "verbose": 0}
         model.fit(batches, callbacks=[recorder], **options)
         (name,) = recorder.history.tasks
@@ -266,7 +264,7 @@ def kept(results):
 
 def parameters(k, n):
     """The parameters of a static DSelect-k gate and of a static Top-k gate."""
-    gates = DSelectKGate(k), TopKGate(k)
+    gates = dk.DSelectKGate(k), dk.TopKGate(k)
     for gate in gates:
         gate.build((None, n))
     return tuple(map(num_trained, gates))

@@ -6,13 +6,7 @@ import functools
 import keras
 import numpy as np
 
-from dselectk_keras.datasets import recommender_sim
-from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates import DSelectKGate, TopKGate
-from dselectk_keras.metrics import jaccard_index
-from dselectk_keras.models import build_multitask_model
-from dselectk_keras.plots import plot_expert_heatmap
-from dselectk_keras.schedules import Ramp
+import dselectk_keras as dk
 from experiments import Experiment, area_under_curve, compare, drawing, preset
 from experiments.scores import rmse
 from experiments.train_jobs import train_jobs
@@ -81,10 +75,10 @@ class Fig3(Experiment):
         data = load(self.num_train, self.num_test)
 
         def build(_, *, learning_rate, **settings):
-            model = build_multitask_model(
+            model = dk.build_multitask_model(
                 data.train.x.shape[1],
                 make_tasks(data, self.tower),
-                experts=DenseExperts(self.num_experts, self.units),
+                experts=dk.DenseExperts(self.num_experts, self.units),
                 gate=self.arms[arm](**settings),
             )
             model.compile(keras.optimizers.Adam(learning_rate))
@@ -100,17 +94,17 @@ class Fig3(Experiment):
 
     def _top_k(self, scale):
         start = keras.initializers.RandomUniform(-scale, scale)
-        return TopKGate(self.num_nonzeros, kernel_initializer=start)
+        return dk.TopKGate(self.num_nonzeros, kernel_initializer=start)
 
     def _dselect_k(self, gamma, entropy):
-        ramp = Ramp(1e-5, entropy, end=0.8, num_steps=self.num_steps)
-        return DSelectKGate(self.num_nonzeros, gamma=gamma, entropy_reg=ramp)
+        ramp = dk.Ramp(1e-5, entropy, end=0.8, num_steps=self.num_steps)
+        return dk.DSelectKGate(self.num_nonzeros, gamma=gamma, entropy_reg=ramp)
 
     def _judge(self, model, data, loss):
         gate = model.get_layer("mmoe").gate
         weights = keras.ops.convert_to_numpy(gate.expert_weights())
         # Whether the gate has decided; whether one of your own chooses few enough.
-        if isinstance(gate, (TopKGate, DSelectKGate)):
+        if isinstance(gate, (dk.TopKGate, dk.DSelectKGate)):
             admissible = (gate.chosen_experts().distance == 0).all()
         else:
             admissible = ((weights > 0).sum(axis=1) <= self.num_nonzeros).all()
@@ -119,7 +113,7 @@ class Fig3(Experiment):
             "admissible": bool(admissible),
             "weights": np.round(weights, 4),
             "experts": float((weights > 0).sum(axis=1).mean()),
-            **jaccard_index(weights, data.groups)._asdict(),
+            **dk.metrics.jaccard_index(weights, data.groups)._asdict(),
         }
         predicted = model.predict(data.test.x, batch_size=10_000, verbose=0)
         for (name, _, measure), labels in zip(self.tasks, data.test.y.T, strict=True):
@@ -168,7 +162,7 @@ class Fig3(Experiment):
         figure, axes = drawing.panels(1, len(self.arms), 2.7)
         all_weights = [np.array(results.of(a)[0].numbers["weights"]) for a in self.arms]
         for ax, arm, weights in zip(axes.flat, self.arms, all_weights, strict=True):
-            plot_expert_heatmap(
+            dk.plots.plot_expert_heatmap(
                 # Experts in the order in which the tasks use them, by their weights.
                 weights[:, np.lexsort(-weights[::-1])],
                 task_names=self.known.task_names,
@@ -203,7 +197,7 @@ class Fig3(Experiment):
 @functools.lru_cache(maxsize=2)
 def load(num_train, num_test):
     """The simulated recommender, as large."""
-    return recommender_sim(num_train, num_test, num_test)
+    return dk.datasets.recommender_sim(num_train, num_test, num_test)
 
 
 def gain(measure, ours, theirs):

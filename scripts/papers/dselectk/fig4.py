@@ -5,8 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from dselectk_keras.ops import smooth_step
-from dselectk_keras.plots import plot_curves
+import dselectk_keras as dk
 from experiments import Experiment, preset
 from papers import citations
 
@@ -30,7 +29,7 @@ class Fig4(Experiment):
     @property
     def arms(self):
         return {
-            SMOOTH: lambda x: smooth_step(x, self.gamma),
+            SMOOTH: lambda x: dk.ops.smooth_step(x, self.gamma),
             LOGISTIC: lambda x: keras.ops.sigmoid(SCALE * x),
         }
 
@@ -46,7 +45,7 @@ class Fig4(Experiment):
 
     def draw_functions(self, results):
         curves = {arm: curve(results, arm) for arm in self.arms}
-        return plot_curves(curves, x_label="logit", y_label="value")
+        return dk.plots.plot_curves(curves, x_label="logit", y_label="value")
 
 
 def curve(results, arm):

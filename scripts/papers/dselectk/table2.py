@@ -6,8 +6,7 @@ import functools
 import keras
 import numpy as np
 
-from dselectk_keras.experts import Experts
-from dselectk_keras.models import build_multitask_model
+import dselectk_keras as dk
 from experiments import Experiment, gate_history, preset, stand_in, train_jobs
 from experiments.training_run import make_tasks
 from papers import citations
@@ -116,11 +115,11 @@ class Table2(Experiment):
         parts += [layers.Dense(self.units, activation="relu") for _ in dense]
         expert = keras.Sequential(parts)
         options = {"routing_network": layers.Flatten()} if method.per_example else {}
-        model = build_multitask_model(
+        model = dk.build_multitask_model(
             data.train.x.shape[1:],
             make_tasks(data, self.towers),
             "mmoe" if method.gate else "shared_bottom",
-            experts=Experts(expert, self.num_experts if method.gate else 1),
+            experts=dk.Experts(expert, self.num_experts if method.gate else 1),
             gate=gate,
             per_example=method.per_example,
             **options,

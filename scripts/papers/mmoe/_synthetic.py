@@ -8,17 +8,8 @@ import math
 import keras
 import numpy as np
 
-from dselectk_keras import DenseExperts, Task, build_multitask_model
-from dselectk_keras.datasets import correlated_tasks
-from dselectk_keras.plots import plot_curves
-from experiments import (
-    Experiment,
-    Retrained,
-    all_hold,
-    gap_of,
-    preset,
-    standard_error,
-)
+import dselectk_keras as dk
+from experiments import Experiment, Retrained, compare, preset
 from papers import citations
 
 MODELS = {"Shared-Bottom": "shared_bottom", "OMoE": "omoe", "MMoE": "mmoe"}
@@ -60,7 +51,7 @@ class Synthetic(Experiment):
         """The data set that a seed trains on."""
         sizes = {"num_train": self.num_train, "num_validation": self.num_held_out}
         own = {"c": self.c, "m": self.m, "seed": seed // self.starts}
-        return correlated_tasks(p, num_test=1, **sizes, **own)
+        return dk.datasets.correlated_tasks(p, num_test=1, **sizes, **own)
 
     @functools.cached_property
     def _retrained(self):
@@ -92,9 +83,11 @@ class Synthetic(Experiment):
         epoch = math.ceil(self.num_train / self.batch_size)
         steps = epoch * np.arange(1, 1 + self.epochs)
         runs = {name: results.values(arm, "curve") for name, arm in arms.items()}
-        return plot_curves(
+        return dk.plots.plot_curves(
             {name: (steps, values.mean(axis=0)) for name, values in runs.items()},
-            errors={name: standard_error(values) for name, values in runs.items()},
+            errors={
+                name: compare.standard_error(values) for name, values in runs.items()
+            },
             x_label="training steps",
             log="y",
             **options,
@@ -141,10 +134,10 @@ def arm_of(model, p):
 def build(model, shared_units, learning_rate):
     """A compiled model of the paper's size, one of `MODELS`."""
     one, several = (1, [shared_units]), (NUM_EXPERTS, [EXPERT_UNITS])
-    experts = DenseExperts(*(one if model == "Shared-Bottom" else several))
-    tasks = [Task(f"task_{task}", tower=(TOWER_UNITS,)) for task in range(2)]
+    experts = dk.DenseExperts(*(one if model == "Shared-Bottom" else several))
+    tasks = [dk.Task(f"task_{task}", tower=(TOWER_UNITS,)) for task in range(2)]
     options = {"experts": experts, "per_example": True}
-    built = build_multitask_model(INPUT_DIM, tasks, MODELS[model], **options)
+    built = dk.build_multitask_model(INPUT_DIM, tasks, MODELS[model], **options)
     built.compile(keras.optimizers.Adam(learning_rate))
     return built
 
@@ -180,19 +173,19 @@ def is_trend(results, arms):
     pairs = [(arms[0], arms[-1]), *itertools.pairwise(arms)]
     gaps = (of_draws(results, results.differences(*pair)) for pair in pairs)
     whole, *steps = (gap.is_positive() for gap in gaps)
-    return all_hold([whole, *(False for step in steps if step is False)])
+    return compare.all_hold([whole, *(False for step in steps if step is False)])
 
 
 def of_draws(results, values):
     """The `Gap` of differences by seed; the runs on one data set are one draw."""
     starts = results.experiment.starts
     draws = range(0, len(values), starts)
-    return gap_of([np.mean(values[i : i + starts]) for i in draws])
+    return compare.gap_of([np.mean(values[i : i + starts]) for i in draws])
 
 
 def all_positive(results, *values):
     """Whether the means of several arrays of differences are all positive."""
-    return all_hold(of_draws(results, each).is_positive() for each in values)
+    return compare.all_hold(of_draws(results, each).is_positive() for each in values)
 
 
 def write_losses(axis):

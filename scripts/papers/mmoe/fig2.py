@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from dselectk_keras.datasets import correlated_tasks
-from dselectk_keras.plots import plot_curves
+import dselectk_keras as dk
 from experiments import Experiment, preset
 from papers import citations
 
@@ -42,12 +41,12 @@ class Fig2(Experiment):
     def _correlation(self, arm, p, seed):
         sizes = {"num_train": self.examples, "num_validation": 1, "num_test": 1}
         own = {"c": self.c, "m": self.arms[arm], "noise": NOISE**0.5, "seed": seed}
-        data = correlated_tasks(p, **sizes, **own)
+        data = dk.datasets.correlated_tasks(p, **sizes, **own)
         return round(np.corrcoef(data.train.y.T)[0, 1], 4)
 
     def draw_correlation(self, results):
         p = cosines(results)
-        return plot_curves(
+        return dk.plots.plot_curves(
             {arm: (p, curve(results, arm)) for arm in self.arms},
             errors={arm: bars(results, arm) for arm in self.arms},
             x_label="cosine of the weight vectors, p",

@@ -6,8 +6,7 @@ import functools
 import keras
 import numpy as np
 
-from dselectk_keras import DenseExperts, Task, build_multitask_model, datasets
-from dselectk_keras.plots import plot_curves
+import dselectk_keras as dk
 from experiments import Experiment, gap_of, preset, standard_error, train_jobs
 from papers import citations
 from papers.data.changes import only_tasks
@@ -22,7 +21,7 @@ ARCHITECTURES = {
 }
 SEPARATE = L2, STITCH  # One network per task, from the inputs on.
 TASKS = {"engagement": "click", "satisfaction": "like"}
-_load = functools.lru_cache(maxsize=1)(datasets.recommender_sim)
+_load = functools.lru_cache(maxsize=1)(dk.datasets.recommender_sim)
 # The paper's numbers after 2, 4 and 6 million steps.
 AUC = {
     SHARED: ("0.6879", "0.6888", "0.6900"),
@@ -88,16 +87,16 @@ class Table3(Experiment):
 
     def _build(self, arm, _seed, learning_rate):
         metrics = ("AUC", "mean_squared_error")
-        tasks = [Task(name, "binary", metrics=metrics) for name in TASKS]
+        tasks = [dk.Task(name, "binary", metrics=metrics) for name in TASKS]
         inputs = keras.Input((20,), name="features")
         if arm in SEPARATE:
-            experts = DenseExperts(len(TASKS), [self.bottom, self.units])
+            experts = dk.DenseExperts(len(TASKS), [self.bottom, self.units])
         else:
             bottom = keras.layers.Dense(self.bottom, "relu")(inputs)
             inputs = keras.Model(inputs, bottom, name="bottom")
-            experts = DenseExperts(self.num_experts, [self.units])
+            experts = dk.DenseExperts(self.num_experts, [self.units])
         options = {"experts": experts, "per_example": True}
-        model = build_multitask_model(inputs, tasks, ARCHITECTURES[arm], **options)
+        model = dk.build_multitask_model(inputs, tasks, ARCHITECTURES[arm], **options)
         model.compile(keras.optimizers.SGD(learning_rate))
         return model
 
@@ -121,7 +120,7 @@ class Table3(Experiment):
     def draw_auc(self, results):
         steps = 1 + np.arange(self.epochs)
         values = {arm: results.values(arm, "auc") for arm in self.arms}
-        return plot_curves(
+        return dk.plots.plot_curves(
             {arm: (steps, found.mean(axis=0)) for arm, found in values.items()},
             errors={arm: standard_error(found) for arm, found in values.items()},
             x_label="epochs",

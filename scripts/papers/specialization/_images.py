@@ -6,9 +6,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from dselectk_keras import metrics, regularizers
-from dselectk_keras.models import distill
-from dselectk_keras.replicate import replicate
+import dselectk_keras as dk
 from experiments import Experiment, best_run, preset, stand_in
 from papers import citations
 from papers.data.few_classes import few_classes, standardized
@@ -67,7 +65,7 @@ class Images(Experiment, abc.ABC):
             model.compile(optimizer, "sparse_categorical_crossentropy")
             return model
 
-        runs = replicate(
+        runs = dk.replicate(
             compiled,
             tuple(data.train),
             seeds=[job.seed for job in jobs],
@@ -85,9 +83,9 @@ class Images(Experiment, abc.ABC):
         def build(importance=0.0, beta_s=0.0, beta_d=0.0):
             penalty = None
             if "importance" in tuned:
-                penalty = regularizers.ImportanceRegularizer(importance)
+                penalty = dk.regularizers.ImportanceRegularizer(importance)
             elif "beta_s" in tuned:
-                penalty = regularizers.SampleSimilarityRegularizer(beta_s, beta_d)
+                penalty = dk.regularizers.SampleSimilarityRegularizer(beta_s, beta_d)
             return _mixture.mixture(DATA[name], num_experts, gate, penalty)
 
         return self.fit(build, data, jobs)
@@ -96,7 +94,7 @@ class Images(Experiment, abc.ABC):
         """Students with an original gate, on the frozen experts of their teachers."""
 
         def build(teacher):
-            student = distill(teachers[teacher], _mixture.original_gate())
+            student = dk.distill(teachers[teacher], _mixture.original_gate())
             # The last hidden layer of an original gate has an activation.
             network = student.get_layer("moe").routing_network
             network.layers[-1].activation = keras.activations.relu
@@ -137,7 +135,7 @@ def classified(model, data):
 
 def measured(model, data, num_experts, prefix=""):
     """The numbers of the paper's tables, under names that begin with `prefix`."""
-    images, labels = data.test
+    images, classes = data.test.x, data.test.y[:, 0]
     weights = predicted(lambda x: _mixture.weights_of_experts(model, x), images)
     about = {"num_experts": num_experts, "num_classes": data.num_classes[0]}
 
@@ -146,14 +144,14 @@ def measured(model, data, num_experts, prefix=""):
 
     found = {
         **classified(model, data),
-        "mutual_information": result(metrics.MutualInformation(**about), labels[:, 0]),
-        "table": result(metrics.SelectionTable(**about), labels[:, 0]).astype(int),
-        "sample_entropy": result(metrics.SampleEntropy()),
-        "utilization_entropy": result(metrics.UtilizationEntropy(num_experts)),
+        "mutual_information": result(dk.metrics.MutualInformation(**about), classes),
+        "table": result(dk.metrics.SelectionTable(**about), classes).astype(int),
+        "sample_entropy": result(dk.metrics.SampleEntropy()),
+        "utilization_entropy": result(dk.metrics.UtilizationEntropy(num_experts)),
     }
     return {prefix + name: number for name, number in found.items()}
 
 
 def reported(results, arm, prefix=""):
     """The run that the paper would report: the one with the lowest training error."""
-    return best_run(results.of(arm), prefix + "train_error")
+    return best_run(results.ran(arm), prefix + "train_error")

@@ -7,10 +7,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from dselectk_keras.baselines import AttentiveGate, AttentiveMoE
-from dselectk_keras.experts import DenseExperts, Experts
-from dselectk_keras.gates import SoftmaxGate
-from dselectk_keras.layers import MoE
+import dselectk_keras as dk
 
 
 class Sizes(NamedTuple):
@@ -127,7 +124,7 @@ def experts(about, num_experts):
     """The experts behind their filters, of which each has one of its own."""
     units = [*about.sizes.expert_units, about.num_classes]
     activations = ["relu", "relu", "softmax"]
-    return DenseExperts(
+    return dk.DenseExperts(
         num_experts, units, activations, shared_input=False, name="experts"
     )
 
@@ -148,14 +145,14 @@ def mixture(about, num_experts, kind="original", penalty=None):
     """A mixture of the experts' probabilities, of a kind of gate; not compiled."""
     attentive = kind == "attentive"
     network, width = routing_network(about, None if attentive else "relu")
-    gate = AttentiveGate(width, weights_regularizer=penalty)
+    gate = dk.AttentiveGate(width, weights_regularizer=penalty)
     images: Any = keras.Input(about.shape)
     if about.sizes:
         filtered = Filters(num_experts, name="filters")(images)
         bank, inputs = experts(about, num_experts), (filtered, images)
     else:
-        bank, inputs = Experts(single(about), num_experts), images
-    moe = (AttentiveMoE if attentive else MoE)(
+        bank, inputs = dk.Experts(single(about), num_experts), images
+    moe = (dk.AttentiveMoE if attentive else dk.MoE)(
         bank,
         gate if attentive else original_gate(penalty),
         per_example=True,
@@ -167,7 +164,7 @@ def mixture(about, num_experts, kind="original", penalty=None):
 
 def original_gate(penalty=None):
     """The last layer of the original gate, with its softmax."""
-    return SoftmaxGate("glorot_uniform", use_bias=True, weights_regularizer=penalty)
+    return dk.SoftmaxGate("glorot_uniform", use_bias=True, weights_regularizer=penalty)
 
 
 def weights_of_experts(model, images):
