@@ -1,5 +1,7 @@
 """The forms in which a workload can be computed."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -167,7 +169,7 @@ def _through(layers, x):
     return x
 
 
-def _bank(workload, dispatch=False, stacked=False, jit_compile="auto"):
+def _bank(workload, dispatch=False, stacked=False, jit_compile: Any = "auto"):
     """All experts, gates and towers on axes of tensors."""
     model = build_multitask_model(
         workload.input_shape,
