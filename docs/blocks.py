@@ -120,13 +120,13 @@ def fastest(found):
 
 def with_xla(workloads):
     """What XLA changes on TensorFlow."""
-    factors = {
-        name: 1 / forms["XLA"]["fit_times_bank"] * forms[best]["fit_times_bank"]
-        for name, forms in ((n, each["forms"]) for n, each in workloads.items())
-        for best in ["stacked" if "stacked" in forms else "bank"]
-        if "XLA" in forms
-    }
-    texts = [f"{two_digits(factor)} for {name}" for name, factor in factors.items()]
+    texts = []
+    for name, workload in workloads.items():
+        forms = workload["forms"]
+        if "XLA" in forms:
+            without = forms.get("stacked", forms["bank"])["fit_times_bank"]
+            factor = without / forms["XLA"]["fit_times_bank"]
+            texts.append(f"{two_digits(factor)} for {name}")
     return (
         "**`compile(jit_compile=True)` on TensorFlow** multiplies the time of `fit`\n"
         f"by {', '.join(texts[:-1])} and {texts[-1]}.\n"
