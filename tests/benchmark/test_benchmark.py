@@ -53,7 +53,7 @@ def test_dispatched_forms_predict_the_same():
     assert set(check_forms(SPARSE)) == {"list", "plain", *XLA, "dispatched"}
 
 
-@pytest.mark.skipif(not XLA, reason="On JAX every form is compiled by XLA.")
+@pytest.mark.skipif(not XLA, reason="JAX compiles every form by XLA, torch none.")
 def test_xla_compiles_the_stacked_form_of_many_tasks():
     many = dataclasses.replace(TINY, num_tasks=8)
     one, two = (new_model(workload, "XLA") for workload in (many, TINY))

@@ -84,10 +84,8 @@ class Synthetic(Experiment):
         steps = epoch * np.arange(1, 1 + self.epochs)
         runs = {name: results.values(arm, "curve") for name, arm in arms.items()}
         return dk.plots.plot_curves(
-            {name: (steps, values.mean(axis=0)) for name, values in runs.items()},
-            errors={
-                name: compare.standard_error(values) for name, values in runs.items()
-            },
+            {name: (steps, each.mean(axis=0)) for name, each in runs.items()},
+            errors={name: compare.standard_error(each) for name, each in runs.items()},
             x_label="training steps",
             log="y",
             **options,
