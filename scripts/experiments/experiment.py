@@ -52,6 +52,8 @@ class Experiment(abc.ABC):
     Args:
         seeds: The number of seeds that are reported.
         trials: The number of settings that are tried for each arm with a `space`.
+        trial_runs: The number of runs, with seeds of their own, of each setting that is
+            tried; the mean of their objectives counts.
         sampler: How they are drawn: `"random"` from the grid; `"grid"`, all of it,
             whatever `trials` is; or `"gp"`, by a Gaussian process over the box around
             it.
@@ -99,6 +101,7 @@ class Experiment(abc.ABC):
 
     seeds: int = 1
     trials: int = 0
+    trial_runs: int = 1
     sampler: str = "random"
     stand_in: bool = False
     data_dir: str | None = None
@@ -165,6 +168,8 @@ class Experiment(abc.ABC):
         fields = dataclasses.asdict(self)
         for left_out in ("seeds", "data_dir", "gates"):
             del fields[left_out]
+        if self.trial_runs == 1:
+            del fields["trial_runs"]
         if self.gates:
             fields["gates"] = list(self.gates)
         return json.loads(json.dumps(fields))

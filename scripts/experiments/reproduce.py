@@ -48,6 +48,7 @@ def reproduce(
     """
     check_choice("sampler", experiment.sampler, SAMPLERS)
     check_count("together", together)
+    check_count("trial_runs", experiment.trial_runs)
     path = results_path(experiment, preset, folder)
     with locked(path) if path else contextlib.nullcontext():
         results = Results(experiment, preset, folder, fresh)
@@ -73,14 +74,27 @@ def _next_jobs(experiment, results, arm):
     if not num_trials:
         settings, _ = best_settings(trials)
         return [Job(seed, settings) for seed in seeds]
+    tried = {_text(run.settings): run.settings for run in trials}
+    done = {(_text(run.settings), run.seed) for run in trials}
+    jobs = _trials(experiment, tried.values())
+    jobs = [job for job in jobs if (_text(job.settings), job.seed) not in done]
     draw = zlib.crc32(arm.encode()) // 2  # Each arm tries settings of its own.
     if experiment.sampler == "gp":
-        return [Job(TRIAL_SEED, next_settings(space, trials, draw))]
-    # In a file, lists and tuples are the same.
-    tried = {json.dumps(run.settings, sort_keys=True) for run in trials}
+        return jobs or _trials(experiment, [next_settings(space, trials, draw)])
     points = random_settings(space, grid_size(space), draw)
-    new = [p for p in points if json.dumps(p, sort_keys=True) not in tried]
-    return [Job(TRIAL_SEED, settings) for settings in new[:num_trials]]
+    jobs += _trials(experiment, [p for p in points if _text(p) not in tried])
+    return jobs[:num_trials]
+
+
+def _trials(experiment, points):
+    """Every trial of some settings."""
+    runs = range(experiment.trial_runs)
+    return [Job(TRIAL_SEED + run, settings) for settings in points for run in runs]
+
+
+def _text(settings):
+    """Settings as they are in a file, where lists and tuples are the same."""
+    return json.dumps(settings, sort_keys=True)
 
 
 def _lacking(experiment, results, arm):
@@ -94,7 +108,8 @@ def _lacking(experiment, results, arm):
         wanted = min(wanted, grid_size(space))
     done = {run.seed for run in results.of(arm)}
     seeds = [seed for seed in range(experiment.seeds) if seed not in done]
-    return max(0, wanted - len(results.of(arm, tuning=True))), seeds
+    num_trials = wanted * experiment.trial_runs - len(results.of(arm, tuning=True))
+    return max(0, num_trials), seeds
 
 
 class _Clock:

@@ -114,6 +114,38 @@ def test_a_grid_is_tried_whole_whatever_the_number_of_trials():
     assert experiment.calls[0] == ("tuned", (TRIAL_SEED,) * len(tried))
 
 
+@dataclasses.dataclass(frozen=True)
+class Noisy(Counting):
+    """One trial is misleading: only the mean of two of them finds the best rate."""
+
+    trial_runs: int = 2
+
+    def run(self, arm, jobs):
+        self.calls.append((arm, tuple(job.seed for job in jobs)))
+        luck = {(0.4, TRIAL_SEED): -1.0, (0.4, TRIAL_SEED + 1): 2.0}
+        keys = [(job.settings.get("rate", 0), job.seed) for job in jobs]
+        return [{"objective": luck.get(key, abs(key[0] - 0.2))} for key in keys]
+
+
+@pytest.mark.parametrize("together", [1, 4, 9])
+def test_a_setting_is_judged_by_the_mean_of_its_trial_runs(together):
+    options = {"progress": False, "together": together}
+    once = reproduce(Noisy(trials=3, trial_runs=1), **options)
+    assert once.of("tuned")[0].settings == {"rate": 0.4}
+    results = reproduce(Noisy(trials=3), **options)
+    tried = [(r.settings["rate"], r.seed) for r in results.of("tuned", tuning=True)]
+    runs = (TRIAL_SEED, TRIAL_SEED + 1)
+    assert sorted(tried) == [(rate, seed) for rate in (0.1, 0.2, 0.4) for seed in runs]
+    assert results.of("tuned")[0].settings == {"rate": 0.2}
+
+
+def test_a_gaussian_process_proposes_when_the_last_setting_had_all_its_runs():
+    results = reproduce(Noisy(trials=3, sampler="gp"), progress=False)
+    trials = results.of("tuned", tuning=True)
+    assert [run.seed for run in trials] == [TRIAL_SEED, TRIAL_SEED + 1] * 3
+    assert all(trials[i].settings == trials[i + 1].settings for i in (0, 2, 4))
+
+
 def test_more_seeds_are_added_to_those_that_are_there(tmp_path):
     reproduce(Counting(seeds=1), folder=tmp_path, progress=False)
     more = Counting(seeds=3)
@@ -173,11 +205,14 @@ def test_altered_results_are_refused_by_name_and_left_alone(tmp_path):
             assert path.read_bytes() == altered
 
 
-@pytest.mark.parametrize("together", [0, -1])
-def test_no_jobs_in_a_program_are_refused_before_any_work(together):
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_jobs_are_refused_before_any_work(count):
     experiment = Counting(seeds=3)
     with pytest.raises(ValueError, match=r"`together` must be a positive integer"):
-        reproduce(experiment, together=together, progress=False)
+        reproduce(experiment, together=count, progress=False)
+    experiment = Counting(seeds=3, trial_runs=count)
+    with pytest.raises(ValueError, match=r"`trial_runs` must be a positive integer"):
+        reproduce(experiment, progress=False)
     assert experiment.calls == []
 
 
