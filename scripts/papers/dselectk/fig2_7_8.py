@@ -64,6 +64,7 @@ class Fig278(Experiment):
         found = [{}] * len(jobs)
         for number in sorted(set(best)):  # Those that take it are followed together.
             own = [i for i, each in enumerate(best) if each == number]
+            keras.utils.set_random_seed(0)  # Of the noise.
             several = self._problems([seeds[i] for i in own])
             model = make(several, **settings[number], **fixed)
             for i, each in zip(own, several.follow(model, **length), strict=True):
