@@ -22,6 +22,7 @@ SPLITS = {
 class Splits(Images):
     """Two gates, and fresh experts under each of them (Figure 4)."""
 
+    seeds: int = preset(15, paper=5, smoke=1)
     datasets: tuple[str, ...] = preset(tuple(SPLITS), smoke=("fmnist_mnist",))
 
     shown_runs = "specialization-table1"

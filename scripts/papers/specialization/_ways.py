@@ -46,11 +46,12 @@ class Tuned(Images):
     tuned_by = "the training error"
     appendix = ""  # Of the paper, with the sizes of the networks.
 
-    seeds: int = preset(5, paper=10, smoke=1)
+    seeds: int = preset(10, smoke=1)
     sampler: str = "grid"
-    num_train: int = preset(5_000, paper=60_000, smoke=10_000)
-    num_test: int = preset(4_000, paper=10_000, smoke=10_000)
-    batch_size: int = preset(64, paper=512, smoke=48)
+    trial_runs: int = preset(5, smoke=1)
+    num_train: int = 60_000
+    num_test: int = 10_000
+    batch_size: int = preset(512, smoke=48)
     importance: tuple[float, ...] = preset((0.2, 0.4, 0.6, 0.8, 1.0), smoke=(0.4,))
     # Weights of pairs at the same expert, and at different ones.
     beta_s: tuple[float, ...] = preset((1e-6,), paper=(1e-6, 1e-5))

@@ -11,6 +11,7 @@ from papers.specialization._tables import SHARE, are_used, draw_table
 
 FIGURE = {JOINT: "Figure 2", SPLIT: "Figure 3"}
 MIXED = "fmnist_mnist"
+SHOWN = 5  # Runs that are drawn.
 CLOTHES = 6  # The first classes of the mixed data are clothes, the others digits.
 
 
@@ -23,8 +24,7 @@ class Fig2And3(Splits):
     where = "Figures 2 and 3"
 
     def draw_tables(self, results):
-        columns = max(len(results.of(arm)) for arm in self.arms)
-        size = len(self.arms), columns, 2.0 * len(self.arms) + 0.4
+        size = len(self.arms), SHOWN, 2.0 * len(self.arms) + 0.4
         figure, axes = drawing.panels(*size, sharey="row")
         for row, (arm, (name, kind)) in zip(axes, self.arms.items(), strict=True):
             for ax, run in zip(row, results.of(arm), strict=False):

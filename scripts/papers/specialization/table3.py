@@ -29,6 +29,7 @@ class Table3(Ways):
     }
 
     seeds: int = preset(5, smoke=1)
+    trial_runs: int = preset(1, paper=5)
     num_train: int = preset(10_000, paper=50_000)
     num_test: int = 10_000
     epochs: int = preset(10, paper=40, smoke=1)
