@@ -107,7 +107,9 @@ class Table2Small(Experiment):
         train = sentences.texts(self.sizes, seed=0)
         test = sentences.texts(dict.fromkeys(GLUE, self.num_test), seed=1)
         examples = seen_by(arm, train, 0), train.answers
-        build = functools.partial(self._model, arm)
+        sizes = self.depth, self.model_dim
+        weights = _pretrained(*sizes, self.num_pretrain, self.pretrain_epochs)
+        build = functools.partial(self._model, arm, weights)
         copies = _routers.trained(self, build, jobs, examples)
         given, tasks = seen_by(arm, test, len(train.tasks)), test.tasks[:, 0]
         found = []
@@ -116,13 +118,11 @@ class Table2Small(Experiment):
             found.append({**scores_of(predicted, test), "routing": list(means)})
         return found
 
-    def _model(self, arm):
+    def _model(self, arm, weights):
         """A compiled classifier: a frozen encoder with routed adapters."""
-        sizes = self.depth, self.model_dim
-        weights = _pretrained(*sizes, self.num_pretrain, self.pretrain_epochs)
         shared = _routers.Adapters(len(GLUE), self.units, self.num_steps, tags=TAGS)
         inputs = _routers.inputs_of(arm, "words", (LENGTH,), "int32")
-        layers = encoder_layers(*sizes)
+        layers = encoder_layers(self.depth, self.model_dim)
 
         def adapt(y, number):
             adapted = shared.apply(arm, inputs, y, number)
