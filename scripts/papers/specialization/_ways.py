@@ -48,7 +48,7 @@ class Tuned(Images):
 
     seeds: int = preset(10, smoke=1)
     sampler: str = "grid"
-    trial_runs: int = preset(5, smoke=1)
+    trial_runs: int = preset(2, paper=5, smoke=1)
     num_train: int = 60_000
     num_test: int = 10_000
     batch_size: int = preset(512, smoke=48)

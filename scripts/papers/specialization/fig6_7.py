@@ -21,7 +21,6 @@ class Fig6And7(Tuned):
     where = "Figures 6 and 7"
     appendix = "B.1"
 
-    trial_runs: int = preset(2, paper=5, smoke=1)
     num_experts: tuple[int, ...] = preset(tuple(FIGURES), smoke=(10,))
 
     @property

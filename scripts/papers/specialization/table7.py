@@ -36,6 +36,5 @@ class Table7(Ways):
 
     ways: tuple[str, ...] = preset(tuple(WAYS), smoke=("original", "attentive, L_s"))
     seeds: int = preset(5, paper=10, smoke=1)
-    trial_runs: int = preset(2, paper=5, smoke=1)
     beta_s: tuple[float, ...] = preset((1e-6,), paper=(1e-7, 1e-6))
     beta_d: tuple[float, ...] = preset((*TENTHS, 1e-7), smoke=(1e-2,))
