@@ -45,11 +45,11 @@ def draw_routing(results, names, parts=()):
     """Heat maps of the mean weights of named rows; white lines divide them at parts."""
     arms = drawn(results)
     routing = {arm: routing_of(results, arm)[0] for arm in arms}
-    size = len(arms), len(routing[arms[0]]), 0.5 + 1.5 * len(arms)
+    size = len(arms), len(routing[arms[0]]), 0.5 + 1.1 * len(arms)
     figure, axes = drawing.panels(*size, sharex=True, sharey=True)
     for row, arm in zip(axes, arms, strict=True):
         for ax, weights in zip(row, routing[arm], strict=True):
-            ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1)
+            ax.imshow(weights, cmap="YlGnBu", vmin=0, vmax=1, aspect="auto")
             ax.set_yticks(range(len(names)), names)
             ax.set_xticks(range(weights.shape[1]))
             ax.hlines(parts, -0.5, weights.shape[1] - 0.5, color="white")
