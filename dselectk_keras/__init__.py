@@ -23,6 +23,7 @@ from dselectk_keras.baselines import (
 )
 from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import (
+    ChooseExperts,
     DecideGates,
     GateHistory,
     GateRecorder,
@@ -33,6 +34,7 @@ from dselectk_keras.experts import (
     Experts,
     expert_layout_map,
 )
+from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.dselect_k import DSelectKGate
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.gumbel_softmax import GumbelSoftmaxGate
@@ -75,6 +77,8 @@ __all__ = [
     "AttentiveGate",
     "AttentiveMoE",
     "Batches",
+    "ChooseExperts",
+    "ChosenGate",
     "CrossStitch",
     "DSelectKGate",
     "DecideGates",

@@ -11,7 +11,6 @@ import itertools
 import tempfile
 
 import keras
-import numpy as np
 
 # Private methods that Keras calls and a class of the package overrides.
 OVERRIDDEN = (
@@ -147,63 +146,6 @@ def copy_adapted(source, target):
             with tempfile.TemporaryDirectory() as folder:
                 old.save_assets(folder)
                 new.load_assets(folder)
-
-
-def optimizer_slots(optimizer):
-    """Get what a built optimizer keeps of each variable, such as momentum.
-
-    Returns:
-        Pairs of a variable that it trains and a slot of the same shape.
-    """
-    trained = optimizer._trainable_variables
-    pairs = []
-    for slots in vars(optimizer).values():
-        if (
-            not isinstance(slots, list)
-            or slots is trained
-            or len(slots) != len(trained)
-        ):
-            continue
-        for variable, slot in zip(trained, slots, strict=True):
-            if isinstance(slot, keras.Variable) and slot.shape == variable.shape:
-                pairs.append((variable, slot))
-    return pairs
-
-
-def restart_slots(model, variables):
-    """Let the optimizer forget what it keeps of variables, such as momentum.
-
-    Whoever changes weights outside of the optimizer calls this. Otherwise momentum from
-    before would undo the change. Moving averages (`use_ema`) begin at present values.
-    """
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        return
-    # In mixed precision, it is around another one.
-    optimizer = getattr(optimizer, "inner_optimizer", None) or optimizer
-    changed = {id(variable) for variable in variables}
-    for variable, slot in optimizer_slots(optimizer):
-        if id(variable) in changed:
-            value = keras.ops.convert_to_numpy(variable)
-            slot.assign(_first_slot(optimizer, slot.name, value))
-
-
-def _first_slot(optimizer, name, value):
-    """Compute a slot of a variable with which a gradient of 0 keeps the variable."""
-    kind = name.rpartition("_")[2]
-    free = getattr(keras.optimizers, "ScheduleFreeAdamW", ())
-    if kind == "average" or (kind == "momentum" and isinstance(optimizer, free)):
-        return value
-    if kind == "accumulator" and not name.endswith("gradient_accumulator"):
-        return np.full_like(value, optimizer.initial_accumulator_value)
-    if kind == "linear":
-        # The step of `Ftrl` computes the variable from this slot alone.
-        rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-        scale = optimizer.initial_accumulator_value**-optimizer.learning_rate_power
-        scale = (scale + optimizer.beta) / rate
-        scale += 2.0 * optimizer.l2_regularization_strength
-        return -scale * value - optimizer.l1_regularization_strength * np.sign(value)
-    return np.zeros_like(value)
 
 
 def settings(function):

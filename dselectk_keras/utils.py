@@ -133,10 +133,13 @@ def num_trained(layer: Any) -> int:
     return sum(math.prod(variable.shape) for variable in layer.trainable_variables)
 
 
-def add_counter(layer: Any, name: str, shape: Shape = ()) -> Any:
-    """Add integers to a layer that begin at 0 and are not trained."""
+def add_counter(
+    layer: Any, name: str, shape: Shape = (), initializer: Initializer = "zeros"
+) -> Any:
+    """Add integers to a layer that are not trained, and begin at 0 by default."""
+    # As in Keras' optimizers: TensorFlow keeps int32 variables on the host.
     return layer.add_weight(
-        name=name, shape=shape, dtype="int32", initializer="zeros", trainable=False
+        name=name, shape=shape, dtype="int", initializer=initializer, trainable=False
     )
 
 

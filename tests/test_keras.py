@@ -9,7 +9,6 @@ import importlib
 import pathlib
 import pkgutil
 import re
-import types
 
 import keras
 import numpy as np
@@ -30,7 +29,6 @@ PRIVATE = {
     "_nodes_by_depth": ("model", "ops/function.py", None),
     "_functional": ("sequential", "models/sequential.py", None),
     "_path": ("variable", "backend/common/variables.py", None),
-    "_trainable_variables": ("optimizer", "optimizers/base_optimizer.py", None),
     "_compile_config": ("model", "trainers/trainer.py", None),
     "_fn_kwargs": ("metric", "metrics/reduction_metrics.py", None),
     "_get_metrics_result_or_logs": ("model", "trainers/trainer.py", None),
@@ -174,45 +172,6 @@ def test_the_mask_that_keras_attaches_to_a_tensor_is_found():
     assert numpy(_keras.mask_of(after)).tolist() == [[True, True, False]]
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "number"),
-    [
-        (keras.optimizers.Adam(), 2),
-        (keras.optimizers.SGD(momentum=0.9), 1),
-        (keras.optimizers.SGD(), 0),
-        (keras.optimizers.Nadam(use_ema=True, gradient_accumulation_steps=2), 4),
-    ],
-)
-def test_slots_come_with_their_variables(optimizer, number):
-    model = compiled()
-    model.compile(optimizer, "mse")
-    model.train_on_batch(*data())
-    pairs = _keras.optimizer_slots(model.optimizer)
-    for variable in model.trainable_variables:
-        slots = [slot for owner, slot in pairs if owner is variable]
-        assert len(slots) == number
-        prefix = variable.path.replace("/", "_") + "_"
-        assert all(slot.name.startswith(prefix) for slot in slots)
-        assert all(slot.shape == variable.shape for slot in slots)
-    # These are all that it keeps, but for numbers such as that of its steps.
-    kept = {id(each) for each in model.optimizer.variables if len(each.shape)}
-    assert {id(slot) for _, slot in pairs} == kept
-
-
-def test_an_average_begins_at_the_present_value():
-    model = compiled()
-    model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
-    model.train_on_batch(*data())
-    first, *others = model.trainable_variables
-    first.assign(numpy(first) + 1)
-    _keras.restart_slots(model, [first])
-    others[0].assign(numpy(others[0]) + 1)
-    wanted = numpy(first), numpy(others[0])
-    model.optimizer.finalize_variable_values(model.trainable_variables)
-    np.testing.assert_array_equal(numpy(first), wanted[0])
-    assert (numpy(others[0]) != wanted[1]).any()
-
-
 def test_settings_that_a_config_lacks_are_found():
     huber = keras.losses.Huber(0.25)
     assert _keras.settings(huber) == {**huber.get_config(), "delta": 0.25}
@@ -299,89 +258,3 @@ def test_no_module_silences_the_lint_rule_about_private_names():
     for top in (PACKAGE, SCRIPTS):
         for file in top.rglob("*.py"):
             assert "SLF001" not in file.read_text(), f"{file}: see _keras.py"
-
-
-OPTIMIZERS = {
-    "SGD": {"momentum": 0.9},
-    "Adam": {"amsgrad": True},
-    "AdamW": {"weight_decay": 1.0},
-    "RMSprop": {"momentum": 0.9, "centered": True},
-    "Adagrad": {},
-    "Adadelta": {},
-    "Adamax": {},
-    "Nadam": {},
-    "Ftrl": {
-        "l1_regularization_strength": 0.1,
-        "l2_regularization_strength": 0.2,
-        "beta": 0.3,
-        "learning_rate_power": -0.7,
-    },
-    "Lion": {},
-    "Lamb": {},
-    "Adafactor": {},
-    "ScheduleFreeAdamW": {},
-}
-
-
-def apply(optimizer, gradients, variables):
-    """Let an optimizer take a step as `fit` does: on JAX without side effects.
-
-    `ops.cond`, which some optimizers use, keeps tracers of JAX otherwise.
-    """
-    if keras.backend.backend() != "jax":
-        optimizer.apply(gradients, variables)
-        return
-    if not optimizer.built:
-        optimizer.build(variables)
-    slots = [slot.value for slot in optimizer.variables]
-    values = [variable.value for variable in variables]
-    values, slots = optimizer.stateless_apply(slots, gradients, values)
-    for variable, value in zip(
-        [*variables, *optimizer.variables], [*values, *slots], strict=True
-    ):
-        variable.assign(value)
-
-
-def trained_and_changed(optimizer):
-    """Two matrices after equal steps; the first one then gets other values."""
-    variables = [keras.Variable([[1.0, 2.0], [3.0, -4.0]]) for _ in range(2)]
-    gradient = keras.ops.convert_to_tensor([[1.0, -2.0], [-1.0, 3.0]])
-    for _ in range(3):
-        apply(optimizer, [gradient, gradient], variables)
-    variables[0].assign([[0.5, -0.5], [-0.25, 0.75]])
-    _keras.restart_slots(types.SimpleNamespace(optimizer=optimizer), variables[:1])
-    return variables
-
-
-@pytest.mark.parametrize("accumulate", [None, 2])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_gradient_of_zero_keeps_a_variable_with_restarted_slots(name, accumulate):
-    if not hasattr(keras.optimizers, name):
-        pytest.skip("This Keras lacks the optimizer.")
-    settings = {**OPTIMIZERS[name], "gradient_accumulation_steps": accumulate}
-    optimizer = getattr(keras.optimizers, name)(0.1, **settings)
-    first, second = trained_and_changed(optimizer)
-    zeros = keras.ops.zeros((2, 2))
-    for _ in range(2):
-        apply(optimizer, [zeros, zeros], [first, second])
-    # Weight decay makes values smaller, and changes no sign and no order.
-    decay = 1.0 - 0.1 * (optimizer.weight_decay or 0.0)
-    decay **= 2 if accumulate is None else 1
-    wanted = decay * np.array([[0.5, -0.5], [-0.25, 0.75]])
-    np.testing.assert_allclose(numpy(first), wanted, rtol=1e-5)
-
-
-def test_only_slots_of_changed_variables_restart():
-    optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.25)
-    trained_and_changed(optimizer)
-    first, second = (numpy(slot) for slot in optimizer._accumulators)
-    np.testing.assert_array_equal(first, np.full((2, 2), 0.25))
-    np.testing.assert_allclose(second, 0.25 + 3 * np.array([[1, 4], [1, 9]]))
-
-
-def test_momentum_within_loss_scaling_restarts():
-    inner = keras.optimizers.Adam(0.1)
-    trained_and_changed(keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0))
-    for slots in (inner._momentums, inner._velocities):
-        assert not numpy(slots[0]).any()
-        assert numpy(slots[1]).all()

@@ -14,7 +14,7 @@ from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import first_largest, softmax
 from dselectk_keras.ops.softmax import MIN_TEMPERATURE
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import Initializer
+from dselectk_keras.utils import Initializer, Tensor
 
 
 @GATES.register("softmax_selector")
@@ -82,13 +82,13 @@ class SoftmaxSelectorGate(SelectorGate):
         self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer, **norm)
         self._w = Logits(self, "w", (*shape, 1), w_initializer, **norm)
 
-    def compute_selectors(self, routing_inputs, step, factor, decided) -> tuple:
+    def compute_selectors(self, z, step, factor) -> tuple:
         """Compute the softmax of each selector's logits."""
-        logits = self._z(routing_inputs)
-        temperature = value_at(self.temperature, step) * factor
-        best = ops.cast(first_largest(logits), "float32")
-        selectors = softmax(logits, temperature)
-        return ops.where(decided, best, selectors), None
+        return softmax(z, value_at(self.temperature, step) * factor), None
+
+    def nearest(self, z) -> Tensor:
+        """Compute the expert with the largest logit of each selector."""
+        return ops.cast(first_largest(z), "float32")
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set each selector to one expert, at the temperature of the present step."""
@@ -97,6 +97,7 @@ class SoftmaxSelectorGate(SelectorGate):
         z = log_weights(np.eye(self.num_experts)[chosen], slack)
         self._z.assign(max(temperature, MIN_TEMPERATURE) * z)
         self._w.assign(log_shares[..., None])
+        self.replace_choices(chosen)
 
     def describe_selectors(self, routing: Routing) -> dict:
         """Compute whether the selectors have all their weight on one expert."""

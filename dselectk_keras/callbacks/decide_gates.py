@@ -8,9 +8,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras._keras import all_layers, calls_by_layer, restart_slots
+from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks._observe import warn_if_idle
-from dselectk_keras.gates.selected import SelectedGate
+from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.selector_gate import SelectorGate, selector_gates
 from dselectk_keras.utils import check_number
 
@@ -39,11 +39,12 @@ class DecideGates(keras.callbacks.Callback):
     was kept, the experts, and the loss of the epochs before and after, of the
     validation data if there are any.
 
-    The decision is in the weights of the gates. Saving, copying and resuming keep it,
-    and so does a later `fit`. If training is stopped before, per-example gates that
-    have begun to narrow go on in a later `fit`; all others forget the plan. The
-    callback acts on `DSelectKGate` and `SoftmaxSelectorGate`, between epochs. In a
-    training of one epoch, static gates narrow as well.
+    The decision is in the weights of the gates: of a static gate it is `choices`, which
+    no optimizer changes. Saving, copying and resuming keep it, and so does a later
+    `fit`. If training is stopped before, per-example gates that have begun to narrow go
+    on in a later `fit`; all others forget the plan. The callback acts on `DSelectKGate`
+    and `SoftmaxSelectorGate`, between epochs, or where the first epoch is too long,
+    between its batches.
 
     A training loop of your own calls `begin_epoch` before each epoch.
 
@@ -71,47 +72,72 @@ class DecideGates(keras.callbacks.Callback):
         self._decided: Any = None
         self._loss = math.nan
         self._line = ""
+        # The part of its weight that each static gate has kept, and the step of each
+        # gate at the beginning of the training.
+        self._kept = {}
+        self._first_steps = {}
 
     def begin_epoch(
-        self, model: Any, epoch: int, epochs: int, steps_per_epoch: float
+        self,
+        model: Any,
+        epoch: int,
+        epochs: int,
+        steps_per_epoch: float | None,
+        batch: int = 0,
     ) -> None:
-        """Do what is due at the beginning of an epoch.
+        """Do what is due at the beginning of an epoch, or of one of its batches.
 
         Args:
             model: A built model.
             epoch: The index of the epoch.
             epochs: The number of epochs of the training.
-            steps_per_epoch: The number of training steps per epoch.
+            steps_per_epoch: The number of training steps per epoch. `None` is enough
+                for static gates that decide after one epoch or more.
+            batch: The index of the batch.
         """
         middle, end = self.by * epochs / 2, self.by * epochs
-        calls = calls_by_layer(model)
+        now = epoch + batch / steps_per_epoch if batch and steps_per_epoch else epoch
         for gate in selector_gates(model):
             if gate.has_decided:
                 continue
             if not gate.built:
                 # On TensorFlow, only the first step builds a subclassed model.
-                if epoch >= math.floor(middle):
+                if now >= math.floor(middle):
                     raise ValueError(
                         f"The gate {gate.name!r} is not built, and may begin to decide "
                         f"in this epoch. Received: epoch {epoch + 1} of {epochs}. Call "
                         "the model on a batch before `fit`."
                     )
-                continue
-            # In a training of one epoch, static gates narrow as well.
-            cuts = not gate.per_example and 0 < math.floor(end) < epochs
-            # A gate counts a step for each of its calls.
-            steps = 0 if cuts else _check_calls(gate, steps_per_epoch * calls[id(gate)])
-            if epoch < math.floor(end if cuts else middle):
+            elif not gate.per_example:
+                if end >= 1:
+                    is_due = epoch >= math.floor(end)
+                else:
+                    is_due = epoch or batch >= self._cut_batch(epochs, steps_per_epoch)
+                if is_due:
+                    self._kept[id(gate)] = gate.largest_mass()
+                    gate.decide()
+            elif now < math.floor(middle):
                 # A training without this callback would follow an earlier plan.
                 gate.decide_between(0, 0)
-            elif cuts:
-                _cut(model, gate)
             else:
-                _narrow(gate, (middle - epoch) * steps, (end - epoch) * steps)
+                calls = self._calls(gate, epoch, now * (steps_per_epoch or 0))
+                steps = (steps_per_epoch or 0) * calls
+                _narrow(gate, (middle - now) * steps, (end - now) * steps)
+
+    def _cut_batch(self, epochs, steps):
+        """Compute the batch at which static gates decide in the first epoch."""
+        return min(math.ceil(self.by * epochs * steps), int(steps) - 1)
+
+    def _calls(self, gate, epoch, steps):
+        """Count the calls of a gate in each of the steps of the training so far."""
+        step = int(ops.convert_to_numpy(gate.step))
+        # A training that goes on with a later epoch has counted its earlier steps.
+        first = self._first_steps.setdefault(id(gate), 0 if epoch else step)
+        return max(1, int((step - first) / steps)) if steps else 1
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Check that there are gates that can decide."""
-        can_decide = (SelectorGate, SelectedGate)
+        can_decide = (SelectorGate, ChosenGate)
         if not any(isinstance(layer, can_decide) for layer in all_layers(self.model)):
             raise ValueError(
                 "The model has no gates with selectors, which could decide. Use "
@@ -119,20 +145,38 @@ class DecideGates(keras.callbacks.Callback):
                 "`TopKGate` is always sparse."
             )
         self._decided, self._loss, self._line = None, math.nan, ""
+        self._first_steps = {}
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Set up the gates, or let them decide, if it is time."""
         self._print()
+        self._epoch, model = epoch, self.model
         epochs, steps = self.params["epochs"], self.params["steps"]
-        if not steps:
+        gates = selector_gates(model)
+        if self._decided is None:  # Those of an earlier training.
+            self._decided = [gate for gate in gates if gate.has_decided]
+        waiting = [gate for gate in gates if gate.built and not gate.has_decided]
+        per_example = any(gate.per_example for gate in waiting)
+        if not steps and waiting and (per_example or self.by * epochs < 1):
             raise ValueError(
                 "`DecideGates` needs the length of the training, and the data have no "
                 "length. Pass `steps_per_epoch` to `fit`."
             )
-        model = self.model
-        if self._decided is None:  # Those of an earlier training.
-            self._decided = [gate for gate in selector_gates(model) if gate.has_decided]
         self.begin_epoch(model, epoch, epochs, steps)
+        self._batches = []
+        if epoch == 0 and self.by * epochs < 2:
+            # After a step, it is known how often it calls each gate.
+            self._batches = [1]
+            if self.by * epochs < 1:
+                self._batches.append(self._cut_batch(epochs, steps))
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Do what is due within an epoch."""
+        if self._batches and batch >= self._batches[0]:
+            self._batches.pop(0)
+            params = self.params
+            sizes = params["epochs"], params["steps"], batch
+            self.begin_epoch(self.model, self._epoch, *sizes)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Add `kept_mass` to the logs, and print the decision in its epoch."""
@@ -151,17 +195,18 @@ class DecideGates(keras.callbacks.Callback):
         new = [g for g in gates if g.has_decided and g not in self._decided]
         self._decided += new
         if new:
+            text = "; ".join(_describe(g, self._kept.get(id(g))) for g in new)
             self._line = (
-                f"The gates decided in epoch {epoch + 1}: "
-                f"{'; '.join(map(_describe, new))}. `{name}` was {before:.4g} in the "
-                f"epoch before, and {self._loss:.4g} in this one."
+                f"The gates decided in epoch {epoch + 1}: {text}. `{name}` was "
+                f"{before:.4g} in the epoch before, and {self._loss:.4g} in this one."
             )
 
     def on_train_end(self, logs: Any = None) -> None:
         """Warn if the training has ended before the gates decided."""
         self._print()
-        undecided = [g for g in selector_gates(self.model) if not g.has_decided]
-        if undecided and not warn_if_idle(undecided):
+        gates = selector_gates(self.model)
+        undecided = [gate for gate in gates if not gate.has_decided]
+        if not warn_if_idle(gates) and undecided:
             names = ", ".join(gate.name for gate in undecided)
             warnings.warn(
                 f"Training ended before the gates decided: {names}. They "
@@ -177,19 +222,6 @@ class DecideGates(keras.callbacks.Callback):
         self._line = ""
 
 
-def _check_calls(gate, steps):
-    """Return the number of steps of a gate per epoch, if it is known."""
-    if not steps:
-        raise ValueError(
-            "`DecideGates` needs the number of calls of each gate in a step. "
-            f"Received: the gate {gate.name!r} inside of `TimeDistributed`, which "
-            "calls it once per time step, for an unknown number of time steps. Give "
-            "`keras.Input` the length of the sequences, or call `MoE` on the "
-            "sequences, without `TimeDistributed`: `MoE` routes each token."
-        )
-    return steps
-
-
 def _narrow(gate, wait, left):
     """Let a gate narrow after some steps, or go on with it, until no steps are left."""
     step = int(ops.convert_to_numpy(gate.step))
@@ -200,21 +232,11 @@ def _narrow(gate, wait, left):
     gate.decide_between(begin, step + max(1, math.floor(left)))
 
 
-def _cut(model, gate):
-    """Let a static gate keep its largest weights, and decide now."""
-    gate.keep_largest()
-    step = int(ops.convert_to_numpy(gate.step))
-    # At step 0, no gate has decided.
-    gate.decide_between(step, max(1, step))
-    # Momentum and averages from before would undo the decision.
-    restart_slots(model, gate.trainable_variables)
-
-
-def _describe(gate, most=4):
-    """Say what a gate has decided."""
-    if gate.kept_mass is None:
+def _describe(gate, kept, most=4):
+    """Say what a gate has decided, and what part of its weight it has kept."""
+    if kept is None:
         return f"{gate.name!r} uses at most {gate.num_nonzeros} experts"
-    text = f"{gate.name!r} keeps {100 * np.mean(gate.kept_mass):.0f} % of its weight"
+    text = f"{gate.name!r} keeps {100 * np.mean(kept):.0f} % of its weight"
     experts = gate.chosen_experts().choices.reshape(-1, gate.num_nonzeros)
     if len(experts) > most:
         used = np.unique(experts).size

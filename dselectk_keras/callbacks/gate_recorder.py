@@ -115,7 +115,7 @@ class GateRecorder(keras.callbacks.Callback):
         self._start, records = self._observed()
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
             self._record(self._start, records)
-        self._note_decisions()
+        self._note_events()
         if logs is not None:
             logs.update(_means(records))
         self._save()
@@ -167,17 +167,18 @@ class GateRecorder(keras.callbacks.Callback):
             self._warn(name, tasks, records[name])
         self.history.append(step, records)
 
-    def _note_decisions(self):
-        """Note in the history at which steps gates have decided."""
+    def _note_events(self):
+        """Note in the history what has happened to gates, and at which steps."""
         for each in self._gates:
             name, gate, *_ = each
-            if isinstance(gate, SelectorGate) and gate.has_decided:
-                _, end = keras.ops.convert_to_numpy(gate.deciding)
-                step = each.training_step(end)
-                if step not in dict(self.history.events[name]):
-                    mass = gate.kept_mass
-                    kept = "" if mass is None else f", {100 * np.mean(mass):.0f} % kept"
-                    self.history.events[name].append((step, f"decided{kept}"))
+            events = list(gate.events)
+            if isinstance(gate, SelectorGate) and gate.per_example and gate.has_decided:
+                events.append((keras.ops.convert_to_numpy(gate.deciding)[1], "decided"))
+            noted = self.history.events[name]
+            for step, text in events:
+                event = each.training_step(step), text
+                if event not in noted:
+                    noted.append(event)
 
     def _save(self):
         if self.path is not None:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES, get
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.selected import SelectedGate
 from dselectk_keras.registry import import_modules
 
 import_modules(__name__, __path__)
 globals().update(GATES.classes())
 
-__all__ = ["GATES", "Gate", "Routing", "SelectedGate", "get"]
+__all__ = ["GATES", "Gate", "Routing", "get"]
 __all__.extend(GATES.classes())
 
 if TYPE_CHECKING:

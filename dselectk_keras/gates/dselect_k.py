@@ -109,6 +109,7 @@ class DSelectKGate(SelectorGate):
     def build_logits(self) -> None:
         """Create the logits of the bits and of the selectors' weights."""
         self._has_unreachable = self.num_experts != 2**self.num_bits
+        self.codes = binary_codes(self.num_experts).astype("float32")
         width = float(value_at(self.gamma, 0))
         z_initializer = self.z_initializer or keras.initializers.RandomUniform(
             -width / 100, width / 100
@@ -123,17 +124,26 @@ class DSelectKGate(SelectorGate):
         """One expert for each selector, once they have decided."""
         return self.num_nonzeros if once_decided else None
 
-    def compute_selectors(self, routing_inputs, step, factor, decided) -> tuple:
+    def compute_selectors(self, z, step, factor) -> tuple:
         """Compute the selectors from their bits, as products over each code."""
-        z = ops.squeeze(self._z(routing_inputs), -2)
-        nearest = self._nearest_code(z)
-        bits = smooth_step(z, value_at(self.gamma, step) * factor)
-        bits = ops.where(decided, nearest, bits)
+        bits = smooth_step(ops.squeeze(z, -2), value_at(self.gamma, step) * factor)
+        return self._product(bits), bits
+
+    def nearest(self, z) -> Tensor:
+        """Compute the expert whose code is nearest to the logits of the bits."""
+        z = ops.squeeze(z, -2)
+        if self._assign or not self._has_unreachable:
+            return self._product(ops.cast(z > 0, "float32"))
+        scores = ops.matmul(z, (2.0 * self.codes - 1.0).T)
+        return ops.cast(first_largest(scores), "float32")
+
+    def _product(self, bits):
+        """Compute the weights of bits on the experts that own their codes."""
         if not (self._assign and self._has_unreachable):
-            return selector_product(bits, self.num_experts), bits
+            return selector_product(bits, self.num_experts)
         owners = self._owners()
         owned = np.eye(self.num_experts, dtype="float32")[owners]
-        return ops.matmul(selector_product(bits, len(owners)), owned), bits
+        return ops.matmul(selector_product(bits, len(owners)), owned)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the entropy and reachability terms."""
@@ -160,14 +170,13 @@ class DSelectKGate(SelectorGate):
     def chosen_experts(self) -> ChosenExperts:
         """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
-        width = self.width(self.step)
-        _, bits = self.compute_selectors(None, self.step, *width)
-        bits = ops.convert_to_numpy(bits)
-        places = 2 ** np.arange(bits.shape[-1])[::-1]
-        codes = (bits > 0.5).astype(int) @ places
-        distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
         logits = ops.convert_to_numpy(self._w.static)[..., 0]
-        return ChosenExperts(self._owners()[codes], distance, logits)
+        bits = ops.convert_to_numpy(self._selectors(None, self.step)[1])
+        distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
+        places = 2 ** np.arange(bits.shape[-1])[::-1]
+        nearest = self._owners()[(bits > 0.5).astype(int) @ places]
+        choices = ops.convert_to_numpy(self.choices)
+        return ChosenExperts(np.where(choices < 0, nearest, choices), distance, logits)
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set each selector to one expert, at the gamma of the present step.
@@ -175,18 +184,11 @@ class DSelectKGate(SelectorGate):
         With `slack`, the bits' logits are nearer to 0 than the ends of the smooth step.
         """
         chosen, log_shares = one_expert_each(weights, self.num_nonzeros)
-        codes = binary_codes(self.num_experts)[chosen]
+        codes = self.codes[chosen]
         width = float(value_at(self.gamma, self.step)) * (1.0 - slack)
-        self._z.assign(np.where(codes, 0.5, -0.5)[..., None, :] * width)
+        self._z.assign((codes - 0.5)[..., None, :] * width)
         self._w.assign(log_shares[..., None])
-
-    def _nearest_code(self, z):
-        """Compute the code of an expert that is nearest to the logits of the bits."""
-        if self._assign or not self._has_unreachable:
-            return ops.cast(z > 0, "float32")
-        codes = binary_codes(self.num_experts).astype("float32")
-        scores = ops.matmul(z, (2.0 * codes - 1.0).T)
-        return ops.matmul(ops.cast(first_largest(scores), "float32"), codes)
+        self.replace_choices(chosen)
 
     def _owners(self):
         """The expert of each code, -1 for a code that belongs to no expert."""

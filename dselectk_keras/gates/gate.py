@@ -98,8 +98,16 @@ class Gate(keras.Layer, abc.ABC):
         self.routing_dim: Any = None
         self.step: Any = None
         self.generator: Any = None
+        # The experts of a static gate, integers `([num_gates,] k)`, -1 for none yet.
+        # `DecideGates`, `ChooseExperts` and `condense` set this weight.
+        self.choices: Any = None
+        # Pairs of a step and what has happened, in this process, for `GateRecorder`.
+        self.events: Any = ()
         # A function that receives the report of each call. `GateRecorder` sets it.
         self.observer: Any = None
+        # A function that receives the outputs of the experts, shared ones and own ones
+        # of each task, which the gate mixes. `ChooseExperts` sets it.
+        self.expert_observer: Any = None
         if expert_dropout:
             self.make_generator()
 
@@ -208,6 +216,22 @@ class Gate(keras.Layer, abc.ABC):
         routing = self._routing(routing_inputs, examples=examples, context=context)
         return self._report(routing, self.step + 1)
 
+    def places_of_choices(self) -> Tensor:
+        """Compute which choice is which expert, 1.0 or 0.0, `([num_gates,] k, n)`."""
+        experts = ops.arange(self.num_experts, dtype=self.choices.dtype)
+        return ops.cast(ops.expand_dims(self.choices, -1) == experts, "float32")
+
+    def show_experts(self, *experts: Any) -> None:
+        """Show the outputs of the experts to the observer, if there is one."""
+        if self.expert_observer is not None:
+            shared, *own = experts
+            shared = ops.stack(shared, axis=1) if isinstance(shared, list) else shared
+            self.expert_observer(ops.convert_to_tensor(shared), *own)
+
+    def note_event(self, text: str) -> None:
+        """Note what has happened at the present step."""
+        self.events = (*self.events, (int(ops.convert_to_numpy(self.step)), text))
+
     def chosen_experts(self) -> ChosenExperts:
         """The experts that a static gate has chosen, and how far it is from binary."""
         raise ValueError(
@@ -283,6 +307,7 @@ class Gate(keras.Layer, abc.ABC):
         valid: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
+        self.show_experts(experts)
         return self.route(routing_inputs, training, examples, valid).mix(experts)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.given_weights import one_expert_each
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_largest, softmax
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
@@ -34,10 +35,13 @@ class SelectorGate(Gate, abc.ABC):
     $$
 
     A subclass creates the logits `_z` of the selectors and the logits `_w` of their
-    shares, `(..., k, 1)`. It computes the selectors in `compute_selectors`.
+    shares, `(..., k, 1)`. It computes the selectors in `compute_selectors`, and those
+    that have decided in `nearest`.
 
-    The last weight, `deciding`, holds the steps at which the selectors begin to narrow
-    and are exactly one expert each. With zeros, as at first, they never narrow.
+    A static gate has `choices` as its last weight, the expert of each selector, or -1
+    while the selector is soft. That of a per-example gate is `deciding`, the steps at
+    which the selectors begin to narrow and are exactly one expert each. With zeros, as
+    at first, they never narrow.
 
     Args:
         num_nonzeros: The number of selectors, $k$.
@@ -52,6 +56,8 @@ class SelectorGate(Gate, abc.ABC):
 
     _z: Any
     _w: Any
+    # The bits of each expert's code, if selectors have bits.
+    codes: Any = None
 
     def __init__(
         self,
@@ -78,25 +84,33 @@ class SelectorGate(Gate, abc.ABC):
         self.reduction = reduction
         self.normalize = normalize
         self.deciding: Any = None
-        # What part of each gate's weight `keep_largest` has kept, in this process.
-        self.kept_mass: Any = None
 
     @abc.abstractmethod
-    def compute_selectors(
-        self, routing_inputs: Tensor, step: Tensor, factor: Tensor, decided: Tensor
-    ) -> tuple:
-        """Compute the selectors `(..., k, n)`, and their relaxed bits or `None`.
+    def compute_selectors(self, z: Tensor, step: Tensor, factor: Any) -> tuple:
+        """Compute soft selectors `(..., k, n)`, and their relaxed bits or `None`.
 
-        `width` has computed the last two arguments.
+        The factor is that of the width of the smooth step, or of the temperature.
         """
+
+    @abc.abstractmethod
+    def nearest(self, z: Tensor) -> Tensor:
+        """Compute the expert that is nearest to each selector, 1.0 in `(..., k, n)`."""
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
         super().build(experts_shape, routing_inputs_shape)
-        self.deciding = add_counter(self, "deciding", (2,))
+        if self.per_example:
+            self.deciding = add_counter(self, "deciding", (2,))
+        else:
+            shape = (*self.gate_shape, self.num_nonzeros)
+            still_soft = keras.initializers.Constant(-1)
+            self.choices = add_counter(self, "choices", shape, still_soft)
 
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the factor of the selectors' width, and whether they have decided."""
+        """Compute the factor of the selectors' width, and whether they have decided.
+
+        These are of a per-example gate.
+        """
         begin, end = self.deciding[0], self.deciding[1]
         since = ops.where(end > 0, ops.cast(step - end, "float32"), -np.inf)
         length = ops.cast(ops.maximum(end - begin, 1), "float32")
@@ -104,7 +118,7 @@ class SelectorGate(Gate, abc.ABC):
         return factor, since >= 0.0
 
     def decide_between(self, begin: int, end: int) -> None:
-        """Let the selectors narrow between two steps, and decide at the second one."""
+        """Let per-example selectors narrow between two steps, and decide at the end."""
         self.deciding.assign([begin, end])
 
     def largest_mass(self) -> np.ndarray:
@@ -112,7 +126,7 @@ class SelectorGate(Gate, abc.ABC):
         weights = np.sort(ops.convert_to_numpy(self.expert_weights()), axis=-1)
         return weights[..., -self.num_nonzeros :].sum(axis=-1)
 
-    def keep_largest(self) -> None:
+    def decide(self) -> None:
         """Let a static gate keep its k largest weights, one for each selector.
 
         If all weights of a gate are 0, its selectors choose the experts that are
@@ -121,35 +135,53 @@ class SelectorGate(Gate, abc.ABC):
         weights = ops.convert_to_numpy(self.expert_weights())
         if not np.isfinite(weights).all():
             return
-        self.kept_mass = self.largest_mass()
-        decided, _ = self.compute_selectors(None, self.step, 1.0, True)
+        kept = 100 * np.mean(self.largest_mass())
         shares = softmax(self._w(None), axis=-2)
-        nearest = ops.convert_to_numpy(ops.sum(shares * decided, axis=-2))
+        nearest = ops.sum(shares * self.nearest(self._z(None)), axis=-2)
         some = weights.sum(axis=-1, keepdims=True) > 0
-        weights = np.where(some, weights, nearest)
-        kept = keep_largest(weights, self.num_nonzeros)
-        self.assign_expert_weights(ops.convert_to_numpy(kept))
+        weights = np.where(some, weights, ops.convert_to_numpy(nearest))
+        weights = ops.convert_to_numpy(keep_largest(weights, self.num_nonzeros))
+        choices, log_shares = one_expert_each(weights, self.num_nonzeros)
+        self.choices.assign(choices)
+        self._w.assign(log_shares[..., None])
+        self.note_event(f"decided, {kept:.0f} % kept")
+
+    def replace_choices(self, choices: np.ndarray) -> None:
+        """Change the experts of the selectors that have decided."""
+        if self.choices is not None:
+            decided = ops.convert_to_numpy(self.choices) >= 0
+            self.choices.assign(np.where(decided, choices, -1))
 
     @property
     def has_decided(self) -> bool:
         """Whether each selector is exactly one expert, in this and all later steps."""
-        return self.built and self.steps_since_decision >= 0
-
-    @property
-    def steps_since_decision(self) -> float:
-        """The number of steps since the gate has decided; below 0 if it has not."""
-        # In NumPy, since callbacks ask after each epoch.
-        end = int(ops.convert_to_numpy(self.deciding)[1])
-        return int(ops.convert_to_numpy(self.step)) - end if end else -np.inf
+        if not self.built or self.per_example:
+            # In NumPy, since callbacks ask after each epoch.
+            end = int(ops.convert_to_numpy(self.deciding)[1]) if self.built else 0
+            return end > 0 and int(ops.convert_to_numpy(self.step)) >= end
+        return bool((ops.convert_to_numpy(self.choices) >= 0).all())
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the weighted sum of the selectors."""
-        width = self.width(step)
-        selectors, bits = self.compute_selectors(routing_inputs, step, *width)
+        selectors, bits = self._selectors(routing_inputs, step)
         # Not a softmax of axis -2, for which TensorFlow transposes.
         shares = softmax(ops.squeeze(self._w(routing_inputs), -1))
         weights = ops.sum(ops.expand_dims(shares, -1) * selectors, axis=-2)
         return Routing(weights, selectors=selectors, bits=bits)
+
+    def _selectors(self, routing_inputs, step):
+        """Compute the selectors, and their bits, of which some may have decided."""
+        z = self._z(routing_inputs)
+        if self.per_example:
+            factor, decided = self.width(step)
+            chosen = self.nearest(z)
+        else:
+            factor, decided = 1.0, ops.expand_dims(self.choices >= 0, -1)
+            chosen = self.places_of_choices()
+        selectors, bits = self.compute_selectors(z, step, factor)
+        if bits is not None:
+            bits = ops.where(decided, ops.matmul(chosen, self.codes), bits)
+        return ops.where(decided, chosen, selectors), bits
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the entropy term."""
@@ -166,8 +198,7 @@ class SelectorGate(Gate, abc.ABC):
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
         routing_inputs = self.check_routing_inputs(routing_inputs)
-        width = self.width(self.step)
-        return self.compute_selectors(routing_inputs, self.step, *width)[0]
+        return self._selectors(routing_inputs, self.step)[0]
 
 
 def selector_gates(model: Any) -> list[SelectorGate]:

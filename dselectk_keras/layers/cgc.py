@@ -170,11 +170,14 @@ class CGC(GatedExperts):
         n = self.experts.num_experts
         routing = self.gate.route(**for_tasks, training=training)
         shared, own = self._outputs(inputs, looks.get("valid"), training)
+        self.gate.show_experts(shared, own)
         mixtures = routing.part(0, n).mix(shared)
         if own is not None:
             mixtures = mixtures + self._mix_own(own, routing.part(n).weights)
         if self.shared_gate is None:
             return mixtures
+        all_experts = shared if own is None else ops.concatenate([shared, own], axis=1)
+        self.shared_gate.show_experts(all_experts)
         routing = self.shared_gate.route(**for_shared, training=training)
         last = routing.part(0, n).mix(shared)
         if own is not None:

@@ -145,6 +145,7 @@ class MoE(GatedExperts):
                 self.num_dropped.assign(ops.where(total < dropped, most, total))
         else:
             outputs = self.summed(self.experts(inputs, training=training))
+            self.gate.show_experts(outputs)
             mixture = self.gate.route(**looks, training=training).mix(outputs)
         return ops.cast(mixture, self.gate.compute_dtype)
 

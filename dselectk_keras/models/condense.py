@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel
-from dselectk_keras.gates.selected import SelectedGate
+from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.rebuild import layers_to_replace, rebuild
 
@@ -88,7 +88,8 @@ def narrowed(layer: MoE, choices: np.ndarray, logits: np.ndarray) -> tuple:
     place = {-1: -1, **{expert: i for i, expert in enumerate(used)}}
     # A gate that was condensed before reports the indices from before.
     numbers = getattr(gate, "kept", None) or list(range(bank.num_experts))
-    chosen = SelectedGate(
+    chosen = ChosenGate(
+        choices.shape[-1],
         np.vectorize(place.get)(choices),
         kept=[numbers[i] for i in used],
         num_before=getattr(gate, "num_before", None) or len(numbers),

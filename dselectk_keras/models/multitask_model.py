@@ -1,6 +1,6 @@
 """A Keras model that trains several tasks."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -73,6 +73,7 @@ class MultitaskModel(keras.Model):
         )
         self.task_losses = TaskLosses(self.tasks, label_average, task_weighting)
         self.task_metrics = TaskMetrics(self.tasks)
+        self.training_data: Callable[[], tuple] = tuple
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
@@ -85,7 +86,12 @@ class MultitaskModel(keras.Model):
         self._check(x, y, kwargs.get("sample_weight"))
         if isinstance(held_out := kwargs.get("validation_data"), tuple):
             self._check(*held_out)
-        return super().fit(x, y, *args, **kwargs)
+        # For callbacks that take a sample. Keras would track the arrays themselves.
+        self.training_data = lambda: (x, y, kwargs.get("sample_weight"))
+        try:
+            return super().fit(x, y, *args, **kwargs)
+        finally:
+            self.training_data = tuple
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""

@@ -1,6 +1,7 @@
 """Equations as pure functions of tensors, computed in float32 on any backend."""
 
 from dselectk_keras.ops.binary_codes import binary_codes
+from dselectk_keras.ops.choose_by_fit import choose_by_fit
 from dselectk_keras.ops.coefficient_of_variation import coefficient_of_variation
 from dselectk_keras.ops.entropy import entropy
 from dselectk_keras.ops.first_largest import first_largest
@@ -17,6 +18,7 @@ from dselectk_keras.ops.unstack import unstack
 
 __all__ = [
     "binary_codes",
+    "choose_by_fit",
     "coefficient_of_variation",
     "entropy",
     "first_largest",

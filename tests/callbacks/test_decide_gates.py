@@ -234,7 +234,7 @@ def test_data_without_a_length_need_the_number_of_steps():
             yield data(16)
 
     with pytest.raises(ValueError, match="`steps_per_epoch`"):
-        compiled(DSelectKGate(2)).fit(
+        compiled(DSelectKGate(2), per_example=True).fit(
             endless(), epochs=2, verbose=0, callbacks=[DecideGates()]
         )
 
@@ -353,13 +353,51 @@ def test_a_gate_in_time_distributed_decides_no_earlier(per_example):
         np.testing.assert_array_equal(to_numpy(moe.gate.deciding), [10, 20])
 
 
+@pytest.mark.parametrize("epochs", [1, 8])
+def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
+    class Loop(Own):
+        def call(self, inputs, training=None):
+            for _ in range(4):
+                inputs = self.mixture(inputs, training=training)
+            return inputs
+
+    model, decided = Loop(DSelectKGate(2), True, units=4), []
+    x, _ = data()
+    model(x)
+    model.compile("sgd", "mse")
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda *_, **__: decided.append(model.mixture.gate.has_decided)
+    )
+    callbacks = [DecideGates(0.5), watch]
+    model.fit(x, x, 64 * epochs // 16, epochs, 0, callbacks=callbacks)
+    assert decided.index(True) == len(decided) // 2 - 1
+
+
 @pytest.mark.backend_independent
-def test_a_gate_in_time_distributed_over_unknown_lengths_is_refused():
-    moe = MoE(DenseExperts(4, [4]), DSelectKGate(2), per_example=True)
-    inputs = keras.Input((None, 4))
-    model = keras.Model(inputs, keras.layers.TimeDistributed(moe)(inputs))
-    with pytest.raises(ValueError, match="unknown number of time steps"):
-        DecideGates().begin_epoch(model, 0, epochs=4, steps_per_epoch=10)
+@pytest.mark.parametrize("batch_size", [4, 8, 64])
+def test_a_static_gate_decides_within_a_single_epoch(batch_size):
+    model, decided = compiled(DSelectKGate(2)), []
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda *_, **__: decided.append(gate_of(model).has_decided)
+    )
+    callbacks = [DecideGates(0.5), watch]
+    fit(model, callbacks, epochs=1, batch_size=batch_size)
+    assert decided == [2 * i >= len(decided) for i in range(len(decided))] or (
+        decided == [True]
+    )
+
+
+@pytest.mark.backend_independent
+def test_static_gates_need_no_length_of_the_data():
+    model = compiled(DSelectKGate(2))
+    decide = DecideGates(0.5)
+    decide.set_model(model)
+    decide.set_params({"epochs": 4, "steps": None})
+    decide.on_train_begin()
+    for epoch in range(3):
+        assert not gate_of(model).has_decided
+        decide.on_epoch_begin(epoch)
+    assert gate_of(model).has_decided
 
 
 @pytest.mark.backend_independent
@@ -404,9 +442,9 @@ def test_a_new_gate_decides_if_training_begins_late():
 class Own(keras.Model):
     """A model of a user, whose `call` may lack the argument `training`."""
 
-    def __init__(self, gate, per_example=False):
+    def __init__(self, gate, per_example=False, units=3):
         super().__init__()
-        self.mixture = MoE(DenseExperts(4, [3]), gate, per_example)
+        self.mixture = MoE(DenseExperts(4, [units]), gate, per_example)
 
     def call(self, inputs, training=None):
         return self.mixture(inputs, training=training)
@@ -424,8 +462,8 @@ def test_a_subclassed_model_that_fit_builds_decides(per_example):
     fit(model, [DecideGates(0.5)], epochs=4)
     gate = model.mixture.gate
     assert gate.has_decided
-    # Per-example gates narrow during two steps, and static ones are set.
-    assert to_numpy(gate.deciding).tolist() == [2 if per_example else 4, 4]
+    if per_example:  # It narrows during two steps.
+        assert to_numpy(gate.deciding).tolist() == [2, 4]
 
 
 def test_a_gate_that_is_built_too_late_is_refused():
@@ -457,17 +495,12 @@ def test_a_gate_that_no_call_uses_is_reported_when_training_stops_early():
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize(("step", "plan"), [(0, [0, 1]), (1, [1, 1]), (7, [7, 7])])
-def test_a_static_gate_decides_at_its_present_step(step, plan):
+def test_a_static_gate_decides_at_once():
     model = compiled(DSelectKGate(2))
-    gate = gate_of(model)
-    gate.step.assign(step)
-    DecideGates(0.5).begin_epoch(model, 2, epochs=4, steps_per_epoch=10)
-    np.testing.assert_array_equal(to_numpy(gate.deciding), plan)
-    # A gate that was never called decides with its first step.
-    assert gate.has_decided == (step > 0)
-    gate.step.assign(max(1, step))
-    assert gate.has_decided
+    DecideGates(0.5).begin_epoch(model, 1, epochs=4, steps_per_epoch=None)
+    assert not gate_of(model).has_decided
+    DecideGates(0.5).begin_epoch(model, 2, epochs=4, steps_per_epoch=None)
+    assert gate_of(model).has_decided
 
 
 @pytest.mark.backend_independent
@@ -477,7 +510,7 @@ def test_a_gate_with_nan_stays_as_it_is(make):
     z, *others = gate.get_weights()
     z[1] = np.nan
     gate.set_weights([z, *others])
-    gate.keep_largest()
+    gate.decide()
     for found, before in zip(gate.get_weights(), [z, *others], strict=True):
         np.testing.assert_array_equal(found, before)
 
@@ -535,7 +568,7 @@ def test_a_decision_of_many_gates_is_told_in_short(capsys):
     model.fit(x, np.tile(y, 2), verbose=0, **fits)
     assert not capsys.readouterr().out
     gate = gate_of(model)
-    gate.decide_between(0, 0)
+    gate.choices.assign(-np.ones((6, 1)))
     model.fit(x, np.tile(y, 2), verbose=2, **fits)
     used = np.unique(gate.chosen_experts().choices).size
     assert f" of its weight, on {used} of 5 experts. `" in capsys.readouterr().out

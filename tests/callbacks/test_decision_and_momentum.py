@@ -42,14 +42,16 @@ def check_that_choices_stay(gate, optimizer, seed, decide, epochs):
     np.testing.assert_array_equal(experts(model), look.first)
 
 
-# Without the restart of slots, each of them ends at other experts. For the slots of
-# all optimizers see tests/test_keras.py.
 @pytest.mark.parametrize(
     ("name", "settings", "seed"),
     [
         ("SGD", {"learning_rate": 10.0, "momentum": 0.95}, 1),
         ("Adam", {}, 0),
         ("Adam", {"use_ema": True, "ema_momentum": 0.5}, 3),
+        # Its step computes the variable from a slot alone.
+        ("Ftrl", {"learning_rate": 1.0}, 0),
+        # Selectors that have decided get no gradient, and still decay.
+        ("AdamW", {"weight_decay": 5.0}, 2),
     ],
 )
 def test_an_optimizer_does_not_undo_the_decision(name, settings, seed):

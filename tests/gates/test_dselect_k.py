@@ -482,7 +482,7 @@ def test_assigned_weights_meet_the_present_gamma():
 
 
 def test_selectors_narrow_to_a_hundredth_and_then_decide():
-    gate = built(4, 1)
+    gate = built(4, 1, per_example=True)
     gate.decide_between(10, 20)
     for step, factor, decided in [(5, 1, 0), (10, 1, 0), (15, 0.1, 0), (20, 0.01, 1)]:
         found = gate.width(step)
@@ -504,19 +504,50 @@ def test_selectors_narrow_to_a_hundredth_and_then_decide():
     ],
 )
 def test_a_decided_selector_takes_the_nearest_expert(logits, expert):
-    gate = built(5, 1)
-    gate.set_weights([np.reshape(logits, (1, 1, 3)), np.zeros((1, 1))])
+    gate = built(5, 1, per_example=True)
+    kernel, _, *shares = gate.get_weights()[:4]
+    gate.set_weights([0 * kernel, np.array(logits), *shares])
     gate.step.assign(3)
     gate.decide_between(3, 3)
-    np.testing.assert_array_equal(numpy(gate.expert_weights()), np.eye(5)[expert])
-    assert gate.chosen_experts().choices == [expert]
-    assert gate.chosen_experts().distance == 0.0
+    weights = numpy(gate.expert_weights(numbers((2, DIM))))
+    np.testing.assert_array_equal(weights, np.eye(5)[[expert, expert]])
+
+
+def test_choices_overrule_the_logits_of_their_selectors():
+    gate = built(5, 2, unreachable=1.0, entropy_reg=0.5)
+    gate.set_weights([np.full((2, 1, 3), 0.25), np.zeros((2, 1))])
+    soft = numpy(gate.selector_outputs())
+    gate.choices.assign([-1, 4])
+    np.testing.assert_array_equal(
+        numpy(gate.selector_outputs()), [soft[0], np.eye(5)[4]]
+    )
+    assert not gate.has_decided
+    selection = gate.chosen_experts()
+    assert selection.choices[1] == 4
+    np.testing.assert_array_equal(selection.distance > 0, [True, False])
+    report = gate.report()["selectors"]
+    np.testing.assert_array_equal(numpy(report["binary"]), [0, 1])
+    gate.choices.assign([0, 4])
+    assert gate.has_decided
+    np.testing.assert_array_equal(numpy(gate.expert_weights()), [0.5, 0, 0, 0, 0.5])
+    # A decided selector has no entropy, and is on an expert.
+    penalties = gate.report()["penalties"]
+    assert float(numpy(penalties["entropy"])) == pytest.approx(0, abs=1e-5)
+    assert numpy(penalties["reachability"]) == 2.0
+
+
+def test_assigned_weights_replace_choices():
+    gate = built(4, 2)
+    gate.choices.assign([3, -1])
+    gate.assign_expert_weights([0.25, 0.75, 0, 0])
+    assert numpy(gate.choices).tolist() == [1, -1]
+    np.testing.assert_allclose(numpy(gate.expert_weights()), [0.25, 0.75, 0, 0], 1e-6)
 
 
 def test_only_the_shares_learn_after_the_decision():
     gate = built(4, 2)
     z = np.array([[[0.1, 0.2]], [[-0.3, 0.1]]])
-    gate.set_weights([z, np.array([[0.2], [0.1]]), np.array(5), np.array([5, 5])])
+    gate.set_weights([z, np.array([[0.2], [0.1]]), np.array(5), np.array([1, 3])])
     experts = [numbers((3, 2), seed=i) for i in range(4)]
 
     def loss():

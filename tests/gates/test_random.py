@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 from gate_cases import Case
@@ -8,11 +7,6 @@ from dselectk_keras import RandomGate
 
 CASES = [
     Case("random", lambda **kwargs: RandomGate(2, **kwargs), learns=False),
-    Case(
-        "fixed random",
-        lambda **kwargs: RandomGate(2, fixed=True, **{"seed": 1, **kwargs}),
-        learns=False,
-    ),
 ]
 
 
@@ -71,48 +65,6 @@ def test_a_seed_gives_the_same_draws():
     ]
     np.testing.assert_array_equal(outputs[0], outputs[1])
     assert (outputs[0] != outputs[2]).any()
-
-
-@pytest.mark.parametrize("k", [1, 2])
-def test_fixed_gates_keep_their_experts(k):
-    gate = built(k, fixed=True, num_gates=2000, seed=0)
-    weights = numpy(gate.expert_weights())
-    check_draws(weights, k)
-    np.testing.assert_array_equal(numpy(gate.route(training=True).weights), weights)
-
-
-def test_fixed_experts_never_change():
-    # Models that are saved depend on them.
-    gate = built(2, fixed=True, num_gates=4, seed=1)
-    chosen = [row.nonzero()[0].tolist() for row in numpy(gate.expert_weights())]
-    assert chosen == GOLDEN
-
-
-GOLDEN = [[2, 4], [2, 4], [2, 4], [1, 3]]
-
-
-def test_fixed_experts_are_the_same_for_all_examples():
-    gate = built(fixed=True, seed=1, routing=(None, 3), num_gates=4)
-    found = numpy(gate.expert_weights(numbers((6, 3))))
-    static = numpy(built(fixed=True, seed=1, num_gates=4).expert_weights())
-    np.testing.assert_array_equal(found, np.tile(static, (6, 1, 1)))
-
-
-def test_a_fixed_gate_without_a_seed_draws_one_and_keeps_it():
-    gates = [RandomGate(fixed=True, num_gates=50) for _ in range(2)]
-    assert gates[0].seed != gates[1].seed
-    config = gates[0].get_config()
-    assert config["seed"] == gates[0].seed
-    again = RandomGate.from_config(config)
-    for gate in (gates[0], again):
-        gate.build((None, N))
-    np.testing.assert_array_equal(
-        numpy(gates[0].expert_weights()), numpy(again.expert_weights())
-    )
-    keras.utils.set_random_seed(5)
-    first = RandomGate(fixed=True).seed
-    keras.utils.set_random_seed(5)
-    assert RandomGate(fixed=True).seed == first
 
 
 def test_dropped_experts_are_not_drawn():

@@ -9,6 +9,7 @@ from helpers import numbers, numpy
 from keras import layers
 
 from dselectk_keras import (
+    ChosenGate,
     DenseExperts,
     DSelectKGate,
     Experts,
@@ -25,7 +26,6 @@ from dselectk_keras import (
     distill,
     per_task,
 )
-from dselectk_keras.gates import SelectedGate
 from dselectk_keras.models import condense
 
 X, Y = numbers((16, 3)), numbers((16, 3), seed=1)
@@ -350,11 +350,11 @@ def test_a_gate_keeps_its_options(make):
 
 def test_gates_without_any_expert_keep_the_first():
     inputs = keras.Input((3,))
-    layer = MoE(DenseExperts(4, [2]), SelectedGate([-1, -1]))
+    layer = MoE(DenseExperts(4, [2]), ChosenGate(initial_choices=[-1, -1]))
     small = condense(keras.Model(inputs, layer(inputs)))
     assert small.layers[-1].gate.kept == [0]
     np.testing.assert_array_equal(numpy(small(X)), 0.0)
-    gate = SelectedGate([[2, 3], [-1, -1]], num_gates=2)
+    gate = ChosenGate(initial_choices=[[2, 3], [-1, -1]], num_gates=2)
     model = build_multitask_model(
         3, ["a", "b"], experts=DenseExperts(4, [2]), gate=gate
     )

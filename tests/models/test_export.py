@@ -130,7 +130,7 @@ def several_gates():
         for gate in gates_of(model):
             gate.step.assign(5)
         for gate in selector_gates(model):
-            gate.decide_between(1, 3)
+            gate.decide_between(1, 3) if gate.per_example else gate.decide()
     return joined(*models)
 
 

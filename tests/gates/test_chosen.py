@@ -7,24 +7,30 @@ from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
-from dselectk_keras import DSelectKGate, SoftmaxGate, SoftmaxSelectorGate, TopKGate
-from dselectk_keras.gates import SelectedGate
+from dselectk_keras import (
+    ChosenGate,
+    DSelectKGate,
+    SoftmaxGate,
+    SoftmaxSelectorGate,
+    TopKGate,
+)
 
 CASES = [
     Case(
-        "selected",
-        lambda num_gates=None, **kwargs: SelectedGate(
-            [3, 1] if num_gates is None else [[3, 1]] * max(1, int(num_gates)),
+        "chosen",
+        lambda num_gates=None, **kwargs: ChosenGate(
+            initial_choices=[3, 1] if num_gates is None else [[3, 1]] * num_gates,
             num_gates=num_gates,
             **kwargs,
         ),
         looks=(None,),
     ),
+    Case("chosen at random", lambda **kwargs: ChosenGate(2, **kwargs), looks=(None,)),
 ]
 
 
 def test_the_shares_go_to_the_choices():
-    gate = SelectedGate([[2, 0], [1, 1]], num_gates=2)
+    gate = ChosenGate(initial_choices=[[2, 0], [1, 1]], num_gates=2)
     gate.build((None, 3))
     gate.set_weights([np.log([[1.0, 3.0], [1.0, 4.0]])])
     np.testing.assert_allclose(
@@ -33,7 +39,7 @@ def test_the_shares_go_to_the_choices():
 
 
 def test_a_choice_without_an_expert_loses_its_share():
-    gate = SelectedGate([1, -1])
+    gate = ChosenGate(initial_choices=[1, -1])
     gate.build((None, 2))
     np.testing.assert_array_equal(numpy(gate.expert_weights()), [0, 0.5])
     report = gate.report()["selectors"]
@@ -42,13 +48,13 @@ def test_a_choice_without_an_expert_loses_its_share():
 
 
 def test_it_mixes_what_it_has_chosen():
-    gate = SelectedGate([[2, 0], [1, -1]], num_gates=2)
+    gate = ChosenGate(initial_choices=[[2, 0], [1, -1]], num_gates=2)
     mixed = gate([ops.full((1, 3), value) for value in (1.0, 5.0, 3.0)])
     np.testing.assert_allclose(numpy(mixed)[0, :, 0], [2.0, 2.5], rtol=1e-6)
 
 
 def test_the_shares_train():
-    gate = SelectedGate([2, 0])
+    gate = ChosenGate(initial_choices=[2, 0])
     gate.build((None, 3))
     upstream = np.array([1.0, 0.0, 3.0], "float32")
     _, (found,) = value_and_gradients(
@@ -68,17 +74,19 @@ def test_the_shares_train():
 )
 def test_choices_that_do_not_fit_are_refused(choices, num_gates, text):
     with pytest.raises(ValueError, match=text):
-        SelectedGate(choices, num_gates=num_gates).build((None, 3))
+        ChosenGate(initial_choices=choices, num_gates=num_gates).build((None, 3))
 
 
 def test_per_example_use_is_refused():
     with pytest.raises(ValueError, match="the same for all examples"):
-        SelectedGate([0]).build((None, 3), (None, 2))
+        ChosenGate(initial_choices=[0]).build((None, 3), (None, 2))
 
 
 def settled(selection, num_experts):
     """The weights that a selection stands for."""
-    gate = SelectedGate(selection.choices, num_gates=len(selection.choices))
+    gate = ChosenGate(
+        initial_choices=selection.choices, num_gates=len(selection.choices)
+    )
     gate.build((None, num_experts))
     gate.set_weights([selection.logits])
     return numpy(gate.expert_weights())
@@ -136,7 +144,7 @@ def test_softmax_selectors_say_what_they_have_selected():
 
 
 def test_a_settled_gate_says_its_choices():
-    gate = SelectedGate([[2, 0]], num_gates=1)
+    gate = ChosenGate(initial_choices=[[2, 0]], num_gates=1)
     gate.build((None, 3))
     gate.trainable_weights[0].assign([[1.0, 2.0]])
     assert gate.chosen_experts().choices.tolist() == [[2, 0]]
@@ -156,7 +164,7 @@ def test_gates_that_do_not_decide_have_no_selection():
 
 def test_it_reloads(tmp_path):
     inputs = keras.Input((3, 2))
-    gate = SelectedGate([1, 0], kept=[4, 7, 9], num_before=10)
+    gate = ChosenGate(initial_choices=[1, 0], kept=[4, 7, 9], num_before=10)
     model = keras.Model(inputs, gate(inputs))
     gate.trainable_weights[0].assign([1.0, 0.0])
     model.save(tmp_path / "model.keras")
@@ -167,7 +175,7 @@ def test_it_reloads(tmp_path):
 
 
 def test_a_part_of_a_routing_mixes_some_of_the_experts():
-    gate = SelectedGate([[2, 0], [1, 1]], num_gates=2)
+    gate = ChosenGate(initial_choices=[[2, 0], [1, 1]], num_gates=2)
     gate.build((None, 4))
     routing = gate.route()
     experts = [ops.convert_to_tensor(x) for x in numbers((4, 3, 2))]

@@ -1,0 +1,294 @@
+"""Choose the experts of static gates by fit while a model trains."""
+
+import functools
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras._keras import all_layers
+from dselectk_keras.callbacks._sample import draw_sample
+from dselectk_keras.gates import Gate
+from dselectk_keras.ops.choose_by_fit import choose_by_fit
+from dselectk_keras.utils import check_count, check_number
+
+# Experts are projected to so many units, all together.
+MAX_UNITS = 512
+# Examples of the sample that are evaluated at once.
+BATCH_SIZE = 1024
+
+
+class ChooseExperts(keras.callbacks.Callback):
+    r"""Chooses the experts of each task, again and again, that fit its labels best.
+
+    At the beginning of the training, and then after each part `every` of it, all
+    experts are evaluated on a sample of the training data. Each task gets the k experts
+    whose outputs explain its labels best in a linear regression (see
+    `ops.choose_by_fit`). In between, the experts and the shares train as always. So
+    tasks that are alike come to share experts. The gates are sparse from the first step
+    on: `condense` accepts the model after each epoch.
+
+    The callback acts on static gates with `choices`: `ChosenGate`, or a `DSelectKGate`.
+    A new expert takes over the share of the one that it replaces. In `CGC`, each task
+    always uses its own experts, which `num_nonzeros` counts too.
+
+    The logs of each epoch get `changed`, the part of the gates whose experts have
+    changed in it. At the end of the training a line is printed, unless `verbose=0`.
+
+    Args:
+        x: Inputs of the model, of which a sample is drawn. `None` takes the data of
+            `fit`, which a `MultitaskModel` knows: of arrays a random sample, and of a
+            `tf.data.Dataset` or a `PyDataset` the first batches.
+        y: The labels, as for `fit`; for a model that is no `MultitaskModel`, an array
+            with one column per gate. Missing labels are NaN.
+        by: The part of the training after which the choice stays.
+        every: The part of the training between choices. Where callbacks are called
+            between epochs only, as by `replicate` on JAX, they are the next beginning
+            of an epoch.
+        ridge: The ridge of the regression (see `ops.choose_by_fit`).
+        sample: The number of examples in the sample.
+        seed: The seed of the sample.
+
+    Example:
+        >>> model = build_multitask_model(3, ["a", "b"], gate=ChosenGate(2))
+        >>> model.compile("adam")
+        >>> x, y = np.random.default_rng(0).normal(size=(2, 64, 3))
+        >>> callbacks = [ChooseExperts()]
+        >>> log = model.fit(x, y[:, :2], epochs=4, verbose=0, callbacks=callbacks)
+        >>> len(log.history["changed"]), log.history["changed"][-1]
+        (4, 0.0)
+
+    Reference:
+        The method is our own.
+    """
+
+    def __init__(
+        self,
+        x: Any = None,
+        y: Any = None,
+        by: float = 0.5,
+        every: float = 0.05,
+        ridge: float = 0.1,
+        sample: int = 4096,
+        seed: int = 0,
+    ):
+        super().__init__()
+        if (x is None) != (y is None):
+            raise ValueError(
+                "`x` and `y` belong together. Received: one of them. Pass both, or "
+                "neither for the data of `fit`."
+            )
+        self.data = None if x is None else (x, y)
+        self.by = check_number("by", by, minimum=0, maximum=1)
+        self.every = check_number("every", every, above=0, maximum=1)
+        self.ridge = check_number("ridge", ridge, minimum=0)
+        self.sample = check_count("sample", sample)
+        self.seed = check_count("seed", seed, minimum=0)
+        self._sample: Any = None
+        # Which gates have changed in this epoch.
+        self._changed: Any = None
+        # The index of the next choice, and the step at which it is due.
+        self._next: Any = None
+        self._due: float = 0
+        self._count, self._last = 0, None
+
+    def choose(self, model: Any) -> float:
+        """Choose the experts of all gates now, and return the part that has changed."""
+        gates = _gates_with_choices(model)
+        if self._sample is None:
+            data = self.data or getattr(model, "training_data", tuple)()
+            self._sample = draw_sample(model, data, self.sample, self.seed)
+        seen = _evaluate_experts(model, gates, self._sample.x)
+        changed = np.concatenate([self._choose(gate, seen[id(gate)]) for gate in gates])
+        self._changed = changed if self._changed is None else self._changed | changed
+        return float(changed.mean())
+
+    def _choose(self, gate, outputs):
+        """Choose the experts of a gate; return in which of its rows they changed."""
+        _, labels, weights, tasks = self._sample
+        (shared, own), choices = outputs, ops.convert_to_numpy(gate.choices)
+        before = choices.reshape(-1, choices.shape[-1])
+        rows, k = before.shape
+        if rows == 1:
+            tasks = np.zeros_like(tasks)
+        elif rows != tasks.max() + 1:
+            raise ValueError(
+                f"The gate {gate.name!r} has {rows} gates, which must be one for each "
+                f"task, or one for all. Received: labels of {tasks.max() + 1} tasks. "
+                "Pass `x` and `y` with one column per task."
+            )
+        if own is None:
+            settings = self.ridge, weights, tasks
+            chosen = choose_by_fit(shared, labels, k, *settings)
+        else:
+            # Each task has the shared experts, and then its own.
+            banks = [np.concatenate([shared, x], 1) for x in np.split(own, rows, 1)]
+            columns = [tasks == row for row in range(rows)]
+            chosen = [
+                choose_by_fit(
+                    bank,
+                    labels[:, some],
+                    k,
+                    self.ridge,
+                    weights[:, some],
+                    np.zeros(some.sum(), int),
+                    always=bank.shape[1] - shared.shape[1],
+                )[0]
+                for bank, some in zip(banks, columns, strict=True)
+            ]
+        after = _in_place(chosen, before)
+        changed = (after != before).any(axis=-1)
+        if changed.any():
+            gate.choices.assign(after.reshape(choices.shape))
+            gate.note_event(f"{changed.sum()} changed")
+        return changed
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Forget an earlier training."""
+        self._sample, self._next, self._count, self._last = None, None, 0, None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Choose, if it is time."""
+        self._changed = None
+        epochs, steps = self.params["epochs"], self.params["steps"]
+        # Data without a length are counted in epochs.
+        self._start, self._total = epoch * (steps or 1), epochs * (steps or 1)
+        if self._next is None:  # A training that goes on had its earlier choices.
+            self._next = math.ceil(self._start / self._total / self.every - 1e-9)
+            self._plan()
+        self._choose_if_due(0)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Choose, if it is time."""
+        if batch and self.params["steps"]:
+            self._choose_if_due(batch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Add `changed` to the logs."""
+        if logs is not None:
+            changed = self._changed
+            logs["changed"] = 0.0 if changed is None else float(changed.mean())
+        if self._changed is not None and self._changed.any():
+            self._last = epoch + 1
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Say what was chosen."""
+        if not (self._count and self.params.get("verbose")):
+            return
+        used = [
+            f"{np.unique(ops.convert_to_numpy(gate.choices)).size} of "
+            f"{gate.num_experts} experts in {gate.name!r}"
+            for gate in _gates_with_choices(self.model)
+        ]
+        print(  # noqa: T201
+            f"Experts were chosen {self._count} times. They changed last in epoch "
+            f"{self._last}. The tasks use {', '.join(used)}."
+        )
+
+    def _plan(self):
+        """Set the step at which the next choice is due."""
+        part = self._next * self.every
+        is_over = part > self.by + 1e-9
+        self._due = math.inf if is_over else math.ceil(part * self._total - 1e-9)
+
+    def _choose_if_due(self, batch):
+        step = self._start + batch
+        if step >= self._due:
+            self.choose(self.model)
+            self._count += 1
+            self._next = math.floor(step / self._total / self.every + 1e-9) + 1
+            self._plan()
+
+
+def _gates_with_choices(model):
+    """List the gates of a model whose experts can be chosen."""
+    gates = [each for each in all_layers(model) if isinstance(each, Gate)]
+    gates = list(dict.fromkeys(gates))
+    found = [gate for gate in gates if gate.choices is not None]
+    if found:
+        return found
+    if any(not gate.built for gate in gates):
+        raise ValueError(
+            "The gates of the model are not built yet. Call the model on a batch "
+            "before `fit`."
+        )
+    names = ", ".join(repr(gate) for gate in gates)
+    raise ValueError(
+        "`ChooseExperts` needs a static gate with `choices`, such as `ChosenGate(2)`, "
+        "which has the same experts for all examples. Received: "
+        f"{names or 'no gates'}. A per-example gate chooses for each example: use "
+        "`TopKGate`, or leave out per_example."
+    )
+
+
+def _evaluate_experts(model, gates, x):
+    """Evaluate the experts of each gate on a sample: arrays `(samples, n, units)`.
+
+    Each gate gets a pair of the experts that its tasks share, and of those that only
+    one task has, or `None`.
+    """
+    notes = {id(gate): [] for gate in gates}
+    for gate in gates:
+        gate.expert_observer = functools.partial(_note, notes[id(gate)])
+    starts = range(0, len(keras.tree.flatten(x)[0]), BATCH_SIZE)
+    try:
+        for first in starts:
+            rows = slice(first, first + BATCH_SIZE)
+            some = keras.tree.map_structure(lambda array, rows=rows: array[rows], x)
+            with keras.StatelessScope():  # Changes no variable.
+                model(some, training=False)
+    finally:
+        for gate in gates:
+            gate.expert_observer = None
+    for gate in gates:
+        if not notes[id(gate)]:
+            raise ValueError(
+                f"The model does not mix experts by the gate {gate.name!r}, so that "
+                "they cannot be chosen by their outputs. Merged experts "
+                "(`SmearExperts`) have none."
+            )
+    return {key: _joined(found, len(starts)) for key, found in notes.items()}
+
+
+def _note(notes, shared, own=None):
+    """Note the outputs of experts as units, of which there are few."""
+    most = max(1, MAX_UNITS // shared.shape[1])
+    notes.append(
+        [None if each is None else _units(each, most) for each in (shared, own)]
+    )
+
+
+def _units(outputs, most):
+    """Flatten the outputs of each expert, and project many of them to a few."""
+    size = math.prod(outputs.shape[2:])
+    flat = ops.reshape(ops.cast(outputs, "float32"), (-1, outputs.shape[1], size))
+    if size > most:
+        kernel = np.random.default_rng(0).normal(size=(size, most)) / math.sqrt(most)
+        flat = ops.matmul(flat, kernel.astype("float32"))
+    return ops.convert_to_numpy(flat)
+
+
+def _joined(notes, parts):
+    """Join the units of all parts of a sample, and of several calls of a gate."""
+    calls = len(notes) // parts
+
+    def join(arrays):
+        if arrays[0] is None:
+            return None
+        whole = [np.concatenate(arrays[call::calls]) for call in range(calls)]
+        return np.concatenate(whole, axis=-1)
+
+    return [join(arrays) for arrays in zip(*notes, strict=True)]
+
+
+def _in_place(chosen, before):
+    """Let experts that stay keep their places, and others take those that are free."""
+    after = before.copy()
+    for row, new in zip(after, chosen, strict=True):
+        free = ~np.isin(row, new)
+        # An expert in two places keeps the first.
+        free |= np.arange(len(row)) != np.array([list(row).index(e) for e in row])
+        row[free] = [expert for expert in new if expert not in row[~free]]
+    return after

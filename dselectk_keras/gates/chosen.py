@@ -1,0 +1,147 @@
+"""The gate that has chosen its experts."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from dselectk_keras.gates.chosen_experts import ChosenExperts
+from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.logits import float32_weight
+from dselectk_keras.gates.registry import GATES
+from dselectk_keras.gates.routing import Routing
+from dselectk_keras.ops import softmax
+from dselectk_keras.utils import MAX_EXPERTS, add_counter, check_count
+
+
+@GATES.register("chosen")
+class ChosenGate(Gate):
+    r"""Weights on k experts that something other than gradient descent has chosen.
+
+    $$
+    g_i = \sum_{s=1}^{k} \mathrm{softmax}(\alpha)_s \, [c_s = i]
+    $$
+
+    The gate is static. The choices $c$ are integers, the weight `choices`, and the
+    shares $\alpha$ are trainable. At first, the experts are drawn at random. The
+    callback `ChooseExperts` chooses those that fit the labels best, while the model
+    trains. `condense` makes this gate from others. With `trainable=False`, the shares
+    stay equal.
+
+    Args:
+        num_nonzeros: The number of experts, $k$. `None` is that of `initial_choices`,
+            or 2.
+        initial_choices: The first choices: a list of $k$ numbers, or one list for each
+            gate. `None` draws them by the `seed`. -1 is no expert; its share is lost.
+        kept: For a condensed bank, the previous numbers of its experts. `None` means
+            that the bank has all experts, in order.
+        num_before: For a condensed bank, the previous number of experts.
+        **kwargs: The arguments of `Gate`.
+
+    Example:
+        >>> gate = ChosenGate(initial_choices=[3, 1])
+        >>> mixed = gate([keras.ops.ones((1, 2))] * 4)
+        >>> keras.ops.convert_to_numpy(gate.expert_weights()).tolist()
+        [0.0, 0.5, 0.0, 0.5]
+
+    Reference:
+        The method is our own (see the page "Choose experts by fit"). Random experts:
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figure 5.
+    """
+
+    def __init__(
+        self,
+        num_nonzeros: int | None = None,
+        initial_choices: Any = None,
+        kept: Sequence[int] | None = None,
+        num_before: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if initial_choices is not None:
+            initial_choices = _integers("initial_choices", initial_choices)
+            shape = np.shape(initial_choices)
+            if num_nonzeros not in {None, shape[-1]} or shape[:-1] != self.gate_shape:
+                raise ValueError(
+                    "`initial_choices` must have the shape "
+                    f"{(*self.gate_shape, num_nonzeros or 'k')}, the experts of each "
+                    f"gate. Received: shape {shape}."
+                )
+            num_nonzeros = shape[-1]
+        self.num_nonzeros = 2 if num_nonzeros is None else num_nonzeros
+        check_count("num_nonzeros", self.num_nonzeros, maximum=MAX_EXPERTS)
+        self.initial_choices: Any = initial_choices
+        self.kept = None if kept is None else _integers("kept", kept)
+        if num_before is not None:
+            check_count("num_before", num_before, maximum=MAX_EXPERTS)
+        self.num_before = num_before
+
+    def build_logits(self) -> None:
+        """Create the logits of the shares."""
+        n, initial = self.num_experts, self.initial_choices
+        if self.num_nonzeros > n and initial is None:
+            raise ValueError(
+                f"`num_nonzeros` must not exceed the {n} experts. "
+                f"Received: num_nonzeros={self.num_nonzeros}."
+            )
+        if initial is not None and np.max(initial) >= n:
+            raise ValueError(
+                f"`initial_choices` must be numbers below {n}, since there are {n} "
+                f"experts. Received: {np.max(initial)}."
+            )
+        if self.per_example:
+            raise ValueError(
+                "Chosen experts are the same for all examples. Received: routing "
+                "inputs. Call the gate as gate(experts); in a layer, leave out "
+                "per_example."
+            )
+        shape = (*self.gate_shape, self.num_nonzeros)
+        self._shares = float32_weight(self, "w_logits", shape)
+
+    def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
+        """Create the variables for these shapes of experts and routing inputs."""
+        super().build(experts_shape, routing_inputs_shape)
+        shape = (*self.gate_shape, self.num_nonzeros)
+        self.choices = add_counter(self, "choices", shape, self._first_choices)
+
+    def max_experts(self, once_decided: bool = False) -> int:
+        """The number of choices."""
+        return self.num_nonzeros
+
+    def compute_weights(self, routing_inputs, training, step) -> Routing:
+        """Compute the sum of the shares of each expert."""
+        shares = softmax(ops.convert_to_tensor(self._shares))
+        places = ops.expand_dims(shares, -1) * self.places_of_choices()
+        return Routing(ops.sum(places, axis=-2))
+
+    def describe_selectors(self, routing: Routing) -> dict:
+        """Return that all choices are binary, and which of them have an expert."""
+        has_expert = ops.cast(self.choices >= 0, "float32")
+        return {"binary": ops.ones_like(has_expert), "reachable": has_expert}
+
+    def chosen_experts(self) -> ChosenExperts:
+        """The choices and the logits of their shares. All distances are 0."""
+        choices, logits = map(ops.convert_to_numpy, (self.choices, self._shares))
+        return ChosenExperts(choices, np.zeros(choices.shape), logits)
+
+    def _first_choices(self, shape, dtype=None):
+        """The initial choices, or different experts that are drawn."""
+        if self.initial_choices is not None:
+            return np.array(self.initial_choices)
+        seed = random.randrange(2**31) if self.seed is None else self.seed
+        # NumPy guarantees that the raw numbers of a bit generator never change.
+        draws = np.random.PCG64(seed).random_raw((*shape[:-1], self.num_experts))
+        return draws.argsort(axis=-1)[..., : self.num_nonzeros]
+
+
+def _integers(name, values):
+    """A list of integers, or of lists of them, from an array."""
+    array = np.array(values, dtype=object)
+    found = [check_count(name, value, -1, MAX_EXPERTS) for value in array.flat]
+    if not array.ndim or not found:
+        raise ValueError(
+            f"`{name}` must hold one integer or more. Received: {name}={values!r}."
+        )
+    return np.reshape(found, array.shape).tolist()
