@@ -83,7 +83,7 @@ ARMS = {
 
 def make_gate(arm, own, num_steps, seed):
     """Create the gate of a model."""
-    from dselectk_keras import DSelectKGate, RandomGate, SoftmaxGate, TopKGate
+    from dselectk_keras import ChosenGate, DSelectKGate, SoftmaxGate, TopKGate
 
     return {
         None: lambda: None,
@@ -91,7 +91,7 @@ def make_gate(arm, own, num_steps, seed):
         "top_k": lambda: TopKGate(
             num_nonzeros=2, noise=own[0], dense_steps=round(own[1] * num_steps)
         ),
-        "random": lambda: RandomGate(num_nonzeros=2, fixed=True, seed=seed),
+        "random": lambda: ChosenGate(2, seed=seed, trainable=False),
         "softmax": SoftmaxGate,
     }[arm.gate]()
 

@@ -83,9 +83,13 @@ def _labels(model, y, weights):
 
 
 def _in_columns(found):
-    """Join the labels of all tasks, and their weights, and number their columns."""
+    """Join the labels of all tasks, of variance one, and number their columns."""
     labels, weights = zip(*found, strict=True)
     sizes = [each.shape[1] for each in labels]
     tasks = np.repeat(np.arange(len(labels)), sizes)
     weights = np.stack(weights, axis=1).astype("float64")[:, tasks]
-    return np.where(weights > 0, np.concatenate(labels, 1), 0.0), weights, tasks
+    labels = np.where(weights > 0, np.concatenate(labels, 1), 0.0)
+    parts = weights / np.maximum(weights.sum(axis=0), 1e-12)
+    labels = np.where(weights > 0, labels - (parts * labels).sum(axis=0), 0.0)
+    variance = np.bincount(tasks, (parts * labels**2).sum(axis=0))[tasks]
+    return labels / np.sqrt(np.maximum(variance, 1e-12)), weights, tasks

@@ -89,9 +89,8 @@ class ChooseExperts(keras.callbacks.Callback):
         self._sample: Any = None
         # Which gates have changed in this epoch.
         self._changed: Any = None
-        # The index of the next choice, and the step at which it is due.
-        self._next: Any = None
-        self._due: float = 0
+        # The step at which the next choice is due.
+        self._due: Any = None
         self._count, self._last = 0, None
 
     def choose(self, model: Any) -> float:
@@ -147,7 +146,7 @@ class ChooseExperts(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Forget an earlier training."""
-        self._sample, self._next, self._count, self._last = None, None, 0, None
+        self._sample, self._due, self._count, self._last = None, None, 0, None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Choose, if it is time."""
@@ -155,9 +154,8 @@ class ChooseExperts(keras.callbacks.Callback):
         epochs, steps = self.params["epochs"], self.params["steps"]
         # Data without a length are counted in epochs.
         self._start, self._total = epoch * (steps or 1), epochs * (steps or 1)
-        if self._next is None:  # A training that goes on had its earlier choices.
-            self._next = math.ceil(self._start / self._total / self.every - 1e-9)
-            self._plan()
+        if self._due is None:  # A training that goes on had its earlier choices.
+            self._plan_after(self._start - 1)
         self._choose_if_due(0)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -187,19 +185,19 @@ class ChooseExperts(keras.callbacks.Callback):
             f"{self._last}. The tasks use {', '.join(used)}."
         )
 
-    def _plan(self):
+    def _plan_after(self, step):
         """Set the step at which the next choice is due."""
-        part = self._next * self.every
-        is_over = part > self.by + 1e-9
-        self._due = math.inf if is_over else math.ceil(part * self._total - 1e-9)
+        length = self.every * self._total
+        number = max(0, math.floor(step / length + 1e-9) + 1)
+        is_over = number * self.every > self.by + 1e-9
+        self._due = math.inf if is_over else math.ceil(number * length - 1e-9)
 
     def _choose_if_due(self, batch):
         step = self._start + batch
         if step >= self._due:
             self.choose(self.model)
             self._count += 1
-            self._next = math.floor(step / self._total / self.every + 1e-9) + 1
-            self._plan()
+            self._plan_after(step)
 
 
 def _gates_with_choices(model):

@@ -63,7 +63,9 @@ def choose_by_fit(
     tasks = np.arange(y.shape[1]) if tasks is None else np.asarray(tasks)
     weights = np.ones(y.shape) if weights is None else np.asarray(weights, "float64")
     weights = np.where(np.isnan(y), 0.0, weights)
-    weighted = _standardized(np.nan_to_num(y), weights, tasks)
+    part = weights / np.maximum(weights.sum(axis=0), 1e-12)
+    y = np.nan_to_num(y)
+    weighted = part * (y - (part * y).sum(axis=0))
     chosen = np.zeros((int(tasks.max()) + 1, k), int)
     # Tasks with the same labels missing share the covariances of the units.
     patterns: dict[bytes, list] = {}
@@ -84,14 +86,6 @@ def choose_by_fit(
             target = (centered.T @ own).reshape(n, size, -1)
             chosen[task] = _choose(gram, target, k, always)
     return chosen
-
-
-def _standardized(y, weights, tasks):
-    """Center the labels, give those of each task a variance of one, and weight them."""
-    part = weights / np.maximum(weights.sum(axis=0), 1e-12)
-    y = y - (part * y).sum(axis=0)
-    variance = np.bincount(tasks, (part * y**2).sum(axis=0))[tasks]
-    return part * y / np.sqrt(np.maximum(variance, 1e-12))
 
 
 def _choose(gram, target, k, always):

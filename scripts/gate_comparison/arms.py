@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras._keras import restart_slots
+from dselectk_keras.callbacks import ChooseExperts
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from gate_comparison.training import STEPS, on_host, setting
 
@@ -87,22 +87,20 @@ def ones(trainer):
 def choose(weights, trainer):
     """Let all gates decide on the experts with given weights."""
     trainer.gate.assign_expert_weights(weights)
-    return decide(trainer)
+    return largest(trainer)
 
 
-def decide(trainer):
-    """Let all gates decide on the experts that they have now."""
-    gate = trainer.gate
-    step = int(keras.ops.convert_to_numpy(gate.step))
-    gate.decide_between(step, max(1, step))
-    restart_slots(trainer.model, gate.trainable_variables)
+def largest(trainer, run=None):  # noqa: ARG001
+    """Keep the largest weights of each gate, as `DecideGates` does."""
+    trainer.gate.decide()
     return ones(trainer)
 
 
-def largest(trainer, run):  # noqa: ARG001
-    """Keep the largest weights of each gate, as `DecideGates` does."""
-    trainer.gate.keep_largest()
-    return decide(trainer)
+def by_fit(trainer, run):
+    """Choose the experts that fit the labels of each task best, as `ChooseExperts`."""
+    split = trainer.tables[run.draw].splits[0]
+    ChooseExperts(split.x, split.y).choose(trainer.model)
+    return ones(trainer)
 
 
 def random_experts(trainer, run):
@@ -174,8 +172,7 @@ def soften(trainer, run):
     half = run.settings["gamma"] / 2
     rng = np.random.default_rng([trainer.seeds[run.draw], step])
     z.assign(z + NOISE * half * rng.standard_normal(z.shape))
-    gate.decide_between(0, 0)
-    restart_slots(trainer.model, gate.trainable_variables)
+    gate.choices.assign(np.full(gate.choices.shape, -1))
     return ones(trainer)
 
 
@@ -248,6 +245,11 @@ ARMS = {
     "Top-k, dense first": Arm("top_k", steps_left, PARTS),
     "random": Arm("selectors", at_start(random_experts)),
     "soft, then random": Arm("selectors", at(random_experts), PARTS),
+    "chosen by fit": Arm(
+        "selectors",
+        # As by default: after each part of 0.05 of the training, until the half of it.
+        lambda own: dict.fromkeys(np.arange(0, 0.51, 0.05), by_fit),  # noqa: ARG005
+    ),
     "known groups": Arm("selectors", at_start(known_experts)),
     "kept mass in the tower": Arm(
         "selectors", at(kept_mass_in_tower), PARTS, family="remedies"

@@ -366,7 +366,9 @@ def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
     model(x)
     model.compile("sgd", "mse")
     watch = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda *_, **__: decided.append(model.mixture.gate.has_decided)
+        on_train_batch_end=lambda *_, **__: decided.append(
+            model.mixture.gate.has_decided
+        )
     )
     callbacks = [DecideGates(0.5), watch]
     model.fit(x, x, 64 * epochs // 16, epochs, 0, callbacks=callbacks)

@@ -20,7 +20,9 @@ def drawn(samples=60, n=5, units=2, tasks=3, seed=0):
     rng = np.random.default_rng(seed)
     # Experts are correlated, so that the second choice depends on the first one.
     base = rng.normal(size=(samples, 1, units))
-    return base + rng.normal(size=(samples, n, units)), rng.normal(size=(samples, tasks))
+    return base + rng.normal(size=(samples, n, units)), rng.normal(
+        size=(samples, tasks)
+    )
 
 
 def test_each_expert_explains_most_beside_those_chosen_before():

@@ -1,0 +1,414 @@
+"""Experts that are chosen by fit: which, when, for which models and data."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from helpers import numpy as to_numpy
+
+from dselectk_keras import (
+    Batches,
+    ChooseExperts,
+    ChosenGate,
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    GateRecorder,
+    MMoE,
+    MoE,
+    SmearExperts,
+    SoftmaxGate,
+    Task,
+    build_multitask_model,
+    condense,
+    replicate,
+)
+
+FEATURES, SAMPLES = 4, 64
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(SAMPLES, FEATURES)).astype("float32")
+
+
+def bank(n=6, units=3):
+    return DenseExperts(n, [units])
+
+
+def compiled(tasks=("a", "b"), gate=None, experts=None, optimizer="sgd", **settings):
+    keras.utils.set_random_seed(0)
+    settings = {"experts": experts or bank(), **settings}
+    model = build_multitask_model(
+        settings.pop("inputs", FEATURES),
+        list(tasks),
+        gate=gate or ChosenGate(1),
+        **settings,
+    )
+    model.compile(optimizer)
+    return model
+
+
+def layer_of(model, name="mmoe"):
+    return model.get_layer(name)
+
+
+def choices(model, name="mmoe"):
+    return to_numpy(layer_of(model, name).gate.choices)
+
+
+def labels_from(model, experts, x=X):
+    """Labels that are sums of the units of one expert for each task."""
+    outputs = to_numpy(layer_of(model).experts(x))
+    return outputs.reshape(len(outputs), outputs.shape[1], -1).sum(-1)[:, experts]
+
+
+def fit(model, callbacks, y, epochs=2, x=X, **settings):
+    settings = {"batch_size": 16, "verbose": 0, "shuffle": False, **settings}
+    return model.fit(x, y, epochs=epochs, callbacks=callbacks, **settings)
+
+
+def still(**settings):
+    """An optimizer that changes nothing, so that the choice stays the best one."""
+    return keras.optimizers.SGD(0.0, **settings)
+
+
+@pytest.mark.parametrize("gate", [ChosenGate, DSelectKGate])
+def test_each_task_gets_the_experts_that_made_its_labels(gate):
+    model = compiled(gate=gate(2), optimizer=still())
+    outputs = to_numpy(layer_of(model).experts(X))
+    y = outputs[:, [1, 4], 0] - outputs[:, [5, 0], 2]
+    log = fit(model, [ChooseExperts()], y)
+    assert np.sort(choices(model), -1).tolist() == [[1, 5], [0, 4]]
+    assert log.history["changed"] == [1.0, 0.0]
+    small = condense(model)
+    assert layer_of(small).experts.num_experts == 4
+    np.testing.assert_allclose(
+        small.predict(X, verbose=0)["a"], model.predict(X, verbose=0)["a"], atol=1e-5
+    )
+
+
+def test_experts_that_stay_keep_their_places_and_shares():
+    model = compiled(
+        gate=ChosenGate(initial_choices=[[2, 0, 5], [1, 1, 3]], num_gates=2)
+    )
+    gate = layer_of(model).gate
+    gate.trainable_weights[0].assign([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    outputs = to_numpy(layer_of(model).experts(X))
+    # The best experts are 0, 2 and 4, and 1, 3 and 5.
+    y = outputs[:, [[0, 2, 4], [1, 3, 5]]].sum(axis=(2, 3))
+    choose = ChooseExperts(X, y)
+    assert choose.choose(model) == 1.0
+    assert choices(model).tolist() == [[2, 0, 4], [1, 5, 3]]
+    wanted = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    np.testing.assert_array_equal(to_numpy(gate.trainable_weights[0]), wanted)
+    assert choose.choose(model) == 0.0
+
+
+KINDS = {
+    "binary": (Task("a", "binary"), lambda y: y > np.median(y)),
+    "classes": (
+        Task("a", "multiclass", 3),
+        lambda y: np.digitize(y, np.quantile(y, [1 / 3, 2 / 3])),
+    ),
+    "counts": (Task("a", loss="poisson"), lambda y: np.round(3 * y + 20)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_kinds_of_labels_are_regressed(kind):
+    task, made = KINDS[kind]
+    model = compiled([task, "b"], optimizer=still(), experts=bank(units=1))
+    y = labels_from(model, [3, 1])
+    ChooseExperts(X, {"a": made(y[:, 0]), "b": y[:, 1]}).choose(model)
+    assert choices(model).tolist() == [[3], [1]]
+
+
+def test_missing_labels_and_sample_weights_of_zero_are_left_out():
+    model = compiled(["a", "b", "c"], optimizer=still())
+    y, other = labels_from(model, [3, 1, 2]), labels_from(model, [0, 0, 0])
+    gone = np.arange(SAMPLES) % 4 > 0
+    y[gone, 0] = np.nan
+    y[gone, 1] = 9 * other[gone, 1]
+    weights = np.ones(y.shape)
+    weights[gone, 1] = 0.0
+    fit(model, [ChooseExperts()], y, sample_weight=weights)
+    assert choices(model).tolist() == [[3], [1], [2]]
+
+
+def data_as(kind, y):
+    if kind == "arrays":
+        return {"x": X, "y": y}
+    if kind == "dict":
+        return {"x": X, "y": dict(zip("ab", y.T, strict=True))}
+    if kind == "table":
+        pandas = pytest.importorskip("pandas")
+        return {"x": X, "y": pandas.DataFrame(y, columns=["a", "b"])}
+    if kind == "batches":
+        return {"x": Batches((X, y), 16)}
+    tensorflow = pytest.importorskip("tensorflow")
+    return {"x": tensorflow.data.Dataset.from_tensor_slices((X, y)).batch(16)}
+
+
+@pytest.mark.parametrize("kind", ["arrays", "dict", "table", "batches", "tf.data"])
+def test_the_sample_is_of_the_data_of_fit(kind):
+    if kind == "tf.data" and keras.backend.backend() != "tensorflow":
+        pytest.skip("tf.data is tested on TensorFlow.")
+    model = compiled(optimizer=still())
+    data = data_as(kind, labels_from(model, [5, 2]))
+    settings = {} if "y" in data else {"batch_size": None}
+    fit(model, [ChooseExperts(sample=40)], data.pop("y", None), **data, **settings)
+    assert choices(model).tolist() == [[5], [2]]
+    assert model.training_data() == ()
+
+
+def test_reading_batches_does_not_change_their_order():
+    model = compiled(optimizer=still())
+    y = labels_from(model, [5, 2])
+    first, second = (Batches((X, y), 16) for _ in range(2))
+    for batches, callbacks in ((first, []), (second, [ChooseExperts()])):
+        fit(model, callbacks, None, x=batches, batch_size=None)
+    np.testing.assert_array_equal(first.order, second.order)
+
+
+@pytest.mark.parametrize("architecture", ["cgc", "ple"])
+def test_tasks_keep_their_own_experts(architecture):
+    model = compiled(gate=ChosenGate(2), architecture=architecture, optimizer=still())
+    name = "cgc" if architecture == "cgc" else "cgc_0"
+    outputs = to_numpy(layer_of(model, name).experts(X))
+    y = outputs[:, [4, 2]].sum(-1)
+    fit(model, [ChooseExperts()], y)
+    # Expert 6 is the first of the task's own.
+    assert np.sort(choices(model, name)).tolist() == [[4, 6], [2, 6]]
+    for layer in model.layers:
+        for gate in (getattr(layer, "gate", None), getattr(layer, "shared_gate", None)):
+            if gate is not None:
+                assert (np.diff(np.sort(to_numpy(gate.choices))) > 0).all()
+
+
+def test_own_experts_take_places():
+    model = compiled(gate=ChosenGate(1), architecture="cgc")
+    with pytest.raises(ValueError, match="`k` must be an integer >= 2"):
+        ChooseExperts(X, X[:, :2]).choose(model)
+
+
+def test_one_gate_for_all_tasks_fits_all_labels():
+    model = compiled(["a", "b", "c"], gate=ChosenGate(2), architecture="omoe")
+    # Two of three tasks need expert 1, and each task has the same say.
+    y = labels_from(model, [1, 1, 4]) * [1.0, 1.0, 10.0]
+    ChooseExperts(X, y).choose(model)
+    assert choices(model).tolist() == [[1, 4]]
+
+
+def test_experts_of_any_model_and_several_layers():
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((6, 6, 1))
+    images = Experts(keras.layers.Conv2D(2, 3), 4)
+    hidden = MMoE(images, ChosenGate(1), 2, stacked=True, name="first")(inputs)
+    hidden = keras.layers.Flatten()(hidden)
+    outputs = MoE(bank(), ChosenGate(1, num_gates=2), name="second")(hidden)
+    model = keras.Model(inputs, keras.ops.sum(outputs, axis=-1))
+    x = RNG.normal(size=(200, 6, 6, 1)).astype("float32")
+    y = to_numpy(images(x)).sum(axis=(2, 3, 4))[:, [3, 0]]
+    model.compile(still(), "mse")
+    fit(model, [ChooseExperts(x, y)], y, x=x)
+    assert choices(model, "first").tolist() == [[3], [0]]
+    assert choices(model, "second").shape == (2, 1)
+
+
+def test_a_gate_that_is_called_on_a_list_of_experts():
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((FEATURES,))
+    experts = [keras.layers.Dense(2) for _ in range(4)]
+    gate = ChosenGate(1)
+    model = keras.Model(inputs, gate([expert(inputs) for expert in experts]))
+    y = to_numpy(experts[2](X))[:, 0]
+    ChooseExperts(X, y).choose(model)
+    assert to_numpy(gate.choices).tolist() == [2]
+
+
+def test_wide_experts_are_projected_to_few_units():
+    model = compiled(experts=bank(8, 300), optimizer=still())
+    x = RNG.normal(size=(400, FEATURES)).astype("float32")
+    y = labels_from(model, [5, 2], x)
+    fit(model, [ChooseExperts()], y, x=x)
+    assert choices(model).tolist() == [[5], [2]]
+
+
+class Count(ChooseExperts):
+    """Notes the steps at which experts are chosen."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.at = []
+
+    def choose(self, model):
+        self.at.append(int(to_numpy(layer_of(model).gate.step)))
+        return super().choose(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs", "steps"),
+    [
+        # Four steps per epoch.
+        ({}, 10, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]),
+        ({"by": 0.2, "every": 0.1}, 10, [0, 4, 8]),
+        ({"by": 0.0}, 2, [0]),
+        ({"by": 1.0, "every": 0.25}, 1, [0, 1, 2, 3]),
+        # More often than there are steps.
+        ({"every": 0.01, "by": 0.5}, 2, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_experts_are_chosen_after_each_part_of_the_training(settings, epochs, steps):
+    choose = Count(**settings)
+    model = compiled()
+    fit(model, [choose], labels_from(model, [5, 2]), epochs)
+    assert choose.at == steps
+
+
+def test_a_training_that_goes_on_chooses_when_a_whole_one_does():
+    y = RNG.normal(size=(SAMPLES, 2)).astype("float32")
+    whole, first, rest = (Count(every=0.15) for _ in range(3))
+    models = [compiled(optimizer="adam") for _ in range(2)]
+    fit(models[0], [whole], y, 4)
+    fit(models[1], [first, StopAfter(1)], y, 4)
+    fit(models[1], [rest], y, 4, initial_epoch=2)
+    assert first.at + rest.at == whole.at
+    for one, other in zip(*(m.get_weights() for m in models), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+class StopAfter(keras.callbacks.Callback):
+    """Stops the training after an epoch."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = epoch >= self.epoch
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"use_ema": True}, {"gradient_accumulation_steps": 2}, {"momentum": 0.9}],
+)
+def test_no_optimizer_undoes_the_choice(settings):
+    model = compiled(optimizer=keras.optimizers.SGD(0.1, **settings))
+    seen = []
+    look = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda *_: seen.append(choices(model))
+    )
+    fit(model, [ChooseExperts(by=0.0), look], labels_from(model, [5, 2]), 6)
+    assert seen[0].tolist() == [[5], [2]]
+    np.testing.assert_array_equal(choices(model), seen[0])
+
+
+def test_choices_are_saved_and_loaded(tmp_path):
+    model = compiled()
+    fit(model, [ChooseExperts()], labels_from(model, [5, 2]))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(choices(loaded), choices(model))
+
+
+def test_copies_of_replicate_choose_as_models_that_are_fitted():
+    y = RNG.normal(size=(SAMPLES, 2)).astype("float32")
+
+    def build(seed):
+        return compiled(optimizer="adam")
+
+    runs = replicate(
+        build,
+        (X, y),
+        seeds=[3],
+        epochs=4,
+        batch_size=16,
+        callbacks=lambda: [ChooseExperts(every=0.25)],
+        verbose=0,
+    )
+    model = build(3)
+    batches = Batches((X, y), 16, 3)
+    fit(model, [ChooseExperts(every=0.25)], None, 4, x=batches, batch_size=None)
+    found = runs.copies[0]
+    np.testing.assert_array_equal(choices(found.model), choices(model))
+    assert len(found.history["changed"]) == 4
+    np.testing.assert_allclose(
+        found.model.get_weights()[0], model.get_weights()[0], atol=1e-5
+    )
+
+
+def test_changes_are_printed_and_drawn_as_events(capsys):
+    model = compiled(optimizer=still())
+    recorder = GateRecorder()
+    count = (choices(model) != [[5], [2]]).sum()
+    fit(model, [ChooseExperts(), recorder], labels_from(model, [5, 2]), verbose=2)
+    assert recorder.history.events == {"mmoe": [(0, f"{count} changed")]}
+    line = re.search("Experts were chosen .*", capsys.readouterr().out)[0]
+    name = layer_of(model).gate.name
+    assert line == (
+        "Experts were chosen 5 times. They changed last in epoch 1. The tasks use 2 of "
+        f"6 experts in {name!r}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "settings", "text"),
+    [
+        (SoftmaxGate, {}, r"needs a static gate with `choices`.*SoftmaxGate"),
+        (DSelectKGate, {"per_example": True}, "use `TopKGate`, or leave out"),
+    ],
+)
+def test_gates_without_choices_are_refused(gate, settings, text):
+    model = compiled(gate=gate(), **settings)
+    with pytest.raises(ValueError, match=text):
+        fit(model, [ChooseExperts()], X[:, :2])
+
+
+def test_merged_experts_have_no_outputs_to_fit():
+    inputs = keras.Input((FEATURES,))
+    layer = SmearExperts(bank(), ChosenGate(2), per_example=False)
+    model = keras.Model(inputs, layer(inputs))
+    with pytest.raises(ValueError, match="Merged experts .* have none"):
+        ChooseExperts(X, X[:, 0]).choose(model)
+
+
+def test_data_that_cannot_be_read_twice_are_refused():
+    def batches():
+        while True:
+            yield X, X[:, :2]
+
+    with pytest.raises(ValueError, match="a generator, which can be read once"):
+        fit(
+            compiled(),
+            [ChooseExperts()],
+            None,
+            x=batches(),
+            batch_size=None,
+            steps_per_epoch=2,
+        )
+
+
+def test_a_plain_model_needs_the_data_as_arrays():
+    inputs = keras.Input((FEATURES,))
+    model = keras.Model(inputs, MMoE(bank(), ChosenGate(1), ["a", "b"])(inputs))
+    with pytest.raises(ValueError, match="Received: no data"):
+        ChooseExperts().choose(model)
+    with pytest.raises(ValueError, match=r"an array of numbers with one"):
+        ChooseExperts(X, {"a": X[:, 0], "b": X[:, 1]}).choose(model)
+    with pytest.raises(ValueError, match="Received: labels of 3 tasks"):
+        ChooseExperts(X, X[:, :3]).choose(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"x": X}, "`x` and `y` belong together"),
+        ({"by": 2}, "`by` must be"),
+        ({"every": 0}, "`every` must be"),
+        ({"ridge": -1}, "`ridge` must be"),
+        ({"sample": 0}, "`sample` must be"),
+        ({"seed": -1}, "`seed` must be"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, text):
+    with pytest.raises(ValueError, match=text):
+        ChooseExperts(**settings)
