@@ -156,12 +156,18 @@ def replicate(
     check_count("batch_size", batch_size)
     if vectorize != "auto":
         check_count("vectorize", vectorize)
+    if not callable(build):
+        raise ValueError(
+            "`build` must be a function of a seed, and of the settings by name, that "
+            f"returns a compiled Keras model. Received: build={build!r}."
+        )
     if callbacks is not None and not callable(callbacks):
         raise ValueError(
             "`callbacks` must be a function that returns a list of new callbacks, "
             f"because each copy needs its own. Received: {callbacks!r}."
         )
-    copies = _copies(seeds, settings or {})
+    copies = _copies(seeds, {} if settings is None else settings)
+    on_jax = keras.backend.backend() == "jax"
     total = epochs * len(copies)
     bar = keras.utils.Progbar(total, unit_name="epoch", verbose=int(bool(verbose)))
     count = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: bar.add(1))
@@ -171,18 +177,34 @@ def replicate(
     run = _Run(*arrays, epochs, batch_size, count)
     for copy in copies:
         copy.build(build, callbacks)
-        if keras.backend.backend() != "jax":
+        if on_jax:
+            # Now, as `fit` does: the next copy sets another random state.
+            _create_variables(copy.model, run.train, batch_size)
+        else:
             run.fit(copy)
-    if keras.backend.backend() == "jax":
+    if on_jax:
         run.scan_all(copies, vectorize)
     return Replicas(copies)
 
 
 def _copies(seeds, settings):
     """The copies, not built yet."""
-    seeds = [int(seed) for seed in seeds]
-    if not seeds:
-        raise ValueError("`seeds` must have one seed for each copy. Received: none.")
+    try:
+        numbers = [check_count("seeds", seed, minimum=0) for seed in seeds]
+    except TypeError:
+        numbers = []
+    if not numbers:
+        raise ValueError(
+            "`seeds` must be a list, range or array with one seed for each copy. "
+            f"Received: seeds={seeds!r}."
+        )
+    if not isinstance(settings, Mapping) or not all(
+        isinstance(name, str) for name in settings
+    ):
+        raise ValueError(
+            "`settings` must be a dict of arguments of `build`, by name. "
+            f"Received: settings={settings!r}."
+        )
     columns = {}
     for name, values in settings.items():
         if name in {"copy", "seed", "epoch"}:
@@ -191,10 +213,10 @@ def _copies(seeds, settings):
                 f"seed, epoch. Received: {name!r}."
             )
         several = isinstance(values, (list, tuple, range, np.ndarray))
-        column = list(values) if several else [values] * len(seeds)
-        if len(column) != len(seeds):
+        column = list(values) if several else [values] * len(numbers)
+        if len(column) != len(numbers):
             raise ValueError(
-                f"`settings` must have one value for each of the {len(seeds)} seeds, "
+                f"`settings` must have one value for each of the {len(numbers)} seeds, "
                 f"or one for all. Received: {len(column)} values for {name!r}."
             )
         # Python numbers, because NumPy numbers may change the dtypes of a model.
@@ -203,7 +225,7 @@ def _copies(seeds, settings):
         ]
     return [
         Copy(seed, {name: column[i] for name, column in columns.items()})
-        for i, seed in enumerate(seeds)
+        for i, seed in enumerate(numbers)
     ]
 
 
@@ -237,7 +259,6 @@ class _Run(NamedTuple):
         order = np.arange(len(keras.tree.flatten(self.train)[0]))
         for copy in copies:
             _check_callbacks(copy.callbacks)
-            _create_variables(copy.model, self.train, self.batch_size)
             program = _program(copy.model, self.batch_size)
             # Its text has all constants, but not the values of variables.
             arguments = _read([copy.model]), order[None], self.train, self.validation

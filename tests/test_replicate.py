@@ -247,11 +247,15 @@ def test_a_model_that_its_first_batch_builds_and_sample_weights(as_dict):
     class Subclassed(keras.Model):
         def __init__(self):
             super().__init__()
-            self.dense, self.dropout = layers.Dense(1), layers.Dropout(0.3)
+            self.dropout = layers.Dropout(0.3)
+
+        def build(self, shape):
+            # Its default initializer draws a seed here, not in `__init__`.
+            self.kernel = self.add_weight((3, 1))
 
         def call(self, inputs):
             x = inputs["x"] if as_dict else inputs
-            return self.dropout(self.dense(x))
+            return self.dropout(keras.ops.matmul(x, self.kernel))
 
     def build(seed):
         model = Subclassed()
@@ -295,7 +299,12 @@ def test_copies_that_differ_in_variables_share_a_program(monkeypatch):
     [
         (plain, {"settings": {"rate": [0.1, 0.2]}}, "2 values for 'rate'"),
         (plain, {"settings": {"epoch": 1}}, "name of a column"),
-        (plain, {"seeds": []}, "one seed for each copy"),
+        (plain, {"settings": ["rate"]}, r"`settings` must be a dict .*\['rate'\]"),
+        (plain, {"settings": {1: [0.1]}}, r"`settings` must be a dict .*\{1: "),
+        (plain, {"seeds": []}, r"one seed for each copy\. Received: seeds=\[\]"),
+        (plain, {"seeds": 3}, r"one seed for each copy\. Received: seeds=3"),
+        (plain, {"seeds": [0.5]}, "an integer >= 0. Received: seeds=0.5"),
+        ("model", {}, "`build` must be a function .* Received: build='model'"),
         (plain, {"epochs": 0}, "epochs=0"),
         (plain, {"batch_size": 0}, "batch_size=0"),
         (plain, {"vectorize": 0}, "vectorize=0"),
