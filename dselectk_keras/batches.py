@@ -19,13 +19,21 @@ class Batches(keras.utils.PyDataset):
             weights.
         batch_size: Examples per batch; the last may have fewer.
         seed: Seed of the orders.
-        **kwargs: Arguments of `keras.utils.PyDataset`.
+        **kwargs: Arguments of `keras.utils.PyDataset`, such as `workers`, which are
+            threads.
     """
 
     def __init__(
         self, data: Any, batch_size: int, seed: int = 0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        if self.use_multiprocessing:
+            raise ValueError(
+                "`use_multiprocessing` must be False, because other processes would "
+                "not see the new order of an epoch. Received: "
+                f"use_multiprocessing={self.use_multiprocessing!r}. Use threads: pass "
+                "`workers` alone."
+            )
         check_count("seed", seed, minimum=0)
         self.data = as_arrays("data", data)
         self.batch_size = check_count("batch_size", batch_size)

@@ -32,6 +32,12 @@ def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
     assert not np.array_equal(first, epoch(other)[0])
 
 
+def test_processes_that_would_not_see_the_next_order_are_refused():
+    with pytest.raises(ValueError, match="`use_multiprocessing` must be False"):
+        Batches(SPLIT, 4, workers=2, use_multiprocessing=True)
+    assert Batches(SPLIT, 4, workers=2).workers == 2
+
+
 def test_a_table_of_labels_would_lose_the_names_of_its_columns():
     pandas = pytest.importorskip("pandas")
     x, table = np.zeros((4, 1)), pandas.DataFrame({"b": np.ones(4), "a": np.zeros(4)})
