@@ -27,7 +27,6 @@ from dselectk_keras.callbacks import (
     DecideGates,
     GateHistory,
     GateRecorder,
-    OnceDecided,
 )
 from dselectk_keras.experts import (
     DenseExperts,
@@ -97,7 +96,6 @@ __all__ = [
     "MMoE",
     "MoE",
     "MultitaskModel",
-    "OnceDecided",
     "Ramp",
     "RandomGate",
     "ReachabilityRegularizer",

@@ -14,7 +14,6 @@ from dselectk_keras import (
     DecideGates,
     DenseExperts,
     DSelectKGate,
-    OnceDecided,
     SoftmaxGate,
     Task,
     build_multitask_model,
@@ -109,19 +108,22 @@ class Ranking(Experiment):
         sizes = data.info["vocabulary_sizes"]
         model = self.model(arm, sizes)
         model.compile(keras.optimizers.AdamW(**job.settings))
-        best = keras.callbacks.EarlyStopping(
-            "val_task_loss", mode="min", patience=2, restore_best_weights=True
-        )
         sparse = arm.gate is dselect_k
+        best = keras.callbacks.EarlyStopping(
+            "val_task_loss",
+            mode="min",
+            patience=2,
+            restore_best_weights=True,
+            # Sparse gates count once they have decided.
+            start_from_epoch=int(self.decide_by * self.epochs) if sparse else 0,
+        )
         model.fit(
             *train,
             batch_size=self.batch_size,
             epochs=self.epochs,
             validation_data=validation,
             validation_batch_size=4096,
-            callbacks=[DecideGates(self.decide_by), OnceDecided(best)]
-            if sparse
-            else [best],
+            callbacks=[best, *[DecideGates(self.decide_by)] * sparse],
             verbose=0,
         )
         if job.is_trial:

@@ -84,10 +84,6 @@ def gated_model():
     return model
 
 
-def once_decided(callbacks):
-    return dk.OnceDecided(callbacks)
-
-
 def use_task(task):
     return use_model(dk.build_multitask_model(DIM, [task], experts=2))
 
@@ -147,7 +143,6 @@ def entries():
         (dk.Ramp, ramp, lambda schedule: [schedule(3)]),
         (dk.DecideGates, {}, use_callback),
         (dk.GateRecorder, {}, use_callback),
-        (once_decided, {"callbacks": keras.callbacks.Callback()}, use_callback),
         (dk.Batches, {"data": (X, X), "batch_size": 2}, lambda data: [data[0][0]]),
     ]
     return found

@@ -13,7 +13,6 @@ from dselectk_keras import (
     DSelectKGate,
     GateRecorder,
     MoE,
-    OnceDecided,
     Ramp,
     Task,
     TopKGate,
@@ -83,10 +82,14 @@ def plain(seed, rate=0.1, units=2, activation="tanh", **settings):
 def callbacks():
     """Gates that decide, and are recorded; the best epoch thereafter is restored."""
     stopping = keras.callbacks.EarlyStopping(
-        "val_loss", mode="min", patience=9, restore_best_weights=True
+        "val_loss",
+        mode="min",
+        patience=9,
+        restore_best_weights=True,
+        start_from_epoch=1,
     )
     recorder = GateRecorder(every=1, unit="epochs", probe=X)
-    return [DecideGates(), recorder, OnceDecided(stopping)]
+    return [DecideGates(), recorder, stopping]
 
 
 def train(build, data=(X, X[:, :1]), **settings):

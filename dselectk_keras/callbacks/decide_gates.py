@@ -211,7 +211,7 @@ class DecideGates(keras.callbacks.Callback):
             warnings.warn(
                 f"Training ended before the gates decided: {names}. They "
                 f"decide after a part by={self.by} of {self.params['epochs']} epochs. "
-                "Stop later (see `OnceDecided`), or lower `by`.",
+                "Stop later (`start_from_epoch` of `EarlyStopping`), or lower `by`.",
                 stacklevel=2,
             )
 

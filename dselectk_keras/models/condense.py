@@ -62,7 +62,7 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
             f"{len(undecided)} selectors are not binary (layer, indices, distance from "
             f"binary): {'; '.join(undecided[:5])}{'; ...' * (len(undecided) > 5)}. "
             "Train with the callback `DecideGates()`. If it was there, the training "
-            "ended before the decision: put `EarlyStopping` inside of `OnceDecided`, "
+            "ended before the decision: set `start_from_epoch` of `EarlyStopping`, "
             "or lower `by`. Or raise `tolerance`, to round selectors."
         )
 

@@ -1,6 +1,5 @@
 """Gates that decide: what is exact, what survives, and what is refused."""
 
-import math
 import re
 
 import keras
@@ -19,7 +18,6 @@ from dselectk_keras import (
 from dselectk_keras.callbacks import (
     DecideGates,
     GateRecorder,
-    OnceDecided,
 )
 from dselectk_keras.models import condense
 
@@ -144,70 +142,22 @@ def test_an_average_of_weights_keeps_the_decision():
     np.testing.assert_array_equal(averaged > 0, chosen[-1])
 
 
-def test_early_stopping_sees_only_epochs_after_the_decision():
+def test_the_first_epoch_with_decided_gates_is_the_part_by_of_all_epochs():
+    """As the documentation says of `start_from_epoch`."""
     # With the learning rate 0 the first epoch that counts is the best.
     model = compiled(DSelectKGate(2), keras.optimizers.SGD(0.0))
     # The order of the examples changes the last digits of the loss.
     stopping = keras.callbacks.EarlyStopping(
-        "loss", 1e-3, mode="min", patience=1, restore_best_weights=True
+        "loss",
+        1e-3,
+        patience=1,
+        mode="min",
+        restore_best_weights=True,
+        start_from_epoch=4,
     )
-    history = fit(model, [DecideGates(0.5), OnceDecided(stopping)], epochs=8)
-    assert len(history.history["loss"]) == 6
+    fit(model, [DecideGates(0.5), stopping], epochs=8)
     assert stopping.best_epoch == 4
     assert gate_of(model).has_decided
-
-
-def test_a_callback_without_a_decided_epoch_is_reported():
-    stopping = keras.callbacks.EarlyStopping("loss", mode="min")
-    text = "No epoch was passed on to EarlyStopping.*or, if it is there, let it decide"
-    with pytest.warns(UserWarning, match=text):
-        fit(compiled(DSelectKGate(2)), [OnceDecided(stopping)])
-
-
-class Logs(keras.callbacks.Callback):
-    """Sets a number in the logs of each epoch."""
-
-    def __init__(self, values):
-        super().__init__()
-        self.values = values
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs["number"] = self.values[epoch]
-
-
-@pytest.mark.parametrize(
-    ("values", "mode", "line"),
-    [
-        # The gates decide after two of four epochs.
-        ([3.0, 1.0, 2.5, 2.0], "min", "at best 2, in epoch 4. It was 1 in epoch 2,"),
-        ([3.0, 1.0, 2.0, 2.5], "max", "at best 2.5, in epoch 4. It was 3 in epoch 1,"),
-        ([math.nan, 1.0, math.nan, 2.0], "min", "at best 2, in epoch 4. It was 1 in"),
-        ([3.0, 2.0, 2.5, 1.0], "min", None),
-        ([3.0, 2.0, 2.5, 4.0], "max", None),
-        ([2.0, 2.0, 2.0, 2.0], "min", None),
-    ],
-)
-def test_a_better_epoch_before_the_decision_is_reported(values, mode, line, capsys):
-    stopping = keras.callbacks.EarlyStopping("number", patience=9, mode=mode)
-    for verbose in (2, 0):
-        callbacks = [Logs(values), DecideGates(0.5), OnceDecided(stopping)]
-        fit(compiled(DSelectKGate(2)), callbacks, verbose=verbose)
-        found = capsys.readouterr().out
-        if line and verbose:
-            assert "EarlyStopping saw `number` only after the gates had" in found
-            assert line in found
-            assert "Try another `by`" in found
-        else:
-            assert "EarlyStopping" not in found
-
-
-def test_callbacks_that_monitor_nothing_are_not_reported(capsys):
-    fit(
-        compiled(DSelectKGate(2)),
-        [DecideGates(0.5), OnceDecided(Logs([1] * 4))],
-        verbose=2,
-    )
-    assert "saw" not in capsys.readouterr().out
 
 
 class Stop(keras.callbacks.Callback):

@@ -39,7 +39,6 @@ from dselectk_keras import (
     DSelectKGate,
     GateRecorder,
     ImportanceRegularizer,
-    OnceDecided,
     TopKGate,
     build_multitask_model,
     condense,
@@ -134,7 +133,11 @@ def fit_with_callbacks(folder, others=()):
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
     recorder = GateRecorder(every=1, path=folder / "gates.npz")
     stopping = keras.callbacks.EarlyStopping(
-        "val_task_loss", mode="min", patience=1, restore_best_weights=True
+        "val_task_loss",
+        mode="min",
+        patience=1,
+        restore_best_weights=True,
+        start_from_epoch=2,
     )
     backup = keras.callbacks.BackupAndRestore(folder / "backup")
     model.fit(
@@ -146,7 +149,7 @@ def fit_with_callbacks(folder, others=()):
         shuffle=False,
         verbose=0,
         # Early stopping begins anew, and sees no epoch before the interruption.
-        callbacks=[recorder, DecideGates(0.4), OnceDecided(stopping), backup, *others],
+        callbacks=[recorder, DecideGates(0.4), stopping, backup, *others],
     )
     return {
         "best": stopping.best,
