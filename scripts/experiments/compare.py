@@ -17,10 +17,6 @@ __all__ = [
 ]
 
 NOT_RUN = "not run"
-# The 97.5 % quantiles of Student's t with 1 to 4 degrees of freedom. The others follow
-# from that of the normal distribution to two digits.
-FEW = (12.706, 4.303, 3.182, 2.776)
-NORMAL = 1.95996
 
 
 class Gap(NamedTuple):
@@ -31,7 +27,8 @@ class Gap(NamedTuple):
     Args:
         mean: The mean.
         error: Its standard error; NaN for one seed.
-        size: The number of seeds.
+        size: The number of seeds, or, for the difference of two gaps, that which has
+            as many degrees of freedom.
 
     Example:
         >>> gap = gap_of([0.1, 0.2, 0.3])
@@ -66,7 +63,10 @@ class Gap(NamedTuple):
     def minus(self, other):
         """The difference to another one, which is of other runs."""
         error = math.hypot(self.error, other.error)
-        return self._replace(mean=self.mean - other.mean, error=error)
+        # The degrees of freedom of Welch and Satterthwaite.
+        parts = sum(gap.error**4 / max(gap.size - 1, 1) for gap in (self, other))
+        degrees = error**4 / parts if parts else math.inf
+        return Gap(self.mean - other.mean, error, degrees + 1)
 
     def __format__(self, decimals):
         return format_gap(self.mean, self.error, int(decimals or 4))
@@ -122,13 +122,15 @@ def standard_error(values):
 
 def quantile(degrees):
     """The 97.5 % quantile of Student's t; NaN without a degree of freedom."""
-    if degrees < 1:
+    if not degrees > 0:
         return math.nan
-    if degrees <= len(FEW):
-        return FEW[round(degrees) - 1]
-    z, n = NORMAL, 4.0 * degrees
-    first, second = (z**3 + z) / n, (5 * z**5 + 16 * z**3 + 3 * z) / (6 * n**2)
-    return z + first + second
+    degrees = min(degrees, 1e4)  # The normal distribution, to four digits.
+    # The density of the angle whose tangent is t / sqrt(degrees).
+    angles = np.linspace(0.0, math.pi / 2, 20_001)
+    density = np.cos(angles) ** (degrees - 1)
+    mass = np.cumsum(density[1:] + density[:-1])
+    angle = np.interp(0.95 * mass[-1], mass, angles[1:])
+    return float(math.sqrt(degrees) * np.tan(angle))
 
 
 def format_gap(gap, error, decimals=4):

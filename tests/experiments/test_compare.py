@@ -39,11 +39,24 @@ def test_what_may_be_chance_is_not_judged():
 
 
 def test_few_seeds_need_a_larger_difference():
-    # The quantiles of Student's t with 4 and with 9 degrees of freedom.
     assert Gap(2.7, 1.0, 5).is_positive() is None
     assert Gap(2.8, 1.0, 5).is_positive() is True
-    assert compare.quantile(9) == pytest.approx(2.262, abs=5e-3)
-    assert compare.quantile(29) == pytest.approx(2.045, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "wanted"),
+    [
+        (1, 12.7062),
+        (1.5, 6.0167),
+        (4, 2.7764),
+        (5, 2.5706),
+        (9, 2.2622),
+        (29, 2.0452),
+        (math.inf, 1.9600),
+    ],
+)
+def test_quantiles_are_those_of_tables(degrees, wanted):
+    assert compare.quantile(degrees) == pytest.approx(wanted, rel=2e-4)
 
 
 def test_equal_needs_a_margin():
@@ -73,7 +86,28 @@ def test_pairs_are_of_the_seeds_that_both_arms_have():
 
 
 def test_gaps_of_other_runs_are_compared():
-    assert Gap(0.5, 0.03, 5).minus(Gap(0.1, 0.04, 7)) == (0.4, 0.05, 5)
+    mean, error, size = Gap(0.5, 0.03, 5).minus(Gap(0.1, 0.04, 7))
+    assert (mean, error) == pytest.approx((0.4, 0.05))
+    # 0.05^4 / (0.03^4 / 4 + 0.04^4 / 6) degrees of freedom.
+    assert size == pytest.approx(1 + 9.934, abs=1e-3)
+    # All of the error is of two runs.
+    assert Gap(0.0, 0.0, 10).minus(Gap(0.0, 1.0, 2)).size == 2
+    assert Gap(0.0, 0.0, 3).minus(Gap(0.1, 0.0, 3)).is_negative() is True
+    assert Gap(9.0, math.nan, 1).minus(Gap(0.0, 0.1, 5)).is_positive() is None
+
+
+def test_one_in_twenty_differences_by_chance_is_judged():
+    rng = np.random.default_rng(0)
+    judged = [
+        compare.gap_of(rng.normal(scale=0.01, size=10))
+        .minus(compare.gap_of(rng.normal(size=2)))
+        .is_positive()
+        for _ in range(2000)
+    ]
+    # Three standard errors of a rate of 0.05.
+    assert np.mean([each is not None for each in judged]) == pytest.approx(
+        0.05, abs=0.015
+    )
 
 
 def test_what_is_within_the_error_is_not_told_apart():
