@@ -7,10 +7,11 @@ run is continued. It needs JAX, which trains the runs of a problem as one progra
 
     python scripts/gatebench.py --mine TABLE.csv --targets price rating
 
-says whether the choice of experts matters on the data of a table.
+says whether the choice of experts matters on the data of a table. It needs JAX as well.
 """
 
 import dataclasses
+import importlib.util
 import pathlib
 import sys
 
@@ -20,6 +21,11 @@ from command_line import check_names, choose_backend, make_parser, without_data_
 def main(arguments=None):
     """Parse, run, and say where the page is."""
     options = parse(arguments)
+    if importlib.util.find_spec("jax") is None:
+        sys.exit(
+            "GateBench needs JAX, which trains its runs as one program. Received: no "
+            'package `jax`. Run in a copy of the repository: pip install ".[jax]".'
+        )
     choose_backend("jax")
     from gate_comparison import mine, page, results
     from gate_comparison.problems import PROBLEMS

@@ -1,12 +1,15 @@
 """Run the arms on a problem, and choose settings and epochs by the validation loss."""
 
+import sys
+
+import keras
 import numpy as np
 
 from gate_comparison.arms import ARMS, GATES, NUM_CHOICES
 from gate_comparison.training import Trainer
 
 
-def compare(problem, draws, folder, arms=tuple(ARMS), tables=None):
+def compare(problem, draws, folder, arms=tuple(ARMS)):
     """Train all arms on some draws of a problem.
 
     Args:
@@ -14,33 +17,33 @@ def compare(problem, draws, folder, arms=tuple(ARMS), tables=None):
         draws: The seeds of the draws.
         folder: The folder of the real data.
         arms: Names in `ARMS`.
-        tables: The data of each draw, if they are loaded already.
 
     Returns:
         A list of dicts, one for each draw and arm.
     """
-    tables = tables or [problem.load(draw, folder) for draw in draws]
+    tables = [problem.load(draw, folder) for draw in draws]
+    runs = {program: [] for program in GATES}
+    for name in arms:
+        if name != "known groups" or tables[0].groups is not None:
+            runs[ARMS[name].program] += [
+                (name, run)
+                for draw in range(len(tables))
+                for run in ARMS[name].runs(draw)
+            ]
+    total = sum(map(len, runs.values())) + len(tables) * NUM_CHOICES * (
+        "random" in arms
+    )
+    bar = keras.utils.Progbar(
+        total, unit_name="training", verbose=int(sys.stdout.isatty())
+    )
     rows = []
-    for program, make_gate in GATES.items():
-        chosen = {
-            name: ARMS[name]
-            for name in arms
-            if ARMS[name].program == program
-            and (name != "known groups" or tables[0].groups is not None)
-        }
-        if not chosen:
-            continue
-        trainer = Trainer(problem, tables, draws, make_gate)
-        runs = [
-            (name, run)
-            for name, arm in chosen.items()
-            for draw in range(len(tables))
-            for run in arm.runs(draw)
-        ]
-        found = trainer.train([run for _, run in runs])
-        rows += best_rows(trainer, runs, found)
-        if "random" in chosen:
-            rows += compare_choices(trainer, rows)
+    for program, own in runs.items():
+        if own:
+            trainer = Trainer(problem, tables, draws, GATES[program], bar.add)
+            found = trainer.train([run for _, run in own])
+            rows += best_rows(trainer, own, found)
+            if any(name == "random" for name, _ in own):
+                rows += compare_choices(trainer, rows)
     for row in rows:
         row["draw"] = draws[row["draw"]]
     return rows

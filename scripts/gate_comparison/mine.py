@@ -29,6 +29,13 @@ def answer(path, targets, draws, epochs=30):
             f"`--targets` must name columns of {path}: {', '.join(frame.columns)}. "
             f"Received: {targets}."
         )
+    texts = [name for name in targets if not pd.api.types.is_numeric_dtype(frame[name])]
+    if texts:
+        raise SystemExit(
+            "`--targets` must name columns of numbers. Received: "
+            f"{', '.join(texts)}, with {frame[texts[0]].iloc[0]!r} in the first row. "
+            "Write 0 and 1 for two classes, and a column of 0 and 1 for each of more."
+        )
     y = frame[targets].to_numpy("float32")
     binary = [set(np.unique(column[~np.isnan(column)])) <= {0, 1} for column in y.T]
     x = as_numbers(frame.drop(columns=targets))

@@ -206,13 +206,16 @@ def films(seed, folder, num_tasks=32, num_inputs=100):
 
 
 def images(name):
-    """Four images in a row, and four questions about each of them."""
+    """Four images in a row, and four questions about each of them.
+
+    No image is drawn twice, so that training and test share none.
+    """
 
     def load(seed, folder):
         data = datasets.load(name, data_dir=str(pathlib.Path(folder) / name), seed=0)
         rng = np.random.default_rng(seed)
         sets = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9))
-        rows = rng.integers(len(data.train.x), size=(sum(SIZES), 4))
+        rows = rng.permutation(len(data.train.x))[: 4 * sum(SIZES)].reshape(-1, 4)
         pixels = data.train.x[rows].reshape(len(rows), 4, 7, 4, 7, 4).mean((3, 5))
         classes = np.asarray(data.train.y)[..., 0][rows]
         y = np.stack([np.isin(classes, each) for each in sets], axis=2)

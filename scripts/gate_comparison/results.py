@@ -23,7 +23,14 @@ def run(problems, draws, data_dir, folder, command):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name, problem in problems.items():
-        rows = read(folder)["rows"] if (folder / NAME).exists() else []
+        kept = read(folder) if (folder / NAME).exists() else {"epochs": {}, "rows": []}
+        rows, epochs = kept["rows"], kept["epochs"]
+        if epochs.setdefault(name, problem.epochs) != problem.epochs:
+            raise SystemExit(
+                f"{folder / NAME} has results of {name!r} after {epochs[name]} epochs. "
+                f"Received: {problem.epochs} epochs. Pass another --out, or the same "
+                "--epochs."
+            )
         lacking = _lacking([row for row in rows if row["problem"] == name], draws)
         if not lacking:
             continue
@@ -31,7 +38,7 @@ def run(problems, draws, data_dir, folder, command):
             print(f"{name}: draws {', '.join(map(str, left))}", flush=True)
             found = compare(problem, left, data_dir, arms)
             rows += [{"problem": name, **_rounded(row)} for row in found]
-        header = {"command": command, "environment": environment()}
+        header = {"command": command, "environment": environment(), "epochs": epochs}
         lines = ",\n".join(json.dumps(row) for row in rows)
         text = f'{json.dumps(header)[:-1]}, "rows": [\n{lines}\n]}}\n'
         (folder / NAME).write_text(text, encoding="utf-8")
@@ -50,7 +57,7 @@ def _lacking(rows, draws):
 
 
 def read(folder):
-    """Read the file of results: a dict with `command`, `environment` and `rows`."""
+    """Read the file of results: a dict of the header and `rows`."""
     return json.loads((pathlib.Path(folder) / NAME).read_text(encoding="utf-8"))
 
 

@@ -43,14 +43,23 @@ class Trainer:
         tables: Its data, a `Table` for each draw.
         seeds: The seed of each draw, for initial weights, orders and choices.
         make_gate: A function of k that returns a gate; `None` is a shared bottom.
+        progress: Called with a number of runs when they are trained.
     """
 
-    def __init__(self, problem, tables, seeds, make_gate):
+    def __init__(self, problem, tables, seeds, make_gate, progress=lambda _: None):
         import jax  # pyright: ignore[reportMissingImports]
 
         self.problem, self.tables, self.seeds = problem, tables, list(seeds)
+        self.progress = progress
         self.k = problem.num_nonzeros
-        self.batch_size = len(tables[0].splits[0].x) // STEPS
+        rows = [len(x) for x, _ in tables[0].splits]
+        if rows[0] < STEPS:
+            raise SystemExit(
+                f"There must be at least {STEPS} training examples, because an epoch "
+                f"has {STEPS} steps. Received: {rows[0]} of {sum(rows)} rows. Three of "
+                "five rows are training examples."
+            )
+        self.batch_size = rows[0] // STEPS
         self.data = jax.device_put(
             jax.tree.map(lambda *draws: np.stack(draws), *(t.splits for t in tables))
         )
@@ -167,6 +176,7 @@ class Trainer:
             # The program is for one number of runs.
             padded = lanes + lanes[:1] * (LANES - len(lanes))
             found.extend(self._train(padded)[: len(lanes)])
+            self.progress(len(lanes))
         return [History(*each) for each in found]
 
     def _train(self, runs):

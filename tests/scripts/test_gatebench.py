@@ -1,5 +1,7 @@
 """The comparison of gates: its problems, arms, statistics, page and command."""
 
+import dataclasses
+import importlib.util
 import json
 import pathlib
 import types
@@ -42,6 +44,38 @@ def test_labels_that_are_binary_or_missing_stay_so():
     table = problems.standardized([(x, y), (x, y)], [True, False])
     expected = [[0.0, -1.0], [1.0, np.nan], [1.0, 1.0]]
     np.testing.assert_allclose(table.splits[1].y, expected)
+
+
+@pytest.mark.backend_independent
+def test_no_image_is_drawn_twice(monkeypatch):
+    count, drawn = 4 * sum(problems.SIZES), []
+    numbered = np.broadcast_to(np.arange(count)[:, None, None], (count, 28, 28))
+    train = types.SimpleNamespace(x=numbered, y=np.zeros((count, 1)))
+    data = types.SimpleNamespace(train=train)
+    monkeypatch.setattr(problems.datasets, "load", lambda *_, **options: data)
+    monkeypatch.setattr(problems, "split_rows", lambda x, *_: drawn.append(x))
+    problems.images("mnist")(0, ".")
+    # An image has 49 pixels of one value here.
+    assert np.unique(drawn[0][:, ::49]).size == count
+
+
+@pytest.mark.backend_independent
+def test_results_after_other_epochs_are_not_continued(tmp_path, monkeypatch):
+    def compare(problem, draws, folder, arms):
+        return [
+            {"arm": arm, "draw": draw, "test": 0.1} for arm in arms for draw in draws
+        ]
+
+    monkeypatch.setattr(results, "compare", compare)
+    problem = problems.PROBLEMS["correlation 0.5"]
+    for draws in (1, 2):
+        results.run({"p": problem}, draws, ".", tmp_path, "command")
+    kept = results.read(tmp_path)
+    assert {row["draw"] for row in kept["rows"]} == {0, 1}
+    shorter = {"p": dataclasses.replace(problem, epochs=1)}
+    with pytest.raises(SystemExit, match=r"'p' after 30 epochs\. Received: 1 epochs"):
+        results.run(shorter, 2, ".", tmp_path, "command")
+    assert results.read(tmp_path) == kept
 
 
 def test_all_grids_have_twelve_settings_with_and_without_weight_decay():
@@ -104,6 +138,30 @@ def test_mine_refuses_unknown_targets(tmp_path):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(SystemExit, match=r"must name columns of .*: a, b"):
         mine.answer(path, ["c"], 1)
+
+
+@pytest.mark.backend_independent
+def test_mine_refuses_targets_that_are_texts(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c\n1,yes,1\n2,no,0\n")
+    match = r"columns of numbers\. Received: b, with 'yes' in the first row"
+    with pytest.raises(SystemExit, match=match):
+        mine.answer(path, ["b", "c"], 1)
+
+
+@needs_jax
+def test_mine_refuses_a_table_of_less_rows_than_steps(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "1,2\n" * 16)
+    with pytest.raises(SystemExit, match=r"at least 10 .* Received: 9 of 16 rows"):
+        mine.answer(path, ["b"], 1)
+
+
+@pytest.mark.backend_independent
+def test_without_jax_the_command_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"no package `jax`.*\.\[jax\]"):
+        gatebench.main(["--mine", "t.csv"])
 
 
 @pytest.mark.backend_independent
@@ -205,9 +263,21 @@ def test_decisions_and_softenings_take_turns(part, epochs):
 def test_a_short_run_writes_a_page_and_is_continued(tmp_path, monkeypatch):
     monkeypatch.setattr(arms, "RATES", (0.01,))
     monkeypatch.setattr(comparison, "NUM_CHOICES", 2)
+    bars = []
+
+    class Bar:
+        def __init__(self, target, **options):
+            self.left = target
+            bars.append(self)
+
+        def add(self, number):
+            self.left -= number
+
+    monkeypatch.setattr(keras.utils, "Progbar", Bar)
     arguments = ["--problems", "correlation 0.5", "--draws", "1", "--epochs", "3"]
     arguments += ["--out", str(tmp_path), "--data-dir", "/private"]
     assert gatebench.main(arguments) == 0
+    assert [bar.left for bar in bars] == [0]
     kept = json.loads((tmp_path / "gatebench.json").read_text())
     text = (tmp_path / "gatebench.md").read_text()
     assert "/private" not in json.dumps(kept) + text
