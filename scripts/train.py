@@ -134,7 +134,9 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
     # The backend is chosen: Keras may be imported.
     from experiments import TrainingRun
+    from experiments.environment import device
 
+    print(f"Training on {device()}.", flush=True)
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")

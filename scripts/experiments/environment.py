@@ -44,7 +44,8 @@ def device():
         import tensorflow as tf
 
         for gpu in tf.config.list_physical_devices("GPU"):
-            return tf.config.experimental.get_device_details(gpu)["device_name"]
+            details = tf.config.experimental.get_device_details(gpu)
+            return details.get("device_name", gpu.name)
     cores = num_cores()
     noun = "core" if cores == 1 else "cores"
     return f"{cores} CPU {noun} ({platform.machine()})"

@@ -13,6 +13,7 @@ import pytest
 import benchmarks
 from benchmarks import WORKLOADS, gather
 
+GOLDEN = gpu_report.TESTS[0]
 TINY = dataclasses.replace(
     WORKLOADS["W4"], input_shape=(6,), num_experts=32, units=5, batch_size=8
 )
@@ -60,18 +61,16 @@ def in_this_process(monkeypatch):
 @pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="`make benchmark-check` runs it on torch."
 )
-def test_the_report_has_speed_precision_and_tests(
-    in_this_process, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(gpu_report, "ROOT", tmp_path)
-    gpu_report.main(["--quick", "--backends", "jax"])
-    tmp_path /= "build/gpu_report"  # The results of an accelerator stay.
+def test_the_report_has_speed_precision_and_tests(in_this_process, tmp_path):
+    gpu_report.main(["--quick", "--backends", "jax", "--out", str(tmp_path)])
     kept = json.loads((tmp_path / "benchmark_gpu_jax.json").read_text())
     forms = set(kept["workloads"]["W4"]["forms"])
     assert forms == {"plain", "plain+metrics", "bank", "dispatched"}
     first, last = kept["checks"]["mixed_bfloat16"]["losses"]
     assert last < first
-    assert kept["checks"]["golden and contract tests"]["said"] == "12 passed"
+    # What fails is known before anything is timed.
+    assert [*kept["checks"]][:3] == ["train.py", "mixed_bfloat16", GOLDEN]
+    assert kept["checks"][GOLDEN]["said"] == "12 passed"
     page = (tmp_path / "gpu.md").read_text()
     assert "| train.py | passed | 1 |" in page
     assert "| replicate, 2 seeds | failed | - |" in page
@@ -81,5 +80,18 @@ def test_the_report_has_speed_precision_and_tests(
 
 def test_without_an_accelerator_there_is_no_report(in_this_process, monkeypatch):
     monkeypatch.setattr("benchmarks.run.environment", lambda: {"device": "2 CPU cores"})
-    with pytest.raises(SystemExit, match=r"must be an accelerator\. Received: x on 2"):
-        gpu_report.report("x", 60, quick=False)
+    match = r"must be an accelerator\. Received: torch on 2 .* see pytorch\.org"
+    with pytest.raises(SystemExit, match=match):
+        gpu_report.main(["--backends", "torch"])
+
+
+@pytest.mark.backend_independent
+def test_without_pytest_the_report_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(
+        gpu_report, "run_apart", lambda *_, **__: ({"state": "passed"}, [])
+    )
+    missing = {"pytest": None}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: missing.get(name, 1))
+    _, checks = gpu_report.test("torch", gpu_report.run_apart, quick=True)
+    assert checks["train.py"] == {"state": "passed"}
+    assert checks[GOLDEN] == {"state": 'not run: needs pip install ".[dev]"'}

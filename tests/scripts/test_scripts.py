@@ -13,6 +13,7 @@ from command_line import registered
 
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
+from experiments.environment import device
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 COMMANDS = ("train", "demo", "reproduce", "gatebench", "benchmark", "fault_injection")
@@ -66,6 +67,7 @@ def test_train_writes_a_run_and_says_where(tmp_path, capsys):
     backend = keras.backend.backend()
     assert run(train, "--backend", backend, *options, "--out", out) is None
     shown, noted = capsys.readouterr()
+    assert shown.startswith(f"Training on {device()}.")
     # TINY has four experts.
     assert "Note: with num_nonzeros=4 of 4 experts a gate may use all" in noted
     config = json.loads((out / "metrics.json").read_text())["config"]
