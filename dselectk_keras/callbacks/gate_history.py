@@ -1,6 +1,7 @@
 """The history of the gates of a model."""
 
 import collections
+import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -42,6 +43,11 @@ class GateHistory(Mapping):
     """
 
     def __init__(self, tasks: dict[str, list[str]] | None = None):
+        if tasks is not None and not isinstance(tasks, Mapping):
+            raise ValueError(
+                "`tasks` must be a dict of lists of task names, by layer name. "
+                f"Received: tasks={tasks!r}."
+            )
         self.tasks = dict(tasks or {})
         self.events = collections.defaultdict(list)
         self._records: list[tuple[int, dict]] = []
@@ -100,7 +106,7 @@ class GateHistory(Mapping):
             arrays[f"tasks|{layer}"] = np.array(names)
             for quantity, values in self[layer].items():
                 arrays[f"{quantity}|{layer}"] = values
-        path = pathlib.Path(path)
+        path = check_path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         # A process that ends meanwhile leaves the file as it was.
         part = path.with_name(f"{path.name}.part")
@@ -112,7 +118,7 @@ class GateHistory(Mapping):
     @classmethod
     def load(cls, path: Any) -> "GateHistory":
         """Read a history that `save` wrote."""
-        with pathlib.Path(path).open("rb") as file:
+        with check_path(path).open("rb") as file:
             try:
                 with np.load(file, allow_pickle=False) as arrays:
                     # NumPy alone does not see all damage.
@@ -141,3 +147,10 @@ class GateHistory(Mapping):
             for row, value in zip(rows, values, strict=True):
                 row[layer][quantity] = value
         return history
+
+
+def check_path(path: Any) -> pathlib.Path:
+    """Convert an argument to a path, or raise an error if it is none."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"`path` must be a path. Received: path={path!r}.")
+    return pathlib.Path(path)

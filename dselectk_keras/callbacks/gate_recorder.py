@@ -1,7 +1,6 @@
 """Record the gates of a model while it trains."""
 
 import contextlib
-import os
 import warnings
 from typing import Any
 
@@ -9,7 +8,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.callbacks._observe import find_gates, observe, warn_if_idle
-from dselectk_keras.callbacks.gate_history import GateHistory
+from dselectk_keras.callbacks.gate_history import GateHistory, check_path
 from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
 from dselectk_keras.utils import check_choice, check_count
 
@@ -71,8 +70,8 @@ class GateRecorder(keras.callbacks.Callback):
                 "`probe` must be a batch of the model's inputs, as arrays. "
                 f"Received: probe={probe!r}."
             )
-        if path is not None and not isinstance(path, (str, os.PathLike)):
-            raise ValueError(f"`path` must be a path. Received: path={path!r}.")
+        if path is not None:
+            check_path(path)
         self.every = every
         self.unit = unit
         self.probe = probe

@@ -100,6 +100,16 @@ def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
     assert GateHistory.load(tmp_path / "run.1").steps.tolist() == [3]
 
 
+def test_an_argument_that_is_no_path_or_no_dict_is_refused_by_name(history):
+    for function in (GateHistory.load, history.save):
+        with pytest.raises(
+            ValueError, match=r"`path` must be a path\. Received: path=5"
+        ):
+            function(5)
+    with pytest.raises(ValueError, match=r"`tasks` must be a dict .* tasks=\['a'\]"):
+        GateHistory(["a"])
+
+
 @pytest.mark.parametrize(
     ("arrays", "text"),
     [
