@@ -1,5 +1,6 @@
 """The weights of a gate over training."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -63,15 +64,17 @@ def plot_gate_weights(
     styles = _line_styles(highlights)
 
     figure, axes = _open_panels(ax, len(panels))
-    if title is not None:
-        write_title = figure.suptitle if ax is None else ax.set_title
-        write_title(title, fontsize=style.FONT + 1)
     events = list(events)
     drawn = list(zip(axes, panels, highlights, titles, strict=True))
     for panel, values, chosen, name in drawn:
         _draw_lines(panel, steps, values, chosen, styles)
         style.mark_events(panel, events)
         style.label(panel, title=name)
+    if title is not None:
+        write = (
+            figure.suptitle if ax is None else functools.partial(style.write_title, ax)
+        )
+        write(title, fontsize=style.FONT + 1)
     # Now the shared axis has its final range.
     figure.canvas.draw()
     for panel, values, chosen, _ in drawn:

@@ -52,24 +52,29 @@ def label(ax: Any, x: str = "", y: str = "", title: str | None = None) -> None:
         if text:
             write(text, fontsize=FONT)
     if title:
-        ax.set_title(title, fontsize=FONT, loc="left")
+        write_title(ax, title, fontsize=FONT, loc="left")
+
+
+def write_title(ax: Any, title: str, **options: Any) -> None:
+    """Write a title, above the texts of events if there are any."""
+    ax.set_title(title, pad=6 + 1.5 * SMALL_FONT * bool(ax.texts), **options)
 
 
 def mark_events(ax: Any, events: Iterable[tuple[float, str]]) -> None:
-    """Draw a vertical line with a text for each pair of an x and a text."""
+    """Draw a vertical line for each pair of an x and a text, with the text above it."""
     for x, text in events:
         ax.axvline(x, color=TEXT, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
         ax.annotate(
             text,
-            # Weights after a decision are near the top and the bottom.
-            xy=(x, 0.5),
+            # Inside of the axes it would run over the lines.
+            xy=(x, 1),
             xycoords=("data", "axes fraction"),
-            xytext=(2, 0),
+            xytext=(0, 2),
             textcoords="offset points",
-            rotation=90,
             fontsize=SMALL_FONT,
             color=TEXT,
-            va="center",
+            ha="center",
+            va="bottom",
         )
 
 

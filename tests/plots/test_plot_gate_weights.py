@@ -59,6 +59,23 @@ def test_events_are_vertical_lines_with_a_text_in_each_panel():
         assert ax.get_xlim() == (0, 900)
 
 
+def test_the_text_of_an_event_is_between_the_lines_and_the_title():
+    weights, events = weights_to(0.7, 0.3, 0.0), [(100, "decided, 34 % kept")]
+    panels = plot_gate_weights(STEPS, weights[:, None], events=events).axes
+    given = plt.subplots()[1]
+    plot_gate_weights(STEPS, weights, events=events, title="a title", ax=given)
+    for ax in (*panels, given):
+        ax.figure.canvas.draw()
+        text = Text.get_window_extent(ax.texts[0])
+        assert text.y0 >= ax.get_window_extent().y1
+        titles = [
+            each
+            for each in ax.findobj(Text)
+            if each.get_text() in {"task 0", "a title"}
+        ]
+        assert [each.get_window_extent().y0 >= text.y1 for each in titles] == [True]
+
+
 def test_used_experts_are_named_and_the_rest_counted():
     (ax,) = plot_gate_weights(STEPS, weights_to(0.7, 0.0, 0.3, 0.0)).axes
     assert labels(ax) == ["expert 0", "expert 2", "2 others"]
