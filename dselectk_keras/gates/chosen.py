@@ -47,8 +47,8 @@ class ChosenGate(Gate):
         [0.0, 0.5, 0.0, 0.5]
 
     Reference:
-        The method is our own (see the page "Choose experts by fit"). Random experts:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figure 5.
+        Our own, not of a paper. Random experts: Hazimeh et al., "DSelect-k" (NeurIPS
+        2021), Figure 5.
     """
 
     def __init__(
