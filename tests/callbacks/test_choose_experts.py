@@ -381,7 +381,7 @@ def test_merged_experts_have_no_outputs_to_fit():
     inputs = keras.Input((FEATURES,))
     layer = SmearExperts(bank(), ChosenGate(2), per_example=False)
     model = keras.Model(inputs, layer(inputs))
-    with pytest.raises(ValueError, match="Merged experts .* have none"):
+    with pytest.raises(ValueError, match=r"Merged experts .* have none"):
         ChooseExperts(X, X[:, 0]).choose(model)
 
 
