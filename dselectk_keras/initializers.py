@@ -1,13 +1,14 @@
 """Initializers that draw new values for every variable and every expert."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
-from dselectk_keras._keras import copy_adapted
-from dselectk_keras.utils import Initializer, Tensor
+from dselectk_keras._keras import all_layers, copy_adapted
+from dselectk_keras.utils import Initializer, Tensor, parameter_names
 
 
 def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
@@ -22,9 +23,7 @@ def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
     drawn = isinstance(seed, keras.random.SeedGenerator)
     if drawn or not isinstance(initializer, keras.initializers.Initializer):
         return initializer
-    config = initializer.get_config()
-    if isinstance(config.get("seed"), int):
-        config["seed"] += seed_offset
+    config = _separate(_checked_config(initializer), seed_offset)
     return type(initializer).from_config(config)
 
 
@@ -49,29 +48,47 @@ def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
     Every fixed seed in its config is shifted, and `changes` replace entries, such as
     the name. What preprocessing layers got from data is copied.
     """
-
-    def shift(seed):
-        return (seed + seed_offset) % 2**32 if isinstance(seed, int) else seed
-
-    config = _replace_in_config(layer.get_config(), "seed", shift)
+    for each in all_layers(layer):
+        for value in vars(each).values():
+            if isinstance(value, keras.initializers.Initializer):
+                _checked_config(value)
+    config = _separate(layer.get_config(), seed_offset)
     config.pop("name")
     copy = type(layer).from_config({**config, **changes})
     copy_adapted(layer, copy)
     return copy
 
 
-def _replace_in_config(config: Any, key: str, change: Callable[[Any], Any]) -> Any:
-    """A copy of a config with every entry under a key changed, at any depth.
-
-    Entries that hold a container are searched instead.
-    """
-    if isinstance(config, dict):
-        return {
-            name: change(value)
-            if name == key and not isinstance(value, (dict, list, tuple))
-            else _replace_in_config(value, key, change)
-            for name, value in config.items()
-        }
-    if isinstance(config, (list, tuple)):
-        return type(config)(_replace_in_config(value, key, change) for value in config)
+def _checked_config(initializer: keras.initializers.Initializer) -> dict[str, Any]:
+    """The config of an initializer, or an error if it lacks a setting."""
+    config = initializer.get_config()
+    known = inspect.signature(type(initializer)).parameters
+    lost = [
+        name
+        for name in {*parameter_names(type(initializer))} - {*config}
+        if getattr(initializer, name, None) is not known[name].default
+    ]
+    if lost:
+        raise ValueError(
+            "Layers copy initializers by their configs, which must have all settings. "
+            f"Received: {type(initializer).__name__} without {sorted(lost)} in its "
+            "config. Return them from `get_config`."
+        )
     return config
+
+
+def _separate(config: Any, seed_offset: int) -> Any:
+    """A copy of a config with shifted seeds, of objects that nothing else has.
+
+    While Keras loads a model, it makes one object of all configs with one
+    `shared_object_id`.
+    """
+    if isinstance(config, (list, tuple)):
+        return type(config)(_separate(value, seed_offset) for value in config)
+    if not isinstance(config, dict):
+        return config
+    copy = {name: _separate(value, seed_offset) for name, value in config.items()}
+    copy.pop("shared_object_id", None)
+    if isinstance(seed := copy.get("seed"), int):
+        copy["seed"] = (seed + seed_offset) % 2**32
+    return copy

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from helpers import numpy
 
-from dselectk_keras import DSelectKGate
+from dselectk_keras import DenseExperts, DSelectKGate, Experts, SoftmaxGate
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 
 SHAPE = (6, 30, 20)
@@ -32,6 +32,30 @@ def test_clone_reads_names_and_leaves_functions_alone():
         clone_initializer("glorot_uniform"), keras.initializers.GlorotUniform
     )
     assert clone_initializer(ones) is ones
+
+
+class Constant(keras.initializers.Initializer):
+    """An initializer without `get_config`."""
+
+    def __init__(self, value=1.0):
+        self.value = value
+
+    def __call__(self, shape, dtype=None):
+        return keras.ops.full(shape, self.value, dtype)
+
+
+@pytest.mark.backend_independent
+def test_an_initializer_whose_config_lacks_a_setting_is_refused():
+    assert clone_initializer(Constant()).value == 1.0
+    assert isinstance(clone_initializer("identity"), keras.initializers.Identity)
+    other = Constant(5.0)
+    for use in (
+        lambda: SoftmaxGate(kernel_initializer=other).build((None, 3)),
+        lambda: DenseExperts(2, [3], kernel_initializer=other).build((None, 4)),
+        lambda: Experts(keras.layers.Dense(3, kernel_initializer=other), 2),
+    ):
+        with pytest.raises(ValueError, match=r"Constant without \['value'\] in"):
+            use()
 
 
 @pytest.mark.parametrize("seed", [None, 7])

@@ -1,5 +1,6 @@
 """A saved model gives the same outputs wherever it is loaded."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -199,4 +200,45 @@ def test_what_layers_share_is_shared_in_the_loaded_model(part, tmp_path):
     x = numbers((5, 4))
     np.testing.assert_array_equal(
         loaded.predict(x, verbose=0), model.predict(x, verbose=0)
+    )
+
+
+def reloaded(model, path):
+    model.save(path)
+    return keras.saving.load_model(path)
+
+
+def cloned(model, _):
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    return clone
+
+
+COPIES = {
+    "file": reloaded,
+    "deepcopy": lambda model, _: copy.deepcopy(model),
+    "clone": cloned,
+}
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("how", COPIES)
+def test_experts_that_are_copies_of_a_model_share_nothing_in_a_copy(how, tmp_path):
+    inner = MoE(DenseExperts(2, [3]), SoftmaxGate())
+    init = keras.initializers.GlorotUniform(seed=1)
+    expert = keras.Sequential([keras.layers.Dense(4, kernel_initializer=init), inner])
+    layer = CGC(Experts(expert, 2), SoftmaxGate(), 3, 2, name="cgc")
+    inputs = keras.Input((5,))
+    model = keras.Model(inputs, layer(inputs))
+    for i, variable in enumerate(model.weights):
+        variable.assign(numbers(variable.shape, seed=i))
+    copied = COPIES[how](model, tmp_path / "model.keras")
+    bank = copied.get_layer("cgc").task_experts
+    parts = [part for each in bank.experts for part in each.layers]
+    assert len({id(part) for part in parts}) == 12
+    assert len({part.kernel_initializer.seed for part in parts[::2]}) == 6
+    assert len(copied.weights) == len(model.weights)
+    x = numbers((4, 5))
+    np.testing.assert_array_equal(
+        copied.predict(x, verbose=0), model.predict(x, verbose=0)
     )
