@@ -8,7 +8,7 @@ from keras import ops
 from dselectk_keras.baselines.attentive import AttentiveGate
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.layers import MoE
-from dselectk_keras.models.architectures import ARCHITECTURES
+from dselectk_keras.models.architectures import ARCHITECTURES, mixtures_of
 from dselectk_keras.utils import Shape, Tensor
 
 
@@ -132,4 +132,4 @@ def attentive(inputs, tasks, experts, gate, per_example, *, routing_network=None
     """
     gate = gate.with_num_gates(len(tasks))
     options = {"routing_network": routing_network, "name": "attentive"}
-    return AttentiveMoE(experts, gate, per_example, **options)(*inputs)
+    return mixtures_of(AttentiveMoE(experts, gate, per_example, **options), inputs)

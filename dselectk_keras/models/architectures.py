@@ -21,6 +21,20 @@ ARCHITECTURES = Registry("architecture")
 LEVEL_SEEDS = 2_000_003
 
 
+def mixtures_of(layer, inputs):
+    """Call a layer with gates, whose outputs must be `(batch, tasks, ...)`."""
+    outputs = layer(*inputs)
+    if layer.num_routed_axes > 1:
+        raise ValueError(
+            "Towers predict for examples, so that per-example gates need routing "
+            f"inputs (batch, features). Received: {tuple(inputs[-1].shape)}, of which "
+            f"{layer.name!r} would route each token. Pool them in the encoder that you "
+            "pass as `inputs`, whose second output may be for the gates alone; or set "
+            'routing_network=keras.layers.GlobalAveragePooling1D() of "mmoe".'
+        )
+    return outputs
+
+
 @ARCHITECTURES.register("single_task")
 def single_task(inputs, tasks, experts, *_):
     """One network per task, without shared parameters.
@@ -73,7 +87,9 @@ def mmoe(
     sums = all(task.tower == "sum" for task in tasks)
     sums = sums and experts.compute_dtype == "float32"
     settings = names, per_example, routing_network, dispatch, sums
-    return MMoE(experts, gate, *settings, stacked=True, name="mmoe")(*inputs)
+    return mixtures_of(
+        MMoE(experts, gate, *settings, stacked=True, name="mmoe"), inputs
+    )
 
 
 @ARCHITECTURES.register("cgc")
@@ -87,7 +103,7 @@ def cgc(inputs, tasks, experts, gate, per_example, *, num_task_experts=1):
     """
     names = [task.name for task in tasks]
     layer = CGC(experts, gate, names, num_task_experts, per_example, name="cgc")
-    return layer(*inputs)
+    return mixtures_of(layer, inputs)
 
 
 @ARCHITECTURES.register("ple")
@@ -118,7 +134,7 @@ def ple(inputs, tasks, experts, gate, per_example, *, num_task_experts=1, levels
         layers.append(CGC(bank, level_gate, names, *settings, name=f"cgc_{level}"))
     # A copy of a built `Sequential` would take no inputs of another size.
     for layer in layers:
-        x = layer(x, *routing_inputs)
+        x = mixtures_of(layer, [x, *routing_inputs])
     return x
 
 

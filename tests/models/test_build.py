@@ -11,6 +11,7 @@ from keras.losses import BinaryCrossentropy
 from keras.metrics import AUC
 
 from dselectk_keras import (
+    AttentiveGate,
     DenseExperts,
     DSelectKGate,
     Experts,
@@ -339,6 +340,27 @@ def test_experts_of_higher_rank_are_flattened_for_the_towers():
     model = make(inputs=(5, 1), experts=bank)
     assert model(numbers((4, 5, 1)))["b"].shape == (4, 1)
     assert model.get_layer("towers_a_b").weights[0].shape == (2, 4 * 2, 4)
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("architecture", ["mmoe", "omoe", "cgc", "ple", "attentive"])
+def test_tokens_that_gates_would_route_are_refused(architecture):
+    gate = AttentiveGate(2) if architecture == "attentive" else SoftmaxGate()
+    settings = {"experts": DenseExperts(3, [4, 4]), "gate": gate, "per_example": True}
+    for length in (2, 5):
+        with pytest.raises(ValueError, match=rf"Received: \(None, {length}, 3\), of"):
+            make(architecture, inputs=(length, 3), **settings)
+
+
+def test_a_gate_may_look_at_pooled_tokens():
+    inputs = keras.Input((5, 3))
+    pool = layers.GlobalAveragePooling1D
+    settings = {"gate": SoftmaxGate(), "per_example": True}
+    for model in (
+        make(inputs=(5, 3), routing_network=pool(), **settings),
+        make(inputs=keras.Model(inputs, [inputs, pool()(inputs)]), **settings),
+    ):
+        assert model(numbers((4, 5, 3)))["b"].shape == (4, 1)
 
 
 @pytest.mark.backend_independent
