@@ -7,14 +7,19 @@ import keras
 from dselectk_keras._keras import copy_state
 from dselectk_keras.gates import Gate
 from dselectk_keras.models.rebuild import layers_to_replace, rebuild
+from dselectk_keras.utils import check_choice
+
+# Parts of a layer that the copy has, too.
+PARTS = ("experts", "routing_network")
 
 
 def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     """Copy a trained model with other gates, which you then train with `fit`.
 
-    All other weights are copied, those of each `routing_network` too. A variable of the
-    new gate, such as the step, starts from that of the old gate with the same name and
-    shape, if there is one.
+    All other weights are copied, those of each `routing_network` too. A trainable
+    variable of the new gate starts from that of the old gate with the same name and
+    shape, if there is one. What is not trained begins anew: the step is 0, schedules
+    start again, and no choice of experts is final.
 
     This is the paper's distillation: train the experts with an attentive gate, which
     evaluates all experts. Then freeze them and train a cheaper gate.
@@ -45,6 +50,7 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
             "`gate` must be a gate that is not built yet, such as `SoftmaxGate()`. "
             f"Received: {gate!r}."
         )
+    check_choice("freeze_experts", freeze_experts, (True, False))
     layers = layers_to_replace(model)
 
     def change(layer, settings):
@@ -52,12 +58,15 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
         settings["gate"] = gate.unbuilt_copy(num_gates=num_gates)
         if settings.get("shared_gate") is not None:
             settings["shared_gate"] = gate.unbuilt_copy()
-        type(layer)(**settings)  # Raises the layer's own error if the gate is wrong.
+        # Raises the layer's own error if the gate is wrong. Not with the configs of
+        # parts: Keras empties that of a functional model when it reads it.
+        parts = {name: getattr(layer, name) for name in PARTS if name in settings}
+        type(layer)(**{**settings, **parts})
 
     student = rebuild(model, layers, change)
     for layer in layers:
         copy = student.get_layer(layer.name)
-        for part in ("experts", "task_experts", "routing_network"):
+        for part in (*PARTS, "task_experts"):
             if getattr(layer, part, None) is not None:
                 copy_state(getattr(layer, part), getattr(copy, part))
                 if part != "routing_network":
@@ -69,9 +78,9 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
 
 
 def _copy_alike(source, target):
-    """Copy the variables that both gates have, by name and shape."""
+    """Copy the trainable variables that both gates have, by name and shape."""
     found = {(w.name, tuple(w.shape)): w for w in source.weights}
-    for variable in target.weights:
+    for variable in target.trainable_variables:
         twin = found.get((variable.name, tuple(variable.shape)))
         if twin is not None:
             # Through NumPy: on JAX they would share a buffer, which a step donates.

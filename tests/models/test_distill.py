@@ -9,6 +9,7 @@ from keras import layers
 from dselectk_keras import (
     AttentiveGate,
     AttentiveMoE,
+    DecideGates,
     DenseExperts,
     DSelectKGate,
     Experts,
@@ -130,11 +131,12 @@ def test_any_gate_takes_the_place_of_any(old, new, per_example):
         np.testing.assert_array_equal(numpy(student(X)), numpy(teacher(X)))
 
 
-def test_variables_of_one_name_and_shape_are_copied():
+def test_trained_variables_of_one_name_and_shape_are_copied():
     teacher = plain_teacher(SoftmaxGate(use_bias=True))
     student = distill(teacher, TopKGate(2, use_bias=True))
     source, gate = (m.get_layer("moe").gate for m in (teacher, student))
-    assert_same(values(gate), values(source))
+    pairs = gate.trainable_variables, source.trainable_variables
+    assert_same(*[map(numpy, variables) for variables in pairs])
     # Others start anew: here there are no biases to copy.
     student = distill(plain_teacher(SoftmaxGate()), TopKGate(2, use_bias=True))
     kernel, bias, _ = values(student.get_layer("moe").gate)
@@ -143,12 +145,43 @@ def test_variables_of_one_name_and_shape_are_copied():
     assert np.abs(bias).max() <= 0.05
 
 
-def test_the_step_goes_on():
-    teacher = plain_teacher(SoftmaxGate())
+@pytest.mark.parametrize("k", [2, 3], ids=["equal logits", "other logits"])
+def test_what_is_not_trained_begins_anew(k):
+    tasks = build_multitask_model(DIM, 2, gate=DSelectKGate(2, gamma=0.1))
+    tasks.compile("adam")
+    y = numbers((BATCH, 2))
+    tasks.fit(X, y, epochs=4, verbose=0, callbacks=[DecideGates()])
+    gate = tasks.get_layer("mmoe").gate
+    assert gate.has_decided
+    new = distill(tasks, DSelectKGate(k, gamma=Ramp(1.0, 0.1, end=9)))
+    new = new.get_layer("mmoe").gate
+    assert not new.has_decided
+    fresh = DSelectKGate(k, num_gates=2)
+    fresh.build((None, 8))
+    state = [[*map(numpy, g.non_trainable_variables)] for g in (new, fresh)]
+    assert_same(*state)
+
+
+def test_a_student_has_its_dense_steps():
+    teacher = plain_teacher(SoftmaxGate(), per_example=False)
     for _ in range(3):
         teacher(X, training=True)
-    student = distill(teacher, DSelectKGate(2, gamma=Ramp(1.0, 0.1, end=9)))
-    assert int(student.get_layer("moe").gate.step) == 3
+    student = distill(teacher, TopKGate(1, dense_steps=2))
+    assert (numpy(student.get_layer("moe").expert_weights()) > 0).all()
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("part", ["experts", "routing network"])
+def test_a_part_may_be_a_functional_model(part):
+    inputs = keras.Input((DIM,))
+    network = keras.Model(inputs, layers.Dense(3)(inputs))
+    bank, routing = DenseExperts(N, [3]), network
+    if part == "experts":
+        bank, routing = Experts(network, N), None
+    moe = MoE(bank, SoftmaxGate(), True, routing, name="moe")
+    teacher = spread(keras.Model(inputs, moe(inputs)))
+    student = distill(teacher, TopKGate(N))
+    np.testing.assert_allclose(numpy(student(X)), numpy(teacher(X)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("freeze", [True, False])
@@ -257,13 +290,15 @@ def test_a_gate_that_is_built_or_none_is_refused():
     for gate in (teacher.get_layer("moe").gate, SoftmaxGate, "softmax"):
         with pytest.raises(ValueError, match="`gate` must be a gate that is not built"):
             distill(teacher, gate)
+    with pytest.raises(ValueError, match=r"`freeze_experts` must be one of True"):
+        distill(teacher, SoftmaxGate(), freeze_experts="no")
 
 
 @pytest.mark.backend_independent
 def test_a_model_without_a_gate_is_refused():
     inputs = keras.Input((DIM,))
     model = keras.Model(inputs, layers.Dense(1, name="only")(inputs))
-    with pytest.raises(ValueError, match=r"no layer with experts and a gate.*only"):
+    with pytest.raises(ValueError, match=r"no layer of the class.*only \(Dense\)"):
         distill(model, SoftmaxGate())
 
 
