@@ -161,8 +161,8 @@ def settings(function):
     return {**own, **function.get_config()}
 
 
-def loss_weights(model):
-    """Get the `loss_weights` that were given to `compile`, or `None`."""
+def compile_arguments(model):
+    """Get the arguments that `compile` got, by name; none if it was not called."""
     if not getattr(model, "compiled", False):
-        return None
-    return model._compile_config.config["loss_weights"]
+        return {}
+    return model._compile_config.config

@@ -6,6 +6,7 @@ A test that fails here after an update of Keras says which file of Keras to read
 
 import ast
 import importlib
+import inspect
 import pathlib
 import pkgutil
 import re
@@ -187,14 +188,14 @@ def test_settings_that_a_config_lacks_are_found():
 
 def test_what_compile_was_given_is_found():
     model = keras.Sequential([keras.layers.Dense(1)])
-    assert _keras.loss_weights(model) is None
-    model.compile("sgd", "mse", metrics=["mae"])
-    assert _keras.loss_weights(model) is None
-    model.compile("sgd", "mse", loss_weights=[0.5])
-    assert _keras.loss_weights(model) == [0.5]
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", loss_weights=[0.5])
-    assert _keras.loss_weights(model) == [0.5]
+    assert _keras.compile_arguments(model) == {}
+    given = {"optimizer": keras.optimizers.SGD(), "loss": np.square, "metrics": ["mae"]}
+    model.compile(**given)
+    found = _keras.compile_arguments(model)
+    assert {name: found[name] for name in given} == given
+    assert found["loss_weights"] is None
+    names = inspect.signature(model.compile).parameters
+    assert found.keys() == names.keys() - {"auto_scale_loss"}
 
 
 def test_keras_calls_what_is_overridden():

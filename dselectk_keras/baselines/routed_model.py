@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, loss_weights, mask_of
+from dselectk_keras._keras import all_layers, compile_arguments, mask_of
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
 from dselectk_keras.utils import Tensor, check_choice, check_number, init_arguments
@@ -137,7 +137,7 @@ class RoutedModel(keras.Model):
 
         losses, weights = by_output(self.loss), by_output(sample_weight)
         complete = len(losses) == len(predictions) and None not in losses
-        if not complete or loss_weights(self) is not None:
+        if not complete or compile_arguments(self)["loss_weights"] is not None:
             raise ValueError(
                 "The reward of a `ReinforceGate` is the sum of the losses of all "
                 "outputs. Received: a model with `loss_weights`, or with outputs that "

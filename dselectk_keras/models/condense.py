@@ -2,14 +2,18 @@
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.layers import MoE
-from dselectk_keras.models.rebuild import layers_to_replace, rebuild
+from dselectk_keras.models.rebuild import (
+    compile_alike,
+    layers_to_replace,
+    rebuild,
+)
+from dselectk_keras.utils import check_number
 
 
 def condense(model: Any, tolerance: float = 0.0) -> Any:
@@ -44,6 +48,15 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2 and Appendix C.3.
     """
+    copy = condensed(model, tolerance)
+    if getattr(model, "compiled", False):
+        compile_alike(model, copy)
+    return copy
+
+
+def condensed(model: Any, tolerance: float) -> Any:
+    """Make the copy of `condense`, not compiled."""
+    check_number("tolerance", tolerance, minimum=0, maximum=1)
     if is_model_parallel():
         raise ValueError(
             "Fewer experts may not fill the devices over which they are split. "
@@ -51,6 +64,13 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
             "without a distribution, and call `condense` there."
         )
     layers = layers_to_replace(model, MoE)
+    for layer in layers:
+        if not layer.experts.shared_input:
+            raise ValueError(
+                "Only experts that share one input can be removed. Received: the layer "
+                f"{layer.name!r}, whose experts have shared_input=False, so that its "
+                "input has an entry for each of them."
+            )
     chosen = {layer.name: layer.gate.chosen_experts() for layer in layers}
     undecided = [
         f"{name} {tuple(place)} by {distance[tuple(place)]:.3g}"
@@ -70,12 +90,7 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
         choices, _, logits = chosen[layer.name]
         settings["experts"], settings["gate"] = narrowed(layer, choices, logits)
 
-    copy = rebuild(model, layers, change)
-    if getattr(model, "compiled", False):
-        config = keras.saving.deserialize_keras_object(model.get_compile_config())
-        # The config of some losses lacks settings, such as the `delta` of `Huber`.
-        copy.compile(**{**config, "loss": model.loss})
-    return copy
+    return rebuild(model, layers, change)
 
 
 def narrowed(layer: MoE, choices: np.ndarray, logits: np.ndarray) -> tuple:

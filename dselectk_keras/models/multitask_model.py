@@ -6,12 +6,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import loss_weights
+from dselectk_keras._keras import compile_arguments
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.models.check_labels import check_labels
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
+
+# Arguments of `compile` that need a loss.
+WITH_LOSS = ("loss_weights", "metrics", "weighted_metrics")
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -105,7 +108,8 @@ class MultitaskModel(keras.Model):
         if self.loss is not None:
             return
         # Without more metrics, there are Keras' mean loss and those of the tasks.
-        if loss_weights(self) or len(self.metrics) > 2:
+        given = compile_arguments(self)
+        if any(given.get(name) for name in WITH_LOSS):
             raise ValueError(
                 "`compile` takes metrics and `loss_weights` only together with a loss. "
                 "Received: none. For the metrics and the weight of a task, use "

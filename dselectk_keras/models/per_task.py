@@ -3,7 +3,7 @@
 from typing import Any
 
 from dselectk_keras.layers import MMoE
-from dselectk_keras.models.condense import condense, narrowed
+from dselectk_keras.models.condense import condensed, narrowed
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import group_tasks
 from dselectk_keras.models.towers import Predict, flatten
@@ -40,7 +40,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
             f"The model has no task of the name {name!r}. "
             f"Its tasks: {', '.join(tasks) or 'none'}."
         )
-    model = condense(model, tolerance)
+    model = condensed(model, tolerance)
     mixtures = flatten(_mixture(model.get_layer("mmoe"), name))
     task, (label,) = tasks[name], group_tasks([tasks[name]])
     index = model.tasks.index(task)

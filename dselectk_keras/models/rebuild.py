@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from dselectk_keras._keras import copy_state
+from dselectk_keras._keras import compile_arguments, copy_state, settings
 from dselectk_keras.layers.gated_experts import GatedExperts
 
 
@@ -21,9 +21,10 @@ def layers_to_replace(model: Any, kind: type = GatedExperts) -> list[Any]:
         )
     layers = [layer for layer in model.layers if isinstance(layer, kind)]
     if not layers:
+        found = [f"{layer.name} ({type(layer).__name__})" for layer in model.layers]
         raise ValueError(
-            "The model has no layer with experts and a gate, such as `MMoE`. "
-            f"Received layers: {', '.join(layer.name for layer in model.layers)}."
+            f"The model has no layer of the class `{kind.__name__}`, such as `MMoE`. "
+            f"Received layers: {', '.join(found)}."
         )
     for one, other in itertools.combinations(layers, 2):
         for part in ("experts", "gate", "routing_network"):
@@ -57,3 +58,21 @@ def rebuild(model: Any, layers: list[Any], change: Callable) -> Any:
     if hasattr(model, "task_losses"):
         copy_state(model.task_losses, copy.task_losses)
     return copy
+
+
+def compile_alike(model: Any, copy: Any) -> None:
+    """Compile a copy with the arguments of a compiled model, and with new states."""
+    arguments = compile_arguments(model)
+    copy.compile(**keras.tree.map_structure(_anew, arguments))
+
+
+def _anew(part):
+    """Copy an optimizer or metric, but not its state; return others as they are."""
+    if not isinstance(part, (keras.Optimizer, keras.Metric)):
+        return part
+    # Such as a schedule. Keras finds only what is registered, or in a scope.
+    used = [value for value in vars(part).values() if callable(value)]
+    own = {getattr(each, "__name__", type(each).__name__): each for each in used}
+    types = {name: x if hasattr(x, "__name__") else type(x) for name, x in own.items()}
+    with keras.saving.custom_object_scope(types):
+        return type(part).from_config(settings(part) or part.get_config())

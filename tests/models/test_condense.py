@@ -129,6 +129,51 @@ def test_the_copy_has_the_losses_of_the_model():
         assert found == pytest.approx(wanted, rel=1e-5)
 
 
+class Slower(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.5
+
+    def get_config(self):
+        return {}
+
+
+class Momentum(keras.optimizers.SGD):
+    """An optimizer of a user."""
+
+
+class Seen(keras.Metric):
+    def __init__(self, name="seen", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.count = self.add_variable((), "zeros")
+
+    def update_state(self, y, y_pred, sample_weight=None):
+        self.count.assign_add(1.0)
+
+    def result(self):
+        return self.count
+
+
+def cubic(y, y_pred):
+    return keras.ops.mean(keras.ops.absolute(y - y_pred) ** 3, axis=-1)
+
+
+def test_what_is_compiled_need_not_be_registered():
+    inputs = keras.Input((3,))
+    mixed = MoE(DenseExperts(8, [3]), TopKGate(2))(inputs)
+    model = keras.Model(inputs, mixed)
+    model.compile(Momentum(Slower()), cubic, metrics=[cubic, Seen()])
+    wanted = model.evaluate(X, Y, verbose=0, return_dict=True)
+    small = condense(model)
+    assert type(small.optimizer) is Momentum
+    assert float(small.optimizer.learning_rate) == 0.5
+    found = small.evaluate(X, Y, verbose=0, return_dict=True)
+    assert found == pytest.approx(wanted, rel=1e-5)
+    # The task alone is not compiled, and needs nothing of it.
+    model = decided(optimizer=Momentum(Slower()))
+    assert condense(model).compiled
+    assert not per_task(model, "task_0").compiled
+
+
 @pytest.mark.parametrize("frozen", ["gate", "layer"])
 def test_what_is_frozen_stays_frozen(frozen):
     model = decided()
@@ -259,13 +304,36 @@ def test_a_tolerance_lets_the_nearly_decided_pass():
     np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-2)
 
 
+@pytest.mark.parametrize("tolerance", [float("nan"), -0.1, 1.1, "all"])
+@pytest.mark.parametrize("function", [condense, per_task])
+@pytest.mark.backend_independent
+def test_a_tolerance_is_a_number_from_0_to_1(function, tolerance):
+    names = ["task_0"] if function is per_task else []
+    with pytest.raises(ValueError, match="`tolerance` must be a finite number at le"):
+        function(decided(), *names, tolerance=tolerance)
+
+
+def own_inputs():
+    bank = DenseExperts(4, [3], shared_input=False)
+    inputs = keras.Input((4, 6))
+    return keras.Model(inputs, MoE(bank, TopKGate(2), name="a")(inputs))
+
+
 @pytest.mark.parametrize(
     ("model", "text"),
     [
         (lambda: keras.Sequential([layers.Dense(2)]), "A built functional or sequ"),
         (
             lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)]),
-            "no layer with experts and a gate",
+            r"no layer of the class `MoE`, such as `MMoE`.*dense.* \(Dense\)",
+        ),
+        (
+            lambda: build_multitask_model(3, 2, "cgc", gate=TopKGate(1)),
+            r"no layer of the class `MoE`, such as `MMoE`.*cgc \(CGC\)",
+        ),
+        (
+            own_inputs,
+            "Only experts that share one input can be removed. Received: the layer 'a'",
         ),
         (
             lambda: build_multitask_model(3, 2, gate=SoftmaxGate()),
