@@ -38,13 +38,15 @@ class RoutedModel(keras.Model):
     does so with new weights.
 
     Args:
-        *args: Inputs and outputs, as for `keras.Model`.
+        inputs: The inputs, as for `keras.Model`.
+        outputs: The outputs, as for `keras.Model`.
+        name: The name of the model.
         consistency: $c$, the weight of the consistency loss. 0 turns off the second
             run.
         outputs_are: The kind of the outputs: `"probabilities"` over the last axis,
             `"logits"`, or `"values"`. For values, half the squared difference
             replaces the divergence.
-        **kwargs: The other arguments of `keras.Model`.
+        trainable: Whether the layers are trainable. `None` leaves them as they are.
 
     Example:
         >>> inputs = keras.Input((4,))
@@ -61,14 +63,18 @@ class RoutedModel(keras.Model):
         Section 3.
     """
 
+    # Keras takes a class with these first arguments for a functional model.
     def __init__(
         self,
-        *args: Any,
+        inputs: Any,
+        outputs: Any,
+        name: str | None = None,
+        *,
         consistency: float = 0.0,
         outputs_are: str = "probabilities",
-        **kwargs: Any,
+        trainable: bool | None = None,
     ):
-        super().__init__(*args, **kwargs)
+        super().__init__(inputs, outputs, name=name, trainable=trainable)
         check_choice("outputs_are", outputs_are, ("probabilities", "logits", "values"))
         check_number("consistency", consistency, minimum=0)
         self.consistency = consistency

@@ -25,7 +25,8 @@ def task_names(tasks: int | Sequence[str]) -> list[str]:
     if not isinstance(tasks, (list, tuple)):
         number = check_count("tasks", tasks, maximum=MAX_EXPERTS)
         return [f"task_{i}" for i in range(number)]
-    if not tasks or len(set(tasks)) < len(tasks):
+    are_names = all(isinstance(task, str) for task in tasks)
+    if not tasks or not are_names or len(set(tasks)) < len(tasks):
         raise ValueError(
             "`tasks` must be a number, or a list of one or more unique names. "
             f"Received: tasks={list(tasks)}."

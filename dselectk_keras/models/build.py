@@ -8,11 +8,12 @@ import keras
 from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.gates import GATES, Gate
 from dselectk_keras.layers.arguments import as_bank, task_names
+from dselectk_keras.layers.gated_experts import BY_GATE
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.towers import add_towers
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_choice, check_count
 
 MANY_TASKS = 32
 # Options for `MultitaskModel`; others are for the architecture.
@@ -91,6 +92,8 @@ def build_multitask_model(
     Reference:
         Ma et al., "MMoE" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
     """
+    check_choice("stacked", stacked, (True, False))
+    check_choice("per_example", per_example, (True, False, BY_GATE))
     share = ARCHITECTURES.find(architecture)
     tasks = _as_tasks(tasks)
     many = len(tasks) > MANY_TASKS and len({task.num_outputs for task in tasks}) == 1

@@ -10,7 +10,9 @@ from keras import ops
 from dselectk_keras.models.task import Task
 
 
-def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
+def check_labels(
+    model: Any, x: Any, y: Any, sample_weight: Any = None, training: bool = False
+) -> None:
     """Raise an error if arrays cannot be right for the tasks of a model.
 
     Labels must be possible, such as class 2 of 3, and sample weights finite. Features
@@ -25,6 +27,7 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
         x: The inputs, as for `fit`.
         y: The labels: a dict by task name, or one array with a column per task.
         sample_weight: Sample weights in the form of `y`, or one array `(samples,)`.
+        training: Whether each task needs a label, since it will be trained.
 
     Example:
         >>> model = build_multitask_model(3, [Task("click", "binary")])
@@ -35,30 +38,63 @@ def check_labels(model: Any, x: Any, y: Any, sample_weight: Any = None) -> None:
         ...     print(str(error)[:55])
         The labels of the task 'click' must be between 0 and 1.
     """
+    check_has_tasks(model)
+    names = [task.name for task in model.tasks]
+    for table, least in ((y, 1), (sample_weight, 2)):
+        columns = list(getattr(table, "columns", names))
+        # One column of weights is for all tasks. A table without names has numbers.
+        named = len(columns) >= least and columns != [*range(len(columns))]
+        if named and columns != names:
+            raise ValueError(
+                "The columns of a table must be the tasks, in their order. Received: "
+                f"{columns} for the tasks {names}. Pass `table[names]`."
+            )
+    y = _as_numbers(y, "labels")
+    sample_weight = _as_numbers(sample_weight, "sample weights")
+    check_shapes(model.tasks, y, sample_weight)
+    _check_rows(x, y, sample_weight)
+    for group in model.task_metrics.groups:
+        _check_group(group, y, sample_weight, training)
+    _check_features(model, x)
+
+
+def check_has_tasks(model: Any) -> None:
+    """Raise an error for a model that has lost its tasks."""
     if not model.tasks:
         raise ValueError(
             "The model has no tasks. Received: tasks=(). `keras.models.clone_model` "
             "loses them: use `MultitaskModel.from_config(model.get_config())`."
         )
-    names = [task.name for task in model.tasks]
-    for table in (y, sample_weight):
-        columns = list(getattr(table, "columns", names))
-        if columns != names and set(columns) == set(names):
-            raise ValueError(
-                "The columns of a table must be in the order of the tasks. Received: "
-                f"{columns} for the tasks {names}. Pass `table[names]`."
-            )
-    y, sample_weight = _as_arrays(y), _as_arrays(sample_weight)
-    check_shapes(model.tasks, y, sample_weight)
-    for group in model.task_metrics.groups:
-        _check_group(group, y, sample_weight)
-    _check_features(model, x)
 
 
-def _check_group(group, y, sample_weight):
+def _check_rows(x, y, sample_weight):
+    """Check that all arrays have the same number of rows, and not none."""
+    parts = {"inputs": x, "labels": y, "sample weights": sample_weight}
+    sizes = {
+        what: {(*_shape(array), "no")[0] for array in keras.tree.flatten(part)}
+        for what, part in parts.items()
+        if part is not None
+    }
+    if len(set().union(*sizes.values())) > 1 or 0 in sizes["labels"]:
+        found = [
+            f"{what} of {' and '.join(map(str, rows))}" for what, rows in sizes.items()
+        ]
+        raise ValueError(
+            "Inputs, labels and sample weights must have one row for each example, and "
+            f"one example or more. Received: {', '.join(found)} rows."
+        )
+
+
+def _check_group(group, y, sample_weight, training):
     """Check the labels and the weights of a group of tasks."""
     labels = group.stack(y, np)
     missing, possible = group.missing_and_possible(labels, np)
+    for t in np.flatnonzero(training & missing.all(axis=0)):
+        raise ValueError(
+            f"The task {group.tasks[t].name!r} has no label to train on. Received: "
+            f"{len(missing)} missing labels. Leave the task out of the model; or, to "
+            "train only the others, pass any labels with a sample weight of 0."
+        )
     weights = group.weights(missing, sample_weight, np)
     for row, t in np.argwhere(~np.isfinite(weights)).tolist():
         raise ValueError(
@@ -92,11 +128,11 @@ def _check_features(model, x):
     bad: Any = False
     for array in keras.tree.flatten(x):
         if array.dtype.kind == "f":
-            bad = bad | ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+            bad = bad | _bad_rows(array)
     rows = np.flatnonzero(bad)
     if not len(rows):
         return
-    some = keras.tree.map_structure(lambda array: array[rows[:32]], x)
+    some = keras.tree.map_structure(lambda array: _dense(array[rows[:32]]), x)
     for output in keras.tree.flatten(model(some, training=False)):
         for row in np.argwhere(~np.isfinite(ops.convert_to_numpy(output)))[:1, 0]:
             raise ValueError(
@@ -105,6 +141,18 @@ def _check_features(model, x):
                 f"that is not finite in row {rows[row]}. Replace them, for example "
                 "with numpy.nan_to_num, or leave these rows out."
             )
+
+
+def _bad_rows(array):
+    """Which rows of an array or sparse matrix have NaN or infinity."""
+    if isinstance(array, np.ndarray):
+        return ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    rows = array.tocoo().row[~np.isfinite(array.tocoo().data)]
+    return np.isin(np.arange(array.shape[0]), rows)
+
+
+def _dense(array):
+    return array if isinstance(array, np.ndarray) else array.toarray()
 
 
 def _check_strings(x):
@@ -166,15 +214,30 @@ def _shape(values):
     return (None,) if getattr(shape, "rank", 1) is None else tuple(shape)
 
 
-def _as_arrays(values):
-    """Convert a table, tensor or list, or those in a dict, to NumPy arrays."""
+def _as_numbers(values, what):
+    """Convert a table, tensor or list, or those in a dict, to arrays of numbers."""
     if isinstance(values, dict):
-        return {name: _as_numpy(value) for name, value in values.items()}
-    return _as_numpy(values)
+        return {
+            name: _as_numbers(each, f"{what} of the task {name!r}")
+            for name, each in values.items()
+        }
+    array = _as_numpy(values)
+    try:
+        if array is not None and array.dtype.kind not in "biuf":
+            array = array.astype("float32")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The {what} must be numbers. Received: {error}. Replace classes by "
+            "numbers from 0, for example with `pandas.factorize`, and missing labels "
+            "by NaN."
+        ) from error
+    return array
 
 
 def _as_numpy(values):
     if values is None or isinstance(values, np.ndarray):
         return values
+    if hasattr(values, "tocsr"):  # A sparse matrix of SciPy.
+        return values.tocsr()
     is_tensor = ops.is_tensor(values)
     return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)

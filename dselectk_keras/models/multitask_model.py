@@ -1,14 +1,16 @@
 """A Keras model that trains several tasks."""
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from dselectk_keras._keras import compile_arguments
+from dselectk_keras._keras import all_layers, compile_arguments
 from dselectk_keras.distribution import num_replicas
-from dselectk_keras.models.check_labels import check_labels
+from dselectk_keras.layers.arguments import task_names
+from dselectk_keras.models.check_labels import check_has_tasks, check_labels
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
@@ -48,8 +50,11 @@ class MultitaskModel(keras.Model):
     `copy.deepcopy`, or `from_config(model.get_config())` for new weights.
 
     Args:
-        *args: Inputs and outputs, as for `keras.Model`.
-        tasks: The tasks, in the order of the outputs.
+        inputs: The inputs, as for `keras.Model`.
+        outputs: The outputs: a dict with those of each task, or one tensor.
+        name: The name of the model.
+        tasks: The tasks, in the order of the outputs. `None` is a model that only
+            predicts.
         label_average: What $n_t$ is in training: the number of examples in the batch
             (`"batch"`), or of labels of the task in the batch (`"labels"`).
         task_weighting: `None`, or what multiplies $\omega_t$ by a learned weight in
@@ -59,55 +64,108 @@ class MultitaskModel(keras.Model):
             gradient, and its number of labels divided by $n_t$; it returns one number
             per task, which is multiplied by $\omega_t$ and added to the loss. Then
             `weights_of_losses()` returns the factor of each $\omega_t$.
-        **kwargs: The other arguments of `keras.Model`.
+        trainable: Whether the layers are trainable. `None` leaves them as they are.
     """
 
+    # Keras takes a class with these first arguments for a functional model.
     def __init__(
         self,
-        *args: Any,
-        tasks: Iterable[Task | dict] = (),
+        inputs: Any,
+        outputs: Any,
+        name: str | None = None,
+        *,
+        tasks: Sequence[Task | dict] | None = None,
         label_average: str = "batch",
         task_weighting: Any = None,
-        **kwargs: Any,
+        trainable: bool | None = None,
     ):
-        super().__init__(*args, **kwargs)
-        self.tasks = tuple(
-            task if isinstance(task, Task) else Task.from_config(task) for task in tasks
-        )
+        super().__init__(inputs, outputs, name=name, trainable=trainable)
+        self.tasks = () if tasks is None else self._checked(tasks)
         self.task_losses = TaskLosses(self.tasks, label_average, task_weighting)
         self.task_metrics = TaskMetrics(self.tasks)
         self.training_data: Callable[[], tuple] = tuple
 
+    def _checked(self, tasks):
+        """Convert the tasks, or raise an error if they do not fit the outputs."""
+        known = isinstance(tasks, (list, tuple)) and tasks
+        if not known or not all(isinstance(task, (Task, dict)) for task in tasks):
+            raise ValueError(
+                "`tasks` must be a list of one or more `Task` objects. "
+                f"Received: tasks={tasks!r}."
+            )
+        tasks = tuple(
+            Task.from_config(task) if isinstance(task, dict) else task for task in tasks
+        )
+        names, outputs = task_names([task.name for task in tasks]), self.output
+        fits = (
+            {*names} <= {*outputs}
+            if isinstance(outputs, dict)
+            else getattr(outputs, "shape", ())[1:2] == (len(tasks),)
+        )
+        if not fits:
+            raise ValueError(
+                "`outputs` must be a dict with the names of all tasks, or one tensor "
+                f"(batch, tasks). Received: the tasks {names} and {outputs!r}."
+            )
+        return tasks
+
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
-        if self.loss is None and kwargs.get("class_weight") and len(self.tasks) > 1:
-            raise ValueError(
-                "`class_weight` is only for a model of one task. Received: a model "
-                f"of {len(self.tasks)} tasks. Pass `sample_weight`, a dict by task "
-                "name or an array with one column per task."
-            )
-        self._check(x, y, kwargs.get("sample_weight"))
-        if isinstance(held_out := kwargs.get("validation_data"), tuple):
+        given = _arguments("fit", self, x, y, *args, **kwargs)
+        self._check_training(given.get("class_weight"))
+        self._check(x, y, given.get("sample_weight"), training=True)
+        if isinstance(held_out := given.get("validation_data"), tuple):
             self._check(*held_out)
         # For callbacks that take a sample. Keras would track the arrays themselves.
-        self.training_data = lambda: (x, y, kwargs.get("sample_weight"))
+        self.training_data = lambda: (x, y, given.get("sample_weight"))
         try:
             return super().fit(x, y, *args, **kwargs)
         finally:
             self.training_data = tuple
 
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Train as `keras.Model.train_on_batch`."""
+        given = _arguments("train_on_batch", self, *args, **kwargs)
+        self._check_training(given.get("class_weight"))
+        return super().train_on_batch(*args, **kwargs)
+
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
         # `fit` has checked its data. It calls this with private arguments.
         if not any(name.startswith("_") for name in kwargs):
-            self._check(x, y, kwargs.get("sample_weight"))
+            given = _arguments("evaluate", self, x, y, *args, **kwargs)
+            self._check(x, y, given.get("sample_weight"))
         return super().evaluate(x, y, *args, **kwargs)
 
-    def _check(self, x, y=None, sample_weight=None):
+    def _check_training(self, class_weight):
+        """Raise an error for what would have no effect in training, or a wrong one."""
+        if class_weight and len(self.tasks) > 1:
+            raise ValueError(
+                "`class_weight` is only for a model of one task. Received: a model "
+                f"of {len(self.tasks)} tasks. Pass `sample_weight`, a dict by task "
+                "name or an array with one column per task."
+            )
+        for layer in all_layers(self):
+            if hasattr(layer, "policy_loss") and layer.trainable_variables:
+                raise ValueError(
+                    "A gate that learns from rewards gets none in a `MultitaskModel`. "
+                    f"Received: {layer!r}. Train it in a `RoutedModel`, which takes "
+                    "the `input` and `output` of this model, and a loss for each task "
+                    "in `compile`; or freeze it."
+                )
+
+    def _check(self, x, y=None, sample_weight=None, training=False):
         """Check what `compile` got, and arrays, unless `compile` got a loss."""
         if self.loss is not None:
+            by_name = y is None or isinstance(y, dict)
+            if isinstance(self.output, dict) and not by_name:
+                raise ValueError(
+                    "A loss in `compile` replaces those of the tasks, and needs labels "
+                    f"by task name. Received: loss={self.loss!r} and labels of the "
+                    f"type {type(y).__name__}. Leave the loss out, since each task has "
+                    "its own, or pass a dict of labels."
+                )
             return
-        # Without more metrics, there are Keras' mean loss and those of the tasks.
         given = compile_arguments(self)
         if any(given.get(name) for name in WITH_LOSS):
             raise ValueError(
@@ -116,7 +174,7 @@ class MultitaskModel(keras.Model):
                 "`Task(metrics=..., weight=...)`."
             )
         if y is not None:
-            check_labels(self, x, y, sample_weight)
+            check_labels(self, x, y, sample_weight, training)
 
     def compute_loss(
         self,
@@ -129,6 +187,7 @@ class MultitaskModel(keras.Model):
         """Compute the weighted sum of the tasks' losses, plus the layers' penalties."""
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
+        check_has_tasks(self)
         # First the penalties: replicas share `losses`, and take turns at a sum.
         penalties: Any = super().compute_loss() if self.losses else 0.0
         totals, counts = self.task_metrics.update_state(y, y_pred, sample_weight)
@@ -179,7 +238,13 @@ class MultitaskModel(keras.Model):
         weighting = self.task_losses.task_weighting
         return {
             **super().get_config(),
-            "tasks": [task.get_config() for task in self.tasks],
+            "tasks": [task.get_config() for task in self.tasks] or None,
             "label_average": self.task_losses.label_average,
             "task_weighting": keras.saving.serialize_keras_object(weighting),
         }
+
+
+def _arguments(method, *args, **kwargs):
+    """The arguments of a method of `keras.Model` by name."""
+    signature = inspect.signature(getattr(keras.Model, method))
+    return signature.bind(*args, **kwargs).arguments

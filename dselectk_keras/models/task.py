@@ -1,6 +1,7 @@
 """The settings of a task."""
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -97,7 +98,7 @@ class Task:
         """Check the loss and the metrics, or set those of the kind."""
         _, loss, metrics = KINDS[self.kind]
         if self.loss is not None:
-            found = get_from(keras.losses, "loss", self.loss)
+            found = _found(keras.losses, keras.Loss, "loss", self.loss)
             loss = self.loss if isinstance(self.loss, str) else found
         if self.metrics is not None:
             several = isinstance(self.metrics, (list, tuple))
@@ -114,7 +115,7 @@ class Task:
                 )
             # A metric by name is made with the model: here it would use the device.
             if not isinstance(metric, str):
-                get_from(keras.metrics, "metrics", metric)
+                _found(keras.metrics, keras.Metric, "metrics", metric)
         for each in (loss, *metrics):
             config = settings(each)
             from_logits = self.output_activation and config.get("from_logits")
@@ -176,6 +177,17 @@ def group_tasks(tasks: Sequence[Task]) -> dict[str, list[int]]:
         label = re.sub(r"[^a-zA-Z0-9]+", "_", text).strip("_")
         groups[label if label and label not in groups else str(number)] = indices
     return groups
+
+
+def _found(module, base, name, value):
+    """Find a loss or a metric; an error names the argument."""
+    found = get_from(module, name, value)
+    if inspect.isclass(value) and not isinstance(found, base):
+        raise ValueError(
+            f"`{name}` must be known to `{module.__name__}`. "
+            f"Received: {name}={value!r}, a class that is no {base.__name__}."
+        )
+    return found
 
 
 def _serialized(value):

@@ -435,3 +435,10 @@ def test_rewards_that_are_not_the_loss_are_refused():
     labels = {"a": np.zeros((6, 2)), "b": np.zeros((6, 3))}
     with pytest.raises(ValueError, match="with `loss_weights`, or with outputs"):
         model.fit(numbers((6, 3)), labels, verbose=0)
+
+
+@pytest.mark.backend_independent
+def test_arguments_that_it_does_not_have_are_refused():
+    for name in ("consistancy", "policy_reduction"):
+        with pytest.raises(TypeError, match=f"argument '{name}'"):
+            RoutedModel(keras.Input((3,)), keras.Input((3,)), **{name: 1.0})

@@ -72,6 +72,13 @@ def test_tasks_must_be_names_or_a_number(tasks):
         mmoe(tasks)
 
 
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("tasks", [[1, "a"], [None], ["a", "a"], []])
+def test_tasks_have_unique_names(tasks):
+    with pytest.raises(ValueError, match="a list of one or more unique names"):
+        mmoe(tasks)
+
+
 def test_another_number_of_gates_is_refused():
     with pytest.raises(ValueError, match=r"=3 is needed .* num_gates=2\. Pass a new"):
         mmoe(3, num_gates=2)

@@ -424,6 +424,8 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
         ({"experts": 0}, "`num_experts` must be"),
         ({"gate": layers.Dense(3)}, "`gate` must be a gate, such as"),
         ({"inputs": "features"}, "`inputs` must be a number of features"),
+        ({"stacked": "false"}, "`stacked` must be one of True, False"),
+        ({"per_example": "no"}, "`per_example` must be one of True, False, 'by_gate'"),
     ],
 )
 def test_what_cannot_be_built_is_refused(arguments, text):

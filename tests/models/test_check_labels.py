@@ -106,10 +106,13 @@ def test_a_table_has_its_columns_in_the_order_of_the_tasks(model):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(Y)
     check_labels(model, pandas.DataFrame(X), table, 2 * (table > 0))
-    text = r"order of the tasks\. Received: \['(color|like)',.*`table\[names\]`"
+    check_labels(model, X, table.set_axis(range(4), axis=1), table[["amount"]] > 0)
+    text = r"in their order\. Received: \['(color|like|amount)',.*`table\[names\]`"
     for given in (
         (table[sorted(Y, reverse=True)],),
+        (table.rename(columns={"like": "weekend"}),),
         (Y, table[["color", *list(Y)[:3]]]),
+        (Y, table.rename(columns={"like": "weekend"})),
     ):
         with pytest.raises(ValueError, match=text):
             model.fit(X, given[0], sample_weight=given[-1], verbose=0)
@@ -121,9 +124,9 @@ def test_evaluate_and_fit_check_what_they_evaluate(model, name):
     table = pandas.DataFrame(Y)
     wrong = table[sorted(Y)] if name == "columns" else table.assign(color=7.0)
     before = [np.array(weight) for weight in model.get_weights()]
-    with pytest.raises(ValueError, match=r"order of the tasks|class indices"):
+    with pytest.raises(ValueError, match=r"in their order|class indices"):
         model.evaluate(X, wrong, verbose=0)
-    with pytest.raises(ValueError, match=r"order of the tasks|class indices"):
+    with pytest.raises(ValueError, match=r"in their order|class indices"):
         model.fit(X, table, validation_data=(X, wrong), verbose=0)
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
@@ -135,6 +138,8 @@ def test_class_weights_are_refused_if_there_are_several_tasks(model):
             ValueError, match=r"one task\. .*: a model of 4 tasks\. Pass"
         ):
             model.fit(X, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
+        with pytest.raises(ValueError, match=r"one task\. .*: a model of 4 tasks"):
+            model.train_on_batch(X, y, class_weight={0: 1.0, 1: 2.0})
 
 
 STRINGS = np.array(["ann", "bo", "a new one"])
@@ -168,5 +173,49 @@ def test_objects_that_are_strings_are_trained_on():
 
 
 def test_labels_that_are_strings_are_refused(model):
-    with pytest.raises(ValueError, match="could not convert string to float"):
-        check_labels(model, X, {**Y, "click": np.array(["yes"] * BATCH)})
+    y = {**Y, "click": np.array(["yes"] * BATCH)}
+    with pytest.raises(ValueError, match=r"labels of the task 'click' must be numbers"):
+        check_labels(model, X, y)
+    check_labels(model, X, {**Y, "click": np.array([0, 1, None] * 2)})
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "weight", "text"),
+    [
+        (X[:4], Y, None, "inputs of 4, labels of 6 rows"),
+        (X, columns(Y)[:4], None, "inputs of 6, labels of 4 rows"),
+        (X, {**Y, "like": Y["like"][:4]}, None, "labels of (6 and 4|4 and 6) rows"),
+        (X, Y, np.ones(4), "sample weights of 4 rows"),
+        (X, Y, 2.0, "sample weights of no rows"),
+        (X[:0], columns(Y)[:0], None, "inputs of 0, labels of 0 rows"),
+    ],
+)
+def test_arrays_of_unequal_lengths_are_refused(model, x, y, weight, text):
+    for method in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match=text):
+            method(x, y, sample_weight=weight, verbose=0)
+
+
+def test_a_task_without_any_label_is_not_trained_but_evaluated(model):
+    y = {**Y, "like": np.full(BATCH, np.nan, "float32")}
+    with pytest.raises(ValueError, match=r"'like' has no label to train.*6 missing"):
+        model.fit(X, y, verbose=0)
+    report = model.evaluate(X, y, verbose=0, return_dict=True)
+    assert np.isnan(report["like_loss"])
+    assert np.isfinite(report["task_loss"])
+
+
+def test_sparse_matrices_are_checked_as_arrays_are():
+    sparse = pytest.importorskip("scipy.sparse")
+    model = build_multitask_model(3, 1)
+    model.compile("sgd")
+    x = np.where(X > 0, X, 0.0)
+    y = numbers((BATCH, 1))
+    reports = [
+        model.evaluate(each, y, verbose=0, return_dict=True)
+        for each in (x, sparse.csr_matrix(x))
+    ]
+    assert reports[1] == pytest.approx(reports[0], rel=1e-5)
+    x[[1, 4], 1] = np.nan
+    with pytest.raises(ValueError, match=r"infinity in 2 rows, .* in row 1\. Rep"):
+        model.fit(sparse.csr_matrix(x), y, verbose=0)

@@ -4,11 +4,14 @@ import keras
 import numpy as np
 import pytest
 from helpers import numbers, numpy, value_and_gradients
-from keras import ops
+from keras import layers, ops
 
 from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
+    MultitaskModel,
+    ReinforceGate,
+    RoutedModel,
     SoftmaxGate,
     Task,
     build_multitask_model,
@@ -631,11 +634,85 @@ def test_arguments_may_be_given_by_place_as_in_keras():
 
 
 @pytest.mark.backend_independent
-def test_a_model_without_tasks_says_how_to_copy_one_with_tasks():
+def test_a_model_without_tasks_says_how_to_copy_one_with_tasks(tmp_path):
     model = build_multitask_model(3, 2, gate=SoftmaxGate())
     model.compile("sgd")
     clone = keras.models.clone_model(model)
-    with pytest.raises(ValueError, match=r"has no tasks.*from_config"):
-        clone.fit(np.ones((2, 3)), np.ones((2, 2)), verbose=0)
+    # A file keeps it a model that only predicts.
+    clone.save(tmp_path / "model.keras")
+    for each in (clone, keras.saving.load_model(tmp_path / "model.keras")):
+        x, y = np.ones((2, 3)), np.ones((2, 2))
+        assert each.predict(x, verbose=0)["task_0"].shape == (2, 1)
+        for method in (each.fit, each.evaluate, each.train_on_batch):
+            with pytest.raises(ValueError, match=r"has no tasks.*from_config"):
+                method(x, y)
     copied = type(model).from_config(model.get_config())
     assert copied.tasks == model.tasks
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    ("outputs", "arguments", "error", "text"),
+    [
+        ({"a": 1}, {"tasks": ()}, ValueError, r"one or more `Task` obj.*tasks=\(\)"),
+        ({"a": 1}, {"tasks": ["a"]}, ValueError, r"`Task` objects.*tasks=\['a'\]"),
+        ({"b": 1}, {"tasks": [Task("a")]}, ValueError, "the names of all tasks, or"),
+        (2, {"tasks": [Task("a")]}, ValueError, r"one tensor \(batch, tasks\)"),
+        ({"a": 1}, {"label_averge": "labels"}, TypeError, "argument 'label_averge'"),
+    ],
+)
+def test_arguments_that_are_wrong_are_refused(outputs, arguments, error, text):
+    inputs = keras.Input((3,))
+    outputs = keras.tree.map_structure(lambda n: layers.Dense(n)(inputs), outputs)
+    with pytest.raises(error, match=text):
+        MultitaskModel(inputs, outputs, **arguments)
+
+
+def test_layers_may_have_metrics_of_their_own():
+    class Measured(keras.Layer):
+        def __init__(self):
+            super().__init__()
+            self.mean = keras.metrics.Mean("size")
+
+        def call(self, inputs):
+            self.mean.update_state(inputs)
+            return inputs
+
+    inputs = keras.Input((3,))
+    encoder = keras.Model(inputs, Measured()(inputs))
+    model = build_multitask_model(encoder, ["a"])
+    model.compile("sgd")
+    report = model.evaluate(X, Y["amount"], verbose=0, return_dict=True)
+    assert report["size"] == pytest.approx(X.mean(), rel=1e-4)
+    assert "a_loss" in model.fit(X, Y["amount"], verbose=0).history
+
+
+@pytest.mark.backend_independent
+def test_a_loss_in_compile_needs_labels_by_task_name():
+    model = make([Task("a"), Task("b")], compiled=False)
+    model.compile("adam", "binary_crossentropy")
+    with pytest.raises(ValueError, match="since each task has its own"):
+        model.fit(X, np.ones((BATCH, 2)), verbose=0)
+
+
+@pytest.mark.backend_independent
+def test_validation_data_by_place_are_checked():
+    model = make()
+    with pytest.raises(ValueError, match="inputs of 4, labels of 6"):
+        model.fit(X, Y, 4, 1, 0, None, 0.0, (X[:4], Y))
+
+
+def test_a_gate_that_needs_rewards_is_not_trained_without_them():
+    model = build_multitask_model(3, 2, gate=ReinforceGate())
+    model.compile("sgd")
+    x, y = numbers((4, 3)), numbers((4, 2))
+    for method in (model.fit, model.train_on_batch):
+        with pytest.raises(ValueError, match=r"ReinforceGate .*in a `RoutedModel`"):
+            method(x, y)
+    assert np.isfinite(model.evaluate(x, y, verbose=0)).all()
+    taught = RoutedModel(model.input, model.output)
+    taught.compile("sgd", {"task_0": "mse", "task_1": "mse"})
+    taught.train_on_batch(x, {"task_0": y[:, :1], "task_1": y[:, 1:]})
+    model.get_layer("mmoe").gate.trainable = False
+    model.compile("sgd")
+    model.fit(x, y, verbose=0)

@@ -93,6 +93,8 @@ def test_the_config_has_settings_that_keras_leaves_out():
             {"loss": keras.losses.MeanSquaredError("sum")},
             "averages the losses.*'a'.*'reduction': 'sum'",
         ),
+        ({"loss": dict}, "`loss` must be known to `keras.losses`.*dict.*no Loss"),
+        ({"metrics": [keras.layers.ReLU]}, "`metrics` must be .*ReLU.*no Metric"),
         ({"metrics": "accuracy"}, "Say which accuracy: 'binary_accuracy'"),
     ],
 )
