@@ -114,7 +114,7 @@ class MultitaskModel(keras.Model):
         given = _arguments("fit", self, x, y, *args, **kwargs)
         self._check_training(given.get("class_weight"))
         self._check(x, y, given.get("sample_weight"), training=True)
-        if isinstance(held_out := given.get("validation_data"), tuple):
+        if isinstance(held_out := given.get("validation_data"), (tuple, list)):
             self._check(*held_out)
         # For callbacks that take a sample. Keras would track the arrays themselves.
         self.training_data = lambda: (x, y, given.get("sample_weight"))

@@ -150,7 +150,7 @@ class Seen(keras.Metric):
         self.count.assign_add(1.0)
 
     def result(self):
-        return self.count
+        return self.count + 0.0
 
 
 def cubic(y, y_pred):
