@@ -110,15 +110,18 @@ class DSelectKGate(SelectorGate):
         """Create the logits of the bits and of the selectors' weights."""
         self._has_unreachable = self.num_experts != 2**self.num_bits
         self.codes = binary_codes(self.num_experts).astype("float32")
-        width = float(value_at(self.gamma, 0))
-        z_initializer = self.z_initializer or keras.initializers.RandomUniform(
-            -width / 100, width / 100
-        )
+        z_initializer = self.z_initializer or self._draw_bits
         w_initializer = self.w_initializer or "random_uniform"
         shape = (*self.gate_shape, self.num_nonzeros, 1)
         norm = {"normalize": self.normalize}
         self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer, **norm)
         self._w = Logits(self, "w", shape, w_initializer, **norm)
+
+    def _draw_bits(self, shape, dtype=None):
+        """Draw logits of bits that are uniform in ±gamma/100."""
+        # Not as bounds: the first value of a schedule is a symbol in a compiled step.
+        draw = keras.initializers.RandomUniform(-0.01, 0.01)
+        return ops.cast(value_at(self.gamma, 0), dtype) * draw(shape, dtype)
 
     def max_experts(self, once_decided: bool = False) -> int | None:
         """One expert for each selector, once they have decided."""

@@ -566,3 +566,25 @@ def test_without_reachability_a_gate_can_end_on_no_expert():
     gate([ops.ones((1, 1))] * 5, training=True)
     assert ops.convert_to_numpy(gate.expert_weights()).tolist() == [0.0] * 5
     np.testing.assert_allclose(numpy(sum(gate.losses)), 0.0, atol=1e-5)
+
+
+@pytest.mark.traced
+def test_a_compiled_first_step_builds_a_gate_with_a_scheduled_gamma():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.gate = DSelectKGate(2, gamma=Ramp(2.0, 0.1, end=100))
+
+        def call(self, x):
+            return self.gate([x] * 4, x)
+
+    model = Model()
+    model.compile("sgd", "mse")
+    model.fit(numbers((8, DIM)), numbers((8, DIM)), verbose=0)
+    assert model.built
+
+
+def test_the_first_bits_are_within_a_hundredth_of_the_first_gamma():
+    gate = built(2**8, num_nonzeros=20, gamma=Ramp(4.0, 0.5, end=9))
+    bits = np.abs(numpy(gate.trainable_weights[0]))
+    assert 0.036 < bits.max() <= 0.04
