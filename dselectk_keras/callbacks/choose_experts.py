@@ -31,7 +31,7 @@ class ChooseExperts(keras.callbacks.Callback):
     on: `condense` accepts the model after each epoch.
 
     The callback acts on static gates with `choices`: `ChosenGate`, or a `DSelectKGate`.
-    A new expert takes over the share of the one that it replaces. In `CGC`, each task
+    The shares of a task whose experts change begin anew, equal. In `CGC`, each task
     always uses its own experts, which `num_nonzeros` counts too.
 
     The logs of each epoch get `changed`, the part of the gates whose experts have
@@ -140,7 +140,7 @@ class ChooseExperts(keras.callbacks.Callback):
         after = _in_place(chosen, before)
         changed = (after != before).any(axis=-1)
         if changed.any():
-            gate.choices.assign(after.reshape(choices.shape))
+            gate.choose(after.reshape(choices.shape))
             gate.note_event(f"{changed.sum()} changed")
         return changed
 

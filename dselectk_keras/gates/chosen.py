@@ -98,7 +98,7 @@ class ChosenGate(Gate):
                 "per_example."
             )
         shape = (*self.gate_shape, self.num_nonzeros)
-        self._shares = float32_weight(self, "w_logits", shape)
+        self.shares = float32_weight(self, "w_logits", shape)
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
@@ -112,7 +112,7 @@ class ChosenGate(Gate):
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the sum of the shares of each expert."""
-        shares = softmax(ops.convert_to_tensor(self._shares))
+        shares = softmax(ops.convert_to_tensor(self.shares))
         places = ops.expand_dims(shares, -1) * self.places_of_choices()
         return Routing(ops.sum(places, axis=-2))
 
@@ -123,7 +123,7 @@ class ChosenGate(Gate):
 
     def chosen_experts(self) -> ChosenExperts:
         """The choices and the logits of their shares. All distances are 0."""
-        choices, logits = map(ops.convert_to_numpy, (self.choices, self._shares))
+        choices, logits = map(ops.convert_to_numpy, (self.choices, self.shares))
         return ChosenExperts(choices, np.zeros(choices.shape), logits)
 
     def _first_choices(self, shape, dtype=None):

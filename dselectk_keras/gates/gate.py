@@ -101,6 +101,8 @@ class Gate(keras.Layer, abc.ABC):
         # The experts of a static gate, integers `([num_gates,] k)`, -1 for none yet.
         # `DecideGates`, `ChooseExperts` and `condense` set this weight.
         self.choices: Any = None
+        # The logits of their shares, a variable `([num_gates,] k, ...)`.
+        self.shares: Any = None
         # Pairs of a step and what has happened, in this process, for `GateRecorder`.
         self.events: Any = ()
         # A function that receives the report of each call. `GateRecorder` sets it.
@@ -227,6 +229,19 @@ class Gate(keras.Layer, abc.ABC):
             shared, *own = experts
             shared = ops.stack(shared, axis=1) if isinstance(shared, list) else shared
             self.expert_observer(ops.convert_to_tensor(shared), *own)
+
+    def choose(self, choices: Any) -> None:
+        """Set the experts of a static gate; where they change, shares become equal.
+
+        Args:
+            choices: Integers of the shape of `choices`.
+        """
+        before = ops.convert_to_numpy(self.choices)
+        same = (before == choices).all(axis=-1, keepdims=True)
+        self.choices.assign(choices)
+        shares = ops.convert_to_numpy(self.shares)
+        kept = np.reshape(same, (*same.shape, *[1] * (shares.ndim - same.ndim)))
+        self.shares.assign(np.where(kept, shares, 0.0))
 
     def note_event(self, text: str) -> None:
         """Note what has happened at the present step."""

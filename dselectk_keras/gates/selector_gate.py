@@ -105,6 +105,7 @@ class SelectorGate(Gate, abc.ABC):
             shape = (*self.gate_shape, self.num_nonzeros)
             still_soft = keras.initializers.Constant(-1)
             self.choices = add_counter(self, "choices", shape, still_soft)
+            self.shares = self._w.static
 
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the factor of the selectors' width, and whether they have decided.

@@ -101,7 +101,7 @@ def test_each_task_gets_the_experts_that_made_its_labels(gate):
     )
 
 
-def test_experts_that_stay_keep_their_places_and_shares():
+def test_experts_that_stay_keep_their_places_and_a_choice_that_stays_its_shares():
     model = compiled(
         gate=ChosenGate(initial_choices=[[2, 0, 5], [1, 1, 3]], num_gates=2)
     )
@@ -113,7 +113,11 @@ def test_experts_that_stay_keep_their_places_and_shares():
     choose = ChooseExperts(X, y)
     assert choose.choose(model) == 1.0
     assert choices(model).tolist() == [[2, 0, 4], [1, 5, 3]]
-    wanted = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    np.testing.assert_array_equal(to_numpy(gate.trainable_weights[0]), 0.0)
+    gate.trainable_weights[0].assign([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    gate.choices.assign([[2, 0, 4], [1, 5, 0]])
+    assert choose.choose(model) == 0.5
+    wanted = [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]
     np.testing.assert_array_equal(to_numpy(gate.trainable_weights[0]), wanted)
     assert choose.choose(model) == 0.0
 
