@@ -2,6 +2,7 @@
 
 import functools
 import math
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import keras
@@ -37,10 +38,7 @@ def dispatch(
     inputs = ops.cast(inputs, experts.compute_dtype)
 
     def part(inputs, weights, valid):
-        used = weights != 0
-        if len(weights.shape) == 3:
-            used = ops.any(used, axis=1)
-        args = experts, inputs, weights, used, chosen
+        args = experts, inputs, weights, choices_of(weights, chosen)
         if capacity is None:
             return _without_drops(*args), None
         return _with_capacity(*args, capacity, valid)
@@ -51,49 +49,47 @@ def dispatch(
     return on_each_device(part, experts, arrays)
 
 
-def _with_capacity(experts, inputs, weights, used, chosen, capacity, valid):
+def _with_capacity(experts, inputs, weights, choices, capacity, valid):
     """Mix with a fixed number of slots, and count the choices that find none."""
-    batch, n = ops.shape(used)[0], used.shape[1]
-    total = ops.sum(ops.cast(used, "int32"))
+    batch, n, chosen = _num_rows(weights), weights.shape[-1], choices.made.shape[1]
 
     def sparse():
-        num_slots, limit = _num_slots(batch, n, chosen, capacity), None
+        num_slots = limit = _num_slots(batch, n, chosen, capacity)
         if valid is not None:
-            num_valid = ops.sum(ops.cast(valid, "int32"))
-            limit = _num_slots(num_valid, n, chosen, capacity)
-        table = slot_table(used, chosen, num_slots, limit)
-        dropped = total - ops.sum(ops.cast(table.filled, "int32"))
-        return _mix_slots(experts, inputs, weights, table), dropped
+            limit = _num_slots(count(valid), n, chosen, capacity)
+        filled = ops.logical_and(choices.made, choices.ranks < limit)
+        mixture = _mix_slots(experts, inputs, choices.only(filled), num_slots)
+        return mixture, count(choices.made) - count(filled)
 
     def dense():
-        return mix(experts.call(inputs), weights, True), ops.zeros_like(total)
+        return mix(experts.call(inputs), weights, True), count(choices.made)
+
+    def count(booleans):
+        return ops.sum(ops.cast(booleans, "int"))
 
     return _unless_empty(batch, sparse, dense)
 
 
-def _without_drops(experts, inputs, weights, used, chosen):
+def _without_drops(experts, inputs, weights, choices):
     """Mix with the smallest number of slots that is enough, or else all experts."""
-    batch, n = ops.shape(used)[0], used.shape[1]
-    counts = ops.cast(used, "int32")
-    few = ops.all(ops.sum(counts, axis=1) <= chosen)
-    needed = ops.where(few, ops.max(ops.sum(counts, axis=0)), 2**31 - 1)
-    if keras.backend.backend() == "torch":
-        sizes = [max(1, int(needed))] if int(needed) <= batch else []
-    else:
-        # With slots for more than half of the examples, the dense form is as fast.
-        slacks = [s for s in SLACKS if 2 * s * chosen <= n] or SLACKS[:1]
-        sizes = [_num_slots(batch, n, chosen, slack) for slack in slacks]
-
-    def sparse(num_slots):
-        table = slot_table(used, chosen, num_slots)
-        return _mix_slots(experts, inputs, weights, table)
+    batch, n, chosen = _num_rows(weights), weights.shape[-1], choices.made.shape[1]
+    on_torch = keras.backend.backend() == "torch"
+    sparse = functools.partial(_mix_slots, experts, inputs, choices)
 
     def dense():
         return mix(experts.call(inputs), weights, True)
 
     def smallest():
+        needed = ops.where(choices.all_made, ops.max(choices.ranks) + 1, 2**31 - 1)
+        if on_torch:
+            needed = int(needed)
+            sizes = [min(needed, batch)]
+        else:
+            # With slots for more than half of the examples, the dense form is as fast.
+            slacks = [s for s in SLACKS if 2 * s * chosen <= n] or SLACKS[:1]
+            sizes = [_num_slots(batch, n, chosen, slack) for slack in slacks]
         # A call of `lax.cond` outside of a compiled program compiles both branches.
-        if is_concrete(needed):
+        if on_torch or is_concrete(needed):
             enough = [size for size in sizes if needed <= size]
             return sparse(enough[0]) if enough else dense()
         mixture = _rematerialized(dense)
@@ -107,17 +103,11 @@ def _without_drops(experts, inputs, weights, used, chosen):
     return _unless_empty(batch, smallest, dense)
 
 
-def _mix_slots(experts, inputs, weights, table):
+def _mix_slots(experts, inputs, choices, num_slots):
     """Evaluate the experts for the examples in their slots, and mix their outputs."""
-    outputs = experts.call_slots(ops.take(inputs, table.examples, axis=0))
-    # A choice without a slot reads another slot, with a weight of zero.
-    last = ops.shape(outputs)[0] - 1
-    found = ops.take(outputs, ops.minimum(table.places, last), axis=0)
-    at, filled = table.experts, ops.cast(table.filled, weights.dtype)
-    if len(weights.shape) == 3:
-        at = ops.repeat(ops.expand_dims(at, 1), weights.shape[1], axis=1)
-        filled = ops.expand_dims(filled, 1)
-    return mix(found, ops.take_along_axis(weights, at, axis=-1) * filled, True)
+    examples, places = slot_table(choices, experts.num_experts, num_slots)
+    outputs = experts.call_slots(ops.take(inputs, examples, axis=0))
+    return mix(ops.take(outputs, places, axis=0), choices.weights, True)
 
 
 def _unless_empty(batch, some, none):
@@ -159,58 +149,94 @@ def _rematerialized(branch):
     return keras.remat(branch) if keras.backend.backend() == "jax" else branch
 
 
-def _num_slots(batch, n, chosen, factor):
-    """Compute the slots per expert: a multiple of an even share, at most the batch."""
-    if isinstance(batch, int):
-        return max(1, min(batch, math.ceil(factor * batch * chosen / n)))
-    share = ops.ceil(ops.cast(batch, "float32") * (factor * chosen / n))
-    return ops.maximum(1, ops.minimum(batch, ops.cast(share, "int32")))
+def _num_rows(tensor):
+    """The size of a batch, an integer if it is known."""
+    size = ops.shape(tensor)[0]
+    return size if isinstance(size, int) else ops.cast(size, "int")
 
 
-class SlotTable(NamedTuple):
-    """The slots of the experts, filled with the examples that chose them."""
+def _num_slots(count, n, chosen, factor):
+    """Compute the slots per expert: a multiple of an even share of the choices.
 
-    # The example in each slot, integers `(n * slots,)`; 0 in empty slots.
-    examples: Tensor
-    # The experts that each example chose, `(batch, chosen)`; 0 where it chose fewer.
-    experts: Tensor
-    # The slots of these experts' outputs, and whether the example has that slot.
-    places: Tensor
-    filled: Tensor
-
-
-def slot_table(
-    used: Tensor, num_chosen: int, num_slots: int, limit: Tensor = None
-) -> SlotTable:
-    """Assign each example to a slot of every expert that it chose, in their order.
-
-    `used` is boolean, `(batch, n)`: whether the example chose the expert. An example is
-    dropped where the `num_slots` of the expert are full (of which no more than `limit`
-    may be filled, a tensor), or where it chose more than `num_chosen` experts.
+    It is exact, for an integer and for a tensor, with the factor as a simple fraction:
+    1.1 is 11 / 10.
     """
-    used = ops.convert_to_tensor(used)
-    batch, n = ops.shape(used)[0], used.shape[1]
-    counts = ops.cast(used, "int32")
+    share = min(1, Fraction(factor).limit_denominator(1000) * chosen / n)
+    if isinstance(count, int):
+        return max(1, math.ceil(count * share))
+    # Float32 is some integers off at most. Both products may overflow in int32, but
+    # not their difference.
+    count = ops.cast(count, "int")
+    near = ops.cast(ops.cast(count, "float32") * float(share), "int")
+    excess = near * share.denominator - count * share.numerator
+    return ops.maximum(near - excess // share.denominator, 1)
+
+
+class Choices(NamedTuple):
+    """The experts that each example chose, in their order, `(batch, chosen)`."""
+
+    # Whether there is such a choice.
+    made: Tensor
+    # The experts, and the numbers of earlier examples that chose them; or 0.
+    experts: Tensor
+    ranks: Tensor
+    # The weights of the experts, `(batch, [num_gates,] chosen)`; or 0.
+    weights: Tensor
+    # Whether no example chose more experts, a scalar.
+    all_made: Tensor
+
+    def only(self, kept: Tensor) -> "Choices":
+        """Leave out the choices that are not kept."""
+        factors = ops.cast(kept, self.weights.dtype)
+        if len(self.weights.shape) == 3:
+            factors = ops.expand_dims(factors, 1)
+        return self._replace(made=kept, weights=self.weights * factors)
+
+
+def choices_of(weights: Tensor, num_chosen: int) -> Choices:
+    """List the experts with nonzero weights, `num_chosen` for each example at most."""
+    weights = ops.convert_to_tensor(weights)
+    used = weights != 0
+    if len(weights.shape) == 3:
+        used = ops.any(used, axis=1)
+    # On TensorFlow, "int" is int64. It computes with int32 on the host.
+    counts = ops.cast(used, "int")
+    numbers = ops.sum(counts, axis=1, keepdims=True)
     # order[b, i]: position of expert i among those that example b chose, from 1; 0 if
-    # it did not. rank[b, i]: number of earlier examples that chose expert i. Sorting
-    # would give the order too, in twice the time.
+    # it did not. Sorting would give the order too, in twice the time.
     order = ops.cumsum(counts, axis=1) * counts
-    rank = ops.cumsum(counts, axis=0) - 1
-    position = ops.arange(1, num_chosen + 1, dtype="int32")
+    position = ops.arange(1, num_chosen + 1, dtype="int")
     matches = ops.expand_dims(order, 1) == ops.reshape(position, (1, -1, 1))
-    matches = ops.cast(matches, "int32")
-    experts = ops.sum(matches * ops.arange(n, dtype="int32"), axis=2)
-    rank = ops.sum(matches * ops.expand_dims(rank, 1), axis=2)
-    filled = position <= ops.sum(counts, axis=1, keepdims=True)
-    filled = ops.logical_and(filled, rank < (num_slots if limit is None else limit))
-    # Dropped examples go to an extra slot after the last, which is cut off.
-    places = ops.where(filled, experts * num_slots + rank, n * num_slots)
-    rows = ops.arange(batch, dtype="int32")
-    rows = ops.repeat(ops.expand_dims(rows, 1), num_chosen, axis=1)
+    matches = ops.cast(matches, "int")
+    experts = ops.sum(matches * ops.arange(weights.shape[-1], dtype="int"), axis=2)
+    ranks = ops.expand_dims(ops.cumsum(counts, axis=0) - 1, 1)
+    ranks = ops.sum(matches * ranks, axis=2)
+    at = experts
+    if len(weights.shape) == 3:
+        at = ops.repeat(ops.expand_dims(at, 1), weights.shape[1], axis=1)
+    weights = ops.take_along_axis(weights, at, axis=-1)
+    made, all_made = position <= numbers, ops.all(numbers <= num_chosen)
+    return Choices(made, experts, ranks, weights, all_made).only(made)
+
+
+def slot_table(choices: Choices, n: int, num_slots: Any) -> tuple[Tensor, Tensor]:
+    """Give the choices slots of their experts, in the order of the examples.
+
+    Where there is no choice, or nothing in a slot, it is some slot or some example.
+    They differ: on a GPU, gradients by one row would wait for each other.
+
+    Returns:
+        The example in each slot, `(n * num_slots,)`, and the slot of each choice,
+        `(batch, chosen)`.
+    """
+    made, batch, chosen = choices.made, _num_rows(choices.made), choices.made.shape[1]
+    places, end = choices.experts * num_slots + choices.ranks, n * num_slots
     # Not `scatter`: on torch it is a loop over the rows.
     examples = ops.scatter_update(
-        ops.zeros((n * num_slots + 1,), dtype="int32"),
-        ops.reshape(places, (-1, 1)),
-        ops.reshape(rows, (-1,)),
+        ops.arange(end + 1, dtype="int") % batch,
+        # What is no choice goes to an extra slot after the last, which is cut off.
+        ops.reshape(ops.where(made, places, end), (-1, 1)),
+        ops.arange(batch * chosen, dtype="int") // chosen,
     )[:-1]
-    return SlotTable(examples, experts, places, filled)
+    rows = ops.expand_dims(ops.arange(batch, dtype="int"), 1)
+    return examples, ops.where(made, places, rows % end)

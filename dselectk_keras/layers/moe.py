@@ -1,5 +1,7 @@
 """A mixture of experts."""
 
+import math
+import numbers
 from typing import Any
 
 import keras
@@ -92,18 +94,23 @@ class MoE(GatedExperts):
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         check_choice("sum_features", sum_features, (True, False))
         self.sum_features = sum_features
-        self.dispatch = dispatch
-        self._capacity = None if isinstance(dispatch, (str, bool)) else dispatch
-        self.num_dropped: Any = None
-        if dispatch in ("auto", False):
-            return
-        if dispatch is not True and not (
-            isinstance(dispatch, (int, float)) and dispatch >= 1
+        is_word = isinstance(dispatch, (str, bool)) and dispatch in (
+            "auto",
+            True,
+            False,
+        )
+        if not is_word and not (
+            isinstance(dispatch, numbers.Real) and 1 <= dispatch < math.inf
         ):
             raise ValueError(
                 '`dispatch` must be "auto", True, False, or a capacity of 1 or more. '
                 f"Received: dispatch={dispatch!r}."
             )
+        self._capacity = None if is_word else float(dispatch)
+        self.dispatch = dispatch if is_word else self._capacity
+        self.num_dropped: Any = None
+        if dispatch in ("auto", False):
+            return
         if not per_example or not self.experts.can_dispatch:
             raise ValueError(
                 "Dispatch needs a per-example gate, and `DenseExperts` without dropout "
@@ -139,10 +146,9 @@ class MoE(GatedExperts):
             mixture, dropped = routing.dispatch(self.experts, inputs, self._capacity)
             mixture = self.summed(mixture)
             if dropped is not None:
-                # It stops at the largest integer.
-                total = self.num_dropped + dropped
-                most = ops.full_like(total, 2**31 - 1)
-                self.num_dropped.assign(ops.where(total < dropped, most, total))
+                # It stops at the largest integer of 32 bits.
+                left = (2**31 - 1) - self.num_dropped
+                self.num_dropped.assign_add(ops.minimum(dropped, left))
         else:
             outputs = self.summed(self.experts(inputs, training=training))
             self.gate.show_experts(outputs)

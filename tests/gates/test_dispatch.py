@@ -1,51 +1,101 @@
 """Every example gets a slot of each expert that it chose, while there are any."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
-from helpers import numpy
+from helpers import numbers, numpy
+from keras import ops
 
-from dselectk_keras.gates._dispatch import slot_table
+from dselectk_keras.gates._dispatch import _num_slots, choices_of, slot_table
 
-USED = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 0], [0, 0, 0]], bool)
+USED = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 0], [0, 0, 0]], "float32")
 
 
-def filled(table):
-    """The pairs of example and expert that have a slot, and what is in the slots."""
-    examples, experts, places, mask = (
-        numpy(each) for each in (table.examples, table.experts, table.places, table[3])
-    )
-    rows, columns = np.nonzero(mask)
-    at = places[rows, columns]
-    return {
-        (int(row), int(experts[row, column])): int(examples[place])
-        for row, column, place in zip(rows, columns, at, strict=True)
-    }
+def assigned(used, num_chosen, num_slots):
+    """What is in the slots, and the pairs of example and expert that have one."""
+    choices = choices_of(used, num_chosen)
+    choices = choices.only(ops.logical_and(choices.made, choices.ranks < num_slots))
+    table = slot_table(choices, used.shape[1], num_slots)
+    examples, places, experts = map(numpy, (*table, choices.experts))
+    pairs = zip(*np.nonzero(numpy(choices.made)), strict=True)
+    return examples, {(i, experts[i, c]): examples[places[i, c]] for i, c in pairs}
 
 
 def test_slots_hold_the_examples_in_their_order():
-    table = slot_table(USED, num_chosen=2, num_slots=2)
+    examples, found = assigned(USED, num_chosen=2, num_slots=2)
     # Expert 0 sees the examples 0 and 2, expert 1 none, expert 2 the examples 0 and 1.
-    assert numpy(table.examples).tolist() == [0, 2, 0, 0, 0, 1]
-    assert filled(table) == {(0, 0): 0, (2, 0): 2, (0, 2): 0, (1, 2): 1}
+    assert examples[[0, 1, 4, 5]].tolist() == [0, 2, 0, 1]
+    assert found == {(0, 0): 0, (2, 0): 2, (0, 2): 0, (1, 2): 1}
 
 
 @pytest.mark.parametrize(
-    ("num_chosen", "num_slots", "found"),
+    ("num_chosen", "num_slots", "wanted"),
     [
         (2, 1, {(0, 0): 0, (0, 2): 0}),
         (1, 2, {(0, 0): 0, (2, 0): 2, (1, 2): 1}),
     ],
     ids=["too few slots", "too many chosen"],
 )
-def test_what_finds_no_slot_is_left_out(num_chosen, num_slots, found):
-    assert filled(slot_table(USED, num_chosen, num_slots)) == found
+def test_what_finds_no_slot_is_left_out(num_chosen, num_slots, wanted):
+    assert assigned(USED, num_chosen, num_slots)[1] == wanted
 
 
 def test_any_table_is_consistent():
     rng = np.random.default_rng(0)
     for _ in range(3):
-        used = rng.random((9, 5)) < 0.4
-        table = slot_table(used, num_chosen=5, num_slots=9)
-        found = filled(table)
-        assert set(found) == {tuple(pair) for pair in np.argwhere(used).tolist()}
+        used = (rng.random((9, 5)) < 0.4).astype("float32")
+        _, found = assigned(used, num_chosen=5, num_slots=9)
+        assert {*found} == {*map(tuple, np.argwhere(used).tolist())}
         assert all(example == row for (row, _), example in found.items())
+
+
+def test_choices_have_their_weights_and_whether_they_are_all():
+    weights = USED[:, None] * numbers((4, 2, 3))
+    weights[0, 0, 0] = 0.0  # Only the second gate chose the expert.
+    two, one = (choices_of(weights, k) for k in (2, 1))
+    wanted = [weights[0][:, [0, 2]], weights[1][:, [2]], weights[2][:, [0]]]
+    wanted = [np.pad(w, ((0, 0), (0, 2 - w.shape[1]))) for w in wanted]
+    np.testing.assert_array_equal(numpy(two.weights)[:3], wanted)
+    np.testing.assert_array_equal(numpy(two.weights)[3], 0)
+    assert [bool(each.all_made) for each in (two, one)] == [True, False]
+
+
+def test_slots_without_a_choice_share_no_example():
+    # On a GPU, gradients by one row would wait for each other.
+    used = np.eye(4, dtype="float32")[np.zeros(8, int)]
+    choices = choices_of(used, 1)
+    choices = choices.only(choices.ranks < 2)
+    examples, places = map(numpy, slot_table(choices, 4, num_slots=2))
+    assert examples.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert places[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("count", "n", "chosen", "factor", "wanted"),
+    [
+        (100, 11, 1, 1.1, 10),  # In floating point, the quotient is above 10.
+        (45, 6, 1, 1.6, 12),
+        (9, 3, 1, 4 / 3, 4),
+        (0, 4, 1, 1.5, 1),
+        (5, 4, 2, 1e9, 5),
+        (2**22, 64, 8, 1.25, 655_360),
+    ],
+)
+def test_slots_are_a_multiple_of_an_even_share(count, n, chosen, factor, wanted):
+    assert _num_slots(count, n, chosen, factor) == wanted
+    count = ops.convert_to_tensor(count, "int32")
+    assert int(_num_slots(count, n, chosen, factor)) == wanted
+
+
+def test_slots_of_tensors_are_exact():
+    rng = np.random.default_rng(0)
+    counts = np.concatenate([np.arange(500), rng.integers(2**24, size=500)])
+    tensor = ops.convert_to_tensor(counts, "int32")
+    for n in (1, 2, 5, 6, 7, 64, 1000, 65_536):
+        for factor in (1, 1.1, 1.2, 1.25, 1.5, 1.6, 2.718, 4 / 3):
+            share = min(1, Fraction(factor).limit_denominator(1000) / n)
+            wanted = [max(1, math.ceil(int(count) * share)) for count in counts]
+            found = numpy(_num_slots(tensor, n, 1, factor))
+            np.testing.assert_array_equal(found, wanted)

@@ -198,6 +198,27 @@ def test_a_capacity_drops_and_counts():
     assert int(sparse.num_dropped) == 2**31 - 1
 
 
+@pytest.mark.parametrize(("num_experts", "factor"), [(6, 1.6), (5, 1.5), (2, 1.2)])
+def test_a_mask_without_padding_leaves_the_capacity_as_it_is(num_experts, factor):
+    moe = MoE(DenseExperts(num_experts, [4]), SwitchGate(), True, dispatch=factor)
+    for batch in range(1, 60):
+        # All choose the first two experts, so that one or both are full.
+        chosen = np.where(np.arange(batch) % 3, 0, 1)
+        looks = 9 * np.eye(num_experts, dtype="float32")[chosen]
+        x = numbers((batch, DIM))
+        if not moe.built:
+            moe.build(x.shape, looks.shape)
+            moe.gate.trainable_variables[0].assign(np.eye(num_experts))
+        outputs = [numpy(moe((x, looks), mask=m)) for m in (None, np.ones(batch, bool))]
+        np.testing.assert_allclose(*outputs, atol=1e-6)
+
+
+def test_a_capacity_may_be_a_number_of_numpy():
+    moe = MoE(DenseExperts(8, [4]), SwitchGate(), True, dispatch=np.float32(1.5))
+    assert type(moe.get_config()["dispatch"]) is float
+    assert moe(X).shape == (BATCH, 4)
+
+
 def test_auto_dispatches_where_it_pays():
     def dispatches(bank, gate, features=64):
         layer = MoE(bank, gate, per_example=True)
@@ -289,6 +310,9 @@ def test_half_precision_is_kept():
     ("settings", "text"),
     [
         ({"dispatch": 0.5}, "a capacity of 1 or more. Received: dispatch=0.5"),
+        ({"dispatch": float("inf")}, "a capacity of 1 or more. Received: dispatch=inf"),
+        ({"dispatch": float("nan")}, "a capacity of 1 or more. Received: dispatch=nan"),
+        ({"dispatch": 0}, "a capacity of 1 or more. Received: dispatch=0"),
         ({"dispatch": "always"}, "a capacity of 1 or more"),
         ({"dispatch": True, "per_example": False}, "needs a per-example gate"),
         (
