@@ -29,8 +29,8 @@ def first_largest(x: Tensor) -> Tensor:
     # Not `ops.argmax`: TensorFlow's cannot be exported, and JAX's takes 6 times longer.
     x = ops.convert_to_tensor(x)
     # The first place is the largest one if places are counted from the end.
-    places = np.arange(x.shape[-1], 0, -1, dtype="int32")
-    found = ops.where(x == largest(x), places, 0)
+    places = ops.arange(x.shape[-1], 0, -1, dtype="float32")
+    found = places * ops.cast(x == largest(x), "float32")
     return ops.logical_and(found > 0, found == largest(found))
 
 

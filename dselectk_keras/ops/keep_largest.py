@@ -20,7 +20,7 @@ def keep_largest(weights: Tensor, k: int) -> Tensor:
     Args:
         weights: Tensor `(..., n)` of weights that are not negative, with at least one
             that is positive.
-        k: How many to keep; `n` or more keeps all.
+        k: How many to keep, at least 1; `n` or more keeps all.
 
     Returns:
         A float32 tensor of the shape of `weights`.

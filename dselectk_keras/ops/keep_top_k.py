@@ -2,8 +2,8 @@
 
 from keras import ops
 
-from dselectk_keras.ops.first_largest import first_largest
-from dselectk_keras.utils import Tensor
+from dselectk_keras.ops.first_largest import first_largest, largest
+from dselectk_keras.utils import Tensor, check_count
 
 # For a larger k, sorting is faster than k passes.
 _MOST_PASSES = 8
@@ -19,11 +19,12 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
     $$
 
     so that a softmax of the result has exactly $k$ nonzero entries. Of equal logits
-    the first are kept. Only the kept logits receive gradients.
+    the first are kept. With NaN among the logits, none is kept. Only the kept logits
+    receive gradients.
 
     Args:
         logits: Tensor `(..., n)`.
-        k: How many to keep; `n` or more keeps all.
+        k: How many to keep, at least 1; `n` or more keeps all.
 
     Returns:
         A float32 tensor of the shape of `logits`.
@@ -36,6 +37,7 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
         Shazeer et al., "Outrageously Large Neural Networks" (ICLR 2017),
         Equation 5.
     """
+    check_count("k", k)
     logits = ops.cast(logits, "float32")
     n = logits.shape[-1]
     if k >= n:
@@ -44,10 +46,12 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
     if k > _MOST_PASSES:
         kept = ops.argsort(-logits)[..., :k]
         mask = ops.any(ops.expand_dims(kept, -1) == ops.arange(n), axis=-2)
+        # With NaN, no comparison holds.
+        mask = ops.logical_and(mask, logits <= largest(logits))
         return ops.where(mask, logits, -float("inf"))
     left, mask = logits, False
     for _ in range(k):
-        largest = first_largest(left)
-        left = ops.where(largest, -float("inf"), left)
-        mask = ops.logical_or(mask, largest)
+        found = first_largest(left)
+        left = ops.where(found, -float("inf"), left)
+        mask = ops.logical_or(mask, found)
     return ops.where(mask, logits, -float("inf"))

@@ -1,8 +1,10 @@
 """The smooth-step function."""
 
+import numbers
+
 from keras import ops
 
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, check_number
 
 
 def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
@@ -20,7 +22,8 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
     Args:
         x: Tensor of any shape.
         gamma: Width of the band in which the curve is strictly between 0 and 1; a
-            number or a scalar tensor. As it goes to 0, the curve becomes a step.
+            positive number or a scalar tensor. As it goes to 0, the curve becomes a
+            step.
 
     Returns:
         A float32 tensor of the shape of `x`, with values in [0, 1].
@@ -33,6 +36,8 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.3 and Appendix
         B.3.
     """
+    if isinstance(gamma, numbers.Real):
+        check_number("gamma", gamma, above=0)
     x = ops.cast(x, "float32")
     gamma = ops.maximum(ops.cast(gamma, "float32"), 1e-7)
     u = ops.clip(x / gamma + 0.5, 0.0, 1.0)

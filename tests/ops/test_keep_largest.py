@@ -25,6 +25,12 @@ def test_fewer_positive_weights_than_k_are_kept():
     np.testing.assert_array_equal(numpy(keep_largest([0.0, 1.0, 0.0], 2)), [0, 1, 0])
 
 
+@pytest.mark.parametrize("k", [0, -1])
+def test_a_number_that_keeps_none_is_refused(k):
+    with pytest.raises(ValueError, match=f"`k` must be a positive integer.*k={k}"):
+        keep_largest([0.5, 0.5], k)
+
+
 def test_gradient_by_hand():
     upstream = ops.convert_to_tensor([1.0, 3.0, 7.0])
     found = gradient(lambda w: keep_largest(w, 2) * upstream, [0.5, 0.25, 0.25])

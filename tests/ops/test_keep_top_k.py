@@ -3,7 +3,7 @@ import pytest
 from helpers import gradient, numbers, numpy
 from keras import ops
 
-from dselectk_keras.ops import keep_top_k
+from dselectk_keras.ops import keep_top_k, softmax
 
 INF = float("inf")
 
@@ -26,6 +26,20 @@ def test_values_by_hand(k, wanted):
 def test_of_equal_logits_the_first_are_kept(k):
     kept = numpy(keep_top_k(np.zeros((2, 12)), k)) == 0
     np.testing.assert_array_equal(kept, [np.arange(12) < k] * 2)
+
+
+@pytest.mark.parametrize("k", [1, 8, 9, 12])
+def test_a_row_with_nan_gives_nan(k):
+    logits = np.zeros((2, 12), "float32")
+    logits[0, 3] = np.nan
+    found = np.isnan(numpy(softmax(keep_top_k(logits, k))))
+    np.testing.assert_array_equal(found, [[True] * 12, [False] * 12])
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True])
+def test_a_number_that_keeps_none_is_refused(k):
+    with pytest.raises(ValueError, match=f"`k` must be a positive integer.*k={k}"):
+        keep_top_k([1.0, 2.0], k)
 
 
 @pytest.mark.parametrize("k", [2, 10])

@@ -55,6 +55,13 @@ def test_gradient_is_finite_at_every_scale():
     assert np.isfinite(gradient(smooth_step, x)).all()
 
 
+@pytest.mark.parametrize("gamma", [0, -1.0, float("nan"), float("inf")])
+def test_a_width_that_is_no_positive_number_is_refused(gamma):
+    text = f"`gamma` must be a finite number above 0. Received: gamma={gamma}"
+    with pytest.raises(ValueError, match=text):
+        smooth_step(0.5, gamma)
+
+
 def test_gamma_may_be_a_tensor():
     gamma = ops.convert_to_tensor(np.float32(2.0))
     assert float(smooth_step(0.5, gamma)) == 0.84375
