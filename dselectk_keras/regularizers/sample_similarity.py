@@ -1,5 +1,6 @@
 """Sample similarity regularizer."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,13 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
     for the $N$ examples of a batch and $M$ experts, in $O(N^2)$ memory. The distances
     are between the gate's routing inputs or, with a layer's `routing_network`, between
     the inputs of that network. They get no gradient. Several gates' terms are summed.
+
+    The squared distances come from float32 products. TensorFlow and JAX round the
+    factors to 11 bits (TF32) on recent GPUs. Distances that are much smaller than the
+    examples' distances from their mean are then wrong. Before training, call
+    `tf.config.experimental.enable_tensor_float_32_execution(False)`, or
+    `jax.config.update("jax_default_matmul_precision", "highest")`. Torch computes in
+    full precision, unless you change it.
 
     Args:
         beta_s: Weight of the pairs at the same expert, $\beta_s$.
@@ -97,7 +105,8 @@ def _distances(x, gates):
 
 def squared_distances(x: Tensor) -> Tensor:
     """Squared distances between the examples of `(batch, ...)`, without their pairs."""
-    x = ops.reshape(x, (ops.shape(x)[0], -1))
+    # Not -1, which is no size if the batch is empty.
+    x = ops.reshape(x, (ops.shape(x)[0], math.prod(ops.shape(x)[1:])))
     x = x - ops.mean(x, axis=0, keepdims=True)  # Loses fewer digits.
     products = ops.matmul(x, ops.transpose(x))
     squares = ops.diagonal(products)

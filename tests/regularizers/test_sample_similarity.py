@@ -119,6 +119,12 @@ def test_a_batch_of_one_has_no_pairs():
     np.testing.assert_array_equal(gradient(lambda v: regularizer((v, X[:1])), p), 0.0)
 
 
+def test_an_empty_batch_has_no_pairs():
+    gate = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(1.0, 1.0))
+    gate(ops.zeros((0, M, 2)), ops.zeros((0, DIM)), training=True)
+    assert numpy(gate.losses[0]) == 0.0
+
+
 def test_half_precision_is_computed_in_full():
     p, x = probabilities(N, M), 300 * X
     half = [ops.cast(value, "float16") for value in (p, x)]
