@@ -12,7 +12,6 @@ from dselectk_keras.baselines._ids import check_ids, require_ids
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import Tensor, check_count
 
 
@@ -80,7 +79,7 @@ class HashGate(Gate):
         salt: Any = int(self.salt) << 32
         salts = tuple(salt + gate for gate in range(self.num_gates or 1))
         ids = ops.cast(routing_inputs, "int32")
-        expert = ops.mod(hash_ids(ids, salts), self.num_experts)
+        expert = ops.cast(hash_ids(ids, salts), "int") % self.num_experts
         weights = ops.cast(ops.one_hot(expert, self.num_experts), "float32")
         return Routing(weights if self.num_gates else weights[:, 0])
 
@@ -98,21 +97,24 @@ class HashGate(Gate):
 
 def hash_ids(ids: Tensor, salts: tuple[int, ...]) -> Tensor:
     """Hash ids `(batch, [g,] 1)` of int32 with a hash for each salt, `(batch, g)`."""
-    ids = ids if len(ids.shape) == 3 else ops.expand_dims(ids, 1)
+    ids = ops.squeeze(ids, -1) if len(ids.shape) == 3 else ids
     # Integers of 32 bits cannot be shifted by 32 at once.
     shifted = [ops.right_shift(ids, shift) for shift in (0, 8, 16, 24, 31)]
     shifted[-1] = ops.right_shift(shifted[-1], 1)
+    # On a GPU, TensorFlow computes with int32 on the host, but for shifts and xor.
+    pairs = itertools.pairwise(ops.cast(each, "int") for each in shifted)
+    starts = 256 * ops.arange(len(salts), dtype="int")
     # Not `bitwise_and`, which LiteRT lacks. It is right if a shift fills in zeros too.
-    pairs = itertools.pairwise(shifted)
-    places = ops.concatenate([low - 256 * high for low, high in pairs], axis=-1)
-    starts = ops.reshape(256 * ops.arange(4 * len(salts), dtype="int32"), (-1, 4))
-    entries = ops.take(ops.convert_to_tensor(_tables(salts)), places + starts)
-    return functools.reduce(ops.bitwise_xor, unstack(entries, -1))
+    places = [low - 256 * high + starts for low, high in pairs]
+    tables = ops.convert_to_tensor(_tables(salts))
+    entries = [ops.take(tables[byte], place) for byte, place in enumerate(places)]
+    return functools.reduce(ops.bitwise_xor, entries)
 
 
 @functools.lru_cache(maxsize=32)
 def _tables(salts):
-    """Random numbers of 31 bits, 256 for each byte and salt."""
+    """Random numbers of 31 bits, 256 for each salt, `(4, salts * 256)`."""
     # NumPy guarantees that the raw output of a bit generator never changes.
     draws = [np.random.PCG64(salt).random_raw(4 * 256) >> 33 for salt in salts]
-    return np.concatenate(draws).astype("int32")
+    tables = np.reshape(draws, (len(salts), 4, 256)).astype("int32")
+    return tables.transpose(1, 0, 2).reshape(4, -1)

@@ -112,6 +112,12 @@ def test_in_compiled_code_a_tag_out_of_range_gives_nan(monkeypatch, num_gates):
     assert np.isfinite(found[[0, 3]]).all()
 
 
+def test_an_accelerator_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("dselectk_keras.baselines._ids._is_on_host", lambda _: False)
+    found = numpy(built().expert_weights(tags(0, 4)))
+    np.testing.assert_array_equal(np.isnan(found).all(axis=1), [False, True])
+
+
 @pytest.mark.traced
 def test_the_loss_of_a_wrong_tag_is_nan():
     inputs = [keras.Input((N, 1)), keras.Input((1,), dtype="int32")]
