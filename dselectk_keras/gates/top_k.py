@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
+from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
@@ -154,27 +155,35 @@ class TopKGate(LogitGate):
                 noisy = logits + scale * draw
             if self.load_reg is not None:
                 load = top_k_probability(logits, noisy, scale, self.num_nonzeros)
-        if self.scores == "sigmoid":
-            # Its softmax over some experts is their sigmoids divided by the sum.
-            noisy = ops.log_sigmoid(noisy)
         noisy = self.drop_by_logits(noisy, training)
-        kept = self._keep(noisy)
+        chosen = self._choose(noisy)
+        if self.bias_rate:
+            load = ops.cast(chosen, "float32")
         if self.dense_steps:
             dense = step <= self.dense_steps  # Steps count from 1.
-            kept = ops.where(dense, noisy, kept)
+            chosen = ops.logical_or(dense, chosen)
             if load is not None:
                 load = ops.where(dense, 1.0, load)
+        kept = ops.where(chosen, self._log_scores(noisy), -float("inf"))
         return Routing(softmax(kept), logits=logits, load=load)
 
-    def _keep(self, logits):
-        """Set the logits of experts that are not chosen to minus infinity."""
+    def _choose(self, logits):
+        """Find the experts to keep, booleans; of equal scores, the larger logits."""
         if not self.bias_rate:
-            return keep_top_k(logits, self.num_nonzeros)
-        scores = ops.exp(logits) if self.scores == "sigmoid" else softmax(logits)
+            return keep_top_k(logits, self.num_nonzeros) != -float("inf")
+        scores = ops.sigmoid(logits) if self.scores == "sigmoid" else softmax(logits)
         # Experts that are dropped stay so, whatever their bias.
         biased = ops.where(logits > -float("inf"), scores + self._bias, logits)
-        chosen = keep_top_k(biased, self.num_nonzeros) > -float("inf")
-        return ops.where(chosen, logits, -float("inf"))
+        # Of equal scores the first is kept. Far from 0, rounding makes scores equal.
+        order = ops.argsort(-logits)
+        biased = ops.take_along_axis(biased, order, axis=-1)
+        chosen = keep_top_k(biased, self.num_nonzeros) != -float("inf")
+        return ops.take_along_axis(chosen, ops.argsort(order), axis=-1)
+
+    def _log_scores(self, logits):
+        """Compute logits whose softmax over the chosen experts gives the weights."""
+        # The softmax of log-sigmoids is the sigmoids divided by their sum.
+        return ops.log_sigmoid(logits) if self.scores == "sigmoid" else logits
 
     def route(
         self,
@@ -187,7 +196,7 @@ class TopKGate(LogitGate):
         """Compute the weights of one call, and change the bias in training."""
         routing = super().route(routing_inputs, training, examples, valid, **context)
         if training and self.bias_rate:
-            load = ops.sum(ops.cast(routing.weights > 0, "float32"), axis=0)
+            load = ops.sum(routing.only_valid(routing.load), axis=0)
             # Not the mean, whose rounding would unbalance equal loads.
             total = ops.sum(load, axis=-1, keepdims=True)
             change = ops.sign(total - self.num_experts * load)
@@ -202,16 +211,32 @@ class TopKGate(LogitGate):
             penalties["load"] = self.load_reg(load, step)
         return penalties
 
+    def assign_logits(self, weights: np.ndarray, slack: float) -> None:
+        """Set the logits to those of the weights, and the bias to zero.
+
+        The largest of sigmoid scores is 1/2.
+        """
+        weights = check_expert_weights(weights, self.num_experts)
+        logits = log_weights(weights, slack)
+        if self.scores == "sigmoid":
+            ratios = logits - logits.max(axis=-1, keepdims=True)
+            logits = ratios - np.log(2.0 - np.exp(ratios))
+        self._logits.assign(logits)
+        if self.bias_rate:
+            self._bias.assign(np.zeros(self._bias.shape))
+
     def chosen_experts(self) -> ChosenExperts:
-        """The experts to keep and their logits.
+        """The experts to keep and the logits of their shares.
 
         All distances are 0, or in dense steps the total weight on the other experts.
         """
         require_static(self)
-        logits = ops.convert_to_numpy(self._logits(None))
+        logits = self._logits(None)
+        log_scores = ops.convert_to_numpy(self._log_scores(logits))
+        logits = ops.convert_to_numpy(logits)
         choices = np.argsort(-logits, axis=-1, kind="stable")[..., : self.num_nonzeros]
         others = np.array(ops.convert_to_numpy(self.expert_weights()))
         np.put_along_axis(others, choices, 0.0, axis=-1)
         distance = np.broadcast_to(others.sum(-1, keepdims=True), choices.shape)
-        kept = np.take_along_axis(logits, choices, axis=-1)
+        kept = np.take_along_axis(log_scores, choices, axis=-1)
         return ChosenExperts(choices, distance, kept)

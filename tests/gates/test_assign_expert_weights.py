@@ -29,6 +29,7 @@ ANY_WEIGHTS = {
     "normalized": lambda **kwargs: SoftmaxGate(use_bias=True, normalize=True, **kwargs),
     "dense steps": lambda **kwargs: TopKGate(2, dense_steps=1, use_bias=True, **kwargs),
     "top-5": lambda **kwargs: TopKGate(N, use_bias=True, **kwargs),
+    "sigmoid": lambda **kwargs: TopKGate(N, scores="sigmoid", use_bias=True, **kwargs),
 }
 SPARSE_WEIGHTS = {
     "top-k": lambda **kwargs: TopKGate(2, use_bias=True, **kwargs),
@@ -45,7 +46,7 @@ SPARSE_WEIGHTS = {
     ),
 }
 GATES = ANY_WEIGHTS | SPARSE_WEIGHTS
-LEARNING = ["softmax", "dense steps", "DSelect-k", "softmax selectors"]
+LEARNING = ["softmax", "dense steps", "sigmoid", "DSelect-k", "softmax selectors"]
 
 
 def built(make, per_example=False, **settings):
@@ -86,6 +87,16 @@ def test_top_k_keeps_the_largest_of_dense_weights_itself():
     np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
+def test_the_balancing_bias_begins_anew(scores):
+    gate = built(TopKGate, True, scores=scores, bias_rate=0.1, use_bias=True)
+    (bias,) = (each for each in gate.weights if each.name == "choice_bias")
+    bias.assign([-9.0, 9.0, 9.0, -9.0, 0.0])
+    gate.assign_expert_weights(SPARSE[0])
+    found = numpy(gate.expert_weights(numbers((BATCH, DIM))))
+    np.testing.assert_allclose(found, [SPARSE[0]] * BATCH, atol=1e-6)
+
+
 def test_other_gates_with_logits_have_the_probabilities():
     for gate, wanted in [
         (SwitchGate(), [0.4, 0, 0, 0, 0]),
@@ -99,10 +110,11 @@ def test_other_gates_with_logits_have_the_probabilities():
 
 @pytest.mark.parametrize("temperature", [1.0, 0.25, Ramp(1.0, 0.25, end=1)])
 def test_slack_spreads_a_share_of_each_softmax(temperature):
-    gate = built(ANY_WEIGHTS["softmax"])
-    gate.assign_expert_weights(SPARSE[0], slack=0.1)
     wanted = 0.9 * SPARSE[0] + 0.02
-    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+    for name in ("softmax", "sigmoid"):
+        gate = built(ANY_WEIGHTS[name])
+        gate.assign_expert_weights(SPARSE[0], slack=0.1)
+        np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
     gate = built(lambda: SoftmaxSelectorGate(3, temperature))
     gate.assign_expert_weights(SPARSE[0], slack=0.1)
     selectors = 0.9 * np.eye(N)[[3, 0, 0]] + 0.02

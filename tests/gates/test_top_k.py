@@ -342,6 +342,37 @@ def test_the_gradient_of_sigmoid_scores_by_hand():
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("bias_rate", [0.0, 0.1])
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("logits", [[200, 600, 400], [-300, -100, -200]])
+def test_scores_that_rounding_makes_equal_are_chosen_by_their_logits(
+    logits, scores, bias_rate
+):
+    for k in (1, 2):
+        gate = TopKGate(k, scores=scores, bias_rate=bias_rate)
+        gate.build((None, 3), (None, 3))
+        gate.trainable_weights[0].assign(np.diag(logits))
+        _, gradient = value_and_gradients(
+            lambda gate=gate: [ops.sum(gate.expert_weights(np.ones((1, 3))) ** 2)],
+            gate.trainable_variables,
+        )
+        assert np.isfinite(gradient[0]).all()
+        found = numpy(gate.expert_weights(np.ones((1, 3))))[0]
+        even = scores == "sigmoid" and k == 2 and logits[0] > 0
+        wanted = [0, 0.5, 0.5] if even else [0, 1, 0]
+        np.testing.assert_allclose(found, wanted, atol=1e-7)
+
+
+def test_a_model_with_sigmoid_scores_is_condensed():
+    inputs = keras.Input((DIM,))
+    gate = TopKGate(3, scores="sigmoid", kernel_initializer="random_normal")
+    layer = MMoE(DenseExperts(8, [3]), gate, ["a", "b"], stacked=True)
+    model = keras.Model(inputs, layer(inputs))
+    layer.gate.trainable_weights[0].assign(3 * numbers((2, 8)))
+    x = numbers((BATCH, DIM))
+    np.testing.assert_allclose(numpy(condense(model)(x)), numpy(model(x)), atol=1e-5)
+
+
 @pytest.mark.parametrize("size", [-200.0, 200.0])
 def test_sigmoid_scores_of_huge_logits_are_finite(size):
     gate = built(2, scores="sigmoid")
@@ -398,6 +429,23 @@ def test_the_bias_is_added_to_scores_not_to_logits():
         bias(gate).assign([0.0, size])
         found = numpy(gate.expert_weights(np.ones((1, 1))))
         np.testing.assert_array_equal(found, [np.eye(2)[chosen]])
+
+
+def test_a_choice_counts_whose_weight_is_too_small_for_float32():
+    gate = TopKGate(2, bias_rate=0.1)
+    gate.build((None, 3), (None, 1))
+    gate.trainable_weights[0].assign([[200.0, 50.0, 0.0]])
+    routing = gate.route(np.ones((4, 1)), training=True)
+    np.testing.assert_array_equal(numpy(routing.weights), [[1, 0, 0]] * 4)
+    np.testing.assert_allclose(numpy(bias(gate)), [-0.1, -0.1, 0.1], rtol=1e-6)
+
+
+def test_dense_steps_leave_the_bias():
+    gate = with_bias(dense_steps=1, expert_dropout=0.5, seed=0)
+    for wanted in ([0, 0, 0], [-0.1, 0.1, 0.1]):
+        assert np.isfinite(numpy(gate.route(numbers((1, 2)), True).weights)).all()
+        found = np.sort(numpy(bias(gate)))
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_equal_loads_leave_the_bias():
