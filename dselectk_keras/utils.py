@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import keras
+import numpy as np
 
 # A tensor of any backend, or what Keras makes one of. Keras has no type for it.
 Tensor = Any
@@ -57,14 +58,14 @@ def check_widths(name: str, value: Any) -> list[int]:
 
 
 def check_number(name: str, value: Any, **bounds: float) -> Any:
-    """Return a finite number within bounds, or raise an error.
+    """Convert a setting to a finite number of Python, or raise an error.
 
     The bounds are `minimum`, `above`, `maximum` or `below`.
     """
-    number: Any = value
+    number: Any = value.item() if isinstance(value, np.generic) else value
     if (
-        not isinstance(value, numbers.Real)
-        or isinstance(value, bool)
+        not isinstance(number, numbers.Real)
+        or isinstance(number, bool)
         or not abs(number) <= sys.float_info.max
         or not all(BOUNDS[kind][0](number, bound) for kind, bound in bounds.items())
     ):

@@ -1,5 +1,6 @@
 """Small helpers of several modules."""
 
+import json
 import os
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 import dselectk_keras as dk
 from dselectk_keras.utils import (
     check_count,
+    check_number,
     deserialize_if_config,
     init_arguments,
     optional_import,
@@ -26,6 +28,36 @@ def test_a_count_may_be_any_positive_integer(value):
 def test_anything_else_is_refused_by_name(value):
     with pytest.raises(ValueError, match=f"`size` must be .* size={value!r}"):
         check_count("size", value)
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32(0.25), np.float64(0.25), np.float16(0.25)]
+)
+def test_numbers_of_numpy_become_those_of_python(value):
+    found = check_number("size", value, minimum=0, below=1)
+    assert type(found) is float
+    assert found == 0.25
+
+
+@pytest.mark.parametrize("value", [np.float32("inf"), np.float32("nan"), np.bool_(1)])
+def test_numbers_of_numpy_are_finite(value):
+    with pytest.raises(ValueError, match="`size` must be a finite number"):
+        check_number("size", value)
+
+
+def test_settings_of_numpy_are_saved():
+    gate = dk.TopKGate(
+        np.int64(2),
+        dense_steps=np.int64(3),
+        bias_rate=np.float32(0.5),
+        num_gates=np.int64(2),
+        expert_dropout=np.float32(0.5),
+    )
+    bank = dk.DenseExperts(np.int64(4), [np.int64(8)], dropout=np.float32(0.5))
+    for layer in (gate, bank):
+        config = json.loads(json.dumps(layer.get_config()))
+        again = type(layer).from_config(config)
+        assert again.get_config() == layer.get_config()
 
 
 def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):

@@ -93,7 +93,7 @@ class DenseExperts(ExpertBank):
         self.units = check_widths("units", units)
         if not self.units:
             raise ValueError("`units` must hold one width or more. Received: units=[].")
-        check_number("dropout", dropout, minimum=0, maximum=1)
+        self.dropout = check_number("dropout", dropout, minimum=0, maximum=1)
         check_choice("shared_input", shared_input, (True, False))
         check_choice("gated", gated, (True, False))
         if gated and len(self.units) == 1:

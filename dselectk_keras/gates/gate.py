@@ -85,13 +85,14 @@ class Gate(keras.Layer, abc.ABC):
     ):
         super().__init__(**kwargs)
         if num_gates is not None:
-            check_count("num_gates", num_gates, maximum=MAX_EXPERTS)
-        check_number("expert_dropout", expert_dropout, minimum=0, below=1)
+            num_gates = check_count("num_gates", num_gates, maximum=MAX_EXPERTS)
         self.num_gates = num_gates
+        self.expert_dropout = check_number(
+            "expert_dropout", expert_dropout, minimum=0, below=1
+        )
         self.weights_regularizer = WeightsRegularizer.get(
             weights_regularizer, "weights_regularizer"
         )
-        self.expert_dropout = expert_dropout
         # Keras takes no integers of NumPy as seeds.
         self.seed = check_seed(seed)
         self.num_experts: Any = None

@@ -97,10 +97,12 @@ class TopKGate(LogitGate):
         **kwargs: Any,
     ):
         super().__init__(kernel_initializer, **kwargs)
-        check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
-        check_count("dense_steps", dense_steps, minimum=0)
+        self.num_nonzeros = check_count(
+            "num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS
+        )
+        self.dense_steps = check_count("dense_steps", dense_steps, minimum=0)
         check_choice("scores", scores, ("softmax", "sigmoid"))
-        check_number("bias_rate", bias_rate, minimum=0)
+        self.bias_rate = check_number("bias_rate", bias_rate, minimum=0)
         if not isinstance(noise, bool):
             noise = check_schedule(noise, "noise", positive=True)
         if load_reg is not None and (not noise or bias_rate):
@@ -109,12 +111,9 @@ class TopKGate(LogitGate):
                 f"noise={noise} and bias_rate={bias_rate}. For load balancing without "
                 "noise, use weights_regularizer=ImportanceRegularizer(...)."
             )
-        self.num_nonzeros = num_nonzeros
         self.noise = noise
         self.load_reg = LoadRegularizer.get(load_reg, "load_reg")
-        self.dense_steps = dense_steps
         self.scores = scores
-        self.bias_rate = bias_rate
         if noise:
             self.make_generator()
 
@@ -200,7 +199,7 @@ class TopKGate(LogitGate):
             # Not the mean, whose rounding would unbalance equal loads.
             total = ops.sum(load, axis=-1, keepdims=True)
             change = ops.sign(total - self.num_experts * load)
-            self._bias.assign_add(float(self.bias_rate) * change)
+            self._bias.assign_add(self.bias_rate * change)
         return routing
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
