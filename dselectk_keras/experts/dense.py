@@ -111,7 +111,6 @@ class DenseExperts(ExpertBank):
         self.activation = [
             get_from(keras.activations, "activation", each) for each in activation
         ]
-        self.dropout = dropout
         self.kernel_initializer = get_from(
             keras.initializers, "kernel_initializer", kernel_initializer
         )
@@ -119,7 +118,11 @@ class DenseExperts(ExpertBank):
         self.gated = gated
         # The number of products of each layer: with a gate there are two.
         self._products = [2 if gated else 1] * (len(self.units) - 1) + [1]
-        self._dropout = keras.layers.Dropout(dropout) if dropout else None
+        self._dropout = (
+            keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+            if dropout
+            else None
+        )
         self._kernels = []
         self._biases = []
 

@@ -124,6 +124,14 @@ def test_experts_drop_out_in_training_only_and_each_for_itself():
     assert 0.3 < (first == second).mean() < 0.7
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16"])
+def test_dropout_keeps_the_dtype_of_the_bank(policy):
+    bank = DenseExperts(2, [4, 3], dropout=0.5, dtype=policy)
+    for training in (False, True):
+        found = bank(numbers((5, 3)), training=training).dtype
+        assert keras.backend.standardize_dtype(found) == bank.compute_dtype
+
+
 def test_gradients_reach_every_weight_of_the_experts_that_count():
     bank = DenseExperts(3, [4, 2], "tanh")
     x = numbers((5, 3))
