@@ -213,11 +213,11 @@ class Gate(keras.Layer, abc.ABC):
 
         The arguments are those of a call of the gate, without the experts. Returns a
         dict with `"weights"`, as from `expert_weights`; `"penalties"`, a dict of the
-        auxiliary losses of the next training step; and `"selectors"`, a dict of
-        tensors.
+        auxiliary losses of a training call at the present step; and `"selectors"`, a
+        dict of tensors.
         """
         routing = self._routing(routing_inputs, examples=examples, context=context)
-        return self._report(routing, self.step + 1)
+        return self._report(routing)
 
     def places_of_choices(self) -> Tensor:
         """Compute which choice is which expert, 1.0 or 0.0, `([num_gates,] k, n)`."""
@@ -354,12 +354,12 @@ class Gate(keras.Layer, abc.ABC):
             self.step.assign_add(1)
         routing = self._routing(routing_inputs, training, examples, valid, context)
         if self.observer is not None:
-            self.observer(self._report(routing, self.step + int(not training)))
+            self.observer(self._report(routing))
         weights = routing.weights
         if routing.valid is not None:
             weights = routing.only_valid(weights)
         if training:
-            for penalty in self._penalties(routing, self.step).values():
+            for penalty in self._penalties(routing).values():
                 self.add_loss(penalty)
             weights = self.drop_experts(weights)
         return routing._replace(weights=weights)
@@ -440,18 +440,18 @@ class Gate(keras.Layer, abc.ABC):
             examples=routing_inputs if examples is None else examples,
         )
 
-    def _penalties(self, routing, step):
-        penalties = self.compute_penalties(routing, step)
+    def _penalties(self, routing):
+        penalties = self.compute_penalties(routing, self.step)
         if self.weights_regularizer is not None:
             penalties["weights"] = self.weights_regularizer.penalty(
-                routing, step, self.reduction
+                routing, self.step, self.reduction
             )
         return penalties
 
-    def _report(self, routing, step):
+    def _report(self, routing):
         report = {
             "weights": routing.weights,
-            "penalties": self._penalties(routing, step),
+            "penalties": self._penalties(routing),
             "selectors": self.describe_selectors(routing),
         }
         # What has no mask has no entry, since compiled functions return tensors.
