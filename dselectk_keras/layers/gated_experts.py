@@ -170,19 +170,24 @@ class GatedExperts(keras.Layer, abc.ABC):
         """Evaluate the experts and combine them, for all positions as one batch."""
         # Keras passes the first mask if there is one tensor, and else the others.
         mask = inputs_mask if mask is None else mask
+        flat, looks = self._seen(inputs, routing_inputs, mask, routing_inputs_mask)
+        combined = self.combine(flat, looks, training)
+        return self.arrange(self.unflatten(combined, inputs))
+
+    def _seen(self, inputs, routing_inputs, mask, routing_mask):
+        """Compute what the experts and the gate see, with zeros in place of padding."""
         if mask is not None:
             inputs = clear_padding(inputs, mask)
             if len(mask.shape) == self.num_routed_axes:
-                routing_inputs_mask = mask
-        if routing_inputs is not None and routing_inputs_mask is not None:
-            routing_inputs = clear_padding(routing_inputs, routing_inputs_mask)
-        looks = self.gate_inputs(inputs, routing_inputs, mask, routing_inputs_mask)
+                routing_mask = mask
+        if routing_inputs is not None and routing_mask is not None:
+            routing_inputs = clear_padding(routing_inputs, routing_mask)
+        looks = self.gate_inputs(inputs, routing_inputs, mask, routing_mask)
         flat = self.flatten(inputs)
         if "valid" in looks and not isinstance(self.experts, DenseExperts):
             # Layers such as `BatchNormalization` leave padding out.
             flat = with_mask(flat, looks["valid"])
-        combined = self.combine(flat, looks, training)
-        return self.arrange(self.unflatten(combined, inputs))
+        return flat, looks
 
     @abc.abstractmethod
     def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
@@ -292,8 +297,7 @@ class GatedExperts(keras.Layer, abc.ABC):
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
         tensors = inputs, *(rest or [None])
-        looks = self.gate_inputs(*tensors, *map(mask_of, tensors))
-        weights = self.compute_weights(self.flatten(inputs), looks)
+        weights = self.compute_weights(*self._seen(*tensors, *map(mask_of, tensors)))
         return self.unflatten(weights, inputs)
 
     def compute_weights(self, inputs: Tensor, looks: dict) -> Tensor:

@@ -173,6 +173,26 @@ def test_a_mask_of_the_routing_inputs_alone_leaves_padding_out(pools, compiled):
     assert (y[~left_out] != 0).any(axis=-1).all()
 
 
+class Flat(layers.Flatten):
+    """Sees padding, without a warning."""
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
+
+
+@pytest.mark.parametrize("pools", [False, True], ids=["tokens", "sequences"])
+def test_the_weights_that_a_layer_tells_are_those_of_its_call(pools):
+    embedding = layers.Embedding(6, 5, "random_normal", mask_zero=True)
+    x = embedding(np.where(MASK, 3, 0))
+    gate, network = SoftmaxGate("random_normal"), Flat() if pools else None
+    layer = MoE(DenseExperts(3, [3]), gate, True, network)
+    layer(x)
+    reports, gate.observer = [], lambda report: reports.append(report["weights"])
+    layer(x)
+    found = numpy(layer.expert_weights(x)).reshape(-1, 3)
+    np.testing.assert_array_equal(found, numpy(reports[0]))
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_experts_and_routing_networks_that_pool_stay_finite(compiled):
     bank = Experts(layers.GlobalAveragePooling1D(), 2)
