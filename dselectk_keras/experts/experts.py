@@ -126,6 +126,15 @@ class Experts(ExpertBank):
     def parameters(self) -> list[Tensor]:
         """The weights of the experts, stacked; frozen ones too."""
         self._check_copies()
+        quantized = keras.dtype_policies.QuantizedDTypePolicy
+        for layer in all_layers(self.experts[0]):
+            if isinstance(layer.dtype_policy, quantized):
+                raise ValueError(
+                    "Quantized experts cannot be merged: the sum of their integers has "
+                    f"no scale. Received: {layer.name!r} with the policy "
+                    f"{layer.dtype_policy.name!r}. Load the model from before "
+                    "`quantize`."
+                )
         groups = zip(*(expert.weights for expert in self.experts), strict=True)
         return [ops.stack([variable.value for variable in each]) for each in groups]
 

@@ -260,6 +260,17 @@ def test_frozen_experts_are_merged_as_others(per_example, moment):
     np.testing.assert_allclose(found, numpy(bank.call_merged(x, weights, per_example)))
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_quantized_experts_cannot_be_merged(frozen):
+    bank = Experts(layers.Dense(2), 3)
+    bank(numbers((2, 4)))
+    for expert in bank.experts:
+        expert.quantize("int8")
+    bank.trainable = not frozen
+    with pytest.raises(ValueError, match=r"Quantized experts.*expert_0.*int8"):
+        bank.call_merged(numbers((2, 4)), shares(3))
+
+
 @pytest.mark.parametrize("layer", [layers.BatchNormalization(), layers.Dropout(0.5)])
 def test_experts_with_a_state_cannot_be_merged(layer):
     bank = Experts(keras.Sequential([layers.Dense(2), layer]), 2)
