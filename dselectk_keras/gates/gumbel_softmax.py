@@ -94,7 +94,8 @@ class GumbelSoftmaxGate(Gate):
             temperature = value_at(self.temperature, step)
             draws = relaxed_bernoulli(z, temperature, self.generator)
         else:
-            draws = ops.cast(z > 0, "float32")
+            # Of NaN, zeros would hide it.
+            draws = ops.where(ops.isnan(z), z, ops.cast(z > 0, "float32"))
         return Routing(softmax(self._logits(routing_inputs)) * draws, logits=z)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:

@@ -49,6 +49,12 @@ def test_inference_by_hand():
     )
 
 
+def test_nan_among_the_logits_of_the_probabilities_shows():
+    gate = built(np.log(SHARES), [1.0, np.nan, -1.0, 2.0])
+    found = numpy(gate.expert_weights())
+    np.testing.assert_allclose(found, [0.1, np.nan, 0.0, 0.4], rtol=1e-5)
+
+
 def test_a_softmax_logit_of_zero_is_no_closed_expert():
     gate = built([0.0, -1.0, 0.0, 1.0], np.ones(N))
     assert (numpy(gate.expert_weights()) > 0).all()
