@@ -64,6 +64,12 @@ class TuckerExperts(DenseExperts):
         shared_input: bool = True,
         **kwargs: Any,
     ):
+        if unknown := {"gated", "kernel_initializer"} & kwargs.keys():
+            raise ValueError(
+                "Factorized kernels have no gates and initializers of their own. "
+                f"Received: {', '.join(sorted(unknown))}. Leave out, or use "
+                "`DenseExperts`."
+            )
         settings = {"shared_input": shared_input, **kwargs}
         super().__init__(num_experts, units, activation, dropout, **settings)
         self.ranks = ranks

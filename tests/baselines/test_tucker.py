@@ -52,6 +52,12 @@ def test_equals_dense_experts_with_the_kernels_of_the_sum(shape, units, settings
         np.testing.assert_allclose(numpy(found), numpy(other), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["gated", "kernel_initializer"])
+def test_settings_of_kernels_of_their_own_are_refused(name):
+    with pytest.raises(ValueError, match=f"Factorized kernels.*Received: {name}"):
+        TuckerExperts(3, [4, 2], **{name: True})
+
+
 def test_full_ranks_can_be_any_kernels():
     kernels, bias = numbers((3, 5, 4)), numbers((3, 4), seed=1)
     bank, dense = TuckerExperts(3, [4], ranks=(5, 4, 3)), DenseExperts(3, [4])
