@@ -57,6 +57,24 @@ def check_widths(name: str, value: Any) -> list[int]:
     return [check_count(name, width) for width in widths]
 
 
+def check_shape(name: str, shape: Any, rank: int = 1) -> None:
+    """Raise an error unless this is a shape of `rank` axes or more, the batch first.
+
+    Sizes may be unknown.
+    """
+    # TensorFlow's shapes are no tuples.
+    sizes = () if isinstance(shape, (int, type(None))) else tuple(shape)
+    if (
+        len(sizes) < rank
+        or not all(isinstance(size, (int, type(None))) for size in sizes)
+        or not all(size is None or size > 0 for size in sizes[1:])
+    ):
+        raise ValueError(
+            f"`{name}` must be a shape with positive sizes and {rank} or more axes, "
+            f"such as (None, 8). Received: {name}={shape!r}."
+        )
+
+
 def check_number(name: str, value: Any, **bounds: float) -> Any:
     """Convert a setting to a finite number of Python, or raise an error.
 

@@ -67,7 +67,7 @@ class TuckerExperts(DenseExperts):
         if unknown := {"gated", "kernel_initializer"} & kwargs.keys():
             raise ValueError(
                 "Factorized kernels have no gates and initializers of their own. "
-                f"Received: {', '.join(sorted(unknown))}. Leave out, or use "
+                f"Received: {', '.join(sorted(unknown))}. Leave them out, or use "
                 "`DenseExperts`."
             )
         settings = {"shared_input": shared_input, **kwargs}

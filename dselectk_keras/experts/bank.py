@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import keras
 
-from dselectk_keras.utils import Shape, Tensor
+from dselectk_keras.utils import Shape, Tensor, check_shape
 
 
 class ExpertBank(keras.Layer, abc.ABC):
@@ -105,8 +105,12 @@ class ExpertBank(keras.Layer, abc.ABC):
         self.build(shape)
         return self
 
-    def check_inputs(self, shape: Shape) -> None:
-        """Raise an error if inputs of each expert lack the axis of experts."""
+    def check_inputs(self, shape: Shape, rank: int = 1) -> None:
+        """Raise an error if inputs lack axes, or that of experts if each has its own.
+
+        Inputs of an expert need `rank` axes or more.
+        """
+        check_shape("input_shape", shape, rank)
         if not self.shared_input and (len(shape) < 3 or shape[1] != self.num_experts):
             raise ValueError(
                 f"With shared_input=False the inputs need an axis of "

@@ -128,12 +128,7 @@ class DenseExperts(ExpertBank):
 
     def build(self, input_shape: Shape) -> None:
         """Create the stacked kernels and biases."""
-        self.check_inputs(input_shape)
-        if len(input_shape) < 2:
-            raise ValueError(
-                "Dense experts need inputs (batch, ..., features). "
-                f"Received: {tuple(input_shape)}."
-            )
+        self.check_inputs(input_shape, rank=2)
         fan_in = input_shape[-1]
         axes = {-1: fan_in} if self.shared_input else {1: self.num_experts, -1: fan_in}
         self.input_spec = keras.InputSpec(axes=axes)

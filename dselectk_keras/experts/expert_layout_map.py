@@ -48,13 +48,19 @@ def expert_layout_map(
         >>> layout_map["mmoe/mine/kernel_0"].axes
         ('experts',)
     """
+    if not isinstance(mesh, keras.distribution.DeviceMesh):
+        raise ValueError(
+            "`mesh` must be a `keras.distribution.DeviceMesh`. "
+            f"Received: mesh={mesh!r}."
+        )
     axis = mesh.axis_names[-1] if axis is None else axis
     check_choice("axis", axis, mesh.axis_names)
     layout_map = keras.distribution.LayoutMap(mesh)
-    if isinstance(names, str):
-        raise ValueError(
-            f"`names` must be a list of names of banks. Received: names={names!r}."
-        )
-    for name in names:
+    known = isinstance(names, Iterable) and not isinstance(names, str)
+    for name in names if known else [None]:
+        if not isinstance(name, str):
+            raise ValueError(
+                f"`names` must be a list of names of banks. Received: names={names!r}."
+            )
         layout_map[STACKED.format(name=re.escape(name))] = (axis,)
     return layout_map

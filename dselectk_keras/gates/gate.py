@@ -293,6 +293,14 @@ class Gate(keras.Layer, abc.ABC):
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
+        names = "experts_shape", "routing_inputs_shape"
+        shapes = experts_shape, routing_inputs_shape
+        for name, shape in zip(names, shapes, strict=True):
+            if isinstance(shape, (int, dict)):
+                raise ValueError(
+                    f"`{name}` must be a shape, such as (None, 4) for four experts or "
+                    f"features. Received: {name}={shape!r}."
+                )
         self.num_experts = check_count(
             "num_experts", count_experts(experts_shape), maximum=MAX_EXPERTS
         )

@@ -20,6 +20,7 @@ from dselectk_keras.utils import (
     Shape,
     Tensor,
     check_choice,
+    check_shape,
     deserialize_if_config,
     infer_outputs,
     init_arguments,
@@ -96,9 +97,13 @@ class GatedExperts(keras.Layer, abc.ABC):
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
         """Build the experts and the gate."""
+        check_shape("inputs_shape", inputs_shape)
         shape = None
         if self.per_example:
-            shape = self.built_routing_shape(routing_inputs_shape or inputs_shape)
+            if routing_inputs_shape is None:
+                routing_inputs_shape = inputs_shape
+            check_shape("routing_inputs_shape", routing_inputs_shape)
+            shape = self.built_routing_shape(routing_inputs_shape)
             self.num_routed_axes = self._count_routed_axes(inputs_shape, shape)
             shape = self.flatten_shape(shape)
         self.build_parts(self.flatten_shape(inputs_shape), shape)

@@ -367,8 +367,9 @@ def test_a_bank_that_cannot_be_is_refused(arguments, text):
 
 
 def test_calls_that_cannot_be_right_are_refused():
-    with pytest.raises(ValueError, match=r"need inputs .* Received: \(2,\)"):
-        DenseExperts(2, [3]).build((2,))
+    for shape in ((2,), (None, 0), (None, "x"), 5, None):
+        with pytest.raises(ValueError, match="`input_shape` must be a shape with"):
+            DenseExperts(2, [3]).build(shape)
     for shape in ((2, 3), (4, 3, 5)):
         with pytest.raises(ValueError, match="the inputs need an axis of 2"):
             DenseExperts(2, [3], shared_input=False).build(shape)

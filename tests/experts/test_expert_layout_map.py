@@ -35,8 +35,14 @@ def test_banks_are_found_by_their_names(mesh):
     assert layout_map["a.b_1/bias_0"].axes == ("experts",)
     for path in ("mmoe/dense_experts/kernel_0", "axb/kernel_0", "yours/kernel_0"):
         assert layout_map[path] is None
-    with pytest.raises(ValueError, match=r"`names` must be a list.*names='mine'"):
-        expert_layout_map(mesh, names="mine")
+    for names in ("mine", 3, None, [None]):
+        with pytest.raises(ValueError, match=r"`names` must be a list.*Received: name"):
+            expert_layout_map(mesh, names=names)
+
+
+def test_the_mesh_is_one():
+    with pytest.raises(ValueError, match=r"`mesh` must be a .*mesh='cpu'"):
+        expert_layout_map("cpu")
 
 
 def test_another_axis_can_be_chosen_and_must_be_of_the_mesh(mesh):

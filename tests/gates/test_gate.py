@@ -1,10 +1,11 @@
 """What the base class does for a gate of one's own."""
 
 import keras
+import pytest
 from helpers import numbers, numpy
 from keras import ops
 
-from dselectk_keras import Ramp
+from dselectk_keras import Ramp, SoftmaxGate
 from dselectk_keras.gates import Gate, Routing
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.schedules import value_at
@@ -41,3 +42,10 @@ def test_a_schedule_of_a_gate_of_ones_own_is_read_back(tmp_path):
     assert copy.temperature.get_config() == gate.temperature.get_config()
     assert (numpy(loaded(inputs)) == numpy(model(inputs))).all()
     assert HeatedGate.from_config({"temperature": 0.5}).temperature == 0.5
+
+
+@pytest.mark.parametrize("shapes", [(5,), ({"a": 3},), ((None, 4), 3)])
+def test_what_is_no_shape_is_refused_by_name(shapes):
+    name = "routing_inputs_shape" if len(shapes) > 1 else "experts_shape"
+    with pytest.raises(ValueError, match=f"`{name}` must be a shape.*{name}="):
+        SoftmaxGate().build(*shapes)

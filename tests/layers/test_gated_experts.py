@@ -1,0 +1,51 @@
+"""What all layers with experts and a gate have in common."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers
+from keras import ops
+
+from dselectk_keras import DenseExperts, MoE, SoftmaxGate, TopKGate
+
+
+@pytest.mark.parametrize("shape", [5, None, (), "abc", (None, 0), [(None, 3)]])
+def test_what_is_no_shape_is_refused_by_name(shape):
+    layer = MoE(DenseExperts(3, [4]), SoftmaxGate(), per_example=True)
+    given = ((shape,), "inputs_shape"), (((None, 3), shape), "routing_inputs_shape")
+    for shapes, name in given if shape is not None else given[:1]:
+        with pytest.raises(ValueError, match=f"`{name}` must be a shape with"):
+            layer.build(*shapes)
+
+
+class Cell(keras.layers.Layer):
+    """A cell of `keras.layers.RNN` whose next state is a mixture."""
+
+    state_size = output_size = 5
+
+    def __init__(self, gate):
+        super().__init__()
+        self.moe = MoE(DenseExperts(4, [5]), gate, per_example=True)
+
+    def build(self, shape):
+        self.moe.build((shape[0], shape[-1] + 5))
+        self.built = True
+
+    def call(self, inputs, states, training=None):
+        x = ops.concatenate([inputs, states[0]], axis=-1)
+        state = self.moe(x, training=training)
+        return state, [state]
+
+
+@pytest.mark.traced
+def test_a_gate_in_an_unrolled_rnn_adds_its_penalties_at_every_time_step():
+    inputs = keras.Input((3, 4))
+    gate = TopKGate(2, z_reg=0.5, kernel_initializer="zeros")
+    model = keras.Model(inputs, keras.layers.RNN(Cell(gate), unroll=True)(inputs))
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    x = numbers((8, 3, 4))
+    y = model.predict(x, verbose=0)
+    loss = model.train_on_batch(x, y)
+    # The squared logarithm of the sum of four exponentials of 0, three times.
+    np.testing.assert_allclose(loss, 3 * 0.5 * np.log(4) ** 2, rtol=1e-5)
+    assert int(gate.step) == 3
