@@ -1,10 +1,11 @@
 """Cases of the differential tests: combinations of features, as plain values."""
 
 import dataclasses
+from fractions import Fraction
 
 from hypothesis import strategies as st
 
-BATCH, LENGTH, DIM, NUM_EXPERTS, NUM_GATES = 6, 3, 5, 4, 3
+LENGTH, DIM, NUM_GATES = 3, 5, 3
 
 # Arguments of gates, by their name in the registry; each gate has `seed=0` too.
 GATES = {
@@ -41,7 +42,8 @@ GATES = {
         "2",
         "1, noise=True, load_reg=0.1",
         "2, dense_steps=2, use_bias=True",
-        "2, scores='sigmoid', bias_rate=0.01",
+        "2, scores='sigmoid'",
+        "2, scores='sigmoid', bias_rate=0.3, use_bias=True",
         "2, weights_regularizer=ImportanceRegularizer(0.1)",
     ),
 }
@@ -62,22 +64,23 @@ LIMITED = (*SPARSE, "DSelectKGate")
 # Arguments that only a gate per example takes.
 OF_EXAMPLES = ("SampleSimilarityRegularizer", "normalize=True")
 DENSE = "keras.layers.Dense"
+# With `n` experts.
 BANKS = (
-    "DenseExperts(4, [3])",
-    "DenseExperts(4, [3, 2], 'tanh')",
-    "DenseExperts(4, [3], dropout=0.3)",
-    "DenseExperts(4, [3, 2], ['silu', None], gated=True)",
-    f"Experts({DENSE}(3), 4)",
-    f"Experts(keras.Sequential([{DENSE}(3, 'tanh'), {DENSE}(2)]), 4)",
+    "DenseExperts(n, [3])",
+    "DenseExperts(n, [3, 2], 'tanh')",
+    "DenseExperts(n, [3, 2], dropout=0.3)",
+    "DenseExperts(n, [3, 2], ['silu', None], gated=True)",
+    f"Experts({DENSE}(3), n)",
+    f"Experts(keras.Sequential([{DENSE}(3, 'tanh'), {DENSE}(2)]), n)",
     (
         f"Experts(keras.Sequential([keras.Input((5,)), {DENSE}(3, 'tanh'), "
-        f"{DENSE}(2)]), 4)"
+        f"{DENSE}(2)]), n)"
     ),
     (  # A bias in front of it has a gradient of rounding errors.
         f"Experts(keras.Sequential([{DENSE}(3, use_bias=False), "
-        "keras.layers.BatchNormalization()]), 4)"
+        "keras.layers.BatchNormalization()]), n)"
     ),
-    "TuckerExperts(4, [3], ranks=(2, 2, 2))",
+    "TuckerExperts(n, [3], ranks=(2, 2, 2))",
 )
 LAYERS = ("MoE", "MMoE", "CGC", "SmearExperts")
 ARCHITECTURES = ("omoe", "mmoe", "cgc", "ple", "smear", "attentive")
@@ -90,9 +93,13 @@ OPTIMIZERS = (
     "SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)",
 )
 ORACLES = (
+    "weights",
+    "assigned",
     "mixture",
     "dispatch",
+    "capacity",
     "tokens",
+    "all_tokens",
     "padding",
     "permutation",
     "config",
@@ -108,6 +115,7 @@ ORACLES = (
     "sample_weight",
     "exported",
     "replicas",
+    "replicated",
 )
 
 
@@ -118,7 +126,7 @@ class Case:
     `gate` and `bank` are Python. `layer` is a layer, or an architecture of
     `build_multitask_model`. `tokens` and `masked` say what the inputs are, and
     `routing` what the gate sees. If `decides`, the gates have decided before the
-    oracle looks at the model.
+    oracle looks at the model. With `jit`, TensorFlow compiles steps with XLA.
     """
 
     oracle: str
@@ -135,6 +143,10 @@ class Case:
     optimizer: str = "SGD(0.1)"
     labels: str = "complete"
     decides: bool = False
+    jit: bool = False
+    experts: int = 4
+    task_experts: int = 1
+    batch: int = 6
 
 
 @st.composite
@@ -153,6 +165,15 @@ def cases(draw, oracles=ORACLES):
     tokens = one(_tokens(oracle, model))
     routing = one(_routing(oracle, layer, name, per_example, tokens))
     bank = one(_banks(oracle, layer, name, per_example and routing != "pool", tokens))
+    experts, dispatch, batch = 4, False, 6
+    if oracle == "capacity":
+        experts = one(range(4 if name == "TagGate" else 2, 13))
+        dispatch = one(CAPACITIES)
+        batch = one(_batches(experts, dispatch))
+    elif layer in ("MoE", "MMoE"):
+        dispatch = one(_dispatch(oracle, gate, bank, per_example, routing))
+    if oracle != "capacity" and name != "TagGate":
+        experts = one((4, 4, 3, 5, 9))
     return Case(
         oracle=oracle,
         gate=f"{gate[:-1]}{'' if gate.endswith('()') else ', '}seed=0)",
@@ -160,29 +181,63 @@ def cases(draw, oracles=ORACLES):
         layer=layer,
         per_example=per_example,
         tokens=tokens,
-        masked=tokens and (oracle == "padding" or one((False, True))),
+        masked=_can_mask(oracle, tokens, model)
+        and (oracle == "padding" or one((False, True))),
         routing=routing,
-        dispatch=one(_dispatch(oracle, layer, gate, bank, per_example, routing)),
+        dispatch=dispatch,
         sum_features=layer in ("MoE", "MMoE") and one((False, False, True)),
         dtype=one(("float32",) * 4 + ("mixed_float16",)),
         optimizer=one(OPTIMIZERS),
         labels=one(("complete", "missing") if model else ("complete",)),
         decides=name in DECIDE and oracle not in OF_LAYERS and one((False, True)),
+        jit=oracle not in OF_LAYERS and one((False, False, True)),
+        experts=experts,
+        task_experts=one((1, 2)) if layer in ("CGC", "cgc", "ple") else 1,
+        batch=batch,
     )
 
 
 # These oracles look at one layer, whose weights are given.
-OF_LAYERS = ("mixture", "dispatch", "tokens", "padding")
+OF_LAYERS = (
+    "weights",
+    "assigned",
+    "mixture",
+    "dispatch",
+    "capacity",
+    "tokens",
+    "all_tokens",
+    "padding",
+)
 
 
 def _layers(oracle):
-    if oracle in ("mixture", "dispatch"):
+    if oracle in ("weights", "assigned", "mixture", "dispatch", "capacity"):
         return ("MoE", "MMoE")
     if oracle == "tokens":
         return ("MoE", "MMoE", "CGC")  # A sequence is merged as a whole.
     if oracle == "padding":
         return LAYERS
-    return ("mmoe",) if oracle == "per_task" else LAYERS + ARCHITECTURES
+    if oracle == "all_tokens":
+        return ("omoe", "mmoe", "cgc", "ple", "smear")
+    return ("omoe", "mmoe") if oracle == "per_task" else LAYERS + ARCHITECTURES
+
+
+# Gates of these oracles, if not all.
+GATES_OF = {
+    "weights": ("SoftmaxGate", "SwitchGate", "TopKGate"),
+    "assigned": (*DECIDE, "SoftmaxGate", "SwitchGate", "TopKGate"),
+    "capacity": SPARSE,
+    "all_tokens": ("SoftmaxGate",),  # It ignores no expert.
+    "decided": DECIDE,
+    "per_task": ("DSelectKGate", "TopKGate"),
+}
+# Arguments of gates that an oracle does not take.
+NOT_OF = {
+    "weights": ("dense_steps", "normalize"),
+    "assigned": ("dense_steps", "normalize"),
+    "capacity": ("dense_steps",),
+    "per_task": (*OF_EXAMPLES, "dense_steps", "bias_rate"),  # It needs static gates.
+}
 
 
 def _gates(oracle, layer):
@@ -191,18 +246,14 @@ def _gates(oracle, layer):
             continue  # It sees the hidden outputs of one bank.
         if name in IDS and layer in ARCHITECTURES:
             continue  # Ids come with the inputs, which an architecture does not ask.
-        if oracle == "decided" and name not in DECIDE:
-            continue
-        if oracle == "per_task" and name not in ("DSelectKGate", "TopKGate"):
+        if name not in GATES_OF.get(oracle, GATES):
             continue
         for arguments in GATES[name]:
-            if oracle == "distilled" and _draws_routing(f"{name}({arguments})", layer):
-                continue
-            if oracle == "per_task" and any(
-                each in arguments for each in (*OF_EXAMPLES, "dense_steps")
-            ):
-                continue  # It looks at static gates that are sparse.
             gate = f"{name}({arguments})"
+            if oracle == "distilled" and _draws_routing(gate, layer):
+                continue
+            if any(each in arguments for each in NOT_OF.get(oracle, ())):
+                continue
             if oracle in ("permutation", "tokens") and gate.startswith(DRAWN):
                 continue
             yield gate
@@ -216,15 +267,25 @@ def _draws_routing(gate, layer):
 def _per_example(oracle, gate):
     if oracle == "per_task":
         return (False,)
-    if oracle in ("dispatch", "tokens") or gate.startswith((*IDS, "AttentiveGate")):
+    if oracle in ("dispatch", "capacity", "tokens"):
         return (True,)
+    if gate.startswith((*IDS, "AttentiveGate")) or "bias_rate" in gate:
+        return (True,)
+    if oracle == "assigned" and "use_bias" not in gate and not gate.startswith(DECIDE):
+        return (False,)  # A gate for each example needs a bias.
     return (True,) if any(each in gate for each in OF_EXAMPLES) else (False, True)
 
 
 def _tokens(oracle, model):
-    if oracle in ("tokens", "padding"):
+    if oracle in ("tokens", "all_tokens", "padding"):
         return (True,)
-    return (False,) if model else (False, True)
+    return (False, False, False, True) if model else (False, True)
+
+
+def _can_mask(oracle, tokens, model):
+    if oracle == "weights":
+        return False  # Logits of padding are equal.
+    return oracle == "capacity" or (tokens and not model)
 
 
 def _routing(oracle, layer, name, per_example, tokens):
@@ -237,8 +298,10 @@ def _routing(oracle, layer, name, per_example, tokens):
         known.add("dense")
     if layer == "MMoE":
         known.add("per gate")
-    if layer != "CGC" and tokens and oracle not in ("tokens", "dispatch"):
+    if layer != "CGC" and tokens and oracle not in ("tokens", "dispatch", "capacity"):
         known.add("pool")
+    if oracle == "weights":
+        known &= {"none", "features"}
     return sorted(known)
 
 
@@ -246,7 +309,9 @@ def _banks(oracle, layer, name, by_token, tokens):
     for bank in BANKS:
         if name == "AttentiveGate" and "[3, 2]" not in bank and "tanh" not in bank:
             continue  # It looks at the outputs of another layer.
-        if oracle == "dispatch" and not bank.startswith("DenseExperts"):
+        if oracle in ("dispatch", "capacity") and not bank.startswith("DenseExperts"):
+            continue
+        if oracle == "capacity" and "dropout" in bank:
             continue
         if "Tucker" in bank and (
             oracle == "per_task" or layer not in ("MoE", "MMoE", "omoe", "mmoe")
@@ -258,20 +323,34 @@ def _banks(oracle, layer, name, by_token, tokens):
             continue
         if "Input" in bank and layer == "ple":
             continue  # The second level has inputs of another size.
-        whole = not by_token or layer in ("CGC", "SmearExperts")
+        whole = not by_token or layer in ("CGC", "SmearExperts", *ARCHITECTURES)
         if "Input" in bank and tokens and whole:
             continue
         yield bank
 
 
-def _dispatch(oracle, layer, gate, bank, per_example, routing):
-    if layer not in ("MoE", "MMoE"):
-        return (False,)
+def _dispatch(oracle, gate, bank, per_example, routing):
     found = ["auto"] if oracle == "dispatch" else ["auto", False]
     known = bank.startswith("DenseExperts") and "dropout" not in bank
     if per_example and known and routing != "pool":
         if gate.startswith(LIMITED):
             found.append(True)
         if gate.startswith(SPARSE) and "dense_steps" not in gate:
-            found.append(4.0)  # All examples fit in each expert.
+            found.append(100.0)  # All examples fit in each expert.
     return found
+
+
+CAPACITIES = (1.1, 1.2, 1.25, 1.3, 1.5, 1.6, 1.7, 2.3, 3.3)
+
+
+def num_padded(batch):
+    """The examples of a masked batch that are padding."""
+    return batch % 3
+
+
+def _batches(n, factor):
+    """Sizes of batches whose capacity is an integer, where a rounding error shows."""
+    share = Fraction(str(factor)) / n
+    for size in range(4, 130):
+        if share * size % 1 == 0 or share * (size - num_padded(size)) % 1 == 0:
+            yield size

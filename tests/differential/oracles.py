@@ -4,20 +4,39 @@ import contextlib
 import copy
 import dataclasses
 import json
+import math
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 
 import keras
 import numpy as np
-from differential.cases import ARCHITECTURES, BATCH, DIM, LENGTH, NUM_GATES, Case
+from differential.cases import (
+    ARCHITECTURES,
+    DECIDE,
+    DIM,
+    LENGTH,
+    NUM_GATES,
+    Case,
+    num_padded,
+)
 from helpers import numpy, value_and_gradients
 
 import dselectk_keras
-from dselectk_keras import RoutedModel, Task, build_multitask_model, condense, distill
+from dselectk_keras import (
+    Batches,
+    RoutedModel,
+    Task,
+    build_multitask_model,
+    condense,
+    distill,
+    replicate,
+)
 from dselectk_keras import per_task as take_task
 
 NAMES = {**vars(dselectk_keras), "keras": keras}
 TOLERANCES = {"float32": 2e-4, "mixed_float16": 2e-2}
+OTHER_POLICY = {"float32": "mixed_float16", "mixed_float16": "float32"}
 
 
 class Refused(Exception):
@@ -29,13 +48,27 @@ def build(case, **changes):
     keras.utils.clear_session(free_memory=False)
     keras.config.set_dtype_policy(case.dtype)  # The session has forgotten it.
     keras.utils.set_random_seed(0)
-    model = _architecture(case) if _is_built(case) else _of_layer(case, **changes)
+    model = initial(case, **changes)
     generator = np.random.default_rng(7)
     for variable in model.trainable_variables:
         variable.assign(generator.normal(size=variable.shape) * 0.7)
     if case.decides:
         decide(model, case)
     return model
+
+
+def initial(case, **changes):
+    """The compiled model of a case, with the weights of its initializers."""
+    model = _architecture(case) if _is_built(case) else _of_layer(case, **changes)
+    compile_model(model, case)
+    return model
+
+
+def compile_model(model, case):
+    settings = {} if _is_built(case) else {"loss": "mse"}
+    if case.jit and keras.backend.backend() == "tensorflow":
+        settings["jit_compile"] = True
+    model.compile(_optimizer(case), **settings)
 
 
 def decide(model, case):
@@ -46,18 +79,28 @@ def decide(model, case):
     model.fit(x, y, epochs=4, callbacks=callbacks, **settings)
 
 
+def gates_of(model):
+    return [each for each in model._flatten_layers() if hasattr(each, "has_decided")]
+
+
 def _is_built(case):
     return case.layer in ARCHITECTURES
 
 
+def _parts(case):
+    """The gate and the bank of a case."""
+    names = {**NAMES, "n": case.experts}
+    return eval(case.gate, names), eval(case.bank, names)
+
+
 def _architecture(case):
     tasks = [Task("a", tower=(3,)), Task("b", "binary", weight=2.0), Task("c")]
-    gate, bank = eval(case.gate, NAMES), eval(case.bank, NAMES)
-    model = build_multitask_model(
-        DIM, tasks, case.layer, bank, gate, per_example=case.per_example
-    )
-    model.compile(_optimizer(case))
-    return model
+    gate, bank = _parts(case)
+    inputs = (LENGTH, DIM) if case.tokens else DIM
+    settings = {"per_example": case.per_example}
+    if case.layer in ("cgc", "ple"):
+        settings["num_task_experts"] = case.task_experts
+    return build_multitask_model(inputs, tasks, case.layer, bank, gate, **settings)
 
 
 def _optimizer(case):
@@ -67,7 +110,7 @@ def _optimizer(case):
     return eval(f"keras.optimizers.{case.optimizer}", NAMES)
 
 
-def _of_layer(case, tokens=None, dispatch=None, compile=True):
+def _of_layer(case, tokens=None, dispatch=None):
     layer = _layer(case, case.dispatch if dispatch is None else dispatch)
     tokens = case.tokens if tokens is None else tokens
     shapes = {name: array.shape[1:] for name, array in data(case, tokens).items()}
@@ -83,9 +126,7 @@ def _of_layer(case, tokens=None, dispatch=None, compile=True):
     if len(x.shape) > 2:
         x = keras.layers.Flatten()(x)
     x = keras.layers.Dense(1, name="head")(x)
-    model = RoutedModel(inputs, x, outputs_are="values")
-    model.compile(_optimizer(case), "mse")
-    return model
+    return RoutedModel(inputs, x, outputs_are="values")
 
 
 def _layer(case, dispatch):
@@ -95,11 +136,13 @@ def _layer(case, dispatch):
         settings |= {"dispatch": dispatch, "sum_features": case.sum_features}
     if case.layer in ("MMoE", "CGC"):
         settings["tasks"] = NUM_GATES
+    if case.layer == "CGC":
+        settings["num_task_experts"] = case.task_experts
     if case.routing == "dense":
         settings["routing_network"] = keras.layers.Dense(4, "tanh")
     if case.routing == "pool":
         settings["routing_network"] = keras.layers.GlobalAveragePooling1D()
-    gate, bank = eval(case.gate, NAMES), eval(case.bank, NAMES)
+    gate, bank = _parts(case)
     name = "AttentiveMoE" if "AttentiveGate" in case.gate else case.layer
     return getattr(dselectk_keras, name)(bank, gate, **settings)
 
@@ -119,7 +162,7 @@ def call(layer, inputs, **settings):
 def data(case, tokens=None, padding=0.0):
     """The inputs of the model and its labels, as arrays."""
     generator = np.random.default_rng(1)
-    size = (BATCH, LENGTH) if case.tokens else (BATCH,)
+    size = (case.batch, LENGTH) if case.tokens else (case.batch,)
     found = {"x": generator.normal(size=(*size, DIM)).astype("float32")}
     if case.routing == "features":
         found["v"] = generator.normal(size=(*size, 2)).astype("float32")
@@ -128,8 +171,17 @@ def data(case, tokens=None, padding=0.0):
     if case.routing == "ids":
         lead = size[:1] if case.layer == "SmearExperts" else size
         found["ids"] = generator.integers(0, 3, (*lead, 1)).astype("int32")
+    if case.oracle == "capacity":
+        # Nearly equal examples choose one expert, which is then full.
+        alike = {k: v[:1] + v / 3 for k, v in found.items() if k != "ids"}
+        found = {**found, **{k: v.astype("float32") for k, v in alike.items()}}
     if case.masked:
-        found["mask"] = np.arange(LENGTH) < generator.integers(1, LENGTH, (BATCH, 1))
+        lengths = generator.integers(1, LENGTH, (case.batch, 1))
+        found["mask"] = (
+            np.arange(LENGTH) < lengths
+            if case.tokens
+            else np.arange(case.batch) >= num_padded(case.batch)
+        )
         for name in ("x", "v"):
             if name in found:
                 found[name][~found["mask"]] = padding
@@ -139,7 +191,8 @@ def data(case, tokens=None, padding=0.0):
         found["y"] = generator.normal(size=(len(found["x"]), 1)).astype("float32")
         return found
     found["y"] = {
-        name: (generator.normal(size=BATCH) > 0).astype("float32") for name in "abc"
+        name: (generator.normal(size=case.batch) > 0).astype("float32")
+        for name in "abc"
     }
     if case.labels == "missing":
         found["y"]["a"][:2] = np.nan
@@ -162,12 +215,18 @@ def predicted(model, case):
 
 def step(model, case, times=1):
     """Train on one batch, and return all weights."""
+    restart_dropout()
     for _ in range(times):
         model.train_on_batch(*split(case))
-    return weights(model)
+    return all_weights(model)
 
 
-def weights(model):
+def restart_dropout():
+    """On torch, Keras' dropout without a seed draws from the generator of torch."""
+    keras.utils.set_random_seed(0)
+
+
+def all_weights(model):
     """All weights of a model, which are all variables but the states of seeds."""
     return [numpy(each).astype("float32") for each in model.weights]
 
@@ -193,26 +252,95 @@ def same(first, second, case, what="values"):
         )
 
 
+def weights(case):
+    layer, arrays = build(case).get_layer("layer"), data(case)
+    gate, rows = layer.gate, arrays.get("v", arrays["x"])
+    rows = rows.reshape(-1, rows.shape[-1])
+    kernel, *bias = [v for v in gate.trainable_variables if v.name.startswith("gate")]
+    for scale in (1.0, 100.0):
+        kernel.assign(numpy(kernel) * scale)
+        logits = numpy(kernel).astype("float64")
+        if case.per_example:
+            logits = rows @ logits + sum(map(numpy, bias))
+            logits = logits.reshape(-1, *gate.gate_shape, case.experts)
+        found = numpy(gate.expert_weights(*[rows] * case.per_example))
+        same([found], [_softmax(logits, case.gate, gate.max_experts())], case)
+
+
+def _softmax(logits, gate, k):
+    """The softmax over the k largest logits, or their sigmoids over their sum."""
+    scores = -np.logaddexp(0, -logits) if "sigmoid" in gate else logits
+    kept = logits >= np.sort(logits, axis=-1)[..., -(k or 1)][..., None]
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    if k is None:
+        kept = True
+    if "Switch" in gate:  # Its weight is the probability of the expert.
+        return kept * exponentials / exponentials.sum(-1, keepdims=True)
+    return kept * exponentials / (kept * exponentials).sum(-1, keepdims=True)
+
+
+def assigned(case):
+    model = build(case)
+    step(model, case, 3)  # They move the bias of a gate that balances.
+    layer, arrays = model.get_layer("layer"), data(case)
+    size = (*layer.gate.gate_shape, case.experts)
+    wanted = np.random.default_rng(3).uniform(0.2, 1.0, size)
+    k = layer.gate.max_experts(once_decided=True) or case.experts
+    order = np.argsort(np.random.default_rng(4).uniform(size=size), axis=-1)
+    np.put_along_axis(wanted, order[..., k:], 0.0, axis=-1)
+    wanted /= wanted.sum(-1, keepdims=True)
+    layer.gate.assign_expert_weights(wanted)
+    found = _weights_of_rows(layer, arrays, case)
+    if case.masked:
+        found = found[arrays["mask"].ravel()] if len(found) > case.batch else found
+    same([found], [np.broadcast_to(wanted, found.shape)], case)
+
+
 def mixture(case):
     layer, arrays = build(case).get_layer("layer"), data(case)
     found = [numpy(each) for each in call(layer, arrays, training=False)]
+    outputs, seen = _outputs_and_weights(layer, arrays, case)
+    _same_rows(found, np.einsum("bgn,bn...->gb...", seen, outputs), arrays, case)
+
+
+def capacity(case):
+    model, arrays = build(case), data(case)
+    layer, (x, _) = model.get_layer("layer"), split(case)
+    found = [numpy(each) for each in call(layer, arrays, training=False)]
+    outputs, seen = _outputs_and_weights(layer, arrays, case)
+    valid = arrays.get("mask", np.ones(len(seen), bool)).ravel()
+    used = (seen != 0).any(axis=1) & valid[:, None]
+    chosen = min(case.experts, layer.gate.max_experts() * seen.shape[1])
+    share = Fraction(str(case.dispatch)) * int(valid.sum()) * chosen / case.experts
+    kept = used & (np.cumsum(used, axis=0) <= math.ceil(share))
+    expected = np.einsum("bgn,bn...->gb...", seen * kept[:, None], outputs)
+    _same_rows(found, expected, arrays, case)
+    dropped = int(numpy(layer.num_dropped))
+    assert dropped == used.sum() - kept.sum(), f"{dropped} choices dropped"
+    model = keras.Model(model.inputs, layer.output)
+    found = model.predict(x, batch_size=case.batch, verbose=0)
+    _same_rows(keras.tree.flatten(found), expected, arrays, case)
+
+
+def _outputs_and_weights(layer, arrays, case):
+    """The outputs of all experts, and their weights, `(rows, gates, n)`."""
     axes = layer.num_routed_axes if case.per_example else 1
     x = arrays["x"].reshape(-1, *arrays["x"].shape[axes:])
     outputs = numpy(layer.experts(x)).astype("float32")
     if case.sum_features:
         outputs = outputs.sum(axis=-1, keepdims=True)
-    gates = 1 if layer.gate.num_gates is None else layer.gate.num_gates
     seen = _weights_of_rows(layer, arrays, case)
-    seen = np.broadcast_to(
-        seen.reshape(-1, gates, seen.shape[-1]), (len(x), gates, seen.shape[-1])
-    )
-    expected = np.einsum("bgn,bn...->gb...", seen, outputs)
-    lead = arrays["x"].shape[:axes]
-    expected = [each.reshape(*lead, *each.shape[1:]) for each in expected]
-    if case.masked and axes == 2:
-        keep = arrays["mask"]
-        found, expected = ([e[keep] for e in each] for each in (found, expected))
-    same(found, expected, case)
+    seen = seen.reshape(-1, layer.gate.num_gates or 1, seen.shape[-1])
+    return outputs, np.broadcast_to(seen, (len(x), *seen.shape[1:]))
+
+
+def _same_rows(found, expected, arrays, case):
+    """Compare the rows of each gate that are no padding."""
+    found = [a.reshape(b.shape) for a, b in zip(found, expected, strict=True)]
+    if case.masked and len(expected[0]) == arrays["mask"].size:
+        keep = arrays["mask"].ravel()
+        found, expected = ([each[keep] for each in part] for part in (found, expected))
+    same(found, [*expected], case)
 
 
 def _weights_of_rows(layer, arrays, case):
@@ -246,6 +374,17 @@ def tokens(case):
     same([numpy(each) for each in a], b, case)
 
 
+def all_tokens(case):
+    model, (x, _) = build(case), split(case)
+    before = predicted(model, case)
+    for place in range(LENGTH):
+        changed = x.copy()
+        changed[:, place] += 1.0
+        after = [numpy(each) for each in keras.tree.flatten(model(changed))]
+        for name, a, b in zip("abc", before, after, strict=True):
+            assert np.abs(a - b).max() > 1e-6, f"task {name} ignores token {place}"
+
+
 def padding(case):
     def of(number):
         layer, arrays = build(case).get_layer("layer"), data(case, padding=number)
@@ -274,7 +413,7 @@ def padding(case):
 
 def permutation(case):
     model, (x, _) = build(case), split(case)
-    order = np.random.default_rng(2).permutation(BATCH)
+    order = np.random.default_rng(2).permutation(case.batch)
     first = predicted(model, case)
     outputs = model(keras.tree.map_structure(lambda a: a[order], x), training=False)
     second = [numpy(each).astype("float32") for each in keras.tree.flatten(outputs)]
@@ -307,8 +446,11 @@ def saved(case):
         path = str(Path(folder) / "model.keras")
         model.save(path)
         again = keras.saving.load_model(path)
-    copy_seeds(model, again)
-    same(predicted(again, case), predicted(model, case), case, "loaded")
+        with dtype_policy(OTHER_POLICY[case.dtype]):
+            elsewhere = keras.saving.load_model(path)
+    for each, what in ((again, "loaded"), (elsewhere, "loaded under another policy")):
+        copy_seeds(model, each)
+        same(predicted(each, case), predicted(model, case), case, what)
     copy_seeds(model, again)
     same(step(again, case), step(model, case), case, "after one more step")
 
@@ -326,9 +468,20 @@ def weights_file(case):
 
 
 def compiled(case):
-    first, second = build(case), build(case)
-    second.run_eagerly = True
-    same(step(first, case, 2), step(second, case, 2), case)
+    (x, y), models = split(case), [build(case), build(case)]
+    models[1].run_eagerly = True
+    # The last batch has another size.
+    settings = {"batch_size": 4, "verbose": 0}
+    for model in models:
+        model.make_train_function(force=True)  # It has one if its gates have decided.
+        restart_dropout()
+        model.fit(x, y, epochs=2, shuffle=False, **settings)
+    same(*map(all_weights, models), case)
+    losses = [model.evaluate(x, y, **settings) for model in models]
+    same(*[np.atleast_1d(each) for each in losses], case, "evaluated")
+    copy_seeds(*models)
+    found = [keras.tree.flatten(model.predict(x, **settings)) for model in models]
+    same(*found, case, "predicted")
 
 
 def copied(case):
@@ -341,37 +494,96 @@ def copied(case):
 
 def distilled(case):
     model = build(case)
-    student = distill(model, eval(case.gate, NAMES))
+    student = distill(model, _parts(case)[0])
     same(predicted(student, case), predicted(model, case), case)
-
-
-CONDENSES = ("MoE", "MMoE", "omoe", "mmoe")
+    # A gate with other logits begins anew, and decides for itself.
+    other = dselectk_keras.DSelectKGate(3, unreachable=1e-4, seed=0)
+    student = distill(model, other, freeze_experts=False)
+    for gate in gates_of(student):
+        assert not gate.has_decided, "decided before any training"
+        assert int(gate.step) == 0, f"begins at step {int(gate.step)}"
+    compile_model(student, case)
+    decide(student, case)
+    _check_decided(student, case)
 
 
 def decided(case):
     model, (x, y) = build(case), split(case)
     if not case.decides:
         decide(model, case)
-    gates = [g for g in model._flatten_layers() if hasattr(g, "has_decided")]
-    assert all(gate.has_decided for gate in gates)
+    _check_decided(model, case)
     if case.per_example:
         return
-    before = [gate.chosen_experts().choices for gate in gates]
-    if case.layer in CONDENSES and "Tucker" not in case.bank:
+    before = [gate.chosen_experts().choices for gate in gates_of(model)]
+    for optimizer in (case.optimizer, DECAY):
+        if optimizer == DECAY:
+            compile_model(model, dataclasses.replace(case, optimizer=DECAY))
+        model.fit(x, y, batch_size=3, epochs=2, verbose=0)
+        _check_decided(model, case)
+        after = [gate.chosen_experts().choices for gate in gates_of(model)]
+        same(before, after, case, f"choices after {optimizer}")
+
+
+# A weight without a gradient becomes 0 in one step.
+DECAY = "SGD(0.1, weight_decay=10.0)"
+
+
+CONDENSES = ("MoE", "MMoE", "omoe", "mmoe")
+
+
+def _check_decided(model, case):
+    """Whether all gates have decided, and condensing changes nothing."""
+    assert all(gate.has_decided for gate in gates_of(model)), "not decided"
+    if case.layer in CONDENSES and not case.per_example and "Tucker" not in case.bank:
         small = condense(model)
         same(predicted(small, case), predicted(model, case), case, "condensed")
-    model.fit(x, y, batch_size=3, epochs=2, verbose=0)
-    same(before, [g.chosen_experts().choices for g in gates], case, "choices")
 
 
 def per_task(case):
     model, (x, _) = build(case), split(case)
-    if "DSelectK" in case.gate and not case.decides:
+    if case.gate.startswith(DECIDE) and not case.decides:
         decide(model, case)
-    whole = model(x, training=False)
-    for name in "abc":
+    whole = predicted(model, case)
+    same(predicted(condense(model), case), whole, case, "condensed")
+    for name, outputs in zip("abc", whole, strict=True):
         alone = take_task(model, name)(x, training=False)
-        same([numpy(alone[name])], [numpy(whole[name])], case, name)
+        same([numpy(alone[name])], [outputs], case, name)
+
+
+def replicated(case):
+    def fresh(seed):
+        keras.utils.clear_session(free_memory=False)
+        keras.config.set_dtype_policy(case.dtype)
+        keras.utils.set_random_seed(seed)
+        if case.layer not in LAZY or {*shapes} != {"x"}:
+            return initial(case)
+        outputs = [keras.layers.Flatten(), Scale(), keras.layers.Dense(1)]
+        model = keras.Sequential([_layer(case, case.dispatch), *outputs])
+        compile_model(model, case)
+        return model
+
+    x, y = split(case)
+    shapes = {"x": 0} if _is_built(case) else x
+    x = x["x"] if {*shapes} == {"x"} and case.layer in LAZY else x
+    settings = {"epochs": 2, "verbose": 0}
+    runs = replicate(fresh, (x, y), seeds=(3, 4), batch_size=4, **settings)
+    alone = fresh(3)
+    alone.fit(Batches((x, y), 4, 3), shuffle=False, **settings)
+    same(all_weights(runs.copies[0].model), all_weights(alone), case)
+
+
+# Layers with one output.
+LAZY = ("MoE", "SmearExperts", "CGC")
+
+
+class Scale(keras.layers.Layer):
+    """A layer whose initializer Keras chooses when it is built."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(1, shape[-1]))
+
+    def call(self, x):
+        return x * keras.ops.cast(self.scale, x.dtype)
 
 
 def torch_parameters(case):
@@ -397,9 +609,10 @@ def steps_per_execution(case):
 
 def sample_weight(case):
     (x, y), models = split(case), [build(case), build(case)]
-    models[0].train_on_batch(x, y)
     ones = keras.tree.map_structure(lambda a: np.ones(len(a), "float32"), y)
-    models[1].train_on_batch(x, y, sample_weight=ones)
+    for model, weights_of_rows in zip(models, (None, ones), strict=True):
+        restart_dropout()
+        model.train_on_batch(x, y, sample_weight=weights_of_rows)
     same(*([numpy(v) for v in m.trainable_variables] for m in models), case)
 
 
