@@ -31,6 +31,8 @@ class Registry(dict):
 
     def register(self, name: str) -> Callable:
         """Return a decorator that registers a class or function under a name."""
+        if not isinstance(name, str):
+            raise ValueError(f"`name` must be a string. Received: name={name!r}.")
 
         def add(entry):
             if name in self:

@@ -40,6 +40,11 @@ def test_a_name_is_given_once(shapes):
     assert shapes["circle"] is first
 
 
+def test_a_name_is_a_string(shapes):
+    with pytest.raises(ValueError, match=r"`name` must be a string\. .*\['oval'\]"):
+        shapes.register(["oval"])
+
+
 def test_classes_are_registered_with_keras_and_functions_are_not(shapes):
     name = "dselectk_keras>TestedCircle"
     assert keras.saving.get_registered_object(name) is shapes["circle"]

@@ -1,8 +1,10 @@
 """The common type of all data sets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dselectk_keras.datasets.sampling import SPLITS
 
@@ -69,6 +71,19 @@ class Dataset:
 
     def __post_init__(self):
         """Check that the fields are consistent."""
+        for name in ("task_names", "task_kinds", "groups", "num_classes"):
+            value = getattr(self, name)
+            is_list = isinstance(value, (Sequence, np.ndarray))
+            is_left_out = value is None and name in ("groups", "num_classes")
+            if not is_left_out and (not is_list or isinstance(value, str)):
+                raise ValueError(
+                    f"`{name}` must be a list or tuple with one entry per task. "
+                    f"Received: {name}={value!r}."
+                )
+        if not all(isinstance(name, str) for name in self.task_names):
+            raise ValueError(
+                f"`task_names` must be strings. Received: {self.task_names!r}."
+            )
         if not self.task_names or len(set(self.task_names)) != self.num_tasks:
             raise ValueError(
                 "`task_names` must hold at least one name and none of them twice. "

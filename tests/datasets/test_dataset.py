@@ -63,6 +63,20 @@ def test_there_must_be_a_task():
         dataset(task_names=(), task_kinds=())
 
 
+@pytest.mark.parametrize("value", ["ab", 2, None])
+@pytest.mark.parametrize("name", ["task_names", "task_kinds", "groups", "num_classes"])
+def test_what_tasks_have_is_a_list(name, value):
+    if value is None and name in ("groups", "num_classes"):
+        value = {"a": 0, "b": 1}
+    with pytest.raises(ValueError, match=rf"`{name}` must be a list or tuple"):
+        dataset(**{name: value})
+
+
+def test_task_names_are_strings():
+    with pytest.raises(ValueError, match=r"`task_names` must be strings\. Rec"):
+        dataset(task_names=("a", 1))
+
+
 @pytest.mark.parametrize("kinds", [("regression",), ("regression", "ranking")])
 def test_every_task_has_a_known_kind(kinds):
     with pytest.raises(ValueError, match=r"`task_kinds` must hold one of .*multiclass"):
