@@ -15,6 +15,7 @@ from differential.cases import (
     ARCHITECTURES,
     DECIDE,
     DIM,
+    DRAWING,
     LENGTH,
     NUM_GATES,
     Case,
@@ -668,9 +669,7 @@ def dtype_policy(name):
         keras.config.set_dtype_policy(before)
 
 
-# Gates and banks that draw numbers in training, which differ between backends.
-DRAWING = ("Gumbel", "Random", "Reinforce", "noise", "dropout")
-# What the backends do not have alike.
+# What the backends do not have alike, such as the numbers that they draw.
 UNEQUAL = (*DRAWING, "LatentSkills", "use_ema")
 
 
