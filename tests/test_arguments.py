@@ -19,7 +19,7 @@ from gate_cases import all_cases
 from helpers import numbers, numpy
 
 import dselectk_keras as dk
-from dselectk_keras.gates import GATES, SelectedGate
+from dselectk_keras.gates import GATES
 from dselectk_keras.metrics import METRICS
 from dselectk_keras.models.build import OF_MODEL
 from dselectk_keras.registry import Registry
@@ -139,7 +139,6 @@ def entries():
     routed = {"consistency": 0.0, "outputs_are": "values"}
     numbered = {"num_tasks": 3}
     found = [(cls, numbered, use_gate) for cls in GATES.values()]
-    found.append((SelectedGate, {"choices": [0, 1]}, use_gate))
     weights = {"weight": 0.1, "beta_s": 1.0, "beta_d": 1.0}
     found += [(cls, weights, use_regularizer) for cls in REGULARIZERS.values()]
     sizes = {"num_experts": EXPERTS, "num_classes": 2}
@@ -160,6 +159,7 @@ def entries():
         (routed_model, routed, use_model),
         (dk.Ramp, ramp, lambda schedule: [schedule(3)]),
         (dk.DecideGates, {}, use_callback),
+        (dk.ChooseExperts, {}, use_callback),
         (dk.GateRecorder, {}, use_callback),
         (dk.Batches, {"data": (X, X), "batch_size": 2}, lambda data: [data[0][0]]),
     ]

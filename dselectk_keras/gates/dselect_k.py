@@ -123,10 +123,6 @@ class DSelectKGate(SelectorGate):
         draw = keras.initializers.RandomUniform(-0.01, 0.01)
         return ops.cast(value_at(self.gamma, 0), dtype) * draw(shape, dtype)
 
-    def max_experts(self, once_decided: bool = False) -> int | None:
-        """One expert for each selector, once they have decided."""
-        return self.num_nonzeros if once_decided else None
-
     def compute_selectors(self, z, step, factor) -> tuple:
         """Compute the selectors from their bits, as products over each code."""
         bits = smooth_step(ops.squeeze(z, -2), value_at(self.gamma, step) * factor)

@@ -107,6 +107,10 @@ class SelectorGate(Gate, abc.ABC):
             self.choices = add_counter(self, "choices", shape, still_soft)
             self.shares = self._w.static
 
+    def max_experts(self, once_decided: bool = False) -> int | None:
+        """One expert for each selector, once they have decided."""
+        return self.num_nonzeros if once_decided else None
+
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the factor of the selectors' width, and whether they have decided.
 

@@ -9,6 +9,7 @@ LENGTH, DIM, NUM_GATES = 3, 5, 3
 
 # Arguments of gates, by their name in the registry; each gate has `seed=0` too.
 GATES = {
+    "ChosenGate": ("2", "1, trainable=False"),
     "AttentiveGate": ("units=3", "units=3, expert_dropout=0.2"),
     "DSelectKGate": (
         "2, unreachable=1e-4",  # It is in the millions, and training would diverge.
@@ -25,7 +26,7 @@ GATES = {
     "GumbelSoftmaxGate": ("0.5, sparsity_reg=0.1", "use_bias=True, reduction='sum'"),
     "HashGate": ("", "salt=3"),
     "LatentSkillsGate": ("num_tasks=3", "num_tasks=3, temperature=0.5"),
-    "RandomGate": ("2", "1, fixed=True"),
+    "RandomGate": ("2", "1"),
     "ReinforceGate": ("", "0.1, baseline_units=2, use_bias=True"),
     "SoftmaxGate": (
         "",
@@ -234,7 +235,7 @@ GATES_OF = {
     "capacity": SPARSE,
     "all_tokens": ("SoftmaxGate",),  # It ignores no expert.
     "decided": DECIDE,
-    "per_task": ("DSelectKGate", "TopKGate"),
+    "per_task": ("ChosenGate", "DSelectKGate", "TopKGate"),
 }
 # Arguments of gates that an oracle does not take.
 NOT_OF = {
@@ -249,10 +250,12 @@ def _gates(oracle, layer):
     for name in sorted(GATES):
         if name == "AttentiveGate" and layer not in ("MoE", "attentive"):
             continue  # It sees the hidden outputs of one bank.
-        if name in IDS and layer in ARCHITECTURES:
-            continue  # Ids come with the inputs, which an architecture does not ask.
+        if layer in ARCHITECTURES and name in (*IDS, "ReinforceGate"):
+            continue  # An architecture asks for no ids, and gives no rewards.
         if name not in GATES_OF.get(oracle, GATES):
             continue
+        if name == "ChosenGate" and oracle in ("dispatch", "capacity", "tokens"):
+            continue  # It is static.
         for arguments in GATES[name]:
             gate = f"{name}({arguments})"
             if oracle == "distilled" and _draws_routing(gate, layer):
@@ -270,7 +273,7 @@ def _draws_routing(gate, layer):
 
 
 def _per_example(oracle, gate):
-    if oracle == "per_task":
+    if oracle == "per_task" or gate.startswith("ChosenGate"):
         return (False,)
     if oracle in ("dispatch", "capacity", "tokens"):
         return (True,)
