@@ -5,6 +5,7 @@ fails when Keras renames or changes one, and says where in Keras to look.
 """
 
 import collections
+import contextlib
 import functools
 import inspect
 import itertools
@@ -61,6 +62,20 @@ class _Mask(keras.Layer):
 
     def compute_mask(self, inputs, previous_mask=None):
         return None if self.read else previous_mask
+
+
+@contextlib.contextmanager
+def kept_losses(layer):
+    """Keep what layers have added to the loss, while others may call the same layers.
+
+    Replicas of `tf.distribute` are threads that share layers, and take turns. The
+    layers are those of the call that `layer` is in.
+    """
+    layers = all_layers(layer._get_call_context().entry_layer)
+    losses = [each._losses[:] for each in layers]
+    yield
+    for each, own in zip(layers, losses, strict=True):
+        each._losses[:] = own
 
 
 def prefix_paths(layer, prefix):

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import kept_losses
+from dselectk_keras.distribution import num_replicas, sum_over_replicas
 from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
 from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
 from dselectk_keras.gates.logit_gate import LogitGate
@@ -64,8 +66,7 @@ class TopKGate(LogitGate):
         scores: `"softmax"`, or `"sigmoid"` for weights that are sigmoids, divided by
             their sum over the chosen experts.
         bias_rate: The change $u$ of the bias in each training step, such as 0.001; 0
-            is no bias. Only a per-example gate has one. Under `tf.distribute`, each
-            replica balances its part of the batch.
+            is no bias. Only a per-example gate has one.
         kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
         **kwargs: `use_bias`, whether per-example logits have a bias, `normalize` and
             `z_reg` (see `SoftmaxGate`), and the arguments of `Gate`. Shazeer's
@@ -196,6 +197,9 @@ class TopKGate(LogitGate):
         routing = super().route(routing_inputs, training, examples, valid, **context)
         if training and self.bias_rate:
             load = ops.sum(routing.only_valid(routing.load), axis=0)
+            if num_replicas() > 1:
+                with kept_losses(self):
+                    load = sum_over_replicas(load)
             # Not the mean, whose rounding would unbalance equal loads.
             total = ops.sum(load, axis=-1, keepdims=True)
             change = ops.sign(total - self.num_experts * load)

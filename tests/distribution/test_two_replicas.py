@@ -47,7 +47,13 @@ def test_penalties_that_are_not_linear_are_of_each_replicas_part(differences):
 
 @pytest.mark.parametrize(
     "case",
-    ["labels, uncertainty", "batch, uncertainty", "averaged, dispatched", "routed"],
+    [
+        "labels, uncertainty",
+        "batch, uncertainty",
+        "averaged, dispatched",
+        "routed",
+        "balanced",
+    ],
 )
 def test_weights_and_reports_are_those_of_one_process(differences, case):
     found = differences[case]

@@ -95,6 +95,18 @@ def dispatched():
     return keras.Model(inputs, layer(inputs))
 
 
+def balanced():
+    """Layers that add losses before and behind gates that sum over the replicas."""
+    inputs = keras.Input((DIM,))
+    x = keras.layers.Dense(4, activity_regularizer="l2")(inputs)
+    for _ in range(2):
+        gate = TopKGate(2, bias_rate=0.05, z_reg=0.1)
+        x = MoE(DenseExperts(5, [4]), gate, per_example=True)(x)
+    model = keras.Model(inputs, keras.layers.Dense(2, activity_regularizer="l2")(x))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
 def routed():
     inputs = keras.Input((DIM,))
     gates = [
@@ -155,6 +167,7 @@ CASES = {
         (),
     ),
     "routed": (routed, (DRAWS[:, :1], None, len(X)), ()),
+    "balanced": (balanced, (DRAWS[:, :2], None, len(X)), ()),
     "callbacks": (
         lambda: tasks(2, DSelectKGate(1)),
         (DRAWS[:, :2], None, len(X)),
