@@ -91,8 +91,8 @@ class DecideGates(keras.callbacks.Callback):
             model: A built model.
             epoch: The index of the epoch.
             epochs: The number of epochs of the training.
-            steps_per_epoch: The number of training steps per epoch. `None` is enough
-                for static gates that decide after one epoch or more.
+            steps_per_epoch: The number of training steps per epoch. Static gates that
+                decide after one epoch or more do without it: 0 or `None`.
             batch: The index of the batch.
         """
         middle, end = self.by * epochs / 2, self.by * epochs

@@ -33,8 +33,9 @@ class ChosenGate(Gate):
     Args:
         num_nonzeros: The number of experts, $k$. `None` is that of `initial_choices`,
             or 2.
-        initial_choices: The first choices: a list of $k$ numbers, or one list for each
-            gate. `None` draws them by the `seed`. -1 is no expert; its share is lost.
+        initial_choices: The first choices: a list of $k$ numbers for all gates, or one
+            list for each. `None` draws them by the `seed`. -1 is no expert; its share
+            is lost.
         kept: For a condensed bank, the previous numbers of its experts. `None` means
             that the bank has all experts, in order.
         num_before: For a condensed bank, the previous number of experts.
@@ -63,7 +64,9 @@ class ChosenGate(Gate):
         if initial_choices is not None:
             initial_choices = _integers("initial_choices", initial_choices)
             shape = np.shape(initial_choices)
-            if num_nonzeros not in {None, shape[-1]} or shape[:-1] != self.gate_shape:
+            if num_nonzeros not in {None, shape[-1]} or (
+                shape[:-1] not in {(), self.gate_shape}
+            ):
                 raise ValueError(
                     "`initial_choices` must have the shape "
                     f"{(*self.gate_shape, num_nonzeros or 'k')}, the experts of each "
@@ -129,7 +132,7 @@ class ChosenGate(Gate):
     def _first_choices(self, shape, dtype=None):
         """The initial choices, or different experts that are drawn."""
         if self.initial_choices is not None:
-            return np.array(self.initial_choices)
+            return np.broadcast_to(self.initial_choices, shape)
         seed = random.randrange(2**31) if self.seed is None else self.seed
         # NumPy guarantees that the raw numbers of a bit generator never change.
         draws = np.random.PCG64(seed).random_raw((*shape[:-1], self.num_experts))

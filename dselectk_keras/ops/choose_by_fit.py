@@ -45,9 +45,9 @@ def choose_by_fit(
 
     Example:
         >>> units = np.random.default_rng(0).normal(size=(50, 4, 2))
-        >>> labels = np.stack([units[:, 3, 0] + units[:, 1, 1], units[:, 2, 0]], axis=1)
-        >>> choose_by_fit(units, labels, k=1).tolist()
-        [[3], [2]]
+        >>> labels = np.stack([units[:, 3, 0], units[:, 2, 0] + units[:, 1, 1]], axis=1)
+        >>> np.sort(choose_by_fit(units, labels, k=2)).tolist()[1]
+        [1, 2]
 
     Reference:
         The method is our own. Pati et al., "Orthogonal Matching Pursuit" (1993); Lozano

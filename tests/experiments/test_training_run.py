@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
     [
         ({"data": "mnist2"}, "`data` must be one of 'c.*Received: data='mnist2'"),
         ({"architecture": "mmmoe"}, "no architecture of the name 'mmmoe'"),
-        ({"gate": "hard"}, "no gate of the name 'hard'. Known names: dselect_k, "),
+        ({"gate": "hard"}, "no gate of the name 'hard'. Known names: chosen, "),
         (
             {"gate": "top_k", "gate_options": {"gama": 1}},
             "'top_k' are: num_nonzeros, noise, .*seed. Received: 'gama'",

@@ -19,9 +19,7 @@ CASES = [
     Case(
         "chosen",
         lambda num_gates=None, **kwargs: ChosenGate(
-            initial_choices=[3, 1] if num_gates is None else [[3, 1]] * num_gates,
-            num_gates=num_gates,
-            **kwargs,
+            initial_choices=[3, 1], num_gates=num_gates, **kwargs
         ),
         looks=(None,),
     ),
@@ -69,12 +67,57 @@ def test_the_shares_train():
     ("choices", "num_gates", "text"),
     [
         ([0, 3], None, "numbers below 3"),
-        ([0, 1], 2, r"must have the shape \(2, 'k'\)"),
+        ([[0, 1]], 2, r"must have the shape \(2, 'k'\)"),
     ],
 )
 def test_choices_that_do_not_fit_are_refused(choices, num_gates, text):
     with pytest.raises(ValueError, match=text):
         ChosenGate(initial_choices=choices, num_gates=num_gates).build((None, 3))
+
+
+def test_choices_may_be_those_of_all_gates():
+    gate = ChosenGate(initial_choices=[2, 0], num_gates=3)
+    gate.build((None, 4))
+    assert numpy(gate.choices).tolist() == [[2, 0]] * 3
+
+
+def test_drawn_experts_never_change():
+    # Results depend on them.
+    gate = ChosenGate(2, num_gates=4, seed=1)
+    gate.build((None, 5))
+    chosen = np.sort(numpy(gate.choices), axis=-1).tolist()
+    assert chosen == [[2, 4], [2, 4], [2, 4], [1, 3]]
+    np.testing.assert_array_equal(np.unique(numpy(gate.expert_weights())), [0, 0.5])
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_each_expert_is_drawn_as_often_as_any_other(k):
+    gate = ChosenGate(k, num_gates=2000, seed=0)
+    gate.build((None, 5))
+    weights = numpy(gate.expert_weights())
+    np.testing.assert_array_equal((weights > 0).sum(axis=-1), k)
+    np.testing.assert_allclose((weights > 0).mean(axis=0), k / 5, atol=0.05)
+
+
+def test_two_gates_draw_other_experts_unless_the_global_seed_is_set():
+    def drawn(seed=None):
+        if seed is not None:
+            keras.utils.set_random_seed(seed)
+        gate = ChosenGate(2, num_gates=50)
+        gate.build((None, 5))
+        return numpy(gate.choices).tolist()
+
+    assert drawn() != drawn()
+    assert drawn(5) == drawn(5)
+
+
+def test_chosen_experts_replace_others_and_make_shares_equal():
+    gate = ChosenGate(initial_choices=[[0, 1], [0, 1]], num_gates=2)
+    gate.build((None, 5))
+    gate.trainable_weights[0].assign([[1.0, 2.0], [3.0, 4.0]])
+    gate.choose(np.array([[0, 1], [4, 1]]))
+    assert numpy(gate.choices).tolist() == [[0, 1], [4, 1]]
+    np.testing.assert_array_equal(numpy(gate.shares), [[1, 2], [0, 0]])
 
 
 def test_per_example_use_is_refused():

@@ -18,6 +18,7 @@ from keras import ops
 
 import dselectk_keras
 from dselectk_keras import (
+    ChosenGate,
     DenseExperts,
     DSelectKGate,
     EntropyRegularizer,
@@ -509,8 +510,6 @@ def test_gates_with_an_input_each_are_separate_gates(case, look):
     x = numbers((BATCH, 3, DIM))
     found = numpy(gates.expert_weights(x))
     assert found.shape == (BATCH, 3, 5)
-    if isinstance(gates, RandomGate) and gates.fixed:
-        return  # Its gates are drawn apart.
 
     def of_gate(i, weights, shape):
         if weights.shape == shape:
@@ -541,8 +540,8 @@ def test_the_step_is_the_last_weight_and_may_be_left_out(case, look):
         gate(experts_of(), **seen(look), training=True)
     weights = gate.get_weights()
     place = next(i for i, weight in enumerate(gate.weights) if weight is gate.step)
-    # Only the steps at which selectors decide, or fixed experts, may follow.
-    more = isinstance(gate, SelectorGate) or getattr(gate, "fixed", False)
+    # Only choices, or the steps at which selectors decide, may follow.
+    more = isinstance(gate, (SelectorGate, ChosenGate))
     assert len(weights) - place == 1 + more
     other.set_weights(weights[:place])
     assert int(other.step) == 0
@@ -582,10 +581,13 @@ def test_a_seed_may_be_an_integer_of_numpy():
 OTHER_VALUES = {
     **dict.fromkeys(("units", "seed", "salt", "baseline_units"), 9),
     **dict.fromkeys(("num_nonzeros", "num_tasks", "dense_steps"), 3),
+    "kept": [2, 3],
+    "initial_choices": [2, 3],
+    "num_before": 7,
     **dict.fromkeys(("gamma", "temperature", "policy_weight"), 0.5),
     **dict.fromkeys(("entropy_reg", "sparsity_reg", "z_reg", "load_reg"), 0.02),
     **dict.fromkeys(("entropy_weight", "baseline_weight", "expert_dropout"), 0.1),
-    **dict.fromkeys(("use_bias", "normalize", "fixed", "noise"), True),
+    **dict.fromkeys(("use_bias", "normalize", "noise"), True),
     **dict.fromkeys(("z_initializer", "w_initializer"), "ones"),
     "kernel_initializer": "ones",
     "unreachable": "assign",
