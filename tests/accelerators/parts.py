@@ -1,0 +1,121 @@
+"""Models with all gates, banks and layers, which one compilation covers."""
+
+import math
+
+import keras
+import numpy as np
+from gate_cases import all_cases
+from helpers import numbers
+from keras import layers, ops
+
+from dselectk_keras import (
+    CGC,
+    AttentiveMoE,
+    CrossStitch,
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    HashGate,
+    L2Constrained,
+    MMoE,
+    MoE,
+    SampleSimilarityRegularizer,
+    SmearExperts,
+    SoftmaxGate,
+    SoftMoE,
+    SwitchGate,
+    TopKGate,
+    TuckerExperts,
+)
+
+NUM_EXPERTS, DIM, LENGTH = 5, 3, 4
+BANKS = {
+    "dense": lambda: DenseExperts(NUM_EXPERTS, [4, 2]),
+    "gated": lambda: DenseExperts(NUM_EXPERTS, [4, 2], gated=True),
+    "dropout": lambda: DenseExperts(NUM_EXPERTS, [4, 2], dropout=0.5),
+    "copies": lambda: Experts(
+        keras.Sequential([layers.Dense(2), layers.BatchNormalization()]), NUM_EXPERTS
+    ),
+    "layers": lambda: Experts(layers.Dense(2), NUM_EXPERTS),
+    "Tucker": lambda: TuckerExperts(NUM_EXPERTS, [3, 2], (2, 2, 1)),
+}
+SPARSE = {
+    "noisy top-k": lambda: TopKGate(2, bias_rate=0.01, noise=True, seed=1),
+    "top-k of three": lambda: TopKGate(1, num_gates=3),
+    "switch": SwitchGate,
+    "hash": lambda: HashGate(salt=0),
+    "decided": lambda: DSelectKGate(1),
+}
+
+
+def data(batch):
+    """Inputs of a batch, by name; the tokens end in padding."""
+    tokens = numbers((batch, LENGTH, DIM), seed=1)
+    tokens[:, 2:] *= np.arange(batch)[:, None, None] % 2
+    ids = np.arange(batch, dtype="int32")[:, None] % 3
+    return {"x": numbers((batch, DIM)), "ids": ids, "tokens": tokens}
+
+
+def every_gate():
+    """All gates, and what each looks at: names of inputs after the experts' outputs."""
+    for case in all_cases():
+        for look in case.looks:
+            name = f"{case.name}, {look or 'static'}"
+            if look == "hidden":
+                bank = DenseExperts(NUM_EXPERTS, [2, 2])
+                yield name, AttentiveMoE(bank, case.make(), True), ("x",)
+            else:
+                yield name, case.make(), ("experts", *([look] if look else ()))
+
+
+def every_layer():
+    """Other layers and banks, and the inputs of each."""
+    for name, bank in BANKS.items():
+        yield f"bank {name}", MoE(bank(), SoftmaxGate(), True), ("x",)
+    for name, gate in SPARSE.items():
+        for dispatch in (True, 1.25):
+            if dispatch is True or name != "decided":
+                bank = DenseExperts(8, [4, 2])
+                names = ("x", "ids") if name == "hash" else ("x",)
+                layer = MoE(bank, gate(), True, dispatch=dispatch)
+                yield f"{name}, dispatch {dispatch}", layer, names
+    masked = MoE(DenseExperts(8, [2]), SwitchGate(), True, dispatch=1.5)
+    yield "masked, dispatch 1.5", masked, ("tokens",)
+    similar = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(1.0, 1.0))
+    yield "similarity", MoE(BANKS["dense"](), similar, True), ("x",)
+    yield "MMoE", MMoE(BANKS["dense"](), DSelectKGate(2), 2, stacked=True), ("x",)
+    yield "CGC", CGC(BANKS["dense"](), TopKGate(2), 2, 1, True), ("x",)
+    for name in ("dense", "layers"):
+        router = SoftmaxGate(normalize=True)
+        yield f"SMEAR, {name}", SmearExperts(BANKS[name](), router), ("x",)
+    yield "soft", SoftMoE(BANKS["dense"](), num_slots=2), ("tokens",)
+    yield "L2", L2Constrained(BANKS["dense"](), 0.1), ("x",)
+    yield "cross-stitch", CrossStitch(), ("stacked",)
+
+
+def calls():
+    """The names and layers of all parts, and arguments of a call."""
+    values = data(8)
+    values["experts"] = numbers((8, NUM_EXPERTS, 2), seed=2)
+    values["stacked"] = numbers((8, 2, DIM), seed=3)
+    for name, layer, names in [*every_gate(), *every_layer()]:
+        yield name, layer, [ops.convert_to_tensor(values[each]) for each in names]
+
+
+def every_part():
+    """A model with all of these, and the place of each in its outputs, by name."""
+    shapes = {name: value.shape[1:] for name, value in data(2).items()}
+    inputs = {
+        name: keras.Input(shape, name=name, dtype="int32" if name == "ids" else None)
+        for name, shape in shapes.items()
+    }
+    made = {**inputs, "tokens": layers.Masking()(inputs["tokens"])}
+    made["experts"] = DenseExperts(NUM_EXPERTS, [2])(inputs["x"])
+    made["stacked"] = layers.RepeatVector(2)(inputs["x"])
+    outputs, places, end = [], {}, 0
+    for name, layer, names in [*every_gate(), *every_layer()]:
+        found = keras.tree.flatten(layer(*[made[each] for each in names]))
+        sizes = [math.prod(each.shape[1:]) for each in found]
+        outputs += map(ops.reshape, found, [(-1, size) for size in sizes])
+        places[name], end = slice(end, end + sum(sizes)), end + sum(sizes)
+    return keras.Model(inputs, ops.concatenate(outputs, axis=-1)), places

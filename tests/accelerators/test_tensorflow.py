@@ -1,0 +1,59 @@
+"""What a GPU would refuse, or compute on the host, on TensorFlow."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
+# It compiles far longer than it computes.
+FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="The others have one kind of int."
+)
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What all parts computed with XLA, beside variables of int32 on another device."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[1]), *sys.path]),
+        "CUDA_VISIBLE_DEVICES": "",
+        "XLA_FLAGS": FLAGS,
+    }
+    done = subprocess.run(
+        [sys.executable, SCRIPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=540,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_part_trains_with_batches_of_two_sizes(found):
+    assert np.isfinite(found["losses"]).all()
+    assert found["losses"][1] < found["losses"][0]
+    assert found["steps"] == [4]
+
+
+def test_every_part_predicts_and_evaluates_as_without_xla(found):
+    # Kernels round otherwise in float32.
+    assert {k: v for k, v in found["differences"].items() if not v < 1e-5} == {}
+    np.testing.assert_allclose(*found["evaluated"], rtol=1e-5)
+
+
+def test_no_integers_are_computed_on_the_host(found):
+    assert found["on the host"] == []
