@@ -80,7 +80,9 @@ class HashGate(Gate):
         salts = tuple(salt + gate for gate in range(self.num_gates or 1))
         ids = ops.cast(routing_inputs, "int32")
         expert = ops.cast(hash_ids(ids, salts), "int") % self.num_experts
-        weights = ops.cast(ops.one_hot(expert, self.num_experts), "float32")
+        # Not `one_hot`, for which torch reads the largest.
+        experts = ops.arange(self.num_experts, dtype="int")
+        weights = ops.cast(ops.expand_dims(expert, -1) == experts, "float32")
         return Routing(weights if self.num_gates else weights[:, 0])
 
     def save_own_variables(self, store: Any) -> None:
@@ -103,18 +105,17 @@ def hash_ids(ids: Tensor, salts: tuple[int, ...]) -> Tensor:
     shifted[-1] = ops.right_shift(shifted[-1], 1)
     # On a GPU, TensorFlow computes with int32 on the host, but for shifts and xor.
     pairs = itertools.pairwise(ops.cast(each, "int") for each in shifted)
-    starts = 256 * ops.arange(len(salts), dtype="int")
+    starts = 4 * 256 * ops.arange(len(salts), dtype="int")
     # Not `bitwise_and`, which LiteRT lacks. It is right if a shift fills in zeros too.
     places = [low - 256 * high + starts for low, high in pairs]
     tables = ops.convert_to_tensor(_tables(salts))
-    entries = [ops.take(tables[byte], place) for byte, place in enumerate(places)]
+    entries = [ops.take(tables, each + 256 * byte) for byte, each in enumerate(places)]
     return functools.reduce(ops.bitwise_xor, entries)
 
 
 @functools.lru_cache(maxsize=32)
 def _tables(salts):
-    """Random numbers of 31 bits, 256 for each salt, `(4, salts * 256)`."""
+    """Random numbers of 31 bits, 256 for each byte and salt."""
     # NumPy guarantees that the raw output of a bit generator never changes.
     draws = [np.random.PCG64(salt).random_raw(4 * 256) >> 33 for salt in salts]
-    tables = np.reshape(draws, (len(salts), 4, 256)).astype("int32")
-    return tables.transpose(1, 0, 2).reshape(4, -1)
+    return np.concatenate(draws).astype("int32")

@@ -1,8 +1,6 @@
 """Dispatch: evaluate experts only for the examples that chose them."""
 
 import functools
-import math
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import keras
@@ -158,18 +156,18 @@ def _num_rows(tensor):
 def _num_slots(count, n, chosen, factor):
     """Compute the slots per expert: a multiple of an even share of the choices.
 
-    It is exact, for an integer and for a tensor, with the factor as a simple fraction:
-    1.1 is 11 / 10.
+    It is exact, for an integer and for a tensor. The factor has three decimals.
     """
-    share = min(1, Fraction(factor).limit_denominator(1000) * chosen / n)
+    whole = 1000 * n
+    share = min(round(1000 * factor) * chosen, whole)
     if isinstance(count, int):
-        return max(1, math.ceil(count * share))
+        return max(1, -(-count * share // whole))
     # Float32 is some integers off at most. Both products may overflow in int32, but
     # not their difference.
     count = ops.cast(count, "int")
-    near = ops.cast(ops.cast(count, "float32") * float(share), "int")
-    excess = near * share.denominator - count * share.numerator
-    return ops.maximum(near - excess // share.denominator, 1)
+    near = ops.cast(ops.cast(count, "float32") * (share / whole), "int")
+    excess = near * whole - count * share
+    return ops.maximum(near - excess // whole, 1)
 
 
 class Choices(NamedTuple):

@@ -95,7 +95,7 @@ def test_slots_of_tensors_are_exact():
     tensor = ops.convert_to_tensor(counts, "int32")
     for n in (1, 2, 5, 6, 7, 64, 1000, 65_536):
         for factor in (1, 1.1, 1.2, 1.25, 1.5, 1.6, 2.718, 4 / 3):
-            share = min(1, Fraction(factor).limit_denominator(1000) / n)
+            share = min(1, Fraction(round(1000 * factor), 1000 * n))
             wanted = [max(1, math.ceil(int(count) * share)) for count in counts]
             found = numpy(_num_slots(tensor, n, 1, factor))
             np.testing.assert_array_equal(found, wanted)

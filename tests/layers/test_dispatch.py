@@ -200,7 +200,8 @@ def test_a_capacity_drops_and_counts():
 
 def test_a_mask_without_padding_leaves_the_capacity_as_it_is():
     # In float32, an even share of 45 times 1.6 is above 12, and else exactly 12.
-    moe = MoE(DenseExperts(6, [4]), SwitchGate(), True, dispatch=1.6)
+    bank = DenseExperts(6, [4], activation=None)
+    moe = MoE(bank, SwitchGate(), True, dispatch=1.6)
     x, looks = numbers((45, DIM)), 9 * np.eye(6, dtype="float32")[np.arange(45) % 3]
     moe.build(x.shape, looks.shape)
     moe.gate.trainable_variables[0].assign(np.eye(6))
