@@ -14,7 +14,7 @@ from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.ops import keep_top_k, softmax, top_k_probability
+from dselectk_keras.ops import first_largest, keep_top_k, softmax, top_k_probability
 from dselectk_keras.regularizers.load import LoadRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import (
@@ -174,11 +174,14 @@ class TopKGate(LogitGate):
         scores = ops.sigmoid(logits) if self.scores == "sigmoid" else softmax(logits)
         # Experts that are dropped stay so, whatever their bias.
         biased = ops.where(logits > -float("inf"), scores + self._bias, logits)
-        # Of equal scores the first is kept. Far from 0, rounding makes scores equal.
-        order = ops.argsort(-logits)
-        biased = ops.take_along_axis(biased, order, axis=-1)
-        chosen = keep_top_k(biased, self.num_nonzeros) != -float("inf")
-        return ops.take_along_axis(chosen, ops.argsort(order), axis=-1)
+        left, chosen = biased, ops.isnan(logits)  # NaN stays visible.
+        for _ in range(self.num_nonzeros):
+            best = left == ops.max(left, axis=-1, keepdims=True)
+            # Far from 0, rounding makes scores equal.
+            best = first_largest(ops.where(best, logits, -float("inf")))
+            left = ops.where(best, -float("inf"), left)
+            chosen = ops.logical_or(chosen, best)
+        return ops.logical_and(chosen, logits != -float("inf"))
 
     def _log_scores(self, logits):
         """Compute logits whose softmax over the chosen experts gives the weights."""

@@ -32,6 +32,9 @@ experts.
 - **random**: experts that are drawn before the training. **{best}**: of {choices}
   draws, that with the lowest validation loss. **soft, then random**: as the recipe, but
   the decision is for random experts.
+- **chosen by fit**: `ChooseExperts` with its default settings
+  ([our own method](../choose_by_fit.md)). It has no own setting, so that it tries four
+  decays, as softmax and random do; the recipe tries two.
 - **known groups**: the tasks of a group have experts of their own.
 - **shared bottom**: one expert as wide as the k experts of a task."""
 
