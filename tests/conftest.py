@@ -81,6 +81,7 @@ BACKEND_INDEPENDENT = (
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (
+    "accelerators/",
     "models/test_export.py",
     "distribution/",
     "scripts/",

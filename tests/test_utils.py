@@ -10,6 +10,7 @@ import pytest
 
 import dselectk_keras as dk
 from dselectk_keras.utils import (
+    add_counter,
     check_count,
     check_number,
     deserialize_if_config,
@@ -58,6 +59,15 @@ def test_settings_of_numpy_are_saved():
         config = json.loads(json.dumps(layer.get_config()))
         again = type(layer).from_config(config)
         assert again.get_config() == layer.get_config()
+
+
+def test_counters_are_integers_as_those_of_optimizers():
+    layer = keras.Layer()
+    counter = add_counter(layer, "step")
+    assert counter.dtype == keras.optimizers.SGD().iterations.dtype
+    # Files of other backends, and old ones, have int32.
+    layer.load_own_variables({"0": np.asarray(2**31 - 1, "int32")})
+    assert int(counter) == 2**31 - 1
 
 
 def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):
