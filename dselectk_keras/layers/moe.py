@@ -94,13 +94,10 @@ class MoE(GatedExperts):
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         check_choice("sum_features", sum_features, (True, False))
         self.sum_features = sum_features
-        is_word = isinstance(dispatch, (str, bool)) and dispatch in (
-            "auto",
-            True,
-            False,
-        )
+        words = "auto", True, False
+        is_word = isinstance(dispatch, (str, bool)) and dispatch in words
         if not is_word and not (
-            isinstance(dispatch, numbers.Real) and 1 <= dispatch < math.inf
+            isinstance(dispatch, numbers.Real) and 1 <= float(dispatch) < math.inf
         ):
             raise ValueError(
                 '`dispatch` must be "auto", True, False, or a capacity of 1 or more. '

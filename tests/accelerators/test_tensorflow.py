@@ -22,9 +22,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def found():
-    """What all parts computed with XLA, beside variables of int32 on another device."""
+# One test, whose three parts would else be run by several workers.
+def test_every_part_trains_with_xla_beside_variables_of_the_host():
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[1]), *sys.path]),
@@ -40,20 +39,13 @@ def found():
         timeout=540,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def test_every_part_trains_with_batches_of_two_sizes(found):
+    found = json.loads(done.stdout.splitlines()[-1])
+    # Training, with batches of two sizes.
     assert np.isfinite(found["losses"]).all()
     assert found["losses"][1] < found["losses"][0]
     assert found["steps"] == [4]
-
-
-def test_every_part_predicts_and_evaluates_as_without_xla(found):
-    # Kernels round otherwise in float32.
+    # Predicting and evaluating as without XLA, whose kernels round otherwise.
     assert {k: v for k, v in found["differences"].items() if not v < 1e-5} == {}
     np.testing.assert_allclose(*found["evaluated"], rtol=1e-5)
-
-
-def test_no_integers_are_computed_on_the_host(found):
+    # Computing no integers on the host.
     assert found["on the host"] == []
