@@ -15,6 +15,7 @@ from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import first_largest, keep_top_k, softmax, top_k_probability
+from dselectk_keras.ops.first_largest import largest
 from dselectk_keras.regularizers.load import LoadRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import (
@@ -176,7 +177,7 @@ class TopKGate(LogitGate):
         biased = ops.where(logits > -float("inf"), scores + self._bias, logits)
         left, chosen = biased, ops.isnan(logits)  # NaN stays visible.
         for _ in range(self.num_nonzeros):
-            best = left == ops.max(left, axis=-1, keepdims=True)
+            best = left == largest(left)
             # Far from 0, rounding makes scores equal.
             best = first_largest(ops.where(best, logits, -float("inf")))
             left = ops.where(best, -float("inf"), left)
