@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.backend_independent
 ROOT = pathlib.Path(__file__).parents[1]
 # Tests that train, condense, save and reload.
-SMOKE = ("gates/test_selected.py", "models/test_per_task.py", "test_registry.py")
+SMOKE = ("gates/test_chosen.py", "models/test_per_task.py", "test_registry.py")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", ".*")
 
 

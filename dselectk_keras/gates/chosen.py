@@ -48,8 +48,7 @@ class ChosenGate(Gate):
         [0.0, 0.5, 0.0, 0.5]
 
     Reference:
-        Our own, not of a paper. Random experts: Hazimeh et al., "DSelect-k" (NeurIPS
-        2021), Figure 5.
+        Our own. Random experts: Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figure 5.
     """
 
     def __init__(

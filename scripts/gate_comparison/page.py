@@ -155,7 +155,7 @@ def choice_matters(rows, problem):
 
 def choices_table(rows):
     """For each problem, errors over those of random choices."""
-    arms = [BEST, "known groups", RECIPE, "Top-k, noisy", "softmax"]
+    arms = [BEST, "known groups", "chosen by fit", RECIPE, "Top-k, noisy", "softmax"]
     others, lines = random_errors(rows), []
     for family, names in families(rows).items():
         for name in names:

@@ -415,7 +415,7 @@ def test_set_weights_takes_the_list_of_the_release(per_example, entropy_reg, cal
     for found, wanted in zip(weights, arrays, strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert step == sum(calls)
-    assert step.dtype == "int32"
+    assert step.dtype == keras.backend.standardize_dtype("int")
 
 
 @pytest.mark.parametrize("count", [1, 4])

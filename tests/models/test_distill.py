@@ -42,8 +42,9 @@ GATES = {
 
 
 def spread(model):
-    """Give all weights values that differ, as after some training."""
-    for i, variable in enumerate(model.weights):
+    """Give all weights but integers values that differ, as after some training."""
+    weights = [each for each in model.weights if "int" not in each.dtype]
+    for i, variable in enumerate(weights):
         draws = numbers(variable.shape, seed=i)
         variable.assign(np.abs(draws) if "variance" in variable.name else draws)
     return model
