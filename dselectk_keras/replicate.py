@@ -291,6 +291,8 @@ class _Run(NamedTuple):
         observed = any(copy.callbacks for copy in copies)
         for model, hook in zip(models, hooks, strict=True):
             model.stop_training = False
+            # As in `fit` of a `MultitaskModel`.
+            model.training_data = lambda: self.train
             hook.on_train_begin()
         state: Any = None
         for epoch in range(self.epochs):
@@ -314,6 +316,7 @@ class _Run(NamedTuple):
             optimizer, weights = copy.model.optimizer, copy.model.trainable_variables
             optimizer.finalize_variable_values(weights)
             hook.on_train_end()
+            copy.model.training_data = tuple
             copy.history = copy.model.history.history
 
 

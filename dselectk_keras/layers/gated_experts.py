@@ -327,7 +327,7 @@ def clear_padding(x: Tensor, mask: Tensor) -> Tensor:
     """
     if len(mask.shape) > len(x.shape):
         return x
-    mask = ops.cast(mask, "bool")
+    x, mask = ops.convert_to_tensor(x), ops.cast(mask, "bool")
     size = (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape)))
     x = ops.where(ops.reshape(mask, size), x, ops.zeros((), x.dtype))
     if len(mask.shape) == 1:

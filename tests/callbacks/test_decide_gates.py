@@ -303,6 +303,19 @@ def test_a_gate_in_time_distributed_decides_no_earlier(per_example):
         np.testing.assert_array_equal(to_numpy(moe.gate.deciding), [10, 20])
 
 
+class Watch(keras.callbacks.Callback):
+    """Notes after each batch whether a gate has decided."""
+
+    def __init__(self, gate_in, decided):
+        super().__init__()
+        self.gate_in = gate_in
+        self.decided = decided
+
+    def on_train_batch_end(self, batch, logs=None):
+        # On JAX, asking for the model updates its variables.
+        self.decided.append(self.gate_in(self.model).has_decided)
+
+
 @pytest.mark.parametrize("epochs", [1, 8])
 def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
     class Loop(Own):
@@ -315,12 +328,7 @@ def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
     x, _ = data()
     model(x)
     model.compile("sgd", "mse")
-    watch = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda *_, **__: decided.append(
-            model.mixture.gate.has_decided
-        )
-    )
-    callbacks = [DecideGates(0.5), watch]
+    callbacks = [DecideGates(0.5), Watch(lambda m: m.mixture.gate, decided)]
     model.fit(x, x, 64 * epochs // 16, epochs, 0, callbacks=callbacks)
     assert decided.index(True) == len(decided) // 2 - 1
 
@@ -329,10 +337,7 @@ def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
 @pytest.mark.parametrize("batch_size", [4, 8, 64])
 def test_a_static_gate_decides_within_a_single_epoch(batch_size):
     model, decided = compiled(DSelectKGate(2)), []
-    watch = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda *_, **__: decided.append(gate_of(model).has_decided)
-    )
-    callbacks = [DecideGates(0.5), watch]
+    callbacks = [DecideGates(0.5), Watch(gate_of, decided)]
     fit(model, callbacks, epochs=1, batch_size=batch_size)
     assert decided == [2 * i >= len(decided) for i in range(len(decided))] or (
         decided == [True]
