@@ -6,7 +6,7 @@ import math
 import numbers
 import operator
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import keras
@@ -126,11 +126,33 @@ def infer_outputs(layer: keras.Layer, args: tuple, kwargs: dict) -> Any:
 
 def check_choice(name: str, value: Any, choices: Collection) -> None:
     """Raise an error for a setting that is not one of the choices."""
-    if value not in choices:
+    if value not in [*choices]:  # What has no hash is not among them either.
         known = ", ".join(repr(choice) for choice in choices)
         raise ValueError(
             f"`{name}` must be one of {known}. Received: {name}={value!r}."
         )
+
+
+def check_type(name: str, value: Any, kind: Any, wanted: str) -> None:
+    """Raise an error for a setting of another type than is wanted."""
+    if not isinstance(value, kind):
+        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}.")
+
+
+def check_indices(name: str, values: Any, size: int) -> list[int]:
+    """List integers from 0 to below a size, or raise an error."""
+    check_type(name, values, Iterable, "a list of integers")
+    return [check_count(name, each, 0, size - 1) for each in values]
+
+
+def convert(name: str, value: Any, function: Callable[[Any], Any]) -> Any:
+    """Convert a setting by a function; an error of any type names the setting."""
+    try:
+        return function(value)
+    except Exception as error:  # Backends raise errors of many kinds.
+        raise ValueError(
+            f"`{name}` cannot be used. Received: {name}={value!r}. {error}"
+        ) from error
 
 
 def optional_import(*modules: str, extra: str, purpose: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import check_choice, check_type
 
 
 def single_expert(
@@ -34,6 +34,7 @@ def single_expert(
         Muqeeth et al., "SMEAR" (2023), Section 2.
     """
     check_choice("match", match, ("compute", "parameters"))
+    check_type("bank", bank, ExpertBank, "a bank, such as `DenseExperts(8, [64])`")
     if match == "compute":
         return bank.resized(1)
     check_dense(bank, 'match="parameters"')

@@ -16,6 +16,7 @@ from dselectk_keras.utils import (
     Tensor,
     check_choice,
     check_count,
+    check_indices,
     check_number,
     check_widths,
     get_from,
@@ -258,6 +259,8 @@ class DenseExperts(ExpertBank):
 
     def sliced(self, indices: Sequence[int]) -> "DenseExperts":
         """Some of the experts (see `ExpertBank.sliced`)."""
+        indices = check_indices("indices", indices, self.num_experts)
+        check_count("len(indices)", len(indices))
         bank = self.resized(len(indices)).build_like(self)
         bank.trainable = self.trainable
         for weight, variable in zip(bank.weights, self.weights, strict=True):

@@ -22,6 +22,7 @@ from dselectk_keras.utils import (
     Tensor,
     check_choice,
     check_count,
+    check_indices,
     deserialize_if_config,
 )
 
@@ -147,6 +148,8 @@ class Experts(ExpertBank):
 
     def sliced(self, indices: Sequence[int]) -> "Experts":
         """Some of the experts (see `ExpertBank.sliced`)."""
+        indices = check_indices("indices", indices, self.num_experts)
+        check_count("len(indices)", len(indices))
         config = self.get_config()
         config["template"] = [config["template"][i] for i in indices]
         config["num_experts"] = len(indices) if self._are_copies else None

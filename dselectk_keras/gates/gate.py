@@ -422,12 +422,12 @@ class Gate(keras.Layer, abc.ABC):
         routing_inputs = ops.convert_to_tensor(routing_inputs)
         if len(routing_inputs.shape) == 1:
             routing_inputs = ops.expand_dims(routing_inputs, -1)
-        if routing_inputs.shape[-1] != self.routing_dim or tuple(
-            routing_inputs.shape[1:-1]
-        ) not in {(), (self.num_gates,)}:
+        shape = tuple(routing_inputs.shape)
+        between = shape[1:-1]
+        if shape[-1:] != (self.routing_dim,) or between not in {(), (self.num_gates,)}:
             raise ValueError(
                 f"Routing inputs must have the shape (batch, {self.routing_dim}), as "
-                f"when the gate was built. Received: {tuple(routing_inputs.shape)}."
+                f"when the gate was built. Received: {shape}."
             )
         return routing_inputs
 
@@ -437,6 +437,10 @@ class Gate(keras.Layer, abc.ABC):
         routing_inputs = self.check_routing_inputs(routing_inputs)
         per_example = routing_inputs is not None
         if examples is not None and per_example:
+            if not hasattr(examples, "shape"):
+                raise ValueError(
+                    f"`examples` must be a tensor. Received: {examples!r}."
+                )
             # As many axes as the routing inputs have.
             leading = ops.shape(examples)[: len(routing_inputs.shape) - 1]
             examples = ops.reshape(examples, (*leading, -1))

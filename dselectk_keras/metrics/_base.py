@@ -14,6 +14,7 @@ from dselectk_keras.utils import (
     Tensor,
     check_count,
     check_number,
+    convert,
     init_arguments,
 )
 
@@ -110,9 +111,14 @@ class SelectionMetric(GateMetric):
         self.total.assign(self.total + ops.reshape(counts, self.total.shape))
 
 
+def as_float(name, value):
+    """A float32 tensor, or an error with the name."""
+    return convert(name, value, lambda given: ops.cast(given, "float32"))
+
+
 def gate_tensor(weights, axes, num_experts=None):
     """Weights in float32, with one of the numbers of axes; the last is the experts."""
-    weights = ops.cast(weights, "float32")
+    weights = as_float("weights", weights)
     shape = tuple(weights.shape)
     if len(shape) not in axes or (num_experts and shape[-1] not in {None, num_experts}):
         layouts = "(batch, n)", "(batch, g, n)"
@@ -126,7 +132,7 @@ def gate_tensor(weights, axes, num_experts=None):
 
 def example_vector(name, value, like):
     """A float32 tensor `(batch,)` with one number per example of another tensor."""
-    value = ops.cast(value, "float32")
+    value = as_float(name, value)
     shape, batch = tuple(value.shape), like.shape[0]
     if shape[1:] not in {(), (1,)} or not shape or len({*shape[:1], batch, None}) > 2:
         raise ValueError(

@@ -36,8 +36,8 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 3.1.3 and Appendix
         B.3.
     """
-    if isinstance(gamma, numbers.Real):
-        check_number("gamma", gamma, above=0)
+    if isinstance(gamma, numbers.Real) or not hasattr(gamma, "shape"):
+        gamma = check_number("gamma", gamma, above=0)
     x = ops.cast(x, "float32")
     gamma = ops.maximum(ops.cast(gamma, "float32"), 1e-7)
     u = ops.clip(x / gamma + 0.5, 0.0, 1.0)
