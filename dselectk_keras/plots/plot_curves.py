@@ -1,12 +1,14 @@
 """Lines with labels and error bands."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from dselectk_keras.plots import style
 from dselectk_keras.plots._label_ends import label_ends
+from dselectk_keras.utils import check_choice, check_type
 
 
 def plot_curves(
@@ -41,6 +43,13 @@ def plot_curves(
     Example:
         >>> figure = plot_curves({"a": ([0, 1], [0.5, 1.0]), "b": ([0, 1], [0.5, 0.0])})
     """
+    by_name = "a dict by the name of each line"
+    check_type("curves", curves, Mapping, by_name)
+    check_type("errors", errors, (Mapping, NoneType), by_name)
+    check_choice("markers", markers, (True, False))
+    check_type("log", log, Collection, "some of 'x' and 'y'")
+    for axis in log:
+        check_choice("log", axis, "xy")
     if not curves:
         raise ValueError("`curves` must hold at least one line. Received: none.")
     figure, ax = style.open_axes(ax, style.PAGE_WIDTH * 0.72, 2.9)

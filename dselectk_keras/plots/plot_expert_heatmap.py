@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.plots import style
+from dselectk_keras.utils import check_number
 
 _MAX_NAMED = 32  # More names do not fit along one side.
 
@@ -60,6 +61,8 @@ def plot_expert_heatmap(
         )
     tasks = style.check_names("task_names", task_names, num_tasks, "task")
     experts = style.check_names("expert_names", expert_names, num_experts, "expert")
+    if largest is not None:
+        check_number("largest", largest, minimum=0)
     order, bounds, group_labels = _group_rows(groups, num_tasks)
     used = np.ma.masked_array(weights, weights <= 0)[order]
 

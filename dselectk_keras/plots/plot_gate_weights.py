@@ -10,7 +10,7 @@ import numpy as np
 
 from dselectk_keras.plots import style
 from dselectk_keras.plots._label_ends import label_ends
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_indices, convert
 
 _MAX_PANELS = 8
 
@@ -64,7 +64,7 @@ def plot_gate_weights(
     styles = _line_styles(highlights)
 
     figure, axes = _open_panels(ax, len(panels))
-    events = list(events)
+    events = style.list_events(events)
     drawn = list(zip(axes, panels, highlights, titles, strict=True))
     for panel, values, chosen, name in drawn:
         _draw_lines(panel, steps, values, chosen, styles)
@@ -106,7 +106,8 @@ def _open_panels(ax, count):
 
 def _split_panels(steps, weights, task_names):
     """Steps, and a list of weights (records, n) and of titles, one for each panel."""
-    steps, weights = np.asarray(steps), np.asarray(weights, dtype=float)
+    steps = convert("steps", steps, lambda given: np.asarray(given, dtype=float))
+    weights = np.asarray(weights, dtype=float)
     if weights.ndim not in (2, 3) or 0 in weights.shape:
         raise ValueError(
             "`weights` must have shape (records, experts) or (records, tasks, "
@@ -142,8 +143,7 @@ def _choose_highlighted(weights, highlight):
     """Ascending indices of the experts to colour in one panel."""
     num_experts = weights.shape[1]
     if highlight is not None:
-        last = num_experts - 1
-        return sorted({check_count("highlight", each, 0, last) for each in highlight})
+        return sorted({*check_indices("highlight", highlight, num_experts)})
     final = np.nan_to_num(weights[-1])
     largest = np.argsort(-final, kind="stable")[: len(style.COLORS)]
     return sorted(int(e) for e in largest if final[e] >= 0.5 / num_experts)

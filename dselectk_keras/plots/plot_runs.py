@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.plots import style
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import check_choice, check_type
 
 
 def plot_runs(
@@ -36,6 +36,7 @@ def plot_runs(
     Example:
         >>> figure = plot_runs({"a": [0.91, 0.93], "b": [0.92, 0.94]}, highlight="b")
     """
+    check_type("values", values, Mapping, "a dict by the name of each method")
     if not values:
         raise ValueError("`values` must hold at least one method. Received: none.")
     if highlight is not None:

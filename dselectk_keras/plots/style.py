@@ -1,9 +1,14 @@
 """Colours, sizes and names that all figures share, and the import of matplotlib."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from dselectk_keras.utils import optional_import
+from dselectk_keras.utils import (
+    check_number,
+    check_type,
+    convert,
+    optional_import,
+)
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, without the
 # yellow, which is too pale on white. The darkest come first.
@@ -29,6 +34,7 @@ def check_names(
     """The given names, or numbered default names, with a check of their number."""
     if given is None:
         return [f"{default} {i}" for i in range(count)]
+    check_type(argument, given, Collection, "a list of names")
     if len(given) != count:
         raise ValueError(
             f"`{argument}` must hold one name for each of the {count} {default}s. "
@@ -36,6 +42,15 @@ def check_names(
             "Give one name each, or None for numbers."
         )
     return [str(name) for name in given]
+
+
+def list_events(events: Iterable[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The pairs of an x and a text, or an error."""
+    return convert(
+        "events",
+        events,
+        lambda pairs: [(check_number("x", x), text) for x, text in pairs],
+    )
 
 
 def open_axes(ax: Any, width: float, height: float) -> Any:
@@ -62,7 +77,7 @@ def write_title(ax: Any, title: str, **options: Any) -> None:
 
 def mark_events(ax: Any, events: Iterable[tuple[float, str]]) -> None:
     """Draw a vertical line for each pair of an x and a text, with the text above it."""
-    for x, text in events:
+    for x, text in list_events(events):
         ax.axvline(x, color=TEXT, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
         ax.annotate(
             text,
