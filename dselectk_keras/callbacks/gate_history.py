@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dselectk_keras.utils import check_count, check_type
+
 
 class GateHistory(Mapping):
     """Records of the gates of a model: arrays whose first axis is the record.
@@ -43,12 +45,10 @@ class GateHistory(Mapping):
     """
 
     def __init__(self, tasks: dict[str, list[str]] | None = None):
-        if tasks is not None and not isinstance(tasks, Mapping):
-            raise ValueError(
-                "`tasks` must be a dict of lists of task names, by layer name. "
-                f"Received: tasks={tasks!r}."
-            )
-        self.tasks = dict(tasks or {})
+        tasks = {} if tasks is None else tasks
+        wanted = "a dict of lists of task names, by layer name"
+        check_type("tasks", tasks, Mapping, wanted)
+        self.tasks = dict(tasks)
         self.events = collections.defaultdict(list)
         self._records: list[tuple[int, dict]] = []
 
@@ -59,10 +59,11 @@ class GateHistory(Mapping):
 
     def append(self, step: int, records: dict[str, dict[str, Any]]) -> None:
         """Add a record: a dict of arrays by quantity, by layer name."""
-        self._records.append((int(step), records))
+        self._records.append((check_count("step", step, minimum=0), records))
 
     def cut(self, step: int) -> None:
         """Forget what was after a step."""
+        check_count("step", step, minimum=-1)
         self._records = [each for each in self._records if each[0] <= step]
         for events in self.events.values():
             events[:] = [each for each in events if each[0] <= step]
@@ -151,6 +152,5 @@ class GateHistory(Mapping):
 
 def check_path(path: Any) -> pathlib.Path:
     """Convert an argument to a path, or raise an error if it is none."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ValueError(f"`path` must be a path. Received: path={path!r}.")
+    check_type("path", path, (str, os.PathLike), "a path")
     return pathlib.Path(path)
