@@ -159,7 +159,7 @@ def entries():
         (routed_model, routed, use_model),
         (dk.Ramp, ramp, lambda schedule: [schedule(3)]),
         (dk.DecideGates, {}, use_callback),
-        (dk.ChooseExperts, {}, use_callback),
+        (dk.ChooseExperts, {"x": X, "y": X[:, :2]}, use_callback),
         (dk.GateRecorder, {}, use_callback),
         (dk.Batches, {"data": (X, X), "batch_size": 2}, lambda data: [data[0][0]]),
     ]

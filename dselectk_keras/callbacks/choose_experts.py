@@ -11,6 +11,8 @@ from keras import ops
 from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks._sample import draw_sample
 from dselectk_keras.gates import Gate
+from dselectk_keras.models.check_labels import check_labels
+from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.ops.choose_by_fit import choose_by_fit
 from dselectk_keras.utils import check_count, check_number
 
@@ -98,6 +100,9 @@ class ChooseExperts(keras.callbacks.Callback):
         gates = _gates_with_choices(model)
         if self._sample is None:
             data = self.data or getattr(model, "training_data", tuple)()
+            # `fit` has checked its own data.
+            if self.data and isinstance(model, MultitaskModel) and model.loss is None:
+                check_labels(model, *self.data)
             self._sample = draw_sample(model, data, self.sample, self.seed)
         seen = _evaluate_experts(model, gates, self._sample.x)
         changed = np.concatenate([self._choose(gate, seen[id(gate)]) for gate in gates])

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.models.task import Task
+from dselectk_keras.utils import check_choice
 
 
 def check_labels(
@@ -38,6 +39,7 @@ def check_labels(
         ...     print(str(error)[:55])
         The labels of the task 'click' must be between 0 and 1.
     """
+    check_choice("training", training, (True, False))
     check_has_tasks(model)
     names = [task.name for task in model.tasks]
     for table, least in ((y, 1), (sample_weight, 2)):
@@ -60,9 +62,9 @@ def check_labels(
 
 def check_has_tasks(model: Any) -> None:
     """Raise an error for a model that has lost its tasks."""
-    if not model.tasks:
+    if not getattr(model, "tasks", ()):
         raise ValueError(
-            "The model has no tasks. Received: tasks=(). `keras.models.clone_model` "
+            f"`model` has no tasks. Received: {model!r}. `keras.models.clone_model` "
             "loses them: use `MultitaskModel.from_config(model.get_config())`."
         )
 
@@ -73,11 +75,13 @@ def _check_rows(x, y, sample_weight):
     sizes = {
         what: {(*_shape(array), "no")[0] for array in keras.tree.flatten(part)}
         for what, part in parts.items()
-        if part is not None
+        if part is not None or what == "inputs"
     }
-    if len(set().union(*sizes.values())) > 1 or 0 in sizes["labels"]:
+    rows = set().union(*sizes.values())
+    if len(rows) > 1 or 0 in rows or not all(sizes.values()):
         found = [
-            f"{what} of {' and '.join(map(str, rows))}" for what, rows in sizes.items()
+            f"{what} of {' and '.join(map(str, own)) or 'no'}"
+            for what, own in sizes.items()
         ]
         raise ValueError(
             "Inputs, labels and sample weights must have one row for each example, and "

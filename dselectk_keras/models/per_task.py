@@ -35,7 +35,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2.
     """
     tasks = {task.name: task for task in getattr(model, "tasks", ())}
-    if name not in tasks:
+    if name not in [*tasks]:
         raise ValueError(
             f"The model has no task of the name {name!r}. "
             f"Its tasks: {', '.join(tasks) or 'none'}."
