@@ -11,8 +11,12 @@ import pytest
 import dselectk_keras as dk
 from dselectk_keras.utils import (
     add_counter,
+    check_choice,
     check_count,
+    check_indices,
     check_number,
+    check_type,
+    convert,
     deserialize_if_config,
     init_arguments,
     optional_import,
@@ -44,6 +48,31 @@ def test_numbers_of_numpy_become_those_of_python(value):
 def test_numbers_of_numpy_are_finite(value):
     with pytest.raises(ValueError, match="`size` must be a finite number"):
         check_number("size", value)
+
+
+def test_errors_of_any_type_name_the_setting():
+    text = "`size` cannot be used. Received: size='a'. could not convert"
+    with pytest.raises(ValueError, match=text):
+        convert("size", "a", float)
+    assert convert("size", "2", float) == 2.0
+
+
+def test_a_setting_of_another_type_is_refused_by_name():
+    check_type("path", "a", str, "a path")
+    with pytest.raises(ValueError, match=r"`path` must be a path\. Received: path=1\."):
+        check_type("path", 1, str, "a path")
+
+
+def test_what_has_no_hash_is_no_choice():
+    with pytest.raises(ValueError, match=r"`kind` must be one of 'a'.*kind=\[\]"):
+        check_choice("kind", [], {"a": 1})
+
+
+def test_indices_are_integers_below_a_size():
+    assert check_indices("rows", np.array([0, 2]), 3) == [0, 2]
+    for wrong in (1, [3], [-1], [0.5], "a"):
+        with pytest.raises(ValueError, match="`rows` must be"):
+            check_indices("rows", wrong, 3)
 
 
 def test_settings_of_numpy_are_saved():

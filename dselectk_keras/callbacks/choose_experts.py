@@ -100,7 +100,6 @@ class ChooseExperts(keras.callbacks.Callback):
         gates = _gates_with_choices(model)
         if self._sample is None:
             data = self.data or getattr(model, "training_data", tuple)()
-            # `fit` has checked its own data.
             if self.data and isinstance(model, MultitaskModel) and model.loss is None:
                 check_labels(model, *self.data)
             self._sample = draw_sample(model, data, self.sample, self.seed)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import keras
 
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import check_choice, check_type
 
 # `DenseExperts` has one kernel and one bias per layer, with the experts first.
 STACKED = r"(.*/)?{name}(_\d+)?/(kernel|bias)_\d+"
@@ -48,11 +48,8 @@ def expert_layout_map(
         >>> layout_map["mmoe/mine/kernel_0"].axes
         ('experts',)
     """
-    if not isinstance(mesh, keras.distribution.DeviceMesh):
-        raise ValueError(
-            "`mesh` must be a `keras.distribution.DeviceMesh`. "
-            f"Received: mesh={mesh!r}."
-        )
+    device_mesh = keras.distribution.DeviceMesh
+    check_type("mesh", mesh, device_mesh, "a `keras.distribution.DeviceMesh`")
     axis = mesh.axis_names[-1] if axis is None else axis
     check_choice("axis", axis, mesh.axis_names)
     layout_map = keras.distribution.LayoutMap(mesh)

@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dselectk_keras.experts import ExpertBank, Experts
-from dselectk_keras.utils import MAX_EXPERTS, check_count, deserialize_if_config
+from dselectk_keras.utils import (
+    MAX_EXPERTS,
+    check_count,
+    check_type,
+    deserialize_if_config,
+)
 
 
 def as_bank(experts: Any, shared_input: bool = True) -> ExpertBank:
@@ -12,11 +17,8 @@ def as_bank(experts: Any, shared_input: bool = True) -> ExpertBank:
     experts = deserialize_if_config(experts)
     if isinstance(experts, (list, tuple)):
         return Experts(experts, shared_input=shared_input)
-    if not isinstance(experts, ExpertBank):
-        raise ValueError(
-            "`experts` must be a bank, such as `DenseExperts(8, [64])` or "
-            f"`Experts(layer, 8)`, or a list of Keras layers. Received: {experts!r}."
-        )
+    banks = "`DenseExperts(8, [64])` or `Experts(layer, 8)`, or a list of Keras layers"
+    check_type("experts", experts, ExpertBank, f"a bank, such as {banks}")
     return experts
 
 

@@ -21,6 +21,7 @@ from dselectk_keras.utils import (
     Tensor,
     check_choice,
     check_shape,
+    check_type,
     deserialize_if_config,
     infer_outputs,
     init_arguments,
@@ -63,16 +64,9 @@ class GatedExperts(keras.Layer, abc.ABC):
         experts, gate = as_bank(experts), deserialize_if_config(gate)
         routing_network = deserialize_if_config(routing_network)
         check_choice("per_example", per_example, (True, False, BY_GATE))
-        if not isinstance(routing_network, (keras.Layer, type(None))):
-            raise ValueError(
-                "`routing_network` must be a Keras layer or model. "
-                f"Received: routing_network={routing_network!r}."
-            )
-        if not isinstance(gate, Gate):
-            raise ValueError(
-                "`gate` must be a gate, such as `DSelectKGate(num_nonzeros=2)`. "
-                f"Received: {gate!r}."
-            )
+        layers = keras.Layer, type(None)
+        check_type("routing_network", routing_network, layers, "a Keras layer or model")
+        check_type("gate", gate, Gate, "a gate, such as `DSelectKGate(num_nonzeros=2)`")
         if routing_network is not None and not per_example:
             raise ValueError(
                 "`routing_network` computes the inputs of a per-example gate, and this "

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from dselectk_keras.utils import (
-    check_number,
     check_type,
     convert,
     optional_import,
@@ -46,11 +45,7 @@ def check_names(
 
 def list_events(events: Iterable[tuple[float, str]]) -> list[tuple[float, str]]:
     """The pairs of an x and a text, or an error."""
-    return convert(
-        "events",
-        events,
-        lambda pairs: [(check_number("x", x), text) for x, text in pairs],
-    )
+    return convert("events", events, lambda pairs: [(float(x), s) for x, s in pairs])
 
 
 def open_axes(ax: Any, width: float, height: float) -> Any:
