@@ -405,6 +405,12 @@ def test_data_that_cannot_be_read_twice_are_refused():
         )
 
 
+def test_data_that_do_not_fit_the_model_are_refused():
+    for x, y in ((X, X[:, :1]), (X[1:], X[:, :2]), ([], X[:, :2])):
+        with pytest.raises(ValueError, match="Received: "):
+            ChooseExperts(x, y).choose(compiled())
+
+
 def test_a_plain_model_needs_the_data_as_arrays():
     inputs = keras.Input((FEATURES,))
     model = keras.Model(inputs, MMoE(bank(), ChosenGate(1), ["a", "b"])(inputs))

@@ -108,6 +108,9 @@ def test_an_argument_that_is_no_path_or_no_dict_is_refused_by_name(history):
             function(5)
     with pytest.raises(ValueError, match=r"`tasks` must be a dict .* tasks=\['a'\]"):
         GateHistory(["a"])
+    for function in (lambda step: history.append(step, {}), history.cut):
+        with pytest.raises(ValueError, match=r"`step` must be .* step=1\.5"):
+            function(1.5)
 
 
 @pytest.mark.parametrize(
