@@ -80,10 +80,11 @@ def check_number(name: str, value: Any, **bounds: float) -> Any:
 
     The bounds are `minimum`, `above`, `maximum` or `below`.
     """
-    number: Any = value.item() if isinstance(value, np.generic) else value
+    item = value.item() if isinstance(value, np.generic) else value
+    number: Any = item
     if (
-        not isinstance(number, numbers.Real)
-        or isinstance(number, bool)
+        not isinstance(item, numbers.Real)
+        or isinstance(item, bool)
         or not abs(number) <= sys.float_info.max
         or not all(BOUNDS[kind][0](number, bound) for kind, bound in bounds.items())
     ):

@@ -1,6 +1,5 @@
 """Choose the experts whose outputs fit labels best."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ def choose_by_fit(
     k: int,
     ridge: float = 0.1,
     weights: Any = None,
-    tasks: Sequence[int] | None = None,
+    tasks: Any = None,
     always: int = 0,
 ) -> np.ndarray:
     r"""Choose k experts for each task, by a ridge regression of its labels.
