@@ -125,6 +125,19 @@ def infer_outputs(layer: keras.Layer, args: tuple, kwargs: dict) -> Any:
         raise ValueError(own).with_traceback(error.__traceback__) from None
 
 
+def check_keywords(cls: type, keywords: Iterable[str]) -> None:
+    """Raise an error for arguments that a functional model does not have.
+
+    Keras takes a class for one by its `*args` and `**kwargs`, and ignores others.
+    """
+    known = "inputs", "outputs", "name", "trainable"
+    for name in keywords:
+        if name not in known:
+            raise TypeError(
+                f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}"
+            )
+
+
 def check_choice(name: str, value: Any, choices: Collection) -> None:
     """Raise an error for a setting that is not one of the choices."""
     if value not in [*choices]:  # What has no hash is not among them either.

@@ -8,7 +8,13 @@ from keras import ops
 from dselectk_keras._keras import all_layers, compile_arguments, mask_of
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates import Gate
-from dselectk_keras.utils import Tensor, check_choice, check_number, init_arguments
+from dselectk_keras.utils import (
+    Tensor,
+    check_choice,
+    check_keywords,
+    check_number,
+    init_arguments,
+)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -38,15 +44,13 @@ class RoutedModel(keras.Model):
     does so with new weights.
 
     Args:
-        inputs: The inputs, as for `keras.Model`.
-        outputs: The outputs, as for `keras.Model`.
-        name: The name of the model.
+        *args: The inputs and the outputs, as for `keras.Model`.
         consistency: $c$, the weight of the consistency loss. 0 turns off the second
             run.
         outputs_are: The kind of the outputs: `"probabilities"` over the last axis,
             `"logits"`, or `"values"`. For values, half the squared difference
             replaces the divergence.
-        trainable: Whether the layers are trainable. `None` leaves them as they are.
+        **kwargs: `name`, and `trainable`, whether the layers are trainable.
 
     Example:
         >>> inputs = keras.Input((4,))
@@ -66,15 +70,13 @@ class RoutedModel(keras.Model):
     # Keras takes a class with these first arguments for a functional model.
     def __init__(
         self,
-        inputs: Any,
-        outputs: Any,
-        name: str | None = None,
-        *,
+        *args: Any,
         consistency: float = 0.0,
         outputs_are: str = "probabilities",
-        trainable: bool | None = None,
+        **kwargs: Any,
     ):
-        super().__init__(inputs, outputs, name=name, trainable=trainable)
+        check_keywords(type(self), kwargs)
+        super().__init__(*args, **kwargs)
         check_choice("outputs_are", outputs_are, ("probabilities", "logits", "values"))
         check_number("consistency", consistency, minimum=0)
         self.consistency = consistency

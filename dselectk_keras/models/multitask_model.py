@@ -14,6 +14,7 @@ from dselectk_keras.models.check_labels import check_has_tasks, check_labels
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
+from dselectk_keras.utils import check_keywords
 
 # Arguments of `compile` that need a loss.
 WITH_LOSS = ("loss_weights", "metrics", "weighted_metrics")
@@ -50,9 +51,8 @@ class MultitaskModel(keras.Model):
     `copy.deepcopy`, or `from_config(model.get_config())` for new weights.
 
     Args:
-        inputs: The inputs, as for `keras.Model`.
-        outputs: The outputs: a dict with those of each task, or one tensor.
-        name: The name of the model.
+        *args: The inputs, as for `keras.Model`, and the outputs: a dict with those of
+            each task, or one tensor.
         tasks: The tasks, in the order of the outputs. `None` is a model that only
             predicts.
         label_average: What $n_t$ is in training: the number of examples in the batch
@@ -64,22 +64,19 @@ class MultitaskModel(keras.Model):
             gradient, and its number of labels divided by $n_t$; it returns one number
             per task, which is multiplied by $\omega_t$ and added to the loss. Then
             `weights_of_losses()` returns the factor of each $\omega_t$.
-        trainable: Whether the layers are trainable. `None` leaves them as they are.
+        **kwargs: `name`, and `trainable`, whether the layers are trainable.
     """
 
-    # Keras takes a class with these first arguments for a functional model.
     def __init__(
         self,
-        inputs: Any,
-        outputs: Any,
-        name: str | None = None,
-        *,
+        *args: Any,
         tasks: Sequence[Task | dict] | None = None,
         label_average: str = "batch",
         task_weighting: Any = None,
-        trainable: bool | None = None,
+        **kwargs: Any,
     ):
-        super().__init__(inputs, outputs, name=name, trainable=trainable)
+        check_keywords(type(self), kwargs)
+        super().__init__(*args, **kwargs)
         self.tasks = () if tasks is None else self._checked(tasks)
         self.task_losses = TaskLosses(self.tasks, label_average, task_weighting)
         self.task_metrics = TaskMetrics(self.tasks)
