@@ -240,7 +240,7 @@ GATES_OF = {
 # Arguments of gates that an oracle does not take.
 NOT_OF = {
     "weights": ("dense_steps", "normalize"),
-    "assigned": ("dense_steps", "normalize"),
+    "assigned": ("dense_steps", *OF_EXAMPLES),
     "capacity": ("dense_steps",),
     "per_task": (*OF_EXAMPLES, "dense_steps", "bias_rate"),  # It needs static gates.
 }

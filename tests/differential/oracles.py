@@ -496,7 +496,8 @@ def copied(case):
 def distilled(case):
     model = build(case)
     student = distill(model, _parts(case)[0])
-    same(predicted(student, case), predicted(model, case), case)
+    if not case.decides:  # A decision begins anew.
+        same(predicted(student, case), predicted(model, case), case)
     # A gate with other logits begins anew, and decides for itself.
     if not isinstance(case.dispatch, (bool, str)):
         return  # A capacity needs a gate that is sparse from the first step.
