@@ -1,6 +1,7 @@
 """What the command lines share. Nothing here imports Keras, so that --help is fast."""
 
 import argparse
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -12,8 +13,13 @@ from typing import Any
 # For XLA_FLAGS, where programs take far longer to compile than to run.
 COMPILE_FAST = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    "--xla_cpu_parallel_codegen_split_count=1"
 )
+if any(
+    each.version < "0.11" for each in importlib.metadata.distributions(name="jaxlib")
+):
+    # Later versions refuse this flag.
+    COMPILE_FAST += " --xla_cpu_use_fusion_emitters=false"
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):

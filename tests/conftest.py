@@ -7,6 +7,7 @@ import pathlib
 import random
 
 import pytest
+from command_line import COMPILE_FAST
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -14,6 +15,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # TensorFlow's other kernels sum in an order that depends on the processor, which shows
 # in golden gradients that are differences of nearly equal sums.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+# On a GPU, JAX (and TensorFlow, below) would round factors of products to 11 bits.
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker keeps to one core: threads of several would fight for them.
     for name in (
@@ -26,9 +29,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault(
         "XLA_FLAGS",
         # Tests compile far longer than they compute.
-        "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
-        "--xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
-        "--xla_cpu_parallel_codegen_split_count=1",
+        f"--xla_cpu_multi_thread_eigen=false {COMPILE_FAST}",
     )
     # And what one test has compiled another need not, in whatever worker. What one
     # reads while another writes it is no whole program, and compiled again.
@@ -123,6 +124,7 @@ def pytest_runtest_setup(item):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
+        tf.config.experimental.enable_tensor_float_32_execution(False)
         traced = item.get_closest_marker("traced") is not None
         tf.config.run_functions_eagerly(patched("run_functions_eagerly") and not traced)
 

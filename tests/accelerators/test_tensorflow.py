@@ -9,14 +9,9 @@ import sys
 import keras
 import numpy as np
 import pytest
+from command_line import COMPILE_FAST
 
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
-# It compiles far longer than it computes.
-FLAGS = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-)
-
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="The others have one kind of int."
 )
@@ -28,7 +23,7 @@ def test_every_part_trains_with_xla_beside_variables_of_the_host():
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[1]), *sys.path]),
         "CUDA_VISIBLE_DEVICES": "",
-        "XLA_FLAGS": FLAGS,
+        "XLA_FLAGS": COMPILE_FAST,
     }
     done = subprocess.run(
         [sys.executable, SCRIPT],

@@ -14,14 +14,17 @@ import traceback
 import warnings
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+
+from command_line import COMPILE_FAST
+
 os.environ.setdefault(
     "XLA_FLAGS",
     # Two devices for the oracle that compares them with one.
     "--xla_force_host_platform_device_count=2 "
     # A program runs a few times: XLA would optimize it for seconds, which is most of
     # the time of a case.
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+    + COMPILE_FAST,
 )
 
 import numpy as np

@@ -18,12 +18,11 @@ import sys
 import tempfile
 from typing import Any
 
+from command_line import COMPILE_FAST
+
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ["XLA_FLAGS"] = (
-    f"--xla_force_host_platform_device_count={4 if sys.argv[1:] else 8} "
-    # The programs compile far longer than they compute.
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    f"--xla_force_host_platform_device_count={4 if sys.argv[1:] else 8} " + COMPILE_FAST
 )
 
 import jax
