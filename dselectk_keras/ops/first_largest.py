@@ -23,7 +23,8 @@ def first_largest(x: Tensor) -> Tensor:
         A boolean tensor of the shape of `x`.
 
     Example:
-        >>> np.asarray(first_largest([1.0, 3.0, 3.0])).tolist()
+        >>> found = first_largest([1.0, 3.0, 3.0])
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [False, True, False]
     """
     # Not `ops.argmax`: TensorFlow's cannot be exported, and JAX's takes 6 times longer.

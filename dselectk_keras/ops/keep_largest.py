@@ -26,7 +26,8 @@ def keep_largest(weights: Tensor, k: int) -> Tensor:
         A float32 tensor of the shape of `weights`.
 
     Example:
-        >>> np.asarray(keep_largest([0.1, 0.6, 0.2, 0.1], k=2)).round(2).tolist()
+        >>> found = keep_largest([0.1, 0.6, 0.2, 0.1], k=2)
+        >>> keras.ops.convert_to_numpy(found).round(2).tolist()
         [0.0, 0.75, 0.25, 0.0]
     """
     weights = ops.cast(weights, "float32")

@@ -30,7 +30,8 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
         A float32 tensor of the shape of `logits`.
 
     Example:
-        >>> np.asarray(keep_top_k([3.0, 1.0, 2.0], k=2)).tolist()
+        >>> found = keep_top_k([3.0, 1.0, 2.0], k=2)
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [3.0, -inf, 2.0]
 
     Reference:

@@ -29,7 +29,8 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
         the dtype of `experts`; of integers, in float32.
 
     Example:
-        >>> np.asarray(mix([[[1.0], [2.0], [4.0]]], [0.5, 0.5, 0.0])).tolist()
+        >>> found = mix([[[1.0], [2.0], [4.0]]], [0.5, 0.5, 0.0])
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [[1.5]]
     """
     if isinstance(experts, list) and hasattr(experts[0], "shape"):

@@ -31,7 +31,8 @@ def relaxed_bernoulli(logits: Tensor, temperature: Tensor, seed: Any) -> Tensor:
         A float32 tensor of the shape of `logits`.
 
     Example:
-        >>> np.asarray(relaxed_bernoulli([-99.0, 99.0], 1.0, seed=0)).tolist()
+        >>> found = relaxed_bernoulli([-99.0, 99.0], 1.0, seed=0)
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [0.0, 1.0]
 
     Reference:

@@ -27,7 +27,8 @@ def selector_product(bits: Tensor, num_experts: int) -> Tensor:
         if `num_experts` is $2^m$, and to the reachable mass otherwise.
 
     Example:
-        >>> np.asarray(selector_product([1.0, 0.25], num_experts=4)).tolist()
+        >>> found = selector_product([1.0, 0.25], num_experts=4)
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [0.0, 0.0, 0.75, 0.25]
 
     Reference:

@@ -29,7 +29,8 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
         A float32 tensor of the shape of `x`, with values in [0, 1].
 
     Example:
-        >>> np.asarray(smooth_step([-0.5, 0.0, 0.25, 0.5])).tolist()
+        >>> found = smooth_step([-0.5, 0.0, 0.25, 0.5])
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [0.0, 0.5, 0.84375, 1.0]
 
     Reference:

@@ -32,9 +32,11 @@ def softmax(logits: Tensor, temperature: Tensor = None, axis: int = -1) -> Tenso
         A float32 tensor of the shape of `logits`.
 
     Example:
-        >>> np.asarray(softmax([0.0, 0.0, -float("inf")])).tolist()
+        >>> found = softmax([0.0, 0.0, -float("inf")])
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [0.5, 0.5, 0.0]
-        >>> np.asarray(softmax([1.0, 2.0, 2.0], temperature=1e-16)).tolist()
+        >>> found = softmax([1.0, 2.0, 2.0], temperature=1e-16)
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [0.0, 0.5, 0.5]
     """
     logits = ops.cast(logits, "float32")

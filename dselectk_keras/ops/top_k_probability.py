@@ -35,7 +35,8 @@ def top_k_probability(
 
     Example:
         >>> ones = [1.0, 1.0]
-        >>> np.asarray(top_k_probability(ones, ones, ones, k=1)).tolist()
+        >>> found = top_k_probability(ones, ones, ones, k=1)
+        >>> keras.ops.convert_to_numpy(found).tolist()
         [0.5, 0.5]
 
     Reference:

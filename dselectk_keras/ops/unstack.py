@@ -18,7 +18,8 @@ def unstack(x: Tensor, axis: int) -> list[Tensor]:
         A list of tensors.
 
     Example:
-        >>> [np.asarray(column).tolist() for column in unstack(np.eye(2), axis=1)]
+        >>> columns = unstack(np.eye(2), axis=1)
+        >>> [keras.ops.convert_to_numpy(each).tolist() for each in columns]
         [[1.0, 0.0], [0.0, 1.0]]
     """
     return [ops.squeeze(each, axis) for each in ops.split(x, int(x.shape[axis]), axis)]
