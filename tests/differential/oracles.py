@@ -292,8 +292,8 @@ def assigned(case):
     wanted /= wanted.sum(-1, keepdims=True)
     layer.gate.assign_expert_weights(wanted)
     found = _weights_of_rows(layer, arrays, case)
-    if case.masked:
-        found = found[arrays["mask"].ravel()] if len(found) > case.batch else found
+    if case.masked and case.per_example and len(found) > case.batch:
+        found = found[arrays["mask"].ravel()]
     same([found], [np.broadcast_to(wanted, found.shape)], case)
 
 
