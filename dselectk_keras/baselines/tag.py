@@ -65,16 +65,16 @@ class TagGate(Gate):
             ]
 
     def build_logits(self) -> None:
-        """Create the table of the tags' weights, which are constants."""
+        """Create no variables."""
         require_ids(self, "tag")
         n, experts = self.num_experts, self.experts_of_tags
-        experts = [*range(n)] if experts is None else experts
+        experts = tuple(range(n) if experts is None else experts)
         if max(experts) >= n:
             raise ValueError(
                 f"`experts_of_tags` must contain experts from 0 to {n - 1}, since "
-                f"there are {n}. Received: experts_of_tags={experts}."
+                f"there are {n}. Received: experts_of_tags={[*experts]}."
             )
-        self._table = np.eye(n, dtype="float32")[experts]
+        self._experts = experts
 
     def max_experts(self, once_decided: bool = False) -> int:
         """Always one expert."""
@@ -82,8 +82,10 @@ class TagGate(Gate):
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Look up the rows of the tags."""
-        table = ops.convert_to_tensor(self._table)
-        weights = look_up(table, routing_inputs, len(self._table), "tag")
+        experts = ops.convert_to_tensor(self._experts, "int")
+        places = ops.arange(self.num_experts, dtype="int")
+        table = ops.cast(experts[:, None] == places, "float32")
+        weights = look_up(table, routing_inputs, len(self._experts), "tag")
         if self.num_gates is not None and len(weights.shape) == 2:
             weights = ops.repeat(weights[:, None], self.num_gates, axis=1)
         return Routing(weights)

@@ -109,7 +109,7 @@ class DSelectKGate(SelectorGate):
     def build_logits(self) -> None:
         """Create the logits of the bits and of the selectors' weights."""
         self._has_unreachable = self.num_experts != 2**self.num_bits
-        self.codes = binary_codes(self.num_experts).astype("float32")
+        self._owners = self._draw_owners()
         z_initializer = self.z_initializer or self._draw_bits
         w_initializer = self.w_initializer or "random_uniform"
         shape = (*self.gate_shape, self.num_nonzeros, 1)
@@ -128,21 +128,30 @@ class DSelectKGate(SelectorGate):
         bits = smooth_step(ops.squeeze(z, -2), value_at(self.gamma, step) * factor)
         return self._product(bits), bits
 
+    def codes_of(self, experts: Tensor) -> Tensor:
+        """Compute the bits of the codes of experts, the most significant first."""
+        # Not from a NumPy array, which torch would copy to a GPU in each step.
+        places = ops.arange(self.num_bits - 1, -1, -1, dtype=experts.dtype)
+        bits = ops.right_shift(ops.expand_dims(experts, -1), places) % 2
+        return ops.cast(bits, "float32")
+
     def nearest(self, z) -> Tensor:
         """Compute the expert whose code is nearest to the logits of the bits."""
         z = ops.squeeze(z, -2)
         if self._assign or not self._has_unreachable:
             return self._product(ops.cast(z > 0, "float32"))
-        scores = ops.matmul(z, (2.0 * self.codes - 1.0).T)
+        codes = self.codes_of(ops.arange(self.num_experts, dtype="int"))
+        scores = ops.matmul(z, ops.transpose(2.0 * codes - 1.0))
         return ops.cast(first_largest(scores), "float32")
 
     def _product(self, bits):
         """Compute the weights of bits on the experts that own their codes."""
         if not (self._assign and self._has_unreachable):
             return selector_product(bits, self.num_experts)
-        owners = self._owners()
-        owned = np.eye(self.num_experts, dtype="float32")[owners]
-        return ops.matmul(selector_product(bits, len(owners)), owned)
+        owners = ops.convert_to_tensor(self._owners)[:, None]
+        owned = owners == ops.arange(self.num_experts, dtype=owners.dtype)
+        products = selector_product(bits, len(self._owners))
+        return ops.matmul(products, ops.cast(owned, "float32"))
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the entropy and reachability terms."""
@@ -173,7 +182,7 @@ class DSelectKGate(SelectorGate):
         bits = ops.convert_to_numpy(self._selectors(None, self.step)[1])
         distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
         places = 2 ** np.arange(bits.shape[-1])[::-1]
-        nearest = self._owners()[(bits > 0.5).astype(int) @ places]
+        nearest = np.array(self._owners)[(bits > 0.5).astype(int) @ places]
         choices = ops.convert_to_numpy(self.choices)
         return ChosenExperts(np.where(choices < 0, nearest, choices), distance, logits)
 
@@ -183,17 +192,17 @@ class DSelectKGate(SelectorGate):
         With `slack`, the bits' logits are nearer to 0 than the ends of the smooth step.
         """
         chosen, log_shares = one_expert_each(weights, self.num_nonzeros)
-        codes = self.codes[chosen]
+        codes = binary_codes(self.num_experts)[chosen]
         width = float(value_at(self.gamma, self.step)) * (1.0 - slack)
         self._z.assign((codes - 0.5)[..., None, :] * width)
         self._w.assign(log_shares[..., None])
         self.replace_choices(chosen)
 
-    def _owners(self):
-        """The expert of each code, -1 for a code that belongs to no expert."""
+    def _draw_owners(self):
+        """Give the expert of each code, -1 for a code that belongs to no expert."""
         n, spare = self.num_experts, 2**self.num_bits - self.num_experts
         others = np.full(spare, -1)
         if self._assign:
             seeds = [n, *([] if self.seed is None else [self.seed])]
             others = np.random.default_rng(seeds).integers(n, size=spare)
-        return np.concatenate([np.arange(n), others])
+        return (*range(n), *others.tolist())

@@ -57,8 +57,6 @@ class SelectorGate(Gate, abc.ABC):
     _z: Any
     _w: Any
     # The bits of each expert's code, if selectors have bits.
-    codes: Any = None
-
     def __init__(
         self,
         num_nonzeros: int,
@@ -91,6 +89,10 @@ class SelectorGate(Gate, abc.ABC):
 
         The factor is that of the width of the smooth step, or of the temperature.
         """
+
+    def codes_of(self, experts: Tensor) -> Tensor:
+        """Compute the bits of the codes of experts, which have bits."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def nearest(self, z: Tensor) -> Tensor:
@@ -185,7 +187,12 @@ class SelectorGate(Gate, abc.ABC):
             chosen = self.places_of_choices()
         selectors, bits = self.compute_selectors(z, step, factor)
         if bits is not None:
-            bits = ops.where(decided, ops.matmul(chosen, self.codes), bits)
+            if self.per_example:
+                experts = ops.arange(self.num_experts, dtype="int")
+                codes = ops.matmul(chosen, self.codes_of(experts))
+            else:
+                codes = self.codes_of(self.choices)
+            bits = ops.where(decided, codes, bits)
         return ops.where(decided, chosen, selectors), bits
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:

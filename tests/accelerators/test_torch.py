@@ -18,10 +18,9 @@ pytestmark = pytest.mark.skipif(
 # checked if they are on the host. Dispatch without a capacity reads the largest load.
 DRAWS = ("Gumbel", "random", "noisy", "with load", "after dense", "skills", "REINFORCE")
 # Numbers that go from the host to the device in a step. Make them smaller.
-MOST_CONSTANTS = 410
-# Parts that break graphs: they compute with NumPy, remember draws, or loop over lists
-# of Keras. Make them fewer.
-BREAKS = ("DSelect-k", "hash", "tag", "selected", "REINFORCE", "copies")
+MOST_CONSTANTS = 390
+# Parts that break graphs: these experts have Keras' `BatchNormalization`, which does.
+BREAKS = ("copies",)
 
 
 def step_counts(layer, arguments):
@@ -53,7 +52,7 @@ def test_steps_wait_and_copy_no_more_than_they_must():
         if counts["_local_scalar_dense"] > most:
             too_often.append(name)
     assert too_often == []
-    assert constants <= MOST_CONSTANTS
+    assert constants <= MOST_CONSTANTS, constants
 
 
 def breaks_graph(function, arguments):
@@ -74,6 +73,7 @@ def test_gates_and_banks_compile_without_a_graph_break():
     for name, gate, (_, *looks) in calls():
         if isinstance(gate, Gate):
             gate.build((None, NUM_EXPERTS), looks[0].shape if looks else None)
+            gate.rewarded = True  # Else REINFORCE warns, which breaks a graph.
             route = functools.partial(gate.route, training=True)
             if breaks_graph(lambda *looks, route=route: route(*looks).weights, looks):
                 broken.append(name)

@@ -7,6 +7,7 @@ them, and the others compare: `make test-differential` has the same cases for al
 
 import argparse
 import collections
+import gc
 import hashlib
 import os
 import sys
@@ -27,6 +28,7 @@ os.environ.setdefault(
     + COMPILE_FAST,
 )
 
+import keras
 import numpy as np
 from differential.cases import cases
 from differential.oracles import Refused, as_lines, run_case, values
@@ -69,8 +71,12 @@ def draw_and_judge(number, start, judge):
         counts[case.oracle, kind] += 1
         if kind == "wrong":
             failures.setdefault((case.oracle, result), []).append((case, details))
+            print(f"{case.oracle}: {result}", flush=True)
         if sum(counts.values()) % 50 == 0:
             print(f"{sum(counts.values())} of {number} cases", flush=True)
+            # TensorFlow's graphs of 1,000 cases would take 25 GB.
+            keras.backend.clear_session()
+            gc.collect()
 
     run()
     return counts, failures
