@@ -419,10 +419,11 @@ class Gate(keras.Layer, abc.ABC):
             raise ValueError(f"The gate {self.name!r} was built {text}")
         if routing_inputs is None:
             return None
-        routing_inputs = ops.convert_to_tensor(routing_inputs)
-        if len(routing_inputs.shape) == 1:
+        if np.shape(routing_inputs):  # A Python number may be too large to convert.
+            routing_inputs = ops.convert_to_tensor(routing_inputs)
+        if len(np.shape(routing_inputs)) == 1:
             routing_inputs = ops.expand_dims(routing_inputs, -1)
-        shape = tuple(routing_inputs.shape)
+        shape = tuple(np.shape(routing_inputs))
         between = shape[1:-1]
         if shape[-1:] != (self.routing_dim,) or between not in {(), (self.num_gates,)}:
             raise ValueError(

@@ -90,7 +90,7 @@ class SelectionMetric(GateMetric):
     ) -> None:
         """Count the choices of a batch."""
         n = self.num_experts
-        weights, labels = map(ops.convert_to_tensor, (weights, labels))
+        weights, labels = as_float("weights", weights), as_float("labels", labels)
         if len(weights.shape) == 3 and len(labels.shape) == 2:
             weights, labels = ops.reshape(weights, (-1, n)), ops.reshape(labels, (-1,))
             if sample_weight is not None:
