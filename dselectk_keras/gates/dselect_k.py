@@ -138,11 +138,15 @@ class DSelectKGate(SelectorGate):
     def nearest(self, z) -> Tensor:
         """Compute the expert whose code is nearest to the logits of the bits."""
         z = ops.squeeze(z, -2)
-        if self._assign or not self._has_unreachable:
-            return self._product(ops.cast(z > 0, "float32"))
-        codes = self.codes_of(ops.arange(self.num_experts, dtype="int"))
-        scores = ops.matmul(z, ops.transpose(2.0 * codes - 1.0))
-        return ops.cast(first_largest(scores), "float32")
+        experts = ops.arange(self.num_experts, dtype="int")
+        if self._has_unreachable and not self._assign:
+            scores = ops.matmul(z, ops.transpose(2.0 * self.codes_of(experts) - 1.0))
+            return ops.cast(first_largest(scores), "float32")
+        places = 2 ** ops.arange(self.num_bits - 1, -1, -1, dtype="int")
+        nearest = ops.sum(ops.cast(z > 0, "int") * places, axis=-1)
+        if self._has_unreachable:
+            nearest = ops.take(ops.convert_to_tensor(self._owners, "int"), nearest)
+        return ops.cast(ops.expand_dims(nearest, -1) == experts, "float32")
 
     def _product(self, bits):
         """Compute the weights of bits on the experts that own their codes."""
