@@ -1,5 +1,6 @@
 """A sample of the data of a training, with the labels of its tasks in columns."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import keras
@@ -45,9 +46,11 @@ def draw_sample(model: Any, data: tuple, size: int, seed: int) -> Sample:
 
 def _first_batches(batches, size):
     """Join the first batches of data, until there are enough examples."""
+    found, count, places = [], 0, itertools.count()
     if isinstance(batches, keras.utils.PyDataset):
-        batches = (batches[i] for i in range(batches.num_batches))
-    found, count = [], 0
+        if batches.num_batches is not None:
+            places = range(batches.num_batches)
+        batches = map(batches.__getitem__, places)
     for x, y, *weights in batches:
         found.append(keras.tree.map_structure(np.asarray, (x, y, *weights[:1])))
         count += len(keras.tree.flatten(x)[0])

@@ -153,6 +153,20 @@ def test_missing_labels_and_sample_weights_of_zero_are_left_out():
     assert choices(model).tolist() == [[3], [1], [2]]
 
 
+class Parts(keras.utils.PyDataset):
+    """Batches of 16 examples."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.arrays = x, y
+
+    def __len__(self):
+        return len(X) // 16
+
+    def __getitem__(self, number):
+        return tuple(each[16 * number :][:16] for each in self.arrays)
+
+
 def data_as(kind, y):
     if kind == "arrays":
         return {"x": X, "y": y}
@@ -163,11 +177,15 @@ def data_as(kind, y):
         return {"x": X, "y": pandas.DataFrame(y, columns=["a", "b"])}
     if kind == "batches":
         return {"x": Batches((X, y), 16)}
+    if kind == "PyDataset":
+        return {"x": Parts(X, y)}
     tensorflow = pytest.importorskip("tensorflow")
     return {"x": tensorflow.data.Dataset.from_tensor_slices((X, y)).batch(16)}
 
 
-@pytest.mark.parametrize("kind", ["arrays", "dict", "table", "batches", "tf.data"])
+@pytest.mark.parametrize(
+    "kind", ["arrays", "dict", "table", "batches", "PyDataset", "tf.data"]
+)
 def test_the_sample_is_of_the_data_of_fit(kind):
     if kind == "tf.data" and keras.backend.backend() != "tensorflow":
         pytest.skip("tf.data is tested on TensorFlow.")
