@@ -20,8 +20,11 @@ PUBLIC_MODULES = (
     "dselectk_keras.regularizers",
     "experiments",
 )
-# Whether the backend computes on a processor, and not on a GPU.
-ON_HOST = "cpu" in str(ops.zeros(1).device).lower()
+
+
+def on_host():
+    """Whether the backend computes on a processor, and not on a GPU."""
+    return "cpu" in str(ops.zeros(1).device).lower()
 
 
 def numpy(tensor):

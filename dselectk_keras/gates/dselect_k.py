@@ -152,7 +152,7 @@ class DSelectKGate(SelectorGate):
         """Compute the weights of bits on the experts that own their codes."""
         if not (self._assign and self._has_unreachable):
             return selector_product(bits, self.num_experts)
-        owners = ops.convert_to_tensor(self._owners)[:, None]
+        owners = ops.convert_to_tensor(self._owners, "int")[:, None]
         owned = owners == ops.arange(self.num_experts, dtype=owners.dtype)
         products = selector_product(bits, len(self._owners))
         return ops.matmul(products, ops.cast(owned, "float32"))

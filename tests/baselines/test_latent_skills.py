@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import Case
-from helpers import ON_HOST, numbers, numpy, value_and_gradients
+from helpers import numbers, numpy, on_host, value_and_gradients
 from keras import ops
 
 from dselectk_keras import LatentSkillsGate, Ramp
@@ -171,7 +171,7 @@ def test_half_precision_draws_the_same(policy):
     np.testing.assert_array_equal(*outputs)
 
 
-@pytest.mark.skipif(not ON_HOST, reason="On a GPU, wrong ids give NaN.")
+@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
 def test_a_task_out_of_range_is_refused():
     gate = built(routing=(None,))
     with pytest.raises(

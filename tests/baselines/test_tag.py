@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import Case
-from helpers import ON_HOST, numbers, numpy
+from helpers import numbers, numpy, on_host
 
 from dselectk_keras import (
     ImportanceRegularizer,
@@ -75,7 +75,7 @@ def test_the_experts_of_tags_may_be_an_array():
     assert TagGate(np.array([2, 0])).get_config()["experts_of_tags"] == [2, 0]
 
 
-@pytest.mark.skipif(not ON_HOST, reason="On a GPU, wrong ids give NaN.")
+@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
 @pytest.mark.parametrize("wrong", [-1, 2, 100, -(2**31)])
 def test_a_tag_out_of_range_is_refused(wrong):
     gate = built([1, 3])
@@ -83,7 +83,7 @@ def test_a_tag_out_of_range_is_refused(wrong):
         gate.expert_weights(tags(0, wrong))
 
 
-@pytest.mark.skipif(not ON_HOST, reason="On a GPU, wrong ids give NaN.")
+@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
 def test_a_large_tag_is_not_folded_into_the_range():
     if keras.backend.backend() == "jax":
         pytest.skip("JAX cuts integers to 32 bits before the gate sees them.")
@@ -120,7 +120,7 @@ def test_an_accelerator_is_not_waited_for(monkeypatch):
     np.testing.assert_array_equal(np.isnan(found).all(axis=1), [False, True])
 
 
-@pytest.mark.skipif(not ON_HOST, reason="On a GPU, wrong ids give NaN.")
+@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
 @pytest.mark.traced
 def test_the_loss_of_a_wrong_tag_is_nan():
     inputs = [keras.Input((N, 1)), keras.Input((1,), dtype="int32")]

@@ -11,7 +11,7 @@ import sys
 import keras
 import numpy as np
 import pytest
-from helpers import ON_HOST
+from helpers import on_host
 from jobs import blocks, environment, free_addresses, job
 
 BACKEND = keras.backend.backend()
@@ -72,7 +72,7 @@ def assert_trained_as_by_one(folder, monkeypatch):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="A test below is TensorFlow's.")
-@pytest.mark.skipif(not ON_HOST, reason="A GPU draws other initial weights.")
+@pytest.mark.skipif(not on_host(), reason="A GPU draws other initial weights.")
 def test_a_job_goes_on_after_an_interruption(folder, monkeypatch):
     (address,) = free_addresses(1)
     script = job("hosts.md", f"train_{BACKEND}.py").replace(

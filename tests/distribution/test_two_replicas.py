@@ -69,3 +69,9 @@ def test_a_resumed_training_records_and_decides_as_one_process(differences):
     found = differences["callbacks"]
     assert {"steps", "recorded"} <= set(found)
     assert np.max([*found.values()]) < 1e-6
+
+
+def test_experts_are_chosen_once_for_all_replicas(differences):
+    found = differences["chosen"]
+    assert {"weights", "changed"} <= set(found)
+    assert np.max([*found.values()]) < 1e-6

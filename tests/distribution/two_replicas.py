@@ -18,6 +18,8 @@ import tensorflow as tf
 from helpers import numbers
 
 from dselectk_keras import (
+    ChooseExperts,
+    ChosenGate,
     DecideGates,
     DenseExperts,
     DSelectKGate,
@@ -176,6 +178,11 @@ CASES = {
             # After one epoch of three.
             DecideGates,
         ),
+    ),
+    "chosen": (
+        lambda: tasks(2, ChosenGate(1, num_gates=2)),
+        (DRAWS[:, :2], None, len(X)),
+        (ChooseExperts,),
     ),
 }
 

@@ -163,13 +163,13 @@ def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(tmp_path, capsy
 @pytest.mark.traced
 @pytest.mark.backend_independent
 def test_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
-    names = ("dselect_k", "top_k", "wide")
+    names = ("chosen", "pruned", "wide")
     monkeypatch.setattr(demo, "ARMS", {name: demo.ARMS[name] for name in names})
     assert run(demo, "--epochs", "5", "--out", tmp_path) is None
-    assert "| Top-k, 2 of 16 | " in capsys.readouterr().out
+    assert "| chosen by fit, 2 of 16 | " in capsys.readouterr().out
     assert {"demo.png", "demo_gates.png"} < {path.name for path in tmp_path.iterdir()}
     runs = json.loads((tmp_path / "demo.json").read_text())["runs"]
-    # Two experts of 16 units for 30 inputs, and a tower; or one of 105 units.
+    # Two experts of 16 units for 30 inputs, and a tower; 32 of 256 units; 105 units.
     assert [run["multiplications"] for run in runs] == [2 * 16 * 31] * 2 + [105 * 31]
     assert all(0 < run["test_error"] < 2 for run in runs)
 
@@ -181,19 +181,18 @@ def test_demo_finds_the_settings_with_the_lowest_validation_error(
     tried = []
 
     def measure(name, seed, settings, *_):
-        tried.append(seed)
-        error = abs(settings[0] - 0.1) + abs(settings[1] - 1e-3)
-        found = {"validation_error": error, "test_error": 1 - error}
-        found |= {"multiplications": 1, "parameters": 1}
-        return {"model": name, "seed": seed, "settings": list(settings), **found}
+        tried.append((seed, len(settings)))
+        fixed = {"model": name, "test_error": 0, "multiplications": 1, "parameters": 1}
+        errors = [abs(rate - 0.1) + abs(decay - 1e-3) for _, rate, _, decay in settings]
+        return [{**fixed, "seed": seed, "validation_error": error} for error in errors]
 
     monkeypatch.setattr(demo, "measure", measure)
     monkeypatch.setattr(demo, "ARMS", {"wide": demo.ARMS["wide"]})
     run(demo, "--tune", "--out", tmp_path)
     found = json.loads((tmp_path / "demo.json").read_text())
-    assert found["settings"] == {"wide": [0.1, 1e-3, [None, None]]}
+    assert found["settings"] == {"wide": [None, 0.1, "cosine", 1e-3]}
     # The seeds of tuning are not reported.
-    assert tried == [*demo.TUNING_SEEDS] * 16 + [0]
+    assert tried == [*((seed, 16) for seed in demo.TUNING_SEEDS), (0, 1)]
 
 
 @pytest.mark.backend_independent
