@@ -2,9 +2,10 @@
 
     python scripts/demo.py
 
-trains each model once, in two minutes or less on two cores, with settings that `--tune`
-has found: of 16 settings per model, those with the lowest validation error on two
-problems that are not reported. The committed results are of
+trains each model once, in a few minutes on two cores, with settings that `--tune` has
+found: of 16 settings per model, those with the lowest validation error on two problems
+that are not reported. All models have the same learning rates and schedules: a cosine,
+or constant for 55 % of the training and then falling. The committed results are of
 
     python scripts/demo.py --tune --seeds 10 --backend jax --out docs/results
 """
@@ -12,6 +13,7 @@ problems that are not reported. The committed results are of
 import dataclasses
 import itertools
 import json
+import math
 import pathlib
 import platform
 import sys
@@ -22,6 +24,7 @@ from command_line import add_backend, choose_backend, make_parser
 NUM_INPUTS, NUM_TASKS = 30, 64
 EPOCHS, BATCH_SIZE = 40, 128
 RATES = (0.01, 0.03, 0.1, 0.3)
+SCHEDULES = ("cosine", "late")
 TUNING_SEEDS = (100, 101)
 RESULTS = pathlib.Path(__file__).parents[1] / "docs" / "results" / "demo.json"
 
@@ -35,10 +38,10 @@ class Arm:
         num_experts: The number of experts; a shared bottom is one.
         units: The units of each expert.
         gate: The name of the gate, `None` for architectures without one.
-        architecture: See `build_multitask_model`.
-        decays: The weight decays to try.
-        own: The values to try of what only this model has: `by` of `DecideGates` and
-            `gamma`, or `noise` of `TopKGate` and the part of the steps that are dense.
+        architecture: See `build_multitask_model`; or `"pruned"`.
+        own: The values to try of what only this model has: `by` of `DecideGates`, or
+            `noise` of `TopKGate` and the part of the training that is dense. One value
+            tries two weight decays instead.
     """
 
     title: str
@@ -46,126 +49,217 @@ class Arm:
     units: int
     gate: str | None = None
     architecture: str = "mmoe"
-    decays: tuple[float, ...] = (0.0, 1e-4, 1e-3, 1e-2)
-    own: tuple = ((None, None),)
+    own: tuple = (None,)
 
     def settings(self):
-        """List the settings to try: learning rate, weight decay, own setting."""
-        return list(itertools.product(RATES, self.decays, self.own))
+        """List the settings to try: own one, learning rate, schedule, weight decay."""
+        decays = (0.0, 1e-3) if len(self.own) == 1 else (0.0,)
+        return list(itertools.product(self.own, RATES, SCHEDULES, decays))
 
 
 ARMS = {
-    "dselect_k": Arm(
-        "DSelect-k, 2 of 16",
-        16,
-        16,
-        "dselect_k",
-        "mmoe",
-        (0.0,),
-        ((0.2, 1), (0.4, 1), (0.2, 4), (0.4, 4)),
-    ),
-    "top_k": Arm(
-        "Top-k, 2 of 16",
-        16,
-        16,
-        "top_k",
-        "mmoe",
-        (0.0,),
-        tuple(itertools.product((False, True), (0.0, 0.2))),
-    ),
+    "chosen": Arm("chosen by fit, 2 of 16", 16, 16, "chosen"),
+    "pruned": Arm("shared bottom, 256 pruned to 32", 1, 256, None, "pruned"),
+    "top_k": Arm("Top-k, 2 of 16", 16, 16, "top_k", own=((False, 0.0), (True, 0.2))),
+    "dselect_k": Arm("DSelect-k, 2 of 16", 16, 16, "dselect_k", own=(0.2, 0.5)),
     "random": Arm("random, 2 of 16", 16, 16, "random"),
-    "softmax": Arm("softmax, all 16", 16, 16, "softmax"),
     "narrow": Arm("shared bottom, 32 units", 1, 32, None, "shared_bottom"),
+    "known": Arm("known groups, 2 of 16", 16, 16, "known"),
+    "softmax": Arm("softmax, all 16", 16, 16, "softmax"),
     "wide": Arm("shared bottom, 105 units", 1, 105, None, "shared_bottom"),
     "single_task": Arm("one model per task", NUM_TASKS, 4, None, "single_task"),
 }
+# What is left of the pruned units, and between which parts of the training.
+PRUNED_UNITS, PRUNED_BETWEEN, NUM_CUTS = 32, (0.3, 0.7), 6
 
 
-def make_gate(arm, own, num_steps, seed):
+def make_gate(arm, own, data, num_steps, seed):
     """Create the gate of a model."""
+    import numpy as np
+
     from dselectk_keras import ChosenGate, DSelectKGate, SoftmaxGate, TopKGate
 
+    # Two experts for each group.
+    known = 2 * np.array(data.groups)[:, None] + np.arange(2)
     return {
         None: lambda: None,
-        "dselect_k": lambda: DSelectKGate(num_nonzeros=2, gamma=own[1]),
+        "chosen": lambda: ChosenGate(2, seed=seed),
+        "dselect_k": lambda: DSelectKGate(2, gamma=3.0),
         "top_k": lambda: TopKGate(
-            num_nonzeros=2, noise=own[0], dense_steps=round(own[1] * num_steps)
+            2, noise=own[0], dense_steps=round(own[1] * num_steps)
         ),
+        "known": lambda: ChosenGate(initial_choices=known, num_gates=NUM_TASKS),
         "random": lambda: ChosenGate(2, seed=seed, trainable=False),
         "softmax": SoftmaxGate,
     }[arm.gate]()
 
 
-def train(arm, seed, settings, epochs, callbacks=()):
-    """Train a model on the problem of a seed. Return it and the data."""
+def make_pruned(units):
+    """Create a shared bottom whose towers read fewer and fewer of its units."""
     import keras
 
-    from dselectk_keras import DecideGates, DenseExperts, build_multitask_model
+    class Towers(keras.layers.Dense):
+        """A linear unit per task, of inputs that a mask leaves."""
+
+        def build(self, input_shape):
+            super().build(input_shape)
+            self.mask = self.add_weight(
+                shape=self.kernel.shape, initializer="ones", trainable=False
+            )
+
+        def call(self, inputs):
+            return keras.ops.matmul(inputs, self.kernel * self.mask) + self.bias
+
+    inputs = keras.Input((NUM_INPUTS,))
+    bottom = keras.layers.Dense(units, "relu", name="bottom")
+    return keras.Model(inputs, Towers(NUM_TASKS, name="towers")(bottom(inputs)))
+
+
+def make_callbacks(arm, own, x, epochs):
+    """Create the callbacks of a model; that of the learning rate comes first."""
+    import keras
+    import numpy as np
+
+    from dselectk_keras import ChooseExperts, DecideGates
+
+    class FollowRates(keras.callbacks.Callback):
+        """Sets the learning rate of each epoch to that of the model's schedule."""
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.model.optimizer.learning_rate = self.model.rates[epoch]
+
+    class Prune(keras.callbacks.Callback):
+        """Cuts the units with the smallest weight times standard deviation."""
+
+        def on_epoch_begin(self, epoch, logs=None):
+            cuts = np.linspace(*PRUNED_BETWEEN, NUM_CUTS)
+            number = int((cuts * epochs <= epoch).sum())
+            if number == 0:
+                return
+            towers = self.model.get_layer("towers")
+            kernel = keras.ops.convert_to_numpy(towers.kernel * towers.mask)
+            outputs = self.model.get_layer("bottom")(x)
+            spread = keras.ops.convert_to_numpy(outputs).std(axis=0)
+            importance = np.abs(kernel) * spread[:, None]
+            left = len(kernel) * (PRUNED_UNITS / len(kernel)) ** (number / NUM_CUTS)
+            smallest = np.sort(importance, axis=0)[-round(left)]
+            towers.mask.assign(importance >= smallest)
+
+    if arm.architecture == "pruned":
+        return [FollowRates(), Prune()]
+    more = {"dselect_k": lambda: DecideGates(by=own), "chosen": ChooseExperts}
+    return [FollowRates(), *([more[arm.gate]()] if arm.gate in more else [])]
+
+
+def train(arm, seed, settings, epochs, recorder=None):
+    """Train a model with each of some settings on the problem of a seed."""
+    import keras
+    import numpy as np
+
+    from dselectk_keras import DenseExperts, build_multitask_model, replicate
     from dselectk_keras.datasets import grouped_tasks
 
-    rate, decay, own = settings
-    keras.utils.set_random_seed(seed)
     data = grouped_tasks(NUM_TASKS, seed=seed)
-    num_steps = epochs * -(-len(data.train.x) // BATCH_SIZE)
-    model = build_multitask_model(
-        NUM_INPUTS,
-        data.task_names,
-        arm.architecture,
-        experts=DenseExperts(arm.num_experts, [arm.units]),
-        gate=make_gate(arm, own, num_steps, seed),
-        per_example=False,
-        stacked=True,
-    )
-    rates = keras.optimizers.schedules.CosineDecay(rate, num_steps)
-    model.compile(keras.optimizers.AdamW(rates, weight_decay=decay))
-    if arm.gate == "dselect_k":
-        callbacks = [DecideGates(by=own[0]), *callbacks]
-    options = {"epochs": epochs, "batch_size": BATCH_SIZE, "verbose": 0}
-    model.fit(*data.train, callbacks=list(callbacks), **options)
-    return model, data
+    num_steps = epochs * math.ceil(len(data.train.x) / BATCH_SIZE)
+
+    def build(seed, own, rate, schedule, decay):
+        if arm.architecture == "pruned":
+            model = make_pruned(arm.units)
+        else:
+            model = build_multitask_model(
+                NUM_INPUTS,
+                data.task_names,
+                arm.architecture,
+                experts=DenseExperts(arm.num_experts, [arm.units]),
+                gate=make_gate(arm, own, data, num_steps, seed),
+                per_example=False,
+                stacked=True,
+            )
+        part = np.arange(epochs) / epochs
+        if schedule == "late":
+            model.rates = rate * np.interp(part, [0.55, 1.0], [1.0, 0.05])
+        else:
+            model.rates = rate * (0.5 + 0.5 * np.cos(math.pi * part))
+        optimizer = keras.optimizers.AdamW(rate, weight_decay=decay)
+        model.compile(optimizer, "mse" if arm.architecture == "pruned" else None)
+        return model
+
+    models = []
+    for own, group in itertools.groupby(settings, key=lambda each: each[0]):
+        same = list(group)
+        names = "own", "rate", "schedule", "decay"
+        runs = replicate(
+            build,
+            data.train,
+            seeds=[seed] * len(same),
+            settings=dict(zip(names, map(list, zip(*same, strict=True)), strict=True)),
+            epochs=epochs,
+            batch_size=BATCH_SIZE,
+            callbacks=lambda own=own: [
+                *make_callbacks(arm, own, data.train.x[:1000], epochs),
+                *([recorder] if recorder else []),
+            ],
+            verbose=0,
+        )
+        models += [copy.model for copy in runs.copies]
+    return models, data
 
 
-def measure(name, seed, settings, epochs=EPOCHS, callbacks=()):
-    """Train a model, and measure its errors and what serving one task takes."""
+def measure(name, seed, settings, epochs=EPOCHS, recorder=None):
+    """Train models, and measure their errors and what serving one task takes."""
     import keras
     import numpy as np
 
     arm = ARMS[name]
-    model, data = train(arm, seed, settings, epochs, callbacks)
+    models, data = train(arm, seed, settings, epochs, recorder)
 
-    def error(split):
+    def error(model, split):
         # The labels have a variance of 1.
         predicted = model.predict(split.x, batch_size=1000, verbose=0)
         return float(np.mean((predicted - split.y) ** 2))
 
-    experts = 1.0
-    if arm.gate:
-        weights = model.get_layer("mmoe").expert_weights()
-        used = keras.ops.convert_to_numpy(weights) > 0
-        experts = float(used.sum(axis=-1).mean())
-    return {
-        "model": name,
-        "seed": seed,
-        "settings": list(settings),
-        "validation_error": error(data.validation),
-        "test_error": error(data.test),
-        "experts_per_task": experts,
-        # The kernels of a task's experts, and its tower of one linear unit.
-        "multiplications": round(experts * arm.units * (NUM_INPUTS + 1)),
-        "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
-    }
+    runs = []
+    for model, setting in zip(models, settings, strict=True):
+        units: float = arm.units
+        if arm.gate:
+            weights = model.get_layer("mmoe").expert_weights()
+            used = keras.ops.convert_to_numpy(weights) > 0
+            units *= float(used.sum(axis=-1).mean())
+        elif arm.architecture == "pruned":
+            mask = keras.ops.convert_to_numpy(model.get_layer("towers").mask)
+            units = float(mask.sum(axis=0).mean())
+        run = {
+            "model": name,
+            "seed": seed,
+            "settings": list(setting),
+            "validation_error": error(model, data.validation),
+            "test_error": error(model, data.test),
+            # The kernels of a task's units, and its tower of one linear unit.
+            "multiplications": round(units * (NUM_INPUTS + 1)),
+            "parameters": model.count_params() - count_untrained(model),
+        }
+        runs.append(run)
+    return runs
+
+
+def count_untrained(model):
+    """Count the numbers of a model that are not trained."""
+    return sum(math.prod(v.shape) for v in model.non_trainable_variables)
 
 
 def tune(name, bar, epochs):
     """Find the settings of a model with the lowest validation error."""
     import numpy as np
 
-    def error(settings):
-        runs = [measure(name, seed, settings, epochs) for seed in TUNING_SEEDS]
+    settings = ARMS[name].settings()
+    errors = []
+    for seed in TUNING_SEEDS:
+        runs = measure(name, seed, settings, epochs)
+        errors.append([run["validation_error"] for run in runs])
         bar.add(len(runs))
-        return np.mean([run["validation_error"] for run in runs])
-
-    return list(min(ARMS[name].settings(), key=error))
+    # A training that failed has NaN.
+    means = np.nan_to_num(np.mean(errors, axis=0), nan=np.inf)
+    return list(settings[int(np.argmin(means))])
 
 
 def summarize(runs) -> list[dict[str, Any]]:
@@ -199,34 +293,52 @@ def table(rows):
 
 
 def draw(rows, path):
-    """Draw the error of each model over the cost of serving one task."""
+    """Draw the error of each model, and write what serving one task costs."""
     from dselectk_keras.plots import style
 
-    figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.2)
-    for number, row in enumerate(rows):
-        color = style.COLORS[number % len(style.COLORS)]
-        place = row["multiplications"], row["error"]
+    figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.4)
+    rows = sorted(rows, key=lambda row: -row["error"])
+    for place, row in enumerate(rows):
+        matches = 900 < row["multiplications"] < 1100
+        color = style.COLORS[0] if "chosen" in row["title"] else style.COLORS[1]
+        if matches:
+            ax.axhspan(place - 0.5, place + 0.5, color="0.93", zorder=0)
         std = row["std"] if row["std"] == row["std"] else None
-        ax.errorbar(*place, yerr=std, fmt="o", color=color, capsize=2, markersize=5)
-        # Names are to the right of their points: below, where another one is near.
-        crowded = any(
-            1.1 < other["multiplications"] / place[0] < 10
-            and 0.5 < other["error"] / place[1] < 2
-            for other in rows
-        )
+        ax.errorbar(row["error"], place, xerr=std, fmt="o", color=color, capsize=2)
         ax.annotate(
-            row["title"],
-            place,
-            xytext=(6, -13 if crowded else 4),
+            f"{row['multiplications']:,.0f}",
+            (1.0, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, -3),
             textcoords="offset points",
-            color=color,
             fontsize=style.SMALL_FONT,
         )
-    ax.set(xscale="log", yscale="log", xlim=(90, 40_000))
+    ax.set_yticks(range(len(rows)), [row["title"] for row in rows])
+    ax.set(xscale="log", ylim=(-0.5, len(rows) - 0.5))
     ticks = (0.02, 0.05, 0.1, 0.2, 0.4)
-    ax.set_yticks(ticks, [str(tick) for tick in ticks])
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
     ax.minorticks_off()
-    style.label(ax, "multiplications to serve one task", "test error (variance is 1)")
+    style.label(ax, "test error (variance is 1)", "")
+    ax.set_title(
+        "multiplications\nper served task", loc="right", fontsize=style.SMALL_FONT
+    )
+    style.save_figure(figure, path, dpi=150)
+
+
+def draw_gates(weights, path):
+    """Draw which experts each task uses, at four times of the training."""
+    from dselectk_keras.plots import style
+
+    pyplot = style.import_pyplot()
+    figure, axes = pyplot.subplots(1, 4, figsize=(style.PAGE_WIDTH, 3.0), sharey=True)
+    for ax, part in zip(axes, (0.0, 0.1, 0.2, 1.0), strict=True):
+        used = weights[round(part * (len(weights) - 1))] > 0
+        ax.imshow(used, cmap="Blues", vmax=1.3, aspect="auto", interpolation="none")
+        for group in range(8, NUM_TASKS, 8):
+            ax.axhline(group - 0.5, color="0.5", linewidth=0.5)
+        ax.set(xticks=(), yticks=())
+        style.label(ax, "expert", "", f"after {part:.0%}")
+    axes[0].set_ylabel("task, in groups", fontsize=style.FONT)
     style.save_figure(figure, path, dpi=150)
 
 
@@ -243,8 +355,7 @@ def main(arguments=None):
     # The backend is chosen: Keras may be imported.
     import keras
 
-    from dselectk_keras import GateRecorder, plots
-    from dselectk_keras.plots import style
+    from dselectk_keras import GateRecorder
 
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -255,14 +366,13 @@ def main(arguments=None):
     else:
         best = json.loads(RESULTS.read_text(encoding="utf-8"))["settings"]
 
-    recorder = GateRecorder()
+    recorder = GateRecorder(every=1, unit="epochs")
     bar = keras.utils.Progbar(len(ARMS) * options.seeds, unit_name="model")
     runs = []
     for seed in range(options.seeds):
         for name in ARMS:
-            recorded = name == "dselect_k" and seed == 0
-            callbacks = [recorder] if recorded else []
-            runs.append(measure(name, seed, best[name], options.epochs, callbacks))
+            recorded = recorder if name == "chosen" and seed == 0 else None
+            runs += measure(name, seed, [best[name]], options.epochs, recorded)
             bar.add(1)
     results = {
         "settings": best,
@@ -276,14 +386,11 @@ def main(arguments=None):
     text = json.dumps(results, indent=1)
     (out / "demo.json").write_text(text + "\n", encoding="utf-8")
     draw(rows, out / "demo.png")
-    if "dselect_k" in ARMS:
-        history = recorder.history
-        weights, events = history["mmoe"]["weights"][:, :4], history.events["mmoe"]
-        figure = plots.plot_gate_weights(history.steps, weights, events=events)
-        style.save_figure(figure, out / "demo_gates.png", dpi=150)
+    if "chosen" in ARMS:
+        draw_gates(recorder.history["mmoe"]["weights"], out / "demo_gates.png")
     print(f"\n{table(rows)}\n")
     print(f"Pictures: {out / 'demo.png'} (error and cost), and")
-    print(f"{out / 'demo_gates.png'} (the gates of four tasks during training).")
+    print(f"{out / 'demo_gates.png'} (the experts of each task during training).")
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ def test_demo_finds_the_settings_with_the_lowest_validation_error(
 
     def measure(name, seed, settings, *_):
         tried.append((seed, len(settings)))
-        fixed = {"model": name, "test_error": 0, "multiplications": 1, "parameters": 1}
+        fixed = {"model": name, "test_error": 1, "multiplications": 1, "parameters": 1}
         errors = [abs(rate - 0.1) + abs(decay - 1e-3) for _, rate, _, decay in settings]
         return [{**fixed, "seed": seed, "validation_error": error} for error in errors]
 
