@@ -53,11 +53,17 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     check_choice("freeze_experts", freeze_experts, (True, False))
     layers = layers_to_replace(model)
 
+    def copy_like(old, **changes):
+        if None not in (gate.seed, old.seed, layers[0].gate.seed):
+            # Layers shift the seed of a gate that they share.
+            changes["seed"] = (gate.seed + old.seed - layers[0].gate.seed) % 2**32
+        return gate.unbuilt_copy(**changes)
+
     def change(layer, settings):
         num_gates = gate.num_gates or layer.gate.num_gates
-        settings["gate"] = gate.unbuilt_copy(num_gates=num_gates)
+        settings["gate"] = copy_like(layer.gate, num_gates=num_gates)
         if settings.get("shared_gate") is not None:
-            settings["shared_gate"] = gate.unbuilt_copy()
+            settings["shared_gate"] = copy_like(layer.shared_gate)
         # Raises the layer's own error if the gate is wrong. Not with the configs of
         # parts: Keras empties that of a functional model when it reads it.
         parts = {name: getattr(layer, name) for name in PARTS if name in settings}

@@ -146,6 +146,21 @@ def test_trained_variables_of_one_name_and_shape_are_copied():
     assert np.abs(bias).max() <= 0.05
 
 
+def test_a_fixed_seed_differs_between_layers_as_the_teachers_does():
+    # The seed determines which experts own codes that are left over.
+    def gate():
+        return DSelectKGate(1, unreachable="assign", z_initializer=spread, seed=3)
+
+    spread = keras.initializers.RandomNormal(stddev=1.0, seed=0)
+    teacher = build_multitask_model(DIM, ["a", "b"], "ple", experts=5, gate=gate())
+    for given, wanted in zip(
+        teacher.predict(X, verbose=0).values(),
+        distill(teacher, gate()).predict(X, verbose=0).values(),
+        strict=True,
+    ):
+        np.testing.assert_allclose(given, wanted, rtol=1e-5)
+
+
 @pytest.mark.parametrize("k", [2, 3], ids=["equal logits", "other logits"])
 def test_what_is_not_trained_begins_anew(k):
     tasks = build_multitask_model(DIM, 2, gate=DSelectKGate(2, gamma=0.1))
