@@ -56,7 +56,7 @@ class SelectorGate(Gate, abc.ABC):
 
     _z: Any
     _w: Any
-    # The bits of each expert's code, if selectors have bits.
+
     def __init__(
         self,
         num_nonzeros: int,

@@ -52,18 +52,13 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
         )
     check_choice("freeze_experts", freeze_experts, (True, False))
     layers = layers_to_replace(model)
-
-    def copy_like(old, **changes):
-        if None not in (gate.seed, old.seed, layers[0].gate.seed):
-            # Layers shift the seed of a gate that they share.
-            changes["seed"] = (gate.seed + old.seed - layers[0].gate.seed) % 2**32
-        return gate.unbuilt_copy(**changes)
+    first = layers[0].gate
 
     def change(layer, settings):
         num_gates = gate.num_gates or layer.gate.num_gates
-        settings["gate"] = copy_like(layer.gate, num_gates=num_gates)
+        settings["gate"] = _shifted(gate, layer.gate, first, num_gates=num_gates)
         if settings.get("shared_gate") is not None:
-            settings["shared_gate"] = copy_like(layer.shared_gate)
+            settings["shared_gate"] = _shifted(gate, layer.shared_gate, first)
         # Raises the layer's own error if the gate is wrong. Not with the configs of
         # parts: Keras empties that of a functional model when it reads it.
         parts = {name: getattr(layer, name) for name in PARTS if name in settings}
@@ -81,6 +76,13 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
             if getattr(layer, part, None) is not None:
                 _copy_alike(getattr(layer, part), getattr(copy, part))
     return student
+
+
+def _shifted(gate, old, first, **changes):
+    """Copy a gate, with the shift of the seed that its layer gave to the old gate."""
+    if None not in (gate.seed, old.seed, first.seed):
+        changes["seed"] = (gate.seed + old.seed - first.seed) % 2**32
+    return gate.unbuilt_copy(**changes)
 
 
 def _copy_alike(source, target):
