@@ -64,6 +64,8 @@ def compile_alike(model: Any, copy: Any) -> None:
     """Compile a copy with the arguments of a compiled model, and with new states."""
     arguments = compile_arguments(model)
     copy.compile(**keras.tree.map_structure(_anew, arguments))
+    # Else Keras warns when it loads the copy, whose optimizer it builds.
+    copy.optimizer.build(copy.trainable_variables)
 
 
 def _anew(part):
