@@ -47,8 +47,9 @@ class CrossStitch(keras.Layer):
 
     def __init__(self, initial_share: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
-        check_number("initial_share", initial_share, minimum=0, maximum=1)
-        self.initial_share = initial_share
+        self.initial_share = check_number(
+            "initial_share", initial_share, minimum=0, maximum=1
+        )
 
     def build(self, input_shape: Shape) -> None:
         """Create the matrix."""

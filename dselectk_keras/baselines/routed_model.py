@@ -78,8 +78,7 @@ class RoutedModel(keras.Model):
         check_keywords(type(self), kwargs)
         super().__init__(*args, **kwargs)
         check_choice("outputs_are", outputs_are, ("probabilities", "logits", "values"))
-        check_number("consistency", consistency, minimum=0)
-        self.consistency = consistency
+        self.consistency = check_number("consistency", consistency, minimum=0)
         self.outputs_are = outputs_are
         for gate in gates_taught_by_loss(self):
             gate.rewarded = True

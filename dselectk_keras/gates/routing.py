@@ -21,7 +21,7 @@ class Routing(NamedTuple):
         selectors: The weights of each selector, `([batch,] [num_gates,] k, n)`.
         bits: The relaxed bits of each selector, `([batch,] [num_gates,] k, m)`.
         logits: The logits of the experts, `([batch,] [num_gates,] n)`.
-        load: The probability of each expert of being chosen under noise.
+        load: The probability with which noise lets each expert be chosen.
         per_example: Whether the weights have a batch axis.
         max_experts: The most nonzero weights of one gate, once it has decided.
         valid: Which examples count, booleans `(batch,)`; `None` is all.

@@ -73,7 +73,7 @@ class Task:
                 f"all tasks. Received: name={self.name!r}."
             )
         check_choice("kind", self.kind, tuple(KINDS))
-        check_number("weight", self.weight, minimum=0)
+        self._set("weight", check_number("weight", self.weight, minimum=0))
         if (self.kind == "multiclass") != (self.num_classes is not None):
             raise ValueError(
                 "The kind 'multiclass', and no other, needs `num_classes`. "

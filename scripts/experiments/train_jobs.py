@@ -2,12 +2,21 @@
 
 import keras
 
-from dselectk_keras.callbacks import DecideGates, GateRecorder
+from dselectk_keras.callbacks import ChooseExperts, DecideGates, GateRecorder
 from dselectk_keras.replicate import replicate
 
 
 def train_jobs(
-    build, data, jobs, *, record=False, decide=False, best=None, epochs=1, **options
+    build,
+    data,
+    jobs,
+    *,
+    record=False,
+    decide=False,
+    choose=False,
+    best=None,
+    epochs=1,
+    **options,
 ):
     """Train a model for each job, all on the same data; return a `Replicas`.
 
@@ -19,6 +28,7 @@ def train_jobs(
         record: Whether static gates are recorded (see `gate_history`), every step; on
             JAX, where callbacks see only epochs, every epoch.
         decide: Whether the gates decide, by `DecideGates`.
+        choose: Whether experts are chosen by fit, by `ChooseExperts`.
         best: Arguments of `EarlyStopping`, which restores the best epoch (see
             `best_epoch`); `None` keeps the last. With `decide`, only epochs count at
             whose end the gates have decided.
@@ -27,7 +37,7 @@ def train_jobs(
     """
 
     def callbacks():
-        made = [DecideGates()] if decide else []
+        made = [DecideGates()] * decide + [ChooseExperts()] * choose
         if record:
             unit = "epochs" if keras.backend.backend() == "jax" else "steps"
             made.append(GateRecorder(every=1, unit=unit))

@@ -39,6 +39,7 @@ class Method:
     space: dict = dataclasses.field(default_factory=dict)  # Beside the learning rate.
     rates: tuple[float, ...] = (0.001, 0.01, 0.1)  # Learning rates.
     decides: bool = False  # Whether `DecideGates` is used.
+    chooses: bool = False  # Whether `ChooseExperts` is used.
     zero: float = 0.0  # The largest weight that counts as none.
 
 
@@ -72,6 +73,10 @@ METHODS = {
     ),
     "softmax selectors, recipe": Method(
         lambda *_: dk.SoftmaxSelectorGate(K), decides=True
+    ),
+    "chosen by fit": Method(lambda *_: dk.ChosenGate(K), chooses=True),
+    "chosen by fit, untuned": Method(
+        lambda *_: dk.ChosenGate(K), rates=(0.01,), chooses=True
     ),
 }
 
@@ -147,7 +152,7 @@ class Fig5(Experiment):
             return model
 
         length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
-        options = {"record": True, "decide": method.decides}
+        options = {"record": True, "decide": method.decides, "choose": method.chooses}
         runs = train_jobs(build, data, jobs, **options, **length)
         return [
             self._judge(method, data, copy.model, gate_history(copy)["mmoe"])
