@@ -15,6 +15,7 @@ from gate_comparison.training import STEPS, on_host, setting
 RATES = (0.01, 0.03, 0.1)
 # Arms with two values of an own setting have two weight decays, others four.
 DECAYS = {2: (0.0, 0.3), 1: (0.0, 0.1, 0.3, 1.0)}
+ONE_SETTING = (0.03, 0.1)  # Near the middle of the grid.
 NUM_CHOICES = 16
 DEFAULTS = {"entropy": 0.0, "gamma": 3.0, "noise": 0.0}
 MANY = 10**6
@@ -54,7 +55,8 @@ class Arm:
         reads: The name of the setting that the gate reads, if it is the own one.
         fixed: Other settings that the gate reads.
         dense: Whether the gate may use all experts in every epoch.
-        family: Whether the arm is compared, or is a remedy for the decision.
+        family: Whether the arm is compared, is a remedy for the decision, or is an arm
+            with one setting for all problems.
     """
 
     program: str
@@ -66,8 +68,10 @@ class Arm:
     family: str = "gates"
 
     def runs(self, draw):
-        """The runs of the whole grid."""
+        """The runs of the whole grid, or of its one setting."""
         grid = itertools.product(RATES, DECAYS[len(self.own)], self.own)
+        if self.family == "untuned":
+            grid = [(*ONE_SETTING, self.own[0])]
         return [self.run(draw, setting) for setting in grid]
 
     def run(self, draw, given, choice=0):
@@ -259,4 +263,12 @@ ARMS = {
     ),
     "affine map": Arm("selectors", at(calibrated), PARTS, family="remedies"),
     "noise, decide again": Arm("selectors", again, PARTS, family="remedies"),
+}
+ARMS |= {
+    f"{name}, untuned": dataclasses.replace(ARMS[name], own=own, family="untuned")
+    for name, own in (
+        ("softmax", (None,)),
+        (RECIPE, (0.5,)),
+        ("chosen by fit", (None,)),
+    )
 }

@@ -79,7 +79,7 @@ def best_rows(trainer, runs, histories):
     for same in rows.values():
         best = min(same, key=lambda row: row["validation"])
         without = [row for row in same if row["setting"][1] == 0.0]
-        plain = min(without, key=lambda row: row["validation"])
+        plain = min(without or same, key=lambda row: row["validation"])
         found.append({**best, "test_without_decay": plain["test"]})
     return found
 
