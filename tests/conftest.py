@@ -7,7 +7,6 @@ import pathlib
 import random
 
 import pytest
-from command_line import COMPILE_FAST
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -18,6 +17,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # On a GPU, JAX (and TensorFlow, below) would round factors of products to 11 bits.
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 if "PYTEST_XDIST_WORKER" in os.environ:
+    from command_line import COMPILE_FAST
+
     # Each worker keeps to one core: threads of several would fight for them.
     for name in (
         "OMP_NUM_THREADS",
