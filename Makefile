@@ -22,7 +22,7 @@ SPEC_newest = keras
 BACKEND ?= torch
 KERAS ?=
 TESTS_oldest := tests/test_keras.py tests/gates/test_contract.py \
-    tests/gates/test_golden.py::test_training_follows_the_release
+    tests/models/test_task_losses.py tests/gates/test_golden.py::test_training_follows_the_release
 
 # Say less about devices that are not there, and say things in order.
 export TF_CPP_MIN_LOG_LEVEL ?= 2

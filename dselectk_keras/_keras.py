@@ -176,6 +176,15 @@ def settings(function):
     return {**own, **function.get_config()}
 
 
+def track_layer(model, layer):
+    """Let a functional model train a layer that is an attribute of it.
+
+    Keras 3.12 knows only the layers between its inputs and outputs.
+    """
+    if all(each is not layer for each in model._layers):
+        model._layers.append(layer)
+
+
 def compile_arguments(model):
     """Get the arguments that `compile` got, by name; none if it was not called."""
     if not getattr(model, "compiled", False):

@@ -29,6 +29,7 @@ SCRIPTS = PACKAGE.parent / "scripts"
 PRIVATE = {
     "_flatten_layers": ("layer", "layers/layer.py", None),
     "_get_call_context": ("layer", "layers/layer.py", None),
+    "_layers": ("model", "layers/layer.py", None),
     "_losses": ("layer", "layers/layer.py", None),
     "_nodes_by_depth": ("model", "ops/function.py", None),
     "_functional": ("sequential", "models/sequential.py", None),
@@ -286,3 +287,13 @@ def test_no_module_silences_the_lint_rule_about_private_names():
     for top in (PACKAGE, SCRIPTS):
         for file in top.rglob("*.py"):
             assert "SLF001" not in file.read_text(), f"{file}: see _keras.py"
+
+
+def test_a_functional_model_trains_a_layer_that_is_its_attribute_once():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model = keras.Model(model.inputs, model.outputs)
+    model.further = keras.layers.Dense(1)
+    model.further.build((None, 3))
+    for _ in range(2):
+        _keras.track_layer(model, model.further)
+        assert len(model.trainable_variables) == 4

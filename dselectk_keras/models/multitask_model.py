@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, compile_arguments
+from dselectk_keras._keras import all_layers, compile_arguments, track_layer
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.models.check_labels import check_has_tasks, check_labels
@@ -79,6 +79,7 @@ class MultitaskModel(keras.Model):
         super().__init__(*args, **kwargs)
         self.tasks = () if tasks is None else self._checked(tasks)
         self.task_losses = TaskLosses(self.tasks, label_average, task_weighting)
+        track_layer(self, self.task_losses)
         self.task_metrics = TaskMetrics(self.tasks)
         self.training_data: Callable[[], tuple] = tuple
 
