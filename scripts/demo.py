@@ -236,15 +236,10 @@ def measure(name, seed, settings, epochs=EPOCHS, recorder=None):
             "test_error": error(model, data.test),
             # The kernels of a task's units, and its tower of one linear unit.
             "multiplications": round(units * (NUM_INPUTS + 1)),
-            "parameters": model.count_params() - count_untrained(model),
+            "parameters": sum(math.prod(v.shape) for v in model.trainable_variables),
         }
         runs.append(run)
     return runs
-
-
-def count_untrained(model):
-    """Count the numbers of a model that are not trained."""
-    return sum(math.prod(v.shape) for v in model.non_trainable_variables)
 
 
 def tune(name, bar, epochs):

@@ -11,7 +11,7 @@ from dselectk_keras.gates.given_weights import one_expert_each
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.selector_gate import SelectorGate
+from dselectk_keras.gates.selector_gate import SelectorGate, codes_of
 from dselectk_keras.ops import (
     binary_codes,
     first_largest,
@@ -128,19 +128,14 @@ class DSelectKGate(SelectorGate):
         bits = smooth_step(ops.squeeze(z, -2), value_at(self.gamma, step) * factor)
         return self._product(bits), bits
 
-    def codes_of(self, experts: Tensor) -> Tensor:
-        """Compute the bits of the codes of experts, the most significant first."""
-        # Not from a NumPy array, which torch would copy to a GPU in each step.
-        places = ops.arange(self.num_bits - 1, -1, -1, dtype=experts.dtype)
-        bits = ops.right_shift(ops.expand_dims(experts, -1), places) % 2
-        return ops.cast(bits, "float32")
-
     def nearest(self, z) -> Tensor:
         """Compute the expert whose code is nearest to the logits of the bits."""
         z = ops.squeeze(z, -2)
         experts = ops.arange(self.num_experts, dtype="int")
         if self._has_unreachable and not self._assign:
-            scores = ops.matmul(z, ops.transpose(2.0 * self.codes_of(experts) - 1.0))
+            scores = ops.matmul(
+                z, ops.transpose(2.0 * codes_of(experts, self.num_bits) - 1.0)
+            )
             return ops.cast(first_largest(scores), "float32")
         places = 2 ** ops.arange(self.num_bits - 1, -1, -1, dtype="int")
         nearest = ops.sum(ops.cast(z > 0, "int") * places, axis=-1)

@@ -90,10 +90,6 @@ class SelectorGate(Gate, abc.ABC):
         The factor is that of the width of the smooth step, or of the temperature.
         """
 
-    def codes_of(self, experts: Tensor) -> Tensor:
-        """Compute the bits of the codes of experts, which have bits."""
-        raise NotImplementedError
-
     @abc.abstractmethod
     def nearest(self, z: Tensor) -> Tensor:
         """Compute the expert that is nearest to each selector, 1.0 in `(..., k, n)`."""
@@ -189,9 +185,9 @@ class SelectorGate(Gate, abc.ABC):
         if bits is not None:
             if self.per_example:
                 experts = ops.arange(self.num_experts, dtype="int")
-                codes = ops.matmul(chosen, self.codes_of(experts))
+                codes = ops.matmul(chosen, codes_of(experts, bits.shape[-1]))
             else:
-                codes = self.codes_of(self.choices)
+                codes = codes_of(self.choices, bits.shape[-1])
             bits = ops.where(decided, codes, bits)
         return ops.where(decided, chosen, selectors), bits
 
@@ -211,6 +207,15 @@ class SelectorGate(Gate, abc.ABC):
         """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
         routing_inputs = self.check_routing_inputs(routing_inputs)
         return self._selectors(routing_inputs, self.step)[0]
+
+
+def codes_of(experts: Tensor, num_bits: int) -> Tensor:
+    """Compute the bits of the codes of experts, the most significant first."""
+    # Not from a NumPy array, which torch would copy to a GPU in each step.
+    places = ops.arange(num_bits - 1, -1, -1, dtype=experts.dtype)
+    return ops.cast(
+        ops.right_shift(ops.expand_dims(experts, -1), places) % 2, "float32"
+    )
 
 
 def selector_gates(model: Any) -> list[SelectorGate]:
