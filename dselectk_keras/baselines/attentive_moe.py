@@ -32,6 +32,7 @@ class AttentiveMoE(MoE):
         routing_network: A Keras layer between the inputs and the gate, $G$.
         dispatch: For another gate (see `MoE`).
         sum_features: Whether each expert is the sum of its features (see `MoE`).
+        side_by_side: `False`, since the gate is per-example.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:

@@ -35,6 +35,8 @@ class MMoE(MoE):
         dispatch: Whether experts are evaluated only for the examples that chose them
             (see `MoE`).
         sum_features: Whether each expert is the sum of its features (see `MoE`).
+        side_by_side: Whether the chosen experts are not mixed, but stand side by side
+            (see `MoE`).
         stacked: Whether to return one tensor with an axis for the tasks.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -71,6 +73,7 @@ class MMoE(MoE):
         routing_network: Any = None,
         dispatch: Any = "auto",
         sum_features: bool = False,
+        side_by_side: bool = False,
         stacked: bool = False,
         **kwargs: Any,
     ):
@@ -78,7 +81,7 @@ class MMoE(MoE):
         gate = deserialize_if_config(gate)
         if isinstance(gate, Gate) and gate.num_gates != 1:
             gate = gate.with_num_gates(len(self.task_names))
-        options = per_example, routing_network, dispatch, sum_features
+        options = per_example, routing_network, dispatch, sum_features, side_by_side
         super().__init__(experts, gate, *options, **kwargs)
         self.tasks = tasks
         check_choice("stacked", stacked, (True, False))

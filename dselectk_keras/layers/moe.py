@@ -8,7 +8,9 @@ import keras
 from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel
+from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.layers.gated_experts import GatedExperts
+from dselectk_keras.ops.mix import put_side_by_side
 from dselectk_keras.utils import Tensor, add_counter, check_choice
 
 # With a smaller ratio of all experts to chosen experts, or with smaller kernels, the
@@ -23,6 +25,8 @@ class MoE(GatedExperts):
 
     $$
     y = \sum_{i=1}^{n} g_i(v) \, f_i(x)
+    \qquad \text{or, side by side,} \qquad
+    y = \bigl(f_{c_1}(x), \dots, f_{c_k}(x)\bigr)
     $$
 
     A per-example gate chooses experts for each position of the leading axes of its
@@ -50,6 +54,9 @@ class MoE(GatedExperts):
         sum_features: Whether each expert is the sum of its features, as in Appendix C.1
             of the paper of DSelect-k. The mixture is then one number. Experts are
             summed before they are mixed, which is cheaper than after it.
+        side_by_side: Whether the outputs of the k chosen experts stand side by side on
+            the last axis, instead of being mixed. This needs a `ChosenGate`, whose
+            shares have no effect and do not train.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -89,11 +96,24 @@ class MoE(GatedExperts):
         routing_network: Any = None,
         dispatch: Any = "auto",
         sum_features: bool = False,
+        side_by_side: bool = False,
         **kwargs: Any,
     ):
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         check_choice("sum_features", sum_features, (True, False))
         self.sum_features = sum_features
+        check_choice("side_by_side", side_by_side, (True, False))
+        if side_by_side and (
+            not isinstance(self.gate, ChosenGate) or self.gate.expert_dropout
+        ):
+            raise ValueError(
+                "Experts stand side by side in the places of a `ChosenGate` without "
+                f"expert_dropout. Received: side_by_side=True and {self.gate!r} with "
+                f"expert_dropout={self.gate.expert_dropout}. Use ChosenGate(2)."
+            )
+        self.side_by_side = side_by_side
+        if side_by_side:
+            self.gate.trainable = False
         words = "auto", True, False
         is_word = isinstance(dispatch, (str, bool)) and dispatch in words
         if not is_word and not (
@@ -149,7 +169,11 @@ class MoE(GatedExperts):
         else:
             outputs = self.summed(self.experts(inputs, training=training))
             self.gate.show_experts(outputs)
-            mixture = self.gate.route(**looks, training=training).mix(outputs)
+            routing = self.gate.route(**looks, training=training)
+            if self.side_by_side:
+                mixture = put_side_by_side(outputs, self.gate.places_of_choices())
+            else:
+                mixture = routing.mix(outputs)
         return ops.cast(mixture, self.gate.compute_dtype)
 
     def summed(self, x: Tensor) -> Tensor:

@@ -76,6 +76,7 @@ def mmoe(
     *,
     routing_network=None,
     dispatch="auto",
+    side_by_side=False,
 ):
     """Shared experts, with one gate per task.
 
@@ -86,7 +87,7 @@ def mmoe(
     # In half precision, the sums of the towers are more accurate.
     sums = all(task.tower == "sum" for task in tasks)
     sums = sums and experts.compute_dtype == "float32"
-    settings = names, per_example, routing_network, dispatch, sums
+    settings = names, per_example, routing_network, dispatch, sums, side_by_side
     return mixtures_of(
         MMoE(experts, gate, *settings, stacked=True, name="mmoe"), inputs
     )

@@ -68,10 +68,11 @@ def build_multitask_model(
             of outputs.
         **options: `label_average` and `task_weighting` of `MultitaskModel`, and options
             of the architecture: `num_task_experts=1` for `"cgc"` and `"ple"`;
-            `levels=2` for `"ple"`; `routing_network=None` and `dispatch="auto"` for
-            `"omoe"` and `"mmoe"` (see `MoE`); `strength=1e-3` for `"l2_constrained"`;
-            `initial_share=0.1` for `"cross_stitch"`; `ranks=None` for
-            `"tensor_factorization"` (see `TuckerExperts`).
+            `levels=2` for `"ple"`; `routing_network=None`, `dispatch="auto"` and
+            `side_by_side=False` for `"omoe"` and `"mmoe"` (see `MoE`);
+            `strength=1e-3` for `"l2_constrained"`; `initial_share=0.1` for
+            `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
+            `TuckerExperts`).
 
     Returns:
         A `MultitaskModel` with a dict of outputs `(batch, 1)`, or `(batch,

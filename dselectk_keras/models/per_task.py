@@ -69,4 +69,5 @@ def _mixture(layer, name):
     bank, gate = narrowed(layer, choices[row : row + 1], logits[row : row + 1])
     options = {"name": layer.name, "dtype": layer.dtype_policy, "stacked": True}
     options["sum_features"] = layer.sum_features
+    options["side_by_side"] = layer.side_by_side
     return MMoE(bank, gate, [name], **options)(layer.input)

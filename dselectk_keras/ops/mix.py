@@ -49,6 +49,25 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
     return _product(experts, ops.expand_dims(weights, -2), per_example)[:, 0]
 
 
+def put_side_by_side(experts: Tensor, places: Tensor) -> Tensor:
+    """Put the experts in the places of each gate side by side, on the last axis.
+
+    Args:
+        experts: Tensor `(batch, n, ..., units)`, the outputs of the experts.
+        places: Which expert is in which place, `([num_gates,] k, n)` of 0.0 and 1.0.
+
+    Returns:
+        A tensor `(batch, [num_gates,] ..., k * units)`.
+    """
+    *gates, k, n = places.shape
+    placed = mix(experts, ops.reshape(places, (-1, n)))
+    middle = list(ops.shape(placed)[2:])
+    placed = ops.moveaxis(
+        ops.reshape(placed, (-1, *gates, k, *middle)), -len(middle) - 1, -2
+    )
+    return ops.reshape(placed, (-1, *gates, *middle[:-1], k * middle[-1]))
+
+
 def _product(experts, weights, per_example):
     """One product of `(b, n, ...)` and `([b,] g, n)` to `(b, g, ...)`."""
     n, *trailing = experts.shape[1:]

@@ -142,6 +142,7 @@ class Case:
     routing: str = "none"
     dispatch: object = False
     sum_features: bool = False
+    side_by_side: bool = False
     dtype: str = "float32"
     optimizer: str = "SGD(0.1)"
     labels: str = "complete"
@@ -189,6 +190,9 @@ def cases(draw, oracles=ORACLES):
         routing=routing,
         dispatch=dispatch,
         sum_features=layer in ("MoE", "MMoE") and one((False, False, True)),
+        side_by_side=layer in ("MoE", "MMoE")
+        and name == "ChosenGate"
+        and one((False, True)),
         dtype=one(("float32",) * 4 + ("mixed_float16",)),
         optimizer=one(OPTIMIZERS),
         labels=one(("complete", "missing") if model else ("complete",)),

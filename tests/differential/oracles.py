@@ -135,6 +135,7 @@ def _layer(case, dispatch):
     settings = {"per_example": per_example, "name": "layer"}
     if case.layer in ("MoE", "MMoE"):
         settings |= {"dispatch": dispatch, "sum_features": case.sum_features}
+        settings["side_by_side"] = case.side_by_side
     if case.layer in ("MMoE", "CGC"):
         settings["tasks"] = NUM_GATES
     if case.layer == "CGC":
@@ -301,7 +302,13 @@ def mixture(case):
     layer, arrays = build(case).get_layer("layer"), data(case)
     found = [numpy(each) for each in call(layer, arrays, training=False)]
     outputs, seen = _outputs_and_weights(layer, arrays, case)
-    _same_rows(found, np.einsum("bgn,bn...->gb...", seen, outputs), arrays, case)
+    expected = np.einsum("bgn,bn...->gb...", seen, outputs)
+    if case.side_by_side:
+        choices = numpy(layer.gate.choices)
+        choices = choices.reshape(-1, choices.shape[-1])
+        chosen = [[outputs[:, i] for i in row] for row in choices]
+        expected = [np.concatenate(row, axis=-1) for row in chosen]
+    _same_rows(found, expected, arrays, case)
 
 
 def capacity(case):

@@ -7,6 +7,7 @@ from helpers import numbers, numpy, value_and_gradients
 from keras import layers, ops
 
 from dselectk_keras import (
+    ChosenGate,
     DenseExperts,
     DSelectKGate,
     Experts,
@@ -244,3 +245,58 @@ def test_features_that_are_summed_before_the_mixture(shape, dispatch):
 def test_a_choice_whether_to_sum_that_is_none_is_refused():
     with pytest.raises(ValueError, match="sum_features"):
         MoE(DenseExperts(4, [2]), SoftmaxGate(), sum_features="yes")
+
+
+def side_by_side(choices, bank=None, num_gates=2, **settings):
+    gate = ChosenGate(initial_choices=choices, num_gates=num_gates)
+    return MoE(bank or DenseExperts(4, [2]), gate, side_by_side=True, **settings)
+
+
+def test_chosen_experts_stand_side_by_side():
+    moe = side_by_side([[2, 0], [1, -1]])
+    found, experts = numpy(moe(X)), numpy(moe.experts(X))
+    assert found.shape == (2, 2, 4)
+    np.testing.assert_allclose(found[:, 0, :2], experts[:, 2], rtol=1e-6)
+    np.testing.assert_allclose(found[:, 0, 2:], experts[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(found[:, 1, :2], experts[:, 1], rtol=1e-6)
+    np.testing.assert_array_equal(found[:, 1, 2:], 0.0)
+    moe.gate.shares.assign(numbers((2, 2)))
+    np.testing.assert_array_equal(numpy(moe(X)), found)
+
+
+def test_the_experts_side_by_side_train_and_their_shares_do_not():
+    moe = side_by_side([3, 1], DenseExperts(4, [2], "linear"), num_gates=None)
+    moe.build(X.shape)
+    assert len(moe.trainable_weights) == len(moe.experts.trainable_weights)
+    upstream = numbers((2, 4), seed=3)
+    bias = moe.experts.weights[-1]
+    _, (found,) = value_and_gradients(
+        lambda: [ops.sum(moe(X) * ops.convert_to_tensor(upstream))], [bias]
+    )
+    sums = upstream.sum(axis=0)
+    expected = [[0, 0], sums[2:], [0, 0], sums[:2]]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_experts_of_any_rank_stand_side_by_side_on_the_last_axis():
+    model = keras.Sequential([layers.Dense(6), layers.Reshape((3, 2))])
+    moe = side_by_side([[0, 1], [3, 2]], Experts(model, 4))
+    found, experts = numpy(moe(X)), numpy(moe.experts(X))
+    assert found.shape == (2, 2, 3, 4)
+    np.testing.assert_allclose(found[:, 1, :, :2], experts[:, 3], rtol=1e-6)
+    np.testing.assert_allclose(found[:, 1, :, 2:], experts[:, 2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gate", "settings"),
+    [
+        (SoftmaxGate(), {}),
+        (DSelectKGate(2), {}),
+        (ChosenGate(2, expert_dropout=0.5), {}),
+        (ChosenGate(2), {"side_by_side": "yes"}),
+    ],
+    ids=["dense", "selectors", "dropout", "no boolean"],
+)
+def test_what_cannot_stand_side_by_side_is_refused(gate, settings):
+    with pytest.raises(ValueError, match="side_by_side"):
+        MoE(DenseExperts(4, [2]), gate, **{"side_by_side": True, **settings})

@@ -6,6 +6,7 @@ import pytest
 from helpers import numbers, numpy
 
 from dselectk_keras import (
+    ChosenGate,
     DenseExperts,
     DSelectKGate,
     MMoE,
@@ -53,6 +54,17 @@ def test_towers_that_sum_and_one_gate_for_all():
         np.testing.assert_allclose(
             numpy(small(X)["b"]), numpy(model(X)["b"]), atol=1e-6
         )
+
+
+def test_experts_that_stand_side_by_side():
+    gate = ChosenGate(initial_choices=[[6, 1], [4, 6], [1, 0]], num_gates=3)
+    model = build_multitask_model(
+        3, TASKS, experts=DenseExperts(8, [5]), gate=gate, side_by_side=True
+    )
+    for small in (condense(model), per_task(model, "b"), per_task(model, "c")):
+        for name, found in small(X).items():
+            np.testing.assert_allclose(numpy(found), numpy(model(X)[name]), atol=1e-6)
+    assert small.get_layer("mmoe").experts.num_experts == 2
 
 
 def test_it_trains_saves_and_reloads(tmp_path):
