@@ -18,13 +18,18 @@ def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
     `keras.random.SeedGenerator`: a copy would draw the first values again. `None` is
     Keras' default.
     """
+    return _clones(initializer, [seed_offset])[0]
+
+
+def _clones(initializer, seed_offsets):
+    """Copies of an initializer, one for each offset of a fixed seed."""
     initializer = keras.initializers.get(initializer or "glorot_uniform")
     seed = getattr(initializer, "seed", None)
     drawn = isinstance(seed, keras.random.SeedGenerator)
     if drawn or not isinstance(initializer, keras.initializers.Initializer):
-        return initializer
-    config = _separate(_checked_config(initializer), seed_offset)
-    return type(initializer).from_config(config)
+        return [initializer] * len(seed_offsets)
+    config, make = _checked_config(initializer), type(initializer).from_config
+    return [make(_separate(config, offset)) for offset in seed_offsets]
 
 
 def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
@@ -36,7 +41,7 @@ def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
 
     def initialize(shape, dtype=None):
         num_experts, *shape = shape
-        clones = [clone_initializer(initializer, i) for i in range(num_experts)]
+        clones = _clones(initializer, range(num_experts))
         return ops.stack([clone(shape, dtype=dtype) for clone in clones])
 
     return initialize
@@ -83,11 +88,13 @@ def _separate(config: Any, seed_offset: int) -> Any:
     While Keras loads a model, it makes one object of all configs with one
     `shared_object_id`.
     """
-    if isinstance(config, (list, tuple)):
-        return type(config)(_separate(value, seed_offset) for value in config)
-    if not isinstance(config, dict):
-        return config
-    copy = {name: _separate(value, seed_offset) for name, value in config.items()}
+    is_dict = isinstance(config, dict)
+    copy = dict(config if is_dict else enumerate(config))
+    for name, part in copy.items():
+        if isinstance(part, (dict, list, tuple)):
+            copy[name] = _separate(part, seed_offset)
+    if not is_dict:
+        return type(config)(copy.values())
     copy.pop("shared_object_id", None)
     if isinstance(seed := copy.get("seed"), int):
         copy["seed"] = (seed + seed_offset) % 2**32

@@ -1,5 +1,6 @@
 """Small helpers that several modules need."""
 
+import functools
 import importlib
 import inspect
 import math
@@ -223,11 +224,12 @@ def init_arguments(instance: Any, names: Iterable[str] = ()) -> dict[str, Any]:
     return {name: serialize_argument(getattr(instance, name), name) for name in names}
 
 
-def parameter_names(function: Any) -> list[str]:
+@functools.cache
+def parameter_names(function: Any) -> tuple[str, ...]:
     """List the parameters of a function or class, without `*args` and `**kwargs`."""
     parameters = inspect.signature(function).parameters.values()
     variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    return [each.name for each in parameters if each.kind not in variadic]
+    return tuple(each.name for each in parameters if each.kind not in variadic)
 
 
 def serialize_argument(value: Any, name: str) -> Any:

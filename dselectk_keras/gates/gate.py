@@ -72,6 +72,8 @@ class Gate(keras.Layer, abc.ABC):
 
     # Whether the gate needs routing inputs.
     per_example_only = False
+    # Whether the gate uses routing inputs; known once it is built.
+    per_example = False
     # How a per-example gate reduces its penalties over the batch, if it has any.
     reduction = "sum"
 
@@ -277,11 +279,6 @@ class Gate(keras.Layer, abc.ABC):
 
     # Methods of `keras.Layer`.
 
-    @property
-    def per_example(self) -> bool:
-        """Whether the gate uses routing inputs; known once it is built."""
-        return self.routing_dim is not None
-
     def __call__(
         self, experts: Any, routing_inputs: Tensor = None, **kwargs: Any
     ) -> Tensor:
@@ -312,6 +309,7 @@ class Gate(keras.Layer, abc.ABC):
             )
         if routing_inputs_shape is not None:
             self.routing_dim = count_features(routing_inputs_shape, self.num_gates)
+            self.per_example = True
         self.build_logits()
         if self.weights_regularizer is not None and not self.weights:
             raise ValueError(

@@ -173,41 +173,41 @@ def _check_strings(x):
 
 def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any = None) -> None:
     """Raise an error if labels or sample weights do not fit the tasks."""
-    widths = {task.name: {1, task.num_outputs} for task in tasks}
-    _check_shape(widths, y, "labels", "For missing labels, pass NaN.")
+    _check_shape(tasks, y, "labels", "For missing labels, pass NaN.")
     if sample_weight is None:
         return
     if isinstance(sample_weight, dict) or _shape(sample_weight)[1:] not in {(), (1,)}:
-        widths = {task.name: {1} for task in tasks}
         mend = "For tasks without weights, pass arrays of ones."
-        _check_shape(widths, sample_weight, "sample weights", mend)
+        _check_shape(tasks, sample_weight, "sample weights", mend)
 
 
-def _check_shape(widths, values, what, mend):
-    """Check an array with a column per task, or a dict of arrays of some widths."""
-    expected = ", ".join([*widths][:8]) + ", ..." * (len(widths) > 8)
+def _check_shape(tasks, values, what, mend):
+    """Check an array with a column per task, or a dict of arrays by task name."""
+    names = [task.name for task in tasks]
     if isinstance(values, dict):
         received = (
-            f"unknown {sorted({*values} - {*widths})}, "
-            f"missing {sorted({*widths} - {*values})}"
+            f"unknown {sorted({*values} - {*names})}, "
+            f"missing {sorted({*names} - {*values})}"
         )
-        fits = values.keys() == widths.keys()
+        fits = {*values} == {*names}
     else:
         received = shape = () if values is None else _shape(values)
-        one_column = len(widths) == 1 and len(shape) == 1
-        fits = one_column or shape[1:] == (len(widths),)
+        one_column = len(names) == 1 and len(shape) == 1
+        fits = one_column or shape[1:] == (len(names),)
     if not fits:
+        expected = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
         raise ValueError(
             f"The {what} must be a dict by task name ({expected}), or one array of "
-            f"shape (batch, {len(widths)}), one column per task. Received: {received}. "
+            f"shape (batch, {len(names)}), one column per task. Received: {received}. "
             f"{mend}"
         )
-    for name, array in values.items() if isinstance(values, dict) else ():
-        shape = _shape(array)
-        if len(shape) != 1 and shape[1:] not in {(width,) for width in widths[name]}:
-            expected = [f"(batch, {width})" for width in sorted(widths[name])]
+    for task in tasks if isinstance(values, dict) else ():
+        shape = _shape(values[task.name])
+        widths = {1, task.num_outputs} if what == "labels" else {1}
+        if len(shape) != 1 and shape[1:] not in {(width,) for width in widths}:
+            expected = [f"(batch, {width})" for width in sorted(widths)]
             raise ValueError(
-                f"The {what} of the task {name!r} must have the shape (batch,) or "
+                f"The {what} of the task {task.name!r} must have the shape (batch,) or "
                 f"{' or '.join(expected)}. Received: {shape}."
             )
 

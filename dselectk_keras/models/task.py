@@ -73,7 +73,7 @@ class Task:
                 f"all tasks. Received: name={self.name!r}."
             )
         check_choice("kind", self.kind, tuple(KINDS))
-        self._set("weight", check_number("weight", self.weight, minimum=0))
+        weight, tower = check_number("weight", self.weight, minimum=0), self.tower
         if (self.kind == "multiclass") != (self.num_classes is not None):
             raise ValueError(
                 "The kind 'multiclass', and no other, needs `num_classes`. "
@@ -82,17 +82,15 @@ class Task:
             )
         if self.num_classes is not None:
             check_count("num_classes", self.num_classes)
-        if self.tower != "sum":
-            self._set("tower", tuple(check_widths("tower", self.tower)))
+        if tower != "sum":
+            tower = tuple(check_widths("tower", tower))
         elif self.num_classes is not None:
             raise ValueError(
                 "tower='sum' has one output. Received: tower='sum' for the "
                 f"multi-class task {self.name!r}. Use the widths of layers."
             )
+        vars(self).update(weight=weight, tower=tower)
         self._set_functions()
-
-    def _set(self, name, value):
-        object.__setattr__(self, name, value)  # The class is frozen.
 
     def _set_functions(self):
         """Check the loss and the metrics, or set those of the kind."""
@@ -117,8 +115,8 @@ class Task:
             if not isinstance(metric, str):
                 _found(keras.metrics, keras.Metric, "metrics", metric)
         for each in (loss, *metrics):
-            config = settings(each)
-            from_logits = self.output_activation and config.get("from_logits")
+            config = {} if isinstance(each, str) else settings(each)
+            from_logits = config.get("from_logits") and self.output_activation
             if from_logits or config.get("reduction") not in AVERAGES:
                 raise ValueError(
                     "The outputs of tasks are probabilities or numbers, not logits, "
@@ -126,8 +124,8 @@ class Task:
                     f"{self.name!r}: {type(each).__name__} with {config}. Leave "
                     "`from_logits` and `reduction` out."
                 )
-        self._set("loss", loss)
-        self._set("metrics", metrics)
+        # The class is frozen.
+        vars(self).update(loss=loss, metrics=metrics)
 
     def __repr__(self) -> str:
         """Show the name and the kind."""
@@ -145,11 +143,8 @@ class Task:
 
     def get_config(self) -> dict:
         """The arguments of `__init__`, serialized."""
-        functions = {
-            "loss": _serialized(self.loss),
-            "metrics": [_serialized(metric) for metric in self.metrics],
-        }
-        return {**vars(self), **functions}
+        loss, *metrics = _serialized([self.loss, *self.metrics])
+        return {**vars(self), "loss": loss, "metrics": metrics}
 
     @classmethod
     def from_config(cls, config: dict) -> "Task":
@@ -190,8 +185,10 @@ def _found(module, base, name, value):
     return found
 
 
-def _serialized(value):
-    found = keras.saving.serialize_keras_object(value)
-    if known := settings(value):
-        found["config"] = {**known, **found["config"]}
+def _serialized(functions):
+    """Serialize losses and metrics, with the settings that their classes leave out."""
+    found = [keras.saving.serialize_keras_object(each) for each in functions]
+    for each, config in zip(functions, found, strict=True):
+        if not isinstance(each, str) and (known := settings(each)):
+            config["config"] = {**known, **config["config"]}
     return found

@@ -28,8 +28,10 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     @classmethod
     def get(cls, identifier: Any, name: str) -> Any:
         """Convert the argument of this name, a config or a weight, to a regularizer."""
+        if identifier is None:
+            return None
         identifier = deserialize_if_config(identifier)
-        if identifier is None or isinstance(identifier, cls):
+        if isinstance(identifier, cls):
             return identifier
         if cls.__abstractmethods__:
             kind = "this package" if cls is ScheduledRegularizer else "a gate's weights"

@@ -1,6 +1,7 @@
 """Train one architecture with one gate on one data set."""
 
 import dataclasses
+import inspect
 import json
 import pathlib
 import shutil
@@ -131,9 +132,9 @@ class TrainingRun:
             return None
         num_tasks = 0
         if self.data == "synthetic_moe":
-            sizes = {"num_train": 1, "num_validation": 1, "num_test": 1}
-            options = {**self.data_options, **sizes}
-            num_tasks = datasets.load(self.data, **options).num_tasks
+            default = inspect.signature(datasets.synthetic_moe).parameters["num_tasks"]
+            num_tasks = self.data_options.get("num_tasks", default.default)
+            check_choice("num_tasks", num_tasks, (16, 32, 64, 128))
         # In some architectures each task also has its own experts.
         own = 1 if self.architecture in ("cgc", "ple") else 0
         own = self.architecture_options.get("num_task_experts", own)
