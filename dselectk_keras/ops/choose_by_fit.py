@@ -80,27 +80,38 @@ def choose_by_fit(
         gram[np.diag_indices(len(gram))] += max(ridge, 1e-6) * scale
         # (n, n, units, units): the covariances of each pair of experts.
         gram = gram.reshape(n, size, n, size).transpose(0, 2, 1, 3)
-        for task in members:
-            own = weighted[np.ix_(rows, np.flatnonzero(tasks == task))]
-            target = (centered.T @ own).reshape(n, size, -1)
-            chosen[task] = _choose(gram, target, k, always)
+        columns = np.flatnonzero(np.isin(tasks, members))
+        target = (centered.T @ weighted[np.ix_(rows, columns)]).reshape(n, size, -1)
+        chosen[members] = _choose(gram, target, tasks[columns], members, k, always)
     return chosen
 
 
-def _choose(gram, target, k, always):
-    """Choose the experts of a task from covariances, one after another."""
+def _choose(gram, target, tasks, members, k, always):
+    """Choose the experts of some tasks from covariances, one after another.
+
+    `tasks` are those of the columns of the targets `(n, size, columns)`.
+    """
     n, size, _ = target.shape
-    chosen = [*range(n - always, n)]
+    chosen = {task: [*range(n - always, n)] for task in members}
     for _ in range(k - always):
-        rest, left = gram[range(n), range(n)], target
-        if chosen:
-            # What the chosen experts do not explain, of all experts and of the labels.
-            pairs = gram[:, chosen].transpose(0, 2, 1, 3).reshape(n, size, -1)
-            own = pairs[chosen].reshape(len(chosen) * size, -1)
-            slopes = np.linalg.solve(own, pairs.reshape(n * size, -1).T)
-            rest = rest - pairs @ slopes.reshape(-1, n, size).swapaxes(0, 1)
-            left = target - pairs @ np.linalg.solve(own, np.concatenate(target[chosen]))
-        free = np.setdiff1d(np.arange(n), chosen)
-        gain = np.linalg.solve(rest[free], left[free]) * left[free]
-        chosen.append(int(free[gain.sum(axis=(1, 2)).argmax()]))
-    return chosen[always:] + chosen[:always]
+        # Tasks that have the same experts so far have the same rest.
+        alike: dict[tuple, list] = {}
+        for task, own in chosen.items():
+            alike.setdefault(tuple(own), []).append(task)
+        for own, same in alike.items():
+            columns = np.isin(tasks, same)
+            rest, left = gram[range(n), range(n)], target[..., columns]
+            if own:
+                # What the chosen experts do not explain, of all experts and of labels.
+                pairs = gram[:, own].transpose(0, 2, 1, 3).reshape(n, size, -1)
+                known = pairs[[*own]].reshape(len(own) * size, -1)
+                slopes = np.linalg.solve(known, pairs.reshape(n * size, -1).T)
+                rest = rest - pairs @ slopes.reshape(-1, n, size).swapaxes(0, 1)
+                known = np.linalg.solve(known, np.concatenate(left[[*own]]))
+                left = left - pairs @ known
+            free = np.setdiff1d(np.arange(n), own)
+            gain = (np.linalg.solve(rest[free], left[free]) * left[free]).sum(axis=1)
+            for task in same:
+                total = gain[:, tasks[columns] == task].sum(axis=1)
+                chosen[task].append(int(free[total.argmax()]))
+    return [own[always:] + own[:always] for own in chosen.values()]
