@@ -3,9 +3,10 @@
     python scripts/demo.py
 
 trains each model once, in a few minutes on two cores, with settings that `--tune` has
-found: of 16 settings per model, those with the lowest validation error on two problems
-that are not reported. All models have the same learning rates and schedules: a cosine,
-or constant for 55 % of the training and then falling. The committed results are of
+found: those with the lowest validation error on two problems that are not reported. All
+models have the same 24 settings: learning rates, weight decays and schedules, a cosine,
+or constant for 55 % of the training and then falling. DSelect-k has three times as
+many, since it also tries when to decide. The committed results are of
 
     python scripts/demo.py --tune --seeds 10 --backend jax --out docs/results
 """
@@ -25,6 +26,7 @@ NUM_INPUTS, NUM_TASKS = 30, 64
 EPOCHS, BATCH_SIZE = 40, 128
 RATES = (0.01, 0.03, 0.1, 0.3)
 SCHEDULES = ("cosine", "late")
+DECAYS = (0.0, 1e-3, 1e-2)
 TUNING_SEEDS = (100, 101)
 RESULTS = pathlib.Path(__file__).parents[1] / "docs" / "results" / "demo.json"
 
@@ -39,9 +41,9 @@ class Arm:
         units: The units of each expert.
         gate: The name of the gate, `None` for architectures without one.
         architecture: See `build_multitask_model`; or `"pruned"`.
-        own: The values to try of what only this model has: `by` of `DecideGates`, or
-            `noise` of `TopKGate` and the part of the training that is dense. One value
-            tries two weight decays instead.
+        own: The values to try of `by`, the argument of `DecideGates`.
+        k: The number of experts per task.
+        side_by_side: Whether a task reads its experts side by side, not mixed.
     """
 
     title: str
@@ -50,18 +52,24 @@ class Arm:
     gate: str | None = None
     architecture: str = "mmoe"
     own: tuple = (None,)
+    k: int = 2
+    side_by_side: bool = False
 
     def settings(self):
         """List the settings to try: own one, learning rate, schedule, weight decay."""
-        decays = (0.0, 1e-3) if len(self.own) == 1 else (0.0,)
-        return list(itertools.product(self.own, RATES, SCHEDULES, decays))
+        return list(itertools.product(self.own, RATES, SCHEDULES, DECAYS))
 
 
 ARMS = {
     "chosen": Arm("chosen by fit, 2 of 16", 16, 16, "chosen"),
+    "side": Arm("chosen, side by side", 16, 16, "chosen", side_by_side=True),
+    "small": Arm(
+        "chosen, 8 of 64, side by side", 64, 4, "chosen", k=8, side_by_side=True
+    ),
     "pruned": Arm("shared bottom, 256 pruned to 32", 1, 256, None, "pruned"),
-    "top_k": Arm("Top-k, 2 of 16", 16, 16, "top_k", own=((False, 0.0), (True, 0.2))),
-    "dselect_k": Arm("DSelect-k, 2 of 16", 16, 16, "dselect_k", own=(0.2, 0.5)),
+    "top_k": Arm("Top-k, 2 of 16", 16, 16, "top_k"),
+    "noisy": Arm("Top-k, noisy, dense first", 16, 16, "noisy"),
+    "dselect_k": Arm("DSelect-k, 2 of 16", 16, 16, "dselect_k", own=(0.2, 0.5, 0.8)),
     "random": Arm("random, 2 of 16", 16, 16, "random"),
     "narrow": Arm("shared bottom, 32 units", 1, 32, None, "shared_bottom"),
     "known": Arm("known groups, 2 of 16", 16, 16, "known"),
@@ -69,11 +77,10 @@ ARMS = {
     "wide": Arm("shared bottom, 105 units", 1, 105, None, "shared_bottom"),
     "single_task": Arm("one model per task", NUM_TASKS, 4, None, "single_task"),
 }
-# What is left of the pruned units, and between which parts of the training.
-PRUNED_UNITS, PRUNED_BETWEEN, NUM_CUTS = 32, (0.3, 0.7), 6
+PRUNED_UNITS = 32
 
 
-def make_gate(arm, own, data, num_steps, seed):
+def make_gate(arm, data, num_steps, seed):
     """Create the gate of a model."""
     import numpy as np
 
@@ -83,42 +90,20 @@ def make_gate(arm, own, data, num_steps, seed):
     known = 2 * np.array(data.groups)[:, None] + np.arange(2)
     return {
         None: lambda: None,
-        "chosen": lambda: ChosenGate(2, seed=seed),
+        "chosen": lambda: ChosenGate(arm.k, seed=seed),
         "dselect_k": lambda: DSelectKGate(2, gamma=3.0),
-        "top_k": lambda: TopKGate(
-            2, noise=own[0], dense_steps=round(own[1] * num_steps)
-        ),
+        "top_k": lambda: TopKGate(2),
+        "noisy": lambda: TopKGate(2, noise=True, dense_steps=num_steps // 5),
         "known": lambda: ChosenGate(initial_choices=known, num_gates=NUM_TASKS),
         "random": lambda: ChosenGate(2, seed=seed, trainable=False),
         "softmax": SoftmaxGate,
     }[arm.gate]()
 
 
-def make_pruned(units):
-    """Create a shared bottom whose towers read fewer and fewer of its units."""
-    import keras
-
-    class Towers(keras.layers.Dense):
-        """A linear unit per task, of inputs that a mask leaves."""
-
-        def build(self, input_shape):
-            super().build(input_shape)
-            self.mask = self.add_weight(
-                shape=self.kernel.shape, initializer="ones", trainable=False
-            )
-
-        def call(self, inputs):
-            return keras.ops.matmul(inputs, self.kernel * self.mask) + self.bias
-
-    inputs = keras.Input((NUM_INPUTS,))
-    bottom = keras.layers.Dense(units, "relu", name="bottom")
-    return keras.Model(inputs, Towers(NUM_TASKS, name="towers")(bottom(inputs)))
-
-
-def make_callbacks(arm, own, x, epochs):
+def make_callbacks(arm, own, x):
     """Create the callbacks of a model; that of the learning rate comes first."""
     import keras
-    import numpy as np
+    from pruned_bottom import PruneUnits
 
     from dselectk_keras import ChooseExperts, DecideGates
 
@@ -128,52 +113,43 @@ def make_callbacks(arm, own, x, epochs):
         def on_epoch_begin(self, epoch, logs=None):
             self.model.optimizer.learning_rate = self.model.rates[epoch]
 
-    class Prune(keras.callbacks.Callback):
-        """Cuts the units with the smallest weight times standard deviation."""
-
-        def on_epoch_begin(self, epoch, logs=None):
-            cuts = np.linspace(*PRUNED_BETWEEN, NUM_CUTS)
-            number = int((cuts * epochs <= epoch).sum())
-            if number == 0:
-                return
-            towers = self.model.get_layer("towers")
-            kernel = keras.ops.convert_to_numpy(towers.kernel * towers.mask)
-            outputs = self.model.get_layer("bottom")(x)
-            spread = keras.ops.convert_to_numpy(outputs).std(axis=0)
-            importance = np.abs(kernel) * spread[:, None]
-            left = len(kernel) * (PRUNED_UNITS / len(kernel)) ** (number / NUM_CUTS)
-            smallest = np.sort(importance, axis=0)[-round(left)]
-            towers.mask.assign(importance >= smallest)
-
-    if arm.architecture == "pruned":
-        return [FollowRates(), Prune()]
-    more = {"dselect_k": lambda: DecideGates(by=own), "chosen": ChooseExperts}
-    return [FollowRates(), *([more[arm.gate]()] if arm.gate in more else [])]
+    more = {
+        "dselect_k": lambda: DecideGates(by=own),
+        "chosen": ChooseExperts,
+        "pruned": lambda: PruneUnits(x, PRUNED_UNITS),
+    }
+    name = arm.gate or arm.architecture
+    return [FollowRates(), *([more[name]()] if name in more else [])]
 
 
 def train(arm, seed, settings, epochs, recorder=None):
     """Train a model with each of some settings on the problem of a seed."""
     import keras
     import numpy as np
+    from pruned_bottom import build_pruned_bottom
 
-    from dselectk_keras import DenseExperts, build_multitask_model, replicate
+    from dselectk_keras import DenseExperts, Task, build_multitask_model, replicate
     from dselectk_keras.datasets import grouped_tasks
 
     data = grouped_tasks(NUM_TASKS, seed=seed)
     num_steps = epochs * math.ceil(len(data.train.x) / BATCH_SIZE)
 
-    def build(seed, own, rate, schedule, decay):
+    def build(seed, rate, schedule, decay):
+        experts = DenseExperts(arm.num_experts, [arm.units])
+        options = {"side_by_side": arm.side_by_side} if arm.gate else {}
         if arm.architecture == "pruned":
-            model = make_pruned(arm.units)
+            tasks = [Task(name) for name in data.task_names]
+            model = build_pruned_bottom(NUM_INPUTS, tasks, experts)
         else:
             model = build_multitask_model(
                 NUM_INPUTS,
                 data.task_names,
                 arm.architecture,
-                experts=DenseExperts(arm.num_experts, [arm.units]),
-                gate=make_gate(arm, own, data, num_steps, seed),
+                experts=experts,
+                gate=make_gate(arm, data, num_steps, seed),
                 per_example=False,
                 stacked=True,
+                **options,
             )
         part = np.arange(epochs) / epochs
         if schedule == "late":
@@ -181,13 +157,13 @@ def train(arm, seed, settings, epochs, recorder=None):
         else:
             model.rates = rate * (0.5 + 0.5 * np.cos(math.pi * part))
         optimizer = keras.optimizers.AdamW(rate, weight_decay=decay)
-        model.compile(optimizer, "mse" if arm.architecture == "pruned" else None)
+        model.compile(optimizer)
         return model
 
     models = []
     for own, group in itertools.groupby(settings, key=lambda each: each[0]):
-        same = list(group)
-        names = "own", "rate", "schedule", "decay"
+        same = [each[1:] for each in group]
+        names = "rate", "schedule", "decay"
         runs = replicate(
             build,
             data.train,
@@ -196,7 +172,7 @@ def train(arm, seed, settings, epochs, recorder=None):
             epochs=epochs,
             batch_size=BATCH_SIZE,
             callbacks=lambda own=own: [
-                *make_callbacks(arm, own, data.train.x[:1000], epochs),
+                *make_callbacks(arm, own, data.train.x[:1000]),
                 *([recorder] if recorder else []),
             ],
             verbose=0,
@@ -226,8 +202,8 @@ def measure(name, seed, settings, epochs=EPOCHS, recorder=None):
             used = keras.ops.convert_to_numpy(weights) > 0
             units *= float(used.sum(axis=-1).mean())
         elif arm.architecture == "pruned":
-            mask = keras.ops.convert_to_numpy(model.get_layer("towers").mask)
-            units = float(mask.sum(axis=0).mean())
+            mask = keras.ops.convert_to_numpy(model.get_layer("units").mask)
+            units = float(mask.sum(axis=-1).mean())
         run = {
             "model": name,
             "seed": seed,
@@ -310,7 +286,7 @@ def draw(rows, path):
         )
     ax.set_yticks(range(len(rows)), [row["title"] for row in rows])
     ax.set(xscale="log", ylim=(-0.5, len(rows) - 0.5))
-    ticks = (0.02, 0.05, 0.1, 0.2, 0.4)
+    ticks = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
     ax.set_xticks(ticks, [str(tick) for tick in ticks])
     ax.minorticks_off()
     style.label(ax, "test error (variance is 1)", "")

@@ -101,6 +101,24 @@ def test_each_task_gets_the_experts_that_made_its_labels(gate):
     )
 
 
+def test_towers_read_the_chosen_experts_side_by_side(tmp_path):
+    model = compiled(gate=ChosenGate(2), optimizer=still(), side_by_side=True)
+    outputs = to_numpy(layer_of(model).experts(X))
+    y = outputs[:, [1, 4], 0] - outputs[:, [5, 0], 2]
+    fit(model, [ChooseExperts()], y)
+    assert np.sort(choices(model), -1).tolist() == [[1, 5], [0, 4]]
+    model.optimizer.learning_rate = 0.1
+    before = model.evaluate(X, y, verbose=0, return_dict=True)["loss"]
+    fit(model, [ChooseExperts()], y, epochs=40)
+    after = model.evaluate(X, y, verbose=0, return_dict=True)["loss"]
+    assert after < 0.2 * before
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for other in (loaded, condense(model)):
+        found, expected = (each.predict(X, verbose=0) for each in (other, model))
+        np.testing.assert_allclose(found["a"], expected["a"], atol=1e-5)
+
+
 def test_experts_that_stay_keep_their_places_and_a_choice_that_stays_its_shares():
     model = compiled(
         gate=ChosenGate(initial_choices=[[2, 0, 5], [1, 1, 3]], num_gates=2)
