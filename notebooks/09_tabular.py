@@ -114,7 +114,7 @@ STRINGS, NUMBERS = {"user": 8, "item": 8, "country": 2}, ["hour", "price"]
 
 inputs, features = {}, []
 for name, width in STRINGS.items():
-    known = sorted(train[name].unique())
+    known = sorted(train[name].dropna().unique())
     inputs[name] = keras.Input((), dtype="string", name=name)
     ids = keras.layers.StringLookup(vocabulary=known)(inputs[name])
     features.append(keras.layers.Embedding(len(known) + 1, width)(ids))
@@ -126,15 +126,6 @@ for name in NUMBERS:
     features.append(keras.ops.where(missing, 0.0, scale(inputs[name])))
     features.append(keras.ops.cast(missing, "float32"))
 encoder = keras.Model(inputs, keras.layers.Concatenate()(features), name="encoder")
-
-
-def columns(frame):
-    """The raw columns of a table, as the model takes them."""
-    return {
-        **{name: frame[name].to_numpy(dtype=object) for name in STRINGS},
-        **{name: frame[name].to_numpy("float32") for name in NUMBERS},
-    }
-
 
 # %% [markdown]
 # ## Three tasks, eight experts, two per task
@@ -164,9 +155,9 @@ early = keras.callbacks.EarlyStopping(
     start_from_epoch=4,
 )
 log = model.fit(
-    columns(train),
+    train,  # The model reads the columns that have the names of its inputs.
     train[LABELS].to_numpy(),
-    validation_data=(columns(validation), validation[LABELS].to_numpy()),
+    validation_data=(validation, validation[LABELS].to_numpy()),
     batch_size=256,
     epochs=12,
     callbacks=[DecideGates(by=0.4), early],
@@ -207,10 +198,8 @@ print("training data, from files:", round(evaluated["task_loss"], 3))
 # level is: the sum of the predictions over the sum of the labels should be 1.
 
 # %%
-found = model.evaluate(
-    columns(test), test[LABELS].to_numpy(), verbose=0, return_dict=True
-)
-predicted = model.predict(columns(test), batch_size=4096, verbose=0)
+found = model.evaluate(test, test[LABELS].to_numpy(), verbose=0, return_dict=True)
+predicted = model.predict(test, batch_size=4096, verbose=0)
 rows = {}
 for name in ("click", "purchase"):
     known = test[name].notna()

@@ -11,6 +11,7 @@ from dselectk_keras._keras import all_layers, compile_arguments, track_layer
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.models.check_labels import check_has_tasks, check_labels
+from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
@@ -38,6 +39,9 @@ class MultitaskModel(keras.Model):
     The outputs are a dict by task name, or one tensor `(batch, tasks)` or `(batch,
     tasks, outputs)`. Labels are a dict, or one array `(samples, tasks)`. Sample weights
     have the same form, or are one array `(samples,)` for all tasks.
+
+    If the inputs have names, `fit`, `evaluate` and `predict` take a data frame that has
+    columns of these names. Missing numbers are NaN, missing strings empty.
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
     `{task}_loss` and `{task}_{metric}` for each task; steps, such as
@@ -109,6 +113,9 @@ class MultitaskModel(keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
+        x = as_inputs(self, x)
+        if isinstance(held_out := kwargs.get("validation_data"), (tuple, list)):
+            kwargs["validation_data"] = (as_inputs(self, held_out[0]), *held_out[1:])
         given = _arguments("fit", self, x, y, *args, **kwargs)
         self._check_training(given.get("class_weight"))
         self._check(x, y, given.get("sample_weight"), training=True)
@@ -129,11 +136,16 @@ class MultitaskModel(keras.Model):
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
+        x = as_inputs(self, x)
         # `fit` has checked its data. It calls this with private arguments.
         if not any(name.startswith("_") for name in kwargs):
             given = _arguments("evaluate", self, x, y, *args, **kwargs)
             self._check(x, y, given.get("sample_weight"))
         return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predict as `keras.Model.predict`."""
+        return super().predict(as_inputs(self, x), *args, **kwargs)
 
     def _check_training(self, class_weight):
         """Raise an error for what would have no effect in training, or a wrong one."""
