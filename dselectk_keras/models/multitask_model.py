@@ -1,6 +1,7 @@
 """A Keras model that trains several tasks."""
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -146,6 +147,23 @@ class MultitaskModel(keras.Model):
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict as `keras.Model.predict`."""
         return super().predict(as_inputs(self, x), *args, **kwargs)
+
+    def export(self, *args: Any, **kwargs: Any) -> Any:
+        """Export as `keras.Model.export`, with names of inputs that TensorFlow takes.
+
+        Other characters than letters and digits become `_`, as in `user_id`.
+        """
+        specs: dict[str, Any] = {}
+        for tensor in self.inputs:
+            name = re.sub(r"[^A-Za-z0-9.]", "_", tensor.name)
+            name = f"input{name}" if name.startswith("_") else name
+            while name in specs:
+                name = f"{name}_"
+            specs[name] = keras.InputSpec(tensor.dtype, tensor.shape, name=name)
+        if [*specs] != [tensor.name for tensor in self.inputs]:
+            signature = keras.tree.pack_sequence_as(self.input, [*specs.values()])
+            kwargs = {"input_signature": [signature], **kwargs}
+        return super().export(*args, **kwargs)
 
     def _check_training(self, class_weight):
         """Raise an error for what would have no effect in training, or a wrong one."""

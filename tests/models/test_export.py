@@ -199,3 +199,26 @@ def test_an_exported_model_gives_the_same_without_this_package(form, tmp_path):
     for make in MODELS + GATED.get(form, [per_example_gates]):
         exported(make(), tmp_path / make.__name__, form)
     serve(tmp_path)
+
+
+def test_inputs_of_any_name_are_exported(tmp_path):
+    import tensorflow as tf
+
+    names = ["user id", "user-id", "é", "veteran's", "plain"]
+    inputs = {name: keras.Input((1,), name=name) for name in names}
+    encoder = keras.Model(inputs, keras.layers.Concatenate()([*inputs.values()]))
+    model = build_multitask_model(encoder, ["Preis €", "b"])
+    x = {name: numbers((3, 1), seed=i) for i, name in enumerate(names)}
+    model.export(tmp_path / "model", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "model")
+    signature = loaded.signatures["serving_default"].structured_input_signature[1]
+    assert {*signature} == {"user_id", "user_id_", "input_", "veteran_s", "plain"}
+    found = loaded.serve({name: tf.constant(array) for name, array in x.items()})
+    np.testing.assert_allclose(found["Preis €"], numpy(model(x)["Preis €"]), atol=1e-6)
+    plain = dict(
+        zip(["user_id", "user_id_", "input_", "veteran_s", "plain"], x, strict=True)
+    )
+    found = loaded.signatures["serving_default"](
+        **{name: tf.constant(x[given]) for name, given in plain.items()}
+    )
+    np.testing.assert_allclose(found["b"], numpy(model(x)["b"]), atol=1e-6)
