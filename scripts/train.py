@@ -133,9 +133,18 @@ def main(arguments=None):
 def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
     # The backend is chosen: Keras may be imported.
+    from dselectk_keras.gates.registry import GATES
+    from dselectk_keras.gates.registry import arguments as arguments_of
     from experiments import TrainingRun
     from experiments.environment import device
 
+    gate = options["gate"]
+    for option in ("--num-nonzeros", "--gamma", "--entropy"):
+        fits = gate == "dselect_k"
+        if option == "--num-nonzeros":
+            fits = "num_nonzeros" in arguments_of(GATES[gate])
+        if not fits and any(each.partition("=")[0] == option for each in arguments):
+            parser.error(f"{option} is for other gates. Received: --gate {gate}.")
     print(f"Training on {device()}.", flush=True)
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
     out, overwrite = options.pop("out"), options.pop("overwrite")

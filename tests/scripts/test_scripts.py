@@ -92,6 +92,8 @@ def test_train_writes_a_run_and_says_where(tmp_path, capsys):
             "expected JSON such as '{\"name\": 1}', received",
         ),
         (["--gate-options", '{"gama": 1}'], "num_nonzeros, gamma, entropy_reg, "),
+        (["--gate", "softmax", "--num-nonzeros=2"], "other gates. Received: --gate so"),
+        (["--gate", "top_k", "--gamma", "2"], "--gamma is for other gates"),
     ],
 )
 def test_what_cannot_be_trained_ends_with_a_message(tmp_path, capsys, arguments, text):
