@@ -127,8 +127,3 @@ __all__ = [
     "replicate",
     "single_expert",
 ]
-
-# Whatever is registered is public. The imports above are for readers and type checkers.
-_registered = {**gates.GATES.classes(), **regularizers.REGULARIZERS.classes()}
-globals().update(_registered)
-__all__.extend(_registered.keys() - set(__all__))

@@ -89,7 +89,7 @@ def _separate(config: Any, seed_offset: int) -> Any:
     `shared_object_id`.
     """
     is_dict = isinstance(config, dict)
-    copy = dict(config if is_dict else enumerate(config))
+    copy: dict[Any, Any] = dict(config if is_dict else enumerate(config))
     for name, part in copy.items():
         if isinstance(part, (dict, list, tuple)):
             copy[name] = _separate(part, seed_offset)

@@ -20,10 +20,8 @@ from helpers import numbers, numpy
 
 import dselectk_keras as dk
 from dselectk_keras.gates import GATES
-from dselectk_keras.metrics import METRICS
 from dselectk_keras.models.build import OF_MODEL
 from dselectk_keras.registry import Registry
-from dselectk_keras.regularizers import REGULARIZERS
 
 pytestmark = pytest.mark.backend_independent
 
@@ -140,9 +138,17 @@ def entries():
     numbered = {"num_tasks": 3}
     found = [(cls, numbered, use_gate) for cls in GATES.values()]
     weights = {"weight": 0.1, "beta_s": 1.0, "beta_d": 1.0}
-    found += [(cls, weights, use_regularizer) for cls in REGULARIZERS.values()]
+    found += [
+        (getattr(dk, name), weights, use_regularizer)
+        for name in dk.regularizers.__all__
+        if hasattr(dk, name)
+    ]
     sizes = {"num_experts": EXPERTS, "num_classes": 2}
-    found += [(cls, sizes, use_metric) for cls in METRICS.values()]
+    found += [
+        (cls, sizes, use_metric)
+        for cls in map(vars(dk.metrics).get, dk.metrics.__all__)
+        if isinstance(cls, type) and issubclass(cls, keras.Metric)
+    ]
     found += [
         (dk.DenseExperts, bank, use_layer),
         (dk.TuckerExperts, bank, use_layer),

@@ -1,6 +1,5 @@
 """The gates by name."""
 
-import functools
 from typing import Any
 
 import keras
@@ -35,7 +34,6 @@ def check_settings(name: str, settings: dict[str, Any]) -> None:
         )
 
 
-@functools.cache
 def arguments(cls: type) -> list[str]:
     """List the arguments of a gate's class and of its base classes."""
     kinds = cls.__mro__

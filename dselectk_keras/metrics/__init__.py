@@ -1,23 +1,21 @@
 """Metrics of how gates use experts.
 
-Functions take plain arrays; classes are Keras metrics that accumulate over batches. A
-Keras metric is one module here: `@METRICS.register("name")` makes it public.
+Functions take plain arrays; classes are Keras metrics that accumulate over batches.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from dselectk_keras.metrics._base import METRICS
 from dselectk_keras.metrics.active_experts import active_experts
 from dselectk_keras.metrics.jaccard_index import JaccardIndex, jaccard_index
-from dselectk_keras.registry import import_modules
+from dselectk_keras.metrics.mutual_information import MutualInformation
+from dselectk_keras.metrics.sample_entropy import SampleEntropy
+from dselectk_keras.metrics.selection_table import SelectionTable
+from dselectk_keras.metrics.utilization_entropy import UtilizationEntropy
 
-import_modules(__name__, __path__)
-globals().update(METRICS.classes())
-
-__all__ = ["METRICS", "JaccardIndex", "active_experts", "jaccard_index"]
-__all__.extend(METRICS.classes())
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """The registered classes, which type checkers cannot see above."""
+__all__ = [
+    "JaccardIndex",
+    "MutualInformation",
+    "SampleEntropy",
+    "SelectionTable",
+    "UtilizationEntropy",
+    "active_experts",
+    "jaccard_index",
+]

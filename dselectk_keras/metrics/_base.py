@@ -8,7 +8,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.registry import Registry
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Tensor,
@@ -18,7 +17,6 @@ from dselectk_keras.utils import (
     init_arguments,
 )
 
-METRICS = Registry("metric")
 _TINY = float(np.finfo("float32").tiny)
 
 

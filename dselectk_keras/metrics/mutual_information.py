@@ -2,13 +2,14 @@
 
 import math
 
+import keras
 from keras import ops
 
-from dselectk_keras.metrics._base import METRICS, SelectionMetric, safe_log
+from dselectk_keras.metrics._base import SelectionMetric, safe_log
 from dselectk_keras.utils import Tensor, check_number
 
 
-@METRICS.register("mutual_information")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class MutualInformation(SelectionMetric):
     r"""Mutual information of the chosen expert and the class.
 

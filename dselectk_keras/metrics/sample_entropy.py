@@ -1,10 +1,12 @@
 """The entropy of the expert weights of single examples."""
 
-from dselectk_keras.metrics._base import METRICS, MeanMetric, exact_entropy
+import keras
+
+from dselectk_keras.metrics._base import MeanMetric, exact_entropy
 from dselectk_keras.utils import Tensor, check_number
 
 
-@METRICS.register("sample_entropy")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class SampleEntropy(MeanMetric):
     r"""Mean over the examples of the entropy of their expert weights.
 

@@ -1,12 +1,13 @@
 """How often examples of each class choose each expert."""
 
+import keras
 from keras import ops
 
-from dselectk_keras.metrics._base import METRICS, SelectionMetric
+from dselectk_keras.metrics._base import SelectionMetric
 from dselectk_keras.utils import Tensor, check_choice
 
 
-@METRICS.register("selection_table")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class SelectionTable(SelectionMetric):
     r"""Number of examples of each class that choose each expert.
 

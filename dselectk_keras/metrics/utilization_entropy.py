@@ -1,10 +1,12 @@
 """How evenly the experts are used over all examples (load balance)."""
 
-from dselectk_keras.metrics._base import METRICS, MeanMetric, exact_entropy
+import keras
+
+from dselectk_keras.metrics._base import MeanMetric, exact_entropy
 from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count, check_number
 
 
-@METRICS.register("utilization_entropy")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class UtilizationEntropy(MeanMetric):
     r"""Entropy of the mean of the expert weights over all examples.
 

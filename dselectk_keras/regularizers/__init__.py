@@ -1,25 +1,27 @@
-"""Auxiliary losses: scalar terms that a gate or a layer adds to the training loss.
+"""Auxiliary losses: scalar terms that a gate or a layer adds to the training loss."""
 
-Each regularizer is one module. `@REGULARIZERS.register("name")` on its class makes it
-public.
-"""
-
-from typing import TYPE_CHECKING, Any
-
-from dselectk_keras.registry import import_modules
+from dselectk_keras.regularizers.entropy import EntropyRegularizer
+from dselectk_keras.regularizers.importance import ImportanceRegularizer
+from dselectk_keras.regularizers.load import LoadRegularizer
+from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
+from dselectk_keras.regularizers.router_z import RouterZRegularizer
+from dselectk_keras.regularizers.sample_similarity import SampleSimilarityRegularizer
 from dselectk_keras.regularizers.scheduled import (
-    REGULARIZERS,
     ScheduledRegularizer,
     WeightsRegularizer,
 )
+from dselectk_keras.regularizers.sparsity import SparsityRegularizer
+from dselectk_keras.regularizers.switch_load import SwitchLoadRegularizer
 
-import_modules(__name__, __path__)
-globals().update(REGULARIZERS.classes())
-
-__all__ = ["REGULARIZERS", "ScheduledRegularizer", "WeightsRegularizer"]
-__all__.extend(REGULARIZERS.classes())
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """The registered classes, which type checkers cannot see above."""
+__all__ = [
+    "EntropyRegularizer",
+    "ImportanceRegularizer",
+    "LoadRegularizer",
+    "ReachabilityRegularizer",
+    "RouterZRegularizer",
+    "SampleSimilarityRegularizer",
+    "ScheduledRegularizer",
+    "SparsityRegularizer",
+    "SwitchLoadRegularizer",
+    "WeightsRegularizer",
+]

@@ -2,18 +2,18 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from dselectk_keras.ops import entropy
 from dselectk_keras.regularizers.scheduled import (
-    REGULARIZERS,
     WeightsRegularizer,
     learned_weights,
 )
 from dselectk_keras.utils import Tensor, check_choice
 
 
-@REGULARIZERS.register("entropy")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class EntropyRegularizer(WeightsRegularizer):
     r"""Penalizes the entropy of the selectors, so that they become binary earlier.
 

@@ -2,14 +2,15 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, WeightsRegularizer
+from dselectk_keras.regularizers.scheduled import WeightsRegularizer
 from dselectk_keras.utils import Tensor, check_choice
 
 
-@REGULARIZERS.register("importance")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class ImportanceRegularizer(WeightsRegularizer):
     r"""Load balancing: penalizes unequal total weights of the experts over a batch.
 

@@ -1,13 +1,14 @@
 """Load regularizer."""
 
+import keras
 from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, WeightsRegularizer
+from dselectk_keras.regularizers.scheduled import WeightsRegularizer
 from dselectk_keras.utils import Tensor
 
 
-@REGULARIZERS.register("load")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class LoadRegularizer(WeightsRegularizer):
     r"""Load balancing: penalizes unequal numbers of examples per expert in a batch.
 

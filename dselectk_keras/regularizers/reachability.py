@@ -1,12 +1,13 @@
 """Reachability regularizer."""
 
+import keras
 from keras import ops
 
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 from dselectk_keras.utils import Tensor
 
 
-@REGULARIZERS.register("reachability")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class ReachabilityRegularizer(ScheduledRegularizer):
     r"""Penalizes selectors whose codes belong to no expert.
 

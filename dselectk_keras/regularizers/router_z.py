@@ -1,12 +1,13 @@
 """Router z-loss."""
 
+import keras
 from keras import ops
 
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 from dselectk_keras.utils import Tensor
 
 
-@REGULARIZERS.register("router_z")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class RouterZRegularizer(ScheduledRegularizer):
     r"""Penalizes large logits of a gate, which are imprecise in half precision.
 

@@ -4,17 +4,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
 from dselectk_keras.regularizers.scheduled import (
-    REGULARIZERS,
     WeightsRegularizer,
     learned_weights,
 )
 from dselectk_keras.utils import Tensor, check_number
 
 
-@REGULARIZERS.register("sample_similarity")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class SampleSimilarityRegularizer(WeightsRegularizer):
     r"""Penalizes dissimilar examples that share an expert.
 

@@ -5,11 +5,8 @@ from typing import Any
 
 import keras
 
-from dselectk_keras.registry import Registry
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Tensor, deserialize_if_config, init_arguments
-
-REGULARIZERS = Registry("regularizer")
 
 
 class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):

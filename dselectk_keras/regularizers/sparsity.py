@@ -1,12 +1,13 @@
 """Sparsity regularizer."""
 
+import keras
 from keras import ops
 
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, ScheduledRegularizer
+from dselectk_keras.regularizers.scheduled import ScheduledRegularizer
 from dselectk_keras.utils import Tensor
 
 
-@REGULARIZERS.register("sparsity")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class SparsityRegularizer(ScheduledRegularizer):
     r"""Penalizes the logarithm of each expert's probability of being open.
 

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
 from dselectk_keras.ops import softmax
-from dselectk_keras.regularizers.scheduled import REGULARIZERS, WeightsRegularizer
+from dselectk_keras.regularizers.scheduled import WeightsRegularizer
 from dselectk_keras.utils import Tensor
 
 
-@REGULARIZERS.register("switch_load")
+@keras.saving.register_keras_serializable("dselectk_keras")
 class SwitchLoadRegularizer(WeightsRegularizer):
     r"""Load balancing: the auxiliary loss of the Switch Transformer.
 

@@ -13,13 +13,11 @@ from dselectk_keras import (
     Ramp,
     ReachabilityRegularizer,
     RouterZRegularizer,
+    SampleSimilarityRegularizer,
     SparsityRegularizer,
+    SwitchLoadRegularizer,
 )
-from dselectk_keras.regularizers import (
-    REGULARIZERS,
-    ScheduledRegularizer,
-    WeightsRegularizer,
-)
+from dselectk_keras.regularizers import ScheduledRegularizer, WeightsRegularizer
 
 CLASSES = [
     EntropyRegularizer,
@@ -30,9 +28,10 @@ CLASSES = [
     SparsityRegularizer,
 ]
 SETTINGS = {
-    "entropy": {"target": "bits"},
-    "importance": {"squared": True},
-    "sample_similarity": {"beta_s": 0.7, "beta_d": 0.3},
+    **{kind: {} for kind in [*CLASSES, SwitchLoadRegularizer]},
+    EntropyRegularizer: {"target": "bits"},
+    ImportanceRegularizer: {"squared": True},
+    SampleSimilarityRegularizer: {"beta_s": 0.7, "beta_d": 0.3},
 }
 INPUTS = [[0.5, 0.25, 0.0]]
 
@@ -69,14 +68,14 @@ def test_a_schedule_gets_a_float(cls):
     np.testing.assert_allclose(value, float(cls(1.0)(INPUTS)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", REGULARIZERS)
-def test_every_setting_is_saved(name):
-    regularizer = REGULARIZERS[name](weight=0.1, **SETTINGS.get(name, {}))
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_every_setting_is_saved(kind):
+    regularizer = kind(weight=0.1, **SETTINGS[kind])
     config = keras.saving.serialize_keras_object(regularizer)
     again = keras.saving.deserialize_keras_object(config)
     assert type(again) is type(regularizer)
     assert again.get_config() == regularizer.get_config()
-    assert again.get_config().items() >= SETTINGS.get(name, {}).items()
+    assert again.get_config().items() >= SETTINGS[kind].items()
 
 
 @pytest.mark.parametrize(
