@@ -7,20 +7,18 @@ from typing import Any
 
 import keras
 import numpy as np
+from pruned_bottom import BETWEEN, NUM_CUTS, prune, units_at
 
 from dselectk_keras.callbacks import ChooseExperts
-from dselectk_keras.gates import DSelectKGate, TopKGate
-from gate_comparison.training import STEPS, on_host, setting
+from dselectk_keras.gates import ChosenGate, DSelectKGate, TopKGate
+from gate_comparison.training import STEPS, Program, setting
 
-RATES = (0.01, 0.03, 0.1)
-# Arms with two values of an own setting have two weight decays, others four.
-DECAYS = {2: (0.0, 0.3), 1: (0.0, 0.1, 0.3, 1.0)}
-ONE_SETTING = (0.03, 0.1)  # Near the middle of the grid.
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
+DECAYS = (0.0, 0.3, 1.0, 3.0)
+ONE_SETTING = (0.03, 0.3)  # In the middle of the grid.
 NUM_CHOICES = 16
 DEFAULTS = {"entropy": 0.0, "gamma": 3.0, "noise": 0.0}
 MANY = 10**6
-ROUNDS = 3  # Of softening and deciding again.
-NOISE = 0.5  # On the bits, as a part of half of their width.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +29,7 @@ class Run:
         draw: The index of the draw of the data and of the initial weights.
         settings: Learning rate, weight decay, and what the gate reads.
         events: What is done to the model after a part of the epochs, by the part:
-            functions of the `Trainer` and the run that return the scale of the gates'
-            weights.
+            functions of the `Trainer` and the run.
         given: The whole setting, to be reported.
         choice: The number of a random choice of experts.
     """
@@ -46,17 +43,16 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """A kind of gate, and its grid of twelve settings.
+    """A kind of gate, and its grid of settings.
 
     Args:
-        program: The key in `GATES` of the model that is trained.
+        program: The key in `PROGRAMS` of the model that is trained.
         events: A function of the own setting that returns the events of a `Run`.
-        own: Values of the own setting of the arm.
+        own: Values of the own setting of the arm. The last one is that of the arm
+            without tuning.
         reads: The name of the setting that the gate reads, if it is the own one.
         fixed: Other settings that the gate reads.
-        dense: Whether the gate may use all experts in every epoch.
-        family: Whether the arm is compared, is a remedy for the decision, or is an arm
-            with one setting for all problems.
+        dense: Whether a task may read more than k experts in every epoch.
     """
 
     program: str
@@ -65,13 +61,10 @@ class Arm:
     reads: str | None = None
     fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)
     dense: bool = False
-    family: str = "gates"
 
     def runs(self, draw):
-        """The runs of the whole grid, or of its one setting."""
-        grid = itertools.product(RATES, DECAYS[len(self.own)], self.own)
-        if self.family == "untuned":
-            grid = [(*ONE_SETTING, self.own[0])]
+        """The runs of the whole grid."""
+        grid = itertools.product(RATES, DECAYS, self.own)
         return [self.run(draw, setting) for setting in grid]
 
     def run(self, draw, given, choice=0):
@@ -83,36 +76,37 @@ class Arm:
         return Run(draw, settings, self.events(own), given, choice)
 
 
-def ones(trainer):
-    """The scale of gates whose weights sum to one."""
-    return np.ones(trainer.gate.num_gates, "float32")
-
-
-def choose(weights, trainer):
-    """Let all gates decide on the experts with given weights."""
-    trainer.gate.assign_expert_weights(weights)
-    return largest(trainer)
-
-
-def largest(trainer, run=None):  # noqa: ARG001
+def decide(trainer, run):  # noqa: ARG001
     """Keep the largest weights of each gate, as `DecideGates` does."""
     trainer.gate.decide()
-    return ones(trainer)
 
 
 def by_fit(trainer, run):
     """Choose the experts that fit the labels of each task best, as `ChooseExperts`."""
     split = trainer.tables[run.draw].splits[0]
     ChooseExperts(split.x, split.y).choose(trainer.model)
-    return ones(trainer)
+
+
+def random_choice(trainer, run, number):
+    """Experts that are drawn for each task, booleans (tasks, n)."""
+    rng = np.random.default_rng([trainer.seeds[run.draw], number])
+    gates, n = trainer.gate.num_gates, trainer.gate.num_experts
+    return np.argsort(rng.random((gates, n)), axis=-1) < trainer.k
 
 
 def random_experts(trainer, run):
     """Choose experts at random, for each task."""
-    rng = np.random.default_rng([trainer.seeds[run.draw], run.choice])
-    gates, n = trainer.gate.num_gates, trainer.gate.num_experts
-    chosen = np.argsort(rng.random((gates, n)), axis=-1) < trainer.k
-    return choose(chosen / trainer.k, trainer)
+    choose(random_choice(trainer, run, run.choice) / trainer.k, trainer)
+
+
+def other_experts(trainer, run):
+    """Choose one of the random choices, with other experts in place of its own.
+
+    Tasks share experts as before: only the initial weights of the experts differ.
+    """
+    chosen = random_choice(trainer, run, 0)
+    rng = np.random.default_rng([trainer.seeds[run.draw], run.choice, 1])
+    choose(chosen[:, rng.permutation(chosen.shape[1])] / trainer.k, trainer)
 
 
 def known_experts(trainer, run):
@@ -121,79 +115,25 @@ def known_experts(trainer, run):
     places = groups[:, None] * trainer.k + np.arange(trainer.k)
     weights = np.zeros((len(groups), trainer.gate.num_experts))
     np.put_along_axis(weights, places % weights.shape[1], 1.0 / trainer.k, axis=-1)
-    return choose(weights, trainer)
+    choose(weights, trainer)
 
 
-def kept_mass_in_tower(trainer, run):
-    """Keep the largest weights, and multiply the towers' kernels by their sum."""
-    mass = trainer.gate.largest_mass()
-    largest(trainer, run)
-    kernel, _ = first_of_towers(trainer.model)
-    kernel.assign(kernel * mass[:, None, None])
-    return ones(trainer)
+def choose(weights, trainer):
+    """Let all gates decide on the experts with given weights."""
+    trainer.gate.assign_expert_weights(weights)
+    trainer.gate.decide()
 
 
-def kept_mass_in_gate(trainer, run):
-    """Keep the largest weights as they are, so that they no longer sum to one."""
-    mass = trainer.gate.largest_mass()
-    largest(trainer, run)
-    return mass.astype("float32")
+def cut_units(part):
+    """Prune the units of each task to those of a part of the training."""
 
+    def cut(trainer, run):
+        problem = trainer.problem
+        total = problem.num_experts * problem.units
+        left = units_at(part, trainer.k * problem.units, total)
+        prune(trainer.model, trainer.tables[run.draw].splits[0].x, left)
 
-def calibrated(trainer, run):
-    """Keep the largest weights, and map each unit of a mixture to what it was."""
-    soft = trainer.gate_weights()
-    largest(trainer, run)
-    x = trainer.tables[run.draw].splits[0].x
-    outputs = on_host(trainer.model.get_layer("mmoe").experts(x))
-    old, new = (
-        np.einsum("bnu,tn->btu", outputs, weights)
-        for weights in (soft, trainer.gate_weights())
-    )
-    centered = new - new.mean(axis=0)
-    variance = (centered**2).mean(axis=0)
-    slope = (centered * old).mean(axis=0) / np.where(variance > 0, variance, 1.0)
-    slope = np.where(variance > 0, slope, 1.0)
-    offset = old.mean(axis=0) - slope * new.mean(axis=0)
-    kernel, bias = first_of_towers(trainer.model)
-    before = on_host(kernel)
-    kernel.assign(before * slope[:, :, None])
-    bias.assign(bias + np.einsum("tu,tuo->to", offset, before))
-    return ones(trainer)
-
-
-def soften(trainer, run):
-    """Let gates that have decided be soft again, with noise on their bits.
-
-    Without noise, the logits of the bits are half-way between the middle of the smooth
-    step and the end that they had chosen.
-    """
-    gate = trainer.gate
-    step = int(keras.ops.convert_to_numpy(gate.step))
-    weights = trainer.gate_weights()
-    gate.assign_expert_weights(weights / weights.sum(-1, keepdims=True), slack=0.5)
-    z = gate.trainable_variables[0]
-    half = run.settings["gamma"] / 2
-    rng = np.random.default_rng([trainer.seeds[run.draw], step])
-    z.assign(z + NOISE * half * rng.standard_normal(z.shape))
-    gate.choices.assign(np.full(gate.choices.shape, -1))
-    return ones(trainer)
-
-
-def again(own):
-    """Decide; then let gates be soft again, and decide again, some times."""
-    length = (0.8 - own) / ROUNDS
-    events = {own: largest}
-    for start in own + length * np.arange(ROUNDS):
-        events |= {start + length / 2: soften, start + length: largest}
-    return events
-
-
-def first_of_towers(model):
-    """The kernels (tasks, units, outputs) and biases of the towers' first layer."""
-    towers = next(each for each in model.layers if each.name.startswith("towers"))
-    by_name = {variable.name: variable for variable in towers.variables}
-    return by_name["kernel_0"], by_name["bias_0"]
+    return cut
 
 
 def steps_left(own):
@@ -203,72 +143,79 @@ def steps_left(own):
         # The gate is dense up to its step MANY.
         left = MANY if own is None else round(own * trainer.problem.epochs) * STEPS
         trainer.gate.step.assign(MANY - left)
-        return ones(trainer)
 
     return {0: start}
 
 
-def at(action):
-    """Do something after a part of the training."""
-    return lambda own: {own: action}
+def always(events):
+    """The same events for all own settings."""
+    return lambda own: events  # noqa: ARG005
 
 
-def at_start(action):
-    """Do something before the training."""
-    return lambda own: {0: action}  # noqa: ARG005
+def top_k(wide=False):
+    """A gate whose logits begin near zero, or as wide as Keras' default."""
+
+    def make(k, n):
+        start = keras.initializers.RandomUniform(-((3 / n) ** 0.5), (3 / n) ** 0.5)
+        return TopKGate(
+            k,
+            kernel_initializer=start if wide else None,
+            noise=setting("noise"),
+            dense_steps=MANY,
+        )
+
+    return Program(make)
 
 
-GATES: dict[str, Any] = {
-    "selectors": lambda k: DSelectKGate(
-        k, gamma=setting("gamma"), entropy_reg=setting("entropy")
+PROGRAMS: dict[str, Program] = {
+    "selectors": Program(
+        lambda k, n: DSelectKGate(  # noqa: ARG005
+            k, gamma=setting("gamma"), entropy_reg=setting("entropy")
+        )
     ),
-    "top_k": lambda k: TopKGate(k, noise=setting("noise"), dense_steps=MANY),
-    "none": None,
+    "top_k": top_k(),
+    "top_k, wide": top_k(wide=True),
+    "side by side": Program(
+        lambda k, n: ChosenGate(k),  # noqa: ARG005
+        options={"side_by_side": True},
+    ),
+    "shared bottom": Program(),
+    "wide bottom": Program(wide=True),
+    "pruned": Program(wide=True, pruned=True),
 }
 PARTS = (0.2, 0.5)
 RECIPE = "DSelect-k, recipe"
+# As by default: after each part of 0.05 of the training, until the half of it.
+BY_FIT = dict.fromkeys(np.arange(0, 0.51, 0.05), by_fit)
 
 ARMS = {
-    "softmax": Arm("top_k", lambda own: steps_left(None), dense=True),  # noqa: ARG005
-    "shared bottom": Arm("none", dense=True),
-    RECIPE: Arm("selectors", at(largest), PARTS),
+    "softmax": Arm("top_k", always(steps_left(None)), dense=True),
+    "shared bottom": Arm("shared bottom", dense=True),
+    "shared bottom, wide": Arm("wide bottom", dense=True),
+    "shared bottom, pruned": Arm(
+        "pruned",
+        always({part: cut_units(part) for part in np.linspace(*BETWEEN, NUM_CUTS)}),
+    ),
+    RECIPE: Arm("selectors", lambda own: {own: decide}, PARTS),
     "DSelect-k, entropy": Arm(
         "selectors",
         # Before the last epoch, gates that are not sparse keep their largest weights.
-        lambda own: {1.0: largest},  # noqa: ARG005
+        always({1.0: decide}),
         (0.01, 0.1),
         reads="entropy",
         fixed={"gamma": 1.0},
     ),
-    "Top-k": Arm("top_k", lambda own: steps_left(0.0)),  # noqa: ARG005
-    "Top-k, noisy": Arm(
-        "top_k",
-        lambda own: steps_left(0.0),  # noqa: ARG005
-        fixed={"noise": 1.0},
-    ),
+    "Top-k": Arm("top_k", always(steps_left(0.0))),
+    "Top-k, wide start": Arm("top_k, wide", always(steps_left(0.0))),
+    "Top-k, noisy": Arm("top_k", always(steps_left(0.0)), fixed={"noise": 1.0}),
     "Top-k, dense first": Arm("top_k", steps_left, PARTS),
-    "random": Arm("selectors", at_start(random_experts)),
-    "soft, then random": Arm("selectors", at(random_experts), PARTS),
-    "chosen by fit": Arm(
-        "selectors",
-        # As by default: after each part of 0.05 of the training, until the half of it.
-        lambda own: dict.fromkeys(np.arange(0, 0.51, 0.05), by_fit),  # noqa: ARG005
-    ),
-    "known groups": Arm("selectors", at_start(known_experts)),
-    "kept mass in the tower": Arm(
-        "selectors", at(kept_mass_in_tower), PARTS, family="remedies"
-    ),
-    "kept mass in the gate": Arm(
-        "selectors", at(kept_mass_in_gate), PARTS, family="remedies"
-    ),
-    "affine map": Arm("selectors", at(calibrated), PARTS, family="remedies"),
-    "noise, decide again": Arm("selectors", again, PARTS, family="remedies"),
+    "random": Arm("selectors", always({0: random_experts})),
+    "chosen by fit": Arm("selectors", always(BY_FIT)),
+    "chosen, side by side": Arm("side by side", always(BY_FIT)),
+    "known groups": Arm("selectors", always({0: known_experts})),
 }
-ARMS |= {
-    f"{name}, untuned": dataclasses.replace(ARMS[name], own=own, family="untuned")
-    for name, own in (
-        ("softmax", (None,)),
-        (RECIPE, (0.5,)),
-        ("chosen by fit", (None,)),
-    )
+# Many trainings with the setting of `random`: what differs between them.
+CHOICES = {
+    "of 16 random choices": random_experts,
+    "of 16 with one choice": other_experts,
 }

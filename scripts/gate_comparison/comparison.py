@@ -1,11 +1,12 @@
 """Run the arms on a problem, and choose settings and epochs by the validation loss."""
 
+import dataclasses
 import sys
 
 import keras
 import numpy as np
 
-from gate_comparison.arms import ARMS, GATES, NUM_CHOICES
+from gate_comparison.arms import ARMS, CHOICES, NUM_CHOICES, ONE_SETTING, PROGRAMS
 from gate_comparison.training import Trainer
 
 
@@ -22,7 +23,7 @@ def compare(problem, draws, folder, arms=tuple(ARMS)):
         A list of dicts, one for each draw and arm.
     """
     tables = [problem.load(draw, folder) for draw in draws]
-    runs = {program: [] for program in GATES}
+    runs = {program: [] for program in PROGRAMS}
     for name in arms:
         if name != "known groups" or tables[0].groups is not None:
             runs[ARMS[name].program] += [
@@ -30,28 +31,29 @@ def compare(problem, draws, folder, arms=tuple(ARMS)):
                 for draw in range(len(tables))
                 for run in ARMS[name].runs(draw)
             ]
-    total = sum(map(len, runs.values())) + len(tables) * NUM_CHOICES * (
-        "random" in arms
-    )
+    total = sum(map(len, runs.values()))
+    if "random" in arms:
+        total += len(tables) * len(CHOICES) * NUM_CHOICES
     bar = keras.utils.Progbar(
         total, unit_name="training", verbose=int(sys.stdout.isatty())
     )
     rows = []
     for program, own in runs.items():
         if own:
-            trainer = Trainer(problem, tables, draws, GATES[program], bar.add)
+            trainer = Trainer(problem, tables, draws, PROGRAMS[program], bar.add)
             found = trainer.train([run for _, run in own])
             rows += best_rows(trainer, own, found)
             if any(name == "random" for name, _ in own):
-                rows += compare_choices(trainer, rows)
+                for name, event in CHOICES.items():
+                    rows += compare_choices(trainer, rows, name, event)
     for row in rows:
         row["draw"] = draws[row["draw"]]
     return rows
 
 
-def compare_choices(trainer, rows):
-    """Train with several random choices, with the best settings of one."""
-    arm, runs = ARMS["random"], []
+def compare_choices(trainer, rows, name, event):
+    """Train several times with the best settings of one random choice."""
+    arm, runs = dataclasses.replace(ARMS["random"], events=lambda _: {0: event}), []
     for row in rows:
         if row["arm"] == "random":
             runs += [
@@ -65,7 +67,7 @@ def compare_choices(trainer, rows):
         each = [summarize(trainer, "random", runs[i], histories[i]) for i in those]
         best = dict(min(each, key=lambda row: row["validation"]))
         tests = [round(row["test"], 5) for row in each]
-        found.append({**best, "arm": "best of 16 random", "choices": tests})
+        found.append({**best, "arm": f"best {name}", "choices": tests})
     return found
 
 
@@ -76,32 +78,27 @@ def best_rows(trainer, runs, histories):
         row = summarize(trainer, name, run, history)
         rows.setdefault((name, run.draw), []).append(row)
     found = []
-    for same in rows.values():
+    for (name, _), same in rows.items():
         best = min(same, key=lambda row: row["validation"])
-        without = [row for row in same if row["setting"][1] == 0.0]
-        plain = min(without or same, key=lambda row: row["validation"])
-        found.append({**best, "test_without_decay": plain["test"]})
+        one = [*ONE_SETTING, ARMS[name].own[-1]]
+        untuned = next((row["test"] for row in same if row["setting"] == one), None)
+        found.append({**best, "untuned": untuned})
     return found
 
 
 def summarize(trainer, name, run, history):
-    """The best epoch of a run, among those in which a sparse gate is sparse."""
+    """The best epoch of a run, among those in which a task reads k experts at most."""
     admissible = np.isfinite(history.validation)
     if not ARMS[name].dense:
-        admissible &= history.experts <= trainer.k
+        admissible &= history.most <= trainer.k * trainer.problem.units
     losses = np.where(admissible, history.validation, np.inf)
     best = int(losses.argmin())
-    row = {
+    return {
         "arm": name,
         "draw": run.draw,
         "setting": list(run.given),
         "epoch": best,
         "validation": float(losses[best]),
         "test": float(history.test[best]) if admissible.any() else np.inf,
+        "multiplications": trainer.multiplications(float(history.units[best])),
     }
-    decided = min(trainer.events(run), default=0)
-    if decided:
-        before, after = history.validation[decided - 1 : decided + 1]
-        mass = float(history.mass[decided - 1])
-        row |= {"kept": mass, "before": float(before), "after": float(after)}
-    return row

@@ -1,4 +1,4 @@
-"""The page of the comparison, its picture, and its lines in docs/choosing.md."""
+"""The page of the comparison, its pictures, and its lines in docs/choosing.md."""
 
 import pathlib
 
@@ -7,65 +7,66 @@ import numpy as np
 from dselectk_keras.plots import style
 from experiments.pages import MARK, table
 from gate_comparison import results
-from gate_comparison.arms import ARMS, NUM_CHOICES, ONE_SETTING, RECIPE, ROUNDS
+from gate_comparison.arms import (
+    ARMS,
+    CHOICES,
+    DECAYS,
+    NUM_CHOICES,
+    ONE_SETTING,
+    RATES,
+    RECIPE,
+)
 from gate_comparison.problems import PROBLEMS
-from gate_comparison.statistics import errors, only, random_errors, ratio
+from gate_comparison.statistics import errors, luck, only, random_errors, ratio
 
-BEST = f"best of {NUM_CHOICES} random"
-REMEDIES = [name for name, arm in ARMS.items() if arm.family == "remedies"]
-DENSE = [name for name, arm in ARMS.items() if arm.dense and arm.family == "gates"]
-UNTUNED = [name for name, arm in ARMS.items() if arm.family == "untuned"]
-SPARSE = [name for name in ARMS if name not in [*DENSE, *REMEDIES, *UNTUNED]]
+BEST, CONTROL = (f"best {name}" for name in CHOICES)
+FIT = "chosen by fit"
 
 INTRODUCTION = """\
-Results of {problems} of {known} problems, in {families} families, with {draws} draws or
-splits each and at most 1,000 training examples. All arms have the same model (8 or 16
-experts, 2 or 4 per task, static gates), the same initial weights and the same number of
-steps. Each is tuned on a grid of twelve settings, in which weight decay is one: three
-learning rates, and four decays, or two decays and two values of an own setting (when
-to decide, or the weight of the entropy). Setting and epoch are those with the lowest
-validation loss. For a sparse gate, only epochs count in which each task uses at most k
-experts.
+Results of {problems} problems in {families} families, with {draws} draws or splits each
+and at most 1,000 training examples. All arms have the same model (8 or 16 experts, 2 or
+4 per task, static gates), the same initial weights and the same number of steps. Each
+is tuned on the same grid: {rates} learning rates times {decays} weight decays, and if
+it has an own setting, times two values of it. Setting and epoch are those with the
+lowest validation loss. For a sparse gate, only epochs count in which each task uses at
+most k experts. The best learning rate is at an edge of its grid in {rate_edge:.0%} of
+all rows, and the largest weight decay is the best in {decay_edge:.0%}.
 
-- **DSelect-k, recipe**: `gamma=3`, and `DecideGates` with `by=0.2` or `by=0.5`.
-- **DSelect-k, entropy**: `gamma=1` and entropy regularization; a gate that is not
-  sparse before the last epoch keeps its largest weights.
-- **random**: experts that are drawn before the training. **{best}**: of {choices}
-  draws, that with the lowest validation loss. **soft, then random**: as the recipe, but
-  the decision is for random experts.
 - **chosen by fit**: `ChooseExperts` with its default settings
-  ([our own method](../choose_by_fit.md)). It has no own setting, so that it tries four
-  decays, as softmax and random do; the recipe tries two.
+  ([our own method](../choose_by_fit.md)). **side by side**: with `side_by_side=True`.
+- **DSelect-k, recipe**: `gamma=3`, and `DecideGates` with `by=0.2` or `by=0.5`.
+- **DSelect-k, entropy**: `gamma=1` and entropy regularization of 0.01 or 0.1; a gate
+  that is not sparse before the last epoch keeps its largest weights.
+- **Top-k**: logits begin in ±0.05; **wide start**: as Keras' default draws them.
+  **dense first**: for 0.2 or 0.5 of the training.
+- **random**: experts that are drawn before the training.
 - **known groups**: the tasks of a group have experts of their own.
-- **shared bottom**: one expert as wide as the k experts of a task."""
+- **shared bottom**: one expert as wide as the k experts of a task. **wide**: as wide as
+  all. **pruned**: the wide one, of which each task keeps as many units as k experts
+  have: those of the largest weight times standard deviation, in six cuts between 0.3
+  and 0.7 of the training."""
 
 GATES = """\
-Test error over that of the recipe: the mean over problems and draws of the log ratio,
-with an interval of 95 % by bootstrap over both. Then the means of each family."""
-
-CHOICES = """\
-Test error over the mean of {choices} random choices. The choice matters if the best of
-them, or the known groups, are lower by 5 % or more."""
-
-DECISION = """\
-At the decision, the gates of the recipe keep {kept:.0%} of their weight (in the mean),
-and the validation loss is {jump:.2f} times that of the epoch before. Four remedies,
-each tuned on the recipe's grid:
-
-- multiply the kernels of the towers' first layers by the kept mass;
-- let the gates keep their mass, so that their weights no longer sum to one;
-- fit an affine map of each unit of a mixture to what it was before, without labels, and
-  put it into the towers;
-- after the decision, {rounds} times: put noise on the bits, so that the gates are soft
-  again, train them, and decide again.
-
-One half of the problems was looked at first, the other half once. Test error over that
-of the recipe, both with tuned weight decay, and both without weight decay:"""
+Test error over that of the experts chosen by fit: the mean over problems and draws of
+the log ratio, with an interval of 95 % by bootstrap over both. Above 1, the gate is
+worse. Then the means of each family."""
 
 WITHOUT = """\
-One setting for all problems, near the middle of the grid: a learning rate of {rate} and
-a weight decay of {decay}; the recipe decides after half of the training. Test error
-over that of the recipe, tuned:"""
+One setting for all problems, in the middle of the grid: a learning rate of {rate}, a
+weight decay of {decay}, and the second value of the own setting. Test error over that
+of the experts chosen by fit with this setting, and over that of their tuned ones:"""
+
+COSTS = """\
+Multiplications for one example of one task, over those of the softmax gate, which needs
+all experts; without the weights of the gate. Each point is the mean of a family."""
+
+CHOICES_TEXT = """\
+Test error over the mean of {choices} random choices. *One choice*: the best of
+{choices} trainings with one random choice, each with other experts in its places, over
+their mean. It is what luck with initial weights is worth. The choice matters if the
+best of {choices} choices, over their mean, is lower than that by 2 % or more, or if
+known groups or experts chosen by fit are below 0.98, with an interval of 95 % over the
+draws."""
 
 HOW = """\
 ```bash
@@ -73,15 +74,17 @@ HOW = """\
 ```
 
 Seeds 0 to {last}; {machine}, {date}. The command goes on with what is missing. With
-`--mine TABLE.csv --targets NAME ...` it asks the second question about your data."""
+`--mine TABLE.csv --targets NAME ...` it asks the last question about your data."""
 
 
 def write(folder):
-    """Write the page and its picture into the folder of the results."""
+    """Write the page and its pictures into the folder of the results."""
     folder = pathlib.Path(folder)
     found = results.read(folder)
     (folder / "images").mkdir(exist_ok=True)
-    style.save_figure(draw(found["rows"]), folder / "images" / "gatebench.png", dpi=150)
+    images = folder / "images"
+    style.save_figure(draw(found["rows"]), images / "gatebench.png", dpi=150)
+    style.save_figure(draw_costs(found["rows"]), images / "costs.png", dpi=150)
     path = folder / "gatebench.md"
     path.write_text(text(found), encoding="utf-8")
     return path
@@ -92,13 +95,15 @@ def text(found):
     rows = found["rows"]
     draws = 1 + max(row["draw"] for row in rows)
     machine, by_family = found["environment"], families(rows)
+    tuned = [row for row in rows if "choices" not in row]
     introduction = INTRODUCTION.format(
         problems=sum(map(len, by_family.values())),
-        known=len(PROBLEMS),
         families=len(by_family),
         draws=draws,
-        best=BEST,
-        choices=NUM_CHOICES,
+        rates=len(RATES),
+        decays=len(DECAYS),
+        rate_edge=np.mean([r["setting"][0] in (RATES[0], RATES[-1]) for r in tuned]),
+        decay_edge=np.mean([r["setting"][1] == DECAYS[-1] for r in tuned]),
     )
     how = HOW.format(
         command=found["command"],
@@ -110,19 +115,19 @@ def text(found):
         MARK,
         "# What is a learned choice of experts worth?",
         introduction,
-        "![Test errors over that of the recipe.](images/gatebench.png)",
+        "![Test errors over that of experts chosen by fit.](images/gatebench.png)",
         "## Which gate has the lowest error?",
         GATES,
         gates_table(rows),
         "## And without tuning?",
         WITHOUT.format(rate=ONE_SETTING[0], decay=ONE_SETTING[1]),
         untuned_table(rows),
+        "## What does a task cost?",
+        COSTS,
+        "![Test error and cost of serving a task, by family.](images/costs.png)",
         "## Does the choice of experts matter?",
-        CHOICES.format(choices=NUM_CHOICES),
+        CHOICES_TEXT.format(choices=NUM_CHOICES),
         choices_table(rows),
-        "## What to do at the decision?",
-        DECISION.format(**jump(rows), rounds=ROUNDS),
-        decision_table(rows),
         "## How to run it",
         how,
     ]
@@ -138,137 +143,147 @@ def families(rows):
     return found
 
 
+def _means(own, others, by_family):
+    means = [ratio(only(own, names), others) for names in by_family.values()]
+    return [f"{each.mean:.2f}" if each else "" for each in means]
+
+
 def gates_table(rows):
-    """The errors of all gates over that of the recipe, in the mean and by family."""
-    by_family, recipe = families(rows), errors(rows, RECIPE)
-    lines = []
-    for kind, same in (("dense", DENSE), ("sparse", [*SPARSE, BEST])):
-        for arm in same:
-            own = errors(rows, arm)
-            if arm in {RECIPE, "known groups"} or not own:
-                continue
-            means = [ratio(only(own, names), recipe) for names in by_family.values()]
-            means = [f"{each.mean:.2f}" if each else "" for each in means]
-            lines.append([arm, kind, str(ratio(own, recipe)), *means])
+    """The errors of all arms over those of the fit, in the mean and by family."""
+    by_family, fit, lines = families(rows), errors(rows, FIT), []
+    for arm in [*ARMS, BEST]:
+        own = errors(rows, arm)
+        if arm != FIT and own:
+            kind = "dense" if arm in ARMS and ARMS[arm].dense else "sparse"
+            means = _means(own, fit, by_family)
+            lines.append([arm, kind, str(ratio(own, fit)), *means])
     return table(["gate", "", "all problems", *by_family], lines)
 
 
 def untuned_table(rows):
-    """The errors of arms with one setting over that of the recipe, by family."""
-    by_family, recipe = families(rows), errors(rows, RECIPE)
-    lines = []
-    for arm in UNTUNED:
-        own = errors(rows, arm)
+    """The errors of all arms with one setting, in the mean and by family."""
+    by_family, lines = families(rows), []
+    fit, tuned = errors(rows, FIT, "untuned"), errors(rows, FIT)
+    for arm in ARMS:
+        own = errors(rows, arm, "untuned")
         if own:
-            means = [ratio(only(own, names), recipe) for names in by_family.values()]
-            means = [f"{each.mean:.2f}" if each else "" for each in means]
-            lines.append([arm, str(ratio(own, recipe)), *means])
-    return table(["gate", "all problems", *by_family], lines)
+            both = str(ratio(own, fit)), str(ratio(own, tuned))
+            lines.append([arm, *both, *_means(own, fit, by_family)])
+    return table(["gate", "all problems", "over the tuned", *by_family], lines)
 
 
-def choice_matters(rows, problem):
-    """Whether the best of several random choices, or known groups, are 5 % lower."""
-    ratios = [
-        ratio(only(errors(rows, arm), [problem]), random_errors(rows))
-        for arm in (BEST, "known groups")
+def verdict(rows, problem):
+    """Whether the choice matters, by intervals: "yes", "no" or "undecided"."""
+    found = [ratio(luck(rows, BEST, problem), luck(rows, CONTROL, problem))]
+    found += [
+        ratio(only(errors(rows, arm), [problem]), random_errors(rows, BEST))
+        for arm in ("known groups", FIT)
     ]
-    return any(each is not None and each.mean <= 0.95 for each in ratios)
+    found = [each for each in found if each]
+    if any(each.high < 0.98 for each in found):
+        return "yes"
+    return "no" if all(each.low > 0.95 for each in found) else "undecided"
 
 
 def choices_table(rows):
     """For each problem, errors over those of random choices."""
-    arms = [BEST, "known groups", "chosen by fit", RECIPE, "Top-k, noisy", "softmax"]
-    others, lines = random_errors(rows), []
+    arms = [BEST, "known groups", FIT, RECIPE, "Top-k, noisy", "softmax"]
+    others, lines = random_errors(rows, BEST), []
     for family, names in families(rows).items():
         for name in names:
             ratios = [ratio(only(errors(rows, arm), [name]), others) for arm in arms]
-            answer = "yes" if choice_matters(rows, name) else "no"
+            one = luck(rows, CONTROL, name)
+            ratios.insert(1, ratio(one, dict.fromkeys(one, 1.0)))
             cells = [f"{each.mean:.2f}" if each else "" for each in ratios]
-            lines.append([name, family, *cells, answer])
+            lines.append([name, family, *cells, verdict(rows, name)])
+    arms.insert(1, "one choice")
     return table(["problem", "family", *arms, "does it matter?"], lines)
 
 
-def jump(rows):
-    """What the recipe keeps at the decision, and by what the loss is multiplied."""
-    recipe = [row for row in rows if row["arm"] == RECIPE]
-    logs = [np.log(row["after"] / row["before"]) for row in recipe]
-    kept = float(np.mean([row["kept"] for row in recipe]))
-    return {"kept": kept, "jump": float(np.exp(np.mean(logs)))}
-
-
-def halves(rows):
-    """The problems of both halves that have been run."""
-    run = {row["problem"] for row in rows}
-    return [
-        [name for name in run if PROBLEMS[name].confirms is confirms]
-        for confirms in (False, True)
-    ]
-
-
-def decision_table(rows):
-    """The errors of the remedies over that of the recipe, on both halves."""
-    lines = []
-    for arm in REMEDIES:
-        cells = []
-        for number in ("test", "test_without_decay"):
-            own, recipe = errors(rows, arm, number), errors(rows, RECIPE, number)
-            cells += [
-                str(ratio(only(own, names), recipe) or "not run")
-                for names in halves(rows)
-            ]
-        lines.append([arm, *cells])
-    columns = ["developed on", "confirmed on", "developed on, no weight decay"]
-    return table(["remedy", *columns, "confirmed on, no weight decay"], lines)
-
-
 def block(rows):
-    """What docs/choosing.md says about the results, as a table of two columns."""
-    recipe, others = errors(rows, RECIPE), random_errors(rows)
-    names = sorted({row["problem"] for row in rows})
-    matters = [name for name in names if choice_matters(rows, name)]
+    """What docs/choosing.md says about the results, as a table of three columns."""
+    fits = [errors(rows, FIT, number) for number in ("test", "untuned")]
     lines = [
-        [f"{arm} / DSelect-k", ratio(errors(rows, arm), recipe)]
-        for arm in ("softmax", *SPARSE)
-        if arm not in {RECIPE, "random", "known groups"}
-    ]
-    lines += [
-        ["DSelect-k / random experts", ratio(recipe, others)],
         [
-            f"where the choice matters ({len(matters)} of {len(names)} problems)",
-            ratio(only(recipe, matters), others),
-        ],
+            arm,
+            str(ratio(errors(rows, arm), fits[0])),
+            str(ratio(errors(rows, arm, "untuned"), fits[1])),
+        ]
+        for arm in ARMS
+        if arm not in (FIT, "Top-k, wide start")
     ]
-    _, confirms = halves(rows)
-    lines += [
-        [f"{arm} / DSelect-k", ratio(only(errors(rows, arm), confirms), recipe)]
-        for arm in REMEDIES
-    ]
-    rows = [[name, str(each)] for name, each in lines if each]
-    return table(["ratio of test errors", "mean, interval of 95 %"], rows)
+    return table(["error / chosen by fit", "tuned", "untuned"], lines)
 
 
 def draw(rows):
-    """Draw the errors of all gates over that of the recipe, a point per problem."""
-    recipe = errors(rows, RECIPE)
-    arms = [arm for arm in [*DENSE, *SPARSE, BEST] if arm != RECIPE]
+    """Draw the errors of all arms over those of the fit, a point per problem."""
+    fit = errors(rows, FIT)
+    arms = [arm for arm in [*ARMS, BEST] if arm != FIT and errors(rows, arm)]
+    arms.sort(key=lambda arm: ratio(errors(rows, arm), fit).mean)
     figure, ax = style.open_axes(None, style.PAGE_WIDTH, 0.8 + 0.3 * len(arms))
     problems = sorted({row["problem"] for row in rows})
     for place, arm in enumerate(arms):
         own = errors(rows, arm)
-        color = style.COLORS[1 if arm in DENSE else 0]
-        each = [ratio(only(own, [name]), recipe) for name in problems]
+        color = style.COLORS[1 if arm in ARMS and ARMS[arm].dense else 0]
+        each = [ratio(only(own, [name]), fit) for name in problems]
         means = [value.mean for value in each if value]
         ax.plot(means, [place] * len(means), "o", color=style.GREY, markersize=4)
-        mean = ratio(own, recipe)
-        if mean:
-            ax.plot([mean.low, mean.high], [place, place], color=color, linewidth=2)
-            ax.plot([mean.mean], [place], "o", color=color)
+        mean = ratio(own, fit)
+        ax.plot([mean.low, mean.high], [place, place], color=color, linewidth=2)
+        ax.plot([mean.mean], [place], "o", color=color)
     ax.axvline(1, color=style.TEXT, linewidth=0.6)
     ax.set(xscale="log", ylim=(len(arms) - 0.5, -0.5))
     ax.set_yticks(range(len(arms)), arms)
     ticks = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
     ax.set_xticks(ticks, [str(tick) for tick in ticks])
     ax.minorticks_off()
-    style.label(ax, "test error over that of DSelect-k, recipe (grey: problems)")
+    style.label(ax, "test error over that of experts chosen by fit (grey: problems)")
     style.tidy_axes(ax, "x")
+    return figure
+
+
+# The arms of the second picture, two of each colour.
+WITH_COSTS = {
+    FIT: "chosen by fit",
+    "chosen, side by side": "side by side",
+    "softmax": "softmax",
+    "shared bottom, wide": "wide shared bottom",
+    "shared bottom": "shared bottom",
+    "shared bottom, pruned": "pruned shared bottom",
+    RECIPE: "DSelect-k, recipe",
+    "Top-k, noisy": "noisy Top-k",
+}
+
+
+def draw_costs(rows):
+    """Draw test error and cost, both over those of softmax, a panel per family."""
+    by_family, pyplot = families(rows), style.import_pyplot()
+    columns = min(4, len(by_family))
+    shape = -(-len(by_family) // columns), columns
+    size = {"figsize": (style.PAGE_WIDTH, 0.7 + 2.0 * shape[0])}
+    shared = {"sharex": True, "sharey": True, "squeeze": False}
+    figure, axes = pyplot.subplots(*shape, **size, **shared)
+    for ax in axes.flat[len(by_family) :]:
+        ax.set_visible(False)
+    kinds = "multiplications", "test"
+    soft = [errors(rows, "softmax", kind) for kind in kinds]
+    for ax, (family, names) in zip(axes.flat, by_family.items(), strict=False):
+        for number, (arm, label) in enumerate(WITH_COSTS.items()):
+            own = [only(errors(rows, arm, kind), names) for kind in kinds]
+            if own[0]:
+                x, y = (ratio(a, b).mean for a, b in zip(own, soft, strict=True))
+                look = {"color": style.COLORS[number // 2], "markersize": 5}
+                ax.plot([x], [y], "os"[number % 2], label=label, **look)
+        ax.axhline(1, color=style.TEXT, linewidth=0.4)
+        ax.set(xscale="log", yscale="log")
+        for axis, ticks in ((ax.xaxis, (0.25, 0.5, 1)), (ax.yaxis, (0.6, 0.8, 1, 1.3))):
+            axis.set_ticks(ticks, [str(tick) for tick in ticks])
+            axis.set_tick_params(which="minor", length=0, labelbottom=False)
+            axis.set_minor_formatter("")
+        style.label(ax, "cost", "error", family.replace(", ", ",\n"))
+        ax.label_outer()
+    look = {"loc": "lower center", "ncols": 4, "frameon": False}
+    handles = axes.flat[0].get_legend_handles_labels()
+    figure.legend(*handles, fontsize=style.SMALL_FONT, **look)
+    figure.tight_layout(rect=(0, 0.5 / size["figsize"][1], 1, 1))
     return figure

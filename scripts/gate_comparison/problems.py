@@ -27,6 +27,7 @@ class Problem:
         units: Width of an expert.
         epochs: The number of epochs, of ten steps each.
         tower: Widths of the hidden layers of a tower.
+        layers: The number of layers of an expert.
         confirms: Whether it is in the half on which what was developed on the other
             half is confirmed.
     """
@@ -38,7 +39,7 @@ class Problem:
     units: int = 16
     epochs: int = 30
     tower: tuple[int, ...] = ()
-    confirms: bool = False
+    layers: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,6 +227,37 @@ def images(name):
     return load
 
 
+def features(reads, groups=None, missing=0.0):
+    """Tasks that are mixtures of the sines of some sets of four directions each.
+
+    Args:
+        reads: Which task reads which set, booleans (tasks, sets).
+        groups: The known group of each task, if there is one.
+        missing: The share of the labels that is missing, but for the test.
+    """
+    reads = np.asarray(reads)
+
+    def load(seed, folder):  # noqa: ARG001
+        rng = np.random.default_rng([seed, len(reads), reads.shape[1]])
+        x = rng.normal(size=(sum(SIZES), 20))
+        angles = 1.5 * x @ rng.normal(size=(20, 4 * reads.shape[1])) / 20**0.5
+        sines = np.sin(angles + rng.normal(size=angles.shape[1]))
+        mixtures = rng.normal(size=(*reads.shape, 4)) * reads[..., None]
+        y = sines @ mixtures.reshape(len(reads), -1).T
+        y[: sum(SIZES[:2])][rng.random((sum(SIZES[:2]), len(reads))) < missing] = np.nan
+        starts = np.cumsum(SIZES)[:2]
+        splits = zip(np.split(x, starts), np.split(y, starts), strict=True)
+        return standardized([*splits], [False] * len(reads), groups)
+
+    return load
+
+
+def in_groups(*sizes, missing=0.0):
+    """Groups of these numbers of tasks, each with features of its own."""
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    return features(groups[:, None] == np.arange(len(sizes)), groups, missing)
+
+
 def _groups(num_train, **options):
     return generated("grouped_tasks", num_train, **options)
 
@@ -238,7 +270,6 @@ PROBLEMS = {
         "tasks in groups",
         _groups(1000, num_tasks=64, num_groups=8, noise=0.3),
         num_experts=16,
-        confirms=True,
     ),
     "C.1, 32 tasks": Problem(
         "mixtures", generated("synthetic_moe", num_tasks=32), 8, 4, units=4
@@ -249,7 +280,6 @@ PROBLEMS = {
         16,
         4,
         units=4,
-        confirms=True,
     ),
     "correlation 0.5": Problem(
         "correlated tasks", generated("correlated_tasks", p=0.5, input_dim=20)
@@ -258,26 +288,29 @@ PROBLEMS = {
         "correlated tasks",
         generated("correlated_tasks", p=0.9, input_dim=20),
         tower=(8,),
-        confirms=True,
     ),
     "energy": Problem("small tables", arff("enb.arff", 2), epochs=60, tower=(8,)),
-    "concrete": Problem(
-        "small tables", arff("slump.arff", 3), epochs=60, confirms=True
-    ),
+    "concrete": Problem("small tables", arff("slump.arff", 3), epochs=60),
     "adult": Problem("small tables", adult),
-    "solar flares": Problem(
-        "small tables", arff("sf2.arff", 3), tower=(8,), confirms=True
-    ),
+    "solar flares": Problem("small tables", arff("sf2.arff", 3), tower=(8,)),
     "films": Problem("ranking", films),
-    "recommender": Problem(
-        "ranking", generated("recommender_sim"), tower=(8,), confirms=True
-    ),
+    "recommender": Problem("ranking", generated("recommender_sim"), tower=(8,)),
     "digits": Problem("images", images("mnist"), tower=(8,)),
-    "clothes": Problem("images", images("fashion_mnist"), confirms=True),
+    "clothes": Problem("images", images("fashion_mnist")),
     "census": Problem("many tasks, little data", census, tower=(8,)),
     "64 tasks, 200 examples": Problem(
         "many tasks, little data",
         _groups(200, num_tasks=64, num_groups=4, noise=0.5),
-        confirms=True,
     ),
+    "groups of 20, 8, 3 and 1": Problem("other groups", in_groups(20, 8, 3, 1)),
+    "one group": Problem("other groups", in_groups(16)),
+    "no groups": Problem("other groups", features(np.eye(12, dtype=bool))),
+    "groups that overlap": Problem(
+        "other groups",
+        features([[(s - t) % 4 < 2 for s in range(4)] for t in range(32)]),
+    ),
+    "70 % missing labels": Problem(
+        "other groups", in_groups(8, 8, 8, 8, missing=0.7), tower=(8,)
+    ),
+    "experts of two layers": Problem("other groups", in_groups(8, 8, 8, 8), layers=2),
 }

@@ -24,13 +24,19 @@ def errors(rows, arm, number="test"):
     }
 
 
-def random_errors(rows):
-    """The mean error of the random choices, which is geometric."""
+def random_errors(rows, arm):
+    """The mean error of some random choices, which is geometric."""
     return {
-        (row["problem"], row["draw"]): float(np.exp(np.log(row["choices"]).mean()))
-        for row in rows
-        if "choices" in row
+        key: float(np.exp(np.log(choices).mean()))
+        for key, choices in errors(rows, arm, "choices").items()
     }
+
+
+def luck(rows, arm, problem):
+    """The error of the best of some trainings on a problem, over their mean."""
+    means = random_errors(rows, arm)
+    own = only(errors(rows, arm), [problem])
+    return {key: error / means[key] for key, error in own.items()}
 
 
 def ratio(errors, others):

@@ -5,11 +5,14 @@ weight decay and what its gate reads from `SETTINGS`. All of them are variables 
 program, so that it is compiled once. Between epochs, gates are set on the host.
 """
 
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
+from pruned_bottom import build_pruned_bottom
 
 from dselectk_keras import build_multitask_model
 from dselectk_keras.experts import DenseExperts
@@ -26,13 +29,30 @@ def setting(name):
     return lambda step: SETTINGS[name]  # noqa: ARG005
 
 
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A model that is trained.
+
+    Args:
+        make_gate: A function of k and n that returns a gate.
+        wide: Whether a shared bottom has the units of all experts, not of k.
+        pruned: Whether each task keeps as many of them as k experts have.
+        options: Options of the architecture.
+    """
+
+    make_gate: Callable | None = None
+    wide: bool = False
+    pruned: bool = False
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
 class History(NamedTuple):
     """What is measured after each epoch, arrays (epochs,)."""
 
     validation: np.ndarray
     test: np.ndarray
-    experts: np.ndarray  # The largest number of experts of a task.
-    mass: np.ndarray  # The mean weight of the k largest.
+    units: np.ndarray  # The mean number of units that a task reads.
+    most: np.ndarray  # The largest one.
 
 
 class Trainer:
@@ -42,15 +62,15 @@ class Trainer:
         problem: A `Problem`.
         tables: Its data, a `Table` for each draw.
         seeds: The seed of each draw, for initial weights, orders and choices.
-        make_gate: A function of k that returns a gate; `None` is a shared bottom.
+        program: The `Program`.
         progress: Called with a number of runs when they are trained.
     """
 
-    def __init__(self, problem, tables, seeds, make_gate, progress=lambda _: None):
+    def __init__(self, problem, tables, seeds, program, progress=lambda _: None):
         import jax  # pyright: ignore[reportMissingImports]
 
         self.problem, self.tables, self.seeds = problem, tables, list(seeds)
-        self.progress = progress
+        self.progress, self.program = progress, program
         self.k = problem.num_nonzeros
         rows = [len(x) for x, _ in tables[0].splits]
         if rows[0] < STEPS:
@@ -67,35 +87,66 @@ class Trainer:
         for seed in self.seeds:
             keras.utils.set_random_seed(seed)
             SETTINGS.update(rate=0.01, decay=0.0, entropy=0.0, gamma=1.0, noise=0.0)
-            SETTINGS["mass"] = np.ones(1, "float32")
-            self.model = self._build(make_gate)
+            self.model = self._build()
             self.starts.append(list(map(on_host, self._variables())))
-        self.gate: Any = self.model.get_layer("mmoe").gate if make_gate else None
-        self._program = jax.jit(jax.vmap(self._epoch, (0, 0, 0, 0, None)))
+        self.gate: Any = None
+        if program.make_gate:
+            self.gate = self.model.get_layer("mmoe").gate
+        self._compiled = jax.jit(jax.vmap(self._epoch, (0, 0, 0, 0, None)))
 
-    def _build(self, make_gate):
-        problem, table = self.problem, self.tables[0]
-        model = build_multitask_model(
-            table.splits[0].x.shape[1],
-            # Outputs of binary tasks are logits here.
-            [Task(f"task_{i}", tower=problem.tower) for i in range(len(table.binary))],
-            "mmoe" if make_gate else "shared_bottom",
-            experts=DenseExperts(
-                problem.num_experts if make_gate else 1,
-                [problem.units * (1 if make_gate else problem.num_nonzeros)],
-            ),
-            gate=make_gate(problem.num_nonzeros) if make_gate else "softmax",
-            per_example=False,
-            stacked=True,
-        )
+    def _build(self):
+        problem, table, program = self.problem, self.tables[0], self.program
+        n, units, gate = problem.num_experts, problem.units, "softmax"
+        if program.make_gate:
+            gate = program.make_gate(self.k, n)
+        else:
+            n, units = 1, self.units_of_bottom
+        num_inputs = table.splits[0].x.shape[1]
+        # Outputs of binary tasks are logits here.
+        tasks = [
+            Task(f"task_{i}", tower=problem.tower) for i in range(len(table.binary))
+        ]
+        experts = DenseExperts(n, [units] * problem.layers)
+        if program.pruned:
+            model = build_pruned_bottom(num_inputs, tasks, experts)
+        else:
+            model = build_multitask_model(
+                num_inputs,
+                tasks,
+                "mmoe" if program.make_gate else "shared_bottom",
+                experts=experts,
+                gate=gate,
+                stacked=True,
+                **program.options,
+            )
         optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.0)
         # Only kernels decay: neither gates nor biases.
         optimizer.exclude_from_weight_decay(var_names=["bias", "logits", "noise"])
         optimizer.build(model.trainable_variables)
         model.compile(optimizer)
-        if make_gate:
-            scale_weights(model.get_layer("mmoe").gate)
         return model
+
+    @property
+    def units_of_bottom(self):
+        """The units of a shared bottom: those of k experts, or of all."""
+        wide = self.program.wide
+        return self.problem.units * (self.problem.num_experts if wide else self.k)
+
+    def multiplications(self, units):
+        """What serving one task takes, if it reads so many units."""
+        problem, num_inputs = self.problem, self.data[0][0].shape[-1]
+        hidden, *_ = [*problem.tower, 1]
+        tower = (hidden > 1) * hidden
+        if self.gate is None:
+            # A layer below the last one needs all its units.
+            widths = [self.units_of_bottom] * (problem.layers - 1) + [units]
+            experts, read = 1, units
+        else:
+            widths = [problem.units] * problem.layers
+            experts = units / problem.units
+            read = units if self.program.options else problem.units
+        pairs = zip([num_inputs, *widths], widths, strict=False)
+        return experts * sum(a * b for a, b in pairs) + read * hidden + tower
 
     def _variables(self):
         model = self.model
@@ -145,16 +196,21 @@ class Trainer:
             self._loss(model.stateless_call(trainable, others, x)[0], y).mean()
             for x, y in splits[1:]
         ]
-        experts = mass = np.nan
+        variables = [*model.trainable_variables, *model.non_trainable_variables]
+        values = zip(variables, [*trainable, *others], strict=True)
+        with keras.StatelessScope(state_mapping=list(values)):
+            units = self._units()
+        measured = [*losses, units.mean(), units.max()]
+        return [*trainable, *others, *slots], ops.stack(measured)
+
+    def _units(self):
+        """The number of units that each task reads, a tensor (tasks,)."""
         if self.gate is not None:
-            variables = [*model.trainable_variables, *model.non_trainable_variables]
-            values = zip(variables, [*trainable, *others], strict=True)
-            with keras.StatelessScope(state_mapping=list(values)):
-                weights = self.gate.expert_weights()
-            experts = ops.cast((weights > 0).sum(axis=-1).max(), "float32")
-            largest = ops.top_k(weights, self.k)[0].sum(axis=-1)
-            mass = (largest / weights.sum(axis=-1)).mean()
-        return [*trainable, *others, *slots], ops.stack([*losses, experts, mass])
+            used = ops.cast(self.gate.expert_weights() > 0, "float32")
+            return self.problem.units * ops.sum(used, axis=-1)
+        if self.program.pruned:
+            return ops.sum(self.model.get_layer("units").mask, axis=-1)
+        return ops.full((1,), float(self.units_of_bottom))
 
     def _loss(self, outputs, labels):
         """The loss of each task: the squared error, or the cross-entropy."""
@@ -163,10 +219,6 @@ class Trainer:
         entropy = ops.softplus(outputs) - labels * outputs
         each = ops.where(self.tables[0].binary, entropy, (outputs - labels) ** 2)
         return (each * known).sum(axis=0) / ops.maximum(known.sum(axis=0), 1)
-
-    def gate_weights(self):
-        """The weights of the gates of the model on the host, an array (tasks, n)."""
-        return on_host(self.gate.expert_weights())
 
     def train(self, runs):
         """Train a list of `Run`, some at a time; return a `History` for each."""
@@ -183,9 +235,6 @@ class Trainer:
         draws = np.array([run.draw for run in runs])
         starts = [self.starts[draw] for draw in draws]
         state = [np.stack(each) for each in zip(*starts, strict=True)]
-        masses = [np.float32(1.0)] * len(runs)
-        if self.gate is not None:
-            masses = [np.ones(self.gate.num_gates or 1, "float32")] * len(runs)
         orders = [np.random.default_rng(self.seeds[draw]) for draw in draws]
         measured = []
         epochs = self.problem.epochs
@@ -195,10 +244,10 @@ class Trainer:
             if due:
                 state = [np.array(array) for array in state]
             for i in due:
-                SETTINGS.update(runs[i].settings, mass=masses[i])
+                SETTINGS.update(runs[i].settings)
                 for variable, array in zip(self._variables(), state, strict=True):
                     variable.assign(np.array(array[i]))
-                masses[i] = events[i][epoch](self, runs[i])
+                events[i][epoch](self, runs[i])
                 for variable, array in zip(self._variables(), state, strict=True):
                     array[i] = on_host(variable)
             order = [self._order(rng) for rng in orders]
@@ -206,14 +255,13 @@ class Trainer:
                 run.settings
                 | {"rate": run.settings["rate"] * falling(epoch / epochs)}
                 | {"noise": run.settings["noise"] * max(0.0, 1 - 2 * epoch / epochs)}
-                | {"mass": mass}
-                for run, mass in zip(runs, masses, strict=True)
+                for run in runs
             ]
             settings = {
                 name: np.array([own[name] for own in settings], "float32")
                 for name in settings[0]
             }
-            state, numbers = self._program(
+            state, numbers = self._compiled(
                 state, np.stack(order), draws, settings, self.data
             )
             measured.append(numbers)
@@ -241,15 +289,3 @@ def on_host(tensor):
 def falling(progress):
     """The factor of the learning rate: 1, and in the last fifth falling to 0.05."""
     return float(np.clip((1.05 - progress) / 0.25, 0.05, 1.0))
-
-
-def scale_weights(gate):
-    """Multiply a gate's weights with the setting `mass`, which is 1 in most runs."""
-    compute = gate.compute_weights
-
-    def scaled(*arguments):
-        routing = compute(*arguments)
-        mass = ops.reshape(SETTINGS["mass"], (-1, 1))
-        return routing._replace(weights=routing.weights * mass)
-
-    gate.compute_weights = scaled

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import itertools
 import json
 import pathlib
 import types
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from gate_comparison import arms, comparison, mine, page, problems, results, training
 from gate_comparison.statistics import ratio
+from helpers import numpy
 
 COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench"
 needs_jax = pytest.mark.skipif(
@@ -78,29 +80,30 @@ def test_results_after_other_epochs_are_not_continued(tmp_path, monkeypatch):
     assert results.read(tmp_path) == kept
 
 
-def test_all_grids_have_twelve_settings_with_and_without_weight_decay():
+def test_all_arms_have_the_same_rates_and_decays():
     for arm in arms.ARMS.values():
         given = [run.given for run in arm.runs(0)]
-        if arm.family == "untuned":
-            assert given == [(0.03, 0.1, *arm.own)]
-            continue
-        assert len(set(given)) == 12
-        assert len({decay for _, decay, _ in given}) > 1
+        pairs = itertools.product(arms.RATES, arms.DECAYS)
+        assert sorted({(rate, decay) for rate, decay, _ in given}) == sorted(pairs)
+        assert len(given) == 20 * len(arm.own)
+        assert (*arms.ONE_SETTING, arm.own[-1]) in given
 
 
 def test_a_sparse_gate_is_judged_on_its_sparse_epochs():
     history = training.History(
         validation=np.array([0.1, 0.3, 0.2]),
         test=np.array([1.0, 3.0, 2.0]),
-        experts=np.array([8, 2, 2]),
-        mass=np.array([0.5, 1.0, 1.0]),
+        units=np.array([20.0, 6.0, 5.0]),
+        most=np.array([24.0, 6.0, 6.0]),
     )
-    trainer = types.SimpleNamespace(k=2, events=lambda run: {1: None})
+    problem = types.SimpleNamespace(units=3)
+    trainer = types.SimpleNamespace(
+        k=2, problem=problem, multiplications=lambda units: 10 * units
+    )
     row = comparison.summarize(
         trainer, "Top-k", arms.ARMS["Top-k"].run(0, (0.01, 0.0, None)), history
     )
-    assert (row["epoch"], row["test"]) == (2, 2.0)
-    assert (row["kept"], row["before"], row["after"]) == (0.5, 0.1, 0.3)
+    assert (row["epoch"], row["test"], row["multiplications"]) == (2, 2.0, 50.0)
     row = comparison.summarize(
         trainer, "softmax", arms.ARMS["softmax"].run(0, (0.01, 0.0, None)), history
     )
@@ -121,18 +124,32 @@ def test_ratios_are_paired():
     assert ratio({("z", 0): 1.0}, one) is None
 
 
-def _row(arm, test, **others):
-    return {"problem": "mine", "draw": 0, "arm": arm, "test": test, **others}
+def _row(arm, test, draw, **others):
+    return {"problem": "mine", "draw": draw, "arm": arm, "test": test, **others}
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize(("best", "verdict"), [(0.5, "matters"), (0.99, "hardly")])
+@pytest.mark.parametrize(
+    ("best", "verdict"),
+    [
+        ((0.5, 0.5, 0.6), "matters here"),
+        ((0.9, 0.9, 0.9), "hardly matters here"),
+        ((0.7, 0.95, 1.0), "may matter"),
+    ],
+)
 def test_mine_says_whether_the_choice_matters(best, verdict):
-    rows = [_row(arm, 0.9) for arm in mine.ARMS]
-    rows.append(_row(mine.BEST, best, choices=[0.5, 2.0]))
+    rows = []
+    for draw, error in enumerate(best):
+        rows += [_row(arm, 1.0, draw) for arm in mine.ARMS]
+        rows.append(_row(mine.BEST, error, draw, choices=[0.5, 2.0]))
+        # Luck with initial weights gives 10 %.
+        rows.append(_row(mine.CONTROL, 0.9, draw, choices=[0.5, 2.0]))
     text = mine.sentences(rows)
     assert f"The choice of experts {verdict}" in text
-    assert "softmax              0.900" in text
+    assert "one choice has 0.90 times" in text
+    assert "softmax              1.000" in text
+    fitted = [row | {"test": 0.5} if row["arm"] == mine.FIT else row for row in rows]
+    assert "The choice of experts matters here" in mine.sentences(fitted)
 
 
 @pytest.mark.backend_independent
@@ -190,7 +207,7 @@ def trainer():
         for seed in range(2)
     ]
     problem = problems.Problem("", None, num_experts=4, units=3, epochs=3, tower=(2,))
-    return training.Trainer(problem, tables, [0, 1], arms.GATES["selectors"])
+    return training.Trainer(problem, tables, [0, 1], arms.PROGRAMS["selectors"])
 
 
 @needs_jax
@@ -201,70 +218,60 @@ def test_a_run_does_not_depend_on_its_neighbours(trainer):
     alone = trainer.train(runs[3:])[0]
     np.testing.assert_allclose(histories[3], alone, rtol=1e-4)
     assert abs(histories[3].validation[-1] - histories[0].validation[-1]) > 1e-4
-    np.testing.assert_array_equal(alone.experts, [4, 4, 2])
-    np.testing.assert_allclose(alone.mass[2], 1.0, rtol=1e-6)
+    np.testing.assert_array_equal(alone.most, [12, 12, 6])
 
 
 @needs_jax
-def test_remedies_rescale_mixtures_as_they_say(trainer):
-    run = arms.ARMS["affine map"].run(0, (0.01, 0.0, 0.5))
-    x = trainer.tables[0].splits[0].x
-    variables = trainer.model.variables
-    before, outputs = [training.on_host(variable) for variable in variables], {}
+def test_the_control_gives_other_experts_to_the_same_sharing(trainer):
+    given, found = (0.01, 0.0, None), {}
+    for name, event in arms.CHOICES.items():
+        for choice in range(3):
+            event(trainer, arms.ARMS["random"].run(0, given, choice))
+            weights = numpy(trainer.gate.expert_weights())
+            assert ((weights > 0).sum(axis=-1) == 2).all()
+            found.setdefault(name, []).append(weights)
+    choices, one = found.values()
+    overlaps = [weights @ weights.T for weights in one]
+    np.testing.assert_allclose(overlaps[1:], overlaps[:-1], atol=1e-6)
+    assert len({weights.tobytes() for weights in one}) > 1
+    assert not np.allclose(choices[0] @ choices[0].T, choices[1] @ choices[1].T)
 
-    def remember(name, mass):
-        training.SETTINGS["mass"] = mass
-        outputs[name] = training.on_host(trainer.model(x))
 
-    remember("soft", np.ones(3, "float32"))
-    for action in (
-        arms.largest,
-        arms.calibrated,
-        arms.kept_mass_in_tower,
-        arms.kept_mass_in_gate,
-    ):
-        for variable, value in zip(variables, before, strict=True):
-            variable.assign(value)
-        remember(action.__name__, action(trainer, run))
-        assert ((trainer.gate_weights() > 0).sum(axis=-1) <= 2).all()
-        training.SETTINGS["mass"] = np.ones(3, "float32")
-    # Two ways to do the same.
-    np.testing.assert_allclose(
-        outputs["kept_mass_in_tower"],
-        outputs["kept_mass_in_gate"],
-        rtol=1e-5,
-        atol=1e-7,  # Sums near zero keep the rounding of their terms.
-    )
-    distances = {
-        name: ((outputs[name] - outputs["soft"]) ** 2).mean() for name in outputs
+@needs_jax
+@pytest.mark.parametrize("name", arms.PROGRAMS)
+def test_costs_are_the_multiplications_of_one_task(trainer, name):
+    problem = dataclasses.replace(trainer.problem, layers=2)
+    program = arms.PROGRAMS[name]
+    other = training.Trainer(problem, trainer.tables, [0], program)
+    found = other.multiplications(6)
+    # Four inputs, two layers, and a tower of 2 units and one output.
+    expected = {
+        "side by side": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
+        "shared bottom": 4 * 6 + 6 * 6 + 6 * 2 + 2,
+        "wide bottom": 4 * 12 + 12 * 6 + 6 * 2 + 2,
+        "pruned": 4 * 12 + 12 * 6 + 6 * 2 + 2,
     }
-    assert distances["calibrated"] < 0.7 * distances["largest"]
-    assert distances["largest"] != distances["kept_mass_in_tower"]
+    assert found == expected.get(name, 2 * (4 * 3 + 3 * 3) + 3 * 2 + 2)
 
 
 @needs_jax
-def test_gates_that_are_soft_again_decide_again(trainer):
-    run = arms.ARMS["noise, decide again"].run(0, (0.01, 0.0, 0.5))
-    for action, sparse in [(arms.largest, True), (arms.soften, False)] * 2:
-        action(trainer, run)
-        assert ((trainer.gate_weights() > 0).sum(axis=-1) <= 2).all() == sparse
-
-
-@pytest.mark.parametrize("part", arms.PARTS)
-@pytest.mark.parametrize("epochs", [30, 60])
-def test_decisions_and_softenings_take_turns(part, epochs):
-    run = arms.ARMS["noise, decide again"].run(0, (0.01, 0.0, part))
-    problem = types.SimpleNamespace(problem=types.SimpleNamespace(epochs=epochs))
-    events = training.Trainer.events(problem, run)
-    turns = [events[epoch] for epoch in sorted(events)]
-    assert turns == [arms.largest, *[arms.soften, arms.largest] * arms.ROUNDS]
-    assert max(events) <= 0.8 * epochs
+def test_a_pruned_bottom_keeps_as_many_units_as_its_rivals(trainer):
+    program = arms.PROGRAMS["pruned"]
+    problem = dataclasses.replace(trainer.problem, epochs=10)
+    other = training.Trainer(problem, trainer.tables, [0, 1], program)
+    runs = [
+        arms.ARMS["shared bottom, pruned"].run(draw, (0.1, 0, None)) for draw in (0, 1)
+    ]
+    for history in other.train(runs):
+        np.testing.assert_array_equal(history.most[[0, 2, 7, 9]], [12, 12, 6, 6])
+        assert (np.diff(history.units) <= 0).all()
 
 
 @needs_jax
 @pytest.mark.traced
 def test_a_short_run_writes_a_page_and_is_continued(tmp_path, monkeypatch):
-    monkeypatch.setattr(arms, "RATES", (0.01,))
+    monkeypatch.setattr(arms, "RATES", (0.03,))
+    monkeypatch.setattr(arms, "DECAYS", (0.3,))
     monkeypatch.setattr(comparison, "NUM_CHOICES", 2)
     bars = []
 
