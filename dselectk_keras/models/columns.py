@@ -13,7 +13,7 @@ def as_inputs(model: Any, x: Any) -> Any:
     Other data stay as they are.
     """
     wanted = getattr(model, "input", None)
-    if not (hasattr(x, "columns") and isinstance(wanted, dict)):
+    if not (hasattr(x, "iloc") and isinstance(wanted, dict)):
         return x
     if lacking := [name for name in wanted if name not in x.columns]:
         raise ValueError(
