@@ -127,3 +127,9 @@ __all__ = [
     "replicate",
     "single_expert",
 ]
+
+# Whatever gate is registered is public. The imports above are for readers and type
+# checkers.
+_registered = gates.GATES.classes()
+globals().update(_registered)
+__all__.extend(_registered.keys() - set(__all__))

@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from dselectk_keras.registry import Registry
+from dselectk_keras.registry import Registry, import_modules
 
 
 @pytest.fixture
@@ -51,3 +51,25 @@ def test_classes_are_registered_with_keras_and_functions_are_not(shapes):
     assert keras.saving.get_registered_name(shapes["circle"]) == name
     square = shapes["square"]
     assert keras.saving.get_registered_name(square) == square.__name__
+
+
+def test_classes_are_found_by_their_own_names(shapes):
+    assert shapes.classes() == {
+        "TestedCircle": shapes["circle"],
+        "tested_square": shapes["square"],
+    }
+
+
+def test_importing_the_modules_of_a_package_registers_what_they_define(
+    tmp_path, monkeypatch
+):
+    package = tmp_path / "tested_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("found = []")
+    for name in ("one", "_private"):
+        line = f"from tested_package import found; found.append({name!r})"
+        (package / f"{name}.py").write_text(line)
+    monkeypatch.syspath_prepend(tmp_path)
+    tested_package = pytest.importorskip("tested_package")
+    import_modules("tested_package", tested_package.__path__)
+    assert tested_package.found == ["one"]

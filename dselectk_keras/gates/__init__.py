@@ -1,26 +1,22 @@
-"""Gates: layers that compute weights over the experts and mix their outputs."""
+"""Gates: layers that compute weights over the experts and mix their outputs.
 
-from dselectk_keras.gates.chosen import ChosenGate
-from dselectk_keras.gates.dselect_k import DSelectKGate
+Each gate is one module. `@GATES.register("name")` on its class makes it public.
+"""
+
+from typing import TYPE_CHECKING, Any
+
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.gumbel_softmax import GumbelSoftmaxGate
-from dselectk_keras.gates.random import RandomGate
 from dselectk_keras.gates.registry import GATES, get
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.softmax import SoftmaxGate
-from dselectk_keras.gates.switch import SwitchGate
-from dselectk_keras.gates.top_k import TopKGate
+from dselectk_keras.registry import import_modules
 
-__all__ = [
-    "GATES",
-    "ChosenGate",
-    "DSelectKGate",
-    "Gate",
-    "GumbelSoftmaxGate",
-    "RandomGate",
-    "Routing",
-    "SoftmaxGate",
-    "SwitchGate",
-    "TopKGate",
-    "get",
-]
+import_modules(__name__, __path__)
+globals().update(GATES.classes())
+
+__all__ = ["GATES", "Gate", "Routing", "get"]
+__all__.extend(GATES.classes())
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The registered classes, which type checkers cannot see above."""
