@@ -4,7 +4,7 @@
 
 trains each model once, in a few minutes on two cores, with settings that `--tune` has
 found: those with the lowest validation error on two problems that are not reported. All
-models have the same 24 settings: learning rates, weight decays and schedules, a cosine,
+models have the same 32 settings: learning rates, weight decays and schedules, a cosine,
 or constant for 55 % of the training and then falling. DSelect-k has three times as
 many, since it also tries when to decide. The committed results are of
 
@@ -26,7 +26,7 @@ NUM_INPUTS, NUM_TASKS = 30, 64
 EPOCHS, BATCH_SIZE = 40, 128
 RATES = (0.01, 0.03, 0.1, 0.3)
 SCHEDULES = ("cosine", "late")
-DECAYS = (0.0, 1e-3, 1e-2)
+DECAYS = (0.0, 1e-3, 1e-2, 0.1)
 TUNING_SEEDS = (100, 101)
 RESULTS = pathlib.Path(__file__).parents[1] / "docs" / "results" / "demo.json"
 
