@@ -171,7 +171,7 @@ class MoE(GatedExperts):
             self.gate.show_experts(outputs)
             routing = self.gate.route(**looks, training=training)
             if self.side_by_side:
-                mixture = put_side_by_side(outputs, self.gate.places_of_choices())
+                mixture = put_side_by_side(outputs, self.gate.choices)
             else:
                 mixture = routing.mix(outputs)
         return ops.cast(mixture, self.gate.compute_dtype)

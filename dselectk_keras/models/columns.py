@@ -32,9 +32,9 @@ def _column(name, column):
         is_boolean = column.dtype.kind == "b"
         return column.to_numpy(bool if is_boolean else column.dtype.name.lower())
     values = column.to_numpy(object, na_value="")
-    if all(isinstance(value, str) for value in values):
+    other = next((value for value in values if not isinstance(value, str)), None)
+    if other is None:
         return values
-    other = next(value for value in values if not isinstance(value, str))
     raise ValueError(
         f"The column {name!r} must have numbers, or strings alone. Received: {other!r} "
         f"of the type {type(other).__name__}. Convert it, for example with "

@@ -49,23 +49,23 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
     return _product(experts, ops.expand_dims(weights, -2), per_example)[:, 0]
 
 
-def put_side_by_side(experts: Tensor, places: Tensor) -> Tensor:
-    """Put the experts in the places of each gate side by side, on the last axis.
+def put_side_by_side(experts: Tensor, choices: Tensor) -> Tensor:
+    """Put the chosen experts of each gate side by side, on the last axis.
 
     Args:
         experts: Tensor `(batch, n, ..., units)`, the outputs of the experts.
-        places: Which expert is in which place, `([num_gates,] k, n)` of 0.0 and 1.0.
+        choices: Integers `([num_gates,] k)`; -1 is no expert, and gives zeros.
 
     Returns:
         A tensor `(batch, [num_gates,] ..., k * units)`.
     """
-    *gates, k, n = places.shape
-    placed = mix(experts, ops.reshape(places, (-1, n)))
-    middle = list(ops.shape(placed)[2:])
-    placed = ops.moveaxis(
-        ops.reshape(placed, (-1, *gates, k, *middle)), -len(middle) - 1, -2
-    )
-    return ops.reshape(placed, (-1, *gates, *middle[:-1], k * middle[-1]))
+    *gates, k = choices.shape
+    placed = ops.take(experts, ops.maximum(choices, 0), axis=1)
+    exists = ops.reshape(choices >= 0, (*gates, k, *[1] * (len(experts.shape) - 2)))
+    placed = ops.where(exists, placed, ops.zeros((), placed.dtype))
+    placed = ops.moveaxis(placed, len(gates) + 1, -2)
+    middle = list(ops.shape(placed)[1:-2])
+    return ops.reshape(placed, (-1, *middle, k * experts.shape[-1]))
 
 
 def _product(experts, weights, per_example):

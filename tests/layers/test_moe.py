@@ -260,6 +260,10 @@ def test_chosen_experts_stand_side_by_side():
     np.testing.assert_allclose(found[:, 0, 2:], experts[:, 0], rtol=1e-6)
     np.testing.assert_allclose(found[:, 1, :2], experts[:, 1], rtol=1e-6)
     np.testing.assert_array_equal(found[:, 1, 2:], 0.0)
+    kernel = numpy(moe.experts.weights[0]).copy()
+    kernel[3] = np.nan  # Nobody has chosen this expert.
+    moe.experts.weights[0].assign(kernel)
+    np.testing.assert_array_equal(numpy(moe(X)), found)
     moe.gate.shares.assign(numbers((2, 2)))
     np.testing.assert_array_equal(numpy(moe(X)), found)
 
