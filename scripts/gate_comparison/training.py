@@ -144,7 +144,8 @@ class Trainer:
         else:
             widths = [problem.units] * problem.layers
             experts = units / problem.units
-            read = units if self.program.options else problem.units
+            side_by_side = self.program.options.get("side_by_side")
+            read = units if side_by_side else problem.units
         pairs = zip([num_inputs, *widths], widths, strict=False)
         return experts * sum(a * b for a, b in pairs) + read * hidden + tower
 
