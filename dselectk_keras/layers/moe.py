@@ -104,12 +104,16 @@ class MoE(GatedExperts):
         self.sum_features = sum_features
         check_choice("side_by_side", side_by_side, (True, False))
         if side_by_side and (
-            not isinstance(self.gate, ChosenGate) or self.gate.expert_dropout
+            not isinstance(self.gate, ChosenGate)
+            or self.gate.expert_dropout
+            or self.gate.weights_regularizer is not None
         ):
             raise ValueError(
-                "Experts stand side by side in the places of a `ChosenGate` without "
-                f"expert_dropout. Received: side_by_side=True and {self.gate!r} with "
-                f"expert_dropout={self.gate.expert_dropout}. Use ChosenGate(2)."
+                "Experts stand side by side in the places of a `ChosenGate`, without "
+                "expert_dropout and weights_regularizer, since their weights have no "
+                f"effect. Received: side_by_side=True and {self.gate!r} with "
+                f"expert_dropout={self.gate.expert_dropout} and weights_regularizer="
+                f"{self.gate.weights_regularizer!r}. Use ChosenGate(2)."
             )
         self.side_by_side = side_by_side
         if side_by_side:

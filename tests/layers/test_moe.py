@@ -11,6 +11,7 @@ from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
     Experts,
+    ImportanceRegularizer,
     MoE,
     SoftmaxGate,
     TopKGate,
@@ -297,9 +298,10 @@ def test_experts_of_any_rank_stand_side_by_side_on_the_last_axis():
         (SoftmaxGate(), {}),
         (DSelectKGate(2), {}),
         (ChosenGate(2, expert_dropout=0.5), {}),
+        (ChosenGate(2, weights_regularizer=ImportanceRegularizer(0.1)), {}),
         (ChosenGate(2), {"side_by_side": "yes"}),
     ],
-    ids=["dense", "selectors", "dropout", "no boolean"],
+    ids=["dense", "selectors", "dropout", "regularizer", "no boolean"],
 )
 def test_what_cannot_stand_side_by_side_is_refused(gate, settings):
     with pytest.raises(ValueError, match="side_by_side"):
