@@ -19,7 +19,7 @@ from gate_cases import all_cases
 from helpers import numbers, numpy
 
 import dselectk_keras as dk
-from dselectk_keras.gates import GATES
+from dselectk_keras.gates import GATES, RouterInputs
 from dselectk_keras.models.build import OF_MODEL
 from dselectk_keras.registry import Registry
 
@@ -54,7 +54,7 @@ def use_gate(gate):
         inputs["hidden"] = numbers((BATCH, EXPERTS, DIM))
     mixed = gate(numbers((BATCH, EXPERTS, UNITS)), **inputs, training=True)
     revive(gate)
-    return [mixed, gate.expert_weights(**inputs), *gate.losses]
+    return [mixed, gate.expert_weights(RouterInputs(**inputs)), *gate.losses]
 
 
 def use_layer(layer):

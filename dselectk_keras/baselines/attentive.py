@@ -8,6 +8,7 @@ from keras import ops
 
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
@@ -92,8 +93,8 @@ class AttentiveGate(Gate):
         hidden: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        routing = self.route(routing_inputs, training, examples, valid, hidden=hidden)
-        return routing.mix(experts)
+        inputs = RouterInputs(routing_inputs, examples, valid, hidden)
+        return self.route(inputs, training).mix(experts)
 
     def drop_experts(self, weights: Tensor) -> Tensor:
         """Return the weights: dropped experts have none already."""

@@ -7,6 +7,7 @@ from keras import ops
 
 from dselectk_keras.baselines.attentive import AttentiveGate
 from dselectk_keras.experts import DenseExperts
+from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.architectures import ARCHITECTURES, mixtures_of
 from dselectk_keras.utils import Shape, Tensor
@@ -65,21 +66,24 @@ class AttentiveMoE(MoE):
                 gate.build(shape, routing_shape, hidden_shape)
         super().build_parts(inputs_shape, routing_shape)
 
-    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
+    def combine(
+        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+    ) -> Tensor:
         """Evaluate the experts, and then the gate."""
         if not self._is_attentive:
-            return super().combine(inputs, looks, training)
+            return super().combine(inputs, seen, training)
         outputs, hidden = self._call_experts(inputs, training)
-        routing = self.gate.route(**looks, hidden=hidden, training=training)
+        seen = seen._replace(hidden=hidden)
+        routing = self.gate.route(seen, training)
         mixture = routing.mix(self.summed(outputs))
         return ops.cast(mixture, self.gate.compute_dtype)
 
-    def compute_weights(self, inputs: Tensor, looks: dict) -> Tensor:
+    def compute_weights(self, inputs: Tensor, seen: RouterInputs) -> Tensor:
         """Compute the weights at inference (see `GatedExperts`)."""
         if not self._is_attentive:
-            return super().compute_weights(inputs, looks)
+            return super().compute_weights(inputs, seen)
         _, hidden = self._call_experts(inputs)
-        return self.gate.expert_weights(looks["routing_inputs"], hidden=hidden)
+        return self.gate.expert_weights(seen._replace(hidden=hidden))
 
     @property
     def _is_attentive(self):

@@ -100,17 +100,9 @@ class ReinforceGate(LogitGate):
                 variable("kernel_1", (units, self.num_gates or 1), next(small)),
             ]
 
-    def route(
-        self,
-        routing_inputs: Tensor = None,
-        training: bool | None = None,
-        examples: Tensor = None,
-        valid: Tensor = None,
-        **context: Any,
-    ) -> Tensor:
-        """Compute the weights of one call, and remember them (see `Gate`)."""
-        self._memory.valid = valid
-        return super().route(routing_inputs, training, examples, valid, **context)
+    def after_routing(self, routing: Routing) -> None:
+        """Remember which examples of the draw count."""
+        self._memory.valid = routing.valid
 
     def max_experts(self, once_decided: bool = False) -> int:
         """Always one expert."""
@@ -134,7 +126,7 @@ class ReinforceGate(LogitGate):
         noise = gumbel_noise(ops.shape(kept), self.generator)
         chosen = ops.cast(first_largest(kept + noise), "float32")
         # Kept for `policy_loss`, which the model calls when it knows the task losses.
-        self._memory.drawn = (kept, chosen, routing_inputs, self._memory.valid)
+        self._memory.drawn = kept, chosen, routing_inputs
         return Routing(chosen, softmax(kept), logits=logits)
 
     def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Tensor:
@@ -150,7 +142,8 @@ class ReinforceGate(LogitGate):
         """
         if self._memory.drawn is None:
             return 0.0
-        logits, chosen, routing_inputs, valid = self._memory.drawn
+        logits, chosen, routing_inputs = self._memory.drawn
+        valid = self._memory.valid
         self.forget()
         losses = ops.stop_gradient(ops.cast(losses, "float32"))
         weight = (

@@ -10,7 +10,7 @@ from keras import ops
 
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.gates.dropout import drop_weights
-from dselectk_keras.gates.inputs import as_arguments, count_features
+from dselectk_keras.gates.inputs import RouterInputs, as_arguments, count_features
 from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.routing import Routing, count_experts
 from dselectk_keras.regularizers.scheduled import WeightsRegularizer
@@ -156,6 +156,9 @@ class Gate(keras.Layer, abc.ABC):
         """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
         return {}
 
+    def after_routing(self, routing: Routing) -> None:
+        """Change the state of the gate after each training call."""
+
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set the logits so that the gate has these weights (see the next method)."""
         raise ValueError(
@@ -200,26 +203,22 @@ class Gate(keras.Layer, abc.ABC):
             )
         self.assign_logits(weights, slack)
 
-    def expert_weights(self, routing_inputs: Tensor = None, **context: Any) -> Tensor:
+    def expert_weights(self, routing_inputs: Any = None) -> Tensor:
         """Compute the weights over the experts at inference.
 
-        A per-example gate needs its routing inputs, and the other call arguments that
-        it has. Returns a float32 tensor `([batch,] [num_gates,] n)`.
+        A per-example gate needs its routing inputs, or `RouterInputs`. Returns a
+        float32 tensor `([batch,] [num_gates,] n)`.
         """
-        return self._routing(routing_inputs, context=context).weights
+        return self._routing(routing_inputs, training=False).weights
 
-    def report(
-        self, routing_inputs: Tensor = None, examples: Tensor = None, **context: Any
-    ) -> dict:
+    def report(self, routing_inputs: Any = None) -> dict:
         """Compute all monitored quantities in one evaluation of the gate.
 
-        The arguments are those of a call of the gate, without the experts. Returns a
-        dict with `"weights"`, as from `expert_weights`; `"penalties"`, a dict of the
-        auxiliary losses of a training call at the present step; and `"selectors"`, a
-        dict of tensors.
+        The argument is that of `expert_weights`. Returns a dict with `"weights"`;
+        `"penalties"`, a dict of the auxiliary losses of a training call at the present
+        step; and `"selectors"`, a dict of tensors.
         """
-        routing = self._routing(routing_inputs, examples=examples, context=context)
-        return self._report(routing)
+        return self._report(self._routing(routing_inputs, training=False))
 
     def places_of_choices(self) -> Tensor:
         """Compute which choice is which expert, 1.0 or 0.0, `([num_gates,] k, n)`."""
@@ -330,7 +329,8 @@ class Gate(keras.Layer, abc.ABC):
     ) -> Tensor:
         """Mix the experts."""
         self.show_experts(experts)
-        return self.route(routing_inputs, training, examples, valid).mix(experts)
+        inputs = RouterInputs(routing_inputs, examples, valid)
+        return self.route(inputs, training).mix(experts)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the shape and dtype of the mixture, by tracing `call`."""
@@ -342,23 +342,16 @@ class Gate(keras.Layer, abc.ABC):
         kind = kind if self.built else "not built"
         return f"<{type(self).__name__} name={self.name}: {kind}>"
 
-    def route(
-        self,
-        routing_inputs: Tensor = None,
-        training: bool | None = None,
-        examples: Tensor = None,
-        valid: Tensor = None,
-        **context: Any,
-    ) -> Routing:
+    def route(self, inputs: Any = None, training: bool | None = None) -> Routing:
         """Compute the weights of one call, for layers that combine the experts.
 
         In training this counts the step, adds the auxiliary losses and drops experts.
-        The arguments are those of a call of the gate, without the experts.
+        The inputs are routing inputs, or `RouterInputs`.
         """
         training = bool(training)
         if training:
             self.step.assign_add(1)
-        routing = self._routing(routing_inputs, training, examples, valid, context)
+        routing = self._routing(inputs, training)
         if self.observer is not None:
             self.observer(self._report(routing))
         weights = routing.weights
@@ -368,6 +361,7 @@ class Gate(keras.Layer, abc.ABC):
             for penalty in self._penalties(routing).values():
                 self.add_loss(penalty)
             weights = self.drop_experts(weights)
+            self.after_routing(routing)
         return routing._replace(weights=weights)
 
     # Weights, saving and checks.
@@ -430,11 +424,11 @@ class Gate(keras.Layer, abc.ABC):
             )
         return routing_inputs
 
-    def _routing(
-        self, routing_inputs, training=False, examples=None, valid=None, context=()
-    ):
-        routing_inputs = self.check_routing_inputs(routing_inputs)
-        per_example = routing_inputs is not None
+    def _routing(self, inputs, training):
+        if not isinstance(inputs, RouterInputs):
+            inputs = RouterInputs(inputs)
+        routing_inputs = self.check_routing_inputs(inputs.routing_inputs)
+        per_example, examples = routing_inputs is not None, inputs.examples
         if examples is not None and per_example:
             if not hasattr(examples, "shape"):
                 raise ValueError(
@@ -443,11 +437,12 @@ class Gate(keras.Layer, abc.ABC):
             # As many axes as the routing inputs have.
             leading = ops.shape(examples)[: len(routing_inputs.shape) - 1]
             examples = ops.reshape(examples, (*leading, -1))
-        step, context = self.step, dict(context)
-        return self.compute_weights(routing_inputs, training, step, **context)._replace(
+        hidden = {} if inputs.hidden is None else {"hidden": inputs.hidden}
+        routing = self.compute_weights(routing_inputs, training, self.step, **hidden)
+        return routing._replace(
             per_example=per_example,
             max_experts=self._max_experts,
-            valid=valid if per_example else None,
+            valid=inputs.valid if per_example else None,
             examples=routing_inputs if examples is None else examples,
         )
 

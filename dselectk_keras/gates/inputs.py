@@ -1,8 +1,25 @@
-"""The two arguments of a gate, and the shape of its routing inputs."""
+"""What a gate looks at, its arguments and the shape of its routing inputs."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from dselectk_keras.utils import Tensor
+
+
+class RouterInputs(NamedTuple):
+    """What a gate looks at in one call.
+
+    Args:
+        routing_inputs: The inputs of a per-example gate; `None` for a static one.
+        examples: What `SampleSimilarityRegularizer` compares; by default, the routing
+            inputs.
+        valid: Which examples count, booleans `(batch,)`; `None` is all.
+        hidden: The experts' hidden outputs, for an `AttentiveGate`.
+    """
+
+    routing_inputs: Tensor = None
+    examples: Tensor = None
+    valid: Tensor = None
+    hidden: Tensor = None
 
 
 def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:

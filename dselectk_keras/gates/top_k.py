@@ -189,26 +189,18 @@ class TopKGate(LogitGate):
         # The softmax of log-sigmoids is the sigmoids divided by their sum.
         return ops.log_sigmoid(logits) if self.scores == "sigmoid" else logits
 
-    def route(
-        self,
-        routing_inputs: Tensor = None,
-        training: bool | None = None,
-        examples: Tensor = None,
-        valid: Tensor = None,
-        **context: Any,
-    ) -> Routing:
-        """Compute the weights of one call, and change the bias in training."""
-        routing = super().route(routing_inputs, training, examples, valid, **context)
-        if training and self.bias_rate:
-            load = ops.sum(routing.only_valid(routing.load), axis=0)
-            if num_replicas() > 1:
-                with kept_losses(self):
-                    load = sum_over_replicas(load)
-            # Not the mean, whose rounding would unbalance equal loads.
-            total = ops.sum(load, axis=-1, keepdims=True)
-            change = ops.sign(total - self.num_experts * load)
-            self._bias.assign_add(self.bias_rate * change)
-        return routing
+    def after_routing(self, routing: Routing) -> None:
+        """Change the bias."""
+        if not self.bias_rate:
+            return
+        load = ops.sum(routing.only_valid(routing.load), axis=0)
+        if num_replicas() > 1:
+            with kept_losses(self):
+                load = sum_over_replicas(load)
+        # Not the mean, whose rounding would unbalance equal loads.
+        total = ops.sum(load, axis=-1, keepdims=True)
+        change = ops.sign(total - self.num_experts * load)
+        self._bias.assign_add(self.bias_rate * change)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the load term and the router z-loss."""

@@ -8,6 +8,7 @@ from keras import ops
 
 from dselectk_keras._keras import with_mask
 from dselectk_keras.gates import Gate
+from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts
@@ -164,12 +165,14 @@ class CGC(GatedExperts):
             total = n + per_task * len(self.task_names)
             self.shared_gate.build((None, total), for_shared)
 
-    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
+    def combine(
+        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+    ) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
-        for_tasks, for_shared = self._by_gate(looks)
+        for_tasks, for_shared = self._by_gate(seen)
         n = self.experts.num_experts
-        routing = self.gate.route(**for_tasks, training=training)
-        shared, own = self._outputs(inputs, looks.get("valid"), training)
+        routing = self.gate.route(for_tasks, training)
+        shared, own = self._outputs(inputs, seen.valid, training)
         self.gate.show_experts(shared, own)
         mixtures = routing.part(0, n).mix(shared)
         if own is not None:
@@ -178,7 +181,7 @@ class CGC(GatedExperts):
             return mixtures
         all_experts = shared if own is None else ops.concatenate([shared, own], axis=1)
         self.shared_gate.show_experts(all_experts)
-        routing = self.shared_gate.route(**for_shared, training=training)
+        routing = self.shared_gate.route(for_shared, training)
         last = routing.part(0, n).mix(shared)
         if own is not None:
             last = last + routing.part(n).mix(own)
@@ -194,18 +197,18 @@ class CGC(GatedExperts):
             ops.reshape(experts, (-1, num_tasks, s, *ops.shape(experts)[2:])),
         )
 
-    def compute_weights(self, inputs: Tensor, looks: dict) -> Tensor:
+    def compute_weights(self, inputs: Tensor, seen: RouterInputs) -> Tensor:
         """Compute the weights of the tasks' gates (see `GatedExperts`)."""
-        return super().compute_weights(inputs, self._by_gate(looks)[0])
+        return super().compute_weights(inputs, self._by_gate(seen)[0])
 
-    def _by_gate(self, looks):
+    def _by_gate(self, seen):
         """Split what the tasks' gates look at, and what the shared gate looks at."""
         if self.per_example != BY_GATE:
-            return looks, looks
-        x, num_tasks = looks["routing_inputs"], len(self.task_names)
+            return seen, seen
+        x, num_tasks = seen.routing_inputs, len(self.task_names)
         return (
-            {**looks, "routing_inputs": x[:, :num_tasks]},
-            {**looks, "routing_inputs": x[:, -1]},
+            seen._replace(routing_inputs=x[:, :num_tasks]),
+            seen._replace(routing_inputs=x[:, -1]),
         )
 
     def _outputs(self, inputs, valid, training):

@@ -14,7 +14,7 @@ from dselectk_keras._keras import (
 )
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.inputs import as_arguments
+from dselectk_keras.gates.inputs import RouterInputs, as_arguments
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.utils import (
     Shape,
@@ -169,8 +169,8 @@ class GatedExperts(keras.Layer, abc.ABC):
         """Evaluate the experts and combine them, for all positions as one batch."""
         # Keras passes the first mask if there is one tensor, and else the others.
         mask = inputs_mask if mask is None else mask
-        flat, looks = self._seen(inputs, routing_inputs, mask, routing_inputs_mask)
-        combined = self.combine(flat, looks, training)
+        flat, seen = self._seen(inputs, routing_inputs, mask, routing_inputs_mask)
+        combined = self.combine(flat, seen, training)
         return self.arrange(self.unflatten(combined, inputs))
 
     def _seen(self, inputs, routing_inputs, mask, routing_mask):
@@ -181,20 +181,23 @@ class GatedExperts(keras.Layer, abc.ABC):
                 routing_mask = mask
         if routing_inputs is not None and routing_mask is not None:
             routing_inputs = clear_padding(routing_inputs, routing_mask)
-        looks = self.gate_inputs(inputs, routing_inputs, mask, routing_mask)
+        seen = self.gate_inputs(inputs, routing_inputs, mask, routing_mask)
         flat = self.flatten(inputs)
-        if "valid" in looks and not isinstance(self.experts, DenseExperts):
+        valid = seen.valid
+        if valid is not None and not isinstance(self.experts, DenseExperts):
             # Layers such as `BatchNormalization` leave padding out.
-            flat = with_mask(flat, looks["valid"])
-        return flat, looks
+            flat = with_mask(flat, valid)
+        return flat, seen
 
     @abc.abstractmethod
-    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
+    def combine(
+        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+    ) -> Tensor:
         """Evaluate the experts and combine them.
 
         Args:
             inputs: The inputs of the experts, with one axis for all routed positions.
-            looks: What the gate looks at, the result of `gate_inputs`.
+            seen: What the gate looks at, the result of `gate_inputs`.
             training: Passed on to the experts and the gate.
         """
 
@@ -247,8 +250,8 @@ class GatedExperts(keras.Layer, abc.ABC):
         routing_inputs: Tensor = None,
         mask: Tensor = None,
         routing_mask: Tensor = None,
-    ) -> dict[str, Tensor]:
-        """Compute the arguments of `Gate.route`.
+    ) -> RouterInputs:
+        """Compute what the gate looks at.
 
         A mask is that of the inputs, `routing_mask` that of the routing inputs.
         """
@@ -258,21 +261,22 @@ class GatedExperts(keras.Layer, abc.ABC):
                     f"{self.name!r} has per_example=False and takes no routing inputs. "
                     "Received: routing inputs. Set per_example=True, or leave them out."
                 )
-            return {}
+            return RouterInputs()
         x, x_mask = routing_inputs, routing_mask
         if routing_inputs is None:
             x, x_mask = inputs, mask
-        looks = {"routing_inputs": x}
+        found = RouterInputs(x)
         if self.routing_network is not None:
-            looks = {"routing_inputs": self.routing_network(x), "examples": x}
+            found = RouterInputs(self.routing_network(x), examples=x)
         elif self.averages_inputs and len(x.shape) > 2:
-            looks = {"routing_inputs": _mean(x, x_mask)}
+            found = RouterInputs(_mean(x, x_mask))
         mask = x_mask if mask is None else mask
         if mask is not None and len(mask.shape) >= self.num_routed_axes:
             # A sequence counts if any of its tokens does.
             inner = list(range(self.num_routed_axes, len(mask.shape)))
-            looks["valid"] = ops.any(ops.cast(mask, "bool"), axis=inner)
-        return {name: self.flatten(tensor) for name, tensor in looks.items()}
+            valid = ops.any(ops.cast(mask, "bool"), axis=inner)
+            found = found._replace(valid=valid)
+        return RouterInputs(*(x if x is None else self.flatten(x) for x in found))
 
     def expert_weights(
         self, inputs: Tensor = None, routing_inputs: Tensor = None
@@ -299,9 +303,9 @@ class GatedExperts(keras.Layer, abc.ABC):
         weights = self.compute_weights(*self._seen(*tensors, *map(mask_of, tensors)))
         return self.unflatten(weights, inputs)
 
-    def compute_weights(self, inputs: Tensor, looks: dict) -> Tensor:
+    def compute_weights(self, inputs: Tensor, seen: RouterInputs) -> Tensor:
         """Compute the weights at inference; the arguments are those of `combine`."""
-        return self.gate.expert_weights(looks["routing_inputs"])
+        return self.gate.expert_weights(seen)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""

@@ -9,6 +9,7 @@ from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.gates.chosen import ChosenGate
+from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.ops.mix import put_side_by_side
 from dselectk_keras.utils import Tensor, add_counter, check_choice
@@ -160,10 +161,12 @@ class MoE(GatedExperts):
         if self._capacity is not None:
             self.num_dropped = add_counter(self, "num_dropped")
 
-    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
+    def combine(
+        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+    ) -> Tensor:
         """Evaluate the experts and mix them (see `GatedExperts`)."""
         if self._dispatches and not is_symbolic(inputs):
-            routing = self.gate.route(**looks, training=training)
+            routing = self.gate.route(seen, training)
             mixture, dropped = routing.dispatch(self.experts, inputs, self._capacity)
             mixture = self.summed(mixture)
             if dropped is not None:
@@ -173,7 +176,7 @@ class MoE(GatedExperts):
         else:
             outputs = self.summed(self.experts(inputs, training=training))
             self.gate.show_experts(outputs)
-            routing = self.gate.route(**looks, training=training)
+            routing = self.gate.route(seen, training)
             if self.side_by_side:
                 mixture = put_side_by_side(outputs, self.gate.choices)
             else:

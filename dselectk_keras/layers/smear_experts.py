@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates import Gate
+from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.utils import Tensor, check_choice, deserialize_if_config
 
@@ -97,9 +98,11 @@ class SmearExperts(GatedExperts):
         super().build(inputs_shape, routing_inputs_shape)
         self.experts.check_mergeable()
 
-    def combine(self, inputs: Tensor, looks: dict, training: bool | None) -> Tensor:
+    def combine(
+        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+    ) -> Tensor:
         """Merge the experts' parameters, and apply them (see `GatedExperts`)."""
-        routing = self.gate.route(**looks, training=training)
+        routing = self.gate.route(seen, training)
         merged = routing.merge(self.experts, inputs, self.per_layer, training)
         return ops.cast(merged, self.compute_dtype)
 

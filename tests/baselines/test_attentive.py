@@ -21,6 +21,7 @@ from dselectk_keras import (
     SoftmaxGate,
     build_multitask_model,
 )
+from dselectk_keras.gates import RouterInputs
 
 CASES = [
     Case(
@@ -60,7 +61,7 @@ def test_weights_by_hand():
     gate.set_weights([np.ones((1, 4)), np.ones((1, 1, 4))])
     # Q K' = 4 x h, over sqrt(4): the logits are 0 and 2 x log 3 / 2.
     hidden = np.array([[[0.0], [np.log(3.0) / 2]]] * 2, "float32")
-    weights = numpy(gate.expert_weights([[1.0], [-1.0]], hidden=hidden))
+    weights = numpy(gate.expert_weights(RouterInputs([[1.0], [-1.0]], hidden=hidden)))
     np.testing.assert_allclose(weights, [[0.25, 0.75], [0.75, 0.25]], rtol=1e-5)
 
 
@@ -72,7 +73,7 @@ def test_equals_attention_with_the_same_kernels():
     gate.set_weights([query, key])
     expected = attention(X, H, query, key[0])
     np.testing.assert_allclose(
-        numpy(gate.expert_weights(X, hidden=H)), expected, rtol=1e-4
+        numpy(gate.expert_weights(RouterInputs(X, hidden=H))), expected, rtol=1e-4
     )
     np.testing.assert_allclose(
         numpy(gate(EXPERTS, X, hidden=H)),
@@ -90,13 +91,13 @@ def test_several_gates_are_the_gates_side_by_side(own_inputs):
     )
     gate.set_weights([query, key])
     x = numbers((BATCH, 2, DIM)) if own_inputs else X
-    weights = numpy(gate.expert_weights(x, hidden=H))
+    weights = numpy(gate.expert_weights(RouterInputs(x, hidden=H)))
     assert weights.shape == (BATCH, 2, N)
     single = built()
     for g in range(2):
         single.set_weights([query.reshape(DIM, 2, UNITS)[:, g], key[[g]]])
         own = x[:, g] if own_inputs else x
-        expected = numpy(single.expert_weights(own, hidden=H))
+        expected = numpy(single.expert_weights(RouterInputs(own, hidden=H)))
         np.testing.assert_allclose(weights[:, g], expected, rtol=1e-4)
 
 
@@ -104,8 +105,8 @@ def test_hidden_outputs_of_any_rank_are_flattened():
     gate, flat = built(hidden=(3, 2)), built()
     flat.set_weights(gate.get_weights())
     np.testing.assert_array_equal(
-        numpy(gate.expert_weights(X, hidden=H.reshape(BATCH, N, 3, 2))),
-        numpy(flat.expert_weights(X, hidden=H)),
+        numpy(gate.expert_weights(RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2)))),
+        numpy(flat.expert_weights(RouterInputs(X, hidden=H))),
     )
 
 
@@ -189,9 +190,9 @@ def test_hidden_outputs_are_dropped_in_training(kind):
     moe = AttentiveMoE(bank, AttentiveGate(UNITS), True)
     moe.build(X.shape)
     seen = []
-    moe.gate.route = lambda hidden, **others: (
-        seen.append(numpy(hidden))
-        or type(moe.gate).route(moe.gate, hidden=hidden, **others)
+    moe.gate.route = lambda inputs, training: (
+        seen.append(numpy(inputs.hidden))
+        or type(moe.gate).route(moe.gate, inputs, training)
     )
     moe(X), moe(X, training=True)
     at_inference, in_training = ((hidden == 0).mean() for hidden in seen)
@@ -210,12 +211,12 @@ def test_half_precision_weighs_in_full(dtype):
     )
     mixed = gate(experts, x, hidden=hidden)
     assert keras.backend.standardize_dtype(mixed.dtype) == gate.compute_dtype
-    weights = gate.expert_weights(x, hidden=hidden)
+    weights = gate.expert_weights(RouterInputs(x, hidden=hidden))
     assert keras.backend.standardize_dtype(weights.dtype) == "float32"
     full = built()
     full.set_weights(gate.get_weights())
     x, hidden = (ops.cast(each, "float32") for each in (x, hidden))
-    expected = numpy(full.expert_weights(x, hidden=hidden))
+    expected = numpy(full.expert_weights(RouterInputs(x, hidden=hidden)))
     np.testing.assert_allclose(numpy(weights), expected, rtol=1e-5)
 
 
@@ -223,7 +224,7 @@ def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
     regularizer = SampleSimilarityRegularizer(1.0, 1.0)
     gate = built(weights_regularizer=regularizer)
     gate(EXPERTS, X, hidden=H, training=True)
-    expected = regularizer((numpy(gate.expert_weights(X, hidden=H)), X))
+    expected = regularizer((numpy(gate.expert_weights(RouterInputs(X, hidden=H))), X))
     np.testing.assert_allclose(numpy(gate.losses[0]), numpy(expected), rtol=1e-5)
 
 

@@ -8,7 +8,7 @@ from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
 from dselectk_keras import ImportanceRegularizer, ReinforceGate, RoutedModel
-from dselectk_keras.gates.routing import Routing
+from dselectk_keras.gates import RouterInputs, Routing
 
 CASES = [
     Case(
@@ -232,7 +232,7 @@ def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num
     valid = np.array([True, True, True, False, False, True, False, False])
 
     def compute():
-        drawn = gate.route(X, training=True, valid=valid).weights
+        drawn = gate.route(RouterInputs(X, valid=valid), training=True).weights
         given = (losses, weight) if num_gates else (losses[:, 0], weight[:, 0])
         return [gate.policy_loss(*given), drawn]
 

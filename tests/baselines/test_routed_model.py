@@ -18,6 +18,7 @@ from dselectk_keras import (
     SoftmaxGate,
 )
 from dselectk_keras.baselines.routed_model import symmetric_divergence
+from dselectk_keras.gates import RouterInputs
 
 BATCH, DIM = 6, 4
 X, Y = numbers((BATCH, DIM)), numbers((BATCH, 2), seed=1)
@@ -141,7 +142,7 @@ def test_tokens_get_the_reward_of_their_sequence_without_padding():
     errors = ((numpy(predictions) - y) ** 2).mean(-1)
     each = (errors * mask).sum(1) / mask.sum(1)
     rewind(moe.gate)
-    moe.gate.route(x.reshape(-1, DIM), training=True, valid=mask.ravel())
+    moe.gate.route(RouterInputs(x.reshape(-1, DIM), valid=mask.ravel()), True)
     policy = numpy(moe.gate.policy_loss(each.astype("float32")))
     np.testing.assert_allclose(found, errors[mask].mean() + policy, rtol=1e-4)
     assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()

@@ -31,7 +31,7 @@ from dselectk_keras import (
     RouterZRegularizer,
     SoftmaxGate,
 )
-from dselectk_keras.gates import GATES
+from dselectk_keras.gates import GATES, RouterInputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.selector_gate import SelectorGate
@@ -103,7 +103,7 @@ def test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, num_expert
     gate = case.make(num_gates=num_gates, dtype="float16")
     build(gate, look, num_experts)
     spread(gate)
-    weights = gate.expert_weights(**seen(look, num_experts))
+    weights = gate.expert_weights(RouterInputs(**seen(look, num_experts)))
     shape = (*[BATCH] * bool(look), *[3] * (num_gates is not None), num_experts)
     assert weights.shape == shape
     assert keras.backend.standardize_dtype(weights.dtype) == "float32"
@@ -138,7 +138,7 @@ def assert_mixes(gate, look, num_gates, trailing):
     # One tensor of scalar experts is refused.
     forms = (listed, stacked) if trailing else (listed,)
     outputs = [numpy(gate(experts, **seen(look))) for experts in forms]
-    weights = numpy(gate.expert_weights(**seen(look)))
+    weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
     rows = "b" if look else ""
     gates = "" if num_gates is None else "g"
     wanted = np.einsum(f"{rows}{gates}n,bn...->b{gates}...", weights, stacked)
@@ -276,7 +276,7 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
     spread(gate)
     # Examples that all keep the same experts.
     inputs = {name: np.repeat(x[:1], MANY, axis=0) for name, x in seen(look).items()}
-    weights = numpy(gate.expert_weights(**inputs))
+    weights = numpy(gate.expert_weights(RouterInputs(**inputs)))
     gradients = trained_gradients(gate, experts_of(batch=MANY), inputs, training=False)
     for name, found in gradients.items():
         if name.startswith(case.training_only):
@@ -299,9 +299,9 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
 def test_nan_in_an_example_shows_in_its_weights_alone(name):
     gate, inputs = case_named(name).make(), seen("x")
     build(gate, "x")
-    wanted = numpy(gate.expert_weights(**inputs))
+    wanted = numpy(gate.expert_weights(RouterInputs(**inputs)))
     inputs["routing_inputs"][1] = np.nan
-    found = numpy(gate.expert_weights(**inputs))
+    found = numpy(gate.expert_weights(RouterInputs(**inputs)))
     assert np.isnan(found[1]).any()
     np.testing.assert_array_equal(found[[0, 2, 3]], wanted[[0, 2, 3]])
 
@@ -319,7 +319,7 @@ def test_penalties_come_in_order_and_in_training_only(case, look, num_gates):
         assert gate.losses == []
     assert int(gate.step) == 0
 
-    penalties = gate.report(**inputs)["penalties"]
+    penalties = gate.report(RouterInputs(**inputs))["penalties"]
     assert list(penalties) == list(case.penalties)
     gate(experts, **inputs, training=True)
     assert all(value.shape == () for value in gate.losses)
@@ -337,7 +337,7 @@ def test_the_report_has_the_penalties_of_the_present_step(case, look):
         return  # Without noise, the penalties are others.
     for _ in range(2):
         gate(experts_of(), **seen(look), training=True)
-        wanted = gate.report(**seen(look))["penalties"].values()
+        wanted = gate.report(RouterInputs(**seen(look)))["penalties"].values()
         np.testing.assert_array_equal(
             [numpy(value) for value in gate.losses], [numpy(value) for value in wanted]
         )
@@ -377,7 +377,7 @@ def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
     build(gate, look)
     spread(gate)
     gate(experts_of(), **seen(look), training=True)
-    weights = numpy(gate.expert_weights(**seen(look)))
+    weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
     total = weights.sum(axis=0) if look else weights
     variation = total.std(axis=-1) / total.mean(axis=-1)
     (found,) = gate.losses
@@ -394,11 +394,11 @@ def test_an_observer_sees_what_each_call_computes(case, look, num_gates):
     gate.observer = None
     gate(experts_of(), **seen(look))
     (report,) = reports
-    wanted = gate.report(**seen(look))
+    wanted = gate.report(RouterInputs(**seen(look)))
     keras.tree.assert_same_structure(report, wanted)
     for found, value in zip(*map(keras.tree.flatten, (report, wanted)), strict=True):
         np.testing.assert_array_equal(numpy(found), numpy(value))
-    weights = numpy(gate.expert_weights(**seen(look)))
+    weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
     np.testing.assert_array_equal(numpy(report["weights"]), weights)
     assert (gate.losses, int(gate.step)) == ([], 0)
     gate.observer = reports.append
@@ -427,7 +427,7 @@ def test_draws_are_float32_whatever_floatx_is(name):
             gate = case.make(expert_dropout=0.4, seed=1)
             build(gate, look)
             spread(gate)
-            found.append(gate.route(**seen(look), training=True).weights)
+            found.append(gate.route(RouterInputs(**seen(look)), training=True).weights)
             found.extend(gate.losses)
         finally:
             keras.config.set_floatx("float32")
@@ -446,8 +446,8 @@ def test_training_drops_experts(case, look):
     build(gate, look)
     spread(gate)
     inputs = seen(look, batch=MANY)
-    found = numpy(gate.route(**inputs, training=True).weights)
-    plain = numpy(gate.expert_weights(**inputs))
+    found = numpy(gate.route(RouterInputs(**inputs), training=True).weights)
+    plain = numpy(gate.expert_weights(RouterInputs(**inputs)))
     assert np.isfinite(found).all()
     assert (found.sum(axis=-1) > 0).all()
     if not case.sum_varies:
@@ -457,7 +457,7 @@ def test_training_drops_experts(case, look):
         dropped = (found == 0).mean()
         np.testing.assert_allclose(dropped, rate - rate**5, atol=0.04)
     np.testing.assert_array_equal(
-        numpy(gate.route(**inputs, training=False).weights), plain
+        numpy(gate.route(RouterInputs(**inputs), training=False).weights), plain
     )
 
 

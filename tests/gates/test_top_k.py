@@ -14,6 +14,7 @@ from dselectk_keras import (
     SoftmaxGate,
     TopKGate,
 )
+from dselectk_keras.gates import RouterInputs
 from dselectk_keras.models import condense
 
 CASES = [
@@ -469,7 +470,7 @@ def test_padding_has_no_load():
     gate.build((None, 3), (None, 3))
     gate.trainable_weights[0].assign(np.eye(3))
     valid = ops.convert_to_tensor(np.array([True, True, False, False, False]))
-    gate.route(np.eye(3)[[0, 1, 2, 2, 2]], training=True, valid=valid)
+    gate.route(RouterInputs(np.eye(3)[[0, 1, 2, 2, 2]], valid=valid), training=True)
     np.testing.assert_allclose(numpy(bias(gate)), [-0.1, -0.1, 0.1], rtol=1e-6)
 
 

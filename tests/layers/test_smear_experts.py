@@ -277,7 +277,7 @@ def test_the_mean_over_a_long_sequence_does_not_overflow_in_half_precision():
     smear.build(x.shape)
     mask = ops.ones((1, 4096), "bool")
     for seen in (smear.gate_inputs(x), smear.gate_inputs(x, mask=mask)):
-        np.testing.assert_allclose(numpy(seen["routing_inputs"]), 20.0)
+        np.testing.assert_allclose(numpy(seen.routing_inputs), 20.0)
 
 
 def test_the_symbolic_shape_is_that_of_the_outputs():

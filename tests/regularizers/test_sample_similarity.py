@@ -15,6 +15,7 @@ from dselectk_keras import (
     SampleSimilarityRegularizer,
     SoftmaxGate,
 )
+from dselectk_keras.gates import RouterInputs
 from dselectk_keras.regularizers.sample_similarity import squared_distances
 
 N, M, DIM = 6, 3, 4
@@ -205,7 +206,7 @@ def test_examples_of_a_report_are_those_of_a_call():
     gate(numbers((N, M, 2)), X, training=True, examples=images)
     expected = by_hand(numpy(gate.expert_weights(X)), images.reshape(N, -1), 0.7, 0.3)
     np.testing.assert_allclose(numpy(gate.losses[0]), expected, rtol=1e-4)
-    reported = gate.report(X, examples=images)["penalties"]["weights"]
+    reported = gate.report(RouterInputs(X, images))["penalties"]["weights"]
     np.testing.assert_allclose(numpy(reported), expected, rtol=1e-4)
 
 

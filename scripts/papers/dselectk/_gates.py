@@ -112,7 +112,7 @@ def look_at(model, x, chunk=4096):
     found = _with_gate_inputs(model).predict(x, batch_size=chunk, verbose=0)
     seen = {}
     for layer, inputs in zip(gated, found["gated"], strict=True):
-        report = layer.gate.report(**layer.gate_inputs(inputs))
+        report = layer.gate.report(layer.gate_inputs(inputs))
         seen["experts"] = dk.metrics.active_experts(
             keras.ops.convert_to_numpy(report["weights"])
         )
