@@ -62,17 +62,17 @@ def _first_batches(batches, size):
 
 def _labels(model, y, weights):
     """List the labels `(samples, columns)` and weights `(samples,)` of each task."""
-    groups = getattr(getattr(model, "task_metrics", None), "groups", ())
-    if groups and model.loss is None:
+    readers = getattr(model, "readers", ())
+    if readers and model.loss is None:
         found = {}
-        for group in groups:
-            labels = group.stack(y, np)
-            missing, _ = group.missing_and_possible(labels, np)
-            own = np.broadcast_to(group.weights(missing, weights, np), missing.shape)
-            if group.are_classes(labels):
+        for reader in readers:
+            labels = reader.stack(y, np)
+            missing, _ = reader.missing_and_possible(labels, np)
+            own = np.broadcast_to(reader.weights(missing, weights, np), missing.shape)
+            if reader.are_classes(labels):
                 classes = np.where(missing, 0, labels[..., 0]).astype(int)
-                labels = np.eye(group.tasks[0].num_outputs)[classes]
-            for t, task in enumerate(group.indices):
+                labels = np.eye(reader.tasks[0].num_outputs)[classes]
+            for t, task in enumerate(reader.indices):
                 found[task] = labels[:, t], own[:, t]
         return [found[task] for task in sorted(found)]
     if not isinstance(y, np.ndarray) or y.ndim > 2 or y.dtype.kind not in "fiub":

@@ -55,8 +55,8 @@ def check_labels(
     sample_weight = _as_numbers(sample_weight, "sample weights")
     check_shapes(model.tasks, y, sample_weight)
     _check_rows(x, y, sample_weight)
-    for group in model.task_metrics.groups:
-        _check_group(group, y, sample_weight, training)
+    for reader in model.readers:
+        _check_group(reader, y, sample_weight, training)
     _check_features(model, x)
 
 
@@ -89,20 +89,20 @@ def _check_rows(x, y, sample_weight):
         )
 
 
-def _check_group(group, y, sample_weight, training):
+def _check_group(reader, y, sample_weight, training):
     """Check the labels and the weights of a group of tasks."""
-    labels = group.stack(y, np)
-    missing, possible = group.missing_and_possible(labels, np)
+    labels = reader.stack(y, np)
+    missing, possible = reader.missing_and_possible(labels, np)
     for t in np.flatnonzero(training & missing.all(axis=0)):
         raise ValueError(
-            f"The task {group.tasks[t].name!r} has no label to train on. Received: "
+            f"The task {reader.tasks[t].name!r} has no label to train on. Received: "
             f"{len(missing)} missing labels. Leave the task out of the model; or, to "
             "train only the others, pass any labels with a sample weight of 0."
         )
-    weights = group.weights(missing, sample_weight, np)
+    weights = reader.weights(missing, sample_weight, np)
     for row, t in np.argwhere(~np.isfinite(weights)).tolist():
         raise ValueError(
-            f"The sample weights of the task {group.tasks[t].name!r} must be finite. "
+            f"The sample weights of the task {reader.tasks[t].name!r} must be finite. "
             f"Received: {weights[row, t]:g} in row {row}. To leave an example out, "
             "pass 0."
         )
@@ -110,10 +110,10 @@ def _check_group(group, y, sample_weight, training):
     if possible is not None:
         wrong |= ~possible
     for row, t in np.argwhere((weights != 0) & wrong).tolist():
-        task, expected = group.tasks[t], "finite"
-        if group.are_classes(labels):
+        task, expected = reader.tasks[t], "finite"
+        if reader.are_classes(labels):
             expected = f"class indices from 0 to {task.num_outputs - 1}"
-        elif group.wants_probabilities:
+        elif reader.wants_probabilities:
             expected = "between 0 and 1"
         raise ValueError(
             f"The labels of the task {task.name!r} must be {expected}. Received: "

@@ -11,8 +11,13 @@ from keras import ops
 from dselectk_keras._keras import all_layers, compile_arguments, track_layer
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.layers.arguments import task_names
-from dselectk_keras.models.check_labels import check_has_tasks, check_labels
+from dselectk_keras.models.check_labels import (
+    check_has_tasks,
+    check_labels,
+    check_shapes,
+)
 from dselectk_keras.models.columns import as_inputs
+from dselectk_keras.models.label_reader import in_order, make_readers
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
@@ -85,7 +90,8 @@ class MultitaskModel(keras.Model):
         self.tasks = () if tasks is None else self._checked(tasks)
         self.task_losses = TaskLosses(self.tasks, label_average, task_weighting)
         track_layer(self, self.task_losses)
-        self.task_metrics = TaskMetrics(self.tasks)
+        self.readers = make_readers(self.tasks)
+        self.task_metrics = TaskMetrics(self.readers)
         self.training_data: Callable[[], tuple] = tuple
 
     def _checked(self, tasks):
@@ -218,7 +224,13 @@ class MultitaskModel(keras.Model):
         check_has_tasks(self)
         # First the penalties: replicas share `losses`, and take turns at a sum.
         penalties: Any = super().compute_loss() if self.losses else 0.0
-        totals, counts = self.task_metrics.update_state(y, y_pred, sample_weight)
+        check_shapes(self.tasks, y, sample_weight)
+        reads = [reader.read(y, y_pred, sample_weight) for reader in self.readers]
+        pairs = zip(self.readers, reads, strict=True)
+        losses = [reader.sum_losses(read) for reader, read in pairs]
+        self.task_metrics.update_state(reads, losses)
+        totals = in_order(self.readers, losses)
+        counts = in_order(self.readers, [read.counts for read in reads])
         if training:
             examples = ops.shape(keras.tree.flatten(y_pred)[0])[0]
             loss = self.task_losses.training_loss(totals, counts, examples)

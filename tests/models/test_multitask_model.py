@@ -17,6 +17,7 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.batches import Batches
+from dselectk_keras.models.label_reader import make_readers
 from dselectk_keras.models.task_metrics import TaskMetrics
 
 BATCH = 6
@@ -458,7 +459,7 @@ def test_callbacks_monitor_the_numbers_of_tasks():
 def test_sums_over_many_examples_are_float32_whatever_floatx_is():
     keras.config.set_floatx("bfloat16")
     try:
-        metrics = TaskMetrics([Task("a")])
+        metrics = TaskMetrics(make_readers([Task("a")]))
     finally:
         keras.config.set_floatx("float32")
     assert {variable.dtype for variable in metrics.variables} == {"float32"}

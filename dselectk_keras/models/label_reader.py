@@ -1,0 +1,163 @@
+"""Reads the labels of tasks."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.models.task import Task, group_tasks
+from dselectk_keras.utils import Tensor
+
+
+class ReadLabels(NamedTuple):
+    """A batch of similar tasks: where a label is missing, all is finite.
+
+    Args:
+        labels: The labels, `(batch, tasks, width)`.
+        predictions: The predictions, `(batch, tasks, outputs)`.
+        weights: The weights of the labels, `(batch, tasks)`, 0 where one is missing.
+        amounts: The sum of the weights of each task.
+        counts: The number of labels of each task whose weight is not 0.
+    """
+
+    labels: Tensor
+    predictions: Tensor
+    weights: Tensor
+    amounts: Tensor
+    counts: Tensor
+
+
+class LabelReader:
+    """Reads the labels of tasks that differ only in the name and the weight.
+
+    Args:
+        tasks: The tasks.
+        indices: Their indices among all tasks of the model.
+    """
+
+    def __init__(self, tasks: Sequence[Task], indices: Sequence[int]):
+        self.tasks = tuple(tasks)
+        self.indices = np.array(indices)
+        loss: Any = keras.losses.get(tasks[0].loss)
+        name = getattr(loss, "__name__", type(loss).__name__)
+        self.wants_probabilities = "crossentropy" in name.lower()
+        self.ignored_class = getattr(loss, "ignore_class", None)
+        self._loss = loss.call if isinstance(loss, keras.Loss) else loss
+
+    def read(self, y: Any, y_pred: Any, sample_weight: Any = None) -> ReadLabels:
+        """Read a batch.
+
+        Args:
+            y: The labels of all tasks of the model, a dict by name or one array.
+            y_pred: The predictions, in one of these forms.
+            sample_weight: Sample weights, a dict by name or one array.
+        """
+        labels = self.stack(y)
+        missing, possible = self.missing_and_possible(labels)
+        weights = self.weights(missing, sample_weight)
+        present = usable = weights != 0
+        if possible is not None:
+            # Compiled code cannot raise an error: an impossible label makes all NaN.
+            usable = ops.logical_and(present, possible)
+            weights = ops.where(present == usable, weights, float("nan"))
+        labels = ops.where(ops.expand_dims(usable, -1), labels, 0.0)
+        if self.are_classes(labels):
+            labels = ops.cast(labels, "int32")
+        predictions = self._predictions(y_pred)
+        # A weight of 0 is not enough: 0 * NaN is NaN.
+        predictions = ops.where(
+            ops.expand_dims(present, -1), predictions, ops.ones_like(predictions)
+        )
+        counts = amounts = ops.sum(weights, axis=0)
+        if sample_weight is not None:
+            counts = ops.sum(ops.cast(present, "float32"), axis=0)
+        return ReadLabels(labels, predictions, weights, amounts, counts)
+
+    def sum_losses(self, read: ReadLabels) -> Tensor:
+        """Compute the sum of the losses of each task."""
+        return weighted_sum(self._loss(read.labels, read.predictions), read)
+
+    def stack(self, values: Any, xp: Any = ops) -> Any:
+        """Stack labels or sample weights of these tasks: `(batch, tasks, width)`.
+
+        The axis of the tasks is 1 if one array of sample weights is for all.
+        """
+        as_array = np.asarray if xp is np else ops.convert_to_tensor
+
+        def with_column(values):
+            values = as_array(values, "float32")
+            # The rank is -1 if TensorFlow gets `(batch,)` and then `(batch, 1)`.
+            return xp.reshape(values, (-1, 1)) if values.ndim in (-1, 1) else values
+
+        if isinstance(values, dict):
+            columns = [with_column(values[task.name]) for task in self.tasks]
+            return xp.stack(columns, axis=1)
+        return xp.expand_dims(self._columns(with_column(values), xp), -1)
+
+    def weights(self, missing: Any, sample_weight: Any, xp: Any = ops) -> Any:
+        """Compute the weights of labels `(batch, tasks)`: 0 where they are missing."""
+        if sample_weight is None:
+            return xp.where(missing, 0.0, xp.ones_like(missing, dtype="float32"))
+        return xp.where(missing, 0.0, self.stack(sample_weight, xp)[..., 0])
+
+    def missing_and_possible(self, labels: Any, xp: Any = ops) -> tuple[Any, Any]:
+        """Whether labels are missing, and whether finite ones are possible.
+
+        Both are `(batch, tasks)`. The second is `None` if all labels are possible.
+        """
+        missing, possible = xp.isnan(labels), None
+        if self.tasks[0].kind == "multiclass":
+            missing = xp.logical_or(missing, labels < 0)
+        if self.are_classes(labels):
+            if self.ignored_class is not None:
+                missing = xp.logical_or(missing, labels == self.ignored_class)
+            known = labels < self.tasks[0].num_outputs
+            possible = xp.logical_and(known, xp.floor(labels) == labels)
+        elif self.wants_probabilities:
+            possible = xp.logical_and(labels >= 0, labels <= 1)
+        if labels.shape[-1] == 1:  # Most labels need no reduction.
+            return missing[..., 0], None if possible is None else possible[..., 0]
+        missing = xp.any(missing, axis=-1)
+        return missing, None if possible is None else xp.all(possible, axis=-1)
+
+    def are_classes(self, labels: Any) -> bool:
+        """Whether labels are class indices, not one number per class."""
+        return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
+
+    def _predictions(self, y_pred):
+        """Get the predictions of these tasks, `(batch, tasks, outputs)`."""
+        if isinstance(y_pred, dict):
+            return ops.stack([y_pred[task.name] for task in self.tasks], axis=1)
+        columns = self._columns(y_pred, ops)
+        return columns if len(columns.shape) == 3 else ops.expand_dims(columns, -1)
+
+    def _columns(self, values, xp):
+        """Take these tasks from values `(batch, tasks, ...)` of all tasks."""
+        if values.shape[1] in (1, len(self.indices)):
+            return values
+        return xp.take(values, self.indices, axis=1)
+
+
+def make_readers(tasks: Sequence[Task]) -> list[LabelReader]:
+    """Make one reader for each group of similar tasks."""
+    groups = group_tasks(tasks).values()
+    return [LabelReader([tasks[i] for i in indices], indices) for indices in groups]
+
+
+def weighted_sum(rows: Tensor, read: ReadLabels) -> Tensor:
+    """Sum numbers of all labels, such as losses, with their weights."""
+    rows = ops.reshape(rows, ops.shape(read.weights))
+    return ops.sum(read.weights * rows, axis=0)
+
+
+def in_order(readers: Sequence[LabelReader], parts: Sequence[Tensor]) -> Tensor:
+    """Join numbers of all groups, in the order of the tasks."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = ops.concatenate(parts, axis=0)
+    order = np.concatenate([reader.indices for reader in readers])
+    if (np.diff(order) > 0).all():
+        return joined
+    return ops.take(joined, np.argsort(order), axis=0)
