@@ -75,17 +75,15 @@ plt.show()
 #
 # ## Use MNIST instead
 #
-# Everything below also works on MNIST digits. `datasets.load` downloads them, or reads
-# the official files from `data_dir`. (The plots of the plane are then skipped.)
+# Everything below also works on MNIST digits, which Keras downloads. (The plots of the
+# plane are then skipped.)
 
 # %%
 USE_MNIST = False
 if USE_MNIST:
-    digits = dk.datasets.load("mnist", num_train=10_000)
-    train_x, test_x = (
-        part.x.reshape(len(part.x), -1) for part in (digits.train, digits.test)
-    )
-    train_y, test_y = digits.train.y[:, 0], digits.test.y[:, 0]
+    digits, (test_x, test_y) = keras.datasets.mnist.load_data()
+    train_x, train_y = (array[:10_000] for array in digits)
+    train_x, test_x = (x.reshape(len(x), -1) / 255 for x in (train_x, test_x))
 
 # %% [markdown]
 # ## Training methods

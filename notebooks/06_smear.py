@@ -405,21 +405,22 @@ for positions in lengths:
 # python scripts/reproduce.py smear-table3-small smear-fig3 --backend jax --together 5
 # ```
 #
-# To use real images of garments in this notebook, set `DATA` to a folder with the files
-# of Fashion-MNIST, and run the notebook again from the frozen network on. (There are
-# then ten classes.) `scripts/papers/data/domainnet.py` reads the images of the paper,
+# To use real images of garments in this notebook, which Keras downloads, set
+# `USE_REAL`, and run the notebook again from the frozen network on. (There are then ten
+# classes.) `scripts/papers/data/domainnet.py` reads the images of the paper,
 # with the domain as an input.
 
 
 # %%
-def garments(split, seed):
+def garments(images, labels, seed):
     """Real pictures, of 16 x 16 pixels, in the same styles."""
-    pictures = np.pad(split.x[..., 0], ((0, 0), (2, 2), (2, 2)))
+    pictures = np.pad(images / 255, ((0, 0), (2, 2), (2, 2)))
     pictures = pictures.reshape(-1, SIZE, 2, SIZE, 2).mean(axis=(2, 4))
-    return in_styles(pictures, split.y, np.random.default_rng(seed))
+    return in_styles(pictures, labels[:, None], np.random.default_rng(seed))
 
 
-DATA = None
-if DATA is not None:
-    real = dk.datasets.load("fashion_mnist", num_train=NUM_TRAIN, data_dir=DATA)
-    train, test = garments(real.train, 1), garments(real.test, 2)
+USE_REAL = False
+if USE_REAL:
+    real, new = keras.datasets.fashion_mnist.load_data()
+    train = garments(*(array[:NUM_TRAIN] for array in real), seed=1)
+    test = garments(*new, seed=2)

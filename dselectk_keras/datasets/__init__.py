@@ -3,10 +3,8 @@
 from dselectk_keras.datasets.correlated_tasks import correlated_tasks
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.datasets.expert_recovery import expert_recovery
-from dselectk_keras.datasets.fashion_mnist import fashion_mnist
 from dselectk_keras.datasets.grouped_tasks import grouped_tasks
 from dselectk_keras.datasets.load import NAMES, load
-from dselectk_keras.datasets.mnist import mnist
 from dselectk_keras.datasets.recommender_sim import recommender_sim
 from dselectk_keras.datasets.synthetic_moe import synthetic_moe
 
@@ -16,10 +14,8 @@ __all__ = [
     "Split",
     "correlated_tasks",
     "expert_recovery",
-    "fashion_mnist",
     "grouped_tasks",
     "load",
-    "mnist",
     "recommender_sim",
     "synthetic_moe",
 ]

@@ -9,9 +9,7 @@ from dselectk_keras.utils import check_choice
 NAMES = (
     "correlated_tasks",
     "expert_recovery",
-    "fashion_mnist",
     "grouped_tasks",
-    "mnist",
     "recommender_sim",
     "synthetic_moe",
 )
@@ -23,8 +21,7 @@ def load(name: str, **options: Any) -> Dataset:
     Args:
         name: One of `NAMES`, which are the names of the functions.
         **options: The arguments of the function of that name. All take the sizes of the
-            splits, `num_train`, `num_validation` and `num_test`, and a `seed`; those
-            that read files also take `data_dir`.
+            splits, `num_train`, `num_validation` and `num_test`, and a `seed`.
 
     Returns:
         A `Dataset`.

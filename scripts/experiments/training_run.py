@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+import papers.data
 from dselectk_keras import datasets, gates
 from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import DecideGates, GateRecorder
@@ -46,7 +47,7 @@ class TrainingRun:
     """One training run; `run` trains the model and writes the results into a folder.
 
     Args:
-        data: Name of a data set (see `datasets.load`).
+        data: Name of a data set (see `papers.data.load`).
         data_options: Arguments of the data set, other than the seed.
         architecture: Name of an architecture (see `build_multitask_model`).
         architecture_options: Options of the architecture.
@@ -90,7 +91,7 @@ class TrainingRun:
 
     def __post_init__(self):
         """Raise an error for unknown names and settings before any work."""
-        check_choice("data", self.data, datasets.NAMES)
+        check_choice("data", self.data, papers.data.NAMES)
         ARCHITECTURES.find(self.architecture)
         gates.GATES.find(self.gate)
         if self.decide_by:
@@ -181,7 +182,7 @@ class TrainingRun:
         if finished is not None:
             return finished
         keras.utils.set_random_seed(self.seed)
-        data: Any = datasets.load(self.data, seed=self.seed, **self.data_options)
+        data: Any = papers.data.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
         # From here on the folder does not hold a finished run, nor a part of another.
         if not resume:

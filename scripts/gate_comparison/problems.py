@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import papers.data
 from dselectk_keras import datasets
 from dselectk_keras.datasets import Split
 
@@ -213,7 +214,7 @@ def images(name):
     """
 
     def load(seed, folder):
-        data = datasets.load(name, data_dir=str(pathlib.Path(folder) / name), seed=0)
+        data = papers.data.load(name, data_dir=str(pathlib.Path(folder) / name), seed=0)
         rng = np.random.default_rng(seed)
         sets = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9))
         rows = rng.permutation(len(data.train.x))[: 4 * sum(SIZES)].reshape(-1, 4)

@@ -192,7 +192,7 @@ def test_search_finds_the_page_first(browser, site, query, page):
             "weights_regularizer=ImportanceRegularizer(0.1)",
             "ImportanceRegularizer",
         ),
-        ("datasets", "mnist", "datasets.mnist"),
+        ("datasets", "grouped_tasks", "datasets.grouped_tasks"),
         ("notebooks/01_drop_in", "DenseExperts", "DenseExperts"),
         ("api/regularizers", "Ramp", "Ramp"),
     ],

@@ -54,7 +54,7 @@ def test_no_image_is_drawn_twice(monkeypatch):
     numbered = np.broadcast_to(np.arange(count)[:, None, None], (count, 28, 28))
     train = types.SimpleNamespace(x=numbered, y=np.zeros((count, 1)))
     data = types.SimpleNamespace(train=train)
-    monkeypatch.setattr(problems.datasets, "load", lambda *_, **options: data)
+    monkeypatch.setattr(problems.papers.data, "load", lambda *_, **options: data)
     monkeypatch.setattr(problems, "split_rows", lambda x, *_: drawn.append(x))
     problems.images("mnist")(0, ".")
     # An image has 49 pixels of one value here.

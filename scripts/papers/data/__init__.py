@@ -1,15 +1,14 @@
 """Data sets of the papers' experiments that are not in the package, in its forms."""
 
-import pathlib
 from typing import Any
 
 from dselectk_keras import datasets
-from dselectk_keras.datasets import official_files
 from papers.data.census_income import census_income
 from papers.data.cifar100 import cifar100
 from papers.data.domainnet import domainnet
 from papers.data.fmnist_mnist import fmnist_mnist
 from papers.data.glue import glue
+from papers.data.mnist import fashion_mnist, mnist
 from papers.data.movielens import movielens
 from papers.data.multi_mnist import multi_mnist
 
@@ -17,9 +16,11 @@ __all__ = [
     "census_income",
     "cifar100",
     "domainnet",
+    "fashion_mnist",
     "fmnist_mnist",
     "glue",
     "load",
+    "mnist",
     "movielens",
     "multi_mnist",
 ]
@@ -30,15 +31,15 @@ OWN = {
         census_income,
         cifar100,
         domainnet,
+        fashion_mnist,
         fmnist_mnist,
         glue,
+        mnist,
         movielens,
         multi_mnist,
     )
 }
-official_files.FILES.update(
-    official_files.read_table(pathlib.Path(__file__).with_name("files.csv"))
-)
+NAMES = (*datasets.NAMES, *OWN)
 
 
 def load(name: str, **options: Any) -> datasets.Dataset:

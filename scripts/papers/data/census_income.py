@@ -5,9 +5,10 @@ import zlib
 
 import numpy as np
 
-from dselectk_keras.datasets import official_files, sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice, optional_import
+from papers.data import official_files
 
 SOURCE = "https://archive.ics.uci.edu/dataset/117/census+income+kdd"
 TRAIN, TEST = "census-income.data.gz", "census-income.test.gz"

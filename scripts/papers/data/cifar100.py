@@ -5,8 +5,8 @@ import tarfile
 
 import numpy as np
 
-from dselectk_keras.datasets import idx_images, official_files
 from dselectk_keras.datasets.dataset import Dataset
+from papers.data import idx_images, official_files
 
 
 def cifar100(

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dselectk_keras.datasets import official_files, sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, optional_import
+from papers.data import official_files
 from papers.data._check_some import check_some
 
 SOURCE = "http://ai.bu.edu/M3SDA/ (the cleaned version)"

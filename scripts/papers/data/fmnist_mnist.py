@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dselectk_keras.datasets import idx_images
 from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES as ARTICLES
-from dselectk_keras.datasets.mnist import CLASS_NAMES as DIGITS
+from papers.data import idx_images
 from papers.data._check_some import check_some
+from papers.data.mnist import ARTICLES, DIGITS
 
 
 def fmnist_mnist(

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dselectk_keras.datasets import official_files, sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
+from papers.data import official_files
 from papers.data._check_some import check_some
 
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dselectk_keras.datasets import official_files, sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice
 from experiments import stand_in
+from papers.data import official_files
 from papers.data.changes import changed
 
 

@@ -4,11 +4,11 @@ import os
 
 import numpy as np
 
-from dselectk_keras.datasets import idx_images, sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset
-from dselectk_keras.datasets.fashion_mnist import CLASS_NAMES as ARTICLES
-from dselectk_keras.datasets.mnist import CLASS_NAMES as DIGITS
 from dselectk_keras.utils import check_choice
+from papers.data import idx_images
+from papers.data.mnist import ARTICLES, DIGITS
 
 _CLASS_NAMES = {"mnist": DIGITS, "fashion_mnist": ARTICLES}
 _SHIFT = 8  # Each image moves by 4 pixels, to opposite corners.

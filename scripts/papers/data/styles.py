@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dselectk_keras.datasets import load
 from experiments import stand_in
+from papers.data.mnist import fashion_mnist, mnist
 
 IMAGE_SHAPE = (28, 28, 1)
 NUM_CLASSES = 10
@@ -72,8 +72,7 @@ def load_domains(num_train, num_test, data_dir=None, noise=False):
     if noise:
         data = stand_in(IMAGE_SHAPE, {"garment": NUM_CLASSES}, max(sizes))
     else:
-        data = load(
-            "fashion_mnist",
+        data = fashion_mnist(
             num_train=sizes[0],
             num_validation=len(DOMAINS),
             num_test=sizes[1],
@@ -94,7 +93,7 @@ def load_digits(num_train, data_dir=None, noise=False):
     if noise:
         data = stand_in(IMAGE_SHAPE, {"digit": 10}, num_train)
     else:
-        data = load("mnist", num_train=num_train, data_dir=data_dir)
+        data = mnist(num_train, data_dir=data_dir)
     return data.train.x, np.asarray(data.train.y, "int32")
 
 

@@ -30,7 +30,7 @@ MISSING = [
 
 def test_load_calls_the_function_of_that_name_with_the_options(idx_dir):
     options: Any = {"num_train": 20, "num_validation": 5, "num_test": 5, "seed": 7}
-    for function in (datasets.mnist, data.fmnist_mnist):
+    for function in (data.mnist, data.fmnist_mnist):
         loaded = data.load(function.__name__, data_dir=idx_dir, **options)
         expected = function(data_dir=idx_dir, **options)
         np.testing.assert_array_equal(loaded.train.x, expected.train.x)

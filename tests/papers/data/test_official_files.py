@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from dselectk_keras.datasets import official_files
-from dselectk_keras.datasets.official_files import File
+from papers.data import official_files
+from papers.data.official_files import File
 
 CONTENT = b"what the official file holds"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

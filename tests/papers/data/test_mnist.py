@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras import datasets
+from papers import data as data_sets
 
 SIZES = {"train": 160, "validation": 40, "test": 50}
 NAMES = pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
@@ -12,7 +12,7 @@ NAMES = pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 @pytest.fixture
 def load(idx_dir):
     def load(name, **options):
-        return datasets.load(name, num_validation=40, data_dir=idx_dir, **options)
+        return data_sets.load(name, num_validation=40, data_dir=idx_dir, **options)
 
     return load
 
@@ -72,6 +72,6 @@ def test_more_images_than_there_are_is_an_error(load):
 
 def test_one_is_not_taken_for_the_other(idx_dir):
     with pytest.raises(ValueError, match=r"mnist/train-images.*Received"):
-        datasets.mnist(data_dir=idx_dir / "fashion_mnist")
+        data_sets.mnist(data_dir=idx_dir / "fashion_mnist")
     with pytest.raises(FileNotFoundError, match="'mnist' needs the file train-images"):
-        datasets.mnist(data_dir=idx_dir / "nowhere")
+        data_sets.mnist(data_dir=idx_dir / "nowhere")

@@ -5,8 +5,9 @@ import struct
 
 import numpy as np
 
-from dselectk_keras.datasets import official_files, sampling
+from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
+from papers.data import official_files
 
 _IDX_NAMES = (
     "train-images-idx3-ubyte.gz",
