@@ -46,7 +46,7 @@ def next_settings(space, runs, seed=0):
         *("optuna", "scipy", "torch"), extra="tune", purpose='`sampler="gp"`'
     )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    box = distributions(space)
+    box = {name: _distribution(optuna, values) for name, values in space.items()}
     sampler = optuna.samplers.GPSampler(seed=seed + len(runs), n_startup_trials=4)
     study = optuna.create_study(sampler=sampler)
     objectives = [_number(r) if _is_admissible(r) else math.inf for r in runs]
@@ -121,23 +121,13 @@ def _number(run, name="objective"):
     return math.inf if value is None else float(value)
 
 
-def distributions(space, discrete=False) -> dict[str, Any]:
-    """Optuna's distributions for a space: the box around numbers, or their grid.
-
-    With `discrete`, only the values themselves are tried.
-    """
-    optuna = optional_import("optuna", extra="tune", purpose="A search with Optuna")
-    return {
-        name: _distribution(optuna, values, discrete) for name, values in space.items()
-    }
-
-
-def _distribution(optuna, values, discrete):
+def _distribution(optuna, values) -> Any:
+    """The box around numbers, or the values."""
     numbers = all(
         isinstance(value, (int, float)) and not isinstance(value, bool)
         for value in values
     )
-    if discrete or not numbers:
+    if not numbers:
         return optuna.distributions.CategoricalDistribution(values)
     low, high = min(values), max(values)
     kind = (
