@@ -239,7 +239,28 @@ def ranking():
     )
 
 
+# Devices that split the batch, and the experts; and whether work is dispatched.
+MESHES = ("1 1", "no"), ("64 1", "no"), ("8 8", "no"), ("64 1", "yes"), ("1 40", "yes")
+
+
+def example_plans():
+    """The example of scripts/plan.py on several meshes."""
+    import plan
+
+    rows, names = [], []
+    for devices, dispatch in MESHES:
+        given = ["--devices", *devices.split(), *["--dispatch"] * (dispatch == "yes")]
+        needs = plan.plan(plan.parse(given))
+        del needs["operations, forward"]
+        names = list(needs)
+        cells = map(plan.readable, needs.values())
+        rows.append([devices.replace(" ", " x "), dispatch, *cells])
+    heads = ["devices (batch x experts)", "dispatch", *names]
+    return table(heads, rows, "l l r r r r r r")
+
+
 PAGES = {
+    "docs/plan.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
     "docs/compared.md": {"ranking": ranking},
     "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},

@@ -1,13 +1,12 @@
 """Compute what a step of a large mixture of experts needs, before it is built.
 
-    python scripts/plan.py --experts 1000 --tasks 20 --batch 65536 --devices 1 8
+    python scripts/plan.py --experts 1000 --tasks 20 --batch 65536 --devices 8 8
 
 prints the parameters, the bytes per device, the operations of a step, and the minutes
-of an epoch. docs/plan.md has the formulas.
+of an epoch. docs/plan.md has the formulas, whose symbols are used here.
 """
 
 import argparse
-import dataclasses
 import itertools
 import math
 import sys
@@ -15,218 +14,109 @@ import sys
 from command_line import make_parser
 
 BYTES = 4  # A number in float32.
+CAPACITY = 1.5
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """A multi-gate mixture of dense experts, trained on a mesh of devices.
+def parse(arguments=None):
+    """Read the sizes of a mixture of dense experts, and of a mesh of devices."""
+    parser = make_parser(__doc__)
+    add = parser.add_argument
+    add("--features", type=size, default=256, help="width of the inputs, d")
+    add("--experts", type=size, default=1000, help="number of experts, n")
+    add("--units", type=size, nargs="+", default=[512, 256], help="layers of an expert")
+    add("--tasks", type=size, default=20, help="number of tasks, t")
+    add("--tower", type=size, nargs="*", default=[64], help="hidden layers of a tower")
+    add("--nonzeros", type=size, default=2, help="experts per task, k")
+    add("--gate", choices=("dselect_k", "top_k"), default="top_k", help="gate")
+    add("--static", action="store_true", help="the gates do not depend on the inputs")
+    add("--dispatch", action="store_true", help="evaluate chosen experts only")
+    add("--batch", type=size, default=65536, help="examples per step, b")
+    add("--devices", type=size, nargs=2, default=[1, 1], help="for batch and experts")
+    add("--slots", type=int, choices=(0, 1, 2), default=2, help="optimizer variables")
+    add("--rows", type=size, default=10**9, help="rows of an epoch")
+    add("--speed", type=size, default=10**14, help="operations a second of a device")
+    options = parser.parse_args(arguments)
+    if options.nonzeros > options.experts:
+        parser.error("--nonzeros must be at most --experts")
+    if options.static and options.dispatch:
+        parser.error("--dispatch needs per-example gates: leave out --static")
+    for name, parts in zip(("batch", "experts"), options.devices, strict=True):
+        if getattr(options, name) % parts:
+            parser.error(f"--{name} must be a multiple of its number of --devices")
+    return options
 
-    Args:
-        features: Width of the inputs, d.
-        experts: The number of experts, n.
-        units: Widths of the layers of an expert.
-        tasks: The number of tasks, t; each has a gate and a tower.
-        tower: Widths of the hidden layers of a tower.
-        nonzeros: Experts per task, k.
-        gate: `"dselect_k"` or `"top_k"`.
-        per_example: Whether the gates see the examples.
-        dispatch: Whether each expert is evaluated only on the examples that chose it,
-            with a capacity of 1.5. `dispatch=True` also needs the activations without
-            dispatch on JAX.
-        batch: Examples in a step on all devices, b.
-        devices: The mesh: devices that split the batch, and devices that split the
-            experts.
-        slots: Variables of the optimizer per parameter; Adam has two.
-    """
 
-    features: int = 256
-    experts: int = 1000
-    units: tuple[int, ...] = (512, 256)
-    tasks: int = 20
-    tower: tuple[int, ...] = (64,)
-    nonzeros: int = 2
-    gate: str = "top_k"
-    per_example: bool = True
-    dispatch: bool = False
-    batch: int = 65536
-    devices: tuple[int, int] = (1, 1)
-    slots: int = 2
+def size(text):
+    """A positive integer, which may be written as 1e9."""
+    number = float(text)
+    if number < 1 or number % 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, received {text}")
+    return int(number)
 
-    @property
-    def expert_parameters(self):
-        """Kernels and biases of all experts."""
-        return self.experts * _dense((self.features, *self.units))
 
-    @property
-    def other_parameters(self):
-        """Gates and towers, which every device holds."""
-        bias = self.per_example and self.gate == "dselect_k"
-        inputs = self.features if self.per_example else 1
-        towers = self.tasks * _dense((self.units[-1], *self.tower, 1))
-        return self.tasks * self._logits * (inputs + bias) + towers
-
-    @property
-    def state_bytes(self):
-        """Parameters, gradients and optimizer on the fullest device."""
-        held = self.expert_parameters / self.devices[1] + self.other_parameters
-        return BYTES * (2 + self.slots) * held
-
-    @property
-    def activation_bytes(self):
-        """Outputs of the experts' layers and mixtures, and their gradients."""
-        rows = self.batch / self.devices[0]
-        if self.dispatch:
-            experts = self._slots * (self.features + sum(self.units))
-        else:
-            experts = rows * self.experts / self.devices[1] * sum(self.units)
-        return 2 * BYTES * (experts + rows * self.tasks * self.units[-1])
-
-    @property
-    def sent_bytes(self):
-        """What a device sends in a step, around rings of devices.
-
-        The gradients go to the devices that split the batch, the mixtures and the
-        gradients of the gates' weights to those that split the experts.
-        """
-        data, experts = self.devices
-        gradients = self.expert_parameters / experts + self.other_parameters
-        # Dispatched, each choice is sent, and mixed afterwards.
-        sent = self._chosen if self.dispatch else self.tasks
-        weights = self.tasks * self.experts / 2 * self.per_example
-        mixtures = self.batch / data * (sent * self.units[-1] + weights)
-        if self.dispatch and experts > 1:
+def plan(options):
+    """What a step needs, as a dict of numbers: in all, or on the fullest device."""
+    d, n, t, b = options.features, options.experts, options.tasks, options.batch
+    units, per_example, dispatch = options.units, not options.static, options.dispatch
+    split_batch, split_experts = options.devices
+    tower = [units[-1], *options.tower, 1]
+    logits, inputs = n, d if per_example else 1
+    if options.gate == "dselect_k":
+        logits = options.nonzeros * ((n - 1).bit_length() + 1)
+        inputs += per_example  # A bias.
+    chosen = min(n, t * options.nonzeros)
+    of_experts = n * parameters([d, *units])
+    others = t * (logits * inputs + parameters(tower))
+    held, rows = of_experts / split_experts + others, b / split_batch
+    workers, evaluated, mixed = split_batch * split_experts, n, t
+    outputs, gradients = rows * n / split_experts * sum(units), held
+    if dispatch:
+        workers = split_experts if split_experts > 1 else split_batch
+        slots = CAPACITY * b * chosen / workers
+        evaluated, mixed, outputs = chosen, chosen, slots * (d + sum(units))
+        if split_experts > 1:
             # Slots are for the whole batch: their inputs, and gradients of outputs.
-            gradients += self._slots * (self.features + self.units[-1])
-        return BYTES * (_ring(data) * gradients + _ring(experts) * mixtures)
-
-    @property
-    def forward_flops(self):
-        """Operations of the forward pass of a batch, on all devices."""
-        return self.batch * sum(self._flops)
-
-    @property
-    def training_flops(self):
-        """Operations of a step: the first layer has no gradient of its inputs."""
-        first, *rest = self._flops
-        return self.batch * (2 * first + 3 * sum(rest))
-
-    def epoch_seconds(self, rows, speed):
-        """Seconds for an epoch if each device does `speed` operations a second."""
-        parts = self._dispatching if self.dispatch else math.prod(self.devices)
-        return rows / self.batch * self.training_flops / parts / speed
-
-    @property
-    def _logits(self):
-        if self.gate == "top_k":
-            return self.experts
-        return self.nonzeros * ((self.experts - 1).bit_length() + 1)
-
-    @property
-    def _chosen(self):
-        return min(self.experts, self.tasks * self.nonzeros)
-
-    @property
-    def _dispatching(self):
-        """The number of devices that split dispatched work.
-
-        Where devices split the experts, those that split the batch do not split slots.
-        """
-        data, experts = self.devices
-        return experts if experts > 1 else data
-
-    @property
-    def _slots(self):
-        """Slots on a device."""
-        return 1.5 * self.batch * self._chosen / self._dispatching
-
-    @property
-    def _flops(self):
-        """Operations per example: first layers, others, gates, mixtures, towers."""
-        evaluated = self._chosen if self.dispatch else self.experts
-        widths = (self.features, *self.units)
-        first, *rest = (2 * evaluated * a * b for a, b in itertools.pairwise(widths))
-        gates = 2 * self.features * self._logits * self.tasks * self.per_example
-        mixtures = 2 * evaluated * self.units[-1] * self.tasks
-        tower = itertools.pairwise((self.units[-1], *self.tower, 1))
-        return first, sum(rest), gates, mixtures, 2 * self.tasks * _sum_products(tower)
-
-    def needs(self, rows=10**9, speed=10**14):
-        """Texts by name: what a step needs, and the time of an epoch."""
-        return {
-            "parameters": _si(self.expert_parameters + self.other_parameters),
-            "state": f"{_si(self.state_bytes)}B",
-            "activations": f"{_si(self.activation_bytes)}B",
-            "sent": f"{_si(self.sent_bytes)}B",
-            "operations": _si(self.training_flops),
-            "minutes": f"{self.epoch_seconds(rows, speed) / 60:.3g}",
-        }
+            gradients += slots * (d + units[-1])
+    # The gradients of the gates' weights, too.
+    mixtures = rows * (mixed * units[-1] + per_example * t * n / 2)
+    sent = ring(split_batch) * gradients + ring(split_experts) * mixtures
+    first, *rest = (evaluated * a * c for a, c in itertools.pairwise([d, *units]))
+    gates = per_example * t * d * logits
+    towers = t * sum(a * c for a, c in itertools.pairwise(tower))
+    rest = sum(rest) + gates + evaluated * t * units[-1] + towers
+    training = 2 * b * (2 * first + 3 * rest)  # No gradient of the inputs.
+    return {
+        "parameters": of_experts + others,
+        "state, B": BYTES * (2 + options.slots) * held,
+        "activations, B": 2 * BYTES * (outputs + rows * t * units[-1]),
+        "sent, B": BYTES * sent,
+        "operations, forward": 2 * b * (first + rest),
+        "operations": training,
+        "minutes": options.rows / b * training / workers / options.speed / 60,
+    }
 
 
-def table():
-    """The examples of docs/plan.md, as lines of Markdown."""
-    meshes = (1, 1), (64, 1), (8, 8)
-    examples = [*((mesh, False) for mesh in meshes), ((64, 1), True), ((1, 40), True)]
-    lines = []
-    for devices, dispatch in examples:
-        plan = Plan(devices=devices, dispatch=dispatch)
-        needs = {
-            "devices (batch x experts)": f"{devices[0]} x {devices[1]}",
-            "dispatch": "yes" if dispatch else "no",
-            **plan.needs(),
-        }
-        if not lines:
-            lines = [_row(needs), _row(["---"] * 2 + ["---:"] * (len(needs) - 2))]
-        lines.append(_row(needs.values()))
-    return lines
-
-
-def _row(cells):
-    return f"| {' | '.join(cells)} |"
-
-
-def _dense(widths):
+def parameters(widths):
     """Parameters of dense layers of these widths."""
     return sum((a + 1) * b for a, b in itertools.pairwise(widths))
 
 
-def _sum_products(pairs):
-    return sum(a * b for a, b in pairs)
-
-
-def _ring(devices):
+def ring(devices):
     """How often a device sends a tensor that is reduced over several."""
     return 2 * (devices - 1) / devices
 
 
-def _si(number):
-    for size, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g} "
+def readable(number):
+    """A number with three digits, and k, M, G, T or P for a power of 1,000."""
+    number = float(f"{number:.3g}")
+    power = min(5, int(math.log10(number) // 3)) if number >= 1 else 0
+    return f"{number / 1000**power:.3g} {' kMGTP'[power]}".rstrip()
 
 
 def main(arguments=None):
-    """Print what a plan needs."""
-    parser = make_parser(__doc__)
-    for field in dataclasses.fields(Plan):
-        name = f"--{field.name.replace('_', '-')}"
-        if isinstance(field.default, bool):
-            parser.add_argument(
-                name, action=argparse.BooleanOptionalAction, default=field.default
-            )
-        elif isinstance(field.default, tuple):
-            parser.add_argument(name, type=int, nargs="*", default=field.default)
-        else:
-            parser.add_argument(name, type=type(field.default), default=field.default)
-    parser.add_argument("--rows", type=float, default=1e9, help="rows of an epoch")
-    parser.add_argument(
-        "--speed", type=float, default=1e14, help="operations a second of a device"
-    )
-    options = vars(parser.parse_args(arguments))
-    rows, speed = options.pop("rows"), options.pop("speed")
-    tuples = {k: tuple(v) for k, v in options.items() if isinstance(v, (list, tuple))}
-    for name, text in Plan(**{**options, **tuples}).needs(rows, speed).items():
-        print(f"{name:12s} {text}")
+    """Print what a step needs."""
+    for name, number in plan(parse(arguments)).items():
+        print(f"{name:20s} {readable(number)}")
 
 
 if __name__ == "__main__":
