@@ -15,7 +15,6 @@ import pathlib
 import statistics
 import sys
 import tempfile
-from typing import Any
 
 import numpy as np
 from command_line import choose_backend, make_parser
@@ -48,44 +47,31 @@ def main(arguments=None):
 
 def row(run, tables, seeds):
     """The lines of code, and the mean and standard error of each task's AUC."""
-    found = []
+    from experiments.scores import area_under_curve
+
+    labels, found = tables[1][TASKS].to_numpy(), []
     for seed in range(seeds):
         with contextlib.redirect_stdout(sys.stderr):  # Some report their training.
-            predicted = np.reshape(run(*tables, seed), (-1, len(TASKS)))
-        labels = tables[1][TASKS].to_numpy()
-        pairs = zip(labels.T, predicted.T, strict=True)
-        found.append([area(*pair) for pair in pairs])
+            predicted = np.reshape(run(*tables, seed), labels.shape)
+        found.append(list(map(area_under_curve, labels.T, predicted.T)))
     lines = [line.strip() for line in inspect.getsource(run).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
-    cells: list[Any] = [len(lines) - 2]  # Without the line of `def`, and the docstring.
+    cells = [str(len(lines) - 2)]  # Without the line of `def`, and the docstring.
     for column in zip(*found, strict=True):
         error = statistics.stdev(column) / seeds**0.5 if seeds > 1 else 0.0
         cells.append(f"{statistics.mean(column):.4f} ± {error:.4f}")
-    return " | ".join(map(str, cells))
-
-
-def area(labels, scores):
-    """The area under the ROC curve, from the ranks of the scores."""
-    import pandas as pd
-
-    positive = labels == 1
-    count, ranks = positive.sum(), pd.Series(scores).rank().to_numpy()[positive]
-    return (ranks.sum() - count * (count + 1) / 2) / (count * (len(labels) - count))
+    return " | ".join(cells)
 
 
 def read(folder):
     """Tables for training and test: strings as integers, and numbers standardized."""
     import pandas as pd
 
-    tables = [
-        pd.read_csv(
-            folder / f"adult.{part}.gz",
-            names=COLUMNS.split(),
-            skiprows=int(part == "test"),
-            skipinitialspace=True,
-        )
-        for part in ("data", "test")
-    ]
+    tables = []
+    for part, header in (("data", 0), ("test", 1)):
+        options = {"names": COLUMNS.split(), "skipinitialspace": True}
+        path = folder / f"adult.{part}.gz"
+        tables.append(pd.read_csv(path, skiprows=header, **options))
     first = tables[0].copy()
     for table in tables:
         for name in STRINGS:
@@ -95,9 +81,8 @@ def read(folder):
         scaled = (table[NUMBERS] - first[NUMBERS].mean()) / first[NUMBERS].std()
         table[NUMBERS] = scaled.astype("float32")
         table["income"] = table["income"].str.startswith(">").astype("float32")
-        table["never_married"] = (table["marital_status"] == "Never-married").astype(
-            "float32"
-        )
+        never = table["marital_status"] == "Never-married"
+        table["never_married"] = never.astype("float32")
     return tables
 
 

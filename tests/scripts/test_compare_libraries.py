@@ -40,9 +40,3 @@ def test_the_package_is_trained_and_scored_on_files_of_the_format(
     row = capsys.readouterr().out.splitlines()[2]
     assert row.startswith("| dselectk_keras | 2")
     assert row.count("±") == 2
-
-
-def test_the_area_counts_pairs_in_the_right_order():
-    labels, scores = np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.4, 0.8])
-    # Of four pairs, three are right, and one is tied.
-    assert compare_libraries.area(labels, scores) == pytest.approx(3.5 / 4)
