@@ -180,6 +180,7 @@ class TrainingRun:
         """
         out, finished = prepare_folder(out, self.config, overwrite, resume)
         if finished is not None:
+            shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
             return finished
         keras.utils.set_random_seed(self.seed)
         data: Any = papers.data.load(self.data, seed=self.seed, **self.data_options)
@@ -356,29 +357,27 @@ def prepare_folder(out, config, overwrite=False, resume=False):
     Returns:
         The path, and the metrics of the finished run that `resume` has found, or None.
     """
-    out = pathlib.Path(out)
     if overwrite and resume:
         raise ValueError(
             "A run is resumed or overwritten. Received: resume=True, overwrite=True."
         )
-    kept = out / CHECKPOINTS / CONFIG
-    if (out / RESULT).exists() and not overwrite:
-        results = _read_json(out / RESULT)
+    out, finished = pathlib.Path(out), None
+    states = {"finished": out / RESULT, "unfinished": out / CHECKPOINTS / CONFIG}
+    state = next((each for each, path in states.items() if path.exists()), None)
+    if state and not overwrite:
+        kept = _read_json(states[state])
         if not resume:
             raise FileExistsError(
-                f"{out} holds a finished run. Choose another folder, or ask to "
-                "overwrite it."
+                f"{out} holds a run that is {state}. Choose another folder, resume it "
+                "(--resume), or overwrite it (--overwrite)."
             )
-        _check_config(out, results.get("config", {}), config)
-        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-        return out, results
-    if kept.exists() and not overwrite:
-        if not resume:
-            raise FileExistsError(
-                f"{out} holds an unfinished run. Resume it (--resume), overwrite it "
-                "(--overwrite), or choose another folder."
+        finished = kept if state == "finished" else None
+        kept = kept.get("config", {}) if finished else kept
+        if differs := differing(kept, config):
+            raise ValueError(
+                f"{out} holds a run with other settings: {', '.join(differs)} differ. "
+                "Resume it with its own, or choose another folder."
             )
-        _check_config(out, _read_json(kept), config)
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / ".writable").touch()
@@ -387,7 +386,7 @@ def prepare_folder(out, config, overwrite=False, resume=False):
         raise OSError(
             f"The output folder {out} cannot be written to: {error}. Choose another."
         ) from error
-    return out, None
+    return out, finished
 
 
 def _read_json(path):
@@ -398,14 +397,6 @@ def _read_json(path):
     if not isinstance(content, dict):
         raise damaged(path, "not a JSON object")
     return content
-
-
-def _check_config(out, kept, config):
-    if differs := differing(kept, config):
-        raise ValueError(
-            f"{out} holds a run with other settings: {', '.join(differs)} differ. "
-            "Resume it with its own, or choose another folder."
-        )
 
 
 def summarize_gates(record, groups=None, shared=True):

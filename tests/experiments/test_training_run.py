@@ -69,7 +69,7 @@ def test_the_saved_model_gives_the_reported_loss(finished):
 def test_a_finished_run_is_kept_unless_told_otherwise(finished):
     folder, _ = finished
     before = (folder / "metrics.json").read_bytes()
-    with pytest.raises(FileExistsError, match=r"holds a finished run. Choose another"):
+    with pytest.raises(FileExistsError, match=r"that is finished\. Choose another"):
         TINY.run(folder, progress=False)
     assert (folder / "metrics.json").read_bytes() == before
 
