@@ -19,143 +19,142 @@ import sys
 from command_line import COMPILE_FAST, check_names, make_parser
 
 BACKENDS = ("tensorflow", "jax", "torch")
+ROUNDS = 5  # How often each form has its turn.
 
 
 def main(arguments=None):
-    """Run each part in a process of its own; write what came out."""
-    options = parse(arguments)
+    """Run each part in a process of its own, and write the page."""
+    given = list(map(str, sys.argv[1:] if arguments is None else arguments))
+    options = parse(given)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.part:
-        return run_here(options)
+        return run_here(options, given[: given.index("--part")])
     if options.quick:
         os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
     os.environ["KERAS_BACKEND"] = options.backends[0]
-    from benchmarks import WORKLOADS, other_parts, parts, run_part, write_page
+    from benchmarks import WORKLOADS
+    from benchmarks.report import write_page
 
-    workloads = options.workloads or list(WORKLOADS)
-    check_names("workload", workloads, WORKLOADS)
-    out = pathlib.Path(options.out)
-    given = sys.argv[1:] if arguments is None else arguments
-    others = {
-        name: path
-        for name in ("release", "libmtl", "transformers")
-        if (path := getattr(options, name)) is not None
-    }
-    for path in others.values():  # Results keep no folders of this machine.
-        given = [pathlib.Path(word).name if word == path else word for word in given]
-    command = " ".join(["python scripts/benchmark.py", *given])
+    check_names("workload", options.workloads or [], WORKLOADS)
     for backend in options.backends:
-        if others:
-            todo = other_parts(backend, workloads, others)
-        else:
-            todo = parts(backend, workloads, options.quick, not options.no_memory)
-        found = []
+        todo = parts(backend, options)
         for number, part in enumerate(todo, start=1):
             print(f"{backend}, {number} of {len(todo)}: {' '.join(part)}", flush=True)
-            # This process has imported the first backend, and measures nothing.
-            here = options.quick and backend == options.backends[0]
-            result = run_part(*part) if here else run_apart(backend, part)
-            found.append((part, result))
-            if not options.quick:  # A run that is cut short keeps what it has.
-                path = write(out, backend, found, command)
-                print(f"Written to {path}.")
+            if run_apart(backend, [*given, "--part", *part]).returncode:
+                sys.exit(f"{' '.join(part)} failed on {backend}.")
     if not options.quick:
-        print(f"Written to {write_page(out)}.")
+        print(f"Written to {write_page(options.out)}.")
     return 0
 
 
-def run_apart(backend, part):
-    """What a part gives, run by another process with the backend."""
-    command = [sys.executable, __file__, "--part", *part]
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    if part[0] == "other":
-        environment["TF_USE_LEGACY_KERAS"] = "1"  # The release needs Keras 2.
-    done = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, text=True, check=False
+def parse(arguments):
+    """Read the command line."""
+    installed = [name for name in BACKENDS if importlib.util.find_spec(name)]
+    parser = make_parser(__doc__)
+    add = parser.add_argument
+    add("--backends", nargs="+", choices=BACKENDS, default=installed, help="to measure")
+    add("--workloads", nargs="+", metavar="NAME", help="such as W4; all if left out")
+    add("--forms", nargs="+", metavar="NAME", help="such as bank; all if left out")
+    add("--quick", action="store_true", help="only see that all forms agree")
+    add("--release", metavar="FILE", help="dselect_k_moe.py of the original release")
+    add("--libmtl", metavar="FOLDER", help="folder of a copy of LibMTL")
+    add("--transformers", metavar="FOLDER", help="made by pip install --target FOLDER")
+    add(
+        "--out", default="docs/results", type=pathlib.Path, help="folder of the results"
     )
-    if done.returncode:
-        sys.exit(f"{' '.join(part)} failed on {backend}.")
-    return json.loads(done.stdout.splitlines()[-1])
+    # Commands of earlier results have it: they measured memory otherwise.
+    add("--no-memory", action="store_true", help=argparse.SUPPRESS)
+    add("--part", nargs="+", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
 
 
-def run_here(options):
-    """Run a part in this process; its result is the last line of the output."""
-    from benchmarks import gather, run_part
+def parts(backend, options):
+    """What is run for a backend, one process each: lists of names."""
+    from benchmarks import WORKLOADS
+    from benchmarks.others import OTHERS
+    from benchmarks.replicated import SHAPES
 
-    if options.part == ["gather"]:
-        kept = json.load(sys.stdin)
-        found = {tuple(part): result for part, result in kept["found"]}
-        print(json.dumps(gather(found, kept["command"])))
-        return 0
+    workloads = options.workloads or list(WORKLOADS)
+    if options.quick:
+        return [["check", *workloads]]
+    others = [
+        ["other", name, workload]
+        for name, (own_backend, possible) in OTHERS.items()
+        for workload in workloads
+        if getattr(options, name) and backend == own_backend and workload in possible
+    ]
+    if others or any(getattr(options, name) for name in OTHERS):
+        return others
+    # Replicas are one program on JAX alone.
+    shapes = SHAPES if backend == "jax" and not options.workloads else ()
+    found = [["workload", name] for name in workloads]
+    return [*found, *(["replicate", name] for name in shapes)]
+
+
+def run_apart(backend, arguments, **options):
+    """Run this script with a backend in another process."""
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    if "other" in arguments:
+        environment["TF_USE_LEGACY_KERAS"] = "1"  # The release needs Keras 2.
+    command = [sys.executable, __file__, *arguments]
+    return subprocess.run(command, env=environment, check=False, **options)
+
+
+def run_here(options, given):
+    """Run a part in this process, and keep what it gives."""
+    from benchmarks import WORKLOADS
+    from benchmarks.forms import forms_of
+    from benchmarks.measure import check_forms, measure
+    from benchmarks.others import measure_other
+    from benchmarks.replicated import measure_replicate
 
     def progress(text):
         if sys.stderr.isatty():
             print(f"\r  {text:60s}", end="", file=sys.stderr, flush=True)
 
-    result = run_part(*options.part, progress=progress)
-    progress("")
-    print(json.dumps(result))
-    return 0
+    kind, *names = options.part
+    if kind == "check":
+        # Some workloads are the same when they are small.
+        for workload in dict.fromkeys(WORKLOADS[name].small() for name in names):
+            check_forms(workload)
+    elif kind == "workload":
+        work = WORKLOADS[names[0]]
+        chosen = ["bank", *(options.forms or forms_of(work))]
+        found = {"title": work.title}
+        if not options.forms:
+            found["differences"] = check_forms(work)
+        forms = [form for form in forms_of(work) if form in chosen]
+        found |= measure(work, ROUNDS, progress, forms)
+        keep(options.out, ("workloads", names[0]), found, given)
+    elif kind == "replicate":
+        found = measure_replicate(*names, progress=progress)
+        keep(options.out, ("replicate", names[0]), found, given)
+    else:
+        path = getattr(options, names[0])
+        forms = measure_other(names[0], path, names[1], ROUNDS, progress)
+        # Results keep no folders of this machine.
+        given = [pathlib.Path(word).name if word == path else word for word in given]
+        place = "others", f"{names[1]}, {names[0]}"
+        keep(options.out, place, {"forms": forms}, given)
 
 
-def installed():
-    """The backends that are installed."""
-    return [name for name in BACKENDS if importlib.util.find_spec(name)]
+def keep(out, place, found, given):
+    """Keep a result in the file of the device and the backend; return its path."""
+    from experiments import environment
 
-
-def gathered(backend, found, command):
-    """What `gather` gives, run by another process with the backend."""
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    done = subprocess.run(
-        [sys.executable, __file__, "--part", "gather"],
-        env=environment,
-        input=json.dumps({"found": list(found.items()), "command": command}),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def write(out, backend, found, command):
-    """Keep the results of a backend in a file that names its device.
-
-    What this run does not measure stays as it was.
-    """
-    from benchmarks import merge
-
-    result = gathered(backend, dict(found), command)
-    device = "cpu" if "CPU" in result["about"]["device"] else result["about"]["device"]
-    device = re.sub(r"\W+", "-", device.lower())
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"benchmark_{device}_{backend}.json"
+    command = " ".join(["python scripts/benchmark.py", *given])
+    about = {**environment(), "command": command}
+    device = "cpu" if "CPU" in about["device"] else about["device"].lower()
+    device = re.sub(r"\W+", "-", device)
+    path = out / f"benchmark_{device}_{about['backend']}.json"
+    kept = {"workloads": {}, "replicate": {}, "others": {}}
     if path.exists():
         kept = json.loads(path.read_text(encoding="utf-8"))
-        result = merge(kept, result)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    kept["about"] = about
+    kept[place[0]][place[1]] = {**found, "about": about}
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return path
-
-
-def parse(arguments):
-    """Read the command line."""
-    parser = make_parser(__doc__)
-    add = parser.add_argument
-    add(
-        "--backends",
-        nargs="+",
-        choices=BACKENDS,
-        default=installed(),
-        help="backends to measure",
-    )
-    add("--workloads", nargs="+", metavar="NAME", help="such as W4; all if left out")
-    add("--quick", action="store_true", help="only see that all forms agree")
-    add("--no-memory", action="store_true", help="leave out the peaks of memory")
-    add("--release", metavar="FILE", help="dselect_k_moe.py of the original release")
-    add("--libmtl", metavar="FOLDER", help="folder of a copy of LibMTL")
-    add("--transformers", metavar="FOLDER", help="made by pip install --target FOLDER")
-    add("--out", default="docs/results", help="folder to write into")
-    add("--part", nargs="+", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The picture of the benchmark: the package against a plain model."""
 
+import math
+
 from dselectk_keras.plots.style import (
     COLORS,
     FONT,
@@ -9,8 +11,6 @@ from dselectk_keras.plots.style import (
     import_pyplot,
     tidy_axes,
 )
-
-MARKERS = "o", "s", "D"
 
 
 def draw_ratios(ratios, goal):
@@ -24,46 +24,25 @@ def draw_ratios(ratios, goal):
         A matplotlib figure.
     """
     plt = import_pyplot()
-    pairs = {pair for found in ratios.values() for pair in found}
-    panels = [what for what in ("fit", "predict", "call") if what in dict(pairs)]
-    backends = sorted({backend for _, backend in pairs})
+    size = PAGE_WIDTH, 0.9 + 0.24 * len(ratios)
     figure, axes = plt.subplots(
-        1,
-        len(panels),
-        figsize=(PAGE_WIDTH, 0.9 + 0.24 * len(ratios)),
-        layout="constrained",
-        sharex=True,
-        sharey=True,
-        squeeze=False,
+        1, 3, figsize=size, layout="constrained", sharex=True, sharey=True
     )
-    for ax, what in zip(axes[0], panels, strict=True):
+    backends = sorted({backend for found in ratios.values() for _, backend in found})
+    for ax, what in zip(axes, ("fit", "predict", "call"), strict=True):
         ax.axvline(goal, color=TEXT, linewidth=0.8)
-        for backend, color, marker in zip(backends, COLORS, MARKERS, strict=False):
-            rows = [
-                (found[what, backend], row)
-                for row, found in enumerate(ratios.values())
-                if (what, backend) in found
-            ]
-            if rows:
-                ax.plot(*zip(*rows, strict=True), marker, color=color, label=backend)
+        for backend, color, marker in zip(backends, COLORS, "osD", strict=False):
+            values = [each.get((what, backend), math.nan) for each in ratios.values()]
+            ax.plot(values, range(len(values)), marker, color=color, label=backend)
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter(plt.ScalarFormatter())
         ax.set_title(what, fontsize=FONT, loc="left")
+        ax.margins(x=0.1)
         tidy_axes(ax, grid="y")
-    axes[0, 0].set_yticks(range(len(ratios)), ratios)
-    axes[0, 0].set_ylim(len(ratios) - 0.5, -0.5)  # The first row on top.
-    least, most = (
-        f(v for d in ratios.values() for v in d.values()) for f in (min, max)
-    )
-    axes[0, 0].set_xlim(least / 1.15, most * 1.15)
+    axes[0].set_yticks(range(len(ratios)), ratios)
+    axes[0].invert_yaxis()  # The first row on top.
     figure.supxlabel("time of the package / time of the plain model", fontsize=FONT)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside upper right",
-        ncols=len(backends),
-        frameon=False,
-        fontsize=SMALL_FONT,
-    )
+    place = {"loc": "outside upper right", "ncols": len(backends), "frameon": False}
+    labels = axes[0].get_legend_handles_labels()
+    figure.legend(*labels, fontsize=SMALL_FONT, **place)
     return figure

@@ -17,12 +17,13 @@ from benchmarks.forms import (
 )
 from benchmarks.plain import PlainModel
 from benchmarks.tokens import TokenWorkload
-from dselectk_keras.utils import num_trained
+from experiments.environment import device
 
 # A turn of a form takes at least about this long, and has at most so many steps.
 TURN_SECONDS, MOST_STEPS = 0.3, 256
-# The side of the square matrices whose product tells how fast the machine can be.
-FLOOR_SIZE = 1024
+# The side of the square matrices whose products tell how fast the machine can be, and
+# their number: a GPU needs large ones, and several in a row, for which nobody waits.
+FLOOR = {"CPU": (1024, 1), "GPU": (8192, 8)}
 
 
 def check_forms(workload, tolerance=1e-4):
@@ -51,33 +52,29 @@ def check_forms(workload, tolerance=1e-4):
 def _differences(workload):
     """The largest difference of each form to the bank, or to the decided bank."""
     x, _ = workload.data()
-    models = {form: new_model(workload, form) for form in forms_of(workload)}
-    bank = models["bank"]
-    outputs = {"bank": bank.predict_on_batch(x)}
+    forms = [form for form in forms_of(workload) if form != "plain+metrics"]
+    models = {form: new_model(workload, form) for form in forms}
+    bank = models.pop("bank")
+    wanted = dict.fromkeys(models, bank.predict_on_batch(x))
+    if "condensed" in models:
+        decided = new_model(workload, "decided").predict_on_batch(x)
+        wanted |= {"condensed": decided, "one task": decided}
     equal_weights(models["list"], bank)
-    outputs["list"] = models["list"].predict_on_batch(x)
-    differences = {"list": _difference(outputs["list"], outputs["bank"])}
-    for form in {"plain", "stacked", "XLA"} & models.keys():
-        if form == "plain":
-            equal_plain_weights(models[form], bank)
-        else:
-            models[form].set_weights(bank.get_weights())
-        found = models[form].predict_on_batch(x)
+    if "plain" in models:
+        equal_plain_weights(models["plain"], bank)
+    differences = {}
+    for form, model in models.items():
+        if form in ("stacked", "XLA", "dispatched"):
+            model.set_weights(bank.get_weights())
+        found = model.predict_on_batch(x)
         if not isinstance(found, dict):
             # Not the order of the outputs, which JAX sorts by name.
             names = [task.name for task in workload.new_tasks()]
             columns = np.split(found, workload.num_tasks, 1)
             found = dict(zip(names, columns, strict=True))
-        differences[form] = _difference(found, outputs["bank"])
-    if "dispatched" in models:
-        models["dispatched"].set_weights(bank.get_weights())
-        found = models["dispatched"].predict_on_batch(x)
-        differences["dispatched"] = _difference(found, outputs["bank"])
-    if "one task" in models:
-        wanted = new_model(workload, "decided").predict_on_batch(x)
-        for form in ("condensed", "one task"):
-            found = models[form].predict_on_batch(x)
-            differences[form] = _difference(found, wanted)
+        differences[form] = max(
+            float(np.abs(found[name] - wanted[form][name]).max()) for name in found
+        )
     return differences
 
 
@@ -137,19 +134,12 @@ def _measured(form):
 def _first_calls(workload, form):
     """A model that has been called, and what that took."""
     x, y = workload.data()
-    times = [time.perf_counter()]
+    began = time.perf_counter()
     model = new_model(workload, form)
-    times.append(time.perf_counter())
     model.predict_on_batch(x)
-    times.append(time.perf_counter())
     model.fit(x, labels_of(model, y), batch_size=len(x), verbose=0)
-    times.append(time.perf_counter())
-    built, predicted, fitted = np.diff(times).tolist()
     return model, {
-        "build_seconds": built,
-        "first_predict_seconds": predicted,
-        "first_fit_seconds": fitted,
-        "num_params": num_trained(model),
+        "first_seconds": time.perf_counter() - began,
         "forward_flops": forward_flops(workload, form),
         "training_flops": training_flops(workload, form),
     }
@@ -189,12 +179,15 @@ def _fit(workload, model, steps):
 
 
 def matrix_speed():
-    """Operations a second in the product of two large matrices."""
-    a = ops.ones((FLOOR_SIZE, FLOOR_SIZE))
+    """Operations a second in products of two large matrices."""
+    size, count = FLOOR["CPU" if "CPU" in device() else "GPU"]
+    a = ops.ones((size, size)) / size  # Products keep the values.
     _wait(ops.matmul(a, a))
-    began = time.perf_counter()
-    _wait(ops.matmul(a, a))
-    return 2 * FLOOR_SIZE**3 / (time.perf_counter() - began)
+    began, product = time.perf_counter(), a
+    for _ in range(count):
+        product = ops.matmul(product, a)
+    _wait(product)
+    return count * 2 * size**3 / (time.perf_counter() - began)
 
 
 class _Clock(keras.callbacks.Callback):
@@ -232,10 +225,6 @@ def labels_of(model, y):
         return y
     names = list(model.output)
     return {name: y[:, int(name.split("_")[1])] for name in names}
-
-
-def _difference(found, wanted):
-    return max(float(np.abs(found[name] - wanted[name]).max()) for name in found)
 
 
 def _wait(tensor):

@@ -24,7 +24,6 @@ TRAINING_COLUMNS = (
     ("ideal", "training_ideal", "{:.1f}"),
     ("of floor", "fit_over_floor", "{:.1f}"),
     ("first calls, s", "first_seconds", "{:.1f}"),
-    ("peak, MB", "peak_mb", "{:.0f}"),
 )
 REPLICATE_COLUMNS = (
     ("plain run, s", "plain_seconds", "{:.2f}"),
@@ -33,16 +32,6 @@ REPLICATE_COLUMNS = (
     ("copy / plain", "copy_of_plain", "{:.3f}"),
     ("copy / again", "copy_of_again", "{:.3f}"),
 )
-CHECK_COLUMNS = (("result", "state", "{}"), ("seconds", "seconds", "{:.0f}"))
-GPU_HEAD = """---
-orphan: true
----
-<!-- Written by scripts/gpu_report.py from the JSON files beside it. -->
-
-# Benchmark on an accelerator
-
-The [benchmark](benchmark.md) explains the columns.
-"""
 HEAD = """<!-- Written by scripts/benchmark.py from the JSON files beside it. -->
 
 # Benchmark
@@ -76,8 +65,8 @@ def write_page(folder):
         The path of the page.
     """
     folder = pathlib.Path(folder)
-    paths = {*folder.glob("benchmark_*.json")} - {*folder.glob("benchmark_gpu_*.json")}
-    results = _read(paths)
+    paths = sorted(folder.glob("benchmark_*.json"))
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     ratios = plain_ratios(results)
     parts = [HEAD]
     if ratios:
@@ -92,30 +81,6 @@ def write_page(folder):
     page = folder / "benchmark.md"
     page.write_text("\n".join(parts), encoding="utf-8")
     return page
-
-
-def write_gpu_page(folder):
-    """Write `gpu.md` from the results of `scripts/gpu_report.py` in a folder.
-
-    Args:
-        folder: A path with `benchmark_gpu_*.json`.
-
-    Returns:
-        The path of the page.
-    """
-    folder = pathlib.Path(folder)
-    results = _read(folder.glob("benchmark_gpu_*.json"))
-    parts = [GPU_HEAD, _against_ideal(results)]
-    for result in results:
-        checks = _table("part", CHECK_COLUMNS, result["checks"])
-        parts.append("\n".join([_section(result), checks, ""]))
-    page = folder / "gpu.md"
-    page.write_text("\n".join(parts), encoding="utf-8")
-    return page
-
-
-def _read(paths):
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths)]
 
 
 def plain_ratios(results):
@@ -164,7 +129,7 @@ tasks (W2), the package has `stacked=True`. For *fit*, the plain model is compil
 `mse` alone, and the package tracks a loss and a metric per task. For *fit, both with
 metrics*, the plain model tracks the error of each task too.
 
-{_lines(heads, rows, left=2)}
+{lines(heads, rows, left=2)}
 """
 
 
@@ -209,7 +174,7 @@ package has `dispatch=True`. Both evaluate each expert on its own tokens, and dr
 *Same loop*: that loop trains the package's layer too, and not `fit`. *Ours with XLA*:
 the package is compiled with `jit_compile=True`, with which the release takes longer.
 
-{_lines(heads, sorted(rows), left=3)}
+{lines(heads, sorted(rows), left=3)}
 
 {" ".join(sorted(commands))}
 """
@@ -230,11 +195,11 @@ def _against_ideal(results):
 How many times as fast as *bank*, with all experts evaluated. Ideal: how many times
 fewer operations it has.
 
-{_lines(heads, sorted(rows), left=3)}
+{lines(heads, sorted(rows), left=3)}
 """
 
 
-def _lines(heads, rows, left):
+def lines(heads, rows, left):
     """A table; the first columns are aligned to the left."""
     marks = ["---"] * left + ["---:"] * (len(heads) - left)
     return "\n".join(map(_row, [heads, marks, *rows]))
@@ -242,11 +207,11 @@ def _lines(heads, rows, left):
 
 def _section(result):
     about = result["about"]
-    lines = [f"## {about['backend']} on {about['device']}"]
+    parts = [f"## {about['backend']} on {about['device']}"]
     for name, workload in sorted(result["workloads"].items()):
         own = workload["about"]
         versions = f"{own['backend']} {own['backend_version']}, Keras {own['keras']}"
-        lines += [
+        parts += [
             "",
             f"### {name} ({about['backend']}): {workload['title']}",
             "",
@@ -258,13 +223,13 @@ def _section(result):
             _table("form", TRAINING_COLUMNS, _with_ideal(workload["forms"])),
         ]
     if result["replicate"]:
-        lines += [
+        parts += [
             "",
             f"### Many runs in one program ({about['backend']})",
             "",
             _table("shape", REPLICATE_COLUMNS, result["replicate"]),
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(parts) + "\n"
 
 
 def _with_ideal(forms):
@@ -295,7 +260,7 @@ def _table(corner, columns, rows):
         ]
         for name, values in rows.items()
     ]
-    return _lines(heads, cells, left=1)
+    return lines(heads, cells, left=1)
 
 
 def _row(cells):

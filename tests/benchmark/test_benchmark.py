@@ -4,23 +4,17 @@ import dataclasses
 import json
 import sys
 
+import benchmark
 import keras
+import numpy as np
 import pytest
 
-from benchmarks import (
-    WORKLOADS,
-    gather,
-    merge,
-    other_parts,
-    parts,
-    write_page,
-)
+from benchmarks import WORKLOADS
 from benchmarks.flops import forward_flops, training_flops
 from benchmarks.forms import forms_of, new_model
-from benchmarks.measure import check_forms, measure
-from benchmarks.memory import program_memory
+from benchmarks.measure import check_forms, labels_of, measure
 from benchmarks.others import SAME_LOOP, measure_other
-from benchmarks.report import plain_ratios
+from benchmarks.report import plain_ratios, write_page
 
 W1, W4 = WORKLOADS["W1-static-128"], WORKLOADS["W4"]
 TINY = dataclasses.replace(
@@ -110,27 +104,52 @@ def test_dispatch_counts_what_is_chosen():
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX counts them.")
 def test_operations_are_those_that_the_compiler_counts():
     workload = WORKLOADS["W1-per-example-128"].small()
-    counted = program_memory(workload, "bank")
-    forward = forward_flops(workload, "bank")
-    assert counted["forward_flops"] == pytest.approx(forward, rel=0.1)
-    training = training_flops(workload, "bank")
-    assert counted["training_flops"] == pytest.approx(training, rel=0.2)
+    import jax
+
+    model = new_model(workload, "bank")
+    x, y = workload.data()
+    y = labels_of(model, y)
+    model.fit(x, y, batch_size=len(x), verbose=0)
+    state = [
+        [np.array(variable.value) for variable in variables]
+        for variables in (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+    ]
+
+    def count(function, *arguments):
+        program = jax.jit(function).lower(*arguments).compile()
+        return program.cost_analysis()["flops"]
+
+    def predict(trainable, other, x):
+        return model.stateless_call(trainable, other, x)[0]
+
+    forward = count(predict, *state[:2], x)
+    assert forward == pytest.approx(forward_flops(workload, "bank"), rel=0.1)
+    training = count(model.train_step, state, (x, y))
+    assert training == pytest.approx(training_flops(workload, "bank"), rel=0.2)
+
+
+def keep(folder, *results):
+    """The page, and the results of the only file, once these results are kept."""
+    for place, found in results:
+        path = benchmark.keep(folder, place, found, ["--workloads", "tiny"])
+    return write_page(folder).read_text(), json.loads(path.read_text())
 
 
 @pytest.fixture(scope="module")
 def result():
-    part = ("workload", "tiny")
     with pytest.MonkeyPatch.context() as patch:
         # Short turns: that there are times is tested, not how exact they are.
         patch.setattr("benchmarks.measure.TURN_SECONDS", 0.01)
-        found = {part: {"title": "tiny", **measure(SPARSE, rounds=1)}}
-    for form in forms_of(SPARSE):
-        found["memory", "tiny", form] = {"peak_bytes": 2_000_000}
-    return gather(found, "python scripts/benchmark.py")
+        return {"title": "tiny", **measure(SPARSE, rounds=1)}
 
 
 def test_every_form_has_its_times(result):
-    forms = result["workloads"]["tiny"]["forms"]
+    forms = result["forms"]
     plain = ["list", "plain", "plain+metrics"]
     assert list(forms) == [*plain, "bank", *XLA, "dispatched"]
     measured = {
@@ -143,48 +162,85 @@ def test_every_form_has_its_times(result):
     assert set(map(len, measured.values())) == {3}
     assert all(form["fit_ms"] > 0 for form in forms.values())
     assert forms["list"]["fit_times_list"] == forms["plain"]["fit_times_plain"] == 1
-    assert result["about"]["backend"] == keras.backend.backend()
 
 
 def test_the_page_shows_what_was_measured(tmp_path, result):
-    (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(result))
-    page = write_page(tmp_path).read_text()
+    page, kept = keep(tmp_path, (("workloads", "tiny"), result))
     details = page[page.index("### tiny") :]
     # The first row has the times of inference, the second those of training.
     _, row = (r for r in details.splitlines() if r.startswith("| dispatched"))
-    times = result["workloads"]["tiny"]["forms"]["dispatched"]["fit_times_bank"]
-    assert f"| {times:.2f} |" in row
-    assert row.endswith("| 2 |")
+    times = result["forms"]["dispatched"]
+    assert f"| {times['fit_times_bank']:.2f} |" in row
+    assert row.endswith(f"| {times['first_seconds']:.1f} |")
+    assert "`python scripts/benchmark.py --workloads tiny`" in details
+    assert kept["about"]["backend"] == keras.backend.backend()
 
 
 def test_the_page_opens_with_ratios_to_the_plain_model(tmp_path, result):
-    (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(result))
-    page = write_page(tmp_path).read_text()
-    forms = result["workloads"]["tiny"]["forms"]
-    ratios = plain_ratios([result])["tiny"]
-    backend = result["about"]["backend"]
-    assert ratios["fit", backend] == pytest.approx(1 / forms["bank"]["fit_times_plain"])
-    tracked = 1 / forms["bank"]["fit_times_plain+metrics"]
-    assert f"{ratios['fit', backend]:.2f} | {tracked:.2f} |" in page
+    page, kept = keep(tmp_path, (("workloads", "tiny"), result))
+    ratios = plain_ratios([kept])["tiny"]
+    backend = keras.backend.backend()
+    fit, tracked = (
+        result["forms"]["bank"][f"fit_times_{form}"]
+        for form in ("plain", "plain+metrics")
+    )
+    assert ratios["fit", backend] == pytest.approx(1 / fit)
+    assert f"{1 / fit:.2f} | {1 / tracked:.2f} |" in page
     assert page.index("| tiny |") < page.index("## Workloads")
     assert (tmp_path / "benchmark.png").stat().st_size > 1000
 
 
-def test_what_is_not_measured_again_stays(result):
-    new = {"about": {"date": "later"}, "replicate": {}}
-    new["workloads"] = {"tiny": {"about": 1, "forms": {"bank": {"fit_ms": 7.0}}}}
-    merged = merge(result, new)
-    assert merged["workloads"]["tiny"]["forms"]["bank"]["fit_ms"] == 7
-    assert merged["workloads"]["tiny"]["forms"]["bank"]["peak_mb"] == 2
-    assert merge(result, {**new, "workloads": {}})["workloads"] == result["workloads"]
+def test_what_is_not_measured_again_stays(tmp_path, result):
+    both = ("workloads", "tiny"), ("workloads", "other")
+    keep(tmp_path, *((place, result) for place in both))
+    _, kept = keep(tmp_path, (both[1], result | {"matrix_gflops": 7}))
+    assert kept["workloads"]["tiny"]["forms"] == result["forms"]
+    assert kept["workloads"]["other"]["matrix_gflops"] == 7
 
 
-def test_every_form_is_measured_in_a_process_of_its_own():
-    found = parts("jax", ["W4"])
-    assert found[0] == ("workload", "W4")
-    assert ("memory", "W4", "dispatched") in found
-    assert ("replicate", "W2") in parts("jax", list(WORKLOADS))
-    assert parts("torch", ["W3"], quick=True) == [("check", "W3")]
+def test_every_part_runs_in_a_process_of_its_own():
+    def parts(backend, *given):
+        return benchmark.parts(backend, benchmark.parse(given))
+
+    assert parts("jax", "--workloads", "W4") == [["workload", "W4"]]
+    assert ["replicate", "W2"] in parts("jax")
+    assert ["replicate", "W2"] not in parts("torch")
+    assert parts("torch", "--quick", "--workloads", "W3") == [["check", "W3"]]
+    # Other people's code runs on its own backend.
+    others = "--release", "a", "--libmtl", "b", "--workloads", "W2", "W3"
+    assert parts("jax", *others) == []
+    assert parts("tensorflow", *others) == [["other", "release", "W2"]]
+
+
+def test_a_part_keeps_its_result_and_no_folder(tmp_path, result, monkeypatch):
+    monkeypatch.setattr(
+        "benchmarks.measure.check_forms", lambda workload: {"list": 0.0}
+    )
+    monkeypatch.setattr(
+        "benchmarks.measure.measure",
+        lambda work, rounds, progress, forms: result | {"measured": forms},
+    )
+    monkeypatch.setattr(
+        "benchmarks.others.measure_other", lambda *given: {"given": given[:3]}
+    )
+    out = ["--out", str(tmp_path)]
+    part = ["--part", "workload", "W4"]
+    benchmark.main([*out, "--forms", "dispatched", *part])
+    (path,) = tmp_path.glob("*.json")
+    assert path.name == f"benchmark_cpu_{keras.backend.backend()}.json"
+    found = json.loads(path.read_text())["workloads"]["W4"]
+    assert found["measured"] == ["bank", "dispatched"]
+    assert "differences" not in found
+    benchmark.main([*out, *part])
+    found = json.loads(path.read_text())["workloads"]["W4"]
+    assert found["differences"] == {"list": 0.0}
+    assert {*found["measured"]} > {"list", "plain", "bank"}
+    libmtl = ["--libmtl", f"{tmp_path}/copy", "--part", "other", "libmtl", "W4"]
+    benchmark.main([*out, *libmtl])
+    (other,) = json.loads(path.read_text())["others"].items()
+    assert other[0] == "W4, libmtl"
+    assert other[1]["forms"] == {"given": ["libmtl", f"{tmp_path}/copy", "W4"]}
+    assert other[1]["about"]["command"].endswith("--libmtl copy")
 
 
 def test_a_model_of_one_task_is_small():
@@ -241,9 +297,7 @@ CODE = {
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="Both need torch.")
 @pytest.mark.parametrize("code", CODE)
-def test_code_of_others_is_timed_beside_the_package(
-    code, tmp_path, monkeypatch, result
-):
+def test_code_of_others_is_timed_beside_the_package(code, tmp_path, monkeypatch):
     workload, small, title, files = CODE[code]
     for name, text in files.items():
         path = tmp_path / name
@@ -252,14 +306,11 @@ def test_code_of_others_is_timed_beside_the_package(
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(WORKLOADS, workload, small)
     monkeypatch.setattr("benchmarks.measure.TURN_SECONDS", 0.01)
-    (part,) = other_parts("torch", [workload, "W3"], {code: tmp_path})
-    forms = measure_other(*part[1:], rounds=1)
+    forms = measure_other(code, tmp_path, workload, rounds=1)
     assert forms[code]["fit_ms"] > 0
     ours = {"bank"} if code == "libmtl" else {"dispatched", SAME_LOOP}
     assert {*forms} == {code, *ours}
-    both = merge(result, gather({part: forms}, "python scripts/benchmark.py"))
-    (tmp_path / "benchmark_cpu_x.json").write_text(json.dumps(both))
-    page = write_page(tmp_path).read_text()
+    page, _ = keep(tmp_path, (("others", f"{workload}, {code}"), {"forms": forms}))
     assert f"| {workload} | {title} | torch |" in page
     assert (f"| {title}, same loop | torch |" in page) == (SAME_LOOP in forms)
 
@@ -268,10 +319,3 @@ def test_code_of_others_is_timed_beside_the_package(
 def test_the_original_release_needs_keras_2(tmp_path):
     with pytest.raises(RuntimeError, match=r"needs Keras 2.*Received: Keras 3\."):
         measure_other("release", tmp_path, "W2", rounds=1)
-
-
-def test_code_of_others_runs_on_its_own_backend():
-    paths = {"release": "a", "libmtl": "b"}
-    assert other_parts("jax", list(WORKLOADS), paths) == []
-    found = other_parts("tensorflow", ["W2", "W3"], paths)
-    assert found == [("other", "release", "a", "W2")]
