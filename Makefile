@@ -121,7 +121,6 @@ reproduce: $(VENV)/.test ## run every experiment of the papers, in small, into b
 
 benchmark-check: $(VENV)/.test $(VENV)/.backends ## see that all forms agree
 	$(BIN)/python scripts/benchmark.py --quick
-	$(BIN)/python scripts/gpu_report.py --quick --backends torch --out build/gpu
 
 check: $(VENV)/.test ## lint, format, levels of modules and types
 	$(BIN)/ruff check
