@@ -1,7 +1,10 @@
-"""What tests need from a backend: gradients, of functions and of weights."""
+"""What many tests need: refusals, gates and models in a state, and gradients."""
+
+import contextlib
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 # Where what is public is: the package, its parts, and the framework in scripts/.
@@ -36,6 +39,90 @@ def numbers(size, *, seed=0, scale=1.0):
     """Float32 numbers from a normal distribution, the same at every call."""
     draws = np.random.default_rng(seed).normal(size=size)
     return (scale * draws).astype("float32")
+
+
+def softmax(logits, axis=-1):
+    """The softmax in NumPy."""
+    powers = np.exp(logits - np.max(logits, axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def sigmoid(logits):
+    """The sigmoid in NumPy."""
+    return 1 / (1 + np.exp(-np.asarray(logits, "float64")))
+
+
+def shares(*shape, seed=7):
+    """Points on the simplex of the last axis."""
+    return softmax(numbers(shape, seed=seed))
+
+
+def refusals(*rows):
+    """A test that each call raises a `ValueError`, from rows `(call, text)`."""
+
+    @pytest.mark.parametrize(("call", "text"), rows, ids=[text for _, text in rows])
+    def refused(call, text):
+        with pytest.raises(ValueError, match=text):
+            call()
+
+    return refused
+
+
+@contextlib.contextmanager
+def dtype_policy(policy):
+    """Layers that are made inside have the dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+@contextlib.contextmanager
+def floatx(dtype):
+    """The default dtype of Keras is another one inside."""
+    before = keras.config.floatx()
+    keras.config.set_floatx(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(before)
+
+
+def built(layer, size=5, features=None, weights=None):
+    """A layer that is built, with given weights.
+
+    Args:
+        layer: A gate, or a bank of experts.
+        size: The number of experts of a gate, or of features of a bank.
+        features: For a per-example gate, the number of features.
+        weights: The weights, or the first of them.
+    """
+    layer.build((None, size), *[] if features is None else [(None, features)])
+    if weights is not None:
+        layer.set_weights(weights)
+    return layer
+
+
+def spread(layer, scale=1.0):
+    """A layer or model whose trainable weights differ, as after some training."""
+    for i, weight in enumerate(layer.trainable_weights):
+        weight.assign(numbers(weight.shape, seed=i, scale=scale))
+    return layer
+
+
+def reloaded(model, folder):
+    """The model from its file."""
+    model.save(folder / "model.keras")
+    return keras.saving.load_model(folder / "model.keras")
+
+
+def weight_gradients(layer, compute):
+    """Gradients of the number `compute()` by the trainable variables of a layer."""
+    state = [each for each in layer.variables if not each.trainable]
+    variables = layer.trainable_variables
+    return value_and_gradients(lambda: [compute()], variables, state)[1]
 
 
 def gradient(function, *arrays):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from gate_cases import all_cases, case_named
-from helpers import numbers, numpy, value_and_gradients
+from helpers import built, numbers, numpy, refusals, spread, weight_gradients
 from keras import ops
 
 from dselectk_keras import (
@@ -49,11 +49,8 @@ GATES = ANY_WEIGHTS | SPARSE_WEIGHTS
 LEARNING = ["softmax", "dense steps", "sigmoid", "DSelect-k", "softmax selectors"]
 
 
-def built(make, per_example=False, **settings):
-    gate = make(**settings)
-    gate.build((None, N), (None, DIM) if per_example else None)
-    for i, weight in enumerate(gate.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=i))
+def started(make, per_example=False, **settings):
+    gate = spread(built(make(**settings), N, DIM if per_example else None))
     gate.step.assign(1)
     return gate
 
@@ -64,7 +61,7 @@ def test_a_gate_has_the_weights_that_it_is_given(name, per_example):
     looks = [numbers((BATCH, DIM), scale=10)] if per_example else []
     for weights in [SPARSE] if name in SPARSE_WEIGHTS else [SPARSE, DENSE]:
         for given, num_gates in [(weights, 2), (weights[0], None)]:
-            gate = built(GATES[name], per_example, num_gates=num_gates)
+            gate = started(GATES[name], per_example, num_gates=num_gates)
             gate.assign_expert_weights(given)
             found = numpy(gate.expert_weights(*looks))
             wanted = np.broadcast_to(given, found.shape)
@@ -74,14 +71,14 @@ def test_a_gate_has_the_weights_that_it_is_given(name, per_example):
 
 @pytest.mark.parametrize("make", SPARSE_WEIGHTS.values(), ids=SPARSE_WEIGHTS)
 def test_a_sparse_gate_starts_from_a_dense_one(make):
-    dense, sparse = built(ANY_WEIGHTS["softmax"]), built(make)
+    dense, sparse = started(ANY_WEIGHTS["softmax"]), started(make)
     kept = keep_largest(dense.expert_weights(), 2)
     sparse.assign_expert_weights(kept)
     np.testing.assert_allclose(numpy(sparse.expert_weights()), numpy(kept), atol=1e-6)
 
 
 def test_top_k_keeps_the_largest_of_dense_weights_itself():
-    gate = built(SPARSE_WEIGHTS["top-k"], num_gates=2)
+    gate = started(SPARSE_WEIGHTS["top-k"], num_gates=2)
     gate.assign_expert_weights(DENSE)
     wanted = [[4 / 7, 0, 0, 3 / 7, 0], [0, 0.2, 0, 0, 0.8]]
     np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, atol=1e-6)
@@ -89,7 +86,7 @@ def test_top_k_keeps_the_largest_of_dense_weights_itself():
 
 @pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
 def test_the_balancing_bias_begins_anew(scores):
-    gate = built(TopKGate, True, scores=scores, bias_rate=0.1, use_bias=True)
+    gate = started(TopKGate, True, scores=scores, bias_rate=0.1, use_bias=True)
     (bias,) = (each for each in gate.weights if each.name == "choice_bias")
     bias.assign([-9.0, 9.0, 9.0, -9.0, 0.0])
     gate.assign_expert_weights(SPARSE[0])
@@ -112,10 +109,10 @@ def test_other_gates_with_logits_have_the_probabilities():
 def test_slack_spreads_a_share_of_each_softmax(temperature):
     wanted = 0.9 * SPARSE[0] + 0.02
     for name in ("softmax", "sigmoid"):
-        gate = built(ANY_WEIGHTS[name])
+        gate = started(ANY_WEIGHTS[name])
         gate.assign_expert_weights(SPARSE[0], slack=0.1)
         np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
-    gate = built(lambda: SoftmaxSelectorGate(3, temperature))
+    gate = started(lambda: SoftmaxSelectorGate(3, temperature))
     gate.assign_expert_weights(SPARSE[0], slack=0.1)
     selectors = 0.9 * np.eye(N)[[3, 0, 0]] + 0.02
     np.testing.assert_allclose(numpy(gate.selector_outputs()), selectors, rtol=1e-5)
@@ -124,13 +121,11 @@ def test_slack_spreads_a_share_of_each_softmax(temperature):
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_slack_gives_every_logit_a_gradient(name):
-    gate = built(GATES[name])
+    gate = started(GATES[name])
     experts = numbers((BATCH, N, 2))
     for slack, learns in [(0.0, False), (0.1, True)]:
         gate.assign_expert_weights(SPARSE[0], slack)
-        _, (found, *_) = value_and_gradients(
-            lambda: [ops.sum(gate(experts) ** 2)], gate.trainable_variables
-        )
+        found, *_ = weight_gradients(gate, lambda: ops.sum(gate(experts) ** 2))
         assert (found != 0).all() == learns
 
 
@@ -147,40 +142,41 @@ def test_gates_without_logits_or_selectors_say_that_they_cannot(case):
         gate.assign_expert_weights(DENSE[0])
 
 
-def test_the_gate_must_be_built():
-    with pytest.raises(ValueError, match="has no weights yet"):
-        case_named("top-k").make().assign_expert_weights(DENSE[0])
+def softmax(weights, slack=0.0, **settings):
+    return lambda: started(SoftmaxGate, **settings).assign_expert_weights(
+        weights, slack
+    )
 
 
-def test_a_per_example_gate_needs_a_bias():
-    gate = built(SoftmaxGate, per_example=True)
-    with pytest.raises(ValueError, match="without a bias cannot be assigned"):
-        gate.assign_expert_weights(DENSE[0])
-
-
-@pytest.mark.parametrize("make", [SoftmaxGate, lambda: SoftmaxSelectorGate(2)])
-def test_weights_lie_on_the_simplex(make):
-    wrong = [0.5, 0.6, 0, 0, 0], [1.5, -0.5, 0, 0, 0], [np.nan, 1, 0, 0, 0], [0] * 5
-    for weights in wrong:
-        with pytest.raises(ValueError, match="must be non-negative, sum to one"):
-            built(make).assign_expert_weights(weights)
-
-
-@pytest.mark.parametrize("name", ["DSelect-k", "softmax selectors"])
-def test_selectors_need_sparse_weights(name):
-    gate = built(SPARSE_WEIGHTS[name])
-    k = gate.num_nonzeros
-    with pytest.raises(ValueError, match=rf"pass ops.keep_largest\(weights, {k}\)"):
-        gate.assign_expert_weights(DENSE[0])
-
-
-@pytest.mark.parametrize("weights", [DENSE, DENSE[0, :4], 1.0])
-def test_weights_have_the_shape_of_the_gate(weights):
-    with pytest.raises(ValueError, match=r"must have the shape \(5,\)\. Received"):
-        built(SoftmaxGate).assign_expert_weights(weights)
-
-
-@pytest.mark.parametrize("slack", [-0.1, 1.1, float("nan")])
-def test_slack_is_a_share(slack):
-    with pytest.raises(ValueError, match=r"`slack` must be .* at most 1"):
-        built(SoftmaxGate).assign_expert_weights(DENSE[0], slack)
+NO_SIMPLEX = [0.5, 0.6, 0, 0, 0], [1.5, -0.5, 0, 0, 0], [np.nan, 1, 0, 0, 0], [0] * 5
+test_weights_that_cannot_be_are_refused = refusals(
+    (
+        lambda: case_named("top-k").make().assign_expert_weights(DENSE[0]),
+        "has no weights yet",
+    ),
+    (softmax(DENSE[0], per_example=True), "without a bias cannot be assigned"),
+    *(
+        (lambda make=make, each=each: started(make).assign_expert_weights(each), text)
+        for make in (SoftmaxGate, lambda: SoftmaxSelectorGate(2))
+        for each in NO_SIMPLEX
+        for text in ["must be non-negative, sum to one"]
+    ),
+    *(
+        (
+            lambda make=make: started(make).assign_expert_weights(DENSE[0]),
+            rf"pass ops.keep_largest\(weights, {k}\)",
+        )
+        for make, k in [
+            (lambda: DSelectKGate(2), 2),
+            (lambda: SoftmaxSelectorGate(3), 3),
+        ]
+    ),
+    *(
+        (softmax(weights), r"must have the shape \(5,\)\. Received")
+        for weights in (DENSE, DENSE[0, :4], 1.0)
+    ),
+    *(
+        (softmax(DENSE[0], slack), r"`slack` must be .* at most 1")
+        for slack in (-0.1, 1.1, float("nan"))
+    ),
+)

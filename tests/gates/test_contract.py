@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import all_cases, case_named
-from helpers import numbers, numpy, value_and_gradients
+from helpers import dtype_policy, floatx, numbers, numpy, spread, value_and_gradients
 from keras import ops
 
 import dselectk_keras
@@ -86,12 +86,7 @@ def experts_of(num_experts=5, batch=BATCH):
 def build(gate, look, num_experts=5):
     shapes = {f"{name}_shape": x.shape for name, x in seen(look, num_experts).items()}
     gate.build((None, num_experts, UNITS), **shapes)
-
-
-def spread(gate):
-    """Give the weights values that differ, as after some training."""
-    for i, weight in enumerate(gate.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=i, scale=0.1))
+    return spread(gate, 0.1)
 
 
 # Shapes and weights.
@@ -102,7 +97,6 @@ def spread(gate):
 def test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, num_experts):
     gate = case.make(num_gates=num_gates, dtype="float16")
     build(gate, look, num_experts)
-    spread(gate)
     weights = gate.expert_weights(RouterInputs(**seen(look, num_experts)))
     shape = (*[BATCH] * bool(look), *[3] * (num_gates is not None), num_experts)
     assert weights.shape == shape
@@ -161,12 +155,15 @@ def test_symbolic_shapes_leave_the_batch_open(case, look, num_gates):
 
 
 @every_case_and_look
-def test_a_batch_of_one_is_a_batch(case, look):
+def test_a_batch_may_have_one_example_or_none(case, look):
     gate = case.make()
     many = numpy(gate(experts_of(), **seen(look)))
     first = {name: x[:1] for name, x in seen(look).items()}
     one = gate(experts_of()[:1], **first)
     np.testing.assert_allclose(numpy(one), many[:1], atol=1e-6)
+    for training in (False, True):
+        mixed = gate(experts_of(batch=0), **seen(look, batch=0), training=training)
+        assert tuple(mixed.shape) == (0, UNITS)
 
 
 @every_case_and_look
@@ -249,7 +246,6 @@ def test_training_reaches_every_weight(case, look, num_gates):
     gate = case.make(num_gates=num_gates)
     experts, inputs = experts_of(batch=MANY), seen(look, batch=MANY)
     build(gate, look)
-    spread(gate)
     for name, found in trained_gradients(gate, experts, inputs, training=True).items():
         assert np.isfinite(found).all()
         if case.sparse_gradient and not case.penalties and not look:
@@ -273,7 +269,6 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
 ):
     gate = case.make(num_gates=num_gates)
     build(gate, look)
-    spread(gate)
     # Examples that all keep the same experts.
     inputs = {name: np.repeat(x[:1], MANY, axis=0) for name, x in seen(look).items()}
     weights = numpy(gate.expert_weights(RouterInputs(**inputs)))
@@ -352,6 +347,9 @@ def test_a_scheduled_penalty_is_reported_as_the_present_step_adds_it():
         wanted.append(numpy(gate.report()["penalties"]["entropy"]))
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
     np.testing.assert_allclose(np.divide(found[1:], found[:-1]), 10, rtol=1e-5)
+    gate = case_named("DSelect-k with entropy").make()
+    gate(experts_of(4), training=True)
+    assert list(gate.report()["penalties"]) == ["entropy", "weights"]
 
 
 def test_gates_that_share_a_regularizer_count_their_own_steps():
@@ -375,7 +373,6 @@ def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
         weights_regularizer=ImportanceRegularizer(0.5), num_gates=num_gates
     )
     build(gate, look)
-    spread(gate)
     gate(experts_of(), **seen(look), training=True)
     weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
     total = weights.sum(axis=0) if look else weights
@@ -409,34 +406,31 @@ def test_an_observer_sees_what_each_call_computes(case, look, num_gates):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_power_of_two_has_nothing_to_reach():
-    gate = case_named("DSelect-k with entropy").make()
-    gate(experts_of(4), training=True)
-    assert list(gate.report()["penalties"]) == ["entropy", "weights"]
-
-
 # Dropped experts.
 
 
-@pytest.mark.parametrize("name", ["softmax", "top-k with load"])
-def test_draws_are_float32_whatever_floatx_is(name):
-    case, look, found = case_named(name), "x", []
-    for floatx in ("float32", "float16"):
-        keras.config.set_floatx(floatx)
-        try:
-            gate = case.make(expert_dropout=0.4, seed=1)
-            build(gate, look)
-            spread(gate)
-            found.append(gate.route(RouterInputs(**seen(look)), training=True).weights)
-            found.extend(gate.losses)
-        finally:
-            keras.config.set_floatx("float32")
-    assert {keras.backend.standardize_dtype(each.dtype) for each in found} == {
-        "float32"
-    }
-    half = len(found) // 2
-    for first, second in zip(found[:half], found[half:], strict=True):
-        np.testing.assert_array_equal(numpy(first), numpy(second))
+@every_case_and_look
+def test_weights_draws_and_penalties_are_the_same_in_half_precision(case, look):
+    def found(dtype=None, seed=1):
+        settings = {"num_gates": None if look else 3, "expert_dropout": 0.4}
+        gate = build(case.make(seed=seed, dtype=dtype, **settings), look)
+        weights = gate.route(RouterInputs(**seen(look)), training=True).weights
+        values = [
+            weights,
+            gate.expert_weights(RouterInputs(**seen(look))),
+            *gate.losses,
+        ]
+        assert {keras.backend.standardize_dtype(v.dtype) for v in values} == {"float32"}
+        return [*map(numpy, values)]
+
+    wanted, others = found(), [found("float16"), found("mixed_bfloat16")]
+    with floatx("float16"):
+        others.append(found())
+    for other in others:
+        for one, value in zip(other, wanted, strict=True):
+            np.testing.assert_array_equal(one, value)
+    if case.dense:
+        assert (found(seed=2)[0] != wanted[0]).any()
 
 
 @every_case_and_look
@@ -444,7 +438,6 @@ def test_training_drops_experts(case, look):
     rate = 0.4
     gate = case.make(expert_dropout=rate, num_gates=None if look else MANY)
     build(gate, look)
-    spread(gate)
     inputs = seen(look, batch=MANY)
     found = numpy(gate.route(RouterInputs(**inputs), training=True).weights)
     plain = numpy(gate.expert_weights(RouterInputs(**inputs)))
@@ -487,16 +480,6 @@ def test_the_z_loss_is_of_dropped_experts_too(case, look):
         for training in (True, False)
     )
     np.testing.assert_allclose(numpy(in_training), numpy(at_inference), rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["softmax", "DSelect-k"])
-def test_where_all_would_be_dropped_none_is(name):
-    gate = case_named(name).make(expert_dropout=0.95, num_gates=MANY)
-    build(gate, None)
-    found = numpy(gate.route(training=True).weights)
-    plain = numpy(gate.expert_weights())
-    untouched = np.isclose(found, plain).all(axis=-1).mean()
-    np.testing.assert_allclose(untouched, 0.95**5, atol=0.06)
 
 
 # One routing input for each gate.
@@ -611,46 +594,30 @@ def test_a_copy_keeps_every_argument(name):
             assert found == gate.get_config(), argument
 
 
-def test_a_copy_of_a_frozen_gate_is_frozen():
+def test_a_copy_of_a_gate_is_frozen_as_it_is_and_keeps_a_bare_function():
     gate = DSelectKGate(2)
     gate.trainable = False
     assert not gate.with_num_gates(3).trainable
+    gate = DSelectKGate(2, gamma=lambda step: 1.0 / step)
+    assert gate.with_num_gates(3).gamma is gate.gamma
 
 
-@pytest.mark.parametrize(
-    ("make", "drawn"),
-    [(HashGate, "salt")],
-)
-def test_routing_that_was_drawn_is_part_of_the_weights(make, drawn, tmp_path):
+def test_routing_that_was_drawn_is_part_of_the_weights(tmp_path):
     def model(gate):
         inputs, ids = keras.Input((3,)), keras.Input((1,), dtype="int32")
         layer = MoE(DenseExperts(16, [2]), gate, per_example=True, name="moe")
         return keras.Model([inputs, ids], layer(inputs, ids))
 
     x = [numbers((40, 3)), np.arange(40, dtype="int32")[:, None]]
-    saved, fresh = model(make()), model(make())
+    saved, fresh = model(HashGate()), model(HashGate())
     assert (numpy(saved(x)) != numpy(fresh(x))).any()
     saved.save_weights(tmp_path / "gate.weights.h5")
     fresh.load_weights(tmp_path / "gate.weights.h5")
     np.testing.assert_array_equal(numpy(fresh(x)), numpy(saved(x)))
     # So it is where the file has another one than was given.
-    given = model(make(**{drawn: 3}))
+    given = model(HashGate(salt=3))
     given.load_weights(tmp_path / "gate.weights.h5")
     np.testing.assert_array_equal(numpy(given(x)), numpy(saved(x)))
-
-
-def test_a_copy_has_the_routing_that_was_drawn():
-    gate = HashGate()
-    copy = gate.with_num_gates(3)
-    own = {"name", "num_gates"}
-    configs = [each.get_config() for each in (gate, copy.unbuilt_copy())]
-    first, second = ({k: v for k, v in c.items() if k not in own} for c in configs)
-    assert first == second
-
-
-def test_a_copy_keeps_a_bare_function():
-    gate = DSelectKGate(2, gamma=lambda step: 1.0 / step)
-    assert gate.with_num_gates(3).gamma is gate.gamma
 
 
 def annealed_model():
@@ -676,18 +643,20 @@ def test_a_cloned_model_is_the_same_with_the_same_weights():
 # Saving.
 
 
-@pytest.mark.backend_independent
-@every_case
+@every_case_and_look
 @one_and_several
-def test_config_round_trip_through_json(case, num_gates):
+def test_config_round_trip_through_json(case, look, num_gates):
     gate = case.make(num_gates=num_gates, name="gate", dtype="mixed_bfloat16")
     config = gate.get_config()
-    again = type(gate).from_config(config)
-    assert again.get_config() == config
+    assert type(gate).from_config(config).get_config() == config
+    build(gate, look)
     saved = json.loads(json.dumps(keras.saving.serialize_keras_object(gate)))
     revived = keras.saving.deserialize_keras_object(saved)
     assert type(revived) is type(gate)
     assert revived.get_config() == config
+    assert revived.built
+    shapes = [[tuple(w.shape) for w in each.weights] for each in (gate, revived)]
+    assert shapes[0] == shapes[1]
 
 
 def test_a_bare_function_is_refused_at_saving():
@@ -696,26 +665,6 @@ def test_a_bare_function_is_refused_at_saving():
         gate(experts_of(), training=True)
         with pytest.raises(ValueError, match="is a function that is not registered"):
             gate.get_config()
-
-
-@every_case_and_look
-def test_an_empty_batch_has_an_empty_mixture(case, look):
-    gate = case.make()
-    build(gate, look)
-    for training in (False, True):
-        mixed = gate(experts_of(batch=0), **seen(look, batch=0), training=training)
-        assert tuple(mixed.shape) == (0, UNITS)
-
-
-@every_case_and_look
-def test_a_built_gate_is_rebuilt_from_its_config(case, look):
-    gate = case.make(num_gates=3)
-    build(gate, look)
-    saved = json.loads(json.dumps(keras.saving.serialize_keras_object(gate)))
-    revived = keras.saving.deserialize_keras_object(saved)
-    assert revived.built
-    shapes = [[tuple(w.shape) for w in each.weights] for each in (gate, revived)]
-    assert shapes[0] == shapes[1]
 
 
 def all_gates(per_example, num_gates=None, **kwargs):
@@ -763,7 +712,7 @@ def saved_models(tmp_path_factory):
     for per_example, num_gates in [(False, 3), (True, None)]:
         model = all_gates(per_example, num_gates)
         for gate in gates_of(model):
-            spread(gate)
+            spread(gate, 0.1)
         for _ in range(5):
             model(x, training=True)
         path = folder / f"{per_example}_{num_gates}.keras"
@@ -772,7 +721,9 @@ def saved_models(tmp_path_factory):
     return saved
 
 
-def test_a_reloaded_model_is_the_same_to_the_bit(saved_models):
+def test_models_reload_to_the_bit_and_saved_weights_carry_the_step(
+    saved_models, tmp_path
+):
     for model, path, x, wanted in saved_models:
         again = keras.saving.load_model(path)
         np.testing.assert_array_equal(numpy(again(x)), wanted)
@@ -784,6 +735,12 @@ def test_a_reloaded_model_is_the_same_to_the_bit(saved_models):
         for gate, other in pairs:
             assert int(gate.step) == int(other.step) == 5
             assert other.get_config() == gate.get_config()
+    model, _, x, wanted = saved_models[1]
+    model.save_weights(tmp_path / "model.weights.h5")
+    again = all_gates(per_example=True)
+    again.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(numpy(again(x)), wanted)
+    assert {int(gate.step) for gate in gates_of(again)} == {5}
 
 
 @pytest.mark.traced
@@ -793,15 +750,6 @@ def test_a_reloaded_model_trains_on(saved_models):
         _, (loss,) = trained(again)
         assert np.isfinite(loss)
         assert {int(gate.step) for gate in gates_of(again)} == {10}
-
-
-def test_saved_weights_carry_the_step(saved_models, tmp_path):
-    model, _, x, wanted = saved_models[1]
-    model.save_weights(tmp_path / "model.weights.h5")
-    again = all_gates(per_example=True)
-    again.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(numpy(again(x)), wanted)
-    assert {int(gate.step) for gate in gates_of(again)} == {5}
 
 
 def test_another_process_reloads_the_models_to_the_bit(saved_models, tmp_path):
@@ -852,9 +800,7 @@ def test_every_policy_trains_to_finite_numbers(policy, compiled):
     how = slow.get((keras.backend.backend(), compiled))
     if how:
         pytest.skip(f"Operations would be compiled {how}, which takes too long.")
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         inputs = keras.Input((DIM,))
         experts = keras.layers.Reshape((5, UNITS))(keras.layers.Dense(10)(inputs))
         mixtures = [
@@ -872,8 +818,6 @@ def test_every_policy_trains_to_finite_numbers(policy, compiled):
             ]
         ]
         model = keras.Model(inputs, keras.layers.Concatenate()(mixtures))
-    finally:
-        keras.config.set_dtype_policy(before)
     start = [numpy(gate.trainable_variables[0]) for gate in gates_of(model)]
     x, losses = trained(model, jit_compile=compiled, run_eagerly=not compiled)
     assert np.isfinite(losses).all()
@@ -889,39 +833,40 @@ def test_every_policy_trains_to_finite_numbers(policy, compiled):
 
 
 @every_case
-def test_a_gate_without_weights_says_so(case):
-    for method in ("expert_weights", "report"):
-        with pytest.raises(
-            ValueError, match=r"has no weights yet\. Call it on experts"
-        ):
-            getattr(case.make(), method)()
+@pytest.mark.parametrize("method", ["expert_weights", "report"])
+def test_a_gate_without_weights_says_so(case, method):
+    with pytest.raises(ValueError, match=r"has no weights yet\. Call it on experts"):
+        getattr(case.make(), method)()
 
 
 @cases_that_look(at=["x"])
 def test_a_gate_stays_static_or_per_example(case, look):
-    static, per_example = case.make(), case.make()
-    build(per_example, look)
-    with pytest.raises(ValueError, match="built per-example: pass routing inputs"):
-        per_example(experts_of())
-    with pytest.raises(ValueError, match="built per-example"):
-        per_example.expert_weights()
-    if None not in case.looks:
-        return
-    build(static, None)
-    with pytest.raises(ValueError, match="built static: leave the routing inputs out"):
-        static(experts_of(), **seen("x"))
-    with pytest.raises(ValueError, match="built static"):
-        static.expert_weights(numbers((BATCH, DIM)))
+    gate, features = build(case.make(), look), numbers((BATCH, DIM))
+    rows = [
+        (gate, (experts_of(),), "built per-example: pass routing inputs"),
+        (gate.expert_weights, (), "built per-example"),
+    ]
+    if None in case.looks:
+        gate = build(case.make(), None)
+        rows += [
+            (gate, (experts_of(), features), "static: leave the routing inputs out"),
+            (gate.expert_weights, (features,), "built static"),
+        ]
+    for call, given, text in rows:
+        with pytest.raises(ValueError, match=text):
+            call(*given)
 
 
 @cases_that_look(at=["x", "ids"])
-def test_routing_inputs_must_be_a_matrix(case, look):
-    gate, routing_inputs = case.make(), numbers((BATCH, 2, 2))
-    build(gate, look)
-    with pytest.raises(ValueError, match=r"tensor of shape \(batch, features\)"):
-        case.make()(experts_of(), routing_inputs)
-    with pytest.raises(ValueError, match=r"must have the shape \(batch, [13]\)"):
-        gate(experts_of(), routing_inputs)
+def test_routing_inputs_are_a_matrix_and_keep_their_width(case, look):
+    gate, matrices = build(case.make(), look), numbers((BATCH, 2, 2))
+    for call, given, text in [
+        (case.make(), (experts_of(), matrices), r"of shape \(batch, features\)"),
+        (gate, (experts_of(), matrices), r"must have the shape \(batch, [13]\)"),
+        (gate.expert_weights, (numbers((BATCH, 5)),), r"\(batch, [13]\).*: \(4, 5\)"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            call(*given)
 
 
 @cases_that_look(at=["x"])
@@ -932,31 +877,18 @@ def test_one_feature_may_come_without_an_axis(case, look):
     np.testing.assert_array_equal(numpy(found), numpy(wanted))
 
 
-@cases_that_look(at=["x", "ids"])
-def test_routing_inputs_keep_their_width(case, look):
-    gate = case.make()
-    build(gate, look)
-    with pytest.raises(ValueError, match=r"\(batch, [13]\).*Received: \(4, 5\)"):
-        gate.expert_weights(numbers((BATCH, 5)))
-
-
 @every_case_and_look
-def test_the_number_of_experts_stays(case, look):
-    gate = case.make()
-    build(gate, look)
-    with pytest.raises(ValueError, match=r"built for 5 experts\. Received: 4"):
-        gate(experts_of(4), **seen(look))
-
-
-@every_case_and_look
-def test_experts_have_one_shape(case, look):
+def test_experts_have_one_shape_and_stay_as_many(case, look):
     experts = [numbers((BATCH, units)) for units in (2, 2, 3, 2, 2)]
-    with pytest.raises(ValueError, match=r"all of the same shape.*\(4, 2\).*\(4, 3\)"):
-        case.make()(experts, **seen(look))
     gate = case.make()
     gate(experts[:1] * 5, **seen(look))
-    with pytest.raises(ValueError, match="all of the same shape"):
-        gate(experts, **seen(look))
+    for refusing, given, text in [
+        (case.make(), experts, r"all of the same shape.*\(4, 2\).*\(4, 3\)"),
+        (gate, experts, "all of the same shape"),
+        (gate, experts_of(4), r"built for 5 experts\. Received: 4"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            refusing(given, **seen(look))
 
 
 @pytest.mark.backend_independent

@@ -1,6 +1,7 @@
 import inspect
 
 import pytest
+from helpers import refusals
 
 from dselectk_keras import gates
 
@@ -16,14 +17,10 @@ def test_get_makes_a_gate_by_its_name(name):
     assert gate.get_config().items() >= {"num_gates": 2, **settings}.items()
 
 
-def test_get_lists_the_names_it_knows():
-    with pytest.raises(ValueError, match=r"no gate of the name 'dselectk'.*dselect_k"):
-        gates.get("dselectk")
-
-
-def test_get_lists_the_arguments_that_a_gate_takes():
-    with pytest.raises(
-        ValueError,
-        match=r"'dselect_k' are: num_nonzeros, .*num_gates, .*Received: 'noise'\.",
-    ):
-        gates.get("dselect_k", noise=True, dtype="float32")
+test_get_lists_what_it_knows = refusals(
+    (lambda: gates.get("dselectk"), r"no gate of the name 'dselectk'.*dselect_k"),
+    (
+        lambda: gates.get("dselect_k", noise=True, dtype="float32"),
+        r"'dselect_k' are: num_nonzeros, .*num_gates, .*Received: 'noise'\.",
+    ),
+)

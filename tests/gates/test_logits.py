@@ -1,7 +1,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import built, numbers, numpy, refusals, spread, weight_gradients
 from keras import ops
 
 from dselectk_keras import SoftmaxGate, TopKGate
@@ -16,21 +16,15 @@ def logits(shape, routing_dim=None, *, seed=None, **settings):
     )
 
 
-def test_static_logits_are_a_variable_in_float32():
+def test_logits_are_a_variable_or_an_affine_map_in_float32():
     z = logits((2, 3))
     np.testing.assert_array_equal(numpy(z()), numpy(z.static))
     assert z.static.dtype == "float32"
-
-
-def test_per_example_logits_are_an_affine_map_in_float32():
     z = logits((2, 3), routing_dim=4)
     z.bias.assign(numbers((6,)))
     x = numbers((5, 4)).astype("float16")
     wanted = x.astype("float32") @ numpy(z.kernel) + numbers((6,))
     np.testing.assert_allclose(numpy(z(x)), wanted.reshape(5, 2, 3), atol=1e-6)
-
-
-def test_logits_may_have_no_elements():
     z = logits((2, 1, 0), routing_dim=4)
     for x in (numbers((5, 4)), numbers((5, 2, 4))):
         assert z(x).shape == (5, 2, 1, 0)
@@ -70,8 +64,7 @@ def normalized(kernel, norms, x):
 
 
 def test_normalized_logits_by_hand():
-    gate = SoftmaxGate(normalize=True)
-    gate.build((None, 2), (None, 2))
+    gate = built(SoftmaxGate(normalize=True), 2, 2)
     kernel, *norms = gate.trainable_weights
     # Two features normalize to -1 and 1; each expert's column as well.
     kernel.assign([[1.0, 4.0], [3.0, 0.0]])
@@ -79,12 +72,8 @@ def test_normalized_logits_by_hand():
     # Their products are 2 and -2, times the 0.01 that the kernel's scale starts at.
     share = 1 / (1 + np.exp(-0.04))
     np.testing.assert_allclose(weights, [[share, 1 - share]], atol=1e-6)
-    assert [numpy(w).tolist() for w in norms] == [
-        [1, 1],
-        [0, 0],
-        [np.float32(0.01)] * 2,
-        [0, 0],
-    ]
+    scale = [np.float32(0.01)] * 2
+    assert [numpy(w).tolist() for w in norms] == [[1, 1], [0, 0], scale, [0, 0]]
 
 
 @pytest.mark.parametrize("make", [SoftmaxGate, TopKGate], ids=["softmax", "top-k"])
@@ -92,9 +81,7 @@ def test_normalized_logits_by_hand():
 def test_gates_normalize_inputs_and_kernel(make, num_gates):
     settings = {"num_nonzeros": 2} if make is TopKGate else {}
     gate = make(normalize=True, use_bias=True, num_gates=num_gates, **settings)
-    gate.build((None, 3), (None, 4))
-    for i, weight in enumerate(gate.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=i))
+    spread(built(gate, 3, 4))
     kernel, bias, *norms = map(numpy, gate.trainable_weights)
     x = numbers((6, 4), seed=9)
     wanted = normalized(kernel, norms, x) + bias
@@ -113,15 +100,10 @@ def test_gates_normalize_inputs_and_kernel(make, num_gates):
 
 
 def test_the_gradient_reaches_the_normalizations():
-    gate = SoftmaxGate(normalize=True, num_gates=2)
-    gate.build((None, 3), (None, 4))
-    for i, weight in enumerate(gate.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=i))
+    gate = spread(built(SoftmaxGate(normalize=True, num_gates=2), 3, 4))
     x = ops.convert_to_tensor(numbers((6, 4), seed=9))
     upstream = ops.convert_to_tensor(numbers((6, 2, 3)))
-    _, found = value_and_gradients(
-        lambda: [ops.sum(gate.expert_weights(x) * upstream)], gate.trainable_variables
-    )
+    found = weight_gradients(gate, lambda: ops.sum(gate.expert_weights(x) * upstream))
     names = [variable.name for variable in gate.trainable_variables]
     assert len(names) == 5
     for name, each in zip(names, found, strict=True):
@@ -132,16 +114,14 @@ def test_the_gradient_reaches_the_normalizations():
 
 
 def test_constant_inputs_and_kernels_give_no_nan():
-    gate = SoftmaxGate(normalize=True, kernel_initializer="ones")
-    gate.build((None, 3), (None, 4))
+    gate = built(SoftmaxGate(normalize=True, kernel_initializer="ones"), 3, 4)
     found = numpy(gate.expert_weights(np.full((2, 4), 1e4, "float32")))
     np.testing.assert_allclose(found, 1 / 3, rtol=1e-6)
 
 
 def test_static_logits_are_not_normalized():
-    gate = SoftmaxGate(normalize=True)
-    gate.build((None, 3))
-    assert [tuple(w.shape) for w in gate.trainable_weights] == [(3,)]
+    weights = built(SoftmaxGate(normalize=True), 3).trainable_weights
+    assert [tuple(w.shape) for w in weights] == [(3,)]
 
 
 @pytest.mark.parametrize("use_bias", [False, True])
@@ -149,8 +129,7 @@ def test_static_logits_are_not_normalized():
 def test_each_gate_may_have_inputs_of_its_own(use_bias, normalize):
     gates = SoftmaxGate(num_gates=3, use_bias=use_bias, normalize=normalize)
     gates.build((None, 2), (None, 3, 4))
-    for i, weight in enumerate(gates.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=i))
+    spread(gates)
     kernel, *others = map(numpy, gates.trainable_weights)
     bias = others.pop(0) if use_bias else np.zeros(6)
     x = numbers((5, 3, 4), seed=9)
@@ -163,15 +142,20 @@ def test_each_gate_may_have_inputs_of_its_own(use_bias, normalize):
 
 
 def test_the_same_inputs_for_each_gate_are_the_inputs_for_all():
-    gate = SoftmaxGate(num_gates=3)
-    gate.build((None, 2), (None, 4))
-    x = numbers((5, 4))
-    np.testing.assert_allclose(
-        numpy(gate.expert_weights(np.stack([x] * 3, axis=1))),
-        numpy(gate.expert_weights(x)),
-        atol=1e-6,
-    )
-    with pytest.raises(ValueError, match=r"must have the shape \(batch, 4\)"):
-        gate.expert_weights(numbers((5, 2, 4)))
-    with pytest.raises(ValueError, match=r"3 gates need .* \(batch, 3, features\)"):
-        SoftmaxGate(num_gates=3).build((None, 2), (None, 2, 4))
+    gate, x = built(SoftmaxGate(num_gates=3), 2, 4), numbers((5, 4))
+    found, wanted = map(gate.expert_weights, (np.stack([x] * 3, axis=1), x))
+    np.testing.assert_allclose(numpy(found), numpy(wanted), atol=1e-6)
+
+
+test_inputs_for_other_gates_are_refused = refusals(
+    (
+        lambda: built(SoftmaxGate(num_gates=3), 2, 4).expert_weights(
+            np.ones((5, 2, 4))
+        ),
+        r"must have the shape \(batch, 4\)",
+    ),
+    (
+        lambda: SoftmaxGate(num_gates=3).build((None, 2), (None, 2, 4)),
+        r"3 gates need .* \(batch, 3, features\)",
+    ),
+)
