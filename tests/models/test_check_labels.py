@@ -132,7 +132,7 @@ def test_evaluate_and_fit_check_what_they_evaluate(model, name):
         np.testing.assert_array_equal(old, new)
 
 
-def test_class_weights_are_refused_if_there_are_several_tasks(model):
+def test_strings_and_class_weights_of_several_tasks_are_refused(model):
     for y in (Y, columns(Y)):
         with pytest.raises(
             ValueError, match=r"one task\. .*: a model of 4 tasks\. Pass"
@@ -140,6 +140,10 @@ def test_class_weights_are_refused_if_there_are_several_tasks(model):
             model.fit(X, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
         with pytest.raises(ValueError, match=r"one task\. .*: a model of 4 tasks"):
             model.train_on_batch(X, y, class_weight={0: 1.0, 1: 2.0})
+    y = {**Y, "click": np.array(["yes"] * BATCH)}
+    with pytest.raises(ValueError, match=r"labels of the task 'click' must be numbers"):
+        check_labels(model, X, y)
+    check_labels(model, X, {**Y, "click": np.array([0, 1, None] * 2)})
 
 
 STRINGS = np.array(["ann", "bo", "a new one"])
@@ -170,13 +174,6 @@ def test_objects_that_are_strings_are_trained_on():
     loss = model.evaluate(x, y, verbose=0, return_dict=True)["loss"]
     predicted = model.predict(x, verbose=0)["click"]
     assert loss == pytest.approx(-np.log(predicted).mean(), rel=1e-5)
-
-
-def test_labels_that_are_strings_are_refused(model):
-    y = {**Y, "click": np.array(["yes"] * BATCH)}
-    with pytest.raises(ValueError, match=r"labels of the task 'click' must be numbers"):
-        check_labels(model, X, y)
-    check_labels(model, X, {**Y, "click": np.array([0, 1, None] * 2)})
 
 
 @pytest.mark.parametrize(

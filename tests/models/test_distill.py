@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy
+from helpers import built, numbers, numpy, refusals, reloaded
 from keras import layers
+from models.test_condense import sharing, subclassed
 
 from dselectk_keras import (
     AttentiveGate,
@@ -43,8 +44,7 @@ GATES = {
 
 def spread(model):
     """Give all weights but integers values that differ, as after some training."""
-    weights = [each for each in model.weights if "int" not in each.dtype]
-    for i, variable in enumerate(weights):
+    for i, variable in enumerate(w for w in model.weights if "int" not in w.dtype):
         draws = numbers(variable.shape, seed=i)
         variable.assign(np.abs(draws) if "variance" in variable.name else draws)
     return model
@@ -178,14 +178,6 @@ def test_what_is_not_trained_begins_anew(k):
     assert_same(*state)
 
 
-def test_a_student_has_its_dense_steps():
-    teacher = plain_teacher(SoftmaxGate(), per_example=False)
-    for _ in range(3):
-        teacher(X, training=True)
-    student = distill(teacher, TopKGate(1, dense_steps=2))
-    assert (numpy(student.get_layer("moe").expert_weights()) > 0).all()
-
-
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("part", ["experts", "routing network"])
 def test_a_part_may_be_a_functional_model(part):
@@ -207,8 +199,7 @@ def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
     bank = student.get_layer("moe").experts
     assert len(bank.trainable_variables) == (0 if freeze else 4)
     assert teacher.get_layer("moe").experts.trainable
-    student.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(student, tmp_path)
     again = loaded.get_layer("moe").experts
     assert len(again.trainable_variables) == len(bank.trainable_variables)
     np.testing.assert_array_equal(numpy(loaded(X)), numpy(student(X)))
@@ -282,69 +273,25 @@ def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
     smears = (model.get_layer("smear")(X) for model in (teacher, student))
     np.testing.assert_allclose(*map(numpy, smears), rtol=1e-5)
     # What one layer was taught by reward the other starts from.
-    weights = student.get_layer("moe").expert_weights(X[:, :2])
-    best = teacher.get_layer("moe").expert_weights(X[:, :2])
-    np.testing.assert_array_equal(
-        numpy(weights).argmax(axis=1), numpy(best).argmax(axis=1)
-    )
+    moes = [model.get_layer("moe") for model in (student, teacher)]
+    best = [numpy(moe.expert_weights(X[:, :2])).argmax(axis=1) for moe in moes]
+    np.testing.assert_array_equal(*best)
 
 
-def test_a_sequential_model_may_be_distilled():
+def test_a_sequential_model_may_be_distilled_and_a_student_has_its_dense_steps():
     moe = MoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True, name="moe")
     teacher = keras.Sequential([keras.Input((DIM,)), layers.Dense(DIM), moe])
     student = distill(spread(teacher), TopKGate(N))
     assert type(student) is keras.Sequential
     np.testing.assert_allclose(numpy(student(X)), numpy(teacher(X)), rtol=1e-5)
+    teacher = plain_teacher(SoftmaxGate(), per_example=False)
+    for _ in range(3):
+        teacher(X, training=True)
+    student = distill(teacher, TopKGate(1, dense_steps=2))
+    assert (numpy(student.get_layer("moe").expert_weights()) > 0).all()
 
 
 # What cannot be distilled.
-
-
-@pytest.mark.backend_independent
-def test_a_gate_that_is_built_or_none_is_refused():
-    teacher = plain_teacher(SoftmaxGate())
-    for gate in (teacher.get_layer("moe").gate, SoftmaxGate, "softmax"):
-        with pytest.raises(ValueError, match="`gate` must be a gate that is not built"):
-            distill(teacher, gate)
-    with pytest.raises(ValueError, match=r"`freeze_experts` must be one of True"):
-        distill(teacher, SoftmaxGate(), freeze_experts="no")
-
-
-@pytest.mark.backend_independent
-def test_a_model_without_a_gate_is_refused():
-    inputs = keras.Input((DIM,))
-    model = keras.Model(inputs, layers.Dense(1, name="only")(inputs))
-    with pytest.raises(ValueError, match=r"no layer of the class.*only \(Dense\)"):
-        distill(model, SoftmaxGate())
-
-
-class Subclassed(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.moe = MoE(DenseExperts(N, [2]), SoftmaxGate())
-
-    def call(self, inputs):
-        return self.moe(inputs)
-
-
-@pytest.mark.backend_independent
-def test_a_model_that_is_not_functional_is_refused():
-    subclassed = Subclassed()
-    subclassed(X)
-    unbuilt = keras.Sequential([MoE(DenseExperts(N, [2]), SoftmaxGate())])
-    for model in (subclassed, unbuilt, DenseExperts(N, [2])):
-        with pytest.raises(
-            ValueError, match="functional or sequential model is needed"
-        ):
-            distill(model, TopKGate(2))
-
-
-@pytest.mark.backend_independent
-def test_an_attentive_student_needs_experts_with_hidden_outputs():
-    inputs = keras.Input((DIM,))
-    moe = AttentiveMoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
-    with pytest.raises(ValueError, match="looks at the input of each expert's last"):
-        distill(keras.Model(inputs, moe(inputs)), AttentiveGate(2))
 
 
 def test_experts_of_the_tasks_own_are_copied():
@@ -356,23 +303,12 @@ def test_experts_of_the_tasks_own_are_copied():
         source, copy = (m.get_layer(f"cgc_{level}") for m in (teacher, student))
         for part in ("experts", "task_experts"):
             old, new = (getattr(layer, part).get_weights() for layer in (source, copy))
-            for a, b in zip(old, new, strict=True):
-                np.testing.assert_array_equal(a, b)
+            assert_same(old, new)
             assert not getattr(copy, part).trainable_variables
         assert isinstance(copy.gate, TopKGate)
         assert copy.gate.num_gates == 2
     assert isinstance(student.get_layer("cgc_0").shared_gate, TopKGate)
     assert np.isfinite(numpy(student(np.ones((4, 3), "float32"))["task_0"])).all()
-
-
-@pytest.mark.backend_independent
-def test_experts_that_layers_share_are_refused():
-    bank, inputs = DenseExperts(N, [DIM]), keras.Input((DIM,))
-    outputs = inputs
-    for name in ("first", "second"):
-        outputs = MoE(bank, SoftmaxGate(), name=name)(outputs)
-    with pytest.raises(ValueError, match="'experts' shared by first, second"):
-        distill(keras.Model(inputs, outputs), TopKGate(2))
 
 
 @pytest.mark.parametrize(
@@ -390,3 +326,53 @@ def test_dispatch_is_kept(dispatch, gate):
         np.testing.assert_array_equal(numpy(student(X)), numpy(teacher(X)))
     with pytest.raises(ValueError, match="Dispatch needs a gate such as `TopKGate`"):
         distill(teacher, SoftmaxGate())
+
+
+def without_hidden_outputs():
+    inputs = keras.Input((DIM,))
+    moe = AttentiveMoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
+    return keras.Model(inputs, moe(inputs))
+
+
+def without_gate():
+    inputs = keras.Input((DIM,))
+    return keras.Model(inputs, layers.Dense(1, name="only")(inputs))
+
+
+UNBUILT = keras.Sequential([MoE(DenseExperts(N, [2]), SoftmaxGate())])
+test_what_cannot_be_distilled_is_refused = pytest.mark.backend_independent(
+    refusals(
+        *(
+            (
+                lambda gate=gate: distill(plain_teacher(SoftmaxGate()), gate),
+                "`gate` must be a gate that is not built",
+            )
+            for gate in (built(SoftmaxGate()), SoftmaxGate, "softmax")
+        ),
+        (
+            lambda: distill(
+                plain_teacher(SoftmaxGate()), SoftmaxGate(), freeze_experts="no"
+            ),
+            r"`freeze_experts` must be one of True",
+        ),
+        (
+            lambda: distill(without_gate(), SoftmaxGate()),
+            r"no layer of the class.*only \(Dense\)",
+        ),
+        *(
+            (
+                lambda model=model: distill(model(), TopKGate(2)),
+                "functional or sequential model is needed",
+            )
+            for model in (subclassed, lambda: UNBUILT, lambda: DenseExperts(N, [2]))
+        ),
+        (
+            lambda: distill(without_hidden_outputs(), AttentiveGate(2)),
+            "looks at the input of each expert's last",
+        ),
+        (
+            lambda: distill(sharing("experts"), TopKGate(2)),
+            "'experts' shared by first, second",
+        ),
+    )
+)

@@ -7,15 +7,9 @@ import keras
 import numpy as np
 import pytest
 from gates.test_contract import all_gates, gates_of
-from helpers import numbers, numpy
+from helpers import numbers, numpy, spread
 
-from dselectk_keras import (
-    DenseExperts,
-    DSelectKGate,
-    HashGate,
-    Task,
-    TopKGate,
-)
+from dselectk_keras import DenseExperts, DSelectKGate, HashGate, Task, TopKGate
 from dselectk_keras.gates.selector_gate import selector_gates
 from dselectk_keras.models import (
     ARCHITECTURES,
@@ -68,13 +62,6 @@ for path in pathlib.Path(sys.argv[1]).glob("*/model*"):
 """
 
 
-def spread(model):
-    """Give all trainable weights other values, so that no two experts are alike."""
-    for number, weight in enumerate(model.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=number, scale=0.5))
-    return model
-
-
 def exported(model, folder, form):
     """Export a model, with batches to call it with and what it gives for them."""
     folder.mkdir()
@@ -117,7 +104,7 @@ def joined(*models):
 
 def per_example_gates():
     """Every gate, after steps in which some change from dense to sparse."""
-    model = spread(all_gates(per_example=True))
+    model = spread(all_gates(per_example=True), 0.5)
     for gate in gates_of(model):
         gate.step.assign(5)
     return model
@@ -125,7 +112,7 @@ def per_example_gates():
 
 def several_gates():
     """Every static gate and every per-example gate, which have decided."""
-    models = [spread(all_gates(*kind)) for kind in [(False, 3), (True, 3)]]
+    models = [spread(all_gates(*kind), 0.5) for kind in [(False, 3), (True, 3)]]
     for model in models:
         for gate in gates_of(model):
             gate.step.assign(5)
@@ -137,7 +124,7 @@ def several_gates():
 def every_architecture():
     """Every architecture, and experts that are condensed."""
     tasks, features = [Task("a", tower=(4,)), Task("b", "binary")], 6
-    sparse = spread(build_multitask_model(features, tasks, gate=TopKGate(2)))
+    sparse = spread(build_multitask_model(features, tasks, gate=TopKGate(2)), 0.5)
     per_example = {"gate": TopKGate(9), "per_example": True}
     models = [
         *(
@@ -149,13 +136,14 @@ def every_architecture():
             features, tasks, experts=DenseExperts(12, [8]), **per_example
         ),
     ]
-    return joined(*map(spread, models), condense(sparse), per_task(sparse, "b"))
+    models = [spread(model, 0.5) for model in models]
+    return joined(*models, condense(sparse), per_task(sparse, "b"))
 
 
 def of_one_task():
     """The model of one task, which nobody has called."""
     model = build_multitask_model(6, ["a", "b"], gate=TopKGate(2))
-    return per_task(spread(model), "b")
+    return per_task(spread(model, 0.5), "b")
 
 
 def by_ids():

@@ -37,7 +37,7 @@ def test_tasks_are_alike_if_name_and_weight_alone_differ():
     assert [*groups.values()] == [[0, 6], *([i] for i in range(1, 6))]
 
 
-def test_the_config_rebuilds_the_task():
+def test_the_config_rebuilds_the_task_with_settings_that_keras_leaves_out():
     task = Task(
         "a",
         "multiclass",
@@ -51,9 +51,6 @@ def test_the_config_rebuilds_the_task():
     assert rebuilt.get_config() == task.get_config()
     assert isinstance(rebuilt.metrics[1], keras.metrics.AUC)
     assert rebuilt.loss.ignore_class == 2
-
-
-def test_the_config_has_settings_that_keras_leaves_out():
     topk = keras.metrics.SparseTopKCategoricalAccuracy(2, from_sorted_ids=True)
     task = Task("a", "multiclass", 3, (), keras.losses.Huber(0.25), (topk,))
     rebuilt = Task.from_config(task.get_config())
@@ -68,10 +65,7 @@ def test_the_config_has_settings_that_keras_leaves_out():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (
-            {"kind": "ordinal"},
-            "`kind` must be one of 'regression', .*'ordinal'",
-        ),
+        ({"kind": "ordinal"}, "`kind` must be one of 'regression', .*'ordinal'"),
         ({"kind": "multiclass"}, "num_classes=None and kind='multiclass'"),
         ({"num_classes": 3}, "num_classes=3 and kind='regression'"),
         ({"tower": "mean"}, "`tower` must be .*tower='mean'"),

@@ -3,28 +3,25 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import (
+    dtype_policy,
+    numbers,
+    numpy,
+    refusals,
+    reloaded,
+    value_and_gradients,
+)
 from keras import ops
 
-from dselectk_keras import (
-    DenseExperts,
-    SoftmaxGate,
-    Task,
-    TopKGate,
-    build_multitask_model,
-    condense,
-    distill,
-    per_task,
-    replicate,
-)
+import dselectk_keras as dk
 from dselectk_keras.batches import Batches
 from dselectk_keras.models.task_losses import TaskLosses
 
 AVERAGES = ("batch", "labels")
 TASKS = (
-    Task("a", weight=2.0),
-    Task("b", "binary", weight=3.0),
-    Task("c", tower=(2,)),
+    dk.Task("a", weight=2.0),
+    dk.Task("b", "binary", weight=3.0),
+    dk.Task("c", tower=(2,)),
 )
 # Two batches of 4 examples: the sums of the losses, and the numbers of labels.
 TOTALS = np.array([[6.0, 2.0, 0.0], [1.0, 0.0, 5.0]], "float32")
@@ -70,11 +67,11 @@ Y[numbers((12, 3), seed=2) > 0.3] = np.nan
 
 def make(tasks=TASKS, gate=None, optimizer=None, task_weighting=None, **settings):
     keras.utils.set_random_seed(0)
-    gate = SoftmaxGate() if gate is None else gate
-    experts = DenseExperts(4, [4])
+    gate = dk.SoftmaxGate() if gate is None else gate
+    experts = dk.DenseExperts(4, [4])
     if task_weighting is Behind:
         task_weighting = Behind()
-    model = build_multitask_model(
+    model = dk.build_multitask_model(
         3, tasks, experts=experts, gate=gate, task_weighting=task_weighting, **settings
     )
     model.compile(keras.optimizers.Adam(0.05) if optimizer is None else optimizer)
@@ -142,19 +139,17 @@ def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
     )
 
 
-def test_log_variances_are_float32_in_a_model_of_half_precision():
-    keras.config.set_dtype_policy("float16")
-    try:
-        losses = TaskLosses([Task("a")], task_weighting="uncertainty")
+def test_log_variances_are_float32_and_fixed_weights_are_the_tasks_own():
+    with dtype_policy("float16"):
+        losses = TaskLosses([dk.Task("a")], task_weighting="uncertainty")
         assert losses.weighting.log_variances.dtype == "float32"
         assert losses.task_weights().dtype == ops.ones(1, "float32").dtype
-    finally:
-        keras.config.set_dtype_policy("float32")
+    assert make().task_weights == {"a": 2.0, "b": 3.0, "c": 1.0}
 
 
 @pytest.mark.traced
 def test_the_learned_variance_of_a_regression_is_its_mean_squared_error():
-    tasks = [Task("quiet"), Task("loud")]
+    tasks = [dk.Task("quiet"), dk.Task("loud")]
     x = numbers((256, 3))
     y = numbers((256, 2), seed=3) * np.array([0.3, 2.0], "float32")
     y[::3, 0] = np.nan
@@ -206,10 +201,6 @@ def test_an_object_of_two_methods_has_the_value_and_the_gradients_by_hand():
     np.testing.assert_allclose(by_target, 2 * fixed * [-1, 2, 0], rtol=1e-5)
 
 
-def test_without_learned_weights_the_weights_are_the_tasks_own():
-    assert make().task_weights == {"a": 2.0, "b": 3.0, "c": 1.0}
-
-
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_training_resumes_from_a_file(tmp_path, weighting):
     def more(model):
@@ -217,8 +208,7 @@ def test_training_resumes_from_a_file(tmp_path, weighting):
         return model
 
     model = more(make(label_average="labels", task_weighting=weighting))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     assert loaded.task_weights == model.task_weights
     for found, expected in zip(
         more(loaded).get_weights(), more(model).get_weights(), strict=True
@@ -230,14 +220,14 @@ def test_training_resumes_from_a_file(tmp_path, weighting):
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_copies_keep_the_learned_weights(weighting):
-    model = make(gate=TopKGate(2), label_average="labels", task_weighting=weighting)
+    model = make(gate=dk.TopKGate(2), label_average="labels", task_weighting=weighting)
     model.fit(X, Y, batch_size=4, verbose=0)
-    for copy in (condense(model), distill(model, SoftmaxGate())):
+    for copy in (dk.condense(model), dk.distill(model, dk.SoftmaxGate())):
         assert copy.task_weights == model.task_weights
         copy.compile("sgd")
         copy.fit(X, Y, batch_size=4, verbose=0)
         assert copy.task_weights != model.task_weights
-    assert per_task(model, "b").task_losses.label_average == "labels"
+    assert dk.per_task(model, "b").task_losses.label_average == "labels"
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
@@ -245,7 +235,7 @@ def test_copies_of_replicate_train_as_alone(weighting):
     def build(seed):
         return make(task_weighting=weighting)
 
-    runs = replicate(build, (X, Y), seeds=[1, 2], batch_size=4, verbose=0)
+    runs = dk.replicate(build, (X, Y), seeds=[1, 2], batch_size=4, verbose=0)
     weights = [runs.copies[i].model.task_weights for i in range(2)]
     assert weights[0] != weights[1]
     keras.utils.set_random_seed(2)
@@ -258,7 +248,7 @@ def test_copies_of_replicate_train_as_alone(weighting):
 def test_a_copy_has_the_weight_of_each_task(weighting):
     # Tasks that share a loss are a group. In a copy each has a loss of its own.
     loss = keras.losses.Huber(2.0)
-    tasks = [Task("a", loss=loss), Task("b"), Task("c", loss=loss)]
+    tasks = [dk.Task("a", loss=loss), dk.Task("b"), dk.Task("c", loss=loss)]
     model = make(tasks, task_weighting=weighting)
     for variable in model.task_losses.variables:
         variable.assign([0.0, 1.0, 2.0])
@@ -271,23 +261,14 @@ def test_a_copy_has_the_weight_of_each_task(weighting):
 @pytest.mark.traced
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_half_precision_learns_the_weights_in_full(weighting):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = make(label_average="labels", task_weighting=weighting)
-    finally:
-        keras.config.set_dtype_policy("float32")
     log = model.fit(X, Y, batch_size=4, verbose=0).history
     assert np.isfinite(log["loss"]).all()
     assert {v.dtype for v in model.task_losses.variables} == {"float32"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"label_average": "mean"}, "`label_average` must be one of 'batch', 'labels'"),
-        ({"task_weighting": "dwa"}, "an object with the methods `penalty`.*'dwa'"),
-    ],
+test_unknown_names_are_refused = refusals(
+    (lambda: make(label_average="mean"), "`label_average` must be one of 'batch', 'l"),
+    (lambda: make(task_weighting="dwa"), "an object with the methods `penalty`.*'dwa'"),
 )
-def test_unknown_names_are_refused(settings, text):
-    with pytest.raises(ValueError, match=text):
-        make(**settings)
