@@ -7,7 +7,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.callbacks._observe import find_gates, observe, warn_if_idle
+from dselectk_keras.callbacks._observe import (
+    describe_collapse,
+    find_gates,
+    observe,
+    warn_if_idle,
+)
 from dselectk_keras.callbacks.gate_history import GateHistory, check_path
 from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
 from dselectk_keras.utils import check_choice, check_count
@@ -21,6 +26,10 @@ class GateRecorder(keras.callbacks.Callback):
     the quantities, and the steps at which gates decided. A selector of DSelect-k may
     choose a binary code that belongs to no expert. It then has no gradient, and the
     callback warns.
+
+    In the middle and at the end of the training it warns once of gates that collapsed:
+    in all records of the last half, no task uses an expert, or all tasks have the same
+    weights and leave experts out. Static sparse gates may leave experts out.
 
     At the end of each epoch it adds two numbers to the logs, means over all gates:
     `experts`, the number of experts per example whose weight is not 0, and, if gates
@@ -78,7 +87,7 @@ class GateRecorder(keras.callbacks.Callback):
         self.path = path
         self.history = GateHistory()
         self._gates = []
-        self._begins = False
+        self._begins = self._has_collapsed = False
         self._warned = set()
         # The steps before this epoch, and that of the next record.
         self._start = self._next = 0
@@ -92,7 +101,7 @@ class GateRecorder(keras.callbacks.Callback):
                 "The model has no gates to record. Add a layer such as `MMoE`, `MoE` "
                 "or `DSelectKGate`."
             )
-        self._begins = True
+        self._begins, self._has_collapsed = True, False
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """In the first epoch, record the initial state or go on with the file."""
@@ -115,6 +124,8 @@ class GateRecorder(keras.callbacks.Callback):
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
             self._record(self._start, records)
         self._note_events()
+        if epoch + 1 == (self.params or {}).get("epochs", 0) // 2:
+            self._warn_of_collapse()
         if logs is not None:
             logs.update(_means(records))
         self._save()
@@ -128,6 +139,7 @@ class GateRecorder(keras.callbacks.Callback):
         if not step or step > max(self.history.steps, default=-1):
             self._record(step, records)
         self._save()
+        self._warn_of_collapse()
         warn_if_idle(each.gate for each in self._gates)
         if (self.params or {}).get("verbose"):
             print_undecided(self.model)
@@ -182,6 +194,26 @@ class GateRecorder(keras.callbacks.Callback):
     def _save(self):
         if self.path is not None:
             self.history.save(self.path)
+
+    def _warn_of_collapse(self):
+        """Warn of gates that have collapsed, once per training."""
+        steps, found = self.history.steps, []
+        for name, gate, *_ in self._gates if len(steps) else ():
+            record = self.history[name]
+            if record and gate.trainable_weights:  # Else the weights are given.
+                weights = record["weights"]
+                dense = (record["active"][-1] == weights.shape[-1]).all()
+                text = describe_collapse(steps, weights, gate.per_example or dense)
+                found += [f"{name}: {text}"] if text else []
+        if found and not self._has_collapsed:
+            self._has_collapsed = True
+            warnings.warn(
+                f"Gates have collapsed: {'; '.join(found)}. It is so in all records of "
+                "the last half of the training so far. Standardize what the gates see, "
+                "lower the learning rate, or balance the load. See the page 'When "
+                "experts collapse' of the documentation.",
+                stacklevel=2,
+            )
 
     def _warn(self, layer, tasks, record):
         reachable = record.get("reachable")

@@ -20,7 +20,7 @@ from dselectk_keras import (
     TopKGate,
     build_multitask_model,
 )
-from dselectk_keras.callbacks import gate_recorder
+from dselectk_keras.callbacks import _observe, gate_recorder
 
 # Five steps of four examples.
 X, Y = numbers((20, 3)), numbers((20, 2), seed=1)
@@ -324,6 +324,73 @@ def test_warns_of_a_selector_with_less_than_a_thousandth_on_experts(reachable, w
     texts = [str(each.message) for each in found]
     wanted = "Selector 1 of task 'a' in 'mmoe' has a binary code that belongs to no"
     assert [text.startswith(wanted) for text in texts] == [True] * warns
+
+
+# Weights of two tasks over four experts, at steps 0, 2, 4 and so on. An even share is
+# 0.25, and an expert with less than a tenth of it is dead.
+EVEN = [[0.25] * 4] * 2
+DEAD = [[0.5, 0.3, 0.2, 0.0], [0.2, 0.4, 0.376, 0.024]]
+LAST = [[0.5, 0.3, 0.2, 0.0], [0.2, 0.4, 0.374, 0.026]]
+SAME = [[0.70, 0.3, 0.0, 0.0], [0.66, 0.34, 0.0, 0.0]]
+NEAR = [[0.70, 0.3, 0.0, 0.0], [0.64, 0.36, 0.0, 0.0]]
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    ("records", "uses_all", "text"),
+    [
+        ([EVEN, EVEN, DEAD, DEAD], True, "1 of 4 experts are dead"),
+        ([EVEN, EVEN, DEAD, DEAD], False, ""),  # A sparse gate that is static.
+        ([EVEN, EVEN, DEAD, LAST], True, ""),  # Expert 3 lives at the end.
+        ([EVEN, EVEN, EVEN, DEAD], True, ""),  # For too short a time.
+        ([EVEN, DEAD], True, ""),  # Too few records.
+        ([DEAD, DEAD, DEAD, DEAD], True, "1 of 4 experts are dead"),
+        ([EVEN, EVEN, SAME, SAME], False, "all tasks have the same weights, and use 2"),
+        ([EVEN, EVEN, NEAR, SAME], False, ""),  # Tasks that differ a little.
+        ([SAME, EVEN, EVEN, EVEN], False, ""),  # All alike, and all experts used.
+        ([NEAR, EVEN, np.nan * np.ones((2, 4)), SAME], True, ""),
+    ],
+)
+def test_a_collapse_is_dead_experts_or_tasks_that_agree(records, uses_all, text):
+    steps = 2 * np.arange(len(records))
+    found = _observe.describe_collapse(steps, np.array(records), uses_all)
+    assert found.startswith(text) if text else not found
+
+
+@pytest.mark.backend_independent
+def test_a_single_gate_collapses_by_dead_experts_alone():
+    one = np.array([EVEN, EVEN, SAME, SAME])[:, :1]
+    assert not _observe.describe_collapse(np.arange(4), one, False)
+    found = _observe.describe_collapse(np.arange(4), one, True)
+    assert found == "2 of 4 experts are dead"
+
+
+def collapsing(mean, gate):
+    """The warnings of two trainings on inputs of a mean, and their recorder."""
+    keras.utils.set_random_seed(0)
+    x, y = numbers((200, 3)) + mean, numbers((200, 2), seed=1)
+    model = make(gate, per_example=True)
+    model.compile(keras.optimizers.SGD(0.3))
+    recorder = GateRecorder(1, "epochs", probe=x)
+    fits = []
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.filterwarnings("always", "Gates have collapsed")
+            model.fit(x, y, epochs=4, verbose=0, callbacks=[recorder])
+        fits.append([str(each.message) for each in caught])
+    return fits, recorder
+
+
+def test_warns_once_per_training_of_gates_that_collapse():
+    fits, recorder = collapsing(8.0, SoftmaxGate())
+    first, *_, last = recorder.history["mmoe"]["weights"]
+    assert first.max(axis=0).min() > 0.025 > last.max(axis=0).min()
+    for texts in fits:
+        (text,) = texts
+        assert text.startswith("Gates have collapsed: mmoe: 2 of 4 experts are dead")
+    assert collapsing(0.0, SoftmaxGate())[0] == [[], []]
+    frozen = SoftmaxGate(kernel_initializer="ones", trainable=False)
+    assert collapsing(8.0, frozen)[0] == [[], []]
 
 
 def test_what_cannot_be_recorded_is_refused():
