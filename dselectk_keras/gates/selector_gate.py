@@ -1,6 +1,7 @@
 """The base class of gates with selectors."""
 
 import abc
+import warnings
 from typing import Any
 
 import keras
@@ -97,6 +98,13 @@ class SelectorGate(Gate, abc.ABC):
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
         super().build(experts_shape, routing_inputs_shape)
+        if self.num_nonzeros > self.num_experts > 1:
+            warnings.warn(
+                f"{type(self).__name__} has {self.num_nonzeros} selectors for "
+                f"{self.num_experts} experts: selectors share experts, and none need "
+                f"be left out. Use num_nonzeros={self.num_experts - 1} or fewer.",
+                stacklevel=2,
+            )
         if self.per_example:
             self.deciding = add_counter(self, "deciding", (2,))
         else:

@@ -1,3 +1,6 @@
+import re
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -192,6 +195,19 @@ def test_one_expert_gets_all(per_example):
     np.testing.assert_allclose(numpy(gate.expert_weights(*inputs)), 1, rtol=1e-6)
     np.testing.assert_allclose(numpy(mixed), numbers((BATCH, 1, 2))[:, 0], rtol=1e-6)
     assert gate.losses == []
+
+
+@pytest.mark.parametrize(("k", "warns"), [(3, True), (2, False)])
+def test_more_selectors_than_experts_are_a_warning(k, warns):
+    # The release allows them, and so do its recorded cases.
+    gate = DSelectKGate(k)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            gate([ops.ones((1, 1))] * 2)
+    texts = [str(each.message) for each in caught]
+    wanted = "DSelectKGate has 3 selectors for 2 experts: .* Use num_nonzeros=1 or"
+    assert [bool(re.match(wanted, text)) for text in texts] == [True] * warns
 
 
 def test_more_selectors_than_experts_share_them():
