@@ -11,7 +11,6 @@ from typing import Any
 import keras
 import numpy as np
 
-import papers.data
 from dselectk_keras import datasets, gates
 from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import DecideGates, GateRecorder
@@ -47,7 +46,7 @@ class TrainingRun:
     """One training run; `run` trains the model and writes the results into a folder.
 
     Args:
-        data: Name of a data set (see `papers.data.load`).
+        data: Name of a data set (see `datasets.load`).
         data_options: Arguments of the data set, other than the seed.
         architecture: Name of an architecture (see `build_multitask_model`).
         architecture_options: Options of the architecture.
@@ -91,7 +90,7 @@ class TrainingRun:
 
     def __post_init__(self):
         """Raise an error for unknown names and settings before any work."""
-        check_choice("data", self.data, papers.data.NAMES)
+        check_choice("data", self.data, datasets.NAMES)
         ARCHITECTURES.find(self.architecture)
         gates.GATES.find(self.gate)
         if self.decide_by:
@@ -183,7 +182,7 @@ class TrainingRun:
             shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
             return finished
         keras.utils.set_random_seed(self.seed)
-        data: Any = papers.data.load(self.data, seed=self.seed, **self.data_options)
+        data: Any = datasets.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
         # From here on the folder does not hold a finished run, nor a part of another.
         if not resume:

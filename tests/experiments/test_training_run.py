@@ -135,7 +135,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
         ({"gate": "random", "num_nonzeros": 0}, "positive integer. .*num_nonzeros=0"),
         ({"gate_options": {"num_nonzeros": 0.5}}, "integer. .*num_nonzeros=0.5"),
         (
-            {"gate": "top_k", "data": "mnist", "num_nonzeros": 9},
+            {"gate": "top_k", "data": "grouped_tasks", "num_nonzeros": 9},
             "at most the number of experts, 8. Received: num_nonzeros=9",
         ),
         ({"data_options": {"num_tasks": 5}}, "num_tasks=5"),
@@ -153,9 +153,9 @@ def test_what_no_run_can_have_is_refused_before_any_work(setting, text):
     ("settings", "selection"),
     [
         ({}, (4, 32)),
-        ({"data": "mnist", "gate": "top_k", "num_nonzeros": 2}, (2, 8)),
+        ({"data": "grouped_tasks", "gate": "top_k", "num_nonzeros": 2}, (2, 8)),
         ({"num_experts": 4, "gate_options": {"num_nonzeros": 3}}, (3, 4)),
-        ({"data": "mnist", "architecture": "cgc"}, (4, 9)),
+        ({"data": "grouped_tasks", "architecture": "cgc"}, (4, 9)),
         ({"gate": "softmax"}, None),
         ({"architecture": "shared_bottom", "num_nonzeros": 99}, None),
     ],
@@ -179,14 +179,14 @@ def data_of(x, info=None, num_classes=None):
 
 def test_images_are_flattened_and_classes_told_apart():
     data = data_of(np.zeros((4, 5, 6), "float32"), num_classes=3)
-    model = TrainingRun(data="mnist").build(data)
+    model = TrainingRun(data="grouped_tasks").build(data)
     assert model.get_layer("mmoe").experts.weights[0].shape[1] == 30
     assert model(data.test.x)["b"].shape == (4, 3)
 
 
 def test_ids_are_embedded():
     ids = np.array([[0, 6], [2, 1]], "int32")
-    model = TrainingRun(data="mnist").build(data_of(ids, {"vocabulary_sizes": (3, 7)}))
+    model = TrainingRun(data="grouped_tasks").build(data_of(ids, {"vocabulary_sizes": (3, 7)}))
     first, second = numpy(model(ids)["a"]), numpy(model(ids[::-1])["a"])
     np.testing.assert_allclose(first, second[::-1], atol=1e-6)
     assert not np.allclose(first[0], first[1])
