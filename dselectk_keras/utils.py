@@ -148,6 +148,13 @@ def check_choice(name: str, value: Any, choices: Collection) -> None:
         )
 
 
+def check_flags(**flags: Any) -> None:
+    """Raise an error for settings that are not booleans."""
+    for name, value in flags.items():
+        if value not in [True, False]:
+            check_choice(name, value, (True, False))
+
+
 def check_type(name: str, value: Any, kind: Any, wanted: str) -> None:
     """Raise an error for a setting of another type than is wanted."""
     if not isinstance(value, kind):

@@ -14,8 +14,8 @@ from dselectk_keras.utils import (
     Initializer,
     Shape,
     Tensor,
-    check_choice,
     check_count,
+    check_flags,
     check_indices,
     check_number,
     check_widths,
@@ -95,8 +95,7 @@ class DenseExperts(ExpertBank):
         if not self.units:
             raise ValueError("`units` must hold one width or more. Received: units=[].")
         self.dropout = check_number("dropout", dropout, minimum=0, maximum=1)
-        check_choice("shared_input", shared_input, (True, False))
-        check_choice("gated", gated, (True, False))
+        check_flags(shared_input=shared_input, gated=gated)
         if gated and len(self.units) == 1:
             raise ValueError(
                 "gated=True gates hidden layers, and needs two widths or more. "

@@ -20,8 +20,8 @@ from dselectk_keras.utils import (
     MAX_EXPERTS,
     Shape,
     Tensor,
-    check_choice,
     check_count,
+    check_flags,
     check_indices,
     deserialize_if_config,
 )
@@ -88,7 +88,7 @@ class Experts(ExpertBank):
             )
         self.num_experts = len(experts)
         self.experts = experts
-        check_choice("shared_input", shared_input, (True, False))
+        check_flags(shared_input=shared_input)
         self.shared_input = shared_input
         self._are_copies = num_experts is not None
 

@@ -12,7 +12,13 @@ from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import relaxed_bernoulli, softmax
 from dselectk_keras.regularizers.sparsity import SparsityRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import Initializer, Tensor, check_choice, get_from
+from dselectk_keras.utils import (
+    Initializer,
+    Tensor,
+    check_choice,
+    check_flags,
+    get_from,
+)
 
 
 @GATES.register("gumbel_softmax")
@@ -73,7 +79,7 @@ class GumbelSoftmaxGate(Gate):
         self.kernel_initializer = get_from(
             keras.initializers, "kernel_initializer", kernel_initializer
         )
-        check_choice("use_bias", use_bias, (True, False))
+        check_flags(use_bias=use_bias)
         self.use_bias = use_bias
         self.reduction = reduction
         self.temperature = check_schedule(temperature, "temperature", positive=True)

@@ -13,7 +13,7 @@ from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.regularizers.router_z import RouterZRegularizer
-from dselectk_keras.utils import Initializer, Tensor, check_choice, get_from
+from dselectk_keras.utils import Initializer, Tensor, check_flags, get_from
 
 
 class LogitGate(Gate, abc.ABC):
@@ -52,8 +52,7 @@ class LogitGate(Gate, abc.ABC):
         self.kernel_initializer = get_from(
             keras.initializers, "kernel_initializer", kernel_initializer
         )
-        check_choice("use_bias", use_bias, (True, False))
-        check_choice("normalize", normalize, (True, False))
+        check_flags(use_bias=use_bias, normalize=normalize)
         self.use_bias = use_bias
         self.normalize = normalize
         self.z_reg = RouterZRegularizer.get(z_reg, "z_reg")

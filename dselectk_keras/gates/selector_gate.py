@@ -21,6 +21,7 @@ from dselectk_keras.utils import (
     add_counter,
     check_choice,
     check_count,
+    check_flags,
     get_from,
 )
 
@@ -71,7 +72,7 @@ class SelectorGate(Gate, abc.ABC):
         super().__init__(**kwargs)
         check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
         check_choice("reduction", reduction, ("sum", "mean"))
-        check_choice("normalize", normalize, (True, False))
+        check_flags(normalize=normalize)
         self.num_nonzeros = num_nonzeros
         self.entropy_reg = EntropyRegularizer.get(entropy_reg, "entropy_reg")
         self.z_initializer = get_from(

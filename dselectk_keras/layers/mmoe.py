@@ -9,7 +9,7 @@ from keras import ops
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.moe import MoE
-from dselectk_keras.utils import Tensor, check_choice, deserialize_if_config
+from dselectk_keras.utils import Tensor, check_flags, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -84,7 +84,7 @@ class MMoE(MoE):
         options = per_example, routing_network, dispatch, sum_features, side_by_side
         super().__init__(experts, gate, *options, **kwargs)
         self.tasks = tasks
-        check_choice("stacked", stacked, (True, False))
+        check_flags(stacked=stacked)
         self.stacked = stacked
 
     def arrange(self, combined: Tensor) -> Any:

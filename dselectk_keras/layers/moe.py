@@ -12,7 +12,7 @@ from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.ops.mix import put_side_by_side
-from dselectk_keras.utils import Tensor, add_counter, check_choice
+from dselectk_keras.utils import Tensor, add_counter, check_flags
 
 # With a smaller ratio of all experts to chosen experts, or with smaller kernels, the
 # overhead of dispatch is larger than its gain.
@@ -101,9 +101,8 @@ class MoE(GatedExperts):
         **kwargs: Any,
     ):
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
-        check_choice("sum_features", sum_features, (True, False))
+        check_flags(sum_features=sum_features, side_by_side=side_by_side)
         self.sum_features = sum_features
-        check_choice("side_by_side", side_by_side, (True, False))
         if side_by_side and (
             not isinstance(self.gate, ChosenGate)
             or self.gate.expert_dropout

@@ -8,7 +8,7 @@ from keras import ops
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.layers.gated_experts import GatedExperts
-from dselectk_keras.utils import Tensor, check_choice, deserialize_if_config
+from dselectk_keras.utils import Tensor, check_flags, deserialize_if_config
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -79,7 +79,7 @@ class SmearExperts(GatedExperts):
         **kwargs: Any,
     ):
         gate = deserialize_if_config(gate)
-        check_choice("per_layer", per_layer, (True, False))
+        check_flags(per_layer=per_layer)
         if per_layer and isinstance(gate, Gate):
             experts = deserialize_if_config(experts)
             num_layers = len(getattr(experts, "units", ()))

@@ -13,7 +13,7 @@ from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.towers import add_towers
-from dselectk_keras.utils import check_choice, check_count
+from dselectk_keras.utils import check_choice, check_count, check_flags
 
 MANY_TASKS = 32
 # Options for `MultitaskModel`; others are for the architecture.
@@ -93,7 +93,7 @@ def build_multitask_model(
     Reference:
         Ma et al., "MMoE" (KDD 2018), Sections 3.1, 4.2 and 5.1, Figure 1.
     """
-    check_choice("stacked", stacked, (True, False))
+    check_flags(stacked=stacked)
     check_choice("per_example", per_example, (True, False, BY_GATE))
     share = ARCHITECTURES.find(architecture)
     tasks = _as_tasks(tasks)

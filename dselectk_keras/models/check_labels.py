@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.models.task import Task
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import check_flags
 
 
 def check_labels(
@@ -39,7 +39,7 @@ def check_labels(
         ...     print(str(error)[:55])
         The labels of the task 'click' must be between 0 and 1.
     """
-    check_choice("training", training, (True, False))
+    check_flags(training=training)
     check_has_tasks(model)
     names = [task.name for task in model.tasks]
     for table, least in ((y, 1), (sample_weight, 2)):

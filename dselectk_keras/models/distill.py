@@ -7,7 +7,7 @@ import keras
 from dselectk_keras._keras import copy_state
 from dselectk_keras.gates import Gate
 from dselectk_keras.models.rebuild import layers_to_replace, rebuild
-from dselectk_keras.utils import check_choice
+from dselectk_keras.utils import check_flags
 
 # Parts of a layer that the copy has, too.
 PARTS = ("experts", "routing_network")
@@ -50,7 +50,7 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
             "`gate` must be a gate that is not built yet, such as `SoftmaxGate()`. "
             f"Received: {gate!r}."
         )
-    check_choice("freeze_experts", freeze_experts, (True, False))
+    check_flags(freeze_experts=freeze_experts)
     layers = layers_to_replace(model)
     first = layers[0].gate
 

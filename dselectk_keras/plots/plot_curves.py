@@ -8,7 +8,7 @@ import numpy as np
 
 from dselectk_keras.plots import style
 from dselectk_keras.plots._label_ends import label_ends
-from dselectk_keras.utils import check_choice, check_type
+from dselectk_keras.utils import check_choice, check_flags, check_type
 
 
 def plot_curves(
@@ -46,7 +46,7 @@ def plot_curves(
     by_name = "a dict by the name of each line"
     check_type("curves", curves, Mapping, by_name)
     check_type("errors", errors, (Mapping, NoneType), by_name)
-    check_choice("markers", markers, (True, False))
+    check_flags(markers=markers)
     check_type("log", log, Collection, "some of 'x' and 'y'")
     for axis in log:
         check_choice("log", axis, "xy")

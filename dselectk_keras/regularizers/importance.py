@@ -7,7 +7,7 @@ from keras import ops
 
 from dselectk_keras.ops import coefficient_of_variation
 from dselectk_keras.regularizers.scheduled import WeightsRegularizer
-from dselectk_keras.utils import Tensor, check_choice
+from dselectk_keras.utils import Tensor, check_flags
 
 
 @keras.saving.register_keras_serializable("dselectk_keras")
@@ -37,7 +37,7 @@ class ImportanceRegularizer(WeightsRegularizer):
 
     def __init__(self, weight: Any, squared: bool = False):
         super().__init__(weight)
-        check_choice("squared", squared, (True, False))
+        check_flags(squared=squared)
         self.squared = squared
 
     def term(self, inputs: Tensor) -> Tensor:
