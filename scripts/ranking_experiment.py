@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import pathlib
 import tempfile
 import time
 from typing import Any, NamedTuple
@@ -211,7 +210,7 @@ def grouped_auc(groups, labels, scores):
 
 
 def measure_serving(model, x, calls):
-    """The size of a SavedModel, and its latency for 1 and for 256 rows.
+    """The latency of a SavedModel for 1 and for 256 rows.
 
     The latency is that of the fastest of some calls: other work on the machine makes
     calls slower, never faster.
@@ -221,8 +220,6 @@ def measure_serving(model, x, calls):
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         model.export(folder, verbose=False)
-        files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
-        found["kilobytes"] = sum(path.stat().st_size for path in files) / 1e3
         serve: Any = tf.saved_model.load(folder)
         for size in (1, 256):
             batch, times = tf.constant(x[:size]), []

@@ -12,7 +12,7 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import DSelectKGate
 from dselectk_keras.layers import MoE
 
-BATCH_SIZE = 256
+BATCH_SIZE, COPIES, ROUNDS = 256, 32, 3
 
 
 def _recovery(_):
@@ -32,26 +32,22 @@ SHAPES = {
 }
 
 
-def measure_replicate(name, copies=32, rounds=3, progress=lambda _: None, epochs=None):
+def measure_replicate(name, progress=lambda _: None):
     """Seconds of a plain run, of one that is compiled already, and of a copy.
 
     Args:
         name: A name in `SHAPES`.
-        copies: How many copies are trained together.
-        rounds: How often.
         progress: Called with a text before each part.
-        epochs: Of each run; `None` is the number that belongs to the shape.
 
     Returns:
         A dict of numbers.
     """
-    build, load, usual = SHAPES[name]
+    build, load, epochs = SHAPES[name]
     data = load() if load else datasets.synthetic_moe(128, 20_000, 5_000, 5_000)
-    epochs = epochs or usual
     found = {"plain": [], "again": [], "copy": []}
-    for turn in range(rounds):
-        progress(f"turn {turn + 1} of {rounds}")
-        settings = {"epochs": epochs, "shuffle": False, "verbose": 0}
+    settings = {"epochs": epochs, "shuffle": False, "verbose": 0}
+    for turn in range(ROUNDS):
+        progress(f"turn {turn + 1} of {ROUNDS}")
         began = time.perf_counter()
         keras.utils.set_random_seed(turn)
         model = build(turn)
@@ -64,14 +60,14 @@ def measure_replicate(name, copies=32, rounds=3, progress=lambda _: None, epochs
         replicate(
             build,
             data.train,
-            seeds=range(copies),
+            seeds=range(COPIES),
             epochs=epochs,
             batch_size=BATCH_SIZE,
             verbose=0,
         )
-        found["copy"].append((time.perf_counter() - began) / copies)
+        found["copy"].append((time.perf_counter() - began) / COPIES)
     result = {f"{key}_seconds": statistics.median(v) for key, v in found.items()}
     for key in ("plain", "again"):
         pairs = zip(found["copy"], found[key], strict=True)
         result[f"copy_of_{key}"] = statistics.median(a / b for a, b in pairs)
-    return {**result, "copies": copies, "epochs": epochs}
+    return {**result, "copies": COPIES, "epochs": epochs}

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import WORKLOADS
+from benchmarks import WORKLOADS, replicated
 from benchmarks.flops import forward_flops, training_flops
 from benchmarks.forms import forms_of, new_model
 from benchmarks.measure import check_forms, labels_of, measure
@@ -319,3 +319,17 @@ def test_code_of_others_is_timed_beside_the_package(code, tmp_path, monkeypatch)
 def test_the_original_release_needs_keras_2(tmp_path):
     with pytest.raises(RuntimeError, match=r"needs Keras 2.*Received: Keras 3\."):
         measure_other("release", tmp_path, "W2", rounds=1)
+
+
+def test_a_copy_of_a_program_is_timed_beside_plain_runs(monkeypatch):
+    monkeypatch.setattr(replicated, "COPIES", 2)
+    monkeypatch.setattr(replicated, "ROUNDS", 1)
+    build, load, _ = replicated.SHAPES["C.2.2"]
+    sizes = {"num_train": 64, "num_validation": 8, "num_test": 8}
+    shape = build, lambda: load(**sizes), 1
+    monkeypatch.setitem(replicated.SHAPES, "tiny", shape)
+    found = replicated.measure_replicate("tiny")
+    assert found["copy_of_plain"] * found["plain_seconds"] == pytest.approx(
+        found["copy_seconds"]
+    )
+    assert (found["copies"], found["epochs"]) == (2, 1)
