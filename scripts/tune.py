@@ -73,9 +73,13 @@ def tune(options):
         sampler = optuna.samplers.GridSampler(grid, seed=options.seed)
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES)
     options.folder.mkdir(parents=True, exist_ok=True)
+    url = options.storage or f"sqlite:///{options.folder.resolve()}/study.db"
+    # Processes wait for each other's writes. Servers may close idle connections.
+    wait, ping = {"connect_args": {"timeout": 60}}, {"pool_pre_ping": True}
     study = optuna.create_study(
         storage=optuna.storages.RDBStorage(
-            options.storage or f"sqlite:///{options.folder.resolve()}/study.db",
+            url,
+            wait if url.startswith("sqlite") else ping,
             heartbeat_interval=HEARTBEAT,
             grace_period=GRACE,
             heartbeat_stale_trial_callback=retry,
