@@ -1,24 +1,23 @@
 """Kill trainings at random moments, resume them, and write what was lost.
 
-    python scripts/fault_injection.py --kills 54
+    python scripts/fault_injection.py
 
-compares each training with one that was not killed, and writes the table of
-docs/reliability.md.
+compares each training with one that was not killed, on each backend, and writes the
+table of docs/reliability.md.
 """
 
 import hashlib
 import json
+import multiprocessing
 import os
 import pathlib
 import random
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
 from command_line import make_parser
 
@@ -35,16 +34,30 @@ def main(arguments=None):
     """Inject the faults, print the table, and write it into the page."""
     parser = make_parser(__doc__)
     add = parser.add_argument
-    add(
-        "--kills", type=int, default=54, help="kills at random moments, of all backends"
-    )
+    add("--kills", type=int, default=6, help="kills at random moments, per backend")
     add("--writes", type=int, default=3, help="kills while a history is written")
-    add("--files", type=int, default=300, help="alterations of a history's file")
     add("--backend", choices=BACKENDS, help="only this backend, without a page")
     add("--seed", type=int, default=0, help="seed of the moments")
     options = parser.parse_args(arguments)
-    if options.backend is None:
-        return of_all_backends(options)
+    if options.backend:
+        print(json.dumps(on_backend(options)))
+        return
+    command = [sys.executable, __file__, "--kills", str(options.kills)]
+    command += ["--writes", str(options.writes), "--seed", str(options.seed)]
+    lines = ["| fault | injected | lost |", "| --- | --- | --- |"]
+    for backend in BACKENDS:
+        # A process of its own, because Keras has one backend.
+        output = subprocess.check_output([*command, "--backend", backend], text=True)
+        for fault, count, lost in json.loads(output.splitlines()[-1]):
+            lines.append(f"| {fault}, {backend} | {count} | {lost or 'nothing'} |")
+    table = "\n".join(lines)
+    print(table)
+    before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
+    PAGE.write_text(f"{before}{MARK}\n{table}\n\n{MARK}{after}", encoding="utf-8")
+
+
+def on_backend(options):
+    """Kill trainings: rows of fault, number of kills, and trainings that were lost."""
     os.environ.update(KERAS_BACKEND=options.backend, **QUIET)
     if options.backend != "tensorflow":
         # Keras would import it in each training, for nothing.
@@ -55,64 +68,29 @@ def main(arguments=None):
     draw = random.Random(f"{options.seed}, {options.backend}")
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        rows = kill(root, options.backend, options.kills, options.writes, draw)
-        rows.append(alter(root, options.backend, options.files, draw))
-    print(json.dumps(rows))
-    return None
+        began = time.monotonic()
+        wanted = attempt(root / "whole")
+        seconds = time.monotonic() - began
 
+        def lost(name, count, fault):
+            """How many trainings do not end as one without a kill."""
+            found = []
+            while count:
+                run, result = root / f"{name}_{len(found)}", None
+                while result is None:
+                    result = attempt(run, **fault()) if count else attempt(run)
+                    count -= result is None
+                found.append(result)
+            return sum(result != wanted for result in found)
 
-def of_all_backends(options):
-    """Inject the faults on each backend, and write the table into the page."""
-    rows = []
-    for place, backend in enumerate(BACKENDS):
-        kills = (options.kills + len(BACKENDS) - 1 - place) // len(BACKENDS)
-        command = [sys.executable, __file__, "--backend", backend]
-        for name in ("writes", "files", "seed"):
-            command += [f"--{name}", str(getattr(options, name))]
-        command += ["--kills", str(kills)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        rows += json.loads(done.stdout.splitlines()[-1])
-    lines = ["| fault | injected | lost |", "| --- | --- | --- |"]
-    lines += [f"| {fault} | {times} | {lost} |" for fault, times, lost in rows]
-    table = "\n".join(lines)
-    print(table)
-    before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
-    PAGE.write_text(f"{before}{MARK}\n{table}\n\n{MARK}{after}", encoding="utf-8")
-    return 0 if all(lost == "nothing" for _, _, lost in rows) else 1
-
-
-def kill(folder, backend, kills, writes, draw):
-    """Kill trainings on a backend until there were so many kills of each kind.
-
-    Returns:
-        Rows of the table.
-    """
-    wanted, seconds = attempt(folder / "whole")
-    print(f"{backend}: {seconds:.1f} s without a fault", file=sys.stderr)
-    counts = {"at a random moment": kills, "while a history is written": writes}
-    rows = []
-    for moment, count in counts.items():
-        done = number = 0
-        ends = {"ended otherwise": 0, "Keras could not read its backup": 0}
-        while done < count:
-            number += 1
-            found = None
-            run = folder / f"{moment}_{number}"
-            while found is None:
-                fault = {}
-                if done < count and moment == "at a random moment":
-                    fault = {"after": draw.uniform(0, seconds)}
-                elif done < count:
-                    fault = {"write": draw.randrange(1, EPOCHS)}
-                found, _ = attempt(run, **fault)
-                done += found is None
-            # Keras writes a backup in place, in two files.
-            if found != wanted:
-                ends[[*ends][not found]] += 1
-            print(f"{backend}: {done} of {count} kills {moment}", file=sys.stderr)
-        lost = "; ".join(f"{many}: {end}" for end, many in ends.items() if many)
-        rows.append((f"kill -9 {moment}, {backend}", done, lost or "nothing"))
-    return [row for row in rows if row[1]]
+        kills = lost("kill", options.kills, lambda: {"after": draw.uniform(0, seconds)})
+        writes = lost(
+            "write", options.writes, lambda: {"write": draw.randrange(1, EPOCHS)}
+        )
+    return [
+        ("kill -9 at a random moment", options.kills, kills),
+        ("kill -9 while a history is written", options.writes, writes),
+    ]
 
 
 def attempt(folder, after=None, write=None):
@@ -125,81 +103,36 @@ def attempt(folder, after=None, write=None):
 
     Returns:
         What the training ended with, None if it was killed, or "" if its backup could
-        not be read; and its seconds.
+        not be read.
     """
     # A fork, because a new process would import the backend for seconds.
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        signal.alarm(LIMIT)
-        os.close(reader)
-        status = 1
-        try:
-            train(folder, write, lambda text: os.write(writer, f"{text}\n".encode()))
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-            raise
-        finally:
-            os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader) as lines:
-        lines.readline()
-        began = time.monotonic()
-        if after is not None and not select.select([lines], [], [], after)[0]:
-            os.kill(child, signal.SIGKILL)
-        output = lines.read()
-        seconds = time.monotonic() - began
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code == -signal.SIGKILL:
-        return None, seconds
-    if code == -signal.SIGALRM:
-        raise RuntimeError(f"A training took more than {LIMIT} seconds.")
-    if code and (folder / "backup").exists():
-        return "", seconds
-    if code:
-        raise RuntimeError(f"A training ended with the code {code}.")
-    return output.split()[-1], seconds
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=train, args=(folder, write, sender))
+    child.start()
+    sender.close()
+    digest = ""
+    try:
+        receiver.recv()  # The training begins.
+        if receiver.poll(LIMIT if after is None else after):
+            digest = receiver.recv()
+        elif after is None:
+            raise RuntimeError(f"A training took more than {LIMIT} seconds.")
+    except EOFError:
+        pass  # It has ended without a result.
+    finally:
+        if not digest:
+            child.kill()
+        child.join()
+    if child.exitcode == -signal.SIGKILL:
+        return None
+    if not digest and not (folder / "backup").exists():
+        raise RuntimeError(f"A training ended with the code {child.exitcode}.")
+    return digest
 
 
-def altered(content, draw):
-    """A copy of some bytes that is truncated, longer, or has another bit."""
-    kind = draw.randrange(3)
-    if kind == 0:
-        return content[: draw.randrange(len(content))]
-    if kind == 1:
-        return content + draw.randbytes(draw.randrange(1, 100))
-    changed = bytearray(content)
-    changed[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    return bytes(changed)
-
-
-def alter(folder, backend, count, draw):
-    """Alter files of gate histories, and see that none is read as something else."""
-    import numpy as np
-
-    from dselectk_keras import GateHistory
-
-    history = GateHistory({"mmoe": ["a"]})
-    history.append(0, {"mmoe": {"weights": np.full((1, 4), 0.25)}})
-    path = folder / "history.npz"
-    history.save(path)
-    content = path.read_bytes()
-    wrong = 0
-    for _ in range(count):
-        path.write_bytes(altered(content, draw))
-        try:
-            weights = GateHistory.load(path)["mmoe"]["weights"]
-            wrong += not np.array_equal(weights, history["mmoe"]["weights"])
-        except ValueError as error:
-            wrong += str(path) not in str(error)
-    lost = f"{wrong} were read as something else" if wrong else "nothing"
-    return f"file of a gate history altered, {backend}", count, lost
-
-
-def train(folder, write, report):
-    """Train a small model to the end, and report a digest of all it ended with."""
+def train(folder, write, sender):
+    """Train a small model to the end, and send a digest of all it ended with."""
     import keras
     import numpy as np
 
@@ -226,7 +159,7 @@ def train(folder, write, report):
     model.compile(keras.optimizers.Adam(0.01))
     recorder = dk.GateRecorder(every=20, path=folder / "gates.npz")
     backup = keras.callbacks.BackupAndRestore(folder / "backup", double_checkpoint=True)
-    report("training")
+    sender.send("training")
     model.fit(
         *(x, y, 32),
         epochs=EPOCHS,
@@ -241,8 +174,10 @@ def train(folder, write, report):
     for name, array in recorder.history["mmoe"].items():
         digest.update(name.encode() + array.tobytes())
     shutil.rmtree(folder)
-    report(digest.hexdigest())
+    sender.send(digest.hexdigest())
+    # Without what TensorFlow does at the end of a process.
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
