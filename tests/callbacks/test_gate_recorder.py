@@ -1,6 +1,7 @@
 """The recorder sees what the gates of any model do, at the steps asked for."""
 
 import itertools
+import re
 import warnings
 
 import keras
@@ -387,7 +388,9 @@ def test_warns_once_per_training_of_gates_that_collapse():
     assert first.max(axis=0).min() > 0.025 > last.max(axis=0).min()
     for texts in fits:
         (text,) = texts
-        assert text.startswith("Gates have collapsed: mmoe: 2 of 4 experts are dead")
+        # The tasks may have chosen the same expert.
+        found = r"2 of 4 experts are dead|all tasks have the same weights, and use 1 of"
+        assert re.match(f"Gates have collapsed: mmoe: ({found})", text)
     assert collapsing(0.0, SoftmaxGate())[0] == [[], []]
     frozen = SoftmaxGate(kernel_initializer="ones", trainable=False)
     assert collapsing(8.0, frozen)[0] == [[], []]
