@@ -3,6 +3,12 @@
     python scripts/train.py --gate dselect_k --num-nonzeros 4 --out runs/dselect_k
 
 writes the model, the gate history, the metrics and the figures to the folder.
+
+    python scripts/train.py --table clicks.parquet --targets click purchase
+
+trains on a table of one's own, CSV or Parquet, with strings and missing values. It
+prints the gates, the AUC and calibration of each task and the served cost, and writes a
+model that takes the raw columns: `model.keras`, and on TensorFlow a SavedModel.
 """
 
 import argparse
@@ -37,6 +43,8 @@ def main(arguments=None):
         metavar="JSON",
         help='arguments of the data set, such as \'{"data_dir": "data"}\'',
     )
+    add("--table", help="a CSV or Parquet file of one's own, in place of --data")
+    add("--targets", nargs="+", help="the columns of --table to predict")
     add("--num-tasks", type=int, help="tasks of synthetic_moe: 16, 32, 64 or 128")
     add("--num-train", type=int, help="number of training examples to generate")
     add(
@@ -121,7 +129,12 @@ def main(arguments=None):
 
     choose_backend(options.pop("backend"))
     out = options["out"]
-    results = _run(options, sys.argv[1:] if arguments is None else arguments, parser)
+    given = sys.argv[1:] if arguments is None else arguments
+    if options["table"]:
+        _run_table(options, given, parser)
+        print(f"Written to {out}.")
+        return
+    results = _run(options, given, parser)
     print(f"{results['label']}: {results['num_params']} parameters")
     print(f"  test loss per task   {results['test_task_loss']:.5f}")
     for name, value in results.get("gates", {}).items():
@@ -130,23 +143,61 @@ def main(arguments=None):
     print(f"Written to {out}.")
 
 
-def _run(options, arguments, parser: argparse.ArgumentParser):
-    """Train with these options, and end with a message if that fails."""
+def _is_given(option, arguments):
+    """Whether an option is among the arguments of a command line."""
+    return any(each.partition("=")[0] == option for each in arguments)
+
+
+def _run_table(options, arguments, parser: argparse.ArgumentParser):
+    """Train on a table, print the report, and end with a message if that fails."""
+    others = "data", "data-options", "num-tasks", "num-train", "resume", "log-dir"
+    for option in others:
+        if _is_given(f"--{option}", arguments):
+            parser.error(f"--{option} is not for tables. Received: --table.")
+    _check_gate(options, arguments, parser)
+    from table_training import describe, train_table
+
+    from experiments import TrainingRun
+
+    names = ("table", "targets", "out", "overwrite", "quiet")
+    table, targets, out, overwrite, quiet = (options[name] for name in names)
+    left_out = {*names, *(option.replace("-", "_") for option in others)}
+    settings = {name: each for name, each in options.items() if name not in left_out}
+    settings["num_experts"] = settings["num_experts"] or 8
+    try:
+        run = TrainingRun(**settings)
+        report = train_table(run, table, targets, out, overwrite, not quiet)
+    except (OSError, TypeError, ValueError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    print(describe(report))
+
+
+def _check_gate(options, arguments, parser: argparse.ArgumentParser):
+    """Refuse options that the gate does not have."""
     # The backend is chosen: Keras may be imported.
     from dselectk_keras.gates.registry import GATES
     from dselectk_keras.gates.registry import arguments as arguments_of
-    from experiments import TrainingRun
-    from experiments.environment import device
 
     gate = options["gate"]
     for option in ("--num-nonzeros", "--gamma", "--entropy"):
         fits = gate == "dselect_k"
         if option == "--num-nonzeros":
             fits = "num_nonzeros" in arguments_of(GATES[gate])
-        if not fits and any(each.partition("=")[0] == option for each in arguments):
+        if not fits and _is_given(option, arguments):
             parser.error(f"{option} is for other gates. Received: --gate {gate}.")
-    print(f"Training on {device()}.", flush=True)
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
+
+
+def _run(options, arguments, parser: argparse.ArgumentParser):
+    """Train with these options, and end with a message if that fails."""
+    _check_gate(options, arguments, parser)
+    from experiments import TrainingRun
+    from experiments.environment import device
+
+    print(f"Training on {device()}.", flush=True)
+    if options.pop("targets"):
+        parser.error("--targets is for a --table.")
+    options.pop("table")
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")
     log_dir = options.pop("log_dir")

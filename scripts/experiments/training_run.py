@@ -239,7 +239,7 @@ class TrainingRun:
             epochs=self.epochs,
             shuffle=False,
             # What is before the backup has saved each epoch that is backed up.
-            callbacks=[*saved, *self._decide(model), backup, *others],
+            callbacks=[*saved, *self.make_decide(model), backup, *others],
             verbose=0,
         )
         return curve.values, recorder.history
@@ -260,12 +260,12 @@ class TrainingRun:
             tasks,
             self.architecture,
             experts=DenseExperts(num_experts, units),
-            gate=self._gate(self._num_steps(data)) if self.has_gate else "softmax",
+            gate=self.make_gate(self._num_steps(data)) if self.has_gate else "softmax",
             per_example=self.gates_see_examples,
             **self.architecture_options,
         )
 
-    def _decide(self, model):
+    def make_decide(self, model):
         """List the callback that makes the gates decide, if there are such gates."""
         decide = self.decide_by and selector_gates(model)
         return [DecideGates(self.decide_by)] if decide else []
@@ -278,7 +278,8 @@ class TrainingRun:
     def _num_steps(self, data):
         return self.epochs * -(-len(data.train.x) // self.batch_size)
 
-    def _gate(self, steps):
+    def make_gate(self, steps):
+        """Create the gate, for a training of this many steps."""
         settings = {}
         if "num_nonzeros" in arguments(gates.GATES[self.gate]):
             settings["num_nonzeros"] = self.num_nonzeros

@@ -203,7 +203,7 @@ def test_inputs_by_name_need_a_model_of_ones_own():
 def test_gates_need_not_decide():
     data = datasets.load("synthetic_moe", num_tasks=16, **SIZES)
     run = dataclasses.replace(TINY, decide_by=0.0)
-    assert run._decide(run.build(data)) == []
-    assert len(TINY._decide(TINY.build(data))) == 1
+    assert run.make_decide(run.build(data)) == []
+    assert len(TINY.make_decide(TINY.build(data))) == 1
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         dataclasses.replace(TINY, decide_by=1.5)
