@@ -259,7 +259,43 @@ def example_plans():
     return table(heads, rows, "l l r r r r r r")
 
 
+def collapse():
+    """What keeps experts alive, measured by scripts/collapse.py."""
+    from collapse import table as lines
+
+    path = ROOT / "docs" / "results" / "collapse.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return (
+        f"{lines(found['runs'])}\n\nMeans and standard deviations of two problems with "
+        f"three seeds each; `{found['command']}`, Keras {found['keras']}, "
+        f"{found['machine']}."
+    )
+
+
+def decoder():
+    """The time and the memory of the blocks of docs/decoder.md."""
+    rows, found = [], {}
+    for backend, title in BACKENDS.items():
+        path = ROOT / "docs" / "results" / f"decoder_{backend}.json"
+        if not path.exists():
+            continue
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for form, kinds in found["forms"].items():
+            cells = [
+                f"{numbers[name]:,.0f}"
+                for name in ("milliseconds", "megabytes")
+                for numbers in kinds.values()
+            ]
+            rows.append([f"{title}, {form}", *cells])
+    heads = ["", "predict, ms", "train, ms", "predict, MB", "train, MB"]
+    lines = table(heads, rows, "l r r r r")
+    return f"{lines}\n\nTime is that of the processor, on {found['machine']}."
+
+
 PAGES = {
+    "docs/collapse.md": {"collapse": collapse},
+    "docs/collapse.zh.md": {"collapse": collapse},
+    "docs/decoder.md": {"decoder": decoder},
     "docs/plan.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
     "docs/compared.md": {"ranking": ranking},

@@ -40,7 +40,7 @@ def shortened(fit):
     return short
 
 
-# The Chinese quick start has the code of the English one, as a test below sees.
+# Chinese pages have the code of the English ones, as a test below sees.
 @pytest.mark.traced
 @pytest.mark.parametrize(
     "page",
@@ -49,7 +49,7 @@ def shortened(fit):
         if page in OF_SCRIPTS
         else page
         for page in pages()
-        if page != "docs/quickstart.zh.md"
+        if not page.endswith(".zh.md")
     ],
 )
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
@@ -74,10 +74,11 @@ def test_pages_with_python_are_found():
     assert {f"{name}.md" for name in named} <= set(pages())
 
 
-def test_both_quickstarts_have_the_same_code():
+@pytest.mark.parametrize("name", ["quickstart", "collapse"])
+def test_chinese_pages_have_the_code_of_the_english_ones(name):
     english, chinese = (
-        [ast.dump(ast.parse(block)) for block in blocks(page)]
-        for page in ("docs/quickstart.md", "docs/quickstart.zh.md")
+        [ast.dump(ast.parse(block)) for block in blocks(f"docs/{name}{language}.md")]
+        for language in ("", ".zh")
     )
     assert english == chinese  # But for the comments, which are no part of it.
 

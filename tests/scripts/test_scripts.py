@@ -16,7 +16,16 @@ from dselectk_keras.models import ARCHITECTURES
 from experiments.environment import device
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
-COMMANDS = ("train", "demo", "reproduce", "gatebench", "benchmark", "fault_injection")
+COMMANDS = (
+    "train",
+    "demo",
+    "reproduce",
+    "gatebench",
+    "benchmark",
+    "fault_injection",
+    "collapse",
+    "sparse_decoder",
+)
 TINY = ["--num-tasks", "16", "--num-train", "64", "--epochs", "1", "--quiet"]
 
 
