@@ -65,7 +65,7 @@ def main():
             title=title,
             ax=ax,
         )
-    figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=160)
+    figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=320)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def main():
         ax.set_yticks([1.5, 5.5, 9.5, 13.5], [f"class {i + 1}" for i in range(4)])
         ax.tick_params(length=0, labelsize=10)
     figure.colorbar(image, ax=axes, label="expert weight")
-    figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=160)
+    figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=320)
 
 
 if __name__ == "__main__":
