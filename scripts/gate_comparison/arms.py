@@ -7,17 +7,19 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 from pruned_bottom import BETWEEN, NUM_CUTS, prune, units_at
 
 from dselectk_keras.callbacks import ChooseExperts
 from dselectk_keras.gates import ChosenGate, DSelectKGate, TopKGate
-from gate_comparison.training import STEPS, Program, setting
+from dselectk_keras.ops import keep_top_k
+from gate_comparison.rivals import BalancedGate, ReLUGate, TreeGate
+from gate_comparison.training import FIRST, STEPS, Program, setting
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 DECAYS = (0.0, 0.3, 1.0, 3.0)
 ONE_SETTING = (0.03, 0.3)  # In the middle of the grid.
 NUM_CHOICES = 16
-DEFAULTS = {"entropy": 0.0, "gamma": 3.0, "noise": 0.0}
 MANY = 10**6
 
 
@@ -62,15 +64,15 @@ class Arm:
     fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)
     dense: bool = False
 
-    def runs(self, draw):
-        """The runs of the whole grid."""
-        grid = itertools.product(RATES, DECAYS, self.own)
+    def runs(self, draw, rates=None, decays=None):
+        """The runs of a grid: of the whole one, or of some rates and decays."""
+        grid = itertools.product(rates or RATES, decays or DECAYS, self.own)
         return [self.run(draw, setting) for setting in grid]
 
     def run(self, draw, given, choice=0):
         """The run of one setting."""
         rate, decay, own = given
-        settings = {"rate": rate, "decay": decay, **DEFAULTS, **self.fixed}
+        settings = {"rate": rate, "decay": decay, **FIRST, "gamma": 3.0, **self.fixed}
         if self.reads:
             settings[self.reads] = own
         return Run(draw, settings, self.events(own), given, choice)
@@ -79,6 +81,25 @@ class Arm:
 def decide(trainer, run):  # noqa: ARG001
     """Keep the largest weights of each gate, as `DecideGates` does."""
     trainer.gate.decide()
+
+
+def keep_k(trainer, run):  # noqa: ARG001
+    """Keep the k largest weights of each gate, as far as its class allows."""
+    weights = trainer.gate.expert_weights()
+    kept = ops.where(keep_top_k(weights, trainer.k) > 0, weights, 0.0)
+    total = ops.sum(weights, axis=-1, keepdims=True)
+    kept = kept * total / ops.maximum(ops.sum(kept, axis=-1, keepdims=True), 1e-9)
+    trainer.gate.assign_expert_weights(kept)
+
+
+def first_l1(own):
+    """The penalty begins with this coefficient."""
+
+    def start(trainer, run):  # noqa: ARG001
+        coefficient = trainer.gate.coefficient
+        coefficient.assign(np.full(coefficient.shape, own))
+
+    return {0: start, 1.0: keep_k}
 
 
 def by_fit(trainer, run):
@@ -152,7 +173,7 @@ def always(events):
     return lambda own: events  # noqa: ARG005
 
 
-def top_k(wide=False):
+def top_k(wide=False, **options):
     """A gate whose logits begin near zero, or as wide as Keras' default."""
 
     def make(k, n):
@@ -164,17 +185,20 @@ def top_k(wide=False):
             dense_steps=MANY,
         )
 
-    return Program(make)
+    return Program(make, **options)
+
+
+def selectors(k, n):  # noqa: ARG001
+    """A gate that arms use for its choices, too."""
+    return DSelectKGate(k, gamma=setting("gamma"), entropy_reg=setting("entropy"))
 
 
 PROGRAMS: dict[str, Program] = {
-    "selectors": Program(
-        lambda k, n: DSelectKGate(  # noqa: ARG005
-            k, gamma=setting("gamma"), entropy_reg=setting("entropy")
-        )
-    ),
+    "selectors": Program(selectors),
+    "selectors, normalized": Program(selectors, normalized=True),
     "top_k": top_k(),
     "top_k, wide": top_k(wide=True),
+    "top_k, normalized": top_k(normalized=True),
     "side by side": Program(
         lambda k, n: ChosenGate(k),  # noqa: ARG005
         options={"side_by_side": True},
@@ -182,6 +206,16 @@ PROGRAMS: dict[str, Program] = {
     "shared bottom": Program(),
     "wide bottom": Program(wide=True),
     "pruned": Program(wide=True, pruned=True),
+    # With the factor of the paper, 1.2, most tasks lose all experts in so few steps.
+    "relu": Program(lambda k, n: ReLUGate(k, growth=1.02)),  # noqa: ARG005
+    "tree": Program(
+        lambda k, n: TreeGate(  # noqa: ARG005
+            k, gamma=setting("gamma"), entropy_reg=setting("entropy")
+        )
+    ),
+    "balanced": Program(
+        lambda k, n: BalancedGate(k, setting("bias_rate"))  # noqa: ARG005
+    ),
 }
 PARTS = (0.2, 0.5)
 RECIPE = "DSelect-k, recipe"
@@ -209,10 +243,29 @@ ARMS = {
     "Top-k, wide start": Arm("top_k, wide", always(steps_left(0.0))),
     "Top-k, noisy": Arm("top_k", always(steps_left(0.0)), fixed={"noise": 1.0}),
     "Top-k, dense first": Arm("top_k", steps_left, PARTS),
+    "ReMoE": Arm("relu", first_l1, (0.01, 0.1)),
+    "COMET": Arm(
+        "tree",
+        always({1.0: keep_k}),
+        (3.0, 1.0),
+        reads="gamma",
+        fixed={"entropy": 0.01},
+    ),
+    "loss-free balancing": Arm("balanced", own=(0.001, 0.01), reads="bias_rate"),
     "random": Arm("selectors", always({0: random_experts})),
     "chosen by fit": Arm("selectors", always(BY_FIT)),
     "chosen, side by side": Arm("side by side", always(BY_FIT)),
     "known groups": Arm("selectors", always({0: known_experts})),
+}
+# Gates of later papers.
+RIVALS = "ReMoE", "COMET", "loss-free balancing"
+# With HoME's normalization of the experts' outputs, and by default.
+NORMALIZED = {
+    f"{name}, normalized": name for name in ("softmax", "Top-k, noisy", "chosen by fit")
+}
+ARMS |= {
+    new: dataclasses.replace(ARMS[old], program=f"{ARMS[old].program}, normalized")
+    for new, old in NORMALIZED.items()
 }
 # Many trainings with the setting of `random`: what differs between them.
 CHOICES = {

@@ -10,26 +10,27 @@ from gate_comparison.arms import ARMS, CHOICES, NUM_CHOICES, ONE_SETTING, PROGRA
 from gate_comparison.training import Trainer
 
 
-def compare(problem, draws, folder, arms=tuple(ARMS)):
-    """Train all arms on some draws of a problem.
+def compare(problem, draws, folder, arms, **grid):
+    """Train arms on some draws of a problem.
 
     Args:
         problem: A `Problem`.
         draws: The seeds of the draws.
         folder: The folder of the real data.
-        arms: Names in `ARMS`.
+        arms: A dict of `Arm`, by name.
+        **grid: `rates` and `decays`; those of the bench if left out.
 
     Returns:
         A list of dicts, one for each draw and arm.
     """
     tables = [problem.load(draw, folder) for draw in draws]
     runs = {program: [] for program in PROGRAMS}
-    for name in arms:
+    for name, arm in arms.items():
         if name != "known groups" or tables[0].groups is not None:
-            runs[ARMS[name].program] += [
+            runs[arm.program] += [
                 (name, run)
                 for draw in range(len(tables))
-                for run in ARMS[name].runs(draw)
+                for run in arm.runs(draw, **grid)
             ]
     total = sum(map(len, runs.values()))
     if "random" in arms:
@@ -42,7 +43,7 @@ def compare(problem, draws, folder, arms=tuple(ARMS)):
         if own:
             trainer = Trainer(problem, tables, draws, PROGRAMS[program], bar.add)
             found = trainer.train([run for _, run in own])
-            rows += best_rows(trainer, own, found)
+            rows += best_rows(trainer, own, found, arms)
             if any(name == "random" for name, _ in own):
                 for name, event in CHOICES.items():
                     rows += compare_choices(trainer, rows, name, event)
@@ -71,25 +72,25 @@ def compare_choices(trainer, rows, name, event):
     return found
 
 
-def best_rows(trainer, runs, histories):
+def best_rows(trainer, runs, histories, arms):
     """For each arm and draw, the setting with the lowest validation loss."""
     rows = {}
     for (name, run), history in zip(runs, histories, strict=True):
-        row = summarize(trainer, name, run, history)
+        row = summarize(trainer, name, run, history, arms[name].dense)
         rows.setdefault((name, run.draw), []).append(row)
     found = []
     for (name, _), same in rows.items():
         best = min(same, key=lambda row: row["validation"])
-        one = [*ONE_SETTING, ARMS[name].own[-1]]
+        one = [*ONE_SETTING, arms[name].own[-1]]
         untuned = next((row["test"] for row in same if row["setting"] == one), None)
         found.append({**best, "untuned": untuned})
     return found
 
 
-def summarize(trainer, name, run, history):
+def summarize(trainer, name, run, history, dense=False):
     """The best epoch of a run, among those in which a task reads k experts at most."""
     admissible = np.isfinite(history.validation)
-    if not ARMS[name].dense:
+    if not dense:
         admissible &= history.most <= trainer.k * trainer.problem.units
     losses = np.where(admissible, history.validation, np.inf)
     best = int(losses.argmin())

@@ -1,26 +1,54 @@
 """Whether the choice of experts matters on the data of a user's table."""
 
+import dataclasses
+import pathlib
+
+import keras
 import numpy as np
 import pandas as pd
 
-from gate_comparison.arms import NUM_CHOICES, RECIPE
+from dselectk_keras.plots import style
+from experiments.pages import table
+from gate_comparison.arms import ARMS, BY_FIT, NUM_CHOICES, RECIPE, always
 from gate_comparison.comparison import compare
-from gate_comparison.page import BEST, CONTROL, FIT, verdict
+from gate_comparison.page import BEST, CONTROL, FIT, SIDE_BY_SIDE, draw, verdict
 from gate_comparison.problems import Problem, as_numbers, split_rows
-from gate_comparison.statistics import errors, luck, random_errors, ratio
+from gate_comparison.statistics import errors, luck, mean_ratio, random_errors, ratio
 
-ARMS = ("softmax", "shared bottom", FIT, RECIPE, "Top-k, noisy", "random")
+CHOSEN = FIT, SIDE_BY_SIDE, RECIPE, "Top-k, noisy", "shared bottom, pruned"
+DENSE = "softmax", "shared bottom, wide"
+RATES, DECAYS = (0.01, 0.03, 0.1), (0.0, 0.3, 1.0)
+MOST_CLASSES = 12
+# Tasks are in one group if the experts that they share are this part of all their own.
+OVERLAP = 0.5
+
+ANSWER = """\
+**The choice of experts {words} here.** The best of {choices} random choices has
+{best:.2f} times the error of their mean. The best of {choices} trainings with one
+choice, which differ by luck alone, has {one:.2f} times theirs."""
+
+TABLE = """\
+Test error over the mean of random choices, and multiplications for one task over those
+of a softmax gate, which needs all experts:"""
+
+SAVED = """\
+**Saved by choosing by fit:** {saved:.0%} of the multiplications for a task, with
+{error:.2f} times the error of softmax."""
 
 
-def answer(path, targets, draws, epochs=30):
-    """Compare gates on a table, and say whether the choice of experts matters.
+def answer(path, targets, draws, folder, epochs=30):
+    """Compare gates on a table, and write a page about it.
 
     Args:
         path: A CSV file.
-        targets: Names of numeric columns that are the labels, which may be missing.
-            Those with only 0 and 1 are binary.
+        targets: Names of the columns that are the labels, which may be missing. Those
+            with two values are binary. A text with more is one task for each value.
         draws: The number of splits.
+        folder: The folder of the page.
         epochs: The number of epochs.
+
+    Returns:
+        The path of the page, and its text.
     """
     frame = pd.read_csv(path)
     unknown = [name for name in targets or [] if name not in frame]
@@ -29,34 +57,91 @@ def answer(path, targets, draws, epochs=30):
             f"`--targets` must name columns of {path}: {', '.join(frame.columns)}. "
             f"Received: {targets}."
         )
-    texts = [name for name in targets if not pd.api.types.is_numeric_dtype(frame[name])]
-    if texts:
-        raise SystemExit(
-            "`--targets` must name columns of numbers. Received: "
-            f"{', '.join(texts)}, with {frame[texts[0]].iloc[0]!r} in the first row. "
-            "Write 0 and 1 for two classes, and a column of 0 and 1 for each of more."
-        )
-    y = frame[targets].to_numpy("float32")
-    binary = [set(np.unique(column[~np.isnan(column)])) <= {0, 1} for column in y.T]
+    y = as_labels(frame[list(dict.fromkeys(targets))])
+    binary = [set(column.dropna()) <= {0, 1} for _, column in y.items()]
     x = as_numbers(frame.drop(columns=targets))
-    tables = [split_rows(x, y, binary, seed) for seed in range(draws)]
+    tables = [split_rows(x, y.to_numpy(), binary, seed) for seed in range(draws)]
     problem = Problem("mine", lambda seed, _: tables[seed], epochs=epochs)
-    rows = compare(problem, range(draws), ".", ARMS)
-    return sentences([{"problem": "mine", **row} for row in rows])
+    arms, seen = {name: ARMS[name] for name in (*CHOSEN, *DENSE, "random")}, {}
+
+    def note(trainer, run):
+        weights = keras.ops.convert_to_numpy(trainer.gate.expert_weights())
+        seen[run.draw, run.given] = weights > 0
+
+    # Before the last epoch, when the choice is final.
+    arms[FIT] = dataclasses.replace(arms[FIT], events=always(BY_FIT | {1.0: note}))
+    rows = compare(problem, range(draws), ".", arms, rates=RATES, decays=DECAYS)
+    rows = [{"problem": "mine", **row} for row in rows]
+    best = [seen[r["draw"], tuple(r["setting"])] for r in rows if r["arm"] == FIT]
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    picture, page = folder / "mine.png", folder / "mine.md"
+    style.save_figure(draw(rows), picture, dpi=150)
+    parts = [f"# {pathlib.Path(path).name}", *sentences(rows, list(y), best)]
+    parts.insert(2, f"![Test errors.]({picture.name})")
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return page, "\n\n".join(parts)
 
 
-def sentences(rows):
-    """The errors over the mean of random choices, and what follows."""
-    others = random_errors(rows, BEST)
-    lines = [f"Test error over the mean of {NUM_CHOICES} random choices of experts:"]
-    lines += [f"  {arm:20} {ratio(errors(rows, arm), others)}" for arm in ARMS[:-1]]
+def as_labels(frame):
+    """The columns of labels as numbers, NaN where they are missing."""
+    columns = {}
+    for name, column in frame.items():
+        if pd.api.types.is_numeric_dtype(column):
+            columns[name] = column
+            continue
+        values = column.value_counts().index
+        if not 2 <= len(values) <= MOST_CLASSES:
+            raise SystemExit(
+                f"A target that is text must have 2 to {MOST_CLASSES} values. "
+                f"Received: {name}, with {len(values)}."
+            )
+        # The second of two values says all; of more, each is a question.
+        for value in values[1:] if len(values) == 2 else values:
+            is_it = (column == value).where(column.notna())
+            columns[f"{name} = {value}"] = is_it
+    return pd.DataFrame(columns).astype("float32")
+
+
+def sentences(rows, names, chosen):
+    """What the rows say: parts of a page.
+
+    Args:
+        rows: The rows of `compare`.
+        names: The names of the tasks.
+        chosen: The experts that were chosen by fit, for each draw booleans (tasks, n).
+    """
+    others, fit = random_errors(rows, BEST), errors(rows, FIT)
     best, one = luck(rows, BEST, "mine"), luck(rows, CONTROL, "mine")
-    gains = [ratio(each, dict.fromkeys(each, 1.0)).mean for each in (best, one)]
-    answer = {"yes": "matters", "no": "hardly matters"}
-    words = answer.get(verdict(rows, "mine"), "may matter (more --draws would say it)")
-    lines.append(
-        f"The choice of experts {words} here: the best of {NUM_CHOICES} choices has "
-        f"{gains[0]:.2f} times the error of their mean, and the best of {NUM_CHOICES} "
-        f"trainings with one choice has {gains[1]:.2f} times theirs."
+    gains = [mean_ratio(each, dict.fromkeys(each, 1.0)) for each in (best, one)]
+    words = {"yes": "matters", "no": "hardly matters"}.get(
+        verdict(rows, "mine"), "may matter (more `--draws` would say it)"
     )
-    return "\n".join(lines)
+    lines = []
+    for arm in (*CHOSEN, *DENSE):
+        cost, soft = (errors(rows, each, "multiplications") for each in (arm, DENSE[0]))
+        error = str(ratio(errors(rows, arm), others))
+        lines.append([arm, error, f"{mean_ratio(cost, soft):.0%}"])
+    cheap = mean_ratio(errors(rows, FIT, "multiplications"), soft)
+    groups = groups_of(chosen, names)
+    found = "; ".join(", ".join(group) for group in groups) or "none"
+    softer = mean_ratio(fit, errors(rows, DENSE[0]))
+    return [
+        ANSWER.format(words=words, choices=NUM_CHOICES, best=gains[0], one=gains[1]),
+        TABLE,
+        table(["gate", "error", "cost"], lines),
+        SAVED.format(saved=max(0.0, 1 - cheap), error=softer),
+        f"**Groups of tasks** that share most of their experts: {found}.",
+    ]
+
+
+def groups_of(chosen, names):
+    """Groups of two tasks or more that share most of their experts, in the mean."""
+    chosen = np.asarray(chosen, float)
+    both = np.einsum("dtn,dun->tu", chosen, chosen)
+    used = chosen.sum(axis=(0, 2))
+    linked = both >= OVERLAP * (used[:, None] + used - both)
+    for _ in names:  # Tasks that are linked by others are in one group.
+        linked = linked @ linked
+    groups = dict.fromkeys(tuple(np.flatnonzero(row)) for row in linked)
+    return [[names[i] for i in group] for group in groups if len(group) > 1]

@@ -11,16 +11,26 @@ from gate_comparison.arms import (
     ARMS,
     CHOICES,
     DECAYS,
+    NORMALIZED,
     NUM_CHOICES,
     ONE_SETTING,
     RATES,
     RECIPE,
+    RIVALS,
 )
 from gate_comparison.problems import PROBLEMS
-from gate_comparison.statistics import errors, luck, only, random_errors, ratio
+from gate_comparison.statistics import (
+    errors,
+    luck,
+    mean_ratio,
+    only,
+    random_errors,
+    ratio,
+)
 
 BEST, CONTROL = (f"best {name}" for name in CHOICES)
-FIT = "chosen by fit"
+SHOWN = [arm for arm in ARMS if arm not in NORMALIZED]
+FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 
 INTRODUCTION = """\
 Results of {problems} problems in {families} families, with {draws} draws or splits each
@@ -39,6 +49,12 @@ all rows, and the largest weight decay is the best in {decay_edge:.0%}.
   that is not sparse before the last epoch keeps its largest weights.
 - **Top-k**: logits begin in ±0.05; **wide start**: as Keras' default draws them.
   **dense first**: for 0.2 or 0.5 of the training.
+- Gates of later papers, written as [gates of your own](../own_gate.md). **ReMoE**:
+  rectified logits with an adaptive L1 penalty of 0.01 or 0.1 at first, which grows by
+  2 % in a step: with the paper's 20 %, most tasks lose all their experts in so few
+  steps. **COMET**: k trees with a smooth step of width 1 or 3 and an entropy
+  regularization of 0.01, without its local search. **loss-free balancing**: a bias that
+  all tasks share, and that changes by 0.001 or 0.01 in a step.
 - **random**: experts that are drawn before the training.
 - **known groups**: the tasks of a group have experts of their own.
 - **shared bottom**: one expert as wide as the k experts of a task. **wide**: as wide as
@@ -59,6 +75,11 @@ of the experts chosen by fit with this setting, and over that of their tuned one
 COSTS = """\
 Multiplications for one example of one task, over those of the softmax gate, which needs
 all experts; without the weights of the gate. Each point is the mean of a family."""
+
+NORMALIZED_TEXT = """\
+As in HoME, the output of each expert is normalized over the batch, and a swish follows.
+Test error over that of the same gate with the experts of the other tables, on the
+problems that have been run with both."""
 
 CHOICES_TEXT = """\
 Test error over the mean of {choices} random choices. *One choice*: the best of
@@ -125,6 +146,9 @@ def text(found):
         "## What does a task cost?",
         COSTS,
         "![Test error and cost of serving a task, by family.](images/costs.png)",
+        "## Does it pay to normalize the experts?",
+        NORMALIZED_TEXT,
+        normalized_table(rows),
         "## Does the choice of experts matter?",
         CHOICES_TEXT.format(choices=NUM_CHOICES),
         choices_table(rows),
@@ -144,32 +168,50 @@ def families(rows):
 
 
 def _means(own, others, by_family):
-    means = [ratio(only(own, names), others) for names in by_family.values()]
-    return [f"{each.mean:.2f}" if each else "" for each in means]
+    means = [mean_ratio(only(own, names), others) for names in by_family.values()]
+    return [f"{each:.2f}" if each else "" for each in means]
 
 
 def gates_table(rows):
     """The errors of all arms over those of the fit, in the mean and by family."""
     by_family, fit, lines = families(rows), errors(rows, FIT), []
-    for arm in [*ARMS, BEST]:
+    for arm in [*SHOWN, BEST]:
         own = errors(rows, arm)
         if arm != FIT and own:
             kind = "dense" if arm in ARMS and ARMS[arm].dense else "sparse"
             means = _means(own, fit, by_family)
-            lines.append([arm, kind, str(ratio(own, fit)), *means])
+            lines.append([arm, kind, counted(own, fit), *means])
     return table(["gate", "", "all problems", *by_family], lines)
+
+
+def counted(own, others):
+    """A ratio, and on how many problems it is, if another arm has been run on more."""
+    numbers = [len({problem for problem, _ in each}) for each in (own, others)]
+    text = "" if numbers[0] >= numbers[1] else f", {numbers[0]} problems"
+    return f"{ratio(own, others)}{text}"
 
 
 def untuned_table(rows):
     """The errors of all arms with one setting, in the mean and by family."""
     by_family, lines = families(rows), []
     fit, tuned = errors(rows, FIT, "untuned"), errors(rows, FIT)
-    for arm in ARMS:
+    for arm in SHOWN:
         own = errors(rows, arm, "untuned")
         if own:
-            both = str(ratio(own, fit)), str(ratio(own, tuned))
+            both = counted(own, fit), str(ratio(own, tuned))
             lines.append([arm, *both, *_means(own, fit, by_family)])
     return table(["gate", "all problems", "over the tuned", *by_family], lines)
+
+
+def normalized_table(rows):
+    """The errors with normalized experts over those without."""
+    by_family, lines = families(rows), []
+    for arm, plain in NORMALIZED.items():
+        if own := errors(rows, arm):
+            others = errors(rows, plain)
+            means = _means(own, others, by_family)
+            lines.append([plain, counted(own, others), *means])
+    return table(["gate", "all", *by_family], lines)
 
 
 def verdict(rows, problem):
@@ -191,10 +233,11 @@ def choices_table(rows):
     others, lines = random_errors(rows, BEST), []
     for family, names in families(rows).items():
         for name in names:
-            ratios = [ratio(only(errors(rows, arm), [name]), others) for arm in arms]
+            given = [only(errors(rows, arm), [name]) for arm in arms]
+            ratios = [mean_ratio(each, others) for each in given]
             one = luck(rows, CONTROL, name)
-            ratios.insert(1, ratio(one, dict.fromkeys(one, 1.0)))
-            cells = [f"{each.mean:.2f}" if each else "" for each in ratios]
+            ratios.insert(1, mean_ratio(one, dict.fromkeys(one, 1.0)))
+            cells = [f"{each:.2f}" if each else "" for each in ratios]
             lines.append([name, family, *cells, verdict(rows, name)])
     arms.insert(1, "one choice")
     return table(["problem", "family", *arms, "does it matter?"], lines)
@@ -209,8 +252,8 @@ def block(rows):
             str(ratio(errors(rows, arm), fits[0])),
             str(ratio(errors(rows, arm, "untuned"), fits[1])),
         ]
-        for arm in ARMS
-        if arm not in (FIT, "Top-k, wide start")
+        for arm in SHOWN
+        if arm not in (FIT, "Top-k, wide start", *RIVALS)
     ]
     return table(["error / chosen by fit", "tuned", "untuned"], lines)
 
@@ -218,15 +261,15 @@ def block(rows):
 def draw(rows):
     """Draw the errors of all arms over those of the fit, a point per problem."""
     fit = errors(rows, FIT)
-    arms = [arm for arm in [*ARMS, BEST] if arm != FIT and errors(rows, arm)]
-    arms.sort(key=lambda arm: ratio(errors(rows, arm), fit).mean)
+    arms = [arm for arm in [*SHOWN, BEST] if arm != FIT and errors(rows, arm)]
+    arms.sort(key=lambda arm: mean_ratio(errors(rows, arm), fit))
     figure, ax = style.open_axes(None, style.PAGE_WIDTH, 0.8 + 0.3 * len(arms))
     problems = sorted({row["problem"] for row in rows})
     for place, arm in enumerate(arms):
         own = errors(rows, arm)
         color = style.COLORS[1 if arm in ARMS and ARMS[arm].dense else 0]
-        each = [ratio(only(own, [name]), fit) for name in problems]
-        means = [value.mean for value in each if value]
+        each = [mean_ratio(only(own, [name]), fit) for name in problems]
+        means = [value for value in each if value]
         ax.plot(means, [place] * len(means), "o", color=style.GREY, markersize=4)
         mean = ratio(own, fit)
         ax.plot([mean.low, mean.high], [place, place], color=color, linewidth=2)
@@ -245,7 +288,7 @@ def draw(rows):
 # The arms of the second picture, two of each colour.
 WITH_COSTS = {
     FIT: "chosen by fit",
-    "chosen, side by side": "side by side",
+    SIDE_BY_SIDE: "side by side",
     "softmax": "softmax",
     "shared bottom, wide": "wide shared bottom",
     "shared bottom": "shared bottom",
@@ -271,7 +314,7 @@ def draw_costs(rows):
         for number, (arm, label) in enumerate(WITH_COSTS.items()):
             own = [only(errors(rows, arm, kind), names) for kind in kinds]
             if own[0]:
-                x, y = (ratio(a, b).mean for a, b in zip(own, soft, strict=True))
+                x, y = (mean_ratio(a, b) for a, b in zip(own, soft, strict=True))
                 look = {"color": style.COLORS[number // 2], "markersize": 5}
                 ax.plot([x], [y], "os"[number % 2], label=label, **look)
         ax.axhline(1, color=style.TEXT, linewidth=0.4)

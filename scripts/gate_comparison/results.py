@@ -36,7 +36,7 @@ def run(problems, draws, data_dir, folder, command):
             continue
         for arms, left in lacking.items():
             print(f"{name}: draws {', '.join(map(str, left))}", flush=True)
-            found = compare(problem, left, data_dir, arms)
+            found = compare(problem, left, data_dir, {arm: ARMS[arm] for arm in arms})
             rows += [{"problem": name, **_rounded(row)} for row in found]
         header = {"command": command, "environment": environment(), "epochs": epochs}
         lines = ",\n".join(json.dumps(row) for row in rows)

@@ -39,30 +39,39 @@ def luck(rows, arm, problem):
     return {key: error / means[key] for key, error in own.items()}
 
 
-def ratio(errors, others):
+def mean_ratio(errors, others):
     """The mean ratio of errors to others, over the problems and draws of both.
 
     It is the exponential of the mean over the problems of the mean over their draws of
-    the log ratio. The bootstrap draws problems, and draws of each.
+    the log ratio.
     """
-    by_problem = {}
-    for key in errors.keys() & others.keys():
-        log = np.log(errors[key]) - np.log(others[key])
-        by_problem.setdefault(key[0], []).append(log)
-    if not by_problem:
+    logs = _logs(errors, others)
+    return float(np.exp(np.mean([each.mean() for each in logs]))) if logs else None
+
+
+def ratio(errors, others):
+    """The mean ratio, and its interval by a bootstrap of problems and their draws."""
+    logs = _logs(errors, others)
+    if not logs:
         return None
-    # Sorted: the interval is to be the same each time.
-    logs = [np.sort(by_problem[problem]) for problem in sorted(by_problem)]
     rng = np.random.default_rng(0)
 
     def resampled():
         chosen = rng.integers(len(logs), size=len(logs))
         return np.mean([rng.choice(logs[i], len(logs[i])).mean() for i in chosen])
 
-    means = [resampled() for _ in range(1000)]
-    low, high = np.quantile(means, (0.025, 0.975))
-    mean = np.mean([each.mean() for each in logs])
-    return Ratio(*(float(np.exp(value)) for value in (mean, low, high)))
+    interval = np.quantile([resampled() for _ in range(1000)], (0.025, 0.975))
+    return Ratio(mean_ratio(errors, others), *map(float, np.exp(interval)))
+
+
+def _logs(errors, others):
+    """The log ratios of each problem."""
+    by_problem = {}
+    for key in errors.keys() & others.keys():
+        log = np.log(errors[key]) - np.log(others[key])
+        by_problem.setdefault(key[0], []).append(log)
+    # Sorted: the interval is to be the same each time.
+    return [np.sort(by_problem[problem]) for problem in sorted(by_problem)]
 
 
 def only(errors, problems):

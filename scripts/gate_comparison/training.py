@@ -1,4 +1,4 @@
-"""Train many runs of one model as one program of JAX.
+"""Train many runs of one model, on JAX side by side as one program.
 
 A run has its own draw of the data, initial weights and settings: the learning rate, the
 weight decay and what its gate reads from `SETTINGS`. All of them are variables of the
@@ -15,18 +15,36 @@ from keras import ops
 from pruned_bottom import build_pruned_bottom
 
 from dselectk_keras import build_multitask_model
-from dselectk_keras.experts import DenseExperts
+from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.models import Task
 
 # What gates and optimizers read while a program is traced: see `setting`.
 SETTINGS: dict[str, Any] = {}
 STEPS = 10  # In an epoch.
+# What gates may read, at first.
+FIRST = {"entropy": 0.0, "gamma": 1.0, "noise": 0.0, "bias_rate": 0.0}
 LANES = 4  # Runs that are trained side by side.
+NO_DECAY = ["bias", "logits", "noise", "gamma", "beta"]  # Only kernels decay.
 
 
 def setting(name):
     """A schedule whose value is a setting of the run."""
-    return lambda step: SETTINGS[name]  # noqa: ARG005
+    return lambda step: ops.convert_to_tensor(SETTINGS[name])  # noqa: ARG005
+
+
+def set_settings(values):
+    """Set what a program reads: constants while JAX traces it, and else variables."""
+    if on_jax():
+        SETTINGS.update(values)
+        return
+    for name, value in values.items():
+        variable = SETTINGS.setdefault(name, keras.Variable(0.0, trainable=False))
+        variable.assign(value)
+
+
+def on_jax():
+    """Whether the runs are trained side by side."""
+    return keras.backend.backend() == "jax"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +55,15 @@ class Program:
         make_gate: A function of k and n that returns a gate.
         wide: Whether a shared bottom has the units of all experts, not of k.
         pruned: Whether each task keeps as many of them as k experts have.
+        normalized: Whether the outputs of experts are normalized over the batch, with
+            a swish after it, as in HoME.
         options: Options of the architecture.
     """
 
     make_gate: Callable | None = None
     wide: bool = False
     pruned: bool = False
+    normalized: bool = False
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -67,8 +88,6 @@ class Trainer:
     """
 
     def __init__(self, problem, tables, seeds, program, progress=lambda _: None):
-        import jax  # pyright: ignore[reportMissingImports]
-
         self.problem, self.tables, self.seeds = problem, tables, list(seeds)
         self.progress, self.program = progress, program
         self.k = problem.num_nonzeros
@@ -80,19 +99,25 @@ class Trainer:
                 "five rows are training examples."
             )
         self.batch_size = rows[0] // STEPS
-        self.data = jax.device_put(
-            jax.tree.map(lambda *draws: np.stack(draws), *(t.splits for t in tables))
-        )
+        splits = zip(*(table.splits for table in tables), strict=True)
+        self.data: Any = [
+            tuple(map(np.stack, zip(*draws, strict=True))) for draws in splits
+        ]
         self.starts = []
         for seed in self.seeds:
             keras.utils.set_random_seed(seed)
-            SETTINGS.update(rate=0.01, decay=0.0, entropy=0.0, gamma=1.0, noise=0.0)
+            set_settings({"rate": 0.01, "decay": 0.0, **FIRST})
             self.model = self._build()
             self.starts.append(list(map(on_host, self._variables())))
         self.gate: Any = None
         if program.make_gate:
             self.gate = self.model.get_layer("mmoe").gate
-        self._compiled = jax.jit(jax.vmap(self._epoch, (0, 0, 0, 0, None)))
+        self._compiled: Any = self._one_by_one
+        if on_jax():
+            import jax  # pyright: ignore[reportMissingImports]
+
+            self.data = jax.device_put(self.data)
+            self._compiled = jax.jit(jax.vmap(self._epoch, (0, 0, 0, 0, None)))
 
     def _build(self):
         problem, table, program = self.problem, self.tables[0], self.program
@@ -107,6 +132,8 @@ class Trainer:
             Task(f"task_{i}", tower=problem.tower) for i in range(len(table.binary))
         ]
         experts = DenseExperts(n, [units] * problem.layers)
+        if program.normalized:
+            experts = Experts(normalized_expert(units, problem.layers), n)
         if program.pruned:
             model = build_pruned_bottom(num_inputs, tasks, experts)
         else:
@@ -120,10 +147,11 @@ class Trainer:
                 **program.options,
             )
         optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.0)
-        # Only kernels decay: neither gates nor biases.
-        optimizer.exclude_from_weight_decay(var_names=["bias", "logits", "noise"])
+        optimizer.exclude_from_weight_decay(var_names=NO_DECAY)
         optimizer.build(model.trainable_variables)
-        model.compile(optimizer)
+        model.compile(optimizer, loss=self._total)
+        if not on_jax():
+            optimizer.weight_decay = SETTINGS["decay"]
         return model
 
     @property
@@ -167,7 +195,7 @@ class Trainer:
         """Train for an epoch; return the state, and what is measured."""
         import jax  # pyright: ignore[reportMissingImports]
 
-        SETTINGS.update(settings)
+        set_settings(settings)
         model, optimizer = self.model, self.model.optimizer
         optimizer.weight_decay = settings["decay"]
         splits = [(x[draw], y[draw]) for x, y in data]
@@ -204,6 +232,35 @@ class Trainer:
         measured = [*losses, units.mean(), units.max()]
         return [*trainable, *others, *slots], ops.stack(measured)
 
+    def _one_by_one(self, state, orders, draws, settings, data):
+        """The same for each run, by the steps of Keras."""
+        model, measured = self.model, []
+        for lane, draw in enumerate(draws):
+            self._write(state, lane)
+            own = {name: float(values[lane]) for name, values in settings.items()}
+            set_settings(own)
+            model.optimizer.learning_rate = own["rate"]
+            (x, y), *held_out = ((x[draw], y[draw]) for x, y in data)
+            for chosen in orders[lane]:
+                model.train_on_batch(x[chosen], y[chosen])
+            losses = [
+                on_host(self._loss(model.predict_on_batch(x), y)).mean()
+                for x, y in held_out
+            ]
+            units = on_host(self._units())
+            measured.append([*losses, units.mean(), units.max()])
+            self._read(state, lane)
+        return state, measured
+
+    def _write(self, state, lane):
+        """Set the variables of the model to those of one run."""
+        for variable, array in zip(self._variables(), state, strict=True):
+            variable.assign(np.array(array[lane]))
+
+    def _read(self, state, lane):
+        for variable, array in zip(self._variables(), state, strict=True):
+            array[lane] = on_host(variable)
+
     def _units(self):
         """The number of units that each task reads, a tensor (tasks,)."""
         if self.gate is not None:
@@ -215,11 +272,17 @@ class Trainer:
 
     def _loss(self, outputs, labels):
         """The loss of each task: the squared error, or the cross-entropy."""
-        known = ops.logical_not(ops.isnan(labels))
-        labels = ops.where(known, labels, 0.0)
+        outputs, labels = map(ops.convert_to_tensor, (outputs, labels))
+        missing = ops.isnan(labels)
+        known = ops.cast(ops.logical_not(missing), "float32")
+        labels = ops.where(missing, 0.0, labels)
         entropy = ops.softplus(outputs) - labels * outputs
         each = ops.where(self.tables[0].binary, entropy, (outputs - labels) ** 2)
-        return (each * known).sum(axis=0) / ops.maximum(known.sum(axis=0), 1)
+        count = ops.maximum(ops.sum(known, axis=0), 1.0)
+        return ops.sum(each * known, axis=0) / count
+
+    def _total(self, labels, outputs):
+        return ops.sum(self._loss(outputs, labels))
 
     def train(self, runs):
         """Train a list of `Run`, some at a time; return a `History` for each."""
@@ -245,12 +308,10 @@ class Trainer:
             if due:
                 state = [np.array(array) for array in state]
             for i in due:
-                SETTINGS.update(runs[i].settings)
-                for variable, array in zip(self._variables(), state, strict=True):
-                    variable.assign(np.array(array[i]))
+                set_settings(runs[i].settings)
+                self._write(state, i)
                 events[i][epoch](self, runs[i])
-                for variable, array in zip(self._variables(), state, strict=True):
-                    array[i] = on_host(variable)
+                self._read(state, i)
             order = [self._order(rng) for rng in orders]
             settings = [
                 run.settings
@@ -280,6 +341,15 @@ class Trainer:
         size = self.batch_size * STEPS
         order = rng.permutation(len(self.tables[0].splits[0].x))[:size]
         return order.reshape(STEPS, self.batch_size)
+
+
+def normalized_expert(units, layers):
+    """An expert whose output is normalized over the batch, with a swish after it."""
+    hidden = [keras.layers.Dense(units, "relu") for _ in range(layers - 1)]
+    # A shorter memory than by default, for short trainings.
+    norm = keras.layers.BatchNormalization(momentum=0.9)
+    last = [keras.layers.Dense(units), norm, keras.layers.Activation("swish")]
+    return keras.Sequential([*hidden, *last])
 
 
 def on_host(tensor):
