@@ -240,6 +240,6 @@ for name in ("OMoE", "MMoE"):
 # gate of OMoE has to use both directions, and serves neither task fully.
 #
 # Three runs are few. `python scripts/reproduce.py mmoe-fig4` draws the whole figure
-# with thirty runs, and searches the learning rate for each model. Its page judges each
-# claim of the paper. Even thirty runs leave them open: a single run of OMoE that ends
-# in a poor minimum decides its mean.
+# with 200 runs, and searches the learning rate for each model. Its page judges each
+# claim of the paper by trimmed means, because a single run of OMoE that ends in a poor
+# minimum decides its mean.

@@ -67,6 +67,7 @@ BACKEND_INDEPENDENT = (
     "experiments/test_scores.py",
     "experiments/test_compare.py",
     "experiments/test_files.py",
+    "experiments/test_judging.py",
     "experiments/test_pages.py",
     "experiments/test_reproduce.py",
     "experiments/test_search.py",

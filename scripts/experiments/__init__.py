@@ -3,15 +3,25 @@
 from experiments.compare import (
     NOT_RUN,
     Gap,
-    all_hold,
     format_gap,
     gap_of,
     mean_and_error,
-    most,
     standard_error,
 )
 from experiments.environment import environment
 from experiments.experiment import Experiment, Job, preset
+from experiments.judging import (
+    INADMISSIBLE,
+    NIL,
+    UNTESTABLE,
+    Judged,
+    all_hold,
+    all_positive,
+    bootstrap_gap,
+    holm,
+    most,
+    trimmed_gap,
+)
 from experiments.pages import write_page
 from experiments.reproduce import reproduce
 from experiments.results import Results, Run, format_mean
@@ -30,26 +40,33 @@ from experiments.train_jobs import best_epoch, gate_history, train_jobs
 from experiments.training_run import TrainingRun
 
 __all__ = [
+    "INADMISSIBLE",
+    "NIL",
     "NOT_RUN",
+    "UNTESTABLE",
     "Claim",
     "Experiment",
     "Gap",
     "Job",
+    "Judged",
     "Results",
     "Retrained",
     "Run",
     "TrainingRun",
     "all_hold",
+    "all_positive",
     "area_under_curve",
     "best_epoch",
     "best_run",
     "best_settings",
+    "bootstrap_gap",
     "environment",
     "fill_template",
     "format_gap",
     "format_mean",
     "gap_of",
     "gate_history",
+    "holm",
     "mean_and_error",
     "most",
     "next_settings",
@@ -60,5 +77,6 @@ __all__ = [
     "stand_in",
     "standard_error",
     "train_jobs",
+    "trimmed_gap",
     "write_page",
 ]

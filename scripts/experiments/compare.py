@@ -1,5 +1,6 @@
 """Differences between the arms of an experiment, and whether they may be chance."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -8,11 +9,9 @@ import numpy as np
 __all__ = [
     "NOT_RUN",
     "Gap",
-    "all_hold",
     "format_gap",
     "gap_of",
     "mean_and_error",
-    "most",
     "standard_error",
 ]
 
@@ -40,15 +39,30 @@ class Gap(NamedTuple):
     error: float
     size: float = math.inf
 
-    @property
-    def reach(self):
-        """How far chance reaches: half of the 95 % interval, by Student's t."""
-        return quantile(self.size - 1) * self.error
+    def is_positive(self, over=0.0, among=1):
+        """Whether it is larger than a number; `None` if that may be chance.
 
-    def is_positive(self, over=0.0):
-        """Whether it is larger than a number; `None` if that may be chance."""
+        Chance is what is within the 95 % interval by Student's t, or, `among` several
+        comparisons, what is within an interval that is wider by Bonferroni.
+        """
         apart = self.mean - over
-        return bool(apart > 0) if abs(apart) > self.reach else None
+        reach = quantile(self.size - 1, 1 - 0.05 / among) * self.error
+        return bool(apart > 0) if abs(apart) > reach else None
+
+    def above(self, number):
+        """The difference to a number."""
+        return self._replace(mean=self.mean - number)
+
+    def __neg__(self):
+        return self._replace(mean=-self.mean)
+
+    def p_value(self, over=0.0):
+        """How likely chance alone is as far from a number, by Student's t."""
+        if not (self.error > 0 and self.size > 1):
+            return 0.0 if self.error == 0 and self.mean != over else 1.0
+        degrees, angles, mass = _student(self.size - 1)
+        angle = math.atan(abs(self.mean - over) / self.error / math.sqrt(degrees))
+        return float(1 - np.interp(angle, angles, mass))
 
     def is_negative(self, under=0.0):
         """Whether it is smaller than a number; `None` if that may be chance."""
@@ -81,15 +95,6 @@ def gap_of(values):
     return Gap(*mean_and_error(values), len(values))
 
 
-def most(flags):
-    """Whether more than half of some booleans are true.
-
-    Args:
-        flags: A list of them.
-    """
-    return sum(flags) > len(flags) / 2
-
-
 def mean_and_error(values):
     """A mean and its standard error; NaN where there are too few numbers.
 
@@ -120,17 +125,22 @@ def standard_error(values):
     return values.std(axis=0, ddof=1) / math.sqrt(len(values))
 
 
-def quantile(degrees):
-    """The 97.5 % quantile of Student's t; NaN without a degree of freedom."""
+def quantile(degrees, level=0.95):
+    """How far a share of Student's t reaches; NaN without a degree of freedom."""
     if not degrees > 0:
         return math.nan
+    degrees, angles, mass = _student(degrees)
+    return float(math.sqrt(degrees) * np.tan(np.interp(level, mass, angles)))
+
+
+@functools.lru_cache(maxsize=64)
+def _student(degrees):
+    """Angles whose tangent is |t| / sqrt(degrees), and the shares below them."""
     degrees = min(degrees, 1e4)  # The normal distribution, to four digits.
-    # The density of the angle whose tangent is t / sqrt(degrees).
     angles = np.linspace(0.0, math.pi / 2, 20_001)
     density = np.cos(angles) ** (degrees - 1)
     mass = np.cumsum(density[1:] + density[:-1])
-    angle = np.interp(0.95 * mass[-1], mass, angles[1:])
-    return float(math.sqrt(degrees) * np.tan(angle))
+    return degrees, angles[1:], mass / mass[-1]
 
 
 def format_gap(gap, error, decimals=4):
@@ -147,22 +157,3 @@ def format_gap(gap, error, decimals=4):
     """
     text = f"{gap:+.{decimals}f}"
     return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"
-
-
-def all_hold(judgements):
-    """Whether several judgements all hold.
-
-    If one fails, they do not; else, if one is `"not run"` or `None`, they are too.
-
-    Args:
-        judgements: Booleans, `None` for what cannot be judged, or `"not run"`.
-
-    Example:
-        >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False])
-        (True, None, False)
-    """
-    judgements = list(judgements)
-    for found in (False, NOT_RUN, None):
-        if found in judgements:
-            return found
-    return True if judgements else None

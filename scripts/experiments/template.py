@@ -15,8 +15,10 @@ Four things are more than text:
   head may be left out.
 - A table whose last column is `holds` has claims. The last cell of a row is its test:
   `SMEAR > Tag by accuracy`, or a Python expression. `>=` is as good, and `=` is equal,
-  `within` a margin: `SMEAR = Tag by accuracy within 0.01`. A test that begins with
-  `fact:` is of the data or of a formula: such claims do not make a page reproduced.
+  `within` a margin: `SMEAR = Tag by accuracy within 0.01`. After `of` is the paper's
+  difference: `SMEAR > Tag by accuracy of 0.006`. A test that begins with `fact:` is of
+  the data or of a formula: such claims do not make a page reproduced. What these runs
+  cannot test has the reason in place of a test: `untestable: The data are private.`
 - In a table whose first column is `protocol`, the cells in the column `here` are filled
   with the preset `cpu` and with `paper`: "cpu: 5; paper: 100" where they differ.
 - `![caption](name)` is the picture that the experiment's `draw_name(results)` draws.
@@ -28,31 +30,47 @@ A line `include: name.md` stands for the lines of that file.
 import dataclasses
 import functools
 import inspect
+import itertools
+import math
 import pathlib
 import re
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from experiments import compare
-from experiments.compare import NOT_RUN, all_hold
+import numpy as np
+
+from experiments import compare, judging
+from experiments.compare import NOT_RUN
+from experiments.judging import (
+    INADMISSIBLE,
+    NIL,
+    UNTESTABLE,
+    Judged,
+    all_hold,
+    all_positive,
+)
+from experiments.reproduce import in_words
 from experiments.results import NotRunError, format_mean
 
 INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
 CELLS = re.compile(r"(?<!\\)\|")
-TEST = re.compile(r"(.+) (>|<|>=|=) (.+) by (\w+?)(?: within ([\d.]+))?")
-HOLDS = {True: "yes", False: "no", None: "cannot be judged here", NOT_RUN: NOT_RUN}
+TEST = re.compile(r"(.+) (>|<|>=|=) (.+) by (\w+?)(?: (?:within|of) ([\d.]+))?")
+HOLDS = {True: "yes", False: "no", None: "undecided"}
+COUNTED = {False: "refuted", NIL: NIL, UNTESTABLE: UNTESTABLE}
+COUNTED |= {INADMISSIBLE: INADMISSIBLE, None: "undecided", NOT_RUN: NOT_RUN}
 VERDICTS = {
     "yes": "Reproduced.",
     "partly": "Partly reproduced.",
     "no": "Not reproduced.",
-    "open": "Undecided.",
+    "open": "Open.",
 }
 JUDGES = {
-    ">": lambda gap, _: gap.is_positive(),
-    "<": lambda gap, _: gap.is_negative(),
-    ">=": lambda gap, margin: gap.is_positive(-margin),
-    "=": compare.Gap.is_zero,
+    # With a margin, or the paper's difference.
+    ">": all_positive,
+    "<": lambda gaps, effect: all_positive([-gap for gap in gaps], effect),
+    ">=": lambda gaps, margin: all_positive(gaps, over=-margin),
+    "=": lambda gaps, margin: all_hold(gap.is_zero(margin) for gap in gaps),
 }
 
 
@@ -61,8 +79,7 @@ class Claim(NamedTuple):
 
     Args:
         cells: The cells of its row, without the last.
-        holds: Whether it holds: `True`, `False`, `None` if these runs cannot tell, or
-            `"not run"`.
+        holds: Whether it holds: see `Judged`.
         fact: Whether it is about the data or a formula.
     """
 
@@ -100,14 +117,15 @@ class Filled:
         held = trained or [claim.holds for claim in self.claims]
         if True in held:
             return "yes" if all(each is True for each in held) else "partly"
-        return "no" if False in held else "open"
+        return "no" if {False, NIL} & {*held} else "open"
 
 
 def count(held):
-    """How many claims hold, are undecided, refuted and not run, as text."""
-    kinds = {None: "undecided", False: "refuted", NOT_RUN: "not run"}
-    texts = [f"{held.count(kind)} {word}" for kind, word in kinds.items()]
-    return f"{held.count(True)} of {len(held)} claims hold, {', '.join(texts)}."
+    """How many claims hold, and how many have each other verdict, as text."""
+    others = (
+        f", {held.count(kind)} {word}" for kind, word in COUNTED.items() if kind in held
+    )
+    return f"{held.count(True)} of {len(held)} claims hold{''.join(others)}."
 
 
 def template_of(experiment):
@@ -161,7 +179,7 @@ def fill_template(results):
 def names_of(results, experiment=None):
     """What a template may name, as a dict."""
     experiment = experiment or results.experiment
-    names = vars(compare) | vars(sys.modules["experiments"])
+    names = vars(compare) | vars(judging) | vars(sys.modules["experiments"])
     package = type(experiment).__module__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
         if package and name.startswith(f"{package}._"):
@@ -253,25 +271,38 @@ def _claims(block, names, found):
     for (*cells, test), own in _rows(block, names):
         texts = [_or_not_run(fill, cell, names | own) for cell in cells]
         fact = test.startswith("fact: ")
-        holds = _or_not_run(judge, test.removeprefix("fact: "), names | own)
-        found.claims.append(Claim(texts, holds, fact))
-        rows.append(_row([*texts, HOLDS[holds]]))
+        judged = _or_not_run(judge, test.removeprefix("fact: "), names | own)
+        judged = judged if isinstance(judged, Judged) else Judged(judged)
+        found.claims.append(Claim(texts, judged.holds, fact))
+        word = HOLDS.get(judged.holds, judged.holds)
+        if judged.why:
+            word += f": {judged.why}"
+        elif judged.holds is None and judged.seeds < math.inf:
+            word += _price(judged.seeds, names["results"])
+        rows.append(_row([*texts, word]))
     return "\n".join([*_head(block, names), *rows])
+
+
+def _price(seeds, results):
+    """How many seeds would decide, and how long they take, as text."""
+    reported = [run for run in results.runs if not run.tuning]
+    each = sum(run.seconds for run in reported) / len({run.seed for run in reported})
+    seeds = math.ceil(float(f"{seeds:.2g}"))
+    return f"; about {seeds:,} seeds would decide, in {in_words(seeds * each)}"
 
 
 def judge(test, names):
     """Whether a claim holds: what a comparison of arms, or an expression, says."""
+    if test.startswith("untestable: "):
+        return Judged(UNTESTABLE, why=fill(test.removeprefix("untestable: "), names))
     comparison = TEST.fullmatch(test)
     if not comparison:
         holds = eval(test, names)
-        return holds if holds in (None, NOT_RUN) else bool(holds)
-    mine, sign, other, number, margin = comparison.groups()
-    gap, margin = names["gap"], float(margin or 0)
-    return all_hold(
-        JUDGES[sign](gap(one, another, number), margin)
-        for one in _arms(mine, names)
-        for another in _arms(other, names)
-    )
+        return bool(holds) if isinstance(holds, np.bool_) else holds
+    mine, sign, other, number, size = comparison.groups()
+    pairs = itertools.product(_arms(mine, names), _arms(other, names))
+    gaps = [names["gap"](one, another, number) for one, another in pairs]
+    return JUDGES[sign](gaps, float(size or 0))
 
 
 def _arms(text, names):

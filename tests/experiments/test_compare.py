@@ -9,7 +9,6 @@ from experiments import (
     Gap,
     Results,
     Run,
-    all_hold,
     compare,
     format_gap,
     mean_and_error,
@@ -124,17 +123,3 @@ def test_errors_are_over_the_first_axis():
     assert mean_and_error([1.0, 3.0]) == (2.0, 1.0)
     assert mean_and_error([2.0])[0] == 2.0
     assert np.isnan(mean_and_error([])).all()
-
-
-@pytest.mark.parametrize(
-    ("judgements", "expected"),
-    [
-        ([True, True], True),
-        ([True, None], None),
-        ([None, False, True], False),
-        ([True, "not run", None], "not run"),
-        ([], None),
-    ],
-)
-def test_a_claim_needs_all_comparisons(judgements, expected):
-    assert all_hold(judgements) == expected

@@ -1,6 +1,7 @@
 """Pages are filled templates."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -15,6 +16,8 @@ Thrown {throws} times.
 | Section 1 | More. | 6 | {mean("bent", "heads"):.1f} of 10 | bent > fair by heads |
 | Section 2 | Fewer. |  | {gap("fair", "bent", "heads"):0} | mean("fair", "heads") > 9 |
 | Section 3 | As many. |  | {text("lost", "heads")} | lost = fair by heads |
+| Section 4 | Many more. | 40 |  | fair > bent by noise of 40 |
+| Section 5 | Gold. |  |  | untestable: Ours are of {metal}. |
 
 ## Empty
 
@@ -43,6 +46,7 @@ class Coin(Experiment):
     page = TEMPLATE
 
     throws: int = preset(10, paper=1_000)
+    metal: str = "tin"
 
     @property
     def arms(self):
@@ -63,7 +67,8 @@ def results():
     around |= {"backend_version": "1.2"}
     for arm, heads in (("fair", (4, 5, 6)), ("bent", (5, 6.1, 7))):
         for seed, count in enumerate(heads):
-            results.add(Run(arm, seed, {}, {"heads": count}, 60.0), around)
+            numbers = {"heads": count, "noise": count * (-1) ** seed}
+            results.add(Run(arm, seed, {}, numbers, 60.0), around)
     return results
 
 
@@ -71,10 +76,13 @@ def test_a_page_has_everything(results):
     text = pages.page(results)
     for wanted in (
         "# a coin that is thrown\n\nThrown 10 times.",
-        "**Partly reproduced.** 1 of 3 claims hold, 0 undecided, 1 refuted, 1 not run.",
+        "**Partly reproduced.** 1 of 5 claims hold, 1 refuted, ",
+        "1 refuted, 1 nil, 1 not testable here, 1 not run.",
         "| Section 1 | More. | 6 | 6.0 of 10 | yes |",
         "| Section 2 | Fewer. |  | -1 ± 0 | no |",
         "| Section 3 | As many. |  | not run | not run |",
+        "| Section 4 | Many more. | 40 |  | nil |",
+        "| Section 5 | Gold. |  |  | not testable here: Ours are of tin. |",
         "| coin | mean heads | most heads |\n| --- | --- | --- |\n",
         "| bent | 6.03 ± 0.58 | 2 |",
         "| lost | not run | 0 |",
@@ -95,7 +103,9 @@ def test_a_page_has_everything(results):
         (["True", "False"], "partly"),
         (["True", "None"], "partly"),
         (["False", "None"], "no"),
+        (["'nil'", "None"], "no"),
         (["None"], "open"),
+        (["untestable: It is dark."], "open"),
     ],
 )
 def test_the_verdict_is_that_of_the_claims(results, tests, verdict):
@@ -108,6 +118,21 @@ def test_the_verdict_is_that_of_the_claims(results, tests, verdict):
     Own.page = page
     results.experiment = Own(seeds=3)
     assert fill_template(results).verdict == verdict
+
+
+def test_a_page_says_what_would_decide(results):
+    page = "| where | we expect | here | holds |\n| --- | --- | --- | --- |\n"
+
+    class Own(Coin):
+        pass
+
+    Own.page = page + "| a | b | c | fair > bent by noise |"
+    results.experiment = Own(seeds=3)
+    row = fill_template(results).blocks[-1].split("\n")[-1]
+    found = re.search(r"undecided; about (\d+) seeds would decide, in (\d+) h", row)
+    assert found, row
+    # Two runs of a minute for each seed.
+    assert int(found[2]) == round(2 * int(found[1]) / 60)
 
 
 def test_a_page_and_its_pictures_are_written(tmp_path):

@@ -8,9 +8,15 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
+from experiments import INADMISSIBLE, NIL, all_hold, all_positive
 
 JUMP = 0.1  # A larger change of a weight in one step is a jump.
 STATIC, TOP_K = "DSelect-k, static", "Top-k, static"  # Those that are followed.
+TOP_K_KERAS = "Top-k, static, Keras' start"
+STARTS = {TOP_K: "Top-k starts in ±0.05", TOP_K_KERAS: "Top-k has Keras' start"}
+# Keras' default for the logits of one gate, uniform in ±sqrt(3 / n) for n experts. The
+# paper does not say how Top-k starts; ours is ±0.05, and COMET's repository has this.
+KERAS_START = keras.initializers.VarianceScaling(1.0, "fan_out", "uniform")
 
 
 class Method(NamedTuple):
@@ -22,7 +28,8 @@ class Method(NamedTuple):
     @property
     def is_sparse(self):
         """Whether the gate is told how many experts to choose."""
-        return callable(self.gate) or self.gate in {"dselect_k", "top_k"}
+        sparse = {"dselect_k", "top_k", "top_k_keras"}
+        return callable(self.gate) or self.gate in sparse
 
     @property
     def is_followed(self):
@@ -33,6 +40,7 @@ class Method(NamedTuple):
 METHODS = {
     STATIC: Method("dselect_k"),
     TOP_K: Method("top_k"),
+    TOP_K_KERAS: Method("top_k_keras"),
     "Gumbel-softmax, static": Method("gumbel_softmax"),
     "DSelect-k, per-example": Method("dselect_k", True),
     "Top-k, per-example": Method("top_k", True),
@@ -63,6 +71,9 @@ def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01) -
             num_nonzeros, gamma, entropy, reduction="mean"
         ),
         "top_k": lambda: dk.TopKGate(num_nonzeros, use_bias=True),
+        "top_k_keras": lambda: dk.TopKGate(
+            num_nonzeros, kernel_initializer=KERAS_START
+        ),
         "gumbel_softmax": lambda: dk.GumbelSoftmaxGate(sparsity_reg=sparsity),
         "softmax": lambda: dk.SoftmaxGate(use_bias=True),
     }
@@ -72,6 +83,11 @@ def new_gate(gate, num_nonzeros, steps, entropy=0.1, gamma=1.0, sparsity=0.01) -
             'of your own to the experiment: `gates={"mine": make}`.'
         )
     return known[gate]()
+
+
+def with_start(names, start):
+    """Some methods, with Top-k of one start only."""
+    return [name for name in names if name not in STARTS or name == start]
 
 
 def search_space(experiment, method):
@@ -153,24 +169,40 @@ def within_rules(results, *arms, tuning=False):
     return np.array(kept, dtype=bool)
 
 
-def lower(results, mine, other, number="loss", scale=1, under=0.0):
-    """Whether a number of an arm, times a factor, is lower than that of another.
+def lower(results, comparisons, effects=None, among=1):
+    """Whether numbers of arms are lower than those of others; see `all_positive`.
 
-    `None` is not known, also where all runs of an arm break the paper's rules.
+    It is inadmissible, or refuted, if all runs of an arm break the paper's rules.
+
+    Args:
+        results: A `Results`.
+        comparisons: Tuples of an arm, the arm that should be higher, the number, and
+            if they are not 1 and 0, a factor and by how much it may be higher.
+        effects: The paper's differences.
+        among: The number of such claims, if some of them are enough.
     """
-    holds = results.gap(mine, other, number, scale).is_negative(under)
-    ruled = (within_rules(results, arm).any() for arm in (mine, other))
-    return holds if all(ruled) else None
+    gaps, ruled = [], True
+    for mine, other, number, scale, under in (
+        (*each, *(1, 0.0)[len(each) - 3 :]) for each in comparisons
+    ):
+        if all(within_rules(results, arm).any() for arm in (mine, other)):
+            gaps.append(results.gap(other, mine, number, scale).above(-under))
+        else:
+            ruled = False
+    judged = all_positive(gaps, effects, among=among)
+    return judged if ruled or judged.holds is False else INADMISSIBLE
 
 
-def if_within_rules(results, holds, *arms):
-    """Whether a claim on arms holds; `None` for what the paper's rules leave open.
+def if_within_rules(results, judged, *arms):
+    """Whether a claim on arms holds; inadmissible is what the paper's rules forbid.
 
-    A success outside of the rules does not count. If no run keeps them, the paper would
-    have taken none of the settings that were tried, and nothing is refuted either.
+    A success outside of the rules does not count, and more seeds would not change that.
+    If no run keeps them, the paper would have taken none of the settings that were
+    tried, and nothing is refuted either.
     """
     kept = within_rules(results, *arms)
-    return holds if kept.all() or (kept.any() and not holds) else None
+    contrary = kept.any() and all_hold([judged]) in (False, NIL)
+    return judged if kept.all() or contrary else INADMISSIBLE
 
 
 def is_binary_by(results, arm, percent):

@@ -15,7 +15,7 @@ from papers.data import movielens
 from papers.data.changes import changed
 from papers.data.movielens import pairs_of_noise
 from papers.dselectk import _gates
-from papers.dselectk._gates import METHODS, STATIC, TOP_K
+from papers.dselectk._gates import METHODS, STARTS, STATIC, TOP_K
 
 SHAPES = ("num_nonzeros", "epochs", "units")  # Settings that need a model each.
 
@@ -61,7 +61,7 @@ class MovieLensExperiment(Experiment):
 
     methods: tuple[str, ...] = preset(
         tuple(METHODS),
-        smoke=(STATIC, TOP_K, "DSelect-k, per-example", "shared bottom"),
+        smoke=(STATIC, *STARTS, "DSelect-k, per-example", "shared bottom"),
     )
     points: int = preset(80, smoke=3)  # Records of the first seed that are kept.
 
@@ -155,9 +155,9 @@ class MovieLensExperiment(Experiment):
         model.compile(keras.optimizers.Adagrad(learning_rate))
         return model
 
-    def followed(self, alpha):
-        """The arms of static DSelect-k and static Top-k."""
-        return name_arm(STATIC, alpha), name_arm(TOP_K, alpha)
+    def followed(self, alpha, start=TOP_K):
+        """The arms of static DSelect-k and static Top-k, of one start."""
+        return name_arm(STATIC, alpha), name_arm(start, alpha)
 
     def kept(self, results):
         """For each reported run of static DSelect-k, whether it has decided."""

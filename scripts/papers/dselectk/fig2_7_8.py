@@ -18,6 +18,8 @@ K = 4  # The experts that made the labels, and as many may a gate use.
 USED = 0.01  # A smaller weight is none.
 POINTS = 60  # Of a trajectory that is drawn.
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
+KERAS = "Top-k, Keras' start"  # Uniform in ±sqrt(3 / n), as in COMET's repository.
+STARTS = {TOP_K: "Top-k starts in ±0.05", KERAS: "Top-k has Keras' start"}
 NOISY, WIDE = "noisy Top-k", "Top-k, wide start"
 FOUND = {TOP_K: 1, DSELECT_K: 4}  # The paper's true experts found.
 SIZES = ((2, 8), (4, 16), (4, 32), (4, 128), (2, 1024))  # k and n.
@@ -49,6 +51,7 @@ class Fig278(Experiment):
             # arm: the model of `Problems`, and its fixed settings
             TOP_K: (Problems.top_k, {}),
             DSELECT_K: (Problems.dselect_k, {}),
+            KERAS: (Problems.top_k, {"start": (3 / 16) ** 0.5}),
             NOISY: (Problems.top_k, {"noise": True}),
             WIDE: (Problems.top_k, {"start": 2.0}),
         }
@@ -86,7 +89,7 @@ class Fig278(Experiment):
         return [dict(zip(grid, values, strict=True)) for values in every]
 
     def draw_weights(self, results):
-        arms, shared = (TOP_K, DSELECT_K, WIDE), {"sharex": True, "sharey": True}
+        arms, shared = (TOP_K, KERAS, DSELECT_K), {"sharex": True, "sharey": True}
         figure, axes = drawing.panels(len(arms), 1, 1.7 * len(arms), 0.8, **shared)
         for ax, arm in zip(axes.flat, arms, strict=True):
             numbers = results.of(arm)[0].numbers

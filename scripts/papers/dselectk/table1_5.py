@@ -3,13 +3,13 @@
 import dataclasses
 import itertools
 
-from experiments import all_hold
+from experiments import INADMISSIBLE, NIL, all_hold
 from papers.dselectk import _gates
-from papers.dselectk._gates import METHODS, STATIC, TOP_K
+from papers.dselectk._gates import METHODS, STATIC, TOP_K, TOP_K_KERAS
 from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 OURS = (STATIC, "DSelect-k, per-example")
-STATIC_GATES = (STATIC, TOP_K, "Gumbel-softmax, static")
+STATIC_GATES = (STATIC, TOP_K, TOP_K_KERAS, "Gumbel-softmax, static")
 SOFTMAX = "softmax, per-example"
 RIVALS = [name for name in METHODS if name not in OURS]
 SPARSE_GATES = [name for name, method in METHODS.items() if method.is_sparse]
@@ -27,17 +27,25 @@ class Table1And5(MovieLensExperiment):
         """Whether a method keeps the paper's rules in some run."""
         return _gates.within_rules(results, name_arm(name, alpha)).any()
 
-    def lower(self, results, mine, other, alpha, number="loss"):
-        """Whether a number of a method is lower than that of another (see `_gates`)."""
-        arms = name_arm(mine, alpha), name_arm(other, alpha)
-        return _gates.lower(results, *arms, number)
+    def lower(self, results, names, others, alphas=None, number="loss", among=1):
+        """Whether a number of methods is lower than that of others (see `_gates`)."""
+        return _gates.lower(
+            results,
+            [
+                (name_arm(name, alpha), name_arm(other, alpha), number)
+                for alpha in alphas or self.alphas
+                for name, other in itertools.product(names, others)
+            ],
+            among=among,
+        )
 
-    def lowers(self, results, names, others):
-        """Whether methods have a lower loss than others, for each alpha."""
-        return [
-            self.lower(results, name, other, alpha)
-            for alpha, name, other in itertools.product(self.alphas, names, others)
-        ]
+    def by_alpha(self, results, names, others, number="loss"):
+        """The same, for each alpha, as one of so many chances."""
+        several = {"number": number, "among": len(self.alphas)}
+        judged = (
+            self.lower(results, names, others, [a], **several) for a in self.alphas
+        )
+        return [all_hold([each]) for each in judged]
 
     def lowest(self, results, names, alpha):
         """The method of the lowest mean loss, or "none"."""
@@ -45,39 +53,48 @@ class Table1And5(MovieLensExperiment):
         return min(means, key=means.__getitem__, default="none")
 
     def better(self, results, alpha):
-        """The DSelect-k gate of the lower mean loss, of those that count if some do."""
-        counted = [name for name in OURS if self.counts(results, name, alpha)]
-        return self.lowest(results, counted or OURS, alpha)
+        """The DSelect-k gates of the lower loss, of those that count if some do.
+
+        Both, if their difference may be chance.
+        """
+        counted = [name for name in OURS if self.counts(results, name, alpha)] or OURS
+        best = self.lowest(results, counted, alpha)
+        arms = {name: name_arm(name, alpha) for name in (best, *counted)}
+        return [n for n in arms if not results.gap(arms[n], arms[best]).is_positive()]
 
     def of_better(self, results, number, digits=3):
-        """A number of the better gate for each alpha, as text."""
-        names = {alpha: self.better(results, alpha) for alpha in self.alphas}
+        """A number of the better gates for each alpha, as text."""
         return "; ".join(
             f"alpha {a}: {name} {results.text(name_arm(name, a), number, digits)}"
-            for a, name in names.items()
+            for a in self.alphas
+            for name in self.better(results, a)
         )
 
     def better_against(self, results, others, number):
-        """Whether the better gate is lower than others, for each alpha and other."""
+        """For each alpha and better gate, whether it is lower than others."""
         return [
-            self.lower(results, self.better(results, alpha), other, alpha, number)
+            (alpha, name, self.lower(results, [name], others, [alpha], number))
             for alpha in self.alphas
-            for other in others
+            for name in self.better(results, alpha)
         ]
 
-    def static_wins(self, results):
-        """For each alpha, whether static DSelect-k is lower than the other two."""
-        others = STATIC_GATES[1:]
-        return [
-            all_hold(self.lower(results, STATIC, other, alpha) for other in others)
-            for alpha in self.alphas
-        ]
+    def better_wins(self, results, others, number):
+        """Whether a better gate is lower than others for each alpha.
 
-    def no_winner(self, results):
+        If two gates may be the better one, what is true of one only is undecided.
+        """
+        found = self.better_against(results, others, number)
+        judged = []
+        for alpha in self.alphas:
+            own = {all_hold([holds]) for a, _, holds in found if a == alpha}
+            judged.append(own.pop() if len(own) == 1 else None)
+        return all_hold(judged)
+
+    def no_winner(self, results, gates):
         """Whether no static gate is lower than the other two for every alpha."""
-        gates = set(STATIC_GATES)
-        wins = [all_hold(self.lowers(results, [n], gates - {n})) for n in STATIC_GATES]
-        return all_hold(None if won is None else not won for won in wins)
+        wins = [all_hold([self.lower(results, [n], {*gates} - {n})]) for n in gates]
+        # That a gate is not lower refutes that it wins.
+        return all_hold({True: False, False: True, NIL: True}.get(w, w) for w in wins)
 
     def out_of_rules(self, results):
         """The methods that break the paper's rules in all runs."""
@@ -90,13 +107,17 @@ class Table1And5(MovieLensExperiment):
 
 def counted(judged):
     """How many comparisons came out how, as text."""
-    return (
-        f"Lower in {judged.count(True)} of {len(judged)} comparisons, not lower in "
-        f"{judged.count(False)}, undecided in {judged.count(None)}."
-    )
+    judged = [all_hold([each]) for each in judged]
+    words = {True: "lower", False: "not lower", NIL: NIL, INADMISSIBLE: INADMISSIBLE}
+    words[None] = "undecided"
+    return ", ".join(f"{judged.count(each)} {word}" for each, word in words.items())
 
 
 def at_least(count, judged):
     """Whether so many comparisons hold; `None` if the undecided ones matter."""
-    held, rest = judged.count(True), judged.count(None)
-    return True if held >= count else False if held + rest < count else None
+    held, rest = judged.count(True), [j for j in judged if j in (None, INADMISSIBLE)]
+    if held >= count:
+        return True
+    if held + len(rest) < count:
+        return NIL if NIL in judged else False
+    return all_hold(rest)

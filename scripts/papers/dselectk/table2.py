@@ -12,14 +12,15 @@ from experiments.training_run import make_tasks
 from papers import citations
 from papers.data import multi_mnist
 from papers.dselectk import _gates
-from papers.dselectk._gates import METHODS, STATIC, TOP_K
+from papers.dselectk._gates import METHODS, STATIC, TOP_K, TOP_K_KERAS
 
 TITLES = {"multi_mnist": "Multi-MNIST", "multi_fashion": "Multi-Fashion"}
 IMAGES = {"multi_mnist": "mnist", "multi_fashion": "fashion_mnist"}
 TASKS = ("top_left", "bottom_right")
 PER_EXAMPLE, SOFTMAX = "DSelect-k, per-example", "softmax, per-example"
-RIVALS = (TOP_K, "Top-k, per-example", "Gumbel-softmax, static")
+RIVALS = (TOP_K, TOP_K_KERAS, "Top-k, per-example", "Gumbel-softmax, static")
 SHAPES = ("num_nonzeros", "epochs", "dense_layers")  # They need a program each.
+ACCURACIES = [("accuracy_top_left", -1), ("accuracy_bottom_right", -1)]
 # The paper's % of steps until binary, and FLOPS relative to Top-k.
 TABLE_4 = {"multi_mnist": (42.33, 0.8), "multi_fashion": (80.02, 1.2)}
 
@@ -172,7 +173,16 @@ def shown(results, dataset, names, numbers):
     return "; ".join(parts) + "."
 
 
-def below(results, dataset, other, number, scale=1, under=0.0):
-    """Whether a number of static DSelect-k is lower than another method's (`lower`)."""
-    mine, other = arm_name(dataset, STATIC), arm_name(dataset, other)
-    return _gates.lower(results, mine, other, number, scale, under)
+def below(results, dataset, others, numbers, name=STATIC):
+    """Whether numbers of static DSelect-k are lower than those of others.
+
+    Numbers are tuples of a name, and of the factor and slack of `_gates.lower`.
+    """
+    return _gates.lower(
+        results,
+        [
+            (arm_name(dataset, name), arm_name(dataset, other), *number)
+            for other in others
+            for number in numbers
+        ],
+    )

@@ -1,7 +1,9 @@
 """Table 4: when S(Z) becomes binary, and what training costs, on MovieLens."""
 
 import dataclasses
+import math
 
+from experiments import all_positive, gap_of
 from papers.dselectk._movielens import MovieLensExperiment
 
 STEPS = {0.1: 11.37, 0.5: 9.39, 0.9: 0.04}  # The paper's % of steps until binary.
@@ -16,11 +18,23 @@ class Table4(MovieLensExperiment):
     title = "steps until S(Z) is binary, and FLOPS of training relative to Top-k"
     where = "Table 4"
 
-    def ratios(self, results, alpha):
+    @property
+    def num_steps(self):
+        """The training steps of a run; all data are the paper's 1.6 million."""
+        examples = self.num_train or 1_600_000
+        return self.epochs[0] * math.ceil(examples / self.batch_size)
+
+    def ratios(self, results, alpha, start):
         """FLOPS of training relative to Top-k, seed by seed."""
-        pairs = results.pairs(*self.followed(alpha), "evaluated")
+        pairs = results.pairs(*self.followed(alpha, start), "evaluated")
         ours, theirs = map(self._flops, pairs)
         return ours / theirs
+
+    def more_flops(self, results, alpha, start):
+        """Whether training takes more FLOPS than Top-k, or less, as in the paper."""
+        sign = 1 if FLOPS[alpha] > 1 else -1
+        gap = gap_of(sign * (self.ratios(results, alpha, start) - 1))
+        return all_positive([gap], sign * (FLOPS[alpha] - 1))
 
     def _flops(self, num_experts):
         """Operations of a training step, for an example."""

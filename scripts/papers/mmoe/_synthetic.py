@@ -9,7 +9,16 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, Retrained, compare, preset
+from experiments import (
+    Experiment,
+    Retrained,
+    all_positive,
+    bootstrap_gap,
+    compare,
+    holm,
+    preset,
+    trimmed_gap,
+)
 from papers import citations
 
 MODELS = {"Shared-Bottom": "shared_bottom", "OMoE": "omoe", "MMoE": "mmoe"}
@@ -17,7 +26,6 @@ NUM_EXPERTS, EXPERT_UNITS, TOWER_UNITS = 8, 16, 8
 # Section 5.1: 13,056 parameters in experts and towers, divided by 100 + 2 * 8.
 SHARED_UNITS = 113
 INPUT_DIM = 100
-RESAMPLES = 1_000
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 
@@ -141,43 +149,29 @@ def read(history):
     return {"loss": curve[-1], "train_loss": train_loss, "curve": curve}
 
 
-def resampled(find, values):
-    """A number that `find` computes of runs, and its error by drawing the runs anew."""
-    values = np.asarray(values)
-    found = find(values, axis=0)
-    if len(values) < 2:
-        return found, math.nan
-    rng = np.random.default_rng(0)
-    drawn = values[rng.integers(len(values), size=(RESAMPLES, len(values)))]
-    return found, find(drawn, axis=1).std(axis=0)
-
-
 def median(values):
     """The median over runs, which a run in a poor minimum does not move; its error."""
-    return resampled(np.median, values)
+    return bootstrap_gap(functools.partial(np.median, axis=-1), values)[:2]
 
 
 def is_trend(results, arms):
-    """Whether the mean loss falls from the first arm to the last.
+    """Whether the loss falls from the first arm to the last.
 
     Neighbours may be too close to tell apart, but not the wrong way round.
     """
     pairs = [(arms[0], arms[-1]), *itertools.pairwise(arms)]
-    gaps = (of_draws(results, results.differences(*pair)) for pair in pairs)
-    whole, *steps = (gap.is_positive() for gap in gaps)
-    return compare.all_hold([whole, *(False for step in steps if step is False)])
+    whole, *steps = (of_draws(results, results.differences(*pair)) for pair in pairs)
+    return False if False in holm([whole, *steps]) else all_positive([whole])
 
 
 def of_draws(results, values):
-    """The `Gap` of differences by seed; the runs on one data set are one draw."""
+    """The `Gap` of differences by seed; the runs on one data set are one draw.
+
+    One failed run of many does not decide it: 5 % at either end are left out.
+    """
     starts = results.experiment.starts
     draws = range(0, len(values), starts)
-    return compare.gap_of([np.mean(values[i : i + starts]) for i in draws])
-
-
-def all_positive(results, *values):
-    """Whether the means of several arrays of differences are all positive."""
-    return compare.all_hold(of_draws(results, each).is_positive() for each in values)
+    return trimmed_gap([np.mean(values[i : i + starts]) for i in draws])
 
 
 def write_losses(axis):

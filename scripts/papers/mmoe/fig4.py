@@ -3,7 +3,7 @@
 import dataclasses
 
 from experiments import drawing
-from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, write_losses
+from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, of_draws, write_losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,13 +20,21 @@ class Fig4(ThreeModels):
         return "; ".join(map("{} ({})".format, texts, MODELS))
 
     def above(self, results, model, other, p):
-        """By how much the loss of a model is above another's, seed by seed."""
-        return results.differences(arm_of(model, p), arm_of(other, p), "loss")
+        """By how much the loss of a model is above another's: a `Gap`."""
+        arms = arm_of(model, p), arm_of(other, p)
+        return of_draws(results, results.differences(*arms, "loss"))
 
-    def change(self, results, model):
-        """How much worse each run is at the lowest correlation than at the highest."""
+    def change(self, results, model, less=None):
+        """How much worse a model is at the lowest correlation than at the highest.
+
+        With `less`, a model, the change of that is subtracted, seed by seed.
+        """
         ends = (arm_of(model, self.ordered[i]) for i in (0, -1))
-        return results.differences(*ends, "loss")
+        found = results.differences(*ends, "loss")
+        if less:
+            ends = (arm_of(less, self.ordered[i]) for i in (0, -1))
+            found = found - results.differences(*ends, "loss")
+        return of_draws(results, found)
 
     def draw_loss(self, results):
         """A panel for each model, a line for each correlation."""

@@ -2,14 +2,11 @@
 
 import dataclasses
 import functools
-import math
 
 import numpy as np
 
-from experiments import Gap, drawing
-from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, resampled, write_losses
-
-COMPARABLE = 1.5  # Numbers are comparable if they differ by no more than this factor.
+from experiments import bootstrap_gap, drawing
+from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, write_losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +25,11 @@ class Fig5(ThreeModels):
             for p in self.ordered
         )
         return "; ".join(texts)
+
+    def gated(self, results):
+        """The losses of OMoE and MMoE at the lowest and the highest correlation."""
+        ends = (self.ordered[i] for i in (0, -1))
+        return [[losses(results, m, p) for m in ("OMoE", "MMoE")] for p in ends]
 
     def draw_histograms(self, results):
         """Histograms: a row for each model, a column for each correlation."""
@@ -60,28 +62,30 @@ def losses(results, model, p):
 
 
 def deviation(values):
-    """The standard deviation of losses, and its standard error; NaN of a single one."""
-    if len(values) < 2:
-        return math.nan, math.nan
-    return resampled(functools.partial(np.std, ddof=1), values)
+    """The standard deviation of losses, and its standard error."""
+    return bootstrap_gap(functools.partial(np.std, axis=-1), values)[:2]
 
 
 def spread(values):
     """The median distance of losses from their median, and its standard error."""
-    return resampled(np.median, np.abs(values - np.median(values)))
+    return bootstrap_gap(_spread, values)[:2]
+
+
+def _spread(values):
+    away = np.abs(values - np.median(values, axis=-1, keepdims=True))
+    return np.median(away, axis=-1)
+
+
+def middle(values):
+    """The standard deviation of the middle 90 % of losses."""
+    low, high = np.quantile(values, (0.05, 0.95), axis=-1, keepdims=True)
+    return np.clip(values, low, high).std(axis=-1)
 
 
 def wider(values, others):
-    """Whether some losses have a higher standard deviation than others."""
-    (wide, error), (narrow, its_error) = deviation(values), deviation(others)
-    return Gap(wide - narrow, math.hypot(error, its_error)).is_positive()
+    """The `Gap` of the logarithm of how much wider losses are spread than others.
 
-
-def alike(values, others):
-    """Whether the standard deviations of losses and of others are within a factor."""
-    mine, its = deviation(values)[0], deviation(others)[0]
-    if max(mine, its) <= COMPARABLE * min(mine, its):
-        return True
-    # Larger by chance, perhaps; or smaller, which is as robust at least.
-    more = wider(values, others)
-    return None if more is None else not more
+    One failed run does not decide it: it is of the middle 90 %. Runs are drawn in
+    pairs, because those of one seed have the same data.
+    """
+    return bootstrap_gap(lambda a, b: np.log(middle(a) / middle(b)), values, others)

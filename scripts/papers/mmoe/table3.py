@@ -111,11 +111,15 @@ class Table3(Experiment):
         return [gap_of(differences) for differences in (mine - its).T]
 
     def leads(self, results, metric):
-        """MMoE's gap to the best other method after each third, and its name."""
+        """MMoE's gaps to all other methods after each third, and the others' names."""
         others = [arm for arm in self.arms if arm != "MMoE"]
-        gaps = {arm: self.gaps(results, "MMoE", arm, metric) for arm in others}
-        best = [min(others, key=lambda arm: gaps[arm][i].mean) for i in range(3)]
-        return [(gaps[arm][i], arm) for i, arm in enumerate(best)]
+        gaps = ((self.gaps(results, "MMoE", arm, metric), arm) for arm in others)
+        return [(gap, arm) for each, arm in gaps for gap in each]
+
+    def least(self, results, metric):
+        """MMoE's gap to the best other method after each third, and its name."""
+        found = self.leads(results, metric)
+        return [min(found[i::3], key=lambda pair: pair[0].mean) for i in range(3)]
 
     def draw_auc(self, results):
         steps = 1 + np.arange(self.epochs)

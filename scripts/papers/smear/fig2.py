@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.plots import plot_runs
-from experiments import Experiment, drawing, gap_of, preset
+from experiments import Experiment, drawing, preset
 from papers import citations
 from papers.smear import _backbone, _routers
 
@@ -20,7 +20,8 @@ DISCRETE = {
     RESNET: ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k"),
 }
 NOT_SHOWN = {T5: ("SMEAR 2x", "DSelect-k"), RESNET: ("SMEAR 2x",)}
-SAME = 0.1  # Times that differ by a smaller share are almost identical.
+SAME = 0.1  # Numbers that differ by a smaller share are almost identical.
+CPU = "Times of a GPU, and of a form that copies each example's expert (Appendix B)."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,17 +132,6 @@ def ratio(results, setting, router):
 def ratios(results, setting, routers):
     """Those times of routers, as text."""
     return ", ".join(f"{r} {ratio(results, setting, r):.2f}" for r in routers)
-
-
-def faster(results, setting, router, other):
-    """Whether a router is faster than another."""
-    arms = f"{setting}, {other}", f"{setting}, {router}"
-    return results.gap(*arms, "ratio").is_positive()
-
-
-def extra(results, setting, router):
-    """How much more time than SMEAR a router takes."""
-    return gap_of(results.values(f"{setting}, {router}", "ratio") - 1)
 
 
 def encoder_layer(router, length, features, shared):

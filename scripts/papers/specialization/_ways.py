@@ -7,7 +7,16 @@ from typing import ClassVar
 import numpy as np
 
 from dselectk_keras.plots import plot_runs
-from experiments import NOT_RUN, all_hold, drawing, format_mean, gap_of, preset
+from experiments import (
+    NOT_RUN,
+    UNTESTABLE,
+    Judged,
+    all_positive,
+    drawing,
+    format_mean,
+    gap_of,
+    preset,
+)
 from papers.specialization import _images, _mixture
 from papers.specialization._images import NUMBERS, WAYS, Images
 from papers.specialization._mixture import DATA
@@ -56,6 +65,12 @@ class Tuned(Images):
     # Weights of pairs at the same expert, and at different ones.
     beta_s: tuple[float, ...] = preset((1e-6,), paper=(1e-6, 1e-5))
     beta_d: tuple[float, ...] = preset(TENTHS, smoke=(1e-2,))
+
+    @property
+    def smallest(self):
+        """The smallest weight of L_s that is tried, in terms of what matters."""
+        count = np.max(self.num_experts)
+        return min(self.beta_s) / count + min(self.beta_d) / (count**2 - count)
 
     def grid(self, way):
         """What is tuned for a way to train: values to try, by setting."""
@@ -118,25 +133,33 @@ class Ways(Tuned, abc.ABC):
         The first of each pair should be lower (`sign` -1) or higher (1), or with
         `least` as good. A pair for which the paper's own table says the contrary of
         its text is shown, but not judged. Gives the paper's numbers and ours, as text,
-        and whether the claim holds.
+        and whether the claim holds. Entropies of images are judged by their logarithms,
+        because in some runs they are many times the usual.
         """
-        texts, verdicts, theirs = [], [], []
+        texts, gaps, theirs, effects = [], [], [], []
         place = NUMBERS.index(number)
+        scale = np.log if number == "sample_entropy" else np.asarray
         for way, other in pairs:
             values = [self.theirs[each][place + (place > 0)] for each in (way, other)]
             slack = ALIKE * values[1] if least else 0
             judged = sign * (values[0] - values[1]) >= -slack
             note = "" if judged else " (contrary)"
             theirs.append(" against ".join(map(exact, values)) + note)
-            holds, text = NOT_RUN, NOT_RUN
+            text = NOT_RUN
             if {way, other} <= set(self.shown):
                 mine, its = (values_of(results, each, number) for each in (way, other))
-                margin = MARGIN * its.mean() if least else 0
-                holds = gap_of(sign * (mine - its)).is_positive(-margin)
                 text = f"{gap_of(mine - its):3}"
+                if judged:
+                    gap = gap_of(sign * (scale(mine) - scale(its)))
+                    gaps.append(gap.above(-MARGIN * its.mean() if least else 0))
+                    effects.append(0 if least else sign * np.subtract(*scale(values)))
             texts.append(f"{way} against {other}: {text}")
-            verdicts += [holds] * judged
-        return "; ".join(theirs), "; ".join(texts) + ".", all_hold(verdicts)
+        if "contrary" not in theirs[0] and not gaps:
+            holds = NOT_RUN
+        else:
+            contrary = Judged(UNTESTABLE, why="The paper's table says the contrary.")
+            holds = all_positive(gaps, effects) if gaps else contrary
+        return "; ".join(theirs), "; ".join(texts) + ".", holds
 
     def draw_runs(self, results):
         figure, axes = drawing.panels(2, 2, 4.6, sharey=True)
