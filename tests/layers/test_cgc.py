@@ -3,17 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import numbers, numpy, refusals, value_and_gradients, weight_gradients
 from keras import layers, ops
 
-from dselectk_keras import (
-    CGC,
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    MMoE,
-    SoftmaxGate,
-)
+from dselectk_keras import CGC, DenseExperts, DSelectKGate, Experts, MMoE, SoftmaxGate
 
 X, V = numbers((2, 3)), numbers((2, 5), seed=1)
 # Inputs of two tasks, and of the shared experts.
@@ -22,16 +15,10 @@ STACKED = numbers((2, 3, 4), seed=2)
 
 def cgc(gate=SoftmaxGate, tasks=2, num_task_experts=2, shared=False, **settings):
     """A layer with three shared experts of two units."""
-    bank = {"shared_input": settings.pop("shared_input", True)}
-    shared_gate = gate() if shared else None
-    return CGC(
-        DenseExperts(3, [2], "tanh", **bank),
-        gate(),
-        tasks,
-        num_task_experts,
-        shared_gate=shared_gate,
-        **settings,
-    )
+    shared_input = settings.pop("shared_input", True)
+    bank = DenseExperts(3, [2], "tanh", shared_input=shared_input)
+    settings = {"shared_gate": gate() if shared else None, **settings}
+    return CGC(bank, gate(), tasks, num_task_experts, **settings)
 
 
 def filled(layer, inputs):
@@ -114,14 +101,11 @@ def test_without_task_experts_it_is_mmoe(gate, per_example):
     np.testing.assert_array_equal(numpy(layer(X)), numpy(mmoe(X)))
     target = ops.convert_to_tensor(numbers((2, 2, 2), seed=4))
     found, expected = (
-        value_and_gradients(
-            lambda each=each: [ops.sum((each(X) - target) ** 2)],
-            layer.trainable_variables,
-        )
+        weight_gradients(layer, lambda each=each: ops.sum((each(X) - target) ** 2))
         for each in (layer, mmoe)
     )
-    assert len(found[1]) == 2 + len(layer.gate.trainable_variables)
-    for one, other in zip(found[1], expected[1], strict=True):
+    assert len(found) == 2 + len(layer.gate.trainable_variables)
+    for one, other in zip(found, expected, strict=True):
         assert np.abs(one).max() > 0
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
@@ -180,12 +164,8 @@ def test_expert_weights_are_those_of_the_gates():
 @pytest.mark.traced
 def test_levels_of_convolutions_and_of_sequences_of_any_length():
     inputs = keras.Input((None, 1))
-    x = CGC(
-        Experts(layers.Conv1D(2, 3, padding="same"), 2),
-        SoftmaxGate(),
-        2,
-        shared_gate=SoftmaxGate(),
-    )(inputs)
+    bank = Experts(layers.Conv1D(2, 3, padding="same"), 2)
+    x = CGC(bank, SoftmaxGate(), 2, shared_gate=SoftmaxGate())(inputs)
     bank = Experts(layers.Conv1D(3, 3, padding="same"), 2, shared_input=False)
     model = keras.Model(inputs, CGC(bank, SoftmaxGate(), 2)(x))
     assert model.predict(numbers((4, 5, 1)), verbose=0).shape == (4, 2, 5, 3)
@@ -196,75 +176,13 @@ def test_levels_of_convolutions_and_of_sequences_of_any_length():
 
 def test_fixed_seeds_do_not_make_shared_and_own_experts_equal():
     seeded = keras.initializers.RandomNormal(seed=3)
-    layer = CGC(DenseExperts(2, [4], kernel_initializer=seeded), SoftmaxGate(), 2)
-    layer.build((None, 3))
-    kernels = [numpy(bank.weights[0]) for bank in (layer.experts, layer.task_experts)]
-    assert len(np.unique(np.concatenate(kernels)[:, 0, 0])) == 4
     template = layers.Dense(4, kernel_initializer=seeded)
-    layer = CGC(Experts(template, 2), SoftmaxGate(), 2)
-    layer.build((None, 3))
-    banks = (layer.experts, layer.task_experts)
-    kernels = [numpy(weight) for bank in banks for weight in bank.weights[::2]]
-    assert len({kernel[0, 0] for kernel in kernels}) == 4
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
-def test_works_in_half_precision(policy):
-    keras.config.set_dtype_policy(policy)
-    try:
-        layer = cgc(lambda: DSelectKGate(2), shared=True, per_example=True)
-        outputs = layer(X, training=True)
-        dtype = keras.backend.standardize_dtype(layer.expert_weights(X).dtype)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
-    assert np.isfinite(numpy(ops.cast(outputs, "float32"))).all()
-    assert dtype == "float32"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (
-            {"gate": lambda: SoftmaxGate(num_gates=3)},
-            r"num_gates=2 is needed .* num_gates=3\.",
-        ),
-        (
-            {"gate": lambda: SoftmaxGate(num_gates=1)},
-            r"num_gates=2 is needed .* num_gates=1\.",
-        ),
-        ({"tasks": ["a", "a"]}, "one or more unique names"),
-        ({"num_task_experts": -1}, "num_task_experts=-1"),
-        ({"gate": lambda: layers.Dense(2)}, "`gate` must be a gate"),
-        ({"routing_network": layers.Dense(2)}, "Unrecognized keyword arguments"),
-    ],
-)
-def test_what_cannot_be_is_refused(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        cgc(**arguments)
-
-
-def test_a_shared_gate_is_one_gate_that_looks_at_inputs():
-    def make(shared_gate):
-        return CGC(DenseExperts(3, [2]), SoftmaxGate(), 2, shared_gate=shared_gate)
-
-    with pytest.raises(ValueError, match=r"be a single gate, .* num_gates=2\."):
-        make(SoftmaxGate(num_gates=2))
-    with pytest.raises(ValueError, match="must be a single gate"):
-        make(layers.Dense(2))
-
-
-def test_a_level_above_needs_an_input_for_each_task_and_one_for_all():
-    text = r"of 2 tasks, .* \(batch, 3, ...\). Received: \(2, 2, 4\). .* `shared_gate`"
-    with pytest.raises(ValueError, match=text):
-        cgc(shared_input=False)(STACKED[:, :2])
-    for settings in ({}, {"shared": True}):
-        with pytest.raises(ValueError, match=r'Gates with per_example="by_gate" need'):
-            cgc(per_example="by_gate", **settings)(X, STACKED[:, : 1 + len(settings)])
-    with pytest.raises(ValueError, match=r'be said. .* Set per_example="by_gate"'):
-        cgc(shared_input=False, per_example=True)(STACKED)
-    with pytest.raises(ValueError, match="takes no routing inputs"):
-        cgc()((X, V))
+    for bank in (DenseExperts(2, [4], kernel_initializer=seeded), Experts(template, 2)):
+        layer = CGC(bank, SoftmaxGate(), 2)
+        layer.build((None, 3))
+        weights = [w for b in (layer.experts, layer.task_experts) for w in b.weights]
+        kernels = [numpy(w).reshape(-1, 3, 4) for w in weights[::2]]
+        assert len(np.unique(np.concatenate(kernels)[:, 0, 0])) == 4
 
 
 @pytest.mark.parametrize("length", [(), (3,), (4,)])
@@ -286,3 +204,49 @@ def test_each_gate_has_its_own_routing_inputs_if_that_is_said(shared, length):
         wanted = np.einsum("bn,bnh->bh", mixed, np.concatenate(every, axis=1))
         found = numpy(layer(x, v)).reshape(-1, 4, 2)[:, 3]
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def level(**settings):
+    return cgc(shared_input=False, **settings)
+
+
+def with_shared(gate):
+    return CGC(DenseExperts(3, [2]), SoftmaxGate(), 2, shared_gate=gate)
+
+
+test_what_cannot_be_is_refused = refusals(
+    *(
+        (
+            lambda given=given: cgc(lambda: SoftmaxGate(num_gates=given)),
+            rf"num_gates=2 is needed .* num_gates={given}\.",
+        )
+        for given in (3, 1)
+    ),
+    (lambda: cgc(tasks=["a", "a"]), "one or more unique names"),
+    (lambda: cgc(num_task_experts=-1), "num_task_experts=-1"),
+    (lambda: cgc(lambda: layers.Dense(2)), "`gate` must be a gate"),
+    (lambda: cgc(routing_network=layers.Dense(2)), "Unrecognized keyword arguments"),
+    (
+        lambda: with_shared(SoftmaxGate(num_gates=2)),
+        r"be a single gate, .* num_gates=2\.",
+    ),
+    (lambda: with_shared(layers.Dense(2)), "must be a single gate"),
+    (
+        lambda: level()(STACKED[:, :2]),
+        r"of 2 tasks, .* \(batch, 3, ...\). Received: \(2, 2, 4\). .* `shared_gate`",
+    ),
+    *(
+        (
+            lambda shared=shared: cgc(per_example="by_gate", shared=shared)(
+                X, STACKED[:, : 1 + shared]
+            ),
+            r'Gates with per_example="by_gate" need',
+        )
+        for shared in (False, True)
+    ),
+    (
+        lambda: level(per_example=True)(STACKED),
+        r'be said. .* Set per_example="by_gate"',
+    ),
+    (lambda: cgc()((X, V)), "takes no routing inputs"),
+)

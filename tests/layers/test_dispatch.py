@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import numbers, numpy, refusals, weight_gradients
 from keras import ops
 
 from dselectk_keras import (
@@ -31,15 +31,13 @@ GATES = {
 
 def pair(make, tasks=None, units=(5, 4), num_experts=16, dispatch=True):
     """A layer that evaluates all experts and one that does not, with equal weights."""
-    layers = []
+    layers, settings = [], {"per_example": True}
+    if tasks is not None:
+        settings.update(tasks=tasks, stacked=True)
     for choice in (False, dispatch):
+        cls = MoE if tasks is None else MMoE
         bank = DenseExperts(num_experts, units)
-        settings = {"per_example": True, "dispatch": choice}
-        layers.append(
-            MoE(bank, make(), **settings)
-            if tasks is None
-            else MMoE(bank, make(), tasks, stacked=True, **settings)
-        )
+        layers.append(cls(bank, make(), dispatch=choice, **settings))
         layers[-1].build(X.shape)
     for part in ("experts", "gate"):
         source, target = (getattr(layer, part) for layer in layers)
@@ -69,24 +67,30 @@ def test_outputs_equal_a_float64_oracle():
 @pytest.mark.parametrize("name", ["top-k", "switch"])
 def test_gradients_are_the_same(name):
     upstream = ops.convert_to_tensor(numbers((BATCH, 3, 4), seed=1))
-    found = []
-    for layer in pair(GATES[name], tasks=3, units=(5, 4)):
-
-        def loss(layer=layer):
-            return [ops.sum(layer(X, training=True) * upstream)]
-
-        _, gradients = value_and_gradients(loss, layer.trainable_variables)
-        found.append(gradients)
+    found = (
+        weight_gradients(
+            layer, lambda layer=layer: ops.sum(layer(X, training=True) * upstream)
+        )
+        for layer in pair(GATES[name], tasks=3, units=(5, 4))
+    )
     for dense, sparse in zip(*found, strict=True):
         np.testing.assert_allclose(sparse, dense, atol=1e-4)
         assert np.abs(dense).max() > 0
 
 
-def test_nothing_is_dropped_when_all_choose_the_same_experts():
+def test_nothing_is_dropped_where_all_are_alike_and_no_branch_is_compiled(
+    monkeypatch,
+):
     dense, sparse = pair(GATES["top-k"], num_experts=8)
     x = np.repeat(X[:1], BATCH, axis=0)
     assert (numpy(dense.expert_weights(x)) > 0).any(axis=0).sum() == 2
     np.testing.assert_allclose(numpy(sparse(x)), numpy(dense(x)), atol=1e-5)
+    dense, sparse = pair(GATES["top-k"])
+    monkeypatch.setattr(ops, "cond", None)
+    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+    all_alike = np.repeat(X[:1], BATCH, axis=0)
+    wanted = numpy(dense(all_alike))
+    np.testing.assert_allclose(numpy(sparse(all_alike)), wanted, atol=1e-5)
 
 
 def chosen_by(load):
@@ -143,15 +147,6 @@ def test_an_empty_batch_has_an_empty_mixture(dispatch):
         assert tuple(sparse(X[:0], training=training).shape) == (0, 3, 4)
 
 
-def test_a_direct_call_compiles_no_branches(monkeypatch):
-    dense, sparse = pair(GATES["top-k"])
-    monkeypatch.setattr(ops, "cond", None)
-    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
-    all_alike = np.repeat(X[:1], BATCH, axis=0)
-    wanted = numpy(dense(all_alike))
-    np.testing.assert_allclose(numpy(sparse(all_alike)), wanted, atol=1e-5)
-
-
 def test_dselect_k_is_exact_before_and_after_it_has_decided():
     dense, sparse = pair(lambda: DSelectKGate(2))
     np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
@@ -196,6 +191,9 @@ def test_a_capacity_drops_and_counts():
     sparse.num_dropped.assign(2**31 - 2)
     sparse(x)
     assert int(sparse.num_dropped) == 2**31 - 1
+    moe = MoE(DenseExperts(8, [4]), SwitchGate(), True, dispatch=np.float32(1.5))
+    assert type(moe.get_config()["dispatch"]) is float
+    assert moe(X).shape == (BATCH, 4)
 
 
 def test_a_mask_without_padding_leaves_the_capacity_as_it_is():
@@ -208,12 +206,6 @@ def test_a_mask_without_padding_leaves_the_capacity_as_it_is():
     outputs = [numpy(moe((x, looks), mask=m)) for m in (None, np.ones(45, bool))]
     np.testing.assert_allclose(*outputs, atol=1e-6)
     assert (outputs[0] == 0).all(axis=1).sum() == 3 * (15 - 12)
-
-
-def test_a_capacity_may_be_a_number_of_numpy():
-    moe = MoE(DenseExperts(8, [4]), SwitchGate(), True, dispatch=np.float32(1.5))
-    assert type(moe.get_config()["dispatch"]) is float
-    assert moe(X).shape == (BATCH, 4)
 
 
 def test_auto_dispatches_where_it_pays():
@@ -303,38 +295,29 @@ def test_half_precision_is_kept():
         assert found == {gate}
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"dispatch": 0.5}, "a capacity of 1 or more. Received: dispatch=0.5"),
-        ({"dispatch": float("inf")}, "a capacity of 1 or more. Received: dispatch=inf"),
-        ({"dispatch": float("nan")}, "a capacity of 1 or more. Received: dispatch=nan"),
-        ({"dispatch": 0}, "a capacity of 1 or more. Received: dispatch=0"),
-        ({"dispatch": "always"}, "a capacity of 1 or more"),
-        ({"dispatch": True, "per_example": False}, "needs a per-example gate"),
-        (
-            {"dispatch": True, "experts": DenseExperts(2, [3, 3], dropout=0.5)},
-            "without dropout",
-        ),
-        (
-            {"dispatch": 2, "experts": DenseExperts(2, 3, activity_regularizer="l2")},
-            "and `activity_regularizer`",
-        ),
-        (
-            {"dispatch": True, "gate": SoftmaxGate()},
-            "limits the number of experts per example. Received: SoftmaxGate",
-        ),
-        (
-            {"dispatch": 1.5, "gate": TopKGate(1, dense_steps=9)},
-            "A capacity would drop choices.*dispatch=1.5 and TopKGate",
-        ),
-    ],
+def dispatching(dispatch, experts=(3,), gate=None, per_example=True, **settings):
+    def build():
+        bank = DenseExperts(2, experts, **settings)
+        moe = MoE(bank, gate or TopKGate(1), per_example, dispatch=dispatch)
+        moe.build((None, DIM))
+
+    return build
+
+
+test_what_cannot_be_dispatched_is_refused = refusals(
+    *(
+        (dispatching(given), f"a capacity of 1 or more. Received: dispatch={given!r}")
+        for given in (0.5, float("inf"), float("nan"), 0, "always")
+    ),
+    (dispatching(True, per_example=False), "needs a per-example gate"),
+    (dispatching(True, [3, 3], dropout=0.5), "without dropout"),
+    (dispatching(2, activity_regularizer="l2"), "and `activity_regularizer`"),
+    (
+        dispatching(True, gate=SoftmaxGate()),
+        "limits the number of experts per example. Received: SoftmaxGate",
+    ),
+    (
+        dispatching(1.5, gate=TopKGate(1, dense_steps=9)),
+        "A capacity would drop choices.*dispatch=1.5 and TopKGate",
+    ),
 )
-def test_what_cannot_be_dispatched_is_refused(settings, text):
-    defaults = {
-        "experts": DenseExperts(2, [3]),
-        "gate": TopKGate(1),
-        "per_example": True,
-    }
-    with pytest.raises(ValueError, match=text):
-        MoE(**{**defaults, **settings}).build((None, DIM))

@@ -1,9 +1,11 @@
 """A mixture is the experts, weighted by the gate."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import numbers, numpy, refusals, reloaded, value_and_gradients
 from keras import layers, ops
 
 from dselectk_keras import (
@@ -22,8 +24,7 @@ X, V = numbers((2, 3)), numbers((2, 5), seed=1)
 
 def spread(moe):
     """Give the gate of a built layer weights far from equal ones."""
-    gate = moe.gate
-    gate.set_weights([numbers(w.shape, seed=2) for w in gate.weights])
+    moe.gate.set_weights([numbers(w.shape, seed=2) for w in moe.gate.weights])
 
 
 @pytest.mark.parametrize("num_gates", [None, 2])
@@ -47,34 +48,29 @@ def test_equals_the_experts_combined_by_hand(mode, num_gates):
 
 def test_a_routing_network_makes_what_the_gate_looks_at():
     network = layers.Dense(4, "tanh")
-    moe = MoE(
-        DenseExperts(4, [2]), SoftmaxGate(), per_example=True, routing_network=network
-    )
+    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), True, routing_network=network)
     for inputs, seen in ((X, X), ((X, V[:, :3]), V[:, :3])):
         moe(inputs)
         spread(moe)
         assert moe.gate.routing_dim == 4
-        weights = numpy(moe.gate.expert_weights(np.tanh(dense(network, seen))))
-        np.testing.assert_allclose(
-            numpy(moe.expert_weights(inputs)), weights, rtol=1e-5, atol=1e-6
-        )
+        kernel, bias = map(numpy, network.weights)
+        weights = numpy(moe.gate.expert_weights(np.tanh(seen @ kernel + bias)))
+        found = numpy(moe.expert_weights(inputs))
+        np.testing.assert_allclose(found, weights, rtol=1e-5, atol=1e-6)
         expected = np.einsum("bn,bnh->bh", weights, numpy(moe.experts(X)))
         np.testing.assert_allclose(numpy(moe(inputs)), expected, rtol=1e-5, atol=1e-6)
 
 
-def dense(layer, x):
-    kernel, bias = map(numpy, layer.weights)
-    return x @ kernel + bias
-
-
-def test_a_routing_layer_may_pool_what_experts_see_whole():
-    pool = layers.GlobalAveragePooling2D()
-    bank = Experts(layers.Conv2D(2, 3), 3)
-    moe = MoE(bank, DSelectKGate(2), per_example=True, routing_network=pool)
+@pytest.mark.parametrize("per_example", [True, False])
+def test_mixes_what_experts_of_any_rank_give_and_routes_by_what_is_pooled(per_example):
+    pool = layers.GlobalAveragePooling2D() if per_example else None
+    bank, gate = Experts(layers.Conv2D(2, 3), 3), SoftmaxGate()
+    moe = MoE(bank, gate, per_example, routing_network=pool)
     x = numbers((2, 5, 5, 1))
-    moe(x)
+    assert moe(x).shape == (2, 3, 3, 2)
     spread(moe)
-    weights = numpy(moe.gate.expert_weights(x.mean(axis=(1, 2))))
+    weights = numpy(gate.expert_weights(*[x.mean(axis=(1, 2))] * per_example))
+    weights = np.broadcast_to(weights, (2, 3))
     expected = np.einsum("bn,bn...->b...", weights, numpy(bank(x)))
     np.testing.assert_allclose(numpy(moe(x)), expected, rtol=1e-5, atol=1e-6)
 
@@ -94,20 +90,8 @@ def test_the_routing_network_trains_with_its_state_and_reloads(tmp_path):
         (numpy(w) != old).any() for w, old in zip(network.weights, before, strict=True)
     ]
     assert all(changed)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     np.testing.assert_array_equal(numpy(loaded([X, V])), numpy(model([X, V])))
-
-
-def test_mixes_what_experts_of_any_rank_give():
-    moe = MoE(Experts(layers.Conv2D(2, 3), 3), SoftmaxGate())
-    x = numbers((2, 5, 5, 1))
-    mixed = numpy(moe(x))
-    spread(moe)
-    weights, experts = numpy(moe.expert_weights()), numpy(moe.experts(x))
-    expected = np.einsum("n,bn...->b...", weights, experts)
-    assert mixed.shape == (2, 3, 3, 2)
-    np.testing.assert_allclose(numpy(moe(x)), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_gradients_reach_experts_gate_and_both_inputs():
@@ -132,17 +116,12 @@ def test_the_penalties_of_the_gate_are_losses_in_training_only():
     np.testing.assert_allclose(numpy(moe.losses[0]), numpy(expected), rtol=1e-6)
 
 
-def test_training_is_passed_on_to_the_experts():
+def test_training_is_passed_on_to_the_experts_of_a_list():
     moe = MoE([layers.Dropout(0.9), layers.Dropout(0.9)], SoftmaxGate())
+    assert isinstance(moe.experts, Experts)
     x = np.ones((4, 50), "float32")
     np.testing.assert_allclose(numpy(moe(x)), 1.0, rtol=1e-6)
     assert (numpy(moe(x, training=True)) == 0).mean() > 0.5
-
-
-def test_a_list_of_layers_is_a_bank():
-    moe = MoE([layers.Dense(2), layers.Dense(2)], SoftmaxGate())
-    assert moe(X).shape == (2, 2)
-    assert isinstance(moe.experts, Experts)
 
 
 @pytest.mark.traced
@@ -176,31 +155,6 @@ def test_works_inside_a_subclassed_model():
     assert int(model.moe.gate.step) == 2
 
 
-def test_half_precision_mixes_in_half_and_weighs_in_full():
-    bank = DenseExperts(4, [2], dtype="mixed_float16")
-    gate = DSelectKGate(2, dtype="mixed_float16")
-    moe = MoE(bank, gate, dtype="mixed_float16")
-    assert keras.backend.standardize_dtype(moe(X).dtype) == "float16"
-    weights = moe.expert_weights()
-    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
-
-
-@pytest.mark.parametrize("arguments", [("dense", SoftmaxGate()), (None, SoftmaxGate())])
-def test_unknown_experts_are_refused(arguments):
-    with pytest.raises(ValueError, match="`experts` must be a bank"):
-        MoE(*arguments)
-
-
-def test_an_unknown_gate_is_refused():
-    with pytest.raises(ValueError, match=r"`gate` must be a gate.*'softmax'"):
-        MoE(DenseExperts(4, [2]), "softmax")
-
-
-def test_a_routing_layer_for_a_static_gate_is_refused():
-    with pytest.raises(ValueError, match=r"this gate is static.*Set per_example=True"):
-        MoE(DenseExperts(4, [2]), SoftmaxGate(), routing_network=layers.Dense(2))
-
-
 def test_an_error_in_a_call_says_nothing_of_keras_own_methods():
     inputs = keras.Input((3,))
     moe = MoE([layers.Dense(2), layers.Dense(3)], SoftmaxGate())
@@ -209,32 +163,14 @@ def test_an_error_in_a_call_says_nothing_of_keras_own_methods():
     assert "compute_output_spec" not in str(error.value)
 
 
-def test_routing_inputs_where_they_do_not_belong_are_refused():
-    with pytest.raises(ValueError, match="per_example=False and takes no routing"):
-        MoE(DenseExperts(4, [2]), SoftmaxGate())((X, V))
-    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True)
-    with pytest.raises(ValueError, match=r"begin with the same axes.*\(2, 3, 1\)"):
-        moe((X, numbers((2, 3, 1))))
-    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True)
-    moe(X)
-    with pytest.raises(ValueError, match="is per-example: pass the inputs"):
-        moe.expert_weights()
-
-
 @pytest.mark.parametrize("dispatch", [False, True])
 @pytest.mark.parametrize("shape", [(6, 3), (2, 3, 3)], ids=["examples", "tokens"])
 def test_features_that_are_summed_before_the_mixture(shape, dispatch):
     x = numbers(shape)
-    whole, summed = (
-        MoE(
-            DenseExperts(8, [5]),
-            TopKGate(2, num_gates=2),
-            per_example=True,
-            dispatch=dispatch,
-            sum_features=sum_features,
-        )
-        for sum_features in (False, True)
-    )
+    settings = {"per_example": True, "dispatch": dispatch}
+    gate = partial(TopKGate, 2, num_gates=2)
+    whole = MoE(DenseExperts(8, [5]), gate(), **settings)
+    summed = MoE(DenseExperts(8, [5]), gate(), sum_features=True, **settings)
     mixture = whole(x)
     summed.build(x.shape)
     summed.set_weights(whole.get_weights())
@@ -243,17 +179,12 @@ def test_features_that_are_summed_before_the_mixture(shape, dispatch):
     np.testing.assert_allclose(numpy(summed(x)), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_a_choice_whether_to_sum_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="sum_features"):
-        MoE(DenseExperts(4, [2]), SoftmaxGate(), sum_features="yes")
-
-
 def side_by_side(choices, bank=None, num_gates=2, **settings):
     gate = ChosenGate(initial_choices=choices, num_gates=num_gates)
     return MoE(bank or DenseExperts(4, [2]), gate, side_by_side=True, **settings)
 
 
-def test_chosen_experts_stand_side_by_side():
+def test_chosen_experts_of_any_rank_stand_side_by_side():
     moe = side_by_side([[2, 0], [1, -1]])
     found, experts = numpy(moe(X)), numpy(moe.experts(X))
     assert found.shape == (2, 2, 4)
@@ -267,23 +198,6 @@ def test_chosen_experts_stand_side_by_side():
     np.testing.assert_array_equal(numpy(moe(X)), found)
     moe.gate.shares.assign(numbers((2, 2)))
     np.testing.assert_array_equal(numpy(moe(X)), found)
-
-
-def test_the_experts_side_by_side_train_and_their_shares_do_not():
-    moe = side_by_side([3, 1], DenseExperts(4, [2], "linear"), num_gates=None)
-    moe.build(X.shape)
-    assert len(moe.trainable_weights) == len(moe.experts.trainable_weights)
-    upstream = numbers((2, 4), seed=3)
-    bias = moe.experts.weights[-1]
-    _, (found,) = value_and_gradients(
-        lambda: [ops.sum(moe(X) * ops.convert_to_tensor(upstream))], [bias]
-    )
-    sums = upstream.sum(axis=0)
-    expected = [[0, 0], sums[2:], [0, 0], sums[:2]]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_experts_of_any_rank_stand_side_by_side_on_the_last_axis():
     model = keras.Sequential([layers.Dense(6), layers.Reshape((3, 2))])
     moe = side_by_side([[0, 1], [3, 2]], Experts(model, 4))
     found, experts = numpy(moe(X)), numpy(moe.experts(X))
@@ -292,17 +206,54 @@ def test_experts_of_any_rank_stand_side_by_side_on_the_last_axis():
     np.testing.assert_allclose(found[:, 1, :, 2:], experts[:, 2], rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("gate", "settings"),
-    [
-        (SoftmaxGate(), {}),
-        (DSelectKGate(2), {}),
-        (ChosenGate(2, expert_dropout=0.5), {}),
-        (ChosenGate(2, weights_regularizer=ImportanceRegularizer(0.1)), {}),
-        (ChosenGate(2), {"side_by_side": "yes"}),
-    ],
-    ids=["dense", "selectors", "dropout", "regularizer", "no boolean"],
+def test_the_experts_side_by_side_train_and_their_shares_do_not():
+    moe = side_by_side([3, 1], DenseExperts(4, [2], "linear"), num_gates=None)
+    moe.build(X.shape)
+    assert len(moe.trainable_weights) == len(moe.experts.trainable_weights)
+    upstream = numbers((2, 4), seed=3)
+    tensor, bias = ops.convert_to_tensor(upstream), moe.experts.weights[-1]
+    _, (found,) = value_and_gradients(lambda: [ops.sum(moe(X) * tensor)], [bias])
+    sums = upstream.sum(axis=0)
+    expected = [[0, 0], sums[2:], [0, 0], sums[:2]]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def moe(gate=SoftmaxGate, **settings):
+    return MoE(DenseExperts(4, [2]), gate(), **settings)
+
+
+def built_moe(**settings):
+    made = moe(**settings)
+    made(X)
+    return made
+
+
+test_what_cannot_be_is_refused = refusals(
+    (lambda: MoE("dense", SoftmaxGate()), "`experts` must be a bank"),
+    (lambda: MoE(None, SoftmaxGate()), "`experts` must be a bank"),
+    (lambda: moe(lambda: "softmax"), r"`gate` must be a gate.*'softmax'"),
+    (
+        lambda: moe(routing_network=layers.Dense(2)),
+        r"this gate is static.*Set per_example=True",
+    ),
+    (lambda: moe()((X, V)), "per_example=False and takes no routing"),
+    (
+        lambda: moe(per_example=True)((X, numbers((2, 3, 1)))),
+        r"begin with the same axes.*\(2, 3, 1\)",
+    ),
+    (
+        lambda: built_moe(per_example=True).expert_weights(),
+        "is per-example: pass the inputs",
+    ),
+    (lambda: moe(sum_features="yes"), "sum_features"),
+    (lambda: moe(lambda: ChosenGate(2), side_by_side="yes"), "side_by_side"),
+    *(
+        (lambda gate=gate: moe(gate, side_by_side=True), "side_by_side")
+        for gate in [
+            SoftmaxGate,
+            lambda: DSelectKGate(2),
+            lambda: ChosenGate(2, expert_dropout=0.5),
+            lambda: ChosenGate(2, weights_regularizer=ImportanceRegularizer(0.1)),
+        ]
+    ),
 )
-def test_what_cannot_stand_side_by_side_is_refused(gate, settings):
-    with pytest.raises(ValueError, match="side_by_side"):
-        MoE(DenseExperts(4, [2]), gate, **{"side_by_side": True, **settings})

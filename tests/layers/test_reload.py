@@ -9,7 +9,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from helpers import numbers
+from helpers import numbers, reloaded, spread
 
 from dselectk_keras import (
     CGC,
@@ -192,20 +192,12 @@ def test_what_layers_share_is_shared_in_the_loaded_model(part, tmp_path):
 
     inputs = keras.Input((4,))
     model = keras.Model(inputs, layer("second")(layer("first")(inputs)))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     first, second = (loaded.get_layer(name) for name in ("first", "second"))
     assert getattr(first, part) is getattr(second, part)
     assert len(loaded.weights) == len(model.weights)
-    x = numbers((5, 4))
-    np.testing.assert_array_equal(
-        loaded.predict(x, verbose=0), model.predict(x, verbose=0)
-    )
-
-
-def reloaded(model, path):
-    model.save(path)
-    return keras.saving.load_model(path)
+    outputs = [each.predict(numbers((5, 4)), verbose=0) for each in (loaded, model)]
+    np.testing.assert_array_equal(*outputs)
 
 
 def cloned(model, _):
@@ -230,15 +222,11 @@ def test_experts_that_are_copies_of_a_model_share_nothing_in_a_copy(how, tmp_pat
     layer = CGC(Experts(expert, 2), SoftmaxGate(), 3, 2, name="cgc")
     inputs = keras.Input((5,))
     model = keras.Model(inputs, layer(inputs))
-    for i, variable in enumerate(model.weights):
-        variable.assign(numbers(variable.shape, seed=i))
-    copied = COPIES[how](model, tmp_path / "model.keras")
+    copied = COPIES[how](spread(model), tmp_path)
     bank = copied.get_layer("cgc").task_experts
     parts = [part for each in bank.experts for part in each.layers]
     assert len({id(part) for part in parts}) == 12
     assert len({part.kernel_initializer.seed for part in parts[::2]}) == 6
     assert len(copied.weights) == len(model.weights)
-    x = numbers((4, 5))
-    np.testing.assert_array_equal(
-        copied.predict(x, verbose=0), model.predict(x, verbose=0)
-    )
+    outputs = [each.predict(numbers((4, 5)), verbose=0) for each in (copied, model)]
+    np.testing.assert_array_equal(*outputs)

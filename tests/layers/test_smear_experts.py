@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import numbers, numpy, refusals, reloaded, spread, weight_gradients
 from keras import layers, ops
 
 from dselectk_keras import (
@@ -30,12 +30,10 @@ def adapters(num_experts=N, **settings):
     return DenseExperts(num_experts, [WIDTH, DIM], **settings)
 
 
-def spread(layer, inputs):
+def filled(layer, inputs):
     """Build, and give all weights values that differ: gates far from equal ones."""
     layer(inputs)
-    for i, weight in enumerate(layer.weights):
-        weight.assign(numbers(weight.shape, seed=i + 1))
-    return layer
+    return spread(layer)
 
 
 def merged_by_hand(bank, weights, x):
@@ -69,7 +67,7 @@ def merged_by_hand(bank, weights, x):
 def test_equals_the_merged_expert_by_hand(x, seen, network):
     routing = network and network()
     smear = SmearExperts(adapters(), SoftmaxGate(), routing_network=routing)
-    weights = numpy(spread(smear, x).expert_weights(x))
+    weights = numpy(filled(smear, x).expert_weights(x))
     # One choice for each example, also where it is a sequence or an image.
     expected = numpy(smear.gate.expert_weights(seen))
     np.testing.assert_allclose(weights, expected, rtol=1e-5)
@@ -78,16 +76,18 @@ def test_equals_the_merged_expert_by_hand(x, seen, network):
 
 
 @any_rank
-def test_one_expert_is_that_expert(x):
-    smear = spread(SmearExperts(adapters(1), SoftmaxGate()), x)
+def test_one_expert_is_that_expert_and_a_batch_of_one_keeps_its_axis(x):
+    smear = filled(SmearExperts(adapters(1), SoftmaxGate()), x)
     expected = numpy(smear.experts(x))[:, 0]
     np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+    smear = filled(SmearExperts(adapters(), SoftmaxGate()), x)
+    np.testing.assert_allclose(numpy(smear(x[:1])), numpy(smear(x))[:1], **CLOSE)
 
 
 @any_rank
 def test_merged_linear_experts_are_their_ensemble(x):
     bank = DenseExperts(N, [3], None)
-    smear = spread(SmearExperts(bank, SoftmaxGate()), x)
+    smear = filled(SmearExperts(bank, SoftmaxGate()), x)
     pool = None if x.ndim == 2 else layers.GlobalAveragePooling1D()
     ensemble = MoE(bank, SoftmaxGate(), per_example=True, routing_network=pool)
     ensemble(x)
@@ -98,7 +98,7 @@ def test_merged_linear_experts_are_their_ensemble(x):
 @pytest.mark.parametrize("shape", [(BATCH, 7), (BATCH, 2, 7)])
 def test_the_router_may_look_at_another_input(shape):
     v = numbers(shape, seed=5)
-    smear = spread(SmearExperts(adapters(), SoftmaxGate()), (SEQUENCE, v))
+    smear = filled(SmearExperts(adapters(), SoftmaxGate()), (SEQUENCE, v))
     assert smear.gate.routing_dim == 7
     seen = v if v.ndim == 2 else v.mean(axis=1)
     weights = numpy(smear.gate.expert_weights(seen))
@@ -110,39 +110,36 @@ def test_the_router_may_look_at_another_input(shape):
 
 @any_rank
 def test_a_static_gate_merges_once_for_all(x):
-    smear = spread(SmearExperts(adapters(), SoftmaxGate(), per_example=False), x)
+    smear = filled(SmearExperts(adapters(), SoftmaxGate(), per_example=False), x)
     weights = numpy(smear.expert_weights())
     assert weights.shape == (N,)
     expected = merged_by_hand(smear.experts, np.tile(weights, (BATCH, 1)), x)
     np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
 
 
+@pytest.mark.parametrize("per_layer", [False, True], ids=["gates", "layers"])
 @pytest.mark.parametrize("per_example", [False, True])
 @any_rank
-def test_several_gates_give_several_merged_experts(x, per_example):
-    gate = SoftmaxGate(num_gates=2)
-    smear = spread(SmearExperts(adapters(), gate, per_example), x)
-    weights = numpy(smear.expert_weights(x if per_example else None))
-    weights = np.broadcast_to(weights, (BATCH, 2, N))
-    expected = [merged_by_hand(smear.experts, weights[:, g], x) for g in range(2)]
-    np.testing.assert_allclose(numpy(smear(x)), np.stack(expected, axis=1), **CLOSE)
-
-
-@pytest.mark.parametrize("per_example", [False, True])
-@any_rank
-def test_each_layer_may_have_a_router(x, per_example):
-    layer = SmearExperts(adapters(), SoftmaxGate(), per_example, per_layer=True)
-    smear = spread(layer, x)
-    weights = numpy(smear.expert_weights(x if per_example else None))
+def test_each_gate_merges_an_expert_and_each_layer_may_have_a_gate(
+    x, per_example, per_layer
+):
+    gate = SoftmaxGate(num_gates=None if per_layer else 2)
+    smear = SmearExperts(adapters(), gate, per_example, per_layer=per_layer)
+    weights = numpy(filled(smear, x).expert_weights(x if per_example else None))
     assert weights.shape == (*[BATCH] * per_example, 2, N)
-    expected = merged_by_hand(smear.experts, np.broadcast_to(weights, (BATCH, 2, N)), x)
+    weights = np.broadcast_to(weights, (BATCH, 2, N))
+    if per_layer:
+        expected = merged_by_hand(smear.experts, weights, x)
+    else:
+        merged = [merged_by_hand(smear.experts, weights[:, g], x) for g in range(2)]
+        expected = np.stack(merged, axis=1)
     np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
 
 
 @any_rank
 def test_adamix_is_the_mean_of_all_at_inference_and_draws_in_training(x):
     adamix = SmearExperts(adapters(), RandomGate(seed=0), False, per_layer=True)
-    spread(adamix, x)
+    filled(adamix, x)
     equal = np.full((BATCH, N), 1 / N)
     expected = merged_by_hand(adamix.experts, equal, x)
     np.testing.assert_allclose(numpy(adamix(x)), expected, **CLOSE)
@@ -163,13 +160,10 @@ def test_adamix_is_the_mean_of_all_at_inference_and_draws_in_training(x):
 
 def test_gradients_reach_the_router_and_all_experts():
     smear = SmearExperts(adapters(), SoftmaxGate(normalize=True))
-    spread(smear, SEQUENCE)
-    variables = smear.trainable_variables
-    assert len(variables) == 4 + 5
-    _, gradients = value_and_gradients(
-        lambda: [ops.sum(smear(SEQUENCE) ** 2)], variables
-    )
-    for variable, found in zip(variables, gradients, strict=True):
+    filled(smear, SEQUENCE)
+    gradients = weight_gradients(smear, lambda: ops.sum(smear(SEQUENCE) ** 2))
+    assert len(gradients) == 4 + 5
+    for variable, found in zip(smear.trainable_variables, gradients, strict=True):
         assert np.isfinite(found).all()
         assert found.any(), variable.path
     for found in gradients[:4]:
@@ -177,29 +171,21 @@ def test_gradients_reach_the_router_and_all_experts():
 
 
 def test_a_sparse_router_leaves_experts_without_a_gradient():
-    smear = spread(SmearExperts(adapters(), TopKGate(1)), X[:1])
+    smear = filled(SmearExperts(adapters(), TopKGate(1)), X[:1])
     (kept,) = numpy(smear.expert_weights(X[:1])).nonzero()[1]
-    _, (found,) = value_and_gradients(
-        lambda: [ops.sum(smear(X[:1]) ** 2)], smear.experts.trainable_variables[:1]
-    )
+    found, *_ = weight_gradients(smear.experts, lambda: ops.sum(smear(X[:1]) ** 2))
     assert found.any(axis=(1, 2)).nonzero()[0].tolist() == [kept]
 
 
 def test_penalties_of_the_router_are_losses_in_training_only():
     gate = SoftmaxGate(weights_regularizer=ImportanceRegularizer(0.5))
-    smear = spread(SmearExperts(adapters(), gate), X)
+    smear = filled(SmearExperts(adapters(), gate), X)
     assert smear.losses == []
     for _ in range(2):
         smear(X, training=True)
     assert len(smear.losses) == 1
     expected = gate.report(X)["penalties"]["weights"]
     np.testing.assert_allclose(numpy(smear.losses[0]), numpy(expected), rtol=1e-5)
-
-
-@any_rank
-def test_a_batch_of_one_keeps_its_axis(x):
-    smear = spread(SmearExperts(adapters(), SoftmaxGate()), x)
-    np.testing.assert_allclose(numpy(smear(x[:1])), numpy(smear(x))[:1], **CLOSE)
 
 
 # Banks of copies.
@@ -214,7 +200,7 @@ def test_copies_are_merged_as_dense_experts_are(x, layer):
     else:
         bank = adapters()
     template = keras.Sequential(stack) if layer == "sequential" else stack[0]
-    copies = spread(SmearExperts(Experts(template, N), SoftmaxGate()), x)
+    copies = filled(SmearExperts(Experts(template, N), SoftmaxGate()), x)
     dense = SmearExperts(bank, SoftmaxGate())
     dense(x)
     dense.experts.set_weights([numpy(p) for p in copies.experts.parameters()])
@@ -226,49 +212,20 @@ def test_copies_are_merged_as_dense_experts_are(x, layer):
 def test_merged_convolutions_equal_a_loop(per_example):
     x = numbers((2, 5, 5, 1))
     bank = Experts(layers.Conv2D(2, 3, activation="tanh"), N)
-    smear = spread(SmearExperts(bank, SoftmaxGate(), per_example), x)
+    smear = filled(SmearExperts(bank, SoftmaxGate(), per_example), x)
     weights = numpy(smear.expert_weights(x if per_example else None))
     alone, expected = layers.Conv2D(2, 3, activation="tanh"), []
     alone.build(x.shape)
     for example, shares in zip(x, np.broadcast_to(weights, (2, N)), strict=True):
-        alone.set_weights(
-            [np.tensordot(shares, numpy(p), 1) for p in bank.parameters()]
-        )
+        means = [np.tensordot(shares, numpy(p), 1) for p in bank.parameters()]
+        alone.set_weights(means)
         expected.append(numpy(alone(example[None]))[0])
     np.testing.assert_allclose(numpy(smear(x)), np.stack(expected), **CLOSE)
-    _, gradients = value_and_gradients(
-        lambda: [ops.sum(smear(x) ** 2)], smear.trainable_variables
-    )
+    gradients = weight_gradients(smear, lambda: ops.sum(smear(x) ** 2))
     assert all(found.any() for found in gradients)
 
 
 # Precision, cost, files.
-
-
-@pytest.mark.parametrize(
-    ("bank", "layer"),
-    [
-        ("mixed_float16", "mixed_float16"),
-        ("mixed_bfloat16", "float32"),
-        ("float32", "mixed_float16"),
-        ("float16", "float16"),
-    ],
-)
-def test_outputs_have_the_dtype_of_the_layer(bank, layer):
-    smear = SmearExperts(adapters(dtype=bank), SoftmaxGate(dtype=layer), dtype=layer)
-    y = smear(SEQUENCE)
-    wanted = smear.compute_dtype
-    assert keras.backend.standardize_dtype(y.dtype) == wanted
-    symbolic = smear(keras.Input((6, DIM)))
-    assert keras.backend.standardize_dtype(symbolic.dtype) == wanted
-    weights = smear.expert_weights(SEQUENCE)
-    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
-    full = SmearExperts(adapters(), SoftmaxGate())
-    full(SEQUENCE)
-    full.set_weights(smear.get_weights())
-    np.testing.assert_allclose(
-        numpy(ops.cast(y, "float32")), numpy(full(SEQUENCE)), atol=0.03
-    )
 
 
 def test_the_mean_over_a_long_sequence_does_not_overflow_in_half_precision():
@@ -282,9 +239,8 @@ def test_the_mean_over_a_long_sequence_does_not_overflow_in_half_precision():
 
 def test_the_symbolic_shape_is_that_of_the_outputs():
     for gates, per_layer in ((None, False), (2, False), (None, True)):
-        layer = SmearExperts(
-            adapters(), SoftmaxGate(num_gates=gates), per_layer=per_layer
-        )
+        gate = SoftmaxGate(num_gates=gates)
+        layer = SmearExperts(adapters(), gate, per_layer=per_layer)
         shape = layer(keras.Input((None, DIM))).shape
         assert shape == (None, *[2] * (gates is not None), None, DIM)
         assert layer(SEQUENCE).shape == (BATCH, *shape[1:-2], 6, DIM)
@@ -353,27 +309,39 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
     after = [numpy(w) for w in model.trainable_variables]
     changed = [(a != b).any() for a, b in zip(after, before, strict=True)]
     assert all(changed)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
 
 
 # What cannot be merged.
 
 
-def test_experts_that_cannot_be_merged_are_refused():
-    with pytest.raises(ValueError, match="Only copies of one layer can be merged"):
-        SmearExperts([layers.Dense(2), layers.Dense(2, "relu")], SoftmaxGate())
-    for state in (layers.BatchNormalization(), layers.Dropout(0.5)):
-        bank = Experts(keras.Sequential([layers.Dense(2), state]), 2)
-        with pytest.raises(ValueError, match="Experts with a state of their own"):
-            SmearExperts(bank, SoftmaxGate())(X)
+def smear_experts(*bank, gate=SoftmaxGate, **settings):
+    return lambda: SmearExperts(Experts(*bank), gate(), **settings)(X)
 
 
-def test_settings_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
-        SmearExperts(adapters(shared_input=False), SoftmaxGate())
-    with pytest.raises(ValueError, match="per_layer=True needs `DenseExperts`"):
-        SmearExperts(Experts(layers.Dense(2), 2), SoftmaxGate(), per_layer=True)
-    with pytest.raises(ValueError, match=r"num_gates=2 is needed.*num_gates=3"):
-        SmearExperts(adapters(), SoftmaxGate(num_gates=3), per_layer=True)
+test_what_cannot_be_merged_is_refused = refusals(
+    (
+        smear_experts([layers.Dense(2), layers.Dense(2, "relu")]),
+        "Only copies of one layer can be merged",
+    ),
+    *(
+        (
+            smear_experts(keras.Sequential([layers.Dense(2), state]), 2),
+            "Experts with a state of their own",
+        )
+        for state in (layers.BatchNormalization(), layers.Dropout(0.5))
+    ),
+    (
+        smear_experts(layers.Dense(2), 2, per_layer=True),
+        "per_layer=True needs `DenseExperts`",
+    ),
+    (
+        lambda: SmearExperts(adapters(shared_input=False), SoftmaxGate()),
+        r"see one input.*shared_input=False",
+    ),
+    (
+        lambda: SmearExperts(adapters(), SoftmaxGate(num_gates=3), per_layer=True),
+        r"num_gates=2 is needed.*num_gates=3",
+    ),
+)

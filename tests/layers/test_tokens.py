@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import numbers, numpy, refusals, reloaded, value_and_gradients
 from keras import layers, ops
 
 from dselectk_keras import (
@@ -61,9 +61,8 @@ def pair(make, shapes, cls=MoE, **settings):
         made.append(cls(bank, make(), per_example=True, **settings))
         made[-1].build(shape)
     for one in made:
-        spread = [numbers(w.shape, seed=2) for w in one.gate.trainable_variables]
-        for variable, value in zip(one.gate.trainable_variables, spread, strict=True):
-            variable.assign(value)
+        for variable in one.gate.trainable_variables:
+            variable.assign(numbers(variable.shape, seed=2))
         one.experts.set_weights(made[0].experts.get_weights())
     return made
 
@@ -181,19 +180,14 @@ def test_a_model_of_tokens_trains_and_reloads_with_the_mask(make, dispatch, tmp_
     assert losses[-1] < losses[0]
     after = numpy(model.get_layer("moe").gate.trainable_variables[0])
     assert (before != after).any()
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(numpy(loaded(IDS)), numpy(model(IDS)))
+    outputs = numpy(model(IDS))
+    np.testing.assert_array_equal(numpy(reloaded(model, tmp_path)(IDS)), outputs)
     # Longer padding changes neither outputs nor the loss.
     longer = np.pad(IDS, [(0, 0), (0, 3)])
-    np.testing.assert_allclose(
-        numpy(model(longer))[:, :5], numpy(model(IDS)), rtol=1e-5, atol=1e-6
-    )
-    np.testing.assert_allclose(
-        model.evaluate(longer, longer, verbose=0),
-        model.evaluate(IDS, IDS, verbose=0),
-        rtol=1e-5,
-    )
+    found = numpy(model(longer))[:, :5]
+    np.testing.assert_allclose(found, outputs, rtol=1e-5, atol=1e-6)
+    losses = [model.evaluate(ids, ids, verbose=0) for ids in (longer, IDS)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 def test_the_mask_passes_on_where_outputs_have_its_positions():
@@ -303,7 +297,7 @@ def test_a_mask_of_the_routing_inputs_counts_if_the_inputs_have_none():
     np.testing.assert_allclose(numpy(penalty), numpy(BALANCE(weights, 1)), rtol=1e-4)
 
 
-def test_routing_inputs_of_rank_two_choose_once_per_sequence():
+def test_a_given_mask_reaches_the_experts_and_choices_are_made_once_per_sequence():
     moe = MoE(DenseExperts(N, [3]), SoftmaxGate(), per_example=True)
     v = numbers((BATCH, 2), seed=4)
     y = numpy(moe(X, v, mask=MASK))
@@ -311,6 +305,13 @@ def test_routing_inputs_of_rank_two_choose_once_per_sequence():
     assert weights.shape == (BATCH, N)
     expected = np.einsum("bn,bnlh->blh", weights, experts)
     np.testing.assert_allclose(y[MASK], expected[MASK], rtol=1e-4, atol=1e-6)
+    bank = Experts([layers.GlobalAveragePooling1D(), layers.GRU(DIM)])
+    pool = layers.GlobalAveragePooling1D()
+    moe = MoE(bank, SoftmaxGate(), per_example=True, routing_network=pool)
+    y = numpy(moe(np.where(MASK[..., None], X, np.nan), mask=MASK))
+    for i in range(BATCH):
+        alone = numpy(moe(X[i : i + 1][:, MASK[i]]))
+        np.testing.assert_allclose(y[i], alone[0], rtol=1e-4, atol=1e-6)
 
 
 def test_frames_of_a_video_are_routed_to_convolutions():
@@ -321,9 +322,8 @@ def test_frames_of_a_video_are_routed_to_convolutions():
     weights = numpy(moe.gate.expert_weights(v.reshape(8, 6)))
     expected = np.einsum("bn,bn...->b...", weights, frames)
     assert y.shape == (2, 4, 3, 3, 2)
-    np.testing.assert_allclose(
-        y.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6
-    )
+    y = y.reshape(expected.shape)
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-6)
     symbolic = moe(keras.Input((None, 5, 5, 1)), keras.Input((None, 6)))
     assert symbolic.shape == (None, None, 3, 3, 2)
 
@@ -338,9 +338,7 @@ def test_each_task_routes_the_tokens_by_its_own_gate(tasks):
     for task, output in enumerate(outputs):
         expected = np.einsum("bln,blnh->blh", weights[:, :, task], experts)
         np.testing.assert_allclose(numpy(output), expected, rtol=1e-4, atol=1e-6)
-    stacked = MMoE(
-        DenseExperts(N, [3]), SwitchGate(), tasks, per_example=True, stacked=True
-    )
+    stacked = MMoE(DenseExperts(N, [3]), SwitchGate(), tasks, True, stacked=True)
     assert tuple(stacked(x).shape) == (3, 2, 2, 3)
 
 
@@ -405,17 +403,6 @@ def test_cgc_with_an_input_for_each_task_takes_other_routing_inputs_of_any_size(
     assert cgc(x, v).shape == (BATCH, length, 2, 3)
 
 
-def test_inputs_of_gates_need_the_axis_of_the_gates():
-    mmoe = MMoE(DenseExperts(N, [3]), SoftmaxGate(), 2, per_example="by_gate")
-    with pytest.raises(ValueError, match=r"2 gates need routing inputs of shape"):
-        mmoe(X[:, 0], X[:, :3])
-    mmoe = MMoE(DenseExperts(N, [3]), SoftmaxGate(), 2, per_example=True)
-    with pytest.raises(ValueError, match=r'set per_example="by_gate"'):
-        mmoe(X[:, 0], X[:, :2])
-    with pytest.raises(ValueError, match=r"`per_example` must be .* 'by_gate'"):
-        MoE(DenseExperts(N, [3]), SoftmaxGate(), per_example="by_task")
-
-
 def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
     (once,) = pair(SoftmaxGate, [X.shape], SmearExperts)
     y = numpy(once(np.where(MASK[..., None], X, np.nan), mask=MASK))
@@ -423,41 +410,11 @@ def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
         alone = numpy(once(X[i : i + 1][:, MASK[i]]))
         np.testing.assert_allclose(y[i][MASK[i]], alone[0], rtol=1e-4, atol=1e-6)
     assert np.abs(y - numpy(once(X)))[0].max() > 1e-3
-    token, flat = pair(
-        SoftmaxGate,
-        [X.shape, (None, DIM)],
-        SmearExperts,
-        routing_network=layers.Identity(),
-    )
+    settings = {"cls": SmearExperts, "routing_network": layers.Identity()}
+    token, flat = pair(SoftmaxGate, [X.shape, (None, DIM)], **settings)
     assert token(keras.Input((None, DIM))).shape == (None, None, 3)
-    np.testing.assert_allclose(
-        numpy(token(X)).reshape(-1, 3), numpy(flat(X.reshape(-1, DIM))), atol=1e-5
-    )
-
-
-def test_a_given_mask_reaches_the_experts_and_the_routing_network():
-    bank = Experts([layers.GlobalAveragePooling1D(), layers.GRU(DIM)])
-    pool = layers.GlobalAveragePooling1D()
-    moe = MoE(bank, SoftmaxGate(), per_example=True, routing_network=pool)
-    y = numpy(moe(np.where(MASK[..., None], X, np.nan), mask=MASK))
-    for i in range(BATCH):
-        alone = numpy(moe(X[i : i + 1][:, MASK[i]]))
-        np.testing.assert_allclose(y[i], alone[0], rtol=1e-4, atol=1e-6)
-
-
-def test_half_precision_has_outputs_in_half_and_weights_in_full():
-    moe = MoE(
-        DenseExperts(N, [3], dtype="mixed_bfloat16"),
-        TopKGate(2, z_reg=0.1, dtype="mixed_bfloat16"),
-        per_example=True,
-        dispatch=1.25,
-        dtype="mixed_bfloat16",
-    )
-    y = moe(X, mask=MASK, training=True)
-    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
-    kinds = {keras.backend.standardize_dtype(loss.dtype) for loss in moe.losses}
-    assert kinds == {"float32"}
-    assert np.isfinite(numpy(ops.cast(y, "float32"))).all()
+    wanted = numpy(flat(X.reshape(-1, DIM)))
+    np.testing.assert_allclose(numpy(token(X)).reshape(-1, 3), wanted, atol=1e-5)
 
 
 def test_the_recorder_has_means_over_tokens_without_padding():
@@ -478,19 +435,16 @@ def test_metrics_count_tokens_without_padding():
     weights = np.abs(numbers((BATCH, LENGTH, N)))
     weights /= weights.sum(-1, keepdims=True)
     labels = np.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 2
-    for metric in (
-        metrics.SampleEntropy(),
-        metrics.UtilizationEntropy(N),
+    for metric, inputs in (
+        (metrics.SampleEntropy(), [weights]),
+        (metrics.UtilizationEntropy(N), [weights]),
+        (metrics.MutualInformation(N, num_classes=2), [labels, weights]),
     ):
-        masked = float(metric(weights, MASK))
+        masked = float(metric(*inputs, MASK))
         metric.reset_state()
-        assert masked == pytest.approx(float(metric(weights[MASK])))
+        assert masked == pytest.approx(float(metric(*(x[MASK] for x in inputs))))
         metric.reset_state()
-        assert masked != pytest.approx(float(metric(weights, ~MASK)))
-    information = metrics.MutualInformation(N, num_classes=2)
-    masked = float(information(labels, weights, MASK))
-    information.reset_state()
-    assert masked == pytest.approx(float(information(labels[MASK], weights[MASK])))
+        assert masked != pytest.approx(float(metric(*inputs, ~MASK)))
 
 
 @pytest.mark.traced
@@ -504,10 +458,27 @@ def test_gates_of_tokens_decide_at_half_of_the_training():
     np.testing.assert_array_equal((weights > 0).sum(-1), 1)
 
 
-def test_unequal_axes_and_experts_of_whole_sequences_are_refused():
-    moe = MoE(DenseExperts(N, [3]), SoftmaxGate(), per_example=True)
-    with pytest.raises(ValueError, match="begin with the same axes"):
-        moe(X, X[:, 1:])
-    whole = MoE(Experts(layers.Conv1D(2, 3), 2), SoftmaxGate(), per_example=True)
-    with pytest.raises(ValueError, match=r"cannot be applied to single positions.*1D"):
-        whole(X)
+def mmoe(per_example):
+    return MMoE(DenseExperts(N, [3]), SoftmaxGate(), 2, per_example=per_example)
+
+
+def moe(experts, per_example=True):
+    return MoE(experts, SoftmaxGate(), per_example=per_example)
+
+
+test_what_cannot_be_routed_is_refused = refusals(
+    (
+        lambda: mmoe("by_gate")(X[:, 0], X[:, :3]),
+        r"2 gates need routing inputs of shape",
+    ),
+    (lambda: mmoe(True)(X[:, 0], X[:, :2]), r'set per_example="by_gate"'),
+    (
+        lambda: moe(DenseExperts(N, [3]), "by_task"),
+        r"`per_example` must be .* 'by_gate'",
+    ),
+    (lambda: moe(DenseExperts(N, [3]))(X, X[:, 1:]), "begin with the same axes"),
+    (
+        lambda: moe(Experts(layers.Conv1D(2, 3), 2))(X),
+        r"cannot be applied to single positions.*1D",
+    ),
+)

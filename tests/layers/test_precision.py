@@ -1,0 +1,90 @@
+"""Layers compute in the dtype of their policy, and their weights in float32."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy, spread
+from keras import ops
+
+import dselectk_keras as dk
+
+X, TOKENS = numbers((4, 3)), numbers((4, 3, 3))
+
+
+POLICIES = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+
+
+def bank(policy, n=4, **settings):
+    return dk.DenseExperts(n, [6, 3], ["tanh", None], dtype=policy, **settings)
+
+
+# A layer, of a bank with one policy and of gates with another, and its inputs.
+LAYERS = {
+    "dense": (lambda b, _: bank(b), X),
+    "dropout": (lambda b, _: bank(b, dropout=0.5), X),
+    "gated": (lambda b, _: bank(b, gated=True), X),
+    "tucker": (lambda b, _: dk.TuckerExperts(3, [4, 2], (2, 2, 2), dtype=b), X),
+    "cross_stitch": (lambda _, d: dk.CrossStitch(0.25, dtype=d), TOKENS),
+    "soft_moe": (lambda b, d: dk.SoftMoE(bank(b), dtype=d), TOKENS),
+    "moe": (lambda b, d: dk.MoE(bank(b), dk.DSelectKGate(2, dtype=d), dtype=d), X),
+    "tokens": (
+        lambda b, d: dk.MoE(
+            bank(b), dk.TopKGate(2, z_reg=0.1, dtype=d), True, dispatch=4.0, dtype=d
+        ),
+        TOKENS,
+    ),
+    "mmoe": (
+        lambda b, d: dk.MMoE(
+            bank(b), dk.SoftmaxGate(dtype=d), 2, stacked=True, dtype=d
+        ),
+        X,
+    ),
+    "cgc": (
+        lambda b, d: dk.CGC(
+            bank(b),
+            dk.DSelectKGate(2, dtype=d),
+            2,
+            per_example=True,
+            shared_gate=dk.DSelectKGate(2, dtype=d),
+            dtype=d,
+        ),
+        X,
+    ),
+    "smear": (
+        lambda b, d: dk.SmearExperts(bank(b), dk.SoftmaxGate(dtype=d), dtype=d),
+        TOKENS,
+    ),
+}
+
+
+def dtype_of(tensor):
+    return keras.backend.standardize_dtype(tensor.dtype)
+
+
+# Those with experts of their own inputs do not cast what these give.
+UNCAST = ("cgc", "soft_moe")
+CASES = [
+    *((name, each, each) for name in LAYERS for each in POLICIES),
+    *((name, "mixed_bfloat16", "float32") for name in LAYERS if name not in UNCAST),
+    *((name, "float32", "mixed_float16") for name in LAYERS if name not in UNCAST),
+]
+
+
+@pytest.mark.parametrize(("name", "of_bank", "of_layer"), CASES)
+def test_outputs_have_the_dtype_of_the_layer_and_weights_are_in_full(
+    name, of_bank, of_layer
+):
+    make, x = LAYERS[name]
+    layer, full = make(of_bank, of_layer), make("float32", "float32")
+    wanted, outputs = layer.compute_dtype, layer(x)
+    spread(layer, 0.3)
+    full.build(x.shape)
+    full.set_weights([ops.cast(w, "float32") for w in layer.weights])
+    assert dtype_of(outputs) == dtype_of(layer(keras.KerasTensor(x.shape))) == wanted
+    assert dtype_of(layer(x, training=True)) == wanted
+    assert {dtype_of(loss) for loss in layer.losses} <= {"float32"}
+    if hasattr(layer, "expert_weights"):
+        seen = x if layer.gate.per_example else None
+        assert dtype_of(layer.expert_weights(seen)) == "float32"
+    found = numpy(ops.cast(layer(x), "float32"))
+    np.testing.assert_allclose(found, numpy(full(x)), atol=0.05)
