@@ -1,32 +1,21 @@
 """The attentive gate compares the inputs with what the experts make of them."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
 from gate_cases import Case
-from helpers import numbers, numpy, value_and_gradients
+from helpers import numbers, numpy, refusals, reloaded, spread, value_and_gradients
 from keras import layers, ops
 
-from dselectk_keras import (
-    CGC,
-    AttentiveGate,
-    AttentiveMoE,
-    DenseExperts,
-    Experts,
-    GateRecorder,
-    MMoE,
-    MoE,
-    SampleSimilarityRegularizer,
-    SmearExperts,
-    SoftmaxGate,
-    build_multitask_model,
-)
+import dselectk_keras as dk
 from dselectk_keras.gates import RouterInputs
 
 CASES = [
     Case(
         "attentive",
-        lambda **kwargs: AttentiveGate(units=2, **kwargs),
+        lambda **kwargs: dk.AttentiveGate(units=2, **kwargs),
         looks=("hidden",),
         dense=True,
     ),
@@ -39,10 +28,10 @@ H = numbers((BATCH, N, HIDDEN), seed=1)
 EXPERTS = numbers((BATCH, N, 2), seed=2)
 
 
-def built(num_gates=None, hidden=(HIDDEN,), **settings):
-    gate = AttentiveGate(UNITS, num_gates=num_gates, **settings)
+def attentive(num_gates=None, hidden=(HIDDEN,), **settings):
+    gate = dk.AttentiveGate(UNITS, num_gates=num_gates, **settings)
     gate.build((None, N), (None, DIM), (None, N, *hidden))
-    return gate
+    return spread(gate)
 
 
 def attention(x, hidden, query, key):
@@ -56,7 +45,7 @@ def attention(x, hidden, query, key):
 
 
 def test_weights_by_hand():
-    gate = AttentiveGate(4)
+    gate = dk.AttentiveGate(4)
     gate.build((None, 2), (None, 1), (None, 2, 1))
     gate.set_weights([np.ones((1, 4)), np.ones((1, 1, 4))])
     # Q K' = 4 x h, over sqrt(4): the logits are 0 and 2 x log 3 / 2.
@@ -66,34 +55,30 @@ def test_weights_by_hand():
 
 
 def test_equals_attention_with_the_same_kernels():
-    gate = built()
-    query, key = (
-        numbers(w.shape, seed=i) for i, w in enumerate(gate.trainable_weights)
-    )
-    gate.set_weights([query, key])
+    gate = attentive()
+    query, key = map(numpy, gate.trainable_weights)
     expected = attention(X, H, query, key[0])
-    np.testing.assert_allclose(
-        numpy(gate.expert_weights(RouterInputs(X, hidden=H))), expected, rtol=1e-4
+    found = numpy(gate.expert_weights(RouterInputs(X, hidden=H)))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    mixed = np.einsum("bn,bnh->bh", expected, EXPERTS)
+    found = numpy(gate(EXPERTS, X, hidden=H))
+    np.testing.assert_allclose(found, mixed, rtol=1e-4, atol=1e-6)
+    # Hidden outputs of any rank are flattened.
+    tensors = attentive(hidden=(3, 2))
+    found = numpy(
+        tensors.expert_weights(RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2)))
     )
-    np.testing.assert_allclose(
-        numpy(gate(EXPERTS, X, hidden=H)),
-        np.einsum("bn,bnh->bh", expected, EXPERTS),
-        rtol=1e-4,
-        atol=1e-6,
-    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("own_inputs", [False, True])
 def test_several_gates_are_the_gates_side_by_side(own_inputs):
-    gate = built(num_gates=2)
-    query, key = (
-        numbers(w.shape, seed=i) for i, w in enumerate(gate.trainable_weights)
-    )
-    gate.set_weights([query, key])
+    gate = attentive(num_gates=2)
+    query, key = map(numpy, gate.trainable_weights)
     x = numbers((BATCH, 2, DIM)) if own_inputs else X
     weights = numpy(gate.expert_weights(RouterInputs(x, hidden=H)))
     assert weights.shape == (BATCH, 2, N)
-    single = built()
+    single = attentive()
     for g in range(2):
         single.set_weights([query.reshape(DIM, 2, UNITS)[:, g], key[[g]]])
         own = x[:, g] if own_inputs else x
@@ -101,17 +86,10 @@ def test_several_gates_are_the_gates_side_by_side(own_inputs):
         np.testing.assert_allclose(weights[:, g], expected, rtol=1e-4)
 
 
-def test_hidden_outputs_of_any_rank_are_flattened():
-    gate, flat = built(hidden=(3, 2)), built()
-    flat.set_weights(gate.get_weights())
-    np.testing.assert_array_equal(
-        numpy(gate.expert_weights(RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2)))),
-        numpy(flat.expert_weights(RouterInputs(X, hidden=H))),
-    )
-
-
 def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
-    moe = AttentiveMoE(DenseExperts(N, [HIDDEN, 2], "tanh"), AttentiveGate(UNITS), True)
+    moe = dk.AttentiveMoE(
+        dk.DenseExperts(N, [HIDDEN, 2], "tanh"), dk.AttentiveGate(UNITS), True
+    )
     moe(X)
     # With the mixture out of the way: the weights alone, as they depend on all.
     x = keras.Variable(X)
@@ -143,7 +121,7 @@ def functional():
 def hidden_by_hand(bank, x):
     """The inputs of the experts' last layers."""
     shared = bank.shared_input
-    if isinstance(bank, DenseExperts):
+    if isinstance(bank, dk.DenseExperts):
         kernel, bias = (numpy(w) for w in bank.weights[:2])
         product = "bd,ndh->bnh" if shared else "bnd,ndh->bnh"
         return np.tanh(np.einsum(product, x, kernel) + bias)
@@ -157,9 +135,9 @@ def hidden_by_hand(bank, x):
 
 
 BANKS = {
-    "dense": lambda **kwargs: DenseExperts(N, [HIDDEN, 2], "tanh", **kwargs),
-    "sequential": lambda **kwargs: Experts(sequential(), N, **kwargs),
-    "functional": lambda **kwargs: Experts(functional(), N, **kwargs),
+    "dense": lambda **kwargs: dk.DenseExperts(N, [HIDDEN, 2], "tanh", **kwargs),
+    "sequential": lambda **kwargs: dk.Experts(sequential(), N, **kwargs),
+    "functional": lambda **kwargs: dk.Experts(functional(), N, **kwargs),
 }
 
 
@@ -170,7 +148,7 @@ def test_moe_hands_over_inputs_and_hidden_outputs(kind, shared_input):
     x = X if shared_input else numbers((BATCH, N, DIM))
     # Without an axis for the experts, which the gate cannot have.
     network = layers.Dense(4) if shared_input else layers.Flatten()
-    moe = AttentiveMoE(bank, AttentiveGate(UNITS), True, routing_network=network)
+    moe = dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True, routing_network=network)
     mixed = moe(x)
     hidden = hidden_by_hand(bank, x)
     query, key = map(numpy, moe.gate.trainable_weights)
@@ -183,11 +161,11 @@ def test_moe_hands_over_inputs_and_hidden_outputs(kind, shared_input):
 @pytest.mark.parametrize("kind", ["dense", "sequential"])
 def test_hidden_outputs_are_dropped_in_training(kind):
     if kind == "dense":
-        bank = DenseExperts(2, [500, 1], None, dropout=0.5)
+        bank = dk.DenseExperts(2, [500, 1], None, dropout=0.5)
     else:
         stack = [layers.Dense(500), layers.BatchNormalization(), layers.Dropout(0.5)]
-        bank = Experts(keras.Sequential([*stack, layers.Dense(1)]), 2)
-    moe = AttentiveMoE(bank, AttentiveGate(UNITS), True)
+        bank = dk.Experts(keras.Sequential([*stack, layers.Dense(1)]), 2)
+    moe = dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True)
     moe.build(X.shape)
     seen = []
     moe.gate.route = lambda inputs, training: (
@@ -203,26 +181,9 @@ def test_hidden_outputs_are_dropped_in_training(kind):
         assert all(mean.any() for mean in means)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
-def test_half_precision_weighs_in_full(dtype):
-    gate = built(dtype=dtype)
-    experts, x, hidden = (
-        ops.cast(each, gate.compute_dtype) for each in (EXPERTS, X, H)
-    )
-    mixed = gate(experts, x, hidden=hidden)
-    assert keras.backend.standardize_dtype(mixed.dtype) == gate.compute_dtype
-    weights = gate.expert_weights(RouterInputs(x, hidden=hidden))
-    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
-    full = built()
-    full.set_weights(gate.get_weights())
-    x, hidden = (ops.cast(each, "float32") for each in (x, hidden))
-    expected = numpy(full.expert_weights(RouterInputs(x, hidden=hidden)))
-    np.testing.assert_allclose(numpy(weights), expected, rtol=1e-5)
-
-
 def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
-    regularizer = SampleSimilarityRegularizer(1.0, 1.0)
-    gate = built(weights_regularizer=regularizer)
+    regularizer = dk.SampleSimilarityRegularizer(1.0, 1.0)
+    gate = attentive(weights_regularizer=regularizer)
     gate(EXPERTS, X, hidden=H, training=True)
     expected = regularizer((numpy(gate.expert_weights(RouterInputs(X, hidden=H))), X))
     np.testing.assert_allclose(numpy(gate.losses[0]), numpy(expected), rtol=1e-5)
@@ -235,18 +196,15 @@ def multitask(with_routing):
     def routing():
         return layers.Dense(4, "tanh") if with_routing else None
 
-    two = AttentiveMoE(
-        DenseExperts(N, [HIDDEN, 2], "tanh"),
-        AttentiveGate(UNITS, num_gates=2),
+    two = dk.AttentiveMoE(
+        dk.DenseExperts(N, [HIDDEN, 2], "tanh"),
+        dk.AttentiveGate(UNITS, num_gates=2),
         per_example=True,
         routing_network=routing(),
     )
-    one = AttentiveMoE(
-        Experts(
-            keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)]),
-            N,
-        ),
-        AttentiveGate(UNITS, expert_dropout=0.2, seed=1),
+    one = dk.AttentiveMoE(
+        dk.Experts(keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)]), N),
+        dk.AttentiveGate(UNITS, expert_dropout=0.2, seed=1),
         per_example=True,
         routing_network=routing(),
     )
@@ -259,7 +217,7 @@ def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
     model = multitask(with_routing)
     model.compile("sgd", "mse")
     before = [numpy(w) for w in model.trainable_variables]
-    recorder = GateRecorder(every=1, unit="epochs", probe=X)
+    recorder = dk.GateRecorder(every=1, unit="epochs", probe=X)
     model.fit(X, numbers((BATCH, 6)), verbose=0, callbacks=[recorder])
     for old, variable in zip(before, model.trainable_variables, strict=True):
         assert (numpy(variable) != old).any(), variable.path
@@ -269,8 +227,7 @@ def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
         assert recorded.shape == (2, gates, N)
         shown = numpy(layer.expert_weights(X)).mean(axis=0).reshape(gates, N)
         np.testing.assert_allclose(recorded[-1], shown, rtol=1e-4)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     np.testing.assert_array_equal(numpy(loaded(X)), numpy(model(X)))
     again = loaded.get_layer(moe.name).gate
     assert again.get_config() == moe.gate.get_config()
@@ -279,88 +236,39 @@ def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
 def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
     experts, x = keras.Input((N, 2)), keras.Input((DIM,))
     hidden = keras.Input((N, HIDDEN))
-    gate = AttentiveGate(UNITS)
+    gate = dk.AttentiveGate(UNITS)
     model = keras.Model([experts, x, hidden], gate(experts, x, hidden=hidden))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     inputs = [EXPERTS, X, H]
     np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
 
 
-def test_as_an_architecture_it_has_a_gate_for_each_task():
-    experts, gate = DenseExperts(N, [HIDDEN, 2]), AttentiveGate(UNITS)
-    model = build_multitask_model(
+def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task():
+    bank = dk.DenseExperts(N, [HIDDEN, 2])
+    moe, plain = (
+        make(bank, dk.SoftmaxGate(), True) for make in (dk.AttentiveMoE, dk.MoE)
+    )
+    moe(X), plain(X)
+    plain.gate.set_weights(moe.gate.get_weights())
+    np.testing.assert_array_equal(numpy(moe(X)), numpy(plain(X)))
+    shown = numpy(moe.expert_weights(X))
+    np.testing.assert_array_equal(shown, numpy(plain.expert_weights(X)))
+    experts, gate = dk.DenseExperts(N, [HIDDEN, 2]), dk.AttentiveGate(UNITS)
+    model = dk.build_multitask_model(
         DIM, 2, "attentive", experts, gate, per_example=True, stacked=True
     )
     assert model(X).shape == (BATCH, 2)
     assert model.get_layer("attentive").gate.num_gates == 2
 
 
-def test_with_another_gate_it_is_a_mixture():
-    bank = DenseExperts(N, [HIDDEN, 2])
-    moe, plain = (make(bank, SoftmaxGate(), True) for make in (AttentiveMoE, MoE))
-    moe(X), plain(X)
-    plain.gate.set_weights(moe.gate.get_weights())
-    np.testing.assert_array_equal(numpy(moe(X)), numpy(plain(X)))
-    shown = numpy(moe.expert_weights(X))
-    np.testing.assert_array_equal(shown, numpy(plain.expert_weights(X)))
-
-
 # Calls that cannot be right.
-
-
-@pytest.mark.parametrize(
-    "bank",
-    [
-        DenseExperts(N, [2], name="flat"),
-        Experts(layers.Dense(2), N, name="flat"),
-        DenseExperts(N, [3, 2], activity_regularizer="l2", name="flat"),
-    ],
-)
-def test_a_bank_without_hidden_outputs_is_refused(bank):
-    with pytest.raises(ValueError, match=r"name=flat.*Use `DenseExperts` of two"):
-        AttentiveMoE(bank, AttentiveGate(UNITS), per_example=True).build(X.shape)
-
-
-def test_a_static_mixture_is_refused():
-    with pytest.raises(ValueError, match=r"cannot be static.*Set per_example=True"):
-        AttentiveMoE(DenseExperts(N, [4, 2]), AttentiveGate(UNITS))
-    with pytest.raises(ValueError, match=r"is per-example.*Received: no routing"):
-        AttentiveGate(UNITS)(EXPERTS, hidden=H)
-
-
-@pytest.mark.parametrize("shape", [(BATCH, HIDDEN), (BATCH, N + 1, HIDDEN)])
-def test_hidden_outputs_have_one_for_each_expert(shape):
-    with pytest.raises(ValueError, match=r"must have the shape \(batch, 3, \.\.\.\)"):
-        built()(EXPERTS, X, hidden=numbers(shape))
-
-
-def test_routing_inputs_without_hidden_outputs_are_refused():
-    bank = DenseExperts(N, [HIDDEN, 2])
-    for layer in (
-        MoE(bank, AttentiveGate(UNITS), per_example=True),
-        MMoE(bank, AttentiveGate(UNITS), 2, per_example=True),
-        SmearExperts(bank, AttentiveGate(UNITS)),
-        CGC(bank, AttentiveGate(UNITS), 2, per_example=True),
-    ):
-        with pytest.raises(ValueError, match=r"`AttentiveMoE`.*for hidden: None"):
-            layer(X)
-    with pytest.raises(ValueError, match=r"hidden=hidden\).*Received for hidden: None"):
-        AttentiveGate(UNITS)(EXPERTS, X)
-    with pytest.raises(ValueError, match=r"`hidden` must have .*Received: None"):
-        built().expert_weights(X)
-
-
-def test_units_count():
-    with pytest.raises(ValueError, match="`units` must be a positive integer"):
-        AttentiveGate(0)
 
 
 def test_features_are_summed_before_the_mixture_as_after_it():
     whole, summed = (
-        AttentiveMoE(
-            DenseExperts(N, [HIDDEN, 3]),
-            AttentiveGate(UNITS),
+        dk.AttentiveMoE(
+            dk.DenseExperts(N, [HIDDEN, 3]),
+            dk.AttentiveGate(UNITS),
             per_example=True,
             sum_features=sum_features,
         )
@@ -370,3 +278,51 @@ def test_features_are_summed_before_the_mixture_as_after_it():
     summed.build(X.shape)
     summed.set_weights(whole.get_weights())
     np.testing.assert_allclose(numpy(summed(X)), wanted, rtol=1e-5, atol=1e-5)
+
+
+test_what_cannot_be_is_refused = refusals(
+    *(
+        (
+            lambda bank=bank: dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True)(X),
+            r"name=flat.*Use `DenseExperts` of two",
+        )
+        for bank in [
+            dk.DenseExperts(N, [2], name="flat"),
+            dk.Experts(layers.Dense(2), N, name="flat"),
+            dk.DenseExperts(N, [3, 2], activity_regularizer="l2", name="flat"),
+        ]
+    ),
+    *(
+        (
+            lambda make=make, given=given: make(BANKS["dense"](), *given)(X),
+            r"`AttentiveMoE`.*for hidden: None",
+        )
+        for make, given in [
+            (dk.MoE, (dk.AttentiveGate(UNITS), True)),
+            (dk.MMoE, (dk.AttentiveGate(UNITS), 2, True)),
+            (dk.SmearExperts, (dk.AttentiveGate(UNITS),)),
+            (partial(dk.CGC, per_example=True), (dk.AttentiveGate(UNITS), 2)),
+        ]
+    ),
+    (
+        lambda: dk.AttentiveMoE(BANKS["dense"](), dk.AttentiveGate(UNITS)),
+        r"cannot be static.*Set per_example=True",
+    ),
+    (
+        lambda: dk.AttentiveGate(UNITS)(EXPERTS, hidden=H),
+        r"is per-example.*Received: no routing",
+    ),
+    *(
+        (
+            lambda shape=shape: attentive()(EXPERTS, X, hidden=numbers(shape)),
+            r"must have the shape \(batch, 3, \.\.\.\)",
+        )
+        for shape in [(BATCH, HIDDEN), (BATCH, N + 1, HIDDEN)]
+    ),
+    (
+        lambda: dk.AttentiveGate(UNITS)(EXPERTS, X),
+        r"hidden=hidden\).*Received for hidden: None",
+    ),
+    (lambda: attentive().expert_weights(X), r"`hidden` must have .*Received: None"),
+    (lambda: dk.AttentiveGate(0), "`units` must be a positive integer"),
+)

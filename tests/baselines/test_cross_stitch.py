@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import numbers, numpy, refusals, value_and_gradients
 from keras import ops
 
 from dselectk_keras import CrossStitch
@@ -46,14 +46,6 @@ def test_gradients_reach_the_matrix_and_all_tasks():
     np.testing.assert_array_equal(by_inputs[:, [0, 2]], 0.0)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "bfloat16"])
-def test_works_in_half_precision(policy):
-    layer, x = CrossStitch(0.25, dtype=policy), np.ones((2, 2, 4), "float32")
-    outputs = layer(x)
-    assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
-    np.testing.assert_allclose(numpy(ops.cast(outputs, "float32")), x)
-
-
 @pytest.mark.traced
 def test_the_length_of_a_sequence_may_be_unknown():
     inputs = keras.Input((3, None, 4))
@@ -61,15 +53,10 @@ def test_the_length_of_a_sequence_may_be_unknown():
     assert model.predict(numbers((2, 3, 5, 4)), verbose=0).shape == (2, 3, 5, 4)
 
 
-def test_the_config_rebuilds_the_layer():
-    layer = CrossStitch(0.3, name="mine")
-    assert CrossStitch.from_config(layer.get_config()).get_config() == (
-        layer.get_config()
-    )
-
-
-def test_what_cannot_be_right_is_refused():
-    with pytest.raises(ValueError, match="Received: initial_share=2"):
-        CrossStitch(2)
-    with pytest.raises(ValueError, match=r"need inputs \(batch, tasks, ...\) .*\(2, 3"):
-        CrossStitch()(numbers((2, 3)))
+test_what_cannot_be_right_is_refused = refusals(
+    (lambda: CrossStitch(2), "Received: initial_share=2"),
+    (
+        lambda: CrossStitch()(numbers((2, 3))),
+        r"need inputs \(batch, tasks, ...\) .*\(2, 3",
+    ),
+)

@@ -5,7 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import built, dtype_policy, numbers, numpy, refusals, weight_gradients
 from keras import layers, ops
 
 from dselectk_keras import DenseExperts, Experts, L2Constrained, Ramp
@@ -37,9 +37,8 @@ def test_gives_what_the_bank_gives_and_adds_a_penalty_in_training(bank):
     assert not layer.losses
     layer(x, training=True)
     (penalty,) = layer.losses
-    np.testing.assert_allclose(
-        float(numpy(penalty)), 0.5 * distance(layer.experts), rtol=1e-5
-    )
+    wanted = 0.5 * distance(layer.experts)
+    np.testing.assert_allclose(float(numpy(penalty)), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("bank", ["dense", "copies"])
@@ -49,14 +48,11 @@ def test_a_step_against_the_penalty_brings_the_networks_together(bank):
 
     def penalty():
         layer(X, training=True)
-        return [sum(layer.losses)]
+        return sum(layer.losses)
 
-    variables = layer.trainable_variables
     before = distance(layer.experts)
-    _, gradients = value_and_gradients(
-        penalty, variables, layer.non_trainable_variables
-    )
-    for variable, gradient in zip(variables, gradients, strict=True):
+    gradients = weight_gradients(layer, penalty)
+    for variable, gradient in zip(layer.trainable_variables, gradients, strict=True):
         variable.assign(numpy(variable) - gradient)
     # The gradient of 0.1 T sum |theta - mean|^2 is 0.6 (theta - mean).
     np.testing.assert_allclose(distance(layer.experts), 0.4**2 * before, rtol=1e-4)
@@ -69,9 +65,8 @@ def test_a_schedule_sees_the_number_of_training_calls():
         layer(X, training=True)
         penalties.append(float(numpy(layer.losses[0])))
         layer(X)
-    np.testing.assert_allclose(
-        penalties, np.multiply([2.0, 3.0], distance(layer.experts)), rtol=1e-5
-    )
+    wanted = np.multiply([2.0, 3.0], distance(layer.experts))
+    np.testing.assert_allclose(penalties, wanted, rtol=1e-5)
     assert int(layer.step) == 2
     assert len(layer.trainable_weights) == 2
 
@@ -93,18 +88,14 @@ def test_a_strong_penalty_makes_one_network_of_them():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
 def test_the_penalty_is_in_float32_under_any_policy(policy):
-    keras.config.set_dtype_policy(policy)
-    try:
-        bank = DenseExperts(2, [3])
-        bank.build((None, 3))
+    with dtype_policy(policy):
+        bank = built(DenseExperts(2, [3]), 3)
         if policy.startswith("mixed"):
             # Closer than half precision can tell.
             start = numbers((1, 3, 3), seed=2)
             bank.weights[0].assign(np.concatenate([start, start + 1e-5]))
         layer = L2Constrained(bank, 1.0)
         outputs = layer(X, training=True)
-    finally:
-        keras.config.set_dtype_policy("float32")
     assert keras.backend.standardize_dtype(outputs.dtype) == bank.compute_dtype
     (penalty,) = layer.losses
     assert keras.backend.standardize_dtype(penalty.dtype) == "float32"
@@ -114,17 +105,9 @@ def test_the_penalty_is_in_float32_under_any_policy(policy):
     assert expected > 0
 
 
-def test_the_config_rebuilds_the_layer():
-    layer = L2Constrained(DenseExperts(2, [3]), Ramp(0.1, 1.0, end=9), name="mine")
-    rebuilt = L2Constrained.from_config(layer.get_config())
-    assert rebuilt.get_config() == layer.get_config()
-
-
-def test_what_cannot_be_constrained_is_refused():
-    with pytest.raises(ValueError, match="`experts` must be a bank"):
-        L2Constrained(layers.Dense(3), 0.1)
-    with pytest.raises(ValueError, match="`strength` must be a number"):
-        L2Constrained(DenseExperts(2, [3]), None)
-    unlike = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
-    with pytest.raises(ValueError, match="Only copies of one layer"):
-        L2Constrained(unlike, 0.1)(X)
+UNLIKE = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
+test_what_cannot_be_constrained_is_refused = refusals(
+    (lambda: L2Constrained(layers.Dense(3), 0.1), "`experts` must be a bank"),
+    (lambda: L2Constrained(DenseExperts(2, [3]), None), "`strength` must be a number"),
+    (lambda: L2Constrained(UNLIKE, 0.1)(X), "Only copies of one layer"),
+)

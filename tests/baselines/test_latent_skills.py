@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import Case
-from helpers import numbers, numpy, on_host, value_and_gradients
+from helpers import numbers, numpy, on_host, refusals, sigmoid, weight_gradients
 from keras import ops
 
 from dselectk_keras import LatentSkillsGate, Ramp
@@ -27,10 +27,6 @@ CASES = [
 N, SEED, TASKS = 4, 3, 5
 
 
-def sigmoid(z):
-    return 1 / (1 + np.exp(-np.asarray(z, "float64")))
-
-
 def built(z=None, *, routing=None, **settings):
     """A gate, with the logits `z` if they are given."""
     if routing:
@@ -42,15 +38,13 @@ def built(z=None, *, routing=None, **settings):
     return gate
 
 
-def state(gate):
-    return [v for v in gate.variables if not v.trainable]
-
-
 def test_inference_by_hand():
     # Skills of 1/2, 3/4, 3/4 and 0 sum to 2.
     gate = built([0.0, np.log(3), np.log(3), -200.0])
     found = numpy(gate.expert_weights())
     np.testing.assert_allclose(found, [0.25, 0.375, 0.375, 0], rtol=1e-5)
+    gate = built(np.full(N, -200.0), temperature=1e-16)
+    np.testing.assert_array_equal(numpy(gate.route(training=True).weights), 0)
 
 
 @pytest.mark.parametrize("temperature", [2.0, 0.3])
@@ -64,12 +58,9 @@ def test_training_draws_relaxed_skills(temperature):
 
 
 def test_the_gradient_by_hand():
-    z = numbers((N,))
-    gate, upstream = built(z), numbers((N,), seed=1)
-    _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate.route().weights * ops.convert_to_tensor(upstream))],
-        gate.trainable_variables,
-    )
+    z, upstream = numbers((N,)), numbers((N,), seed=1)
+    gate, tensor = built(z), ops.convert_to_tensor(upstream)
+    (found,) = weight_gradients(gate, lambda: ops.sum(gate.route().weights * tensor))
     s = sigmoid(z)
     g = s / s.sum()
     wanted = (upstream - (g * upstream).sum()) / s.sum() * s * (1 - s)
@@ -83,10 +74,8 @@ def one_step(optimizer, ratio):
     gate.set_weights([numbers((N,), seed=2) / ratio])
     before = ratio * gate.get_weights()[0]
     upstream = ops.convert_to_tensor(numbers((N,), seed=1))
-    _, gradients = value_and_gradients(
-        lambda: [ops.sum(gate.route(training=True).weights * upstream)],
-        gate.trainable_variables,
-        state(gate),
+    gradients = weight_gradients(
+        gate, lambda: ops.sum(gate.route(training=True).weights * upstream)
     )
     optimizer.build(gate.trainable_variables)
     optimizer.apply([ops.convert_to_tensor(g) for g in gradients])
@@ -111,16 +100,13 @@ def test_the_logits_start_small():
     np.testing.assert_allclose(numpy(gate.expert_weights()), 1 / N, atol=1e-3)
 
 
-def test_an_example_has_its_tasks_skills():
+def test_an_example_has_its_tasks_skills_of_one_draw_per_call():
     z = numbers((TASKS, N))
     static = numpy(built(z, num_gates=TASKS).expert_weights())
     tasks = np.array([4, 0, 4, 2], "int32")
     for routing, ids in [((None,), tasks), ((None, 1), tasks[:, None])]:
         found = numpy(built(z, routing=routing).expert_weights(ids))
         np.testing.assert_allclose(found, static[tasks], rtol=1e-6)
-
-
-def test_one_draw_serves_all_examples_of_a_call():
     gate = built(numbers((TASKS, N)), routing=(None,))
     ids = np.array([1, 1, 3, 1, 3], "int32")
     first, second = (numpy(gate.route(ids, training=True).weights) for _ in range(2))
@@ -148,56 +134,38 @@ def test_the_gradient_reaches_the_rows_looked_up_only():
     gate = built(routing=(None,))
     ids = ops.convert_to_tensor(np.array([1, 3, 1], "int32"))
     upstream = ops.convert_to_tensor(numbers((3, N)))
-    _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate.route(ids, training=True).weights * upstream)],
-        gate.trainable_variables,
-        state(gate),
+    (found,) = weight_gradients(
+        gate, lambda: ops.sum(gate.route(ids, training=True).weights * upstream)
     )
     np.testing.assert_array_equal((found != 0).any(axis=-1), [0, 1, 0, 1, 0])
 
 
-def test_no_skill_at_all_gives_no_nan():
-    gate = built(np.full(N, -200.0), temperature=1e-16)
-    np.testing.assert_array_equal(numpy(gate.route(training=True).weights), 0)
-
-
-@pytest.mark.parametrize("policy", ["float16", "bfloat16"])
-def test_half_precision_draws_the_same(policy):
-    z = numbers((N,), scale=1e-3)
-    outputs = [
-        numpy(built(z, dtype=dtype).route(training=True).weights)
-        for dtype in (policy, "float32")
-    ]
-    np.testing.assert_array_equal(*outputs)
-
-
-@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
-def test_a_task_out_of_range_is_refused():
-    gate = built(routing=(None,))
-    with pytest.raises(
-        ValueError, match=r"must be an integer from 0 to 4.*from 0 to 5"
-    ):
-        gate.expert_weights(np.array([0, 5], "int32"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_tasks": 0}, "`num_tasks` must be a positive integer"),
-        ({"temperature": 0}, "`temperature` must be positive.*=0"),
-        ({"learning_rate_ratio": 0}, "`learning_rate_ratio` must be .* above 0"),
-        ({"learning_rate_ratio": -10.0}, "`learning_rate_ratio` must be .* above 0"),
-    ],
+test_a_task_out_of_range_is_refused = pytest.mark.skipif(
+    not on_host(), reason="On a GPU, wrong ids give NaN."
+)(
+    refusals(
+        (
+            lambda: built(routing=(None,)).expert_weights(np.array([0, 5], "int32")),
+            r"must be an integer from 0 to 4.*from 0 to 5",
+        ),
+    )
 )
-def test_settings_that_cannot_be_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        LatentSkillsGate(**settings)
-
-
-def test_the_tasks_are_those_of_a_per_example_gate():
-    with pytest.raises(ValueError, match="num_tasks=None and routing inputs"):
-        LatentSkillsGate().build((None, N), (None,))
-    with pytest.raises(ValueError, match="num_tasks=3 and no routing inputs"):
-        LatentSkillsGate(num_tasks=3).build((None, N))
-    with pytest.raises(ValueError, match=r"one task for each example.*7 columns"):
-        LatentSkillsGate(num_tasks=3).build((None, N), (None, 7))
+test_settings_that_cannot_be_are_refused = refusals(
+    (lambda: LatentSkillsGate(num_tasks=0), "`num_tasks` must be a positive integer"),
+    (lambda: LatentSkillsGate(temperature=0), "`temperature` must be positive.*=0"),
+    *(
+        (
+            lambda ratio=ratio: LatentSkillsGate(learning_rate_ratio=ratio),
+            "`learning_rate_ratio` must be .* above 0",
+        )
+        for ratio in (0, -10.0)
+    ),
+    *(
+        (lambda tasks=tasks, at=at: LatentSkillsGate(num_tasks=tasks).build(*at), text)
+        for tasks, at, text in [
+            (None, ((None, N), (None,)), "num_tasks=None and routing inputs"),
+            (3, ((None, N),), "num_tasks=3 and no routing inputs"),
+            (3, ((None, N), (None, 7)), r"one task for each example.*7 columns"),
+        ]
+    ),
+)

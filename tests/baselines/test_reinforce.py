@@ -4,7 +4,15 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import Case
-from helpers import numbers, numpy, value_and_gradients
+from helpers import (
+    built,
+    numbers,
+    numpy,
+    softmax,
+    spread,
+    value_and_gradients,
+    weight_gradients,
+)
 from keras import ops
 
 from dselectk_keras import ImportanceRegularizer, ReinforceGate, RoutedModel
@@ -26,17 +34,9 @@ EXPERTS = np.tile(np.eye(N, dtype="float32"), (BATCH, 1, 1))
 LOSSES = np.abs(numbers((BATCH,), seed=2, scale=2.0))
 
 
-def built(*, per_example=True, dim=DIM, **settings):
+def reinforce(*, per_example=True, dim=DIM, **settings):
     gate = ReinforceGate(**{"seed": 0, **settings})
-    gate.build((None, N), (None, dim) if per_example else None)
-    for i, weight in enumerate(gate.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=i, scale=0.5))
-    return gate
-
-
-def softmax(logits):
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    return spread(built(gate, N, dim if per_example else None), 0.5)
 
 
 def by_name(gate):
@@ -60,7 +60,7 @@ def trained_on(gate, losses=LOSSES, x=X, sample_weight=None):
 
 
 def test_loss_and_gradients_by_hand():
-    gate = built(policy_weight=0.7, entropy_weight=0.2, baseline_weight=0.4)
+    gate = reinforce(policy_weight=0.7, entropy_weight=0.2, baseline_weight=0.4)
     w = by_name(gate)
     assert w["kernel_0"].shape == (DIM, DIM // 8)
     loss, chosen, found = trained_on(gate)
@@ -94,8 +94,7 @@ def test_loss_and_gradients_by_hand():
 
 def test_the_baseline_sees_normalized_inputs_and_starts_near_zero():
     gate = ReinforceGate(policy_weight=0, entropy_weight=0, normalize=True, seed=0)
-    gate.build((None, N), (None, 200 * DIM))
-    w = by_name(gate)
+    w = by_name(built(gate, N, 200 * DIM))
     for name in ("kernel_0", "kernel_1"):
         np.testing.assert_allclose(w[name].std(), 0.01, rtol=0.3)
     assert (w["kernel_0"].ravel()[:400] != w["kernel_1"].ravel()[:400]).any()
@@ -114,29 +113,19 @@ def test_the_baseline_sees_normalized_inputs_and_starts_near_zero():
 
 
 @pytest.mark.parametrize("learns", ["policy", "entropy", "baseline"])
-def test_only_the_policy_reaches_the_routing_inputs(learns):
+def test_the_policy_reaches_the_routing_inputs_but_not_the_losses(learns):
     weights = {f"{name}_weight": 0.0 for name in ("policy", "entropy", "baseline")}
-    gate = built(**{**weights, f"{learns}_weight": 1.0})
-    x = keras.Variable(X)
+    gate = reinforce(**{**weights, f"{learns}_weight": 1.0})
+    x, losses = keras.Variable(X), keras.Variable(LOSSES)
 
     def compute():
         gate((EXPERTS, ops.convert_to_tensor(x)), training=True)
-        return [gate.policy_loss(LOSSES)]
-
-    _, (by_x,) = value_and_gradients(compute, [x], state=[gate.generator.state])
-    assert by_x.any() == (learns != "baseline")
-
-
-def test_the_losses_are_constants():
-    gate = built()
-    losses = keras.Variable(LOSSES)
-
-    def compute():
-        gate((EXPERTS, X), training=True)
         return [gate.policy_loss(ops.convert_to_tensor(losses))]
 
-    _, (found,) = value_and_gradients(compute, [losses], state=[gate.generator.state])
-    assert not found.any()
+    state = [gate.generator.state]
+    _, (by_x, by_losses) = value_and_gradients(compute, [x, losses], state)
+    assert by_x.any() == (learns != "baseline")
+    assert not by_losses.any()
 
 
 # Drawing.
@@ -147,7 +136,7 @@ def test_the_losses_are_constants():
 def test_one_expert_is_drawn_in_training_and_the_likeliest_at_inference(
     per_example, num_gates
 ):
-    gate = built(per_example=per_example, num_gates=num_gates)
+    gate = reinforce(per_example=per_example, num_gates=num_gates)
     inputs = (EXPERTS, X) if per_example else EXPERTS
     drawn, taken = (numpy(gate(inputs, training=mode)) for mode in (True, False))
     shape = (BATCH, N) if num_gates is None else (BATCH, num_gates, N)
@@ -169,11 +158,11 @@ LOGITS = np.log(np.array([0.6, 0.3, 0.1], "float32"))
 def test_draws_follow_the_softmax(kind):
     count = 4000
     if kind == "examples":
-        gate = built(dim=1)
+        gate = reinforce(dim=1)
         gate.trainable_variables[0].assign(LOGITS[None])
         inputs = [np.ones((count, 1), "float32")]
     else:
-        gate = built(per_example=False, num_gates=count)
+        gate = reinforce(per_example=False, num_gates=count)
         gate.trainable_variables[0].assign(np.tile(LOGITS, (count, 1)))
         inputs = []
     drawn = gate.route(*inputs, training=True).weights
@@ -184,7 +173,7 @@ def test_draws_follow_the_softmax(kind):
 
 
 def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
-    gate = built(dim=1, expert_dropout=0.6)
+    gate = reinforce(dim=1, expert_dropout=0.6)
     gate.trainable_variables[0].assign([[50.0, 0.0, 0.0]])
     x = np.ones((200, 1), "float32")
 
@@ -206,7 +195,9 @@ def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
 
 @pytest.mark.parametrize("own_inputs", [False, True])
 def test_several_gates_learn_each_from_its_own_losses(own_inputs):
-    gate = built(num_gates=2, policy_weight=1.0, baseline_weight=0.5, baseline_units=3)
+    gate = reinforce(
+        num_gates=2, policy_weight=1.0, baseline_weight=0.5, baseline_units=3
+    )
     losses = np.abs(numbers((BATCH, 2), seed=4))
     x = numbers((BATCH, 2, DIM)) if own_inputs else X
     loss, chosen, _ = trained_on(gate, losses, x)
@@ -225,7 +216,7 @@ def test_several_gates_learn_each_from_its_own_losses(own_inputs):
 
 @pytest.mark.parametrize("num_gates", [None, 2])
 def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num_gates):
-    gate = built(num_gates=num_gates, policy_weight=1.0, baseline_weight=0.5)
+    gate = reinforce(num_gates=num_gates, policy_weight=1.0, baseline_weight=0.5)
     gates = num_gates or 1
     losses = np.abs(numbers((BATCH // 2, gates), seed=4))
     weight = np.abs(numbers(losses.shape, seed=5))
@@ -255,7 +246,7 @@ def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num
 
 
 def test_the_expected_gradient_of_tokens_is_that_of_the_expected_loss(monkeypatch):
-    gate = built(dim=2, policy_weight=1.0, entropy_weight=0.0, baseline_weight=0.0)
+    gate = reinforce(dim=2, policy_weight=1.0, entropy_weight=0.0, baseline_weight=0.0)
     x, kernel = numbers((2, 2)), by_name(gate)["gate_kernel"]
     first, second = softmax(x @ kernel)
     losses = numbers((N, N), seed=6)  # For each choice of two tokens.
@@ -279,7 +270,7 @@ def test_the_expected_gradient_of_tokens_is_that_of_the_expected_loss(monkeypatc
 
 
 def test_the_gates_do_not_teach_one_another():
-    gate = built(num_gates=2)
+    gate = reinforce(num_gates=2)
     weight = np.stack([np.zeros(BATCH), np.ones(BATCH)], axis=1)
     losses = np.abs(numbers((BATCH, 2), seed=4))
     _, _, found = trained_on(gate, losses, sample_weight=weight)
@@ -290,7 +281,7 @@ def test_the_gates_do_not_teach_one_another():
 
 @pytest.mark.parametrize("num_gates", [None, 2])
 def test_a_static_gate_is_rewarded_by_the_mean_loss(num_gates):
-    gate = built(per_example=False, num_gates=num_gates, policy_weight=1.0)
+    gate = reinforce(per_example=False, num_gates=num_gates, policy_weight=1.0)
     losses = LOSSES if num_gates is None else np.stack([LOSSES, 2 * LOSSES], axis=1)
     weight = np.abs(numbers(losses.shape, seed=5))
     loss, chosen, found = trained_on(gate, losses, None, weight)
@@ -307,7 +298,7 @@ def test_a_static_gate_is_rewarded_by_the_mean_loss(num_gates):
 @pytest.mark.parametrize("per_example", [False, True])
 def test_examples_without_weight_teach_nothing(per_example):
     x = X if per_example else None
-    gate = built(per_example=per_example)
+    gate = reinforce(per_example=per_example)
     loss, _, found = trained_on(gate, x=x, sample_weight=np.zeros(BATCH))
     assert loss == 0
     assert not any(gradient.any() for gradient in found.values())
@@ -316,17 +307,20 @@ def test_examples_without_weight_teach_nothing(per_example):
 # What is kept between the call and the loss.
 
 
-def test_the_loss_of_a_call_is_given_once():
-    gate = built()
+def test_the_loss_of_a_call_is_given_once_in_float32():
+    gate = reinforce(dtype="float16")
     assert gate.policy_loss(LOSSES) == 0.0
     gate((EXPERTS, X), training=True)
-    assert numpy(gate.policy_loss(LOSSES)) != 0.0
+    loss = gate.policy_loss(ops.cast(LOSSES, "float16"))
+    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
+    assert np.isfinite(numpy(loss))
+    assert numpy(loss) != 0.0
     assert gate.policy_loss(LOSSES) == 0.0
 
 
 @pytest.mark.parametrize("how", ["forget", "inference"])
 def test_what_is_forgotten_gets_no_reward(how):
-    gate = built()
+    gate = reinforce()
     gate((EXPERTS, X), training=True)
     if how == "forget":
         gate.forget()
@@ -335,34 +329,15 @@ def test_what_is_forgotten_gets_no_reward(how):
     assert gate.policy_loss(LOSSES[:2]) == 0.0
 
 
-def test_half_precision_learns_in_full():
-    gate = built(dtype="float16")
-    mixed = gate((EXPERTS, X), training=True)
-    assert keras.backend.standardize_dtype(mixed.dtype) == "float16"
-    loss = gate.policy_loss(ops.cast(LOSSES, "float16"))
-    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
-    assert np.isfinite(numpy(loss))
-
-
-def test_the_config_rebuilds_the_gate():
-    gate = ReinforceGate(
-        0.1, 0.2, 0.3, 4, "zeros", use_bias=True, normalize=True, num_gates=2, seed=5
-    )
-    rebuilt = ReinforceGate.from_config(gate.get_config())
-    assert rebuilt.get_config() == gate.get_config()
-
-
 def test_a_regularizer_reaches_the_logits():
     gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
-    gate.build((None, 3), (None, 2))
-    x = numbers((8, 2))
+    built(gate, 3, 2)
 
     def loss():
-        gate.route(x, training=True)
-        return [sum(gate.losses)]
+        gate.route(numbers((8, 2)), training=True)
+        return sum(gate.losses)
 
-    state = [variable for variable in gate.variables if not variable.trainable]
-    _, found = value_and_gradients(loss, gate.trainable_variables, state)
+    found = weight_gradients(gate, loss)
     gate.forget()
     moved = dict(zip([v.name for v in gate.trainable_variables], found, strict=True))
     assert np.abs(moved["gate_kernel"]).max() > 1e-4
@@ -371,7 +346,7 @@ def test_a_regularizer_reaches_the_logits():
 @pytest.mark.backend_independent
 def test_a_regularizer_of_probabilities_does_not_read_the_drawn_weights(monkeypatch):
     gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
-    gate.build((None, 3), (None, 2))
+    built(gate, 3, 2)
     read, as_batch = [], Routing.as_batch
 
     def reading(self, x):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import differentiated, numbers, numpy, value_and_gradients
+from helpers import differentiated, numbers, numpy, refusals, reloaded, weight_gradients
 from keras import layers, ops
 
 from dselectk_keras import (
@@ -24,10 +24,16 @@ BATCH, DIM = 6, 4
 X, Y = numbers((BATCH, DIM)), numbers((BATCH, 2), seed=1)
 
 
-def make(layer, outputs=2, activation=None, **settings):
+def compiled(inputs, outputs, loss="mse", **settings):
+    model = RoutedModel(inputs, outputs, **settings)
+    model.compile("sgd", loss)
+    return model
+
+
+def make(layer, outputs=2, activation=None, loss="mse", **settings):
     inputs = keras.Input((DIM,))
-    head = layers.Dense(outputs, activation) if outputs else layers.Identity()
-    return RoutedModel(inputs, head(layer(inputs)), **settings)
+    head = layers.Dense(outputs, activation)
+    return compiled(inputs, head(layer(inputs)), loss, **settings)
 
 
 def reinforced(per_example=True, **settings):
@@ -81,8 +87,7 @@ def losses_of_a_step(model, y, sample_weight=None):
     ],
 )
 def test_the_reward_is_minus_the_loss_of_each_example(loss, activation, labels):
-    model = make(reinforced(entropy_weight=0.0), activation=activation)
-    model.compile("sgd", loss)
+    model = make(reinforced(entropy_weight=0.0), activation=activation, loss=loss)
     found, predictions, policy = losses_of_a_step(model, labels)
     function = keras.losses.get(loss)
     each = [
@@ -93,22 +98,16 @@ def test_the_reward_is_minus_the_loss_of_each_example(loss, activation, labels):
 
 def test_the_gate_learns_from_its_reward():
     moe = reinforced(entropy_weight=0.0, baseline_weight=0.0)
-    model = make(moe)
-    model.compile("sgd", "mse")
-    gate = moe.gate
-
-    def gradients(compute):
-        rewind(gate)
-        variables = gate.trainable_variables
-        return value_and_gradients(compute, variables, [gate.generator.state])[1]
-
-    found = gradients(lambda: [step_loss(model)])
+    model, gate = make(moe), moe.gate
 
     def by_hand():
         errors = model(X, training=True) - ops.convert_to_tensor(Y)
-        return [gate.policy_loss(ops.mean(errors**2, axis=1))]
+        return gate.policy_loss(ops.mean(errors**2, axis=1))
 
-    expected = gradients(by_hand)
+    rewind(gate)
+    found = weight_gradients(gate, lambda: step_loss(model))
+    rewind(gate)
+    expected = weight_gradients(gate, by_hand)
     assert found[0].any()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)
@@ -116,7 +115,6 @@ def test_the_gate_learns_from_its_reward():
 
 def test_sample_weights_weigh_the_rewards():
     model = make(reinforced(policy_weight=1.0))
-    model.compile("sgd", "mse")
     weight = np.array([1, 0, 2, 0, 1, 1], "float32")
     spoiled = np.where(weight[:, None] > 0, Y, 100.0)
     losses = [losses_of_a_step(model, y, weight)[0] for y in (Y, spoiled)]
@@ -133,8 +131,7 @@ def test_tokens_get_the_reward_of_their_sequence_without_padding():
     inputs = keras.Input((3, DIM))
     moe = reinforced(policy_weight=1.0)
     outputs = layers.Dense(2)(moe(layers.Masking()(inputs)))
-    model = RoutedModel(inputs, outputs)
-    model.compile("sgd", "mse")
+    model = compiled(inputs, outputs)
     y, mask = numbers((BATCH, 3, 2), seed=1), (x != 0).any(-1)
     rewind(moe.gate)
     predictions = model(x, training=True)
@@ -176,22 +173,10 @@ def test_tokens_without_a_weight_have_no_part_in_the_reward(ignore):
     np.testing.assert_allclose(found, plain + policy, rtol=1e-4)
 
 
-def test_several_gates_get_the_same_reward():
-    inputs = keras.Input((DIM,))
-    gate = ReinforceGate(policy_weight=1.0, num_gates=2, seed=0)
-    mixed = MoE(DenseExperts(3, [5]), gate, per_example=True)(inputs)
-    model = RoutedModel(inputs, layers.Dense(2)(layers.Flatten()(mixed)))
-    model.compile("sgd", "mse")
-    found, predictions, policy = losses_of_a_step(model, Y)
-    each = ((predictions - Y) ** 2).mean(axis=1)
-    np.testing.assert_allclose(found, each.mean() + policy(each), rtol=1e-4)
-
-
 def test_policy_losses_of_several_layers_are_averaged():
     inputs = keras.Input((DIM,))
     hidden = layers.Dense(2)(Taught()(inputs))
-    model = RoutedModel(inputs, Taught()(hidden))
-    model.compile("sgd", "mse")
+    model = compiled(inputs, Taught()(hidden))
     task = ((numpy(model(X)) - Y) ** 2).mean()
     np.testing.assert_allclose(numpy(step_loss(model)), task + 2.0 * task, rtol=1e-5)
 
@@ -214,18 +199,17 @@ class Taught(layers.Layer):
 
 def test_labels_without_an_axis_fit_outputs_of_width_one():
     model = make(reinforced(), outputs=1)
-    model.compile("sgd", "mse")
     losses = [losses_of_a_step(model, y)[0] for y in (Y[:, 0], Y[:, :1])]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
 
 
-def test_losses_of_several_outputs_are_summed():
+@pytest.mark.parametrize("num_gates", [None, 2])
+def test_losses_of_several_outputs_are_summed_for_each_gate(num_gates):
     inputs = keras.Input((DIM,))
-    moe = reinforced(policy_weight=1.0)
-    mixed = moe(inputs)
+    mixed = reinforced(policy_weight=1.0, num_gates=num_gates)(inputs)
+    mixed = layers.Flatten()(mixed)
     outputs = {"a": layers.Dense(1)(mixed), "b": layers.Dense(2)(mixed)}
-    model = RoutedModel(inputs, outputs)
-    model.compile("sgd", {"a": "mae", "b": "mse"})
+    model = compiled(inputs, outputs, {"a": "mae", "b": "mse"})
     y = {"a": Y[:, :1], "b": Y}
     found, outputs, policy = losses_of_a_step(model, y)
     each = np.abs(outputs["a"] - y["a"])[:, 0]
@@ -235,11 +219,9 @@ def test_losses_of_several_outputs_are_summed():
 
 def test_outputs_have_weights_of_their_own_and_names_in_any_order():
     inputs = keras.Input((DIM,))
-    moe = reinforced(policy_weight=1.0)
-    mixed = moe(inputs)
+    mixed = reinforced(policy_weight=1.0)(inputs)
     outputs = [layers.Dense(2, name="b")(mixed), layers.Dense(2, name="a")(mixed)]
-    model = RoutedModel(inputs, outputs)
-    model.compile("sgd", {"a": "mae", "b": "mse"})
+    model = compiled(inputs, outputs, {"a": "mae", "b": "mse"})
     y = {"a": Y, "b": Y + 3.0}
     of_b, of_a = np.array([0, 1, 1, 0, 2, 1.0]), np.arange(6.0)
     found, (b, a), policy = losses_of_a_step(model, y, [of_b, of_a])
@@ -253,13 +235,7 @@ def test_outputs_have_weights_of_their_own_and_names_in_any_order():
 @pytest.mark.parametrize("per_example", [False, True])
 def test_learns_which_expert_is_right(per_example):
     bank = DenseExperts(3, [1], None)
-    gate = ReinforceGate(
-        policy_weight=1.0,
-        entropy_weight=0.01,
-        baseline_weight=1.0,
-        use_bias=True,
-        seed=0,
-    )
+    gate = ReinforceGate(1.0, 0.01, 1.0, use_bias=True, seed=0)
     inputs = keras.Input((2,))
     moe = MoE(bank, gate, per_example=per_example)
     model = RoutedModel(inputs, moe(inputs))
@@ -281,46 +257,36 @@ def test_learns_which_expert_is_right(per_example):
     assert gate.policy_loss(np.zeros(8)) == 0.0
 
 
-def test_evaluation_reports_the_loss_alone():
-    model = make(reinforced())
-    model.compile("sgd", "mse")
-    model(X, training=True)
-    report = model.evaluate(X, Y, verbose=0)
-    expected = ((model.predict(X, verbose=0) - Y) ** 2).mean()
-    np.testing.assert_allclose(report, expected, rtol=1e-5)
-
-
 def test_a_saved_model_gives_the_same_and_trains_on(tmp_path):
     model = make(reinforced(), consistency=0.5, outputs_are="values")
-    model.compile("sgd", "mse")
     model.fit(X, Y, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    model(X, training=True)
+    # Evaluation reports the loss alone.
+    predicted = model.predict(X, verbose=0)
+    wanted = ((predicted - Y) ** 2).mean()
+    np.testing.assert_allclose(model.evaluate(X, Y, verbose=0), wanted, rtol=1e-5)
+    loaded = reloaded(model, tmp_path)
     assert type(loaded) is RoutedModel
     assert (loaded.consistency, loaded.outputs_are) == (0.5, "values")
-    np.testing.assert_array_equal(
-        loaded.predict(X, verbose=0), model.predict(X, verbose=0)
-    )
+    np.testing.assert_array_equal(loaded.predict(X, verbose=0), predicted)
     assert np.isfinite(loaded.fit(X, Y, verbose=0).history["loss"]).all()
 
 
 # Consistency.
 
 
-def test_divergence_of_probabilities_by_hand():
+def test_divergence_by_hand_and_from_certainty_in_half_precision():
     a, b = [[0.5, 0.5], [0.25, 0.75]], [[0.25, 0.75], [0.25, 0.75]]
     there = 0.5 * np.log(2) + 0.5 * np.log(2 / 3)
     back = 0.25 * np.log(1 / 2) + 0.75 * np.log(3 / 2)
-    found = float(symmetric_divergence(a, b, "probabilities"))
     # Half the sum of both, and the mean over two examples.
-    np.testing.assert_allclose(found, (there + back) / 2 / 2, rtol=1e-5)
-    found = float(symmetric_divergence(np.log(a) + 3, np.log(b), "logits"))
-    np.testing.assert_allclose(found, (there + back) / 2 / 2, rtol=1e-5)
-    found = float(symmetric_divergence(a, b, "values"))
-    np.testing.assert_allclose(found, 0.5 * 2 * 0.25**2 / 2, rtol=1e-6)
-
-
-def test_divergence_from_certainty_is_finite_in_half_precision():
+    for pair, kind, wanted in [
+        ((a, b), "probabilities", (there + back) / 2 / 2),
+        ((np.log(a) + 3, np.log(b)), "logits", (there + back) / 2 / 2),
+        ((a, b), "values", 0.5 * 2 * 0.25**2 / 2),
+    ]:
+        found = float(symmetric_divergence(*pair, kind))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
     a, b = (ops.cast(v, "float16") for v in ([[1.0, 0.0]], [[0.0, 1.0]]))
     for kind in ("probabilities", "logits", "values"):
         found = symmetric_divergence(a, b, kind)
@@ -334,7 +300,6 @@ def test_adamix_draws_two_predictions_together(kind):
     bank = DenseExperts(30, [4, DIM], ["swish", None])
     adamix = SmearExperts(bank, RandomGate(seed=0), per_example=False, per_layer=True)
     model = make(adamix, activation=activation, consistency=2.0, outputs_are=kind)
-    model.compile("sgd", "mse")
     rewind(adamix.gate)
     first, second = (numpy(model(X, training=True)) for _ in range(2))
     assert (first != second).any()
@@ -342,26 +307,19 @@ def test_adamix_draws_two_predictions_together(kind):
     expected = ((first - Y) ** 2).mean()
     expected += 2 * float(symmetric_divergence(first, second, kind))
     np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-4)
-    # Not at inference.
-    report = model.evaluate(X, Y, verbose=0)
-    expected = ((model.predict(X, verbose=0) - Y) ** 2).mean()
-    np.testing.assert_allclose(report, expected, rtol=1e-5)
 
 
 def test_the_consistency_of_a_model_that_draws_nothing_is_zero():
     plain = MoE(DenseExperts(3, [5]), SoftmaxGate(), per_example=True)
     model = make(plain, consistency=5.0, outputs_are="values")
-    model.compile("sgd", "mse")
     expected = ((numpy(model(X)) - Y) ** 2).mean()
     np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-5)
 
 
 def test_both_predictions_get_a_gradient():
-    adamix = SmearExperts(
-        DenseExperts(2, [DIM], None), RandomGate(seed=0), per_example=False
-    )
+    bank = DenseExperts(2, [DIM], None)
+    adamix = SmearExperts(bank, RandomGate(seed=0), per_example=False)
     model = make(adamix, consistency=1.0, outputs_are="values")
-    model.compile("sgd", "mse")
     kernel = adamix.experts.trainable_variables[0]
 
     # Where the two runs take one expert each, both get a gradient.
@@ -375,20 +333,26 @@ def test_both_predictions_get_a_gradient():
     assert max(reached) == 2
 
 
-def test_penalties_are_counted_once():
+@pytest.mark.traced
+def test_penalties_are_counted_once_and_calls_as_well():
     gate = DSelectKGate(2, entropy_reg=0.5)
     model = make(MoE(DenseExperts(4, [5]), gate), consistency=1.0, outputs_are="values")
-    model.compile("sgd", "mse")
     penalty = numpy(gate.report()["penalties"]["entropy"])
     expected = ((numpy(model(X)) - Y) ** 2).mean() + penalty
     np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-5)
     log = model.fit(X, Y, batch_size=BATCH, verbose=0)
     np.testing.assert_allclose(log.history["loss"][0], expected, rtol=1e-5)
+    inputs = keras.Input((3,))
+    gate = DSelectKGate(2, entropy_reg=Ramp(0.1, 1.0, end=9))
+    outputs = keras.layers.Softmax()(MoE(DenseExperts(4, [2]), gate)(inputs))
+    loss = "sparse_categorical_crossentropy"
+    model = compiled(inputs, outputs, loss, consistency=1.0)
+    model.fit(numbers((6, 3)), np.zeros(6), batch_size=2, verbose=0)
+    assert int(gate.step) == 3
 
 
 def test_rewards_and_consistency_leave_nothing_behind():
     model = make(reinforced(), consistency=1.0, outputs_are="values")
-    model.compile("sgd", "mse")
     log = model.fit(X, Y, batch_size=3, epochs=2, verbose=0)
     assert np.isfinite(log.history["loss"]).all()
     gate = model.layers[1].gate
@@ -399,43 +363,13 @@ def test_rewards_and_consistency_leave_nothing_behind():
 # Arguments that cannot be right.
 
 
-def test_unknown_outputs_and_negative_weights_are_refused():
-    moe = MoE(DenseExperts(3, [5]), SoftmaxGate())
-    with pytest.raises(ValueError, match=r"'logits', 'values'.*='classes'"):
-        make(moe, outputs_are="classes")
-    with pytest.raises(ValueError, match="at least 0"):
-        make(moe, consistency=-1)
-
-
-@pytest.mark.traced
-def test_the_second_run_counts_no_calls():
-    inputs = keras.Input((3,))
-    gate = DSelectKGate(2, entropy_reg=Ramp(0.1, 1.0, end=9))
-    outputs = keras.layers.Softmax()(MoE(DenseExperts(4, [2]), gate)(inputs))
-    model = RoutedModel(inputs, outputs, consistency=1.0)
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    model.fit(numbers((6, 3)), np.zeros(6), batch_size=2, verbose=0)
-    assert int(gate.step) == 3
-
-
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_batch_without_examples_is_no_error(per_example):
     model = make(reinforced(per_example), consistency=0.5, outputs_are="values")
-    model.compile("sgd", "mse")
     x, y = X[:0], Y[:0]
     loss = model.compute_loss(x, y, model(x, training=True), training=True)
     # The loss of Keras has no value, and what is added to it is finite.
     assert np.isfinite(numpy(loss)).all()
-
-
-def test_rewards_that_are_not_the_loss_are_refused():
-    inputs = keras.Input((3,))
-    moe = MoE(DenseExperts(4, [2]), ReinforceGate(), per_example=True)
-    model = RoutedModel(inputs, {"a": moe(inputs), "b": inputs})
-    model.compile("sgd", {"a": "mse", "b": "mse"}, loss_weights={"a": 1.0, "b": 0.0})
-    labels = {"a": np.zeros((6, 2)), "b": np.zeros((6, 3))}
-    with pytest.raises(ValueError, match="with `loss_weights`, or with outputs"):
-        model.fit(numbers((6, 3)), labels, verbose=0)
 
 
 @pytest.mark.backend_independent
@@ -443,3 +377,22 @@ def test_arguments_that_it_does_not_have_are_refused():
     for name in ("consistancy", "policy_reduction"):
         with pytest.raises(TypeError, match=f"argument '{name}'"):
             RoutedModel(keras.Input((3,)), keras.Input((3,)), **{name: 1.0})
+
+
+def fit_with_weights_of_losses():
+    inputs = keras.Input((3,))
+    moe = MoE(DenseExperts(4, [2]), ReinforceGate(), per_example=True)
+    model = RoutedModel(inputs, {"a": moe(inputs), "b": inputs})
+    model.compile("sgd", {"a": "mse", "b": "mse"}, loss_weights={"a": 1.0, "b": 0.0})
+    labels = {"a": np.zeros((6, 2)), "b": np.zeros((6, 3))}
+    model.fit(numbers((6, 3)), labels, verbose=0)
+
+
+test_what_cannot_be_is_refused = refusals(
+    (fit_with_weights_of_losses, "with `loss_weights`, or with outputs"),
+    (
+        lambda: make(layers.Identity(), outputs_are="classes"),
+        r"'logits', 'values'.*='classes'",
+    ),
+    (lambda: make(layers.Identity(), consistency=-1), "at least 0"),
+)

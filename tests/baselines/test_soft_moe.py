@@ -3,7 +3,15 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import (
+    numbers,
+    numpy,
+    refusals,
+    reloaded,
+    softmax,
+    spread,
+    value_and_gradients,
+)
 from keras import layers, ops
 
 from dselectk_keras import DenseExperts, Experts, SoftMoE
@@ -17,14 +25,7 @@ def built(bank=None, *, shape=X.shape, **settings):
     bank = DenseExperts(N, [6, 3], ["tanh", None]) if bank is None else bank
     layer = SoftMoE(bank, **{"num_slots": SLOTS, **settings})
     layer.build(shape)
-    for i, weight in enumerate(layer.weights):
-        weight.assign(numbers(weight.shape, seed=i + 1))
-    return layer
-
-
-def softmax(logits, axis):
-    powers = np.exp(logits - logits.max(axis=axis, keepdims=True))
-    return powers / powers.sum(axis=axis, keepdims=True)
+    return spread(layer)
 
 
 def dispatch_and_combine(layer, x):
@@ -119,38 +120,19 @@ def test_the_router_does_not_see_the_length_of_tokens():
         np.testing.assert_allclose(found, numpy(layer(X)), **CLOSE)
 
 
-def test_gradients_reach_tokens_slots_and_experts():
-    layer, x = built(), keras.Variable(X)
-    variables = [*layer.trainable_variables, x]
-    assert len(variables) == 2 + 4 + 1
-    _, gradients = value_and_gradients(
-        lambda: [ops.sum(layer(ops.convert_to_tensor(x)) ** 2)], variables
-    )
-    for variable, found in zip(variables, gradients, strict=True):
-        assert np.isfinite(found).all()
-        assert found.any(), variable.path
-
-
-def test_tokens_of_zeros_have_finite_values_and_gradients():
-    layer, padded = built(), keras.Variable(np.where([[[1]], [[0]]], X, 0.0))
-    (value,), gradients = value_and_gradients(
-        lambda: [ops.sum(layer(ops.convert_to_tensor(padded)) ** 2)],
-        [*layer.trainable_variables, padded],
-    )
-    assert np.isfinite(value)
-    assert all(np.isfinite(found).all() for found in gradients)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "mixed_bfloat16"])
-def test_half_precision(dtype):
-    bank = DenseExperts(N, [6, 3], ["tanh", None], dtype=dtype)
-    layer = built(bank, dtype=dtype)
-    outputs = layer(X)
-    assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
-    full = built()
-    full.set_weights(layer.get_weights())
-    found = numpy(ops.cast(outputs, "float32"))
-    np.testing.assert_allclose(found, numpy(full(X)), atol=0.1)
+def test_gradients_reach_tokens_slots_and_experts_and_are_finite_for_zeros():
+    layer = built()
+    for zeros in (False, True):
+        x = keras.Variable(np.where([[[1]], [[0]]], X, 0.0) if zeros else X)
+        variables = [*layer.trainable_variables, x]
+        assert len(variables) == 2 + 4 + 1
+        (value,), gradients = value_and_gradients(
+            lambda x=x: [ops.sum(layer(ops.convert_to_tensor(x)) ** 2)], variables
+        )
+        assert np.isfinite(value)
+        for variable, found in zip(variables, gradients, strict=True):
+            assert np.isfinite(found).all()
+            assert zeros or found.any(), variable.path
 
 
 # Banks.
@@ -173,15 +155,12 @@ def test_any_layers_may_be_the_experts():
         np.testing.assert_allclose(numpy(layer(X)), expected, **CLOSE)
 
 
-def test_a_bank_with_inputs_of_its_own_is_taken_as_it_is():
+def test_a_bank_is_given_own_inputs_and_told_of_training():
     bank = DenseExperts(N, [3], shared_input=False)
     assert SoftMoE(bank).experts is bank
     replaced = SoftMoE(DenseExperts(N, [3], "tanh", name="mine")).experts
     assert not replaced.shared_input
     assert (replaced.num_experts, replaced.name) == (N, "mine")
-
-
-def test_training_is_passed_on_to_the_experts():
     layer = built([layers.Dropout(0.5), layers.Dropout(0.5)])
     assert np.allclose(numpy(layer(X)), numpy(layer(X)))
     assert not np.allclose(numpy(layer(X, training=True)), numpy(layer(X)))
@@ -200,20 +179,22 @@ def test_trains_on_sequences_of_any_length_and_reloads_to_the_bit(tmp_path):
     model.fit(X, numbers((BATCH, TOKENS, 6)), verbose=0)
     for old, variable in zip(before, model.trainable_variables, strict=True):
         assert (numpy(variable) != old).any(), variable.path
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     for x in (X, X[:1, :3]):
         np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
-    again = loaded.get_layer(copies.name)
-    assert [e.activation for e in again.experts.experts] == [
-        e.activation for e in copies.experts.experts
-    ]
+    banks = (loaded.get_layer(copies.name).experts, copies.experts)
+    again, activations = ([e.activation for e in bank.experts] for bank in banks)
+    assert again == activations
 
 
-def test_what_cannot_be_right_is_refused():
-    with pytest.raises(ValueError, match=r"`experts` must be a bank.*'dense'"):
-        SoftMoE("dense")
-    with pytest.raises(ValueError, match="`num_slots` must be a positive integer"):
-        SoftMoE(DenseExperts(2, [3]), num_slots=0)
-    with pytest.raises(ValueError, match=r"\(batch, tokens, features\).*\(2, 4\)"):
-        SoftMoE(DenseExperts(2, [3]))(numbers((2, 4)))
+test_what_cannot_be_right_is_refused = refusals(
+    (lambda: SoftMoE("dense"), r"`experts` must be a bank.*'dense'"),
+    (
+        lambda: SoftMoE(DenseExperts(2, [3]), num_slots=0),
+        "`num_slots` must be a positive integer",
+    ),
+    (
+        lambda: SoftMoE(DenseExperts(2, [3]))(numbers((2, 4))),
+        r"\(batch, tokens, features\).*\(2, 4\)",
+    ),
+)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from gate_cases import Case
-from helpers import numbers, numpy, value_and_gradients
+from helpers import built, numbers, numpy, softmax, spread, weight_gradients
 from keras import ops
 
 from dselectk_keras import EntropyRegularizer, Ramp, SoftmaxSelectorGate
@@ -21,31 +21,30 @@ CASES = [
 N = 3
 
 
-def built(beta=None, alpha=None, *, k=2, routing=None, **settings):
-    gate = SoftmaxSelectorGate(k, **settings)
-    gate.build((None, N), (None, routing) if routing else None)
+def selectors(beta=None, alpha=None, *, k=2, routing=None, **settings):
+    gate = spread(built(SoftmaxSelectorGate(k, **settings), N, routing))
     if beta is not None:
         alpha = np.reshape(alpha, (*np.shape(alpha), 1))
         gate.set_weights([np.asarray(beta, "float32"), alpha.astype("float32")])
     return gate
 
 
-def softmax(logits, axis=-1):
-    powers = np.exp(logits - logits.max(axis=axis, keepdims=True))
-    return powers / powers.sum(axis=axis, keepdims=True)
-
-
 BETA, ALPHA = np.log([[1.0, 2.0, 1.0], [3.0, 3.0, 2.0]]), np.log([1.0, 3.0])
 
 
-def test_weights_by_hand():
-    gate = built(BETA, ALPHA)
+def test_weights_by_hand_where_the_temperature_divides_the_selectors_alone():
+    gate = selectors(BETA, ALPHA)
     wanted = 0.25 * np.array([0.25, 0.5, 0.25]) + 0.75 * np.array([0.375, 0.375, 0.25])
+    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+    gate = selectors(BETA, ALPHA, temperature=0.5)
+    first = np.array([1, 4, 1]) / 6
+    second = np.array([9, 9, 4]) / 22
+    wanted = 0.25 * first + 0.75 * second
     np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
 
 
 def test_normalized_logits_by_hand():
-    gate = built(routing=2, k=1, normalize=True)
+    gate = built(SoftmaxSelectorGate(1, normalize=True), N, 2)
     names = [weight.name for weight in gate.trainable_weights]
     assert "w_kernel_scale" in names
     # Columns normalize to (-1, 1), (1, -1) and (-1, 1), and so does the input.
@@ -57,52 +56,37 @@ def test_normalized_logits_by_hand():
     np.testing.assert_allclose(found, [wanted / wanted.sum()], atol=1e-5)
 
 
-def test_the_temperature_divides_the_selectors_logits_alone():
-    gate = built(BETA, ALPHA, temperature=0.5)
-    first = np.array([1, 4, 1]) / 6
-    second = np.array([9, 9, 4]) / 22
-    wanted = 0.25 * first + 0.75 * second
-    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
-
-
 def test_a_per_example_gate_by_hand():
-    gate = built(routing=4, num_gates=2)
-    for i, weight in enumerate(gate.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=i))
+    gate = selectors(routing=4, num_gates=2)
     z, z_bias, w, w_bias = map(numpy, gate.trainable_weights)
     x = numbers((5, 4))
     beta = (x @ z + z_bias).reshape(5, 2, 2, N)
     alpha = (x @ w + w_bias).reshape(5, 2, 2, 1)
-    selectors = softmax(beta)
-    wanted = (softmax(alpha, axis=-2) * selectors).sum(axis=-2)
+    chosen = softmax(beta)
+    wanted = (softmax(alpha, axis=-2) * chosen).sum(axis=-2)
     np.testing.assert_allclose(numpy(gate.expert_weights(x)), wanted, atol=1e-6)
-    np.testing.assert_allclose(numpy(gate.selector_outputs(x)), selectors, atol=1e-6)
+    np.testing.assert_allclose(numpy(gate.selector_outputs(x)), chosen, atol=1e-6)
 
 
 @pytest.mark.parametrize("beta", [[[1.0, 2, 3], [2, 1, 0]], [[1, 1, 0], [0, 0, 0]]])
 def test_the_coldest_gate_is_finite_in_value_and_gradient(beta):
-    gate = built(beta, ALPHA, temperature=1e-16)
+    gate = selectors(beta, ALPHA, temperature=1e-16)
     upstream = ops.convert_to_tensor(numbers((N,)))
-    (value,), (of_beta, of_alpha) = value_and_gradients(
-        lambda: [ops.sum(gate.route(training=True).weights * upstream)],
-        gate.trainable_variables,
-        [v for v in gate.variables if not v.trainable],
+    of_beta, of_alpha = weight_gradients(
+        gate, lambda: ops.sum(gate.route(training=True).weights * upstream)
     )
-    assert np.isfinite(value)
     assert np.isfinite(of_beta).all()
     assert np.isfinite(of_alpha).all()
     largest = np.equal(beta, np.max(beta, axis=-1, keepdims=True))
     shares = largest / largest.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(
-        numpy(gate.selector_outputs()), shares, rtol=1e-6, atol=0
-    )
+    np.testing.assert_allclose(numpy(gate.selector_outputs()), shares, rtol=1e-6)
     # Experts that no tie leaves open have no gradient at all.
     tied = largest & (largest.sum(axis=-1, keepdims=True) > 1)
     np.testing.assert_array_equal(of_beta != 0, tied)
 
 
 def test_annealing_ends_with_k_experts():
-    gate = built(BETA, ALPHA, temperature=Ramp(1.0, 1e-16, end=5))
+    gate = selectors(BETA, ALPHA, temperature=Ramp(1.0, 1e-16, end=5))
     nonzeros, binary = [], []
     for _ in range(6):
         nonzeros.append(int((numpy(gate.expert_weights()) > 0).sum()))
@@ -118,9 +102,7 @@ def test_annealing_ends_with_k_experts():
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("routing", [None, 4])
 def test_the_entropy_is_that_of_the_selectors(reduction, routing):
-    gate = built(routing=routing, entropy_reg=0.5, reduction=reduction)
-    for i, weight in enumerate(gate.trainable_weights):
-        weight.assign(numbers(weight.shape, seed=i))
+    gate = selectors(routing=routing, entropy_reg=0.5, reduction=reduction)
     x = [numbers((5, 4))] if routing else []
     gate.route(*x, training=True)
     p = numpy(gate.selector_outputs(*x))
@@ -130,15 +112,12 @@ def test_the_entropy_is_that_of_the_selectors(reduction, routing):
     (found,) = gate.losses
     np.testing.assert_allclose(numpy(found), wanted, rtol=1e-4)
     assert wanted > 0
-
-
-def test_the_default_sums_as_dselect_k_does():
-    assert SoftmaxSelectorGate(2).reduction == "sum"
+    assert SoftmaxSelectorGate(2).reduction == "sum"  # As that of DSelect-k.
 
 
 @pytest.mark.parametrize("policy", ["float16", "bfloat16"])
 def test_half_precision_does_not_reach_the_temperature(policy):
-    gate = built(BETA, ALPHA, temperature=1e-16, entropy_reg=1.0, dtype=policy)
+    gate = selectors(BETA, ALPHA, temperature=1e-16, entropy_reg=1.0, dtype=policy)
     assert numpy(gate.report()["selectors"]["binary"]).tolist() == [1, 0]
     gate(ops.ones((2, N, 1), policy), training=True)
     np.testing.assert_allclose(numpy(gate.losses[0]), np.log(2), rtol=1e-4)

@@ -2,12 +2,9 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import Case
-from helpers import numbers, numpy, on_host
+from helpers import numbers, numpy, on_host, refusals
 
-from dselectk_keras import (
-    ImportanceRegularizer,
-    TagGate,
-)
+from dselectk_keras import ImportanceRegularizer, TagGate
 
 CASES = [
     Case(
@@ -32,37 +29,24 @@ def tags(*values, dtype="int32"):
     return np.array(values, dtype)
 
 
-def test_a_tag_has_the_expert_of_its_number():
-    found = numpy(built().expert_weights(tags(2, 0, 3)))
-    np.testing.assert_array_equal(found, np.eye(N)[[2, 0, 3]])
-
-
-def test_a_tag_has_the_expert_it_is_given():
-    found = numpy(built([3, 0, 3]).expert_weights(tags(0, 1, 2, 0)))
-    np.testing.assert_array_equal(found, np.eye(N)[[3, 0, 3, 3]])
-
-
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
 def test_any_integer_is_a_tag(dtype):
-    found = numpy(built().expert_weights(tags(3, 1, dtype=dtype)))
-    np.testing.assert_array_equal(found, np.eye(N)[[3, 1]])
+    for experts_of_tags, values, wanted in [
+        (None, (2, 0, 3), [2, 0, 3]),
+        ([3, 0, 3], (0, 1, 2, 0), [3, 0, 3, 3]),
+        # More tags than a small integer can count.
+        ([0, 1, 2] * 100, (101 if dtype == "int8" else 200, 3), [2, 0]),
+    ]:
+        found = built(experts_of_tags).expert_weights(tags(*values, dtype=dtype))
+        np.testing.assert_array_equal(numpy(found), np.eye(N)[wanted])
 
 
-def test_more_tags_than_a_small_integer_can_count():
-    gate = built([0, 1, 2] * 100)
-    found = numpy(gate.expert_weights(tags(200, 3, dtype="uint8")))
-    np.testing.assert_array_equal(found, np.eye(N)[[2, 0]])
-
-
-def test_a_column_of_tags_is_a_vector_of_tags():
+def test_tags_have_any_form_and_gates_share_them_or_have_their_own():
     for routing in [(None,), (None, 1)]:
         gate = built(routing=routing)
         for values in (tags(3, 1), tags(3, 1)[:, None]):
             found = numpy(gate.expert_weights(values))
             np.testing.assert_array_equal(found, np.eye(N)[[3, 1]])
-
-
-def test_several_gates_share_the_tags_or_have_their_own():
     shared = numpy(built(num_gates=2).expert_weights(tags(3, 1)))
     np.testing.assert_array_equal(shared, np.eye(N)[[[3, 3], [1, 1]]])
     gate = built(num_gates=2, routing=(None, 2, 1))
@@ -73,22 +57,6 @@ def test_several_gates_share_the_tags_or_have_their_own():
 @pytest.mark.backend_independent
 def test_the_experts_of_tags_may_be_an_array():
     assert TagGate(np.array([2, 0])).get_config()["experts_of_tags"] == [2, 0]
-
-
-@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
-@pytest.mark.parametrize("wrong", [-1, 2, 100, -(2**31)])
-def test_a_tag_out_of_range_is_refused(wrong):
-    gate = built([1, 3])
-    with pytest.raises(ValueError, match=f"must be an integer from 0 to 1.*{wrong}"):
-        gate.expert_weights(tags(0, wrong))
-
-
-@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
-def test_a_large_tag_is_not_folded_into_the_range():
-    if keras.backend.backend() == "jax":
-        pytest.skip("JAX cuts integers to 32 bits before the gate sees them.")
-    with pytest.raises(ValueError, match="must be an integer from 0 to 3"):
-        built().expert_weights(tags(0, 2**32 + 1, dtype="int64"))
 
 
 @pytest.mark.traced
@@ -136,33 +104,54 @@ def test_the_loss_of_a_wrong_tag_is_nan():
             model.train_on_batch(*batch)
 
 
-@pytest.mark.parametrize("experts_of_tags", [[0, [1]], [0.5], ["a"], [True], [-1]])
-def test_tags_have_an_expert_by_number(experts_of_tags):
-    with pytest.raises(ValueError, match="`experts_of_tags` must be an integer >= 0"):
-        TagGate(experts_of_tags)
+on_a_processor = pytest.mark.skipif(
+    not on_host(), reason="On a GPU, wrong ids give NaN."
+)
+test_a_tag_out_of_range_is_refused = on_a_processor(
+    refusals(
+        *(
+            (
+                lambda wrong=wrong: built([1, 3]).expert_weights(tags(0, wrong)),
+                f"must be an integer from 0 to 1.*{wrong}",
+            )
+            for wrong in [-1, 2, 100, -(2**31)]
+        ),
+    )
+)
+test_a_large_tag_is_not_folded_into_the_range = pytest.mark.skipif(
+    keras.backend.backend() == "jax",
+    reason="JAX cuts integers to 32 bits before the gate sees them.",
+)(
+    on_a_processor(
+        refusals(
+            (
+                lambda: built().expert_weights(tags(0, 2**32 + 1, dtype="int64")),
+                "must be an integer from 0 to 3",
+            ),
+        )
+    )
+)
 
 
-def test_experts_out_of_range_are_refused():
-    with pytest.raises(ValueError, match=r"from 0 to 3, since.*Received: .*\[0, 4\]"):
-        built([0, 4])
-
-
-def test_a_static_gate_is_refused():
-    with pytest.raises(ValueError, match=r"TagGate is per-example.*no routing inputs"):
-        TagGate().build((None, N))
-
-
-def test_several_columns_are_refused():
-    with pytest.raises(ValueError, match=r"needs one tag for each.*2 columns"):
-        built(routing=(None, 2))
-
-
-def test_features_are_no_tags():
-    with pytest.raises(ValueError, match=r"Each tag must be an integer.*dtype float32"):
-        built().expert_weights(numbers((3,)))
-
-
-def test_a_regularizer_of_nothing_is_refused():
+def regularized():
     gate = TagGate(weights_regularizer=ImportanceRegularizer(0.1))
-    with pytest.raises(ValueError, match="TagGate has no trainable weights"):
-        gate.build((None, 3), (None, 1))
+    gate.build((None, 3), (None, 1))
+
+
+test_what_cannot_be_is_refused = refusals(
+    *(
+        (
+            lambda given=given: TagGate(given),
+            "`experts_of_tags` must be an integer >= 0",
+        )
+        for given in [[0, [1]], [0.5], ["a"], [True], [-1]]
+    ),
+    (lambda: built([0, 4]), r"from 0 to 3, since.*Received: .*\[0, 4\]"),
+    (lambda: TagGate().build((None, N)), r"TagGate is per-example.*no routing inputs"),
+    (lambda: built(routing=(None, 2)), r"needs one tag for each.*2 columns"),
+    (
+        lambda: built().expert_weights(numbers((3,))),
+        r"Each tag must be an integer.*dtype float32",
+    ),
+    (regularized, "TagGate has no trainable weights"),
+)
