@@ -35,7 +35,9 @@ def num_trained(model):
 
 def make(architecture="mmoe", tasks=TASKS, inputs=3, **settings):
     settings = {"experts": DenseExperts(4, [2]), "gate": DSelectKGate(2), **settings}
-    return build_multitask_model(inputs, tasks, architecture, **settings)
+    model = build_multitask_model(inputs, tasks, architecture, **settings)
+    model.compile("sgd")
+    return model
 
 
 def assert_all_train(model, y):
@@ -49,7 +51,6 @@ def assert_all_train(model, y):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_trains_and_reloads(architecture, tmp_path):
     model = make(architecture, gate=DSelectKGate(2, entropy_reg=0.1))
-    model.compile("sgd")
     assert_all_train(model, Y)
     loaded = reloaded(model, tmp_path)
     report = model.evaluate(X, Y, verbose=0, return_dict=True)
@@ -284,7 +285,6 @@ def test_per_example_gates_look_at_the_features():
     model = make(inputs=encoder, per_example=True)
     mmoe = model.get_layer("mmoe")
     assert mmoe.gate.routing_dim == 5
-    model.compile("sgd")
     before = numpy(encoder.trainable_variables[0])
     model.fit(X, Y, verbose=0)
     assert (numpy(encoder.trainable_variables[0]) != before).any()
@@ -309,7 +309,6 @@ def test_an_encoder_may_have_several_inputs():
     features = layers.concatenate([numbers_in, layers.Embedding(7, 2)(word)])
     encoder = keras.Model({"numbers": numbers_in, "word": word}, features)
     model = make(inputs=encoder)
-    model.compile("sgd")
     x = {"numbers": X, "word": np.array([0, 6, 2, 1])}
     log = model.fit(x, Y, verbose=0)
     assert np.isfinite(log.history["loss"]).all()
@@ -357,7 +356,6 @@ def test_tasks_may_be_a_number_and_have_any_name():
     assert sorted(make(tasks=["x", "y"])(X)) == ["x", "y"]
     assert sorted(make(tasks=2)(X)) == ["task_0", "task_1"]
     model = make(tasks=[Task("Likes & shares", "binary"), Task("né/2")])
-    model.compile("sgd")
     log = model.fit(X, np.ones((4, 2)), verbose=0).history
     assert {"Likes & shares_loss", "né/2_loss"} <= set(log)
 
@@ -381,7 +379,6 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
     model = make(tasks=128, stacked=True)
     assert model.get_layer("mmoe").gate.num_gates == 128
     assert len(model.trainable_variables) == 2 + 2 + 2
-    model.compile("sgd")
     log = model.fit(X, np.zeros((4, 128)), verbose=0).history
     assert len([name for name in log if name.endswith("_loss")]) == 129
 
@@ -390,7 +387,6 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
 def test_a_loss_or_a_metric_may_be_a_class_of_keras():
     task = Task("a", "binary", loss=BinaryCrossentropy, metrics=(AUC,))
     model = make(tasks=[task, "b"])
-    model.compile("sgd")
     found = model.evaluate(X, np.zeros((4, 2)), verbose=0, return_dict=True)
     assert any(name.startswith("a_auc") for name in found)
 
@@ -413,8 +409,6 @@ def test_one_stacked_output_is_the_outputs_by_name_with_an_axis_for_classes(tmp_
     named, stacked = make(tasks=MIXED), make(tasks=MIXED, stacked=True)
     stacked.set_weights(named.get_weights())
     y = np.array([[0, 1, 1], [2, 0, np.nan], [1, 1, 1], [0, 0, 3]], "float32")
-    for model in (named, stacked):
-        model.compile("sgd")
     report = named.train_on_batch(X, y, return_dict=True)
     assert stacked.train_on_batch(X, y, return_dict=True) == pytest.approx(report)
     reports = [m.evaluate(X, y, verbose=0, return_dict=True) for m in (stacked, named)]

@@ -7,38 +7,18 @@ from helpers import built, numbers, numpy, refusals, reloaded
 from keras import layers
 from models.test_condense import sharing, subclassed
 
-from dselectk_keras import (
-    AttentiveGate,
-    AttentiveMoE,
-    DecideGates,
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    MoE,
-    MultitaskModel,
-    Ramp,
-    RandomGate,
-    ReinforceGate,
-    RoutedModel,
-    SmearExperts,
-    SoftmaxGate,
-    SwitchGate,
-    Task,
-    TopKGate,
-    build_multitask_model,
-    distill,
-)
+import dselectk_keras as dk
 
 N, DIM, BATCH = 4, 5, 6
 X = numbers((BATCH, DIM))
 
 GATES = {
-    "softmax": SoftmaxGate,
-    "softmax with bias": lambda: SoftmaxGate(use_bias=True),
-    "top-k with bias": lambda: TopKGate(2, use_bias=True),
-    "DSelect-k": lambda: DSelectKGate(2, entropy_reg=0.01),
-    "switch": SwitchGate,
-    "random": lambda: RandomGate(2, seed=1),
+    "softmax": dk.SoftmaxGate,
+    "softmax with bias": lambda: dk.SoftmaxGate(use_bias=True),
+    "top-k with bias": lambda: dk.TopKGate(2, use_bias=True),
+    "DSelect-k": lambda: dk.DSelectKGate(2, entropy_reg=0.01),
+    "switch": dk.SwitchGate,
+    "random": lambda: dk.RandomGate(2, seed=1),
 }
 
 
@@ -55,9 +35,9 @@ def attentive_teacher():
     inputs = keras.Input((DIM,))
     features = layers.Dense(DIM, "tanh", name="features")(inputs)
     stack = [layers.Dense(3, "tanh"), layers.BatchNormalization(), layers.Dense(2)]
-    moe = AttentiveMoE(
-        Experts(keras.Sequential(stack), N),
-        AttentiveGate(3),
+    moe = dk.AttentiveMoE(
+        dk.Experts(keras.Sequential(stack), N),
+        dk.AttentiveGate(3),
         per_example=True,
         routing_network=layers.Dense(4, "tanh"),
         name="moe",
@@ -68,8 +48,8 @@ def attentive_teacher():
 
 def plain_teacher(gate, per_example=True):
     inputs = keras.Input((DIM,))
-    make = AttentiveMoE if isinstance(gate, AttentiveGate) else MoE
-    moe = make(DenseExperts(N, [3, 2], "tanh"), gate, per_example, name="moe")
+    make = dk.AttentiveMoE if isinstance(gate, dk.AttentiveGate) else dk.MoE
+    moe = make(dk.DenseExperts(N, [3, 2], "tanh"), gate, per_example, name="moe")
     return spread(keras.Model(inputs, layers.Dense(1, name="head")(moe(inputs))))
 
 
@@ -83,12 +63,12 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize(
-    "make", [SoftmaxGate, lambda: TopKGate(2), lambda: DSelectKGate(2)]
+    "make", [dk.SoftmaxGate, lambda: dk.TopKGate(2), lambda: dk.DSelectKGate(2)]
 )
 def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     teacher = attentive_teacher()
     before, outputs = values(teacher), numpy(teacher(X))
-    student = distill(teacher, make())
+    student = dk.distill(teacher, make())
     old, new = teacher.get_layer("moe"), student.get_layer("moe")
     assert isinstance(new.gate, type(make()))
     assert_same(values(new.experts), values(old.experts))
@@ -122,7 +102,7 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "x"])
 def test_any_gate_takes_the_place_of_any(old, new, per_example):
     teacher = plain_teacher(GATES[old](), per_example)
-    student = distill(teacher, GATES[new]())
+    student = dk.distill(teacher, GATES[new]())
     moe = student.get_layer("moe")
     assert type(moe.gate) is type(GATES[new]())
     assert_same(values(moe.experts), values(teacher.get_layer("moe").experts))
@@ -133,15 +113,15 @@ def test_any_gate_takes_the_place_of_any(old, new, per_example):
 
 
 def test_trained_variables_of_one_name_and_shape_are_copied():
-    teacher = plain_teacher(SoftmaxGate(use_bias=True))
-    student = distill(teacher, TopKGate(2, use_bias=True))
+    teacher = plain_teacher(dk.SoftmaxGate(use_bias=True))
+    student = dk.distill(teacher, dk.TopKGate(2, use_bias=True))
     source, gate = (m.get_layer("moe").gate for m in (teacher, student))
     pairs = gate.trainable_variables, source.trainable_variables
     assert_same(*[map(numpy, variables) for variables in pairs])
     # Others start anew: here there are no biases to copy.
-    student = distill(plain_teacher(SoftmaxGate()), TopKGate(2, use_bias=True))
+    student = dk.distill(plain_teacher(dk.SoftmaxGate()), dk.TopKGate(2, use_bias=True))
     kernel, bias, _ = values(student.get_layer("moe").gate)
-    start, _ = values(plain_teacher(SoftmaxGate()).get_layer("moe").gate)
+    start, _ = values(plain_teacher(dk.SoftmaxGate()).get_layer("moe").gate)
     np.testing.assert_array_equal(kernel, start)
     assert np.abs(bias).max() <= 0.05
 
@@ -149,13 +129,13 @@ def test_trained_variables_of_one_name_and_shape_are_copied():
 def test_a_fixed_seed_differs_between_layers_as_the_teachers_does():
     # The seed determines which experts own codes that are left over.
     def gate():
-        return DSelectKGate(1, unreachable="assign", z_initializer=spread, seed=3)
+        return dk.DSelectKGate(1, unreachable="assign", z_initializer=spread, seed=3)
 
     spread = keras.initializers.RandomNormal(stddev=1.0, seed=0)
-    teacher = build_multitask_model(DIM, ["a", "b"], "ple", experts=5, gate=gate())
+    teacher = dk.build_multitask_model(DIM, ["a", "b"], "ple", experts=5, gate=gate())
     for given, wanted in zip(
         teacher.predict(X, verbose=0).values(),
-        distill(teacher, gate()).predict(X, verbose=0).values(),
+        dk.distill(teacher, gate()).predict(X, verbose=0).values(),
         strict=True,
     ):
         np.testing.assert_allclose(given, wanted, rtol=1e-5)
@@ -163,16 +143,16 @@ def test_a_fixed_seed_differs_between_layers_as_the_teachers_does():
 
 @pytest.mark.parametrize("k", [2, 3], ids=["equal logits", "other logits"])
 def test_what_is_not_trained_begins_anew(k):
-    tasks = build_multitask_model(DIM, 2, gate=DSelectKGate(2, gamma=0.1))
+    tasks = dk.build_multitask_model(DIM, 2, gate=dk.DSelectKGate(2, gamma=0.1))
     tasks.compile("adam")
     y = numbers((BATCH, 2))
-    tasks.fit(X, y, epochs=4, verbose=0, callbacks=[DecideGates()])
+    tasks.fit(X, y, epochs=4, verbose=0, callbacks=[dk.DecideGates()])
     gate = tasks.get_layer("mmoe").gate
     assert gate.has_decided
-    new = distill(tasks, DSelectKGate(k, gamma=Ramp(1.0, 0.1, end=9)))
+    new = dk.distill(tasks, dk.DSelectKGate(k, gamma=dk.Ramp(1.0, 0.1, end=9)))
     new = new.get_layer("mmoe").gate
     assert not new.has_decided
-    fresh = DSelectKGate(k, num_gates=2)
+    fresh = dk.DSelectKGate(k, num_gates=2)
     fresh.build((None, 8))
     state = [[*map(numpy, g.non_trainable_variables)] for g in (new, fresh)]
     assert_same(*state)
@@ -183,19 +163,19 @@ def test_what_is_not_trained_begins_anew(k):
 def test_a_part_may_be_a_functional_model(part):
     inputs = keras.Input((DIM,))
     network = keras.Model(inputs, layers.Dense(3)(inputs))
-    bank, routing = DenseExperts(N, [3]), network
+    bank, routing = dk.DenseExperts(N, [3]), network
     if part == "experts":
-        bank, routing = Experts(network, N), None
-    moe = MoE(bank, SoftmaxGate(), True, routing, name="moe")
+        bank, routing = dk.Experts(network, N), None
+    moe = dk.MoE(bank, dk.SoftmaxGate(), True, routing, name="moe")
     teacher = spread(keras.Model(inputs, moe(inputs)))
-    student = distill(teacher, TopKGate(N))
+    student = dk.distill(teacher, dk.TopKGate(N))
     np.testing.assert_allclose(numpy(student(X)), numpy(teacher(X)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
-    teacher = plain_teacher(AttentiveGate(3))
-    student = distill(teacher, SoftmaxGate(), freeze_experts=freeze)
+    teacher = plain_teacher(dk.AttentiveGate(3))
+    student = dk.distill(teacher, dk.SoftmaxGate(), freeze_experts=freeze)
     bank = student.get_layer("moe").experts
     assert len(bank.trainable_variables) == (0 if freeze else 4)
     assert teacher.get_layer("moe").experts.trainable
@@ -209,17 +189,17 @@ def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
     ("architecture", "per_example"), [("mmoe", True), ("mmoe", False), ("omoe", True)]
 )
 def test_a_multitask_model_stays_one(architecture, per_example):
-    teacher = build_multitask_model(
+    teacher = dk.build_multitask_model(
         DIM,
-        [Task("a", tower=(3,)), Task("b", "binary")],
+        [dk.Task("a", tower=(3,)), dk.Task("b", "binary")],
         architecture,
-        experts=DenseExperts(N, [3, 2], "tanh"),
-        gate=SoftmaxGate(),
+        experts=dk.DenseExperts(N, [3, 2], "tanh"),
+        gate=dk.SoftmaxGate(),
         per_example=per_example,
     )
     spread(teacher)
-    student = distill(teacher, TopKGate(2))
-    assert type(student) is MultitaskModel
+    student = dk.distill(teacher, dk.TopKGate(2))
+    assert type(student) is dk.MultitaskModel
     assert [task.name for task in student.tasks] == ["a", "b"]
     # OMoE stays OMoE: one gate for all the tasks.
     gates = [m.get_layer("mmoe").gate.num_gates for m in (teacher, student)]
@@ -240,16 +220,16 @@ def test_a_multitask_model_stays_one(architecture, per_example):
 
 
 def test_an_attentive_model_teaches_one_with_a_gate_for_each_task():
-    teacher = build_multitask_model(
+    teacher = dk.build_multitask_model(
         DIM,
         ["a", "b"],
         "attentive",
-        DenseExperts(N, [3, 2], "tanh"),
-        AttentiveGate(3),
+        dk.DenseExperts(N, [3, 2], "tanh"),
+        dk.AttentiveGate(3),
         per_example=True,
         routing_network=layers.Dense(4),
     )
-    student = distill(spread(teacher), DSelectKGate(2))
+    student = dk.distill(spread(teacher), dk.DSelectKGate(2))
     old, new = (model.get_layer("attentive") for model in (teacher, student))
     assert new.gate.num_gates == 2
     assert_same(values(new.routing_network), values(old.routing_network))
@@ -259,17 +239,22 @@ def test_an_attentive_model_teaches_one_with_a_gate_for_each_task():
 
 def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
     inputs = keras.Input((DIM,))
-    smear = SmearExperts(
-        DenseExperts(N, [3, 2], "tanh"), SoftmaxGate(), per_layer=True, name="smear"
+    smear = dk.SmearExperts(
+        dk.DenseExperts(N, [3, 2], "tanh"),
+        dk.SoftmaxGate(),
+        per_layer=True,
+        name="smear",
     )
-    moe = MoE(DenseExperts(N, [2]), ReinforceGate(), per_example=True, name="moe")
-    teacher = RoutedModel(inputs, moe(smear(inputs)), consistency=0.5)
+    moe = dk.MoE(
+        dk.DenseExperts(N, [2]), dk.ReinforceGate(), per_example=True, name="moe"
+    )
+    teacher = dk.RoutedModel(inputs, moe(smear(inputs)), consistency=0.5)
     spread(teacher)
-    student = distill(teacher, SoftmaxGate())
-    assert type(student) is RoutedModel
+    student = dk.distill(teacher, dk.SoftmaxGate())
+    assert type(student) is dk.RoutedModel
     assert student.consistency == 0.5
     assert student.get_layer("smear").gate.num_gates == 2
-    assert {type(layer.gate) for layer in student.layers[1:]} == {SoftmaxGate}
+    assert {type(layer.gate) for layer in student.layers[1:]} == {dk.SoftmaxGate}
     smears = (model.get_layer("smear")(X) for model in (teacher, student))
     np.testing.assert_allclose(*map(numpy, smears), rtol=1e-5)
     # What one layer was taught by reward the other starts from.
@@ -279,15 +264,17 @@ def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
 
 
 def test_a_sequential_model_may_be_distilled_and_a_student_has_its_dense_steps():
-    moe = MoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True, name="moe")
+    moe = dk.MoE(
+        dk.DenseExperts(N, [2]), dk.SoftmaxGate(), per_example=True, name="moe"
+    )
     teacher = keras.Sequential([keras.Input((DIM,)), layers.Dense(DIM), moe])
-    student = distill(spread(teacher), TopKGate(N))
+    student = dk.distill(spread(teacher), dk.TopKGate(N))
     assert type(student) is keras.Sequential
     np.testing.assert_allclose(numpy(student(X)), numpy(teacher(X)), rtol=1e-5)
-    teacher = plain_teacher(SoftmaxGate(), per_example=False)
+    teacher = plain_teacher(dk.SoftmaxGate(), per_example=False)
     for _ in range(3):
         teacher(X, training=True)
-    student = distill(teacher, TopKGate(1, dense_steps=2))
+    student = dk.distill(teacher, dk.TopKGate(1, dense_steps=2))
     assert (numpy(student.get_layer("moe").expert_weights()) > 0).all()
 
 
@@ -295,42 +282,49 @@ def test_a_sequential_model_may_be_distilled_and_a_student_has_its_dense_steps()
 
 
 def test_experts_of_the_tasks_own_are_copied():
-    teacher = build_multitask_model(
-        3, 2, "ple", experts=DenseExperts(2, [4]), gate=SoftmaxGate(), per_example=True
+    teacher = dk.build_multitask_model(
+        3,
+        2,
+        "ple",
+        experts=dk.DenseExperts(2, [4]),
+        gate=dk.SoftmaxGate(),
+        per_example=True,
     )
-    student = distill(teacher, TopKGate(1))
+    student = dk.distill(teacher, dk.TopKGate(1))
     for level in range(2):
         source, copy = (m.get_layer(f"cgc_{level}") for m in (teacher, student))
         for part in ("experts", "task_experts"):
             old, new = (getattr(layer, part).get_weights() for layer in (source, copy))
             assert_same(old, new)
             assert not getattr(copy, part).trainable_variables
-        assert isinstance(copy.gate, TopKGate)
+        assert isinstance(copy.gate, dk.TopKGate)
         assert copy.gate.num_gates == 2
-    assert isinstance(student.get_layer("cgc_0").shared_gate, TopKGate)
+    assert isinstance(student.get_layer("cgc_0").shared_gate, dk.TopKGate)
     assert np.isfinite(numpy(student(np.ones((4, 3), "float32"))["task_0"])).all()
 
 
 @pytest.mark.parametrize(
     ("dispatch", "gate"),
-    [(1.0, SwitchGate()), (True, TopKGate(2)), (True, DSelectKGate(2))],
+    [(1.0, dk.SwitchGate()), (True, dk.TopKGate(2)), (True, dk.DSelectKGate(2))],
 )
 def test_dispatch_is_kept(dispatch, gate):
     inputs = keras.Input((DIM,))
-    moe = MoE(DenseExperts(N, [3]), SwitchGate(), True, dispatch=dispatch, name="moe")
+    moe = dk.MoE(
+        dk.DenseExperts(N, [3]), dk.SwitchGate(), True, dispatch=dispatch, name="moe"
+    )
     teacher = spread(keras.Model(inputs, moe(inputs)))
-    student = distill(teacher, gate)
+    student = dk.distill(teacher, gate)
     assert student.get_layer("moe").dispatch == dispatch
-    if type(gate) is SwitchGate:
+    if type(gate) is dk.SwitchGate:
         # With a capacity, the same choices are dropped.
         np.testing.assert_array_equal(numpy(student(X)), numpy(teacher(X)))
     with pytest.raises(ValueError, match="Dispatch needs a gate such as `TopKGate`"):
-        distill(teacher, SoftmaxGate())
+        dk.distill(teacher, dk.SoftmaxGate())
 
 
 def without_hidden_outputs():
     inputs = keras.Input((DIM,))
-    moe = AttentiveMoE(DenseExperts(N, [2]), SoftmaxGate(), per_example=True)
+    moe = dk.AttentiveMoE(dk.DenseExperts(N, [2]), dk.SoftmaxGate(), per_example=True)
     return keras.Model(inputs, moe(inputs))
 
 
@@ -339,39 +333,39 @@ def without_gate():
     return keras.Model(inputs, layers.Dense(1, name="only")(inputs))
 
 
-UNBUILT = keras.Sequential([MoE(DenseExperts(N, [2]), SoftmaxGate())])
+UNBUILT = keras.Sequential([dk.MoE(dk.DenseExperts(N, [2]), dk.SoftmaxGate())])
 test_what_cannot_be_distilled_is_refused = pytest.mark.backend_independent(
     refusals(
         *(
             (
-                lambda gate=gate: distill(plain_teacher(SoftmaxGate()), gate),
+                lambda gate=gate: dk.distill(plain_teacher(dk.SoftmaxGate()), gate),
                 "`gate` must be a gate that is not built",
             )
-            for gate in (built(SoftmaxGate()), SoftmaxGate, "softmax")
+            for gate in (built(dk.SoftmaxGate()), dk.SoftmaxGate, "softmax")
         ),
         (
-            lambda: distill(
-                plain_teacher(SoftmaxGate()), SoftmaxGate(), freeze_experts="no"
+            lambda: dk.distill(
+                plain_teacher(dk.SoftmaxGate()), dk.SoftmaxGate(), freeze_experts="no"
             ),
             r"`freeze_experts` must be one of True",
         ),
         (
-            lambda: distill(without_gate(), SoftmaxGate()),
+            lambda: dk.distill(without_gate(), dk.SoftmaxGate()),
             r"no layer of the class.*only \(Dense\)",
         ),
         *(
             (
-                lambda model=model: distill(model(), TopKGate(2)),
+                lambda model=model: dk.distill(model(), dk.TopKGate(2)),
                 "functional or sequential model is needed",
             )
-            for model in (subclassed, lambda: UNBUILT, lambda: DenseExperts(N, [2]))
+            for model in (subclassed, lambda: UNBUILT, lambda: dk.DenseExperts(N, [2]))
         ),
         (
-            lambda: distill(without_hidden_outputs(), AttentiveGate(2)),
+            lambda: dk.distill(without_hidden_outputs(), dk.AttentiveGate(2)),
             "looks at the input of each expert's last",
         ),
         (
-            lambda: distill(sharing("experts"), TopKGate(2)),
+            lambda: dk.distill(sharing("experts"), dk.TopKGate(2)),
             "'experts' shared by first, second",
         ),
     )
