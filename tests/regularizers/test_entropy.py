@@ -6,19 +6,14 @@ from dselectk_keras import DSelectKGate, EntropyRegularizer, SoftmaxGate
 from dselectk_keras.ops import entropy, selector_product
 
 
-def test_sums_the_entropies_of_all_selectors():
+def test_sums_the_entropies_of_all_selectors_with_the_weight_of_the_release():
     selectors = np.full((2, 3, 4), 0.25)
-    np.testing.assert_allclose(
-        float(EntropyRegularizer(0.5)(selectors)), 0.5 * 6 * np.log(4), rtol=1e-5
-    )
-
-
-def test_default_weight_is_the_release_s():
+    found = float(EntropyRegularizer(0.5)(selectors))
+    np.testing.assert_allclose(found, 0.5 * 6 * np.log(4), rtol=1e-5)
     regularizer = EntropyRegularizer()
     assert regularizer.get_config() == {"weight": 1e-6, "target": "selectors"}
-    np.testing.assert_allclose(
-        float(regularizer([[0.5, 0.5]])), 1e-6 * np.log(2), rtol=1e-5
-    )
+    found = float(regularizer([[0.5, 0.5]]))
+    np.testing.assert_allclose(found, 1e-6 * np.log(2), rtol=1e-5)
 
 
 def test_an_unknown_target_is_refused():
@@ -51,6 +46,5 @@ def test_a_gate_sums_or_averages_the_entropy_of_its_weights(gate, count):
     gate.build((None, 4), (None, 3))
     weights = gate.expert_weights(x)
     mean = 0.5 * numpy(entropy(weights)).sum() / 5
-    np.testing.assert_allclose(
-        numpy(gate.report(x)["penalties"]["weights"]), count * mean, rtol=1e-5
-    )
+    found = numpy(gate.report(x)["penalties"]["weights"])
+    np.testing.assert_allclose(found, count * mean, rtol=1e-5)

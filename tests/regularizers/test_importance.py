@@ -13,13 +13,10 @@ def test_value_by_hand(squared, wanted):
     np.testing.assert_allclose(float(value), 2 * wanted, rtol=1e-6)
 
 
-def test_several_gates_are_summed_not_pooled():
+def test_gates_are_summed_and_balance_has_neither_value_nor_gradient():
     # Each gate is unbalanced; together they are balanced.
     weights = [[[1.0, 0.0], [0.0, 1.0]]] * 3
     assert float(ImportanceRegularizer(1.0)(weights)) == 2.0
-
-
-def test_balance_has_neither_value_nor_gradient():
     weights = np.array([[1.0, 0.0], [0.0, 1.0]])
     regularizer = ImportanceRegularizer(1.0)
     assert float(regularizer(weights)) == 0.0

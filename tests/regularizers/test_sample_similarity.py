@@ -3,28 +3,15 @@
 import keras
 import numpy as np
 import pytest
-from helpers import gradient, numbers, numpy, value_and_gradients
+from helpers import gradient, numbers, numpy, shares, value_and_gradients
 from keras import layers, ops
 
-from dselectk_keras import (
-    CGC,
-    AttentiveGate,
-    AttentiveMoE,
-    DenseExperts,
-    MoE,
-    SampleSimilarityRegularizer,
-    SoftmaxGate,
-)
+import dselectk_keras as dk
 from dselectk_keras.gates import RouterInputs
 from dselectk_keras.regularizers.sample_similarity import squared_distances
 
 N, M, DIM = 6, 3, 4
 X = numbers((N, DIM))
-
-
-def probabilities(*shape, seed=1):
-    powers = np.exp(numbers(shape, seed=seed))
-    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def by_hand(p, x, beta_s, beta_d):
@@ -37,12 +24,7 @@ def by_hand(p, x, beta_s, beta_d):
                 continue
             distance = float(((x[a].astype("float64") - x[b]) ** 2).sum())
             same = sum(p[a, e] * p[b, e] for e in range(experts)) / experts
-            different = sum(
-                p[a, e] * p[b, f]
-                for e in range(experts)
-                for f in range(experts)
-                if e != f
-            )
+            different = np.outer(p[a], p[b]).sum() - np.diag(np.outer(p[a], p[b])).sum()
             if experts > 1:
                 different /= experts**2 - experts
             total += (beta_s * same - beta_d * different) * distance
@@ -52,31 +34,37 @@ def by_hand(p, x, beta_s, beta_d):
 @pytest.mark.parametrize("experts", [M, 1])
 @pytest.mark.parametrize("betas", [(1.0, 0.0), (0.0, 1.0), (0.7, 0.3)])
 def test_equals_the_sums_term_by_term(betas, experts):
-    p = probabilities(N, experts)
-    found = SampleSimilarityRegularizer(*betas, weight=2.0)((p, X))
+    p = shares(N, experts)
+    found = dk.SampleSimilarityRegularizer(*betas, weight=2.0)((p, X))
     np.testing.assert_allclose(float(found), 2 * by_hand(p, X, *betas), rtol=1e-5)
 
 
-def test_the_mean_is_over_the_examples_that_count():
-    p, x = probabilities(N, M), X.copy()
+def test_the_mean_is_over_the_examples_that_count_and_computed_in_full():
+    p, x = shares(N, M), X.copy()
     p[4:] = 0.0  # As where a mask left examples out.
-    found = SampleSimilarityRegularizer(0.7, 0.3)((p, x, np.float32(4)))
+    found = dk.SampleSimilarityRegularizer(0.7, 0.3)((p, x, np.float32(4)))
     expected = by_hand(p[:4], x[:4], 0.7, 0.3)
     np.testing.assert_allclose(float(found), expected, rtol=1e-5)
+    p, x = shares(N, M), 300 * X
+    half = [ops.cast(value, "float16") for value in (p, x)]
+    found = dk.SampleSimilarityRegularizer(0.7, 0.3)(half)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    expected = by_hand(*(numpy(value).astype("float32") for value in half), 0.7, 0.3)
+    np.testing.assert_allclose(float(found), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("own", [False, True])
 def test_several_gates_are_summed_by_their_own_inputs_if_they_have_any(own):
-    p = probabilities(N, 2, M)
+    p = shares(N, 2, M)
     x = numbers((N, 2, DIM), seed=5) if own else X
-    found = SampleSimilarityRegularizer(0.7, 0.3)((p, x))
+    found = dk.SampleSimilarityRegularizer(0.7, 0.3)((p, x))
     each = [x[:, g] if own else x for g in range(2)]
     expected = sum(by_hand(p[:, g], each[g], 0.7, 0.3) for g in range(2))
     np.testing.assert_allclose(float(found), expected, rtol=1e-5)
 
 
 def test_gradient_of_the_weights_equals_finite_differences():
-    p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
+    p, regularizer = shares(N, M), dk.SampleSimilarityRegularizer(0.7, 0.3)
     found = gradient(lambda v: regularizer((v, X)), p)
     expected = np.empty_like(p)
     for place in np.ndindex(N, M):
@@ -88,7 +76,7 @@ def test_gradient_of_the_weights_equals_finite_differences():
 
 
 def test_the_inputs_are_constants():
-    p, regularizer = probabilities(N, M), SampleSimilarityRegularizer(0.7, 0.3)
+    p, regularizer = shares(N, M), dk.SampleSimilarityRegularizer(0.7, 0.3)
     by_p, by_x = gradient(lambda v, x: regularizer((v, x)), p, X)
     assert by_p.any()
     assert not by_x.any()
@@ -114,31 +102,20 @@ def test_distances_are_zero_on_the_diagonal_and_nowhere_below():
     np.testing.assert_allclose(np.diag(found, 20), 0, atol=1e-2)
 
 
-def test_a_batch_of_one_has_no_pairs():
-    p, regularizer = probabilities(1, M), SampleSimilarityRegularizer(1.0, 1.0)
+def test_a_batch_without_pairs_has_no_penalty():
+    p, regularizer = shares(1, M), dk.SampleSimilarityRegularizer(1.0, 1.0)
     assert float(regularizer((p, X[:1]))) == 0.0
     np.testing.assert_array_equal(gradient(lambda v: regularizer((v, X[:1])), p), 0.0)
-
-
-def test_an_empty_batch_has_no_pairs():
-    gate = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(1.0, 1.0))
+    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(1.0, 1.0))
     gate(ops.zeros((0, M, 2)), ops.zeros((0, DIM)), training=True)
     assert numpy(gate.losses[0]) == 0.0
 
 
-def test_half_precision_is_computed_in_full():
-    p, x = probabilities(N, M), 300 * X
-    half = [ops.cast(value, "float16") for value in (p, x)]
-    found = SampleSimilarityRegularizer(0.7, 0.3)(half)
-    assert keras.backend.standardize_dtype(found.dtype) == "float32"
-    expected = by_hand(*(numpy(value).astype("float32") for value in half), 0.7, 0.3)
-    np.testing.assert_allclose(float(found), expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize("num_gates", [None, 2])
 def test_reaches_the_gate_in_training_only(num_gates):
-    gate = SoftmaxGate(
-        num_gates=num_gates, weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3)
+    gate = dk.SoftmaxGate(
+        num_gates=num_gates,
+        weights_regularizer=dk.SampleSimilarityRegularizer(0.7, 0.3),
     )
     experts = numbers((N, M, 2))
     gate((experts, X))
@@ -157,42 +134,33 @@ def test_reaches_the_gate_in_training_only(num_gates):
     assert by_kernel.any(axis=0).all()
 
 
-@pytest.mark.parametrize("gate", [SoftmaxGate, AttentiveGate])
+@pytest.mark.parametrize("gate", [dk.SoftmaxGate, dk.AttentiveGate])
 @pytest.mark.parametrize("num_gates", [None, 2])
 def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
     # As many rows in an image as gates: the axis is not taken for that of the gates.
     images = numbers((N, 2, 5), seed=3)
     network = keras.Sequential([layers.Flatten(), layers.Dense(4, "tanh")])
-    moe = (AttentiveMoE if gate is AttentiveGate else MoE)(
-        DenseExperts(M, [4, 2]),
-        gate(
-            num_gates=num_gates,
-            weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3),
-        ),
-        per_example=True,
-        routing_network=network,
-    )
+    regularizer = dk.SampleSimilarityRegularizer(0.7, 0.3)
+    made = gate(num_gates=num_gates, weights_regularizer=regularizer)
+    make = dk.AttentiveMoE if gate is dk.AttentiveGate else dk.MoE
+    moe = make(dk.DenseExperts(M, [4, 2]), made, True, routing_network=network)
     reports = []
     moe((X, images))
     moe.gate.observer = reports.append
     moe((X, images), training=True)
     weights = numpy(moe.expert_weights((X, images))).reshape(N, -1, M)
     pixels = images.reshape(N, -1)
-    expected = sum(
-        by_hand(weights[:, g], pixels, 0.7, 0.3) for g in range(weights.shape[1])
-    )
+    gates = range(weights.shape[1])
+    expected = sum(by_hand(weights[:, g], pixels, 0.7, 0.3) for g in gates)
     np.testing.assert_allclose(numpy(moe.losses[0]), expected, rtol=1e-4)
     reported = numpy(reports[0]["penalties"]["weights"])
     np.testing.assert_allclose(reported, expected, rtol=1e-4)
 
 
 def test_each_task_compares_its_own_inputs():
-    layer = CGC(
-        DenseExperts(M, [2], shared_input=False),
-        SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3)),
-        tasks=2,
-        per_example="by_gate",
-    )
+    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.7, 0.3))
+    bank = dk.DenseExperts(M, [2], shared_input=False)
+    layer = dk.CGC(bank, gate, tasks=2, per_example="by_gate")
     x = numbers((N, 3, DIM), seed=3)
     layer(x, training=True)
     weights = numpy(layer.expert_weights(x))
@@ -201,7 +169,7 @@ def test_each_task_compares_its_own_inputs():
 
 
 def test_examples_of_a_report_are_those_of_a_call():
-    gate = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3))
+    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.7, 0.3))
     images = numbers((N, 2, 5), seed=3)
     gate(numbers((N, M, 2)), X, training=True, examples=images)
     expected = by_hand(numpy(gate.expert_weights(X)), images.reshape(N, -1), 0.7, 0.3)
@@ -211,6 +179,6 @@ def test_examples_of_a_report_are_those_of_a_call():
 
 
 def test_static_gates_are_refused():
-    gate = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.7, 0.3))
+    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.7, 0.3))
     with pytest.raises(ValueError, match=r"compares the weights of examples.*Pass"):
         gate(numbers((N, M, 2)), training=True)

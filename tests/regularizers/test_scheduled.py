@@ -6,32 +6,16 @@ import keras
 import numpy as np
 import pytest
 
-from dselectk_keras import (
-    EntropyRegularizer,
-    ImportanceRegularizer,
-    LoadRegularizer,
-    Ramp,
-    ReachabilityRegularizer,
-    RouterZRegularizer,
-    SampleSimilarityRegularizer,
-    SparsityRegularizer,
-    SwitchLoadRegularizer,
-)
+import dselectk_keras as dk
 from dselectk_keras.regularizers import ScheduledRegularizer, WeightsRegularizer
 
-CLASSES = [
-    EntropyRegularizer,
-    ImportanceRegularizer,
-    LoadRegularizer,
-    ReachabilityRegularizer,
-    RouterZRegularizer,
-    SparsityRegularizer,
-]
+CLASSES = [dk.EntropyRegularizer, dk.ImportanceRegularizer, dk.LoadRegularizer]
+CLASSES += [dk.ReachabilityRegularizer, dk.RouterZRegularizer, dk.SparsityRegularizer]
 SETTINGS = {
-    **{kind: {} for kind in [*CLASSES, SwitchLoadRegularizer]},
-    EntropyRegularizer: {"target": "bits"},
-    ImportanceRegularizer: {"squared": True},
-    SampleSimilarityRegularizer: {"beta_s": 0.7, "beta_d": 0.3},
+    **{kind: {} for kind in [*CLASSES, dk.SwitchLoadRegularizer]},
+    dk.EntropyRegularizer: {"target": "bits"},
+    dk.ImportanceRegularizer: {"squared": True},
+    dk.SampleSimilarityRegularizer: {"beta_s": 0.7, "beta_d": 0.3},
 }
 INPUTS = [[0.5, 0.25, 0.0]]
 
@@ -46,14 +30,11 @@ def cls(request):
     return request.param
 
 
-def test_the_weight_is_taken_at_the_step(cls):
+def test_the_weight_is_taken_at_the_step_or_at_the_first(cls):
     unit = float(cls(1.0)(INPUTS))
     regularizer = cls(tenfold)
     found = [float(regularizer(INPUTS, step)) for step in (1, 2, 2, 7)]
     np.testing.assert_allclose(found, np.multiply([10, 20, 20, 70], unit), rtol=1e-5)
-
-
-def test_a_call_without_a_step_is_the_first(cls):
     regularizer = cls(tenfold)
     for _ in range(2):
         assert float(regularizer(INPUTS)) == float(regularizer(INPUTS, 1))
@@ -80,7 +61,7 @@ def test_every_setting_is_saved(kind):
 
 @pytest.mark.parametrize(
     "weight",
-    [0.5, Ramp(0.1, 1.0, end=9), keras.optimizers.schedules.CosineDecay(0.1, 9)],
+    [0.5, dk.Ramp(0.1, 1.0, end=9), keras.optimizers.schedules.CosineDecay(0.1, 9)],
 )
 def test_config_round_trip_through_json(cls, weight):
     regularizer = cls(weight)
@@ -101,11 +82,9 @@ def test_a_bare_function_cannot_be_saved(cls):
     def ninefold(calls):
         return 9.0 * calls
 
+    text = r"is a function that is not .* cannot be saved\. Pass a number"
     for function in (ninefold, lambda calls: calls):
-        with pytest.raises(
-            ValueError,
-            match=r"is a function that is not .* cannot be saved\. Pass a number",
-        ):
+        with pytest.raises(ValueError, match=text):
             cls(function).get_config()
 
 
@@ -131,7 +110,7 @@ def test_get_does_not_guess_which_regularizer_a_number_means():
     with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
         ScheduledRegularizer.get(0.5, "load_reg")
     with pytest.raises(ValueError, match="must be a regularizer of a gate's weights"):
-        WeightsRegularizer.get(SparsityRegularizer(0.1), "weights_regularizer")
+        WeightsRegularizer.get(dk.SparsityRegularizer(0.1), "weights_regularizer")
 
 
 def test_a_regularizer_of_another_kind_is_refused(cls):
