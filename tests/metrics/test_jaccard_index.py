@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import refusals
 
 from dselectk_keras.metrics import jaccard_index
 
@@ -14,46 +15,32 @@ WEIGHTS = np.array(
 )
 
 
-def test_without_groups_all_pairs_are_related():
+def test_without_groups_all_pairs_of_sets_above_the_tolerance_are_related():
     # 01: 1/3, 02: 2/3, 12: 2/3, all pairs with 3: 0.
     index = jaccard_index(WEIGHTS)
     assert index.related == pytest.approx((1 / 3 + 2 / 3 + 2 / 3) / 6)
     assert math.isnan(index.unrelated)
-
-
-def test_groups_take_the_pairs_apart():
-    related, unrelated = jaccard_index(WEIGHTS, groups=[0, 1, 0, 1])
-    assert related == pytest.approx((2 / 3 + 0) / 2)  # 02, 13
-    assert unrelated == pytest.approx((1 / 3 + 0 + 2 / 3 + 0) / 4)  # 01, 03, 12, 23
-
-
-def test_groups_may_have_names():
-    named = jaccard_index(WEIGHTS, groups=["cats", "dogs", "cats", "dogs"])
-    assert named == jaccard_index(WEIGHTS, groups=[0, 1, 0, 1])
-
-
-def test_tasks_each_of_its_own_group_have_no_related_pairs():
-    index = jaccard_index(WEIGHTS, groups=range(4))
-    assert math.isnan(index.related)
-    assert index.unrelated == jaccard_index(WEIGHTS).related
-
-
-def test_one_task_has_no_pairs():
-    assert all(math.isnan(value) for value in jaccard_index([[0.5, 0.5]]))
-
-
-def test_the_tolerance_shrinks_the_sets():
     # Above 0.15 the second set is {1}: 01: 1/2, 02: 2/3, 12: 1/3.
     index = jaccard_index(WEIGHTS[:3], tolerance=0.15)
     assert index.related == pytest.approx((1 / 2 + 2 / 3 + 1 / 3) / 3)
 
 
-def test_equal_sets_give_one_and_disjoint_sets_zero():
+def test_groups_take_the_pairs_apart_and_may_have_names():
+    for groups in ([0, 1, 0, 1], ["cats", "dogs", "cats", "dogs"]):
+        related, unrelated = jaccard_index(WEIGHTS, groups)
+        assert related == pytest.approx((2 / 3 + 0) / 2)  # 02, 13
+        # 01, 03, 12, 23
+        assert unrelated == pytest.approx((1 / 3 + 0 + 2 / 3 + 0) / 4)
+    # Tasks each of its own group have no related pairs, and one task has none.
+    index = jaccard_index(WEIGHTS, groups=range(4))
+    assert math.isnan(index.related)
+    assert index.unrelated == jaccard_index(WEIGHTS).related
+    assert all(math.isnan(value) for value in jaccard_index([[0.5, 0.5]]))
+
+
+def test_sets_that_are_equal_or_disjoint_or_empty():
     weights = [[0.9, 0.1, 0, 0], [0.4, 0.6, 0, 0], [0, 0, 0.5, 0.5]]
     assert jaccard_index(weights, groups=[0, 0, 1]) == (1.0, 0.0)
-
-
-def test_two_empty_sets_count_as_equal():
     weights = [[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]]
     index = jaccard_index(weights, groups=[0, 0, 1], tolerance=0.6)
     assert index == (1.0, 0.0)
@@ -82,12 +69,16 @@ def test_the_order_of_tasks_and_experts_does_not_matter():
     assert moved == pytest.approx(jaccard_index(weights, groups))
 
 
-@pytest.mark.parametrize("shape", [(4,), (2, 3, 4)])
-def test_weights_are_tasks_by_experts(shape):
-    with pytest.raises(ValueError, match=r"must have shape \(tasks, experts\)"):
-        jaccard_index(np.ones(shape))
-
-
-def test_every_task_has_a_group():
-    with pytest.raises(ValueError, match=r"one label for each of the 4 tasks"):
-        jaccard_index(WEIGHTS, groups=[0, 1])
+test_what_does_not_fit_is_refused = refusals(
+    *(
+        (
+            lambda shape=shape: jaccard_index(np.ones(shape)),
+            r"must have shape \(tasks, experts\)",
+        )
+        for shape in [(4,), (2, 3, 4)]
+    ),
+    (
+        lambda: jaccard_index(WEIGHTS, groups=[0, 1]),
+        "one label for each of the 4 tasks",
+    ),
+)

@@ -21,9 +21,11 @@ COUNTS = [[1, 0, 0, 0], [1, 2, 0, 0], [0] * 4, [0] * 4]
         ("experts", [[1 / 2, 0, 0, 0], [1 / 2, 1, 0, 0], [0] * 4, [0] * 4]),
     ],
 )
-def test_by_hand(normalize, wanted):
+def test_by_hand_and_normalize_is_one_of_three(normalize, wanted):
     table = SelectionTable(4, 4, normalize)(LABELS, WEIGHTS)
     np.testing.assert_allclose(numpy(table), wanted, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"`normalize` must be one of None, 'cl"):
+        SelectionTable(2, 2, normalize="rows")
 
 
 def test_a_result_is_not_changed_by_later_batches():
@@ -42,19 +44,8 @@ def test_sample_weights_are_summed_to_the_last_bit():
     assert not table[2:].any()
 
 
-def test_labels_out_of_range_are_left_out():
-    table = SelectionTable(4, 4)([-1, 0, 4, 3], np.eye(4))
-    np.testing.assert_array_equal(
-        numpy(table), np.eye(4)[[1, 0, 0, 3]] * [[1], [0], [0], [1]]
-    )
-
-
-def test_missing_labels_are_left_out():
-    # As an integer NaN is 0, or the smallest of all, by the backend.
-    table = SelectionTable(4, 4)([0.0, np.nan, -0.5, 3.0], np.eye(4))
+# As an integer NaN is 0, or the smallest of all, by the backend.
+@pytest.mark.parametrize("labels", [[-1, 0, 4, 3], [np.nan, 0.0, -0.5, 3.0]])
+def test_labels_out_of_range_and_missing_ones_are_left_out(labels):
+    table = SelectionTable(4, 4)(labels, np.eye(4)[[0, 0, 2, 3]])
     np.testing.assert_array_equal(numpy(table), np.diag([1, 0, 0, 1]))
-
-
-def test_normalize_is_one_of_three():
-    with pytest.raises(ValueError, match=r"`normalize` must be one of None, 'cl"):
-        SelectionTable(2, 2, normalize="rows")

@@ -5,7 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from helpers import numpy
+from helpers import dtype_policy, floatx, numpy
 from keras import ops
 
 from dselectk_keras import metrics
@@ -173,34 +173,24 @@ def test_half_precision_comes_in_and_float32_comes_out(make, data, dtype):
 
 @every_metric
 def test_the_state_is_float32_whatever_the_policy(make, data):
-    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     wanted = value_of(make, data)
-    try:
-        keras.config.set_floatx("float16")
-        keras.config.set_dtype_policy("mixed_float16")
+    with floatx("float16"), dtype_policy("mixed_float16"):
         metric = make()
         assert {variable.dtype for variable in metric.variables} == {"float32"}
         result = numpy(metric(*data))
-    finally:
-        keras.config.set_floatx(floatx)
-        keras.config.set_dtype_policy(policy)
     np.testing.assert_array_equal(result, wanted)
 
 
 @every_metric
-def test_a_sample_weight_belongs_to_an_example(make, data):
-    for shape in [(), (BATCH - 1,), (BATCH, GATES + 1), (1, BATCH)]:
-        with pytest.raises(
-            ValueError,
-            match=rf"`sample_weight` must have the shape \(batch,\) .*batch={BATCH} ",
-        ):
-            make().update_state(*data, sample_weight=np.ones(shape))
+@pytest.mark.parametrize("shape", [(), (BATCH - 1,), (BATCH, GATES + 1), (1, BATCH)])
+def test_a_sample_weight_belongs_to_an_example(make, data, shape):
+    text = rf"`sample_weight` must have the shape \(batch,\) .*batch={BATCH} "
+    with pytest.raises(ValueError, match=text):
+        make().update_state(*data, sample_weight=np.ones(shape))
 
 
 @every_metric
 def test_experts_need_an_axis(make, data):
     *labels, _ = data
-    with pytest.raises(
-        ValueError, match=r"must have the shape .* Received shape: \(\)"
-    ):
+    with pytest.raises(ValueError, match=r"have the shape .* Received shape: \(\)"):
         make().update_state(*labels, 1.0)

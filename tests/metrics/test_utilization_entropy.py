@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import refusals
 
 from dselectk_keras.metrics import SampleEntropy, UtilizationEntropy
 
@@ -23,22 +24,16 @@ def test_balance_and_collapse_are_exact():
     assert math.copysign(1, collapse) == 1
 
 
-def test_the_mean_is_over_all_batches():
+def test_batches_and_gates_are_pooled_and_sample_weights_shift_the_mean():
     # The entropy within each batch is 0.
     metric = UtilizationEntropy(4)
     for expert in (1, 3):
         metric.update_state(np.eye(4)[[expert] * 4])
     assert float(metric.result()) == 1.0
-
-
-def test_gates_are_pooled():
     # Each gate always uses one expert; together they use two.
     weights = np.tile(np.eye(4)[:2], (4, 1, 1))
     assert float(UtilizationEntropy(4)(weights)) == 1.0
     assert float(UtilizationEntropy(4)(weights[:, 0])) == 0.0
-
-
-def test_sample_weights_shift_the_mean():
     found = float(UtilizationEntropy(4)(np.eye(4), sample_weight=[3, 1, 0, 0]))
     assert found == pytest.approx(-(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25)))
 
@@ -54,14 +49,18 @@ def test_between_the_sample_entropy_and_that_of_balance(shape, concentration):
     assert lower < found < 2
 
 
-def test_the_number_of_experts_is_fixed():
-    with pytest.raises(ValueError, match=r"n=4 experts\. Received shape: \(2, 3\)"):
-        UtilizationEntropy(4).update_state(np.ones((2, 3)))
-    with pytest.raises(ValueError, match=r"shape \(batch, n\) or \(batch, g, n\) with"):
-        UtilizationEntropy(4).update_state(np.ones(4))
+def update(shape):
+    return lambda: UtilizationEntropy(4).update_state(np.ones(shape))
 
 
-@pytest.mark.parametrize("num_experts", [0, -1, 2.0, True])
-def test_counts_are_positive_integers(num_experts):
-    with pytest.raises(ValueError, match=r"`num_experts` must be a positive integer"):
-        UtilizationEntropy(num_experts)
+test_what_cannot_be_is_refused = refusals(
+    (update((2, 3)), r"n=4 experts\. Received shape: \(2, 3\)"),
+    (update(4), r"shape \(batch, n\) or \(batch, g, n\) with"),
+    *(
+        (
+            lambda number=number: UtilizationEntropy(number),
+            "`num_experts` must be a positive integer",
+        )
+        for number in [0, -1, 2.0, True]
+    ),
+)
