@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-import pytest
+from helpers import refusals
 
 from dselectk_keras.ops import choose_by_fit
 
@@ -20,9 +20,8 @@ def drawn(samples=60, n=5, units=2, tasks=3, seed=0):
     rng = np.random.default_rng(seed)
     # Experts are correlated, so that the second choice depends on the first one.
     base = rng.normal(size=(samples, 1, units))
-    return base + rng.normal(size=(samples, n, units)), rng.normal(
-        size=(samples, tasks)
-    )
+    outputs = base + rng.normal(size=(samples, n, units))
+    return outputs, rng.normal(size=(samples, tasks))
 
 
 def test_each_expert_explains_most_beside_those_chosen_before():
@@ -74,10 +73,8 @@ def test_a_weight_of_two_counts_as_two_examples():
     twice = np.arange(60) < 20
     weights = np.repeat(1.0 + twice[:, None], 3, axis=1)
     rows = np.r_[np.arange(60), np.arange(20)]
-    np.testing.assert_array_equal(
-        choose_by_fit(units, labels, k=3, weights=weights),
-        choose_by_fit(units[rows], labels[rows], k=3),
-    )
+    found = choose_by_fit(units, labels, k=3, weights=weights)
+    np.testing.assert_array_equal(found, choose_by_fit(units[rows], labels[rows], k=3))
 
 
 def test_columns_of_a_task_are_explained_together():
@@ -112,21 +109,17 @@ def test_constant_labels_dead_experts_and_no_labels_give_some_experts():
 
 def test_images_of_experts_are_flattened():
     units, labels = drawn(units=4)
-    images = units.reshape(60, 5, 2, 2)
-    np.testing.assert_array_equal(
-        choose_by_fit(images, labels, 2), choose_by_fit(units, labels, 2)
-    )
+    found = choose_by_fit(units.reshape(60, 5, 2, 2), labels, 2)
+    np.testing.assert_array_equal(found, choose_by_fit(units, labels, 2))
 
 
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"k": 6}, "`k` must be at most 5"),
-        ({"k": 0}, "`k` must be a positive integer"),
-        ({"k": 2, "always": 2}, "`k` must be an integer >= 3"),
-        ({"k": 2, "ridge": -1.0}, "`ridge` must be a finite number at least 0"),
-    ],
+def fit(**settings):
+    return lambda: choose_by_fit(*drawn(), **settings)
+
+
+test_wrong_settings_are_refused = refusals(
+    (fit(k=6), "`k` must be at most 5"),
+    (fit(k=0), "`k` must be a positive integer"),
+    (fit(k=2, always=2), "`k` must be an integer >= 3"),
+    (fit(k=2, ridge=-1.0), "`ridge` must be a finite number at least 0"),
 )
-def test_wrong_settings_are_refused(settings, text):
-    with pytest.raises(ValueError, match=text):
-        choose_by_fit(*drawn(), **settings)

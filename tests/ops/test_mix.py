@@ -16,13 +16,11 @@ class TestShapes:
     def test_values_follow_the_formula(self, trailing, gates, per_example):
         experts = numbers((BATCH, N, *trailing))
         weights = numbers((*[BATCH] * per_example, *gates, N), seed=1)
-        formula = (
-            f"{'b' * per_example}{'g' * len(gates)}n,bn...->b{'g' * len(gates)}..."
-        )
+        g = "g" * len(gates)
+        formula = f"{'b' * per_example}{g}n,bn...->b{g}..."
         found = numpy(mix(experts, weights, per_example))
-        np.testing.assert_allclose(
-            found, np.einsum(formula, weights, experts), rtol=1e-5, atol=1e-5
-        )
+        wanted = np.einsum(formula, weights, experts)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         assert found.shape == (BATCH, *gates, *trailing)
 
     def test_shapes_may_be_unknown_until_the_call(self, trailing, gates, per_example):
@@ -37,24 +35,15 @@ def test_gradients_are_the_transposed_products(per_example):
     experts = numbers((BATCH, N, 3))
     weights = numbers((BATCH, N) if per_example else (N,), seed=1)
     upstream = numbers((BATCH, 3), seed=2)
+    tensor = ops.convert_to_tensor(upstream)
     by_experts, by_weights = gradient(
-        lambda experts, weights: (
-            mix(experts, weights, per_example) * ops.convert_to_tensor(upstream)
-        ),
-        experts,
-        weights,
+        lambda *given: mix(*given, per_example) * tensor, experts, weights
     )
-    batched = np.broadcast_to(weights, (BATCH, N))
-    np.testing.assert_allclose(
-        by_experts, batched[:, :, None] * upstream[:, None], rtol=1e-5, atol=1e-6
-    )
+    wanted = np.broadcast_to(weights, (BATCH, N))[:, :, None] * upstream[:, None]
+    np.testing.assert_allclose(by_experts, wanted, rtol=1e-5, atol=1e-6)
     per_row = np.einsum("bnd,bd->bn", experts, upstream)
-    np.testing.assert_allclose(
-        by_weights,
-        per_row if per_example else per_row.sum(axis=0),
-        rtol=1e-5,
-        atol=1e-5,
-    )
+    wanted = per_row if per_example else per_row.sum(axis=0)
+    np.testing.assert_allclose(by_weights, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("gates", [(), (4,)])
@@ -105,10 +94,8 @@ def test_a_list_of_experts_is_mixed_like_their_stack(per_example):
     experts = numbers((BATCH, N, 3))
     weights = numbers((BATCH, 2, N) if per_example else (2, N), seed=1)
     given = [experts[:, i] for i in range(N)]
-    np.testing.assert_array_equal(
-        numpy(mix(given, weights, per_example)),
-        numpy(mix(experts, weights, per_example)),
-    )
+    found, wanted = (numpy(mix(e, weights, per_example)) for e in (given, experts))
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.traced

@@ -30,11 +30,8 @@ def brute_force_gradient(bits, num_experts, upstream):
 def test_values_follow_the_formula(num_experts):
     num_bits = binary_codes(num_experts).shape[1]
     bits = np.random.default_rng(0).uniform(size=(4, 3, num_bits))
-    np.testing.assert_allclose(
-        numpy(selector_product(bits, num_experts)),
-        brute_force(bits, num_experts),
-        atol=1e-6,
-    )
+    found = numpy(selector_product(bits, num_experts))
+    np.testing.assert_allclose(found, brute_force(bits, num_experts), atol=1e-6)
 
 
 @pytest.mark.parametrize("num_bits", [1, 3])
@@ -53,9 +50,8 @@ def test_gradient_is_exact_also_where_bits_are_binary(num_experts):
     found = gradient(
         lambda bits: ops.matmul(selector_product(bits, num_experts), column), bits
     )
-    np.testing.assert_allclose(
-        found, brute_force_gradient(bits, num_experts, upstream), atol=1e-6
-    )
+    wanted = brute_force_gradient(bits, num_experts, upstream)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
 def test_one_expert_needs_no_bits():

@@ -27,20 +27,16 @@ def draw():
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_values_follow_the_formula(draw, k):
-    np.testing.assert_allclose(
-        numpy(top_k_probability(*draw, k)), brute_force(*draw, k), atol=1e-6
-    )
-
-
-def test_equal_noisy_logits_share_the_threshold():
-    found = numpy(top_k_probability([1.0] * 3, [1.0] * 3, [1.0] * 3, k=2))
-    np.testing.assert_array_equal(found, [0.5, 0.5, 0.5])
+    found = numpy(top_k_probability(*draw, k))
+    np.testing.assert_allclose(found, brute_force(*draw, k), atol=1e-6)
 
 
 @pytest.mark.parametrize("k", [3, 4])
-def test_all_experts_are_certain_when_all_are_kept(k):
+def test_equal_noisy_logits_share_the_threshold_and_all_that_are_kept_are_certain(k):
     found = numpy(top_k_probability([1.0, 2, 3], [1.0, 2, 3], [1.0, 1, 1], k))
     np.testing.assert_array_equal(found, 1)
+    found = numpy(top_k_probability([1.0] * 3, [1.0] * 3, [1.0] * 3, k=2))
+    np.testing.assert_array_equal(found, [0.5, 0.5, 0.5])
 
 
 def test_gradient_raises_the_logits():
@@ -52,15 +48,12 @@ def test_gradient_raises_the_logits():
     np.testing.assert_allclose(found, density, rtol=1e-5)
 
 
-def test_no_noise_gives_finite_values_and_gradients():
+def test_without_noise_values_and_gradients_are_finite_and_equal_logits_have_none():
     logits = np.array([1.0, 2.0, 3.0])
     for found in gradient(
         lambda *arrays: top_k_probability(*arrays, k=1), logits, logits, np.zeros(3)
     ):
         assert np.isfinite(found).all()
-
-
-def test_equal_logits_without_noise_have_no_gradient():
     logits = np.array([1.0, 1.0, 3.0])
     found = numpy(top_k_probability(logits, logits, np.zeros(3), k=2))
     np.testing.assert_array_equal(found, [0.5, 0.5, 1.0])
