@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
+from helpers import refusals
 
 from dselectk_keras.datasets import correlated_tasks
 
 SMALL = {"num_train": 400, "num_validation": 30, "num_test": 20}
-
-
-def test_both_tasks_are_regressions():
-    assert correlated_tasks(**SMALL).task_kinds == ("regression", "regression")
 
 
 @pytest.mark.parametrize("p", [-1, -0.5, 0, 0.3, 1])
@@ -34,25 +31,17 @@ def test_the_number_of_inputs_is_free(input_dim):
     np.testing.assert_allclose(data.train.x.std(axis=0), 1, atol=0.12)
 
 
-@pytest.mark.parametrize("input_dim", [1, 2.5, None])
-def test_two_orthogonal_vectors_need_two_inputs(input_dim):
-    with pytest.raises(ValueError, match=r"`input_dim` must be an integer >= 2"):
-        correlated_tasks(input_dim=input_dim)
-
-
-def test_labels_are_the_equation_in_the_docstring():
+def test_labels_are_the_equation_in_the_docstring_with_its_default_sines():
     data = correlated_tasks(p=0.4, m=2, noise=0, **SMALL)
     x, y = data.train
     for task, w in enumerate((data.info["w1"], data.info["w2"])):
         linear = x @ w
         expected = linear + np.sin(linear) + np.sin(2.0 * linear + 1.0)
         np.testing.assert_allclose(y[:, task], expected, atol=1e-4)
-
-
-def test_default_sines_are_those_of_the_docstring():
     info = correlated_tasks(m=4, **SMALL).info
     np.testing.assert_array_equal(info["alphas"], [1, 2, 3, 4])
     np.testing.assert_array_equal(info["betas"], [0, 1, 4, 9])
+    assert correlated_tasks(**SMALL).task_kinds == ("regression", "regression")
 
 
 def test_without_sines_the_labels_correlate_as_the_weights():
@@ -80,7 +69,16 @@ def test_noise_is_the_difference_to_the_noiseless_labels():
     np.testing.assert_allclose(np.corrcoef(errors.T)[0, 1], 0, atol=0.05)
 
 
-@pytest.mark.parametrize("p", [-1.1, 2, "high", None, float("nan")])
-def test_p_is_a_cosine(p):
-    with pytest.raises(ValueError, match=r"`p` must be .* at least -1 and at most 1"):
-        correlated_tasks(p=p)
+test_settings_that_cannot_be_are_refused = refusals(
+    *(
+        (
+            lambda size=size: correlated_tasks(input_dim=size),
+            "`input_dim` must be an integer >= 2",
+        )
+        for size in [1, 2.5, None]
+    ),
+    *(
+        (lambda p=p: correlated_tasks(p=p), "`p` must be .* at least -1 and at most 1")
+        for p in [-1.1, 2, "high", None, float("nan")]
+    ),
+)

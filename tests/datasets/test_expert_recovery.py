@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import refusals
 
 from dselectk_keras.datasets import expert_recovery
 
@@ -19,12 +20,18 @@ def data():
     return expert_recovery(num_train=20_000, num_validation=30, num_test=20)
 
 
-def test_labels_are_zeros_and_ones(data):
+def test_labels_are_the_sign_of_logits_with_mean_zero_and_the_asked_scale(data):
     assert set(np.unique(data.train.y)) == {0.0, 1.0}
     assert data.task_kinds == ("binary",)
+    values = logits(data.train.x, data.info)
+    np.testing.assert_allclose(values.mean(), 0, atol=0.2)
+    np.testing.assert_allclose(values.std(), 5, rtol=0.05)
+    np.testing.assert_array_equal(
+        data.train.y[:, 0], logits(data.train.x, data.info)[:, 0] > 0
+    )
 
 
-def test_info_holds_what_frozen_experts_need(data):
+def test_info_holds_what_frozen_experts_need_with_the_scales_of_the_docstring(data):
     info = data.info
     shapes = {
         "kernels": (16, 10, 4),
@@ -36,9 +43,6 @@ def test_info_holds_what_frozen_experts_need(data):
     for name, shape in shapes.items():
         assert info[name].shape == shape
         assert info[name].dtype == np.float32
-
-
-def test_parameters_of_experts_have_the_scales_of_the_docstring():
     info = expert_recovery(num_experts=500, num_train=10).info
     np.testing.assert_allclose(info["kernels"].std(), np.sqrt(1 / 10), rtol=0.05)
     np.testing.assert_allclose(info["biases"].std(), 1 / 2, rtol=0.05)
@@ -52,21 +56,11 @@ def test_true_experts_share_the_weight_equally(data):
     np.testing.assert_array_equal(weights[list(true)], 0.25)
 
 
-def test_logits_have_mean_zero_and_the_asked_scale(data):
-    values = logits(data.train.x, data.info)
-    np.testing.assert_allclose(values.mean(), 0, atol=0.2)
-    np.testing.assert_allclose(values.std(), 5, rtol=0.05)
-
-
-def test_labels_are_the_sign_of_the_truth(data):
-    np.testing.assert_array_equal(
-        data.train.y[:, 0], logits(data.train.x, data.info)[:, 0] > 0
-    )
-
-
-def test_the_papers_sizes_are_the_defaults():
+def test_sizes_and_numbers_of_experts_are_those_asked_for_or_of_the_paper():
     data = expert_recovery()
     assert len(data.train.x) == len(data.validation.x) == 10_000
+    data = expert_recovery(num_experts=3, num_true_experts=3, **SMALL)
+    assert data.info["true_experts"] == (0, 1, 2)
 
 
 def test_no_single_swap_of_a_true_expert_explains_the_labels_better(data):
@@ -84,18 +78,14 @@ def test_no_single_swap_of_a_true_expert_explains_the_labels_better(data):
             assert loss([*true[:i], other, *true[i + 1 :]]) > best
 
 
-def test_all_experts_may_be_true():
-    data = expert_recovery(num_experts=3, num_true_experts=3, **SMALL)
-    assert data.info["true_experts"] == (0, 1, 2)
-
-
-def test_there_cannot_be_more_true_experts_than_experts():
-    with pytest.raises(ValueError, match="`num_true_experts` must be at most 3"):
-        expert_recovery(num_experts=3)
-
-
-@pytest.mark.parametrize("name", ["num_experts", "num_true_experts"])
-@pytest.mark.parametrize("value", [0, 1.5, "4"])
-def test_counts_are_positive_integers(name, value):
-    with pytest.raises(ValueError, match=rf"`{name}` must be a positive integer"):
-        expert_recovery(**{name: value})
+test_wrong_counts_are_refused = refusals(
+    (lambda: expert_recovery(num_experts=3), "`num_true_experts` must be at most 3"),
+    *(
+        (
+            lambda name=name, value=value: expert_recovery(**{name: value}),
+            f"`{name}` must be a positive integer",
+        )
+        for name in ["num_experts", "num_true_experts"]
+        for value in [0, 1.5, "4"]
+    ),
+)

@@ -21,15 +21,12 @@ def test_labels_are_the_equation_in_the_docstring():
     np.testing.assert_allclose(data.train.y.std(axis=0), 1, atol=0.1)
 
 
-def test_noise_is_added_to_all_splits():
+def test_noise_is_added_to_all_splits_and_groups_have_equal_sizes():
     clean, noisy = (grouped_tasks(noise=noise, **SMALL) for noise in (0.0, 0.5))
     errors = noisy.train.y - clean.train.y
     np.testing.assert_allclose(errors.std(), 0.5, rtol=0.01)
     assert (noisy.test.y != clean.test.y).all()
     np.testing.assert_array_equal(noisy.train.x, clean.train.x)
-
-
-def test_groups_have_equal_sizes():
     assert grouped_tasks(**SMALL).groups == tuple(np.repeat(range(8), 8))
     with pytest.raises(ValueError, match="multiple of `num_groups`"):
         grouped_tasks(num_tasks=7, num_groups=3)

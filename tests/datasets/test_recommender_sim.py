@@ -14,13 +14,7 @@ def large():
     return recommender_sim(num_train=100_000, num_validation=30, num_test=20)
 
 
-def test_kinds_and_groups():
-    data = recommender_sim(**SMALL)
-    assert data.task_kinds.count("binary") == 6
-    assert data.groups == (0,) * 5 + (1,) * 3
-
-
-def test_labels_are_positive_at_the_rates_of_the_docstring(large):
+def test_labels_of_each_kind_have_the_rates_of_the_docstring(large):
     rates = {"click": 0.3, "save": 0.1, "share": 0.02, "comment": 0.005}
     rates |= {"satisfied": 0.6, "like": 0.05}
     assert large.info["rates"] == rates
@@ -34,6 +28,9 @@ def test_labels_are_positive_at_the_rates_of_the_docstring(large):
             np.testing.assert_allclose(labels.mean(), 0, atol=0.05)
             np.testing.assert_allclose(labels.std(), 1, rtol=0.03)
     assert not rates
+    data = recommender_sim(**SMALL)
+    assert data.task_kinds.count("binary") == 6
+    assert data.groups == (0,) * 5 + (1,) * 3
 
 
 def test_regression_labels_are_what_can_be_predicted_and_noise(large):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import refusals
 
 from dselectk_keras.datasets import synthetic_moe
 
@@ -13,10 +14,18 @@ def large():
     return synthetic_moe(num_tasks=128, **SMALL)
 
 
-def test_kinds_and_groups(large):
+def test_tasks_have_true_weights_on_the_simplex_of_their_groups_own_experts(large):
     assert large.num_tasks == 128
     assert set(large.task_kinds) == {"regression"}
     assert large.groups == tuple(np.repeat(range(8), 16))
+    weights = large.info["expert_weights"]
+    assert weights.shape == (128, 32)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
+    task_group, expert_group = np.arange(128) // 16, np.arange(32) // 4
+    own = task_group[:, None] == expert_group[None, :]
+    assert (weights[own] > 0).all()
+    assert (weights[~own] == 0).all()
+    assert len(np.unique(weights, axis=0)) == 128
 
 
 @pytest.mark.parametrize("num_tasks", [16, 32, 64])
@@ -29,24 +38,10 @@ def test_smaller_problems_are_the_first_tasks_of_larger_ones(large, num_tasks):
     assert small.task_names == large.task_names[:num_tasks]
     assert small.groups == large.groups[:num_tasks]
     num_experts = num_tasks // 4
-    np.testing.assert_array_equal(
-        small.info["expert_weights"],
-        large.info["expert_weights"][:num_tasks, :num_experts],
-    )
-    np.testing.assert_array_equal(
-        small.info["kernels"], large.info["kernels"][:num_experts]
-    )
-
-
-def test_true_weights_lie_on_the_simplex_of_the_groups_own_experts(large):
-    weights = large.info["expert_weights"]
-    assert weights.shape == (128, 32)
-    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
-    task_group, expert_group = np.arange(128) // 16, np.arange(32) // 4
-    own = task_group[:, None] == expert_group[None, :]
-    assert (weights[own] > 0).all()
-    assert (weights[~own] == 0).all()
-    assert len(np.unique(weights, axis=0)) == 128
+    wanted = large.info["expert_weights"][:num_tasks, :num_experts]
+    np.testing.assert_array_equal(small.info["expert_weights"], wanted)
+    wanted = large.info["kernels"][:num_experts]
+    np.testing.assert_array_equal(small.info["kernels"], wanted)
 
 
 def test_the_truth_in_info_makes_the_labels():
@@ -60,19 +55,20 @@ def test_the_truth_in_info_makes_the_labels():
         np.testing.assert_allclose(mixtures, y, rtol=0, atol=1e-4)
 
 
-def test_labels_have_the_scale_that_the_docstring_says():
+def test_labels_and_weights_of_experts_have_the_scales_of_the_docstring():
     y = synthetic_moe(128, num_train=5_000, num_validation=1, num_test=1).train.y
     np.testing.assert_allclose(y.mean(), 5, atol=1)
     np.testing.assert_allclose(y.std(axis=0).mean(), 3, atol=1)
+    info = synthetic_moe(128, num_train=1, num_validation=1, num_test=1).info
+    for name, atol in (("kernels", 0.1), ("biases", 0.25)):
+        np.testing.assert_allclose(info[name].std(), 1.0, atol=atol)
+        np.testing.assert_allclose(info[name].mean(), 0.0, atol=atol)
 
 
 def test_the_papers_sizes_are_the_defaults():
     data = synthetic_moe(16)
-    assert [len(part.x) for part in (data.train, data.validation, data.test)] == [
-        100_000,
-        20_000,
-        20_000,
-    ]
+    sizes = [len(part.x) for part in (data.train, data.validation, data.test)]
+    assert sizes == [100_000, 20_000, 20_000]
 
 
 def test_mixture_logits_of_related_tasks_correlate_by_08():
@@ -89,13 +85,6 @@ def test_mixture_logits_of_related_tasks_correlate_by_08():
     np.testing.assert_allclose(np.corrcoef(first, second)[0, 1], 0.8, atol=0.04)
     # The mean of four that is taken off leaves 3/4 of a unit variance.
     np.testing.assert_allclose(first.var(), 0.75, atol=0.08)
-
-
-def test_weights_of_experts_are_standard_normal():
-    info = synthetic_moe(128, num_train=1, num_validation=1, num_test=1).info
-    for name, atol in (("kernels", 0.1), ("biases", 0.25)):
-        np.testing.assert_allclose(info[name].std(), 1.0, atol=atol)
-        np.testing.assert_allclose(info[name].mean(), 0.0, atol=atol)
 
 
 def test_noise_is_the_difference_to_the_noiseless_labels():
@@ -128,13 +117,13 @@ def test_tasks_of_a_group_are_more_alike_than_others():
     assert alike[same & other_task].mean() > 2 * alike[~same].mean()
 
 
-@pytest.mark.parametrize("num_tasks", [0, 8, 48, 256, None])
-def test_only_the_nested_sizes_are_taken(num_tasks):
-    with pytest.raises(ValueError, match=r"one of 16, 32, 64, 128. Received"):
-        synthetic_moe(num_tasks)
-
-
-@pytest.mark.parametrize("noise", [-0.1, float("nan"), float("inf"), "much", None])
-def test_noise_is_a_finite_non_negative_number(noise):
-    with pytest.raises(ValueError, match=r"`noise` must be .* at least 0"):
-        synthetic_moe(16, noise=noise)
+test_settings_that_cannot_be_are_refused = refusals(
+    *(
+        (lambda n=n: synthetic_moe(n), "one of 16, 32, 64, 128. Received")
+        for n in [0, 8, 48, 256, None]
+    ),
+    *(
+        (lambda noise=noise: synthetic_moe(16, noise=noise), "`noise` .* at least 0")
+        for noise in [-0.1, float("nan"), float("inf"), "much", None]
+    ),
+)

@@ -49,19 +49,13 @@ def test_every_image_is_in_one_split(load, name):
     assert max(numbers(data.validation)) < 200 <= min(numbers(data.test))
 
 
-def test_the_seed_decides_which_images_are_held_out(load):
+def test_the_seed_and_sizes_decide_which_images_are_in_a_split(load):
     first, again, other = (numbers(load("mnist", seed=s).validation) for s in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert set(first) != set(other)
-
-
-def test_sizes_can_be_asked_for(load):
     data = load("mnist", num_train=10, num_test=20)
     assert data.train.num_samples == 10
     assert data.test.num_samples == 20
-
-
-def test_more_images_than_there_are_is_an_error(load):
     with pytest.raises(
         ValueError, match=r"There are 200 examples to split. Received: num_train=161"
     ):

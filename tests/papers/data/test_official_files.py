@@ -32,30 +32,28 @@ def test_files_are_found_in_the_folder_or_in_one_of_the_data_sets_name(fetch, tm
     assert fetch(str(tmp_path)) == tmp_path / "digits" / "part.gz"
 
 
-def test_a_missing_file_is_an_error_that_says_how_to_get_it(fetch, tmp_path):
-    with pytest.raises(
-        FileNotFoundError,
-        match=rf"'digits' needs the file part.gz \(28 bytes, SHA-256 {SHA256}\) in one "
-        r"of .*digits, .*in none of them. Get it from https://example.org/part.gz",
-    ):
-        fetch(tmp_path)
+OTHER = bytes(reversed(CONTENT))
+NEEDED = rf"'digits' needs the file part.gz \(28 bytes, SHA-256 {SHA256}\) in one of "
+NEEDED += r".*digits, .*in none of them. Get it from https://example.org/part.gz"
+TRUNCATED = r"part.gz must be .*\(28 bytes.*Received: 27 bytes. Remove it"
+RECEIVED = f"{SHA256}.*Received: SHA-256 {hashlib.sha256(OTHER).hexdigest()}"
 
 
-def test_a_truncated_file_is_an_error_that_says_both_sizes(fetch, tmp_path):
-    (tmp_path / "part.gz").write_bytes(CONTENT[:-1])
-    with pytest.raises(
-        ValueError, match=r"part.gz must be .*\(28 bytes.*Received: 27 bytes. Remove it"
-    ):
-        fetch(tmp_path)
-
-
-def test_a_file_of_another_data_set_is_an_error_that_says_both_checksums(
-    fetch, tmp_path
+@pytest.mark.parametrize(
+    ("content", "error", "text"),
+    [
+        (None, FileNotFoundError, NEEDED),
+        (CONTENT[:-1], ValueError, TRUNCATED),
+        (OTHER, ValueError, RECEIVED),
+    ],
+    ids=["missing", "truncated", "of another data set"],
+)
+def test_a_file_that_is_not_the_official_one_is_an_error(
+    content, error, text, fetch, tmp_path
 ):
-    other = bytes(reversed(CONTENT))
-    (tmp_path / "part.gz").write_bytes(other)
-    received = hashlib.sha256(other).hexdigest()
-    with pytest.raises(ValueError, match=rf"{SHA256}.*Received: SHA-256 {received}"):
+    if content is not None:
+        (tmp_path / "part.gz").write_bytes(content)
+    with pytest.raises(error, match=text):
         fetch(tmp_path)
 
 
