@@ -6,24 +6,9 @@ import keras
 import numpy as np
 import pytest
 from helpers import numpy as to_numpy
+from helpers import refusals, reloaded
 
-from dselectk_keras import (
-    Batches,
-    ChooseExperts,
-    ChosenGate,
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    GateRecorder,
-    MMoE,
-    MoE,
-    SmearExperts,
-    SoftmaxGate,
-    Task,
-    build_multitask_model,
-    condense,
-    replicate,
-)
+import dselectk_keras as dk
 
 FEATURES, SAMPLES = 6, 64
 RNG = np.random.default_rng(0)
@@ -31,18 +16,17 @@ X = RNG.normal(size=(SAMPLES, FEATURES)).astype("float32")
 
 
 def bank(n=6, units=3):
-    return DenseExperts(n, [units])
+    return dk.DenseExperts(n, [units])
 
 
 def compiled(tasks=("a", "b"), gate=None, experts=None, optimizer="sgd", **settings):
     keras.utils.set_random_seed(0)
-    settings = {"experts": experts or bank(), **settings}
-    model = build_multitask_model(
-        settings.pop("inputs", FEATURES),
-        list(tasks),
-        gate=gate or ChosenGate(1),
+    settings = {
+        "gate": gate or dk.ChosenGate(1),
+        "experts": experts or bank(),
         **settings,
-    )
+    }
+    model = dk.build_multitask_model(FEATURES, list(tasks), **settings)
     model.compile(optimizer)
     for layer in model.layers:
         if hasattr(layer, "gate") and layer.name[-2:] != "_1":
@@ -53,7 +37,7 @@ def compiled(tasks=("a", "b"), gate=None, experts=None, optimizer="sgd", **setti
 def see_one_feature(experts, axis=-2):
     """Let the first layer of each expert see one feature, so that they differ."""
     kernels = [each for each in experts.weights if "kernel" in each.name]
-    if isinstance(experts, DenseExperts):
+    if isinstance(experts, dk.DenseExperts):
         n, features, _ = kernels[0].shape
         kernels[0].assign(to_numpy(kernels[0]) * np.eye(n, features)[..., None])
         return
@@ -86,49 +70,47 @@ def still(**settings):
     return keras.optimizers.SGD(0.0, **settings)
 
 
-@pytest.mark.parametrize("gate", [ChosenGate, DSelectKGate])
+@pytest.mark.parametrize("gate", [dk.ChosenGate, dk.DSelectKGate])
 def test_each_task_gets_the_experts_that_made_its_labels(gate):
     model = compiled(gate=gate(2), optimizer=still())
     outputs = to_numpy(layer_of(model).experts(X))
     y = outputs[:, [1, 4], 0] - outputs[:, [5, 0], 2]
-    log = fit(model, [ChooseExperts()], y)
+    log = fit(model, [dk.ChooseExperts()], y)
     assert np.sort(choices(model), -1).tolist() == [[1, 5], [0, 4]]
     assert log.history["changed"] == [1.0, 0.0]
-    small = condense(model)
+    small = dk.condense(model)
     assert layer_of(small).experts.num_experts == 4
-    np.testing.assert_allclose(
-        small.predict(X, verbose=0)["a"], model.predict(X, verbose=0)["a"], atol=1e-5
-    )
+    found, expected = (each.predict(X, verbose=0)["a"] for each in (small, model))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_towers_read_the_chosen_experts_side_by_side(tmp_path):
-    model = compiled(gate=ChosenGate(2), optimizer=still(), side_by_side=True)
+    model = compiled(gate=dk.ChosenGate(2), optimizer=still(), side_by_side=True)
     outputs = to_numpy(layer_of(model).experts(X))
     y = outputs[:, [1, 4], 0] - outputs[:, [5, 0], 2]
-    fit(model, [ChooseExperts()], y)
+    fit(model, [dk.ChooseExperts()], y)
     assert np.sort(choices(model), -1).tolist() == [[1, 5], [0, 4]]
     model.optimizer.learning_rate = 0.1
     before = model.evaluate(X, y, verbose=0, return_dict=True)["loss"]
-    fit(model, [ChooseExperts()], y, epochs=40)
+    fit(model, [dk.ChooseExperts()], y, epochs=40)
     after = model.evaluate(X, y, verbose=0, return_dict=True)["loss"]
     assert after < 0.2 * before
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    for other in (loaded, condense(model)):
+    loaded = reloaded(model, tmp_path)
+    np.testing.assert_array_equal(choices(loaded), choices(model))
+    for other in (loaded, dk.condense(model)):
         found, expected = (each.predict(X, verbose=0) for each in (other, model))
         np.testing.assert_allclose(found["a"], expected["a"], atol=1e-5)
 
 
 def test_experts_that_stay_keep_their_places_and_a_choice_that_stays_its_shares():
-    model = compiled(
-        gate=ChosenGate(initial_choices=[[2, 0, 5], [1, 1, 3]], num_gates=2)
-    )
+    gate = dk.ChosenGate(initial_choices=[[2, 0, 5], [1, 1, 3]], num_gates=2)
+    model = compiled(gate=gate)
     gate = layer_of(model).gate
     gate.trainable_weights[0].assign([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     outputs = to_numpy(layer_of(model).experts(X))
     # The best experts are 0, 2 and 4, and 1, 3 and 5.
     y = outputs[:, [[0, 2, 4], [1, 3, 5]]].sum(axis=(2, 3))
-    choose = ChooseExperts(X, y)
+    choose = dk.ChooseExperts(X, y)
     assert choose.choose(model) == 1.0
     assert choices(model).tolist() == [[2, 0, 4], [1, 5, 3]]
     np.testing.assert_array_equal(to_numpy(gate.trainable_weights[0]), 0.0)
@@ -141,12 +123,12 @@ def test_experts_that_stay_keep_their_places_and_a_choice_that_stays_its_shares(
 
 
 KINDS = {
-    "binary": (Task("a", "binary"), lambda y: y > np.median(y)),
+    "binary": (dk.Task("a", "binary"), lambda y: y > np.median(y)),
     "classes": (
-        Task("a", "multiclass", 3),
+        dk.Task("a", "multiclass", 3),
         lambda y: np.digitize(y, np.quantile(y, [1 / 3, 2 / 3])),
     ),
-    "counts": (Task("a", loss="poisson"), lambda y: np.round(3 * y + 20)),
+    "counts": (dk.Task("a", loss="poisson"), lambda y: np.round(3 * y + 20)),
 }
 
 
@@ -155,7 +137,7 @@ def test_all_kinds_of_labels_are_regressed(kind):
     task, made = KINDS[kind]
     model = compiled([task, "b"], optimizer=still(), experts=bank(units=1))
     y = labels_from(model, [3, 1])
-    ChooseExperts(X, {"a": made(y[:, 0]), "b": y[:, 1]}).choose(model)
+    dk.ChooseExperts(X, {"a": made(y[:, 0]), "b": y[:, 1]}).choose(model)
     assert choices(model).tolist() == [[3], [1]]
 
 
@@ -167,7 +149,7 @@ def test_missing_labels_and_sample_weights_of_zero_are_left_out():
     y[gone, 1] = 9 * other[gone, 1]
     weights = np.ones(y.shape)
     weights[gone, 1] = 0.0
-    fit(model, [ChooseExperts()], y, sample_weight=weights)
+    fit(model, [dk.ChooseExperts()], y, sample_weight=weights)
     assert choices(model).tolist() == [[3], [1], [2]]
 
 
@@ -194,7 +176,7 @@ def data_as(kind, y):
         pandas = pytest.importorskip("pandas")
         return {"x": X, "y": pandas.DataFrame(y, columns=["a", "b"])}
     if kind == "batches":
-        return {"x": Batches((X, y), 16)}
+        return {"x": dk.Batches((X, y), 16)}
     if kind == "PyDataset":
         return {"x": Parts(X, y)}
     tensorflow = pytest.importorskip("tensorflow")
@@ -210,7 +192,7 @@ def test_the_sample_is_of_the_data_of_fit(kind):
     model = compiled(optimizer=still())
     data = data_as(kind, labels_from(model, [5, 2]))
     settings = {} if "y" in data else {"batch_size": None}
-    fit(model, [ChooseExperts(sample=40)], data.pop("y", None), **data, **settings)
+    fit(model, [dk.ChooseExperts(sample=40)], data.pop("y", None), **data, **settings)
     assert choices(model).tolist() == [[5], [2]]
     assert model.training_data() == ()
 
@@ -218,19 +200,21 @@ def test_the_sample_is_of_the_data_of_fit(kind):
 def test_reading_batches_does_not_change_their_order():
     model = compiled(optimizer=still())
     y = labels_from(model, [5, 2])
-    first, second = (Batches((X, y), 16) for _ in range(2))
-    for batches, callbacks in ((first, []), (second, [ChooseExperts()])):
+    first, second = (dk.Batches((X, y), 16) for _ in range(2))
+    for batches, callbacks in ((first, []), (second, [dk.ChooseExperts()])):
         fit(model, callbacks, None, x=batches, batch_size=None)
     np.testing.assert_array_equal(first.order, second.order)
 
 
 @pytest.mark.parametrize("architecture", ["cgc", "ple"])
 def test_tasks_keep_their_own_experts(architecture):
-    model = compiled(gate=ChosenGate(2), architecture=architecture, optimizer=still())
+    model = compiled(
+        gate=dk.ChosenGate(2), architecture=architecture, optimizer=still()
+    )
     name = "cgc" if architecture == "cgc" else "cgc_0"
     outputs = to_numpy(layer_of(model, name).experts(X))
     y = outputs[:, [4, 2]].sum(-1)
-    fit(model, [ChooseExperts()], y)
+    fit(model, [dk.ChooseExperts()], y)
     # Expert 6 is the first of the task's own.
     assert np.sort(choices(model, name)).tolist() == [[4, 6], [2, 6]]
     for layer in model.layers:
@@ -239,33 +223,30 @@ def test_tasks_keep_their_own_experts(architecture):
                 assert (np.diff(np.sort(to_numpy(gate.choices))) > 0).all()
 
 
-def test_own_experts_take_places():
-    model = compiled(gate=ChosenGate(1), architecture="cgc")
-    with pytest.raises(ValueError, match="`k` must be an integer >= 2"):
-        ChooseExperts(X, X[:, :2]).choose(model)
-
-
-def test_one_gate_for_all_tasks_fits_all_labels():
-    model = compiled(["a", "b", "c"], gate=ChosenGate(2), architecture="omoe")
+def test_one_gate_for_all_tasks_fits_all_labels_and_wide_experts_are_projected():
+    model = compiled(["a", "b", "c"], gate=dk.ChosenGate(2), architecture="omoe")
     # Two of three tasks need expert 1, and each task has the same say.
     y = labels_from(model, [1, 1, 4]) * [1.0, 1.0, 10.0]
-    ChooseExperts(X, y).choose(model)
+    dk.ChooseExperts(X, y).choose(model)
     assert choices(model).tolist() == [[1, 4]]
+    model = compiled(experts=bank(6, 300), optimizer=still())
+    fit(model, [dk.ChooseExperts()], labels_from(model, [5, 2]))
+    assert choices(model).tolist() == [[5], [2]]
 
 
 def test_experts_of_any_model_and_several_layers():
     keras.utils.set_random_seed(0)
     inputs = keras.Input((6, 6, 4))
-    images = Experts(keras.layers.Conv2D(2, 3), 4)
-    hidden = MMoE(images, ChosenGate(1), 2, stacked=True, name="first")(inputs)
+    images = dk.Experts(keras.layers.Conv2D(2, 3), 4)
+    hidden = dk.MMoE(images, dk.ChosenGate(1), 2, stacked=True, name="first")(inputs)
     hidden = keras.layers.Flatten()(hidden)
-    outputs = MoE(bank(), ChosenGate(1, num_gates=2), name="second")(hidden)
+    outputs = dk.MoE(bank(), dk.ChosenGate(1, num_gates=2), name="second")(hidden)
     model = keras.Model(inputs, keras.ops.sum(outputs, axis=-1))
     see_one_feature(images)
     x = RNG.normal(size=(200, 6, 6, 4)).astype("float32")
     y = to_numpy(images(x)).sum(axis=(2, 3, 4))[:, [3, 0]]
     model.compile(still(), "mse")
-    fit(model, [ChooseExperts(x, y)], y, x=x)
+    fit(model, [dk.ChooseExperts(x, y)], y, x=x)
     assert choices(model, "first").tolist() == [[3], [0]]
     assert choices(model, "second").shape == (2, 1)
 
@@ -274,20 +255,14 @@ def test_a_gate_that_is_called_on_a_list_of_experts():
     keras.utils.set_random_seed(0)
     inputs = keras.Input((FEATURES,))
     experts = [keras.layers.Dense(2) for _ in range(4)]
-    gate = ChosenGate(1)
+    gate = dk.ChosenGate(1)
     model = keras.Model(inputs, gate([expert(inputs) for expert in experts]))
     y = to_numpy(experts[2](X))[:, 0]
-    ChooseExperts(X, y).choose(model)
+    dk.ChooseExperts(X, y).choose(model)
     assert to_numpy(gate.choices).tolist() == [2]
 
 
-def test_wide_experts_are_projected_to_few_units():
-    model = compiled(experts=bank(6, 300), optimizer=still())
-    fit(model, [ChooseExperts()], labels_from(model, [5, 2]))
-    assert choices(model).tolist() == [[5], [2]]
-
-
-class Count(ChooseExperts):
+class Count(dk.ChooseExperts):
     """Notes the steps at which experts are chosen."""
 
     def __init__(self, **settings):
@@ -351,17 +326,9 @@ def test_no_optimizer_undoes_the_choice(settings):
     look = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda *_: seen.append(choices(model))
     )
-    fit(model, [ChooseExperts(by=0.0), look], labels_from(model, [5, 2]), 6)
+    fit(model, [dk.ChooseExperts(by=0.0), look], labels_from(model, [5, 2]), 6)
     assert seen[0].tolist() == [[5], [2]]
     np.testing.assert_array_equal(choices(model), seen[0])
-
-
-def test_choices_are_saved_and_loaded(tmp_path):
-    model = compiled()
-    fit(model, [ChooseExperts()], labels_from(model, [5, 2]))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(choices(loaded), choices(model))
 
 
 def test_copies_of_replicate_choose_as_models_that_are_fitted():
@@ -370,31 +337,26 @@ def test_copies_of_replicate_choose_as_models_that_are_fitted():
     def build(seed):
         return compiled(optimizer="adam")
 
-    runs = replicate(
-        build,
-        (X, y),
-        seeds=[3],
-        epochs=4,
-        batch_size=16,
-        callbacks=lambda: [ChooseExperts(every=0.25)],
-        verbose=0,
-    )
+    def callbacks():
+        return [dk.ChooseExperts(every=0.25)]
+
+    settings = {"epochs": 4, "callbacks": callbacks, "verbose": 0}
+    runs = dk.replicate(build, (X, y), seeds=[3], batch_size=16, **settings)
     model = build(3)
-    batches = Batches((X, y), 16, 3)
-    fit(model, [ChooseExperts(every=0.25)], None, 4, x=batches, batch_size=None)
+    batches = dk.Batches((X, y), 16, 3)
+    fit(model, callbacks(), None, 4, x=batches, batch_size=None)
     found = runs.copies[0]
     np.testing.assert_array_equal(choices(found.model), choices(model))
     assert len(found.history["changed"]) == 4
-    np.testing.assert_allclose(
-        found.model.get_weights()[0], model.get_weights()[0], atol=1e-5
-    )
+    weights = [each.get_weights()[0] for each in (found.model, model)]
+    np.testing.assert_allclose(*weights, atol=1e-5)
 
 
 def test_changes_are_printed_and_drawn_as_events(capsys):
     model = compiled(optimizer=still())
-    recorder = GateRecorder()
+    recorder = dk.GateRecorder()
     count = (choices(model) != [[5], [2]]).sum()
-    fit(model, [ChooseExperts(), recorder], labels_from(model, [5, 2]), verbose=2)
+    fit(model, [dk.ChooseExperts(), recorder], labels_from(model, [5, 2]), verbose=2)
     assert recorder.history.events == {"mmoe": [(0, f"{count} changed")]}
     line = re.search("Experts were chosen .*", capsys.readouterr().out)[0]
     name = layer_of(model).gate.name
@@ -404,71 +366,64 @@ def test_changes_are_printed_and_drawn_as_events(capsys):
     )
 
 
-@pytest.mark.parametrize(
-    ("gate", "settings", "text"),
-    [
-        (SoftmaxGate, {}, r"needs a static gate with `choices`.*SoftmaxGate"),
-        (DSelectKGate, {"per_example": True}, "use `TopKGate`, or leave out"),
-    ],
-)
-def test_gates_without_choices_are_refused(gate, settings, text):
-    model = compiled(gate=gate(), **settings)
-    with pytest.raises(ValueError, match=text):
-        fit(model, [ChooseExperts()], X[:, :2])
+def choose(model, *data):
+    return lambda: dk.ChooseExperts(*data).choose(model())
 
 
-def test_merged_experts_have_no_outputs_to_fit():
+def plain():
     inputs = keras.Input((FEATURES,))
-    layer = SmearExperts(bank(), ChosenGate(2), per_example=False)
-    model = keras.Model(inputs, layer(inputs))
-    with pytest.raises(ValueError, match=r"Merged experts .* have none"):
-        ChooseExperts(X, X[:, 0]).choose(model)
+    return keras.Model(inputs, dk.MMoE(bank(), dk.ChosenGate(1), ["a", "b"])(inputs))
 
 
-def test_data_that_cannot_be_read_twice_are_refused():
-    def batches():
-        while True:
-            yield X, X[:, :2]
+def merged():
+    inputs = keras.Input((FEATURES,))
+    layer = dk.SmearExperts(bank(), dk.ChosenGate(2), per_example=False)
+    return keras.Model(inputs, layer(inputs))
 
-    with pytest.raises(ValueError, match="a generator, which can be read once"):
-        fit(
-            compiled(),
-            [ChooseExperts()],
-            None,
-            x=batches(),
-            batch_size=None,
-            steps_per_epoch=2,
+
+def fit_a_generator():
+    batches = ((X, X[:, :2]) for _ in range(9))
+    steps = {"batch_size": None, "steps_per_epoch": 2}
+    fit(compiled(), [dk.ChooseExperts()], None, x=batches, **steps)
+
+
+test_what_cannot_be_chosen_is_refused = refusals(
+    *(
+        (
+            lambda gate=gate, own=own: fit(
+                compiled(gate=gate(), **own), [dk.ChooseExperts()], X[:, :2]
+            ),
+            text,
         )
-
-
-def test_data_that_do_not_fit_the_model_are_refused():
-    for x, y in ((X, X[:, :1]), (X[1:], X[:, :2]), ([], X[:, :2])):
-        with pytest.raises(ValueError, match="Received: "):
-            ChooseExperts(x, y).choose(compiled())
-
-
-def test_a_plain_model_needs_the_data_as_arrays():
-    inputs = keras.Input((FEATURES,))
-    model = keras.Model(inputs, MMoE(bank(), ChosenGate(1), ["a", "b"])(inputs))
-    with pytest.raises(ValueError, match="Received: no data"):
-        ChooseExperts().choose(model)
-    with pytest.raises(ValueError, match=r"an array of numbers with one"):
-        ChooseExperts(X, {"a": X[:, 0], "b": X[:, 1]}).choose(model)
-    with pytest.raises(ValueError, match="Received: labels of 3 tasks"):
-        ChooseExperts(X, X[:, :3]).choose(model)
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"x": X}, "`x` and `y` belong together"),
-        ({"by": 2}, "`by` must be"),
-        ({"every": 0}, "`every` must be"),
-        ({"ridge": -1}, "`ridge` must be"),
-        ({"sample": 0}, "`sample` must be"),
-        ({"seed": -1}, "`seed` must be"),
-    ],
+        for gate, own, text in [
+            (dk.SoftmaxGate, {}, r"needs a static gate with `choices`.*SoftmaxGate"),
+            (dk.DSelectKGate, {"per_example": True}, "use `TopKGate`, or leave out"),
+        ]
+    ),
+    # Experts of their own take places.
+    (
+        choose(lambda: compiled(architecture="cgc"), X, X[:, :2]),
+        "`k` must be an integer >= 2",
+    ),
+    (choose(merged, X, X[:, 0]), r"Merged experts .* have none"),
+    (fit_a_generator, "a generator, which can be read once"),
+    *(
+        (choose(compiled, x, y), "Received: ")
+        for x, y in ((X, X[:, :1]), (X[1:], X[:, :2]), ([], X[:, :2]))
+    ),
+    # A plain model needs the data as arrays.
+    (choose(plain), "Received: no data"),
+    (choose(plain, X, {"a": X[:, 0], "b": X[:, 1]}), "an array of numbers with one"),
+    (choose(plain, X, X[:, :3]), "Received: labels of 3 tasks"),
+    *(
+        (lambda given=given: dk.ChooseExperts(**given), text)
+        for given, text in [
+            ({"x": X}, "`x` and `y` belong together"),
+            ({"by": 2}, "`by` must be"),
+            ({"every": 0}, "`every` must be"),
+            ({"ridge": -1}, "`ridge` must be"),
+            ({"sample": 0}, "`sample` must be"),
+            ({"seed": -1}, "`seed` must be"),
+        ]
+    ),
 )
-def test_wrong_settings_are_refused(settings, text):
-    with pytest.raises(ValueError, match=text):
-        ChooseExperts(**settings)

@@ -6,19 +6,10 @@ import keras
 import numpy as np
 import pytest
 from helpers import numpy as to_numpy
+from helpers import refusals, reloaded
 
-from dselectk_keras import (
-    DenseExperts,
-    DSelectKGate,
-    MoE,
-    SoftmaxSelectorGate,
-    TopKGate,
-    build_multitask_model,
-)
-from dselectk_keras.callbacks import (
-    DecideGates,
-    GateRecorder,
-)
+import dselectk_keras as dk
+from dselectk_keras.callbacks import DecideGates, GateRecorder
 from dselectk_keras.models import condense
 
 pytestmark = [
@@ -37,8 +28,8 @@ def data(samples=64):
 
 def compiled(gate, optimizer="adam", **kwargs):
     keras.utils.set_random_seed(1)
-    experts = DenseExperts(5, [3])
-    model = build_multitask_model(4, TASKS, gate=gate, experts=experts, **kwargs)
+    experts = dk.DenseExperts(5, [3])
+    model = dk.build_multitask_model(4, TASKS, gate=gate, experts=experts, **kwargs)
     model.compile(optimizer)
     return model
 
@@ -62,11 +53,11 @@ OPTIMIZERS = [
 
 
 # Every pair of an optimizer, a gate and what it looks at, if not every three.
-@pytest.mark.parametrize("make", [DSelectKGate, SoftmaxSelectorGate])
+@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.SoftmaxSelectorGate])
 @pytest.mark.parametrize("number", range(len(OPTIMIZERS)))
 def test_all_selectors_are_binary_afterwards(make, number):
     optimizer, scale, epochs = OPTIMIZERS[number]
-    per_example = (number < 2) == (make is DSelectKGate)
+    per_example = (number < 2) == (make is dk.DSelectKGate)
     model = compiled(make(2), optimizer(), per_example=per_example)
     x, y = data()
     decide = DecideGates(0.5)
@@ -80,15 +71,20 @@ def test_all_selectors_are_binary_afterwards(make, number):
     np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
 
 
+class Look(keras.callbacks.Callback):
+    """Notes the weights at the beginning of each epoch."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.seen.append(to_numpy(gate_of(self.model).expert_weights()))
+
+
 def test_the_k_largest_weights_are_kept():
-    model = compiled(DSelectKGate(2))
-    seen = []
-
-    class Look(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            seen.append(to_numpy(gate_of(self.model).expert_weights()))
-
-    fit(model, [Look(), DecideGates(0.5), Look()])
+    model, seen = compiled(dk.DSelectKGate(2)), []
+    fit(model, [Look(seen), DecideGates(0.5), Look(seen)])
     before, after = seen[4:6]  # The decision is at the beginning of epoch 2 of 4.
     assert (before > 0).sum(-1).min() > 2
     order = np.argsort(-before, axis=-1)
@@ -99,13 +95,12 @@ def test_the_k_largest_weights_are_kept():
 
 
 def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
-    model = compiled(DSelectKGate(2))
+    model = compiled(dk.DSelectKGate(2))
     fit(model, [DecideGates(0.5)])
     chosen = to_numpy(gate_of(model).expert_weights()) > 0
     fit(model, [], epochs=1)
     np.testing.assert_array_equal(to_numpy(gate_of(model).expert_weights()) > 0, chosen)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     x, _ = data()
@@ -118,16 +113,10 @@ def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
 
 
 def test_an_average_of_weights_keeps_the_decision():
-    chosen = []
-
-    class Look(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            chosen.append(to_numpy(gate_of(self.model).expert_weights()) > 0)
-
     # Expert 0 is the largest at first, and others are when the gates decide. The
     # average moves too slowly to forget the weights from before the decision.
     optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.999)
-    model = compiled(DSelectKGate(1), optimizer)
+    model, seen = compiled(dk.DSelectKGate(1), optimizer), []
     gate_of(model).assign_expert_weights(np.eye(5)[[0, 0, 0]], slack=0.9)
 
     class Move(keras.callbacks.Callback):
@@ -136,25 +125,20 @@ def test_an_average_of_weights_keeps_the_decision():
                 gate = gate_of(self.model)
                 gate.assign_expert_weights(np.eye(5)[[3, 4, 3]], slack=0.1)
 
-    fit(model, [Move(), DecideGates(0.5), Look()])
-    assert (chosen[-1].argmax(-1) > 0).all()
+    fit(model, [Move(), DecideGates(0.5), Look(seen)])
+    chosen = seen[-1] > 0
+    assert (chosen.argmax(-1) > 0).all()
     averaged = to_numpy(gate_of(model).expert_weights())
-    np.testing.assert_array_equal(averaged > 0, chosen[-1])
+    np.testing.assert_array_equal(averaged > 0, chosen)
 
 
 def test_the_first_epoch_with_decided_gates_is_the_part_by_of_all_epochs():
     """As the documentation says of `start_from_epoch`."""
     # With the learning rate 0 the first epoch that counts is the best.
-    model = compiled(DSelectKGate(2), keras.optimizers.SGD(0.0))
+    model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
     # The order of the examples changes the last digits of the loss.
-    stopping = keras.callbacks.EarlyStopping(
-        "loss",
-        1e-3,
-        patience=1,
-        mode="min",
-        restore_best_weights=True,
-        start_from_epoch=4,
-    )
+    settings = {"restore_best_weights": True, "start_from_epoch": 4, "mode": "min"}
+    stopping = keras.callbacks.EarlyStopping("loss", 1e-3, patience=1, **settings)
     fit(model, [DecideGates(0.5), stopping], epochs=8)
     assert stopping.best_epoch == 4
     assert gate_of(model).has_decided
@@ -167,54 +151,29 @@ class Stop(keras.callbacks.Callback):
         self.model.stop_training = True
 
 
-def test_a_training_that_ends_too_early_is_reported():
+@pytest.mark.filterwarnings("ignore:`build..` was called:UserWarning")
+def test_gates_that_have_not_decided_or_cannot_are_reported():
     with pytest.warns(UserWarning, match="before the gates decided"):
-        fit(compiled(DSelectKGate(2)), [DecideGates(0.5), Stop()])
-
-
-@pytest.mark.parametrize("by", [0, 1.1, -1, "a", None])
-def test_a_part_outside_of_the_training_is_refused(by):
-    with pytest.raises(ValueError, match="above 0 and at most 1"):
-        DecideGates(by)
-
-
-def test_data_without_a_length_need_the_number_of_steps():
-    def endless():
-        while True:
-            yield data(16)
-
-    with pytest.raises(ValueError, match="`steps_per_epoch`"):
-        compiled(DSelectKGate(2), per_example=True).fit(
-            endless(), epochs=2, verbose=0, callbacks=[DecideGates()]
-        )
-
-
-def test_a_gate_is_refused_that_is_not_built_where_it_may_begin_to_decide():
-    class Unbuilt(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.moe = MoE(DenseExperts(4, [2]), DSelectKGate(2))
-
-    callback = DecideGates(by=0.5)
-    for epoch in (0, 1):
-        callback.begin_epoch(Unbuilt(), epoch, epochs=8, steps_per_epoch=2)
-    with pytest.raises(ValueError, match=r"is not built.* Received: epoch 3 of 8"):
-        callback.begin_epoch(Unbuilt(), 2, epochs=8, steps_per_epoch=2)
-
-
-def test_a_model_without_selectors_is_refused():
-    with pytest.raises(ValueError, match="no gates with selectors"):
-        fit(compiled(TopKGate(2)), [DecideGates()])
+        fit(compiled(dk.DSelectKGate(2)), [DecideGates(0.5), Stop()])
+    model = WithoutTraining(dk.DSelectKGate(2))
+    model.compile("adam", "mse")
+    with pytest.warns(UserWarning, match="an argument `training`"):
+        fit(model, [DecideGates(0.5)], epochs=4)
+    model = Own(dk.DSelectKGate(2))
+    model.unused = dk.DSelectKGate(2, name="unused")
+    model.compile("adam", "mse")
+    with pytest.warns(UserWarning, match="no training step: unused"):
+        fit(model, [DecideGates(0.5), Stop()], epochs=8)
 
 
 def test_the_recorder_says_which_gates_have_not_decided(capsys):
-    fit(compiled(DSelectKGate(2)), [GateRecorder()], verbose=2)
+    fit(compiled(dk.DSelectKGate(2)), [GateRecorder()], verbose=2)
     assert "6 of 6 selectors): they may use more than" in capsys.readouterr().out
-    fit(compiled(DSelectKGate(2)), [GateRecorder(), DecideGates()], verbose=2)
+    fit(compiled(dk.DSelectKGate(2)), [GateRecorder(), DecideGates()], verbose=2)
     assert "not decided" not in capsys.readouterr().out
     # In any Keras model.
     x = keras.Input((4,))
-    mixed = DSelectKGate(2)([keras.layers.Dense(1)(x) for _ in range(4)])
+    mixed = dk.DSelectKGate(2)([keras.layers.Dense(1)(x) for _ in range(4)])
     model = keras.Model(x, mixed)
     model.compile("adam", "mse")
     for verbose in (2, 0):
@@ -225,14 +184,14 @@ def test_the_recorder_says_which_gates_have_not_decided(capsys):
 
 
 def test_training_goes_on_after_condensing():
-    model = compiled(DSelectKGate(1))
+    model = compiled(dk.DSelectKGate(1))
     fit(model, [DecideGates(0.5)], epochs=4)
     # A condensed model can be trained with the same callback.
     fit(condense(model), [DecideGates(0.5)], epochs=2)
 
 
 def test_a_gate_whose_codes_belong_to_no_expert_decides():
-    model = compiled(DSelectKGate(2, unreachable=0.0), keras.optimizers.SGD(0.0))
+    model = compiled(dk.DSelectKGate(2, unreachable=0.0), keras.optimizers.SGD(0.0))
     gate = gate_of(model)
     z, w, *_ = gate.get_weights()
     z[0] = 5.0  # Code 7 of 5 experts.
@@ -246,26 +205,32 @@ def test_a_gate_whose_codes_belong_to_no_expert_decides():
 
 
 def test_a_training_that_begins_late_keeps_the_largest_weights():
-    model = compiled(DSelectKGate(2), keras.optimizers.SGD(0.0))
+    model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
     before = to_numpy(gate_of(model).expert_weights())
     fit(model, [DecideGates(0.5)], epochs=8, initial_epoch=6)
     after = to_numpy(gate_of(model).expert_weights())
+    assert gate_of(model).has_decided
     for own, kept in zip(before, after, strict=True):
         assert set(np.flatnonzero(kept)) == set(np.argsort(-own, kind="stable")[:2])
 
 
+def after_epochs(read):
+    """A callback, and the list of what a function gives after each epoch."""
+    found = []
+    return keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: found.append(read())
+    ), found
+
+
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_gate_of_two_layers_decides_no_earlier(per_example):
-    gate = DSelectKGate(2, gamma=9.0)
+    gate = dk.DSelectKGate(2, gamma=9.0)
     x = inputs = keras.Input((4,))
     for _ in range(2):
-        x = MoE(DenseExperts(5, [4]), gate, per_example)(x)
+        x = dk.MoE(dk.DenseExperts(5, [4]), gate, per_example)(x)
     model = keras.Model(inputs, x)
     model.compile("sgd", "mse")
-    decided = []
-    watch = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda *_: decided.append(gate.has_decided)
-    )
+    watch, decided = after_epochs(lambda: gate.has_decided)
     features, _ = data()
     model.fit(features, features, 16, 4, 0, callbacks=[DecideGates(), watch])
     # Per-example gates decide with the last step of the second epoch.
@@ -274,7 +239,7 @@ def test_a_gate_of_two_layers_decides_no_earlier(per_example):
 
 @pytest.mark.backend_independent
 def test_a_gate_that_is_called_twice_decides_no_earlier():
-    moe = MoE(DenseExperts(4, [4]), DSelectKGate(2), per_example=True)
+    moe = dk.MoE(dk.DenseExperts(4, [4]), dk.DSelectKGate(2), per_example=True)
     inputs = keras.Input((4,))
     model = keras.Model(inputs, moe(moe(inputs)))
     moe.gate.step.assign(20)
@@ -285,16 +250,11 @@ def test_a_gate_that_is_called_twice_decides_no_earlier():
 
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_gate_in_time_distributed_decides_no_earlier(per_example):
-    moe = MoE(DenseExperts(4, [1]), DSelectKGate(2, gamma=9.0), per_example)
+    moe = dk.MoE(dk.DenseExperts(4, [1]), dk.DSelectKGate(2, gamma=9.0), per_example)
     inputs = keras.Input((5, 4))
     model = keras.Model(inputs, keras.layers.TimeDistributed(moe)(inputs))
     model.compile("sgd", "mse")
-    decided = []
-    watch = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda *_: decided.append(
-            int(moe.gate.step) * moe.gate.has_decided
-        )
-    )
+    watch, decided = after_epochs(lambda: int(moe.gate.step) * moe.gate.has_decided)
     x = np.random.default_rng(0).normal(size=(8, 5, 4)).astype("float32")
     model.fit(x, x[..., :1], 4, 3, 0, callbacks=[DecideGates(2 / 3), watch])
     # Five steps of the gate in each of two steps per epoch.
@@ -324,7 +284,7 @@ def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
                 inputs = self.mixture(inputs, training=training)
             return inputs
 
-    model, decided = Loop(DSelectKGate(2), True, units=4), []
+    model, decided = Loop(dk.DSelectKGate(2), True, units=4), []
     x, _ = data()
     model(x)
     model.compile("sgd", "mse")
@@ -336,7 +296,7 @@ def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("batch_size", [4, 8, 64])
 def test_a_static_gate_decides_within_a_single_epoch(batch_size):
-    model, decided = compiled(DSelectKGate(2)), []
+    model, decided = compiled(dk.DSelectKGate(2)), []
     callbacks = [DecideGates(0.5), Watch(gate_of, decided)]
     fit(model, callbacks, epochs=1, batch_size=batch_size)
     assert decided == [2 * i >= len(decided) for i in range(len(decided))] or (
@@ -346,7 +306,7 @@ def test_a_static_gate_decides_within_a_single_epoch(batch_size):
 
 @pytest.mark.backend_independent
 def test_static_gates_need_no_length_of_the_data():
-    model = compiled(DSelectKGate(2))
+    model = compiled(dk.DSelectKGate(2))
     decide = DecideGates(0.5)
     decide.set_model(model)
     decide.set_params({"epochs": 4, "steps": None})
@@ -359,7 +319,7 @@ def test_static_gates_need_no_length_of_the_data():
 
 @pytest.mark.backend_independent
 def test_another_fit_plans_anew_and_a_resumed_one_does_not():
-    model, decide = compiled(DSelectKGate(2), per_example=True), DecideGates(0.5)
+    model, decide = compiled(dk.DSelectKGate(2), per_example=True), DecideGates(0.5)
     decide.set_model(model)
     gate, plans = gate_of(model), []
     # 4 epochs; the same training from its second epoch; 12 other epochs.
@@ -380,7 +340,7 @@ def test_a_later_fit_does_not_follow_the_plan_of_one_that_was_stopped(per_exampl
         def on_train_batch_end(self, batch, logs=None):
             raise KeyboardInterrupt
 
-    models = [compiled(DSelectKGate(2), per_example=per_example) for _ in range(2)]
+    models = [compiled(dk.DSelectKGate(2), per_example=per_example) for _ in range(2)]
     for model, decide in zip(models, ([], [DecideGates()]), strict=True):
         with pytest.raises(KeyboardInterrupt):
             fit(model, [*decide, Stop()], shuffle=False)
@@ -389,19 +349,12 @@ def test_a_later_fit_does_not_follow_the_plan_of_one_that_was_stopped(per_exampl
         np.testing.assert_array_equal(stopped, plain)
 
 
-@pytest.mark.backend_independent
-def test_a_new_gate_decides_if_training_begins_late():
-    model = compiled(DSelectKGate(2))
-    fit(model, [DecideGates(0.5)], epochs=8, initial_epoch=7)
-    assert gate_of(model).has_decided
-
-
 class Own(keras.Model):
     """A model of a user, whose `call` may lack the argument `training`."""
 
     def __init__(self, gate, per_example=False, units=3):
         super().__init__()
-        self.mixture = MoE(DenseExperts(4, [units]), gate, per_example)
+        self.mixture = dk.MoE(dk.DenseExperts(4, [units]), gate, per_example)
 
     def call(self, inputs, training=None):
         return self.mixture(inputs, training=training)
@@ -414,7 +367,7 @@ class WithoutTraining(Own):
 
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_subclassed_model_that_fit_builds_decides(per_example):
-    model = Own(DSelectKGate(2), per_example)
+    model = Own(dk.DSelectKGate(2), per_example)
     model.compile("adam", "mse")
     fit(model, [DecideGates(0.5)], epochs=4)
     gate = model.mixture.gate
@@ -424,7 +377,7 @@ def test_a_subclassed_model_that_fit_builds_decides(per_example):
 
 
 def test_a_gate_that_is_built_too_late_is_refused():
-    model = Own(DSelectKGate(2))
+    model = Own(dk.DSelectKGate(2))
     model.compile("adam", "mse")
     if keras.backend.backend() == "tensorflow":
         # Other backends build the model before the first epoch.
@@ -435,33 +388,8 @@ def test_a_gate_that_is_built_too_late_is_refused():
     assert model.mixture.gate.has_decided
 
 
-def test_gates_that_are_not_called_in_training_are_reported():
-    model = WithoutTraining(DSelectKGate(2))
-    model.compile("adam", "mse")
-    with pytest.warns(UserWarning, match="an argument `training`"):
-        fit(model, [DecideGates(0.5)], epochs=4)
-
-
-@pytest.mark.filterwarnings("ignore:`build..` was called:UserWarning")
-def test_a_gate_that_no_call_uses_is_reported_when_training_stops_early():
-    model = Own(DSelectKGate(2))
-    model.unused = DSelectKGate(2, name="unused")
-    model.compile("adam", "mse")
-    with pytest.warns(UserWarning, match="no training step: unused"):
-        fit(model, [DecideGates(0.5), Stop()], epochs=8)
-
-
 @pytest.mark.backend_independent
-def test_a_static_gate_decides_at_once():
-    model = compiled(DSelectKGate(2))
-    DecideGates(0.5).begin_epoch(model, 1, epochs=4, steps_per_epoch=None)
-    assert not gate_of(model).has_decided
-    DecideGates(0.5).begin_epoch(model, 2, epochs=4, steps_per_epoch=None)
-    assert gate_of(model).has_decided
-
-
-@pytest.mark.backend_independent
-@pytest.mark.parametrize("make", [DSelectKGate, SoftmaxSelectorGate])
+@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.SoftmaxSelectorGate])
 def test_a_gate_with_nan_stays_as_it_is(make):
     gate = gate_of(compiled(make(2)))
     z, *others = gate.get_weights()
@@ -480,7 +408,7 @@ def losses(loss):
 
 
 def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
-    model = compiled(DSelectKGate(2), keras.optimizers.SGD(0.0))
+    model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
     gate = gate_of(model)
     weights = np.sort(to_numpy(gate.expert_weights()))[:, 3:]
     mass = weights.sum(-1).mean()
@@ -492,9 +420,8 @@ def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
         "mmoe": [(4, f"decided, {100 * mass:.0f} % kept")]
     }
     (line,) = (x for x in capsys.readouterr().out.splitlines() if "The gates" in x)
-    chosen = " and ".join(
-        str(sorted(own)) for own in gate.chosen_experts().choices.tolist()
-    )
+    choices = gate.chosen_experts().choices.tolist()
+    chosen = " and ".join(str(sorted(own)) for own in choices)
     assert line == (
         f"The gates decided in epoch 3: {gate.name!r} keeps {100 * mass:.0f} % of its "
         f"weight, on experts {chosen}. `val_task_loss` was 0.25 in the epoch before, "
@@ -507,7 +434,7 @@ def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
 
 
 def test_the_decision_of_per_example_gates_is_told_too(capsys):
-    model = compiled(SoftmaxSelectorGate(2), per_example=True)
+    model = compiled(dk.SoftmaxSelectorGate(2), per_example=True)
     recorder = GateRecorder(probe=data()[0])
     log = fit(model, [recorder, DecideGates(0.5)], verbose=2).history
     assert "kept_mass" not in log
@@ -518,7 +445,7 @@ def test_the_decision_of_per_example_gates_is_told_too(capsys):
 
 def test_a_decision_of_many_gates_is_told_in_short(capsys):
     keras.utils.set_random_seed(0)
-    model = build_multitask_model(4, 6, gate=DSelectKGate(1), experts=5)
+    model = dk.build_multitask_model(4, 6, gate=dk.DSelectKGate(1), experts=5)
     model.compile("adam")
     x, y = data()
     fits = {"epochs": 2, "callbacks": [DecideGates()], "batch_size": 32}
@@ -529,3 +456,32 @@ def test_a_decision_of_many_gates_is_told_in_short(capsys):
     model.fit(x, np.tile(y, 2), verbose=2, **fits)
     used = np.unique(gate.chosen_experts().choices).size
     assert f" of its weight, on {used} of 5 experts. `" in capsys.readouterr().out
+
+
+def endless():
+    while True:
+        yield data(16)
+
+
+def fit_endless():
+    model = compiled(dk.DSelectKGate(2), per_example=True)
+    model.fit(endless(), epochs=2, verbose=0, callbacks=[DecideGates()])
+
+
+def decide_unbuilt():
+    model, callback = Own(dk.DSelectKGate(2)), DecideGates(by=0.5)
+    for epoch in (0, 1, 2):
+        callback.begin_epoch(model, epoch, epochs=8, steps_per_epoch=2)
+
+
+test_what_cannot_decide_is_refused = refusals(
+    *(
+        (lambda by=by: DecideGates(by), "above 0 and at most 1")
+        for by in [0, 1.1, -1, "a", None]
+    ),
+    # Data without a length need the number of steps.
+    (fit_endless, "`steps_per_epoch`"),
+    # Where a gate may begin to decide, and no earlier.
+    (decide_unbuilt, r"is not built.* Received: epoch 3 of 8"),
+    (lambda: fit(compiled(dk.TopKGate(2)), [DecideGates()]), "no gates with selectors"),
+)

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from helpers import refusals
 
 from dselectk_keras import GateHistory
 
@@ -29,7 +30,7 @@ def history():
     return history
 
 
-def test_arrays_begin_with_an_axis_for_records(history):
+def test_a_history_is_a_mapping_by_layer_of_arrays_with_an_axis_for_records(history):
     assert history.steps.tolist() == [0, 10]
     assert {name: array.shape for name, array in history["mmoe"].items()} == {
         "weights": (2, 2, 3),
@@ -38,21 +39,20 @@ def test_arrays_begin_with_an_axis_for_records(history):
         "penalty_entropy": (2,),
     }
     assert history["moe"]["weights"][1].tolist() == [[2.0, 1.0]]
-
-
-def test_a_history_is_a_mapping_by_layer(history):
     assert list(history) == list(history.keys()) == ["mmoe", "moe"]
     assert len(history) == 2
     assert "moe" in history
     assert "gate" not in history
     assert history.get("gate") is None
+    with pytest.raises(KeyError, match=r"layer 'gate'. Recorded: mmoe, moe"):
+        history["gate"]
     assert {layer: list(arrays) for layer, arrays in history.items()} == {
         "mmoe": ["weights", "active", "binary", "penalty_entropy"],
         "moe": ["weights"],
     }
 
 
-def test_a_quantity_that_a_layer_has_later_is_unknown_before():
+def test_what_a_layer_lacks_is_unknown_in_records_before_or_after(tmp_path):
     history = GateHistory({"mmoe": ["a"]})
     weights = {"weights": np.ones((1, 2), "float32")}
     binary = {"binary": np.ones((1, 1), "float32")}
@@ -60,9 +60,6 @@ def test_a_quantity_that_a_layer_has_later_is_unknown_before():
         history.append(step, {"mmoe": weights if step < 2 else {**weights, **binary}})
     found = history["mmoe"]["binary"][:, 0, 0]
     np.testing.assert_array_equal(found, [np.nan, np.nan, 1.0, 1.0])
-
-
-def test_a_layer_without_a_record_is_unknown_there(tmp_path):
     history = GateHistory({"a": ["x"], "b": ["x"]})
     weights = {"weights": np.ones((1, 2))}
     history.append(0, {"a": weights, "b": weights})
@@ -88,11 +85,6 @@ def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
             np.testing.assert_array_equal(loaded[layer][name], array)
 
 
-def test_what_was_not_recorded_is_answered_with_what_was(history):
-    with pytest.raises(KeyError, match=r"layer 'gate'. Recorded: mmoe, moe"):
-        history["gate"]
-
-
 def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
     history = GateHistory({"moe": ["all"]})
     history.append(3, {"moe": {"weights": np.ones((1, 2))}})
@@ -100,17 +92,17 @@ def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
     assert GateHistory.load(tmp_path / "run.1").steps.tolist() == [3]
 
 
-def test_an_argument_that_is_no_path_or_no_dict_is_refused_by_name(history):
-    for function in (GateHistory.load, history.save):
-        with pytest.raises(
-            ValueError, match=r"`path` must be a path\. Received: path=5"
-        ):
-            function(5)
-    with pytest.raises(ValueError, match=r"`tasks` must be a dict .* tasks=\['a'\]"):
-        GateHistory(["a"])
-    for function in (lambda step: history.append(step, {}), history.cut):
-        with pytest.raises(ValueError, match=r"`step` must be .* step=1\.5"):
-            function(1.5)
+def record(step):
+    GateHistory({"moe": ["all"]}).append(step, {})
+
+
+test_arguments_of_other_kinds_are_refused_by_name = refusals(
+    (lambda: GateHistory.load(5), r"`path` must be a path\. Received: path=5"),
+    (lambda: GateHistory({}).save(5), r"`path` must be a path\. Received: path=5"),
+    (lambda: GateHistory(["a"]), r"`tasks` must be a dict .* tasks=\['a'\]"),
+    (lambda: record(1.5), r"`step` must be .* step=1\.5"),
+    (lambda: GateHistory({}).cut(1.5), r"`step` must be .* step=1\.5"),
+)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy
+from helpers import numbers, numpy, refusals
 
 import dselectk_keras as dk
 
@@ -114,16 +114,11 @@ def test_a_resumed_training_ends_as_the_unbroken_one(build, deaths, tmp_path):
 
 
 def test_the_narrowing_of_per_example_gates_goes_on(tmp_path):
-    def build():
-        model = dk.build_multitask_model(
-            3, 2, gate=dk.SoftmaxSelectorGate(2), per_example=True
-        )
-        model.compile(keras.optimizers.Adam(0.05))
-        return model
-
     def fit(folder, die=()):
         keras.utils.set_random_seed(0)
-        model = build()
+        gate = dk.SoftmaxSelectorGate(2)
+        model = dk.build_multitask_model(3, 2, gate=gate, per_example=True)
+        model.compile(keras.optimizers.Adam(0.05))
         backup = keras.callbacks.BackupAndRestore(folder)
         held = [dk.DecideGates(0.8), *die, backup]
         model.fit(X, Y, 8, EPOCHS, shuffle=False, verbose=0, callbacks=held)
@@ -138,7 +133,9 @@ def test_the_narrowing_of_per_example_gates_goes_on(tmp_path):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_the_file_of_a_finished_training_is_kept_if_the_backup_is(tmp_path):
+def test_records_are_kept_if_the_backup_is_and_go_on_without_a_file(
+    tmp_path,
+):
     for _ in range(2):
         model = annealed()
         held, recorder = callbacks(tmp_path, [], delete_checkpoint=False)
@@ -149,16 +146,15 @@ def test_the_file_of_a_finished_training_is_kept_if_the_backup_is(tmp_path):
     annealed().fit(X, Y, 8, 1, verbose=0, callbacks=[recorder])
     found = dk.GateHistory.load(tmp_path / "gates.npz")
     assert found.steps.tolist() == [0, 3]
-
-
-def test_records_go_on_without_a_file_if_one_was_not_written(tmp_path):
-    recorder = dk.GateRecorder(2, path=tmp_path / "gates.npz")
+    recorder = dk.GateRecorder(2, path=tmp_path / "not written.npz")
     model = annealed()
     model.fit(X, Y, 8, epochs=3, initial_epoch=2, verbose=0, callbacks=[recorder])
     assert recorder.history.steps.tolist() == [0, 2, 3]
 
 
-@pytest.mark.parametrize("path", [3, ["a"], b"file"])
-def test_a_path_that_is_none_is_refused(path):
-    with pytest.raises(ValueError, match="`path` must be a path"):
-        dk.GateRecorder(path=path)
+test_a_path_that_is_none_is_refused = refusals(
+    *(
+        (lambda path=path: dk.GateRecorder(path=path), "`path` must be a path")
+        for path in [3, ["a"], b"file"]
+    )
+)
