@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import all_cases
-from helpers import numbers, numpy
+from helpers import built, numbers, numpy
 
 import dselectk_keras as dk
 from dselectk_keras.gates import GATES, RouterInputs
@@ -138,11 +138,8 @@ def entries():
     numbered = {"num_tasks": 3}
     found = [(cls, numbered, use_gate) for cls in GATES.values()]
     weights = {"weight": 0.1, "beta_s": 1.0, "beta_d": 1.0}
-    found += [
-        (getattr(dk, name), weights, use_regularizer)
-        for name in dk.regularizers.__all__
-        if hasattr(dk, name)
-    ]
+    names = [name for name in dk.regularizers.__all__ if hasattr(dk, name)]
+    found += [(getattr(dk, name), weights, use_regularizer) for name in names]
     sizes = {"num_experts": EXPERTS, "num_classes": 2}
     found += [
         (cls, sizes, use_metric)
@@ -196,15 +193,11 @@ def method(make, name):
 
 
 def built_gate():
-    gate = dk.SoftmaxGate(use_bias=True)
-    gate.build((None, EXPERTS), (None, DIM))
-    return gate
+    return built(dk.SoftmaxGate(use_bias=True), EXPERTS, DIM)
 
 
 def built_bank():
-    bank = dk.DenseExperts(EXPERTS, [UNITS, UNITS])
-    bank.build((None, DIM))
-    return bank
+    return built(dk.DenseExperts(EXPERTS, [UNITS, UNITS]), DIM)
 
 
 def built_layer():
@@ -240,8 +233,16 @@ def use_numbers(result):
     return [keras.ops.maximum(keras.ops.convert_to_tensor(result), -1e9)]
 
 
-def use_update(_):
+def use_nothing(_):
     return []
+
+
+def use_splits(made):
+    return [*made.train, *made.test]
+
+
+def use_report(found):
+    return [found["weights"]]
 
 
 def use_figure(axes):
@@ -251,121 +252,90 @@ def use_figure(axes):
     return []
 
 
+def use_bank(bank):
+    return [bank(X)]
+
+
+def entry(function, use=use_nothing, names=None, **arguments):
+    """As in `entries`, with the names of the arguments to vary; `None` is all."""
+    return function, arguments, use, names
+
+
 def functions():
-    """As `entries`, with the names of the arguments to vary; `None` is all."""
     weights, ones = np.full((BATCH, EXPERTS), 0.25, "float32"), np.ones((BATCH, 1))
-    settings = {
-        dk.ops.binary_codes: {"num_experts": EXPERTS},
-        dk.ops.keep_largest: {"k": 2},
-        dk.ops.keep_top_k: {"k": 2},
-        dk.ops.smooth_step: {"gamma": 1.0},
-    }
-    tensors = {
-        dk.ops.keep_largest: {"weights": weights},
-        dk.ops.keep_top_k: {"logits": weights},
-        dk.ops.smooth_step: {"x": weights},
-    }
-    found: list = [
-        (function, {**tensors.get(function, {}), **own}, use_numbers, [*own])
-        for function, own in settings.items()
-    ]
-    sizes = {"num_train": 4, "num_validation": 2, "num_test": 2}
-    data = dk.datasets
+    data, plots, condensed = dk.datasets, dk.plots, {"model": sparse_model()}
     split = data.Split(X, ones)
     parts = {"train": split, "validation": split, "test": split}
     kinds = {"task_names": ("a",), "task_kinds": ("regression",)}
-    found += [
-        (function, own, lambda made: [*made.train, *made.test], None)
-        for function, own in (
-            (data.correlated_tasks, sizes),
-            (data.expert_recovery, sizes),
-            (data.grouped_tasks, sizes),
-            (data.recommender_sim, sizes),
-            (data.synthetic_moe, {**sizes, "num_tasks": 16}),
-            (data.load, {"name": "expert_recovery"}),
-            (data.Dataset, {**parts, **kinds}),
-        )
+    sizes = {"num_train": 4, "num_validation": 2, "num_test": 2}
+    sets = [
+        *(
+            (function, sizes)
+            for function in (data.correlated_tasks, data.grouped_tasks)
+        ),
+        *(
+            (function, sizes)
+            for function in (data.expert_recovery, data.recommender_sim)
+        ),
+        (data.synthetic_moe, {**sizes, "num_tasks": 16}),
+        (data.load, {"name": "expert_recovery"}),
+        (data.Dataset, {**parts, **kinds}),
     ]
-    table = {"labels": np.zeros(BATCH), "weights": weights, "sample_weight": ones}
-    model, gate = {"model": sparse_model()}, {"gate": dk.SoftmaxGate()}
     labels = {"x": X, "y": ones, "sample_weight": ones[:, 0]}
-    x = {"routing_inputs": X}
     build = functools.partial(compiled_model)  # Not called by `fault`.
     replicas = {"build": build, "data": (X, ones), "seeds": [1], "verbose": 0}
-    records = {"step": 1, "records": {"moe": {"weights": np.ones((1, 2))}}}
-    curves = {"curves": {"a": ([0, 1], [2, 3])}}
-    lines = {"steps": [0, 1], "weights": np.ones((2, 3)) / 3}
-    found += [
-        (dk.metrics.active_experts, {"weights": weights}, use_update, None),
-        (dk.metrics.jaccard_index, {"weights": weights}, use_update, None),
-        (
-            method(dk.metrics.SampleEntropy, "update_state"),
-            {"weights": weights},
-            use_update,
-            None,
-        ),
-        (
-            method(lambda: dk.metrics.SelectionTable(EXPERTS, 2), "update_state"),
-            table,
-            use_update,
-            None,
-        ),
-        (dk.gates.get, {"name": "softmax"}, use_gate, ["name"]),
-        (method(lambda: GATES, "find"), {"name": "softmax"}, use_update, None),
-        (register, {"kind": "shape", "name": "round"}, use_update, None),
-        (
-            method(built_gate, "assign_expert_weights"),
-            {"weights": weights[0]},
-            use_update,
-            None,
-        ),
-        (method(built_gate, "expert_weights"), x, use_tensors, None),
-        (method(built_gate, "report"), x, lambda found: [found["weights"]], None),
-        (method(dk.SoftmaxGate, "with_num_gates"), {"num_gates": 2}, use_update, None),
-        (method(built_bank, "sliced"), {"indices": [1]}, lambda new: [new(X)], None),
-        (
-            method(built_bank, "resized"),
-            {"num_experts": 2},
-            lambda new: [new(X)],
-            ["num_experts"],
-        ),
-        (method(built_layer, "expert_weights"), {"inputs": X}, use_tensors, None),
-        (dk.single_expert, {"bank": built_bank()}, lambda new: [new(X)], None),
-        (dk.condense, model, use_model, None),
-        (dk.per_task, {**model, "name": "a"}, use_model, None),
-        (dk.distill, {**model, **gate}, use_model, None),
-        (dk.check_labels, {**model, **labels}, use_update, None),
-        (
-            method(sparse_model, "fit"),
-            {**labels, "verbose": 0},
-            use_update,
-            ["x", "y", "sample_weight"],
-        ),
-        (
-            multitask_model,
-            {"tasks": [dk.Task("a")], "label_average": "batch", "task_weighting": None},
-            use_model,
-            None,
-        ),
-        (dk.replicate, replicas, use_update, None),
-        (dk.GateHistory, {}, use_update, None),
-        (method(history, "append"), records, use_update, None),
-        (method(history, "cut"), {"step": 0}, use_update, None),
-        (method(history, "save"), {"path": "history.npz"}, use_update, None),
-        (dk.expert_layout_map, {"mesh": mesh()}, use_update, None),
-        (dk.plots.plot_curves, curves, use_figure, None),
-        (dk.plots.plot_runs, {"values": {"a": [1.0, 2.0]}}, use_figure, None),
-        (dk.plots.plot_expert_heatmap, {"weights": weights}, use_figure, None),
-        (dk.plots.plot_gate_weights, lines, use_figure, None),
+    losses = {"label_average": "batch", "task_weighting": None}
+    records = {"moe": {"weights": np.ones((1, 2))}}
+    table = method(lambda: dk.metrics.SelectionTable(EXPERTS, 2), "update_state")
+    entropy = method(dk.metrics.SampleEntropy, "update_state")
+    assign = method(built_gate, "assign_expert_weights")
+    copy = method(dk.SoftmaxGate, "with_num_gates")
+    return [
+        entry(dk.ops.binary_codes, use_numbers, num_experts=EXPERTS),
+        entry(dk.ops.keep_largest, use_numbers, ["k"], weights=weights, k=2),
+        entry(dk.ops.keep_top_k, use_numbers, ["k"], logits=weights, k=2),
+        entry(dk.ops.smooth_step, use_numbers, ["gamma"], x=weights, gamma=1.0),
+        *(entry(function, use_splits, **own) for function, own in sets),
+        entry(dk.metrics.active_experts, weights=weights),
+        entry(dk.metrics.jaccard_index, weights=weights),
+        entry(entropy, weights=weights),
+        entry(table, labels=np.zeros(BATCH), weights=weights, sample_weight=ones),
+        entry(dk.gates.get, use_gate, ["name"], name="softmax"),
+        entry(method(lambda: GATES, "find"), name="softmax"),
+        entry(register, kind="shape", name="round"),
+        entry(assign, weights=weights[0]),
+        entry(method(built_gate, "expert_weights"), use_tensors, routing_inputs=X),
+        entry(method(built_gate, "report"), use_report, routing_inputs=X),
+        entry(copy, num_gates=2),
+        entry(method(built_bank, "sliced"), use_bank, indices=[1]),
+        entry(method(built_bank, "resized"), use_bank, ["num_experts"], num_experts=2),
+        entry(method(built_layer, "expert_weights"), use_tensors, inputs=X),
+        entry(dk.single_expert, use_bank, bank=built_bank()),
+        entry(dk.condense, use_model, **condensed),
+        entry(dk.per_task, use_model, **condensed, name="a"),
+        entry(dk.distill, use_model, **condensed, gate=dk.SoftmaxGate()),
+        entry(dk.check_labels, **condensed, **labels),
+        entry(method(sparse_model, "fit"), use_nothing, [*labels], **labels, verbose=0),
+        entry(multitask_model, use_model, tasks=[dk.Task("a")], **losses),
+        entry(dk.replicate, **replicas),
+        entry(dk.GateHistory),
+        entry(method(history, "append"), step=1, records=records),
+        entry(method(history, "cut"), step=0),
+        entry(method(history, "save"), path="history.npz"),
+        entry(dk.expert_layout_map, mesh=mesh()),
+        entry(plots.plot_curves, use_figure, curves={"a": ([0, 1], [2, 3])}),
+        entry(plots.plot_runs, use_figure, values={"a": [1.0, 2.0]}),
+        entry(plots.plot_expert_heatmap, use_figure, weights=weights),
+        entry(plots.plot_gate_weights, use_figure, steps=[0, 1], weights=LINES),
     ]
-    return found
 
 
 def mesh():
     return keras.distribution.DeviceMesh((1,), ["experts"], np.array(["cpu:0"]))
 
 
-ENTRIES = [(*entry, None) for entry in entries()] + functions()
+LINES = np.ones((2, 3)) / 3
+ENTRIES = [(*each, None) for each in entries()] + functions()
 
 
 def parameters(function):
@@ -434,7 +404,7 @@ def in_a_folder(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("function", "arguments", "use", "names"),
     ENTRIES,
-    ids=[entry[0].__name__ for entry in ENTRIES],
+    ids=[each[0].__name__ for each in ENTRIES],
 )
 def test_a_wrong_argument_is_refused_by_its_name(function, arguments, use, names):
     known = parameters(function)

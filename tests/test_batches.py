@@ -15,12 +15,16 @@ def epoch(batches):
     return np.concatenate(xs)[:, 0], np.concatenate(ys)[:, 0]
 
 
-def test_an_epoch_has_every_example_once_with_its_label():
+@pytest.mark.parametrize("batch_size", [1, 10, 64])
+def test_an_epoch_has_every_example_once_in_batches_of_any_size(
+    batch_size,
+):
     batches = Batches(SPLIT, batch_size=4)
     assert [len(batches[i][0]) for i in range(batches.num_batches)] == [4, 4, 2]
     x, y = epoch(batches)
     np.testing.assert_array_equal(np.sort(x), np.arange(10))
     np.testing.assert_array_equal(y, 2 * x)
+    assert len(epoch(Batches(SPLIT, batch_size))[0]) == 10
 
 
 def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
@@ -45,8 +49,3 @@ def test_a_table_of_labels_would_lose_the_names_of_its_columns():
         Batches((x, table), 2)
     _, labels = Batches((x, dict(table)), 2)[0]
     assert labels["b"].tolist() == [1.0, 1.0]
-
-
-@pytest.mark.parametrize("batch_size", [1, 10, 64])
-def test_batches_may_be_small_or_larger_than_the_data(batch_size):
-    assert len(epoch(Batches(SPLIT, batch_size))[0]) == 10

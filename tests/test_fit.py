@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 from helpers import numbers
 
-from dselectk_keras import (
-    DecideGates,
-    DenseExperts,
-    DSelectKGate,
-    GateRecorder,
-    Ramp,
-    build_multitask_model,
-)
+import dselectk_keras as dk
 
 BACKEND = keras.backend.backend()
 # Nine steps of four examples.
@@ -21,8 +14,8 @@ X, Y = numbers((36, 3)), numbers((36, 2), seed=1)
 
 def fit(gate, callbacks, steps_per_execution=1, epochs=2):
     keras.utils.set_random_seed(0)
-    experts = DenseExperts(4, [2])
-    model = build_multitask_model(3, ["a", "b"], experts=experts, gate=gate)
+    experts = dk.DenseExperts(4, [2])
+    model = dk.build_multitask_model(3, ["a", "b"], experts=experts, gate=gate)
     model.compile(keras.optimizers.SGD(0.1), steps_per_execution=steps_per_execution)
     settings = {"batch_size": 4, "shuffle": False, "verbose": 0}
     log = model.fit(X, Y, epochs=epochs, callbacks=callbacks, **settings)
@@ -34,8 +27,8 @@ def fit(gate, callbacks, steps_per_execution=1, epochs=2):
 def test_several_steps_a_call_work_with_every_callback():
     seen = []
     for steps in (1, 4):
-        recorder = GateRecorder(every=3)
-        gate = DSelectKGate(2, entropy_reg=Ramp(1e-3, 1.0, end=18))
+        recorder = dk.GateRecorder(every=3)
+        gate = dk.DSelectKGate(2, entropy_reg=dk.Ramp(1e-3, 1.0, end=18))
         history = fit(gate, [recorder], steps)
         weights = recorder.history["mmoe"]["weights"]
         seen.append((history["loss"], weights[-1]))
@@ -48,14 +41,14 @@ def test_several_steps_a_call_work_with_every_callback():
 
 def test_callbacks_work_with_every_setting_of_an_optimizer_at_once():
     keras.utils.set_random_seed(0)
-    experts, recorder = DenseExperts(8, [2]), GateRecorder(every=4)
-    model = build_multitask_model(3, 2, experts=experts, gate=DSelectKGate(1))
+    experts, recorder = dk.DenseExperts(8, [2]), dk.GateRecorder(every=4)
+    model = dk.build_multitask_model(3, 2, experts=experts, gate=dk.DSelectKGate(1))
     optimizer = keras.optimizers.Adam(
         0.1, use_ema=True, ema_momentum=0.9, gradient_accumulation_steps=2
     )
     model.compile(keras.optimizers.LossScaleOptimizer(optimizer))
     settings = {"batch_size": 4, "shuffle": False, "verbose": 0}
-    model.fit(X, Y, epochs=4, callbacks=[DecideGates(0.5), recorder], **settings)
+    model.fit(X, Y, epochs=4, callbacks=[dk.DecideGates(0.5), recorder], **settings)
     assert recorder.history.steps.tolist() == [*range(0, 36, 4), 36]
     assert (recorder.history["mmoe"]["active"][-1] == 1).all()
 
@@ -76,7 +69,9 @@ def test_the_number_of_steps_does_not_change_how_often_the_host_reads(monkeypatc
         monkeypatch.setitem(globals(), "X", X[:size])
         monkeypatch.setitem(globals(), "Y", Y[:size])
         reads.clear()
-        gate = DSelectKGate(2, entropy_reg=Ramp(1e-3, 1.0, end=18), expert_dropout=0.1)
-        fit(gate, [GateRecorder(every=1, unit="epochs")])
+        gate = dk.DSelectKGate(
+            2, entropy_reg=dk.Ramp(1e-3, 1.0, end=18), expert_dropout=0.1
+        )
+        fit(gate, [dk.GateRecorder(every=1, unit="epochs")])
         counts.append(len(reads))
     assert counts[0] == counts[1] > 0

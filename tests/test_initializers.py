@@ -9,13 +9,10 @@ from dselectk_keras.initializers import clone_initializer, stacked_initializer
 SHAPE = (6, 30, 20)
 
 
-def test_clones_of_an_unseeded_initializer_draw_differently():
+def test_clones_of_an_initializer_differ_without_a_seed_or_by_the_offset():
     initializer = keras.initializers.RandomNormal()
     first, second = (numpy(clone_initializer(initializer)((4, 4))) for _ in range(2))
     assert not np.allclose(first, second)
-
-
-def test_clones_of_a_seeded_initializer_differ_by_the_offset():
     initializer = keras.initializers.RandomNormal(stddev=2.0, seed=7)
     same = [numpy(clone_initializer(initializer)((4, 4))), numpy(initializer((4, 4)))]
     np.testing.assert_array_equal(*same)
@@ -81,22 +78,16 @@ def test_a_generator_of_seeds_draws_anew_for_each_expert_and_variable():
     assert not np.isin(bias, kernel).any()
 
 
-def test_the_fan_is_that_of_one_expert():
+def test_each_expert_has_its_own_fan_and_is_orthogonal_by_itself():
     kernels = numpy(stacked_initializer("glorot_uniform")(SHAPE))
     limit = np.sqrt(6 / (30 + 20))
     largest = np.abs(kernels).max(axis=(1, 2))
     assert (largest <= limit).all()
     assert (largest > 0.97 * limit).all()
-
-
-def test_every_expert_is_orthogonal_by_itself():
     kernels = numpy(stacked_initializer("orthogonal")(SHAPE))
     np.testing.assert_allclose(
         np.einsum("nij,nik->njk", kernels, kernels), [np.eye(20)] * 6, atol=1e-5
     )
-
-
-def test_dtype_and_constants_pass_through():
     kernels = stacked_initializer("ones")((2, 3), dtype="float16")
     assert keras.backend.standardize_dtype(kernels.dtype) == "float16"
     np.testing.assert_array_equal(numpy(kernels), np.ones((2, 3)))

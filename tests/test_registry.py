@@ -21,28 +21,26 @@ def shapes():
     return registry
 
 
-def test_find_gives_what_was_registered(shapes):
+def test_what_was_registered_is_found_by_its_name_or_that_of_its_class(shapes):
     assert list(shapes) == ["circle", "square"]
     assert shapes.find("circle").__name__ == "TestedCircle"
     assert shapes.find("square") is shapes["square"]
+    assert shapes.classes() == {
+        "TestedCircle": shapes["circle"],
+        "tested_square": shapes["square"],
+    }
 
 
-def test_find_lists_the_names(shapes):
-    message = r"no shape of the name 'oval'\. Known names: circle, square\.$"
-    with pytest.raises(ValueError, match=message):
-        shapes.find("oval")
-
-
-def test_a_name_is_given_once(shapes):
+def test_a_name_is_a_string_that_is_known_and_given_once(shapes):
     first = shapes["circle"]
-    with pytest.raises(ValueError, match=r"a shape 'circle' already\. Use another"):
-        shapes.register("circle")(object)
+    for call, name, text in [
+        (shapes.find, "oval", r"no shape of the name 'oval'\. .*: circle, square\.$"),
+        (shapes.register("circle"), object, r"a shape 'circle' already\. Use anoth"),
+        (shapes.register, ["oval"], r"`name` must be a string\. .*\['oval'\]"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            call(name)
     assert shapes["circle"] is first
-
-
-def test_a_name_is_a_string(shapes):
-    with pytest.raises(ValueError, match=r"`name` must be a string\. .*\['oval'\]"):
-        shapes.register(["oval"])
 
 
 def test_classes_are_registered_with_keras_and_functions_are_not(shapes):
@@ -51,13 +49,6 @@ def test_classes_are_registered_with_keras_and_functions_are_not(shapes):
     assert keras.saving.get_registered_name(shapes["circle"]) == name
     square = shapes["square"]
     assert keras.saving.get_registered_name(square) == square.__name__
-
-
-def test_classes_are_found_by_their_own_names(shapes):
-    assert shapes.classes() == {
-        "TestedCircle": shapes["circle"],
-        "tested_square": shapes["square"],
-    }
 
 
 def test_importing_the_modules_of_a_package_registers_what_they_define(

@@ -3,22 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy
+from helpers import numbers, numpy, refusals
 from keras import layers
 
-from dselectk_keras import (
-    Batches,
-    DecideGates,
-    DenseExperts,
-    DSelectKGate,
-    GateRecorder,
-    MoE,
-    Ramp,
-    Task,
-    TopKGate,
-    build_multitask_model,
-    replicate,
-)
+import dselectk_keras as dk
 
 ON_JAX = keras.backend.backend() == "jax"
 X = numbers((42, 3))
@@ -58,14 +46,14 @@ def quick_compilation():
 def gated(seed, learning_rate, entropy, gamma, activation, dropout, weight):
     """Drawn noise and dropout, a gate that decides, schedules and named tasks."""
     inputs = keras.Input((3,))
-    noisy = TopKGate(2, noise=True)
-    mixed = MoE(DenseExperts(2, [2], activation=activation), noisy)(inputs)
+    noisy = dk.TopKGate(2, noise=True)
+    mixed = dk.MoE(dk.DenseExperts(2, [2], activation=activation), noisy)(inputs)
     mixed = layers.Dropout(dropout)(mixed)
-    model = build_multitask_model(
+    model = dk.build_multitask_model(
         keras.Model(inputs, mixed),
-        [Task("a"), Task("b", "binary", weight=weight)],
-        experts=DenseExperts(3, [2]),
-        gate=DSelectKGate(2, gamma=gamma, entropy_reg=Ramp(entropy, 0.2, end=9)),
+        [dk.Task("a"), dk.Task("b", "binary", weight=weight)],
+        experts=dk.DenseExperts(3, [2]),
+        gate=dk.DSelectKGate(2, gamma=gamma, entropy_reg=dk.Ramp(entropy, 0.2, end=9)),
     )
     model.compile(keras.optimizers.Adam(learning_rate))
     return model
@@ -81,20 +69,15 @@ def plain(seed, rate=0.1, units=2, activation="tanh", **settings):
 
 def callbacks():
     """Gates that decide, and are recorded; the best epoch thereafter is restored."""
-    stopping = keras.callbacks.EarlyStopping(
-        "val_loss",
-        mode="min",
-        patience=9,
-        restore_best_weights=True,
-        start_from_epoch=1,
-    )
-    recorder = GateRecorder(every=1, unit="epochs", probe=X)
-    return [DecideGates(), recorder, stopping]
+    settings = {"restore_best_weights": True, "start_from_epoch": 1, "mode": "min"}
+    stopping = keras.callbacks.EarlyStopping("val_loss", patience=9, **settings)
+    recorder = dk.GateRecorder(every=1, unit="epochs", probe=X)
+    return [dk.DecideGates(), recorder, stopping]
 
 
 def train(build, data=(X, X[:, :1]), **settings):
     settings = {"seeds": range(3), "batch_size": 32, "verbose": 0} | settings
-    return replicate(build, data, **{"validation_data": data} | settings)
+    return dk.replicate(build, data, **{"validation_data": data} | settings)
 
 
 def train_alone(copy, build, data, validation, batch_size, **settings):
@@ -102,7 +85,7 @@ def train_alone(copy, build, data, validation, batch_size, **settings):
     keras.utils.set_random_seed(copy.seed)
     model = build(copy.seed, **copy.settings)
     history = model.fit(
-        Batches(data, batch_size, copy.seed),
+        dk.Batches(data, batch_size, copy.seed),
         validation_data=validation,
         validation_batch_size=batch_size,
         shuffle=False,
@@ -135,10 +118,8 @@ def alone(runs):
     found = {}
     for number in (1, 2):
         own = callbacks()
-        settings = {"epochs": 3, "callbacks": own}
-        trained = train_alone(
-            runs.copies[number], gated, TRAIN, VALIDATION, 8, **settings
-        )
+        given = (runs.copies[number], gated, TRAIN, VALIDATION, 8)
+        trained = train_alone(*given, epochs=3, callbacks=own)
         found[number] = *trained, own[1].history
     return found
 
@@ -188,10 +169,8 @@ def test_copies_that_fail_or_stop_leave_the_others_alone(vectorize):
     assert [len(values) for values in losses][::2] == [6, 3]
     assert not np.isfinite(losses[1]).all()
     for copy in runs.copies[::2]:
-        own = train_alone(
-            copy, plain, *[(X, X[:, :1])] * 2, 32, epochs=6, callbacks=stopping()
-        )
-        assert_same(copy, *own)
+        given = (copy, plain, *[(X, X[:, :1])] * 2, 32)
+        assert_same(copy, *train_alone(*given, epochs=6, callbacks=stopping()))
 
 
 class Scaled(keras.metrics.MeanMetricWrapper):
@@ -213,9 +192,8 @@ def test_numbers_of_a_metric_are_each_copys_own():
 
     table = train(build, seeds=[1, 1], settings={"scale": [1.0, 2.0]}).table
     for name in ("scaled", "val_scaled"):
-        np.testing.assert_allclose(
-            table[name], [1.0, 2.0] * table[name.replace("scaled", "mae")], rtol=1e-5
-        )
+        wanted = [1.0, 2.0] * table[name.replace("scaled", "mae")]
+        np.testing.assert_allclose(table[name], wanted, rtol=1e-5)
 
 
 class Shifted(layers.Layer):
@@ -297,37 +275,31 @@ def test_copies_that_differ_in_variables_share_a_program(monkeypatch):
     assert len({copy.history["loss"][0] for copy in runs.copies}) == 4
 
 
-@pytest.mark.parametrize(
-    ("build", "settings", "match"),
-    [
-        (plain, {"settings": {"rate": [0.1, 0.2]}}, "2 values for 'rate'"),
-        (plain, {"settings": {"epoch": 1}}, "name of a column"),
-        (plain, {"settings": ["rate"]}, r"`settings` must be a dict .*\['rate'\]"),
-        (plain, {"settings": {1: [0.1]}}, r"`settings` must be a dict .*\{1: "),
-        (plain, {"seeds": []}, r"one seed for each copy\. Received: seeds=\[\]"),
-        (plain, {"seeds": 3}, r"one seed for each copy\. Received: seeds=3"),
-        (plain, {"seeds": [0.5]}, "an integer >= 0. Received: seeds=0.5"),
-        ("model", {}, "`build` must be a function .* Received: build='model'"),
-        (plain, {"epochs": 0}, "epochs=0"),
-        (plain, {"batch_size": 0}, "batch_size=0"),
-        (plain, {"vectorize": 0}, "vectorize=0"),
-        (plain, {"callbacks": [DecideGates()]}, "each copy needs its own"),
-        (lambda seed: None, {}, "a compiled Keras model. Received: None"),
-    ],
-)
-def test_what_cannot_be_is_refused(build, settings, match):
-    with pytest.raises(ValueError, match=match):
-        train(build, **settings)
-
-
-def test_data_that_do_not_belong_together_are_refused():
-    with pytest.raises(ValueError, match=r"`data` must .* Received lengths: \[4, 5\]"):
-        replicate(plain, (X[:5], X[:4, :1]), verbose=0)
-    with pytest.raises(ValueError, match="`data` must be a tuple of inputs and"):
-        replicate(plain, X, verbose=0)
-
-
 @pytest.mark.skipif(not ON_JAX, reason="Elsewhere `fit` calls back each step.")
 def test_a_record_per_step_is_refused_where_an_epoch_is_one_program():
     with pytest.raises(ValueError, match='Pass unit="epochs"'):
-        train(gated, TRAIN, settings=SETTINGS, callbacks=lambda: [GateRecorder()])
+        train(gated, TRAIN, settings=SETTINGS, callbacks=lambda: [dk.GateRecorder()])
+
+
+test_what_cannot_be_is_refused = refusals(
+    *(
+        (lambda build=build, own=own: train(build, **own), text)
+        for build, own, text in [
+            (plain, {"settings": {"rate": [0.1, 0.2]}}, "2 values for 'rate'"),
+            (plain, {"settings": {"epoch": 1}}, "name of a column"),
+            (plain, {"settings": ["rate"]}, r"`settings` must be a dict .*\['rate'\]"),
+            (plain, {"settings": {1: [0.1]}}, r"`settings` must be a dict .*\{1: "),
+            (plain, {"seeds": []}, r"one seed for each copy\. Received: seeds=\[\]"),
+            (plain, {"seeds": 3}, r"one seed for each copy\. Received: seeds=3"),
+            (plain, {"seeds": [0.5]}, "an integer >= 0. Received: seeds=0.5"),
+            ("model", {}, "`build` must be a function .* Received: build='model'"),
+            (plain, {"epochs": 0}, "epochs=0"),
+            (plain, {"batch_size": 0}, "batch_size=0"),
+            (plain, {"vectorize": 0}, "vectorize=0"),
+            (plain, {"callbacks": [dk.DecideGates()]}, "each copy needs its own"),
+            (lambda seed: None, {}, "a compiled Keras model. Received: None"),
+            (plain, {"data": (X[:5], X[:4, :1])}, r"`data` must .* lengths: \[4, 5\]"),
+            (plain, {"data": X}, "`data` must be a tuple of inputs and"),
+        ]
+    )
+)

@@ -3,6 +3,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from helpers import refusals, reloaded
 
 from dselectk_keras import DSelectKGate, Ramp
 from dselectk_keras.schedules import check_schedule, value_at
@@ -29,36 +30,10 @@ def test_fractions_of_a_run_are_steps_of_it(kind):
     fractions = Ramp(1.0, 0.1, begin=0.25, end=0.75, kind=kind, num_steps=400)
     steps = Ramp(1.0, 0.1, begin=100, end=300, kind=kind)
     for step in (0, 100, 101, 150, 200, 299, 300, 400, 10**6):
-        np.testing.assert_allclose(
-            float(fractions(step)), float(steps(step)), rtol=1e-5
-        )
-
-
-def test_a_fraction_of_one_is_the_whole_run():
+        wanted = float(steps(step))
+        np.testing.assert_allclose(float(fractions(step)), wanted, rtol=1e-5)
     ramp = Ramp(0.0, 8.0, end=1.0, kind="linear", num_steps=4)
     assert [float(ramp(step)) for step in range(6)] == [0, 2, 4, 6, 8, 8]
-
-
-def test_a_ramp_of_fractions_keeps_its_config():
-    ramp = Ramp(1.0, 0.1, begin=0.5, end=1.0, num_steps=10)
-    config = json.loads(json.dumps(keras.saving.serialize_keras_object(ramp)))
-    again = keras.saving.deserialize_keras_object(config)
-    assert again.get_config() == ramp.get_config()
-    assert again.get_config()["num_steps"] == 10
-
-
-def test_a_fraction_without_a_length_is_refused():
-    with pytest.raises(ValueError, match=r"as `num_steps`\. Received: end=0.5"):
-        Ramp(1.0, 0.1, end=0.5)
-    for num_steps in (0, 2.5, True):
-        with pytest.raises(ValueError, match="`num_steps` must be a positive integer"):
-            Ramp(1.0, 0.1, end=0.5, num_steps=num_steps)
-
-
-def test_steps_as_fractions_of_a_run_are_refused():
-    wanted = r"fractions of a run.* Received: end=500, num_steps=1000\. If they are"
-    with pytest.raises(ValueError, match=wanted):
-        Ramp(1.0, 0.1, end=500, num_steps=1000)
     assert float(Ramp(1.0, 4.0, end=1, num_steps=10)(5)) == 2.0
 
 
@@ -67,39 +42,28 @@ def test_ramp_is_a_learning_rate_of_keras():
     assert float(optimizer.learning_rate) == 0.5
 
 
-def test_ramp_round_trip_through_json():
-    ramp = Ramp(1e-3, 1e-1, end=7, begin=2)
+@pytest.mark.parametrize(
+    "settings", [{"end": 7, "begin": 2}, {"begin": 0.5, "end": 1.0, "num_steps": 10}]
+)
+def test_ramp_round_trip_through_json(settings):
+    ramp = Ramp(1e-3, 1e-1, **settings)
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(ramp)))
     again = keras.saving.deserialize_keras_object(config)
     assert again.get_config() == ramp.get_config()
-    assert set(ramp.get_config().values()) == {1e-3, 1e-1, 7, 2, "exponential", None}
+    given = {"initial_value": 1e-3, "final_value": 1e-1, "kind": "exponential"}
+    assert ramp.get_config() == {"num_steps": None, **given, **settings}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"kind": "cosine"}, "`kind` must be one of 'exponential', 'linear'"),
-        ({"initial_value": 0.0}, r"two positive values\. .*initial_value=0.0"),
-        ({"final_value": -1.0}, 'For a ramp to 0, pass kind="linear"'),
-        ({"begin": 10}, "needs 0 <= begin < end.*begin=10, end=10"),
-        ({"begin": -1}, "needs 0 <= begin < end"),
-    ],
-)
-def test_ramps_that_cannot_be_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Ramp(**{"initial_value": 1.0, "final_value": 2.0, "end": 10} | arguments)
-
-
-def test_a_number_does_not_depend_on_the_step():
+def test_a_schedule_follows_the_step_and_a_number_does_not():
+    assert check_schedule(-1.0, "weight") == -1.0
     value = check_schedule(0.5, "gamma")
     assert value_at(value, 7) == 0.5
     assert serialize_argument(value, "gamma") == 0.5
-
-
-def test_a_schedule_follows_the_step():
     schedule = check_schedule(Ramp(1.0, 4.0, end=2), "gamma")
     found = [float(value_at(schedule, step)) for step in range(4)]
     np.testing.assert_allclose(found, [1, 2, 4, 4], rtol=1e-6)
+    found = [float(value_at(piecewise(), step)) for step in range(6)]
+    assert found == [1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("step", [2**24 + 2, np.int32(2**24 + 2)])
@@ -117,36 +81,8 @@ def test_a_schedule_revives_from_its_config():
     assert serialize_argument(again, "gamma") == config
 
 
-@pytest.mark.parametrize("value", [None, True, "fast", [0.1]])
-def test_what_is_neither_number_nor_schedule_is_refused(value):
-    with pytest.raises(ValueError, match=r"`gamma` must be a number.*Received: gamma="):
-        check_schedule(value, "gamma")
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_are_finite(value):
-    with pytest.raises(ValueError, match=r"`gamma` must be a finite number\. Rec"):
-        check_schedule(value, "gamma")
-
-
-def test_numbers_are_positive_where_they_have_to_be():
-    assert check_schedule(-1.0, "weight") == -1.0
-    with pytest.raises(ValueError, match=r"`gamma` must be positive\. .*gamma=0"):
-        check_schedule(0, "gamma", positive=True)
-
-
-def test_a_bare_function_is_refused_at_saving_by_its_name():
-    with pytest.raises(ValueError, match=r"`gamma` is a function .* \('<lambda>'\)"):
-        serialize_argument(lambda step: step, "gamma")
-
-
 def piecewise():
     return keras.optimizers.schedules.PiecewiseConstantDecay([1, 3], [1.0, 0.5, 0.25])
-
-
-def test_a_piecewise_constant_of_keras_is_a_schedule():
-    found = [float(value_at(piecewise(), step)) for step in range(6)]
-    assert found == [1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
 def test_a_gate_saves_piecewise_constants(tmp_path):
@@ -156,8 +92,7 @@ def test_a_gate_saves_piecewise_constants(tmp_path):
     x = np.random.default_rng(0).normal(size=(4, 5, 2)).astype("float32")
     for _ in range(3):
         model(x, training=True)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras").get_layer("gate")
+    again = reloaded(model, tmp_path).get_layer("gate")
     for each in (gate, again):
         assert int(each.step) == 3
         assert float(value_at(each.gamma, each.step)) == 0.5
@@ -175,3 +110,51 @@ def test_a_gate_counts_batches_under_gradient_accumulation():
     model.compile(optimizer, "mse")
     model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=1, verbose=0)
     assert int(gate.step) == 8
+
+
+def ramp(end=10, **settings):
+    settings = {"initial_value": 1.0, "final_value": 2.0, **settings}
+    return lambda: Ramp(**settings, end=end)
+
+
+test_ramps_that_cannot_be_are_refused = refusals(
+    (ramp(kind="cosine"), "`kind` must be one of 'exponential', 'linear'"),
+    (ramp(initial_value=0.0), r"two positive values\. .*initial_value=0.0"),
+    (ramp(final_value=-1.0), 'For a ramp to 0, pass kind="linear"'),
+    (ramp(begin=10), "needs 0 <= begin < end.*begin=10, end=10"),
+    (ramp(begin=-1), "needs 0 <= begin < end"),
+    (ramp(end=0.5), r"as `num_steps`\. Received: end=0.5"),
+    *(
+        (ramp(end=0.5, num_steps=number), "`num_steps` must be a positive integer")
+        for number in (0, 2.5, True)
+    ),
+    (
+        ramp(end=500, num_steps=1000),
+        r"fractions of a run.* Received: end=500, num_steps=1000\. If they are",
+    ),
+)
+test_what_is_neither_number_nor_schedule_is_refused = refusals(
+    *(
+        (
+            lambda value=value: check_schedule(value, "gamma"),
+            r"`gamma` must be a number.*Received: gamma=",
+        )
+        for value in [None, True, "fast", [0.1]]
+    ),
+    *(
+        (
+            lambda value=value: check_schedule(value, "gamma"),
+            r"`gamma` must be a finite number\. Rec",
+        )
+        for value in [float("nan"), float("inf")]
+    ),
+    (
+        lambda: check_schedule(0, "gamma", positive=True),
+        r"`gamma` must be positive\. .*gamma=0",
+    ),
+    # At saving.
+    (
+        lambda: serialize_argument(lambda step: step, "gamma"),
+        r"`gamma` is a function .* \('<lambda>'\)",
+    ),
+)

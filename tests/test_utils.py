@@ -7,6 +7,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from helpers import built, refusals
 
 import dselectk_keras as dk
 from dselectk_keras.utils import (
@@ -29,12 +30,6 @@ def test_a_count_may_be_any_positive_integer(value):
     check_count("size", value)
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.0, "2", None, True])
-def test_anything_else_is_refused_by_name(value):
-    with pytest.raises(ValueError, match=f"`size` must be .* size={value!r}"):
-        check_count("size", value)
-
-
 @pytest.mark.parametrize(
     "value", [np.float32(0.25), np.float64(0.25), np.float16(0.25)]
 )
@@ -44,35 +39,47 @@ def test_numbers_of_numpy_become_those_of_python(value):
     assert found == 0.25
 
 
-@pytest.mark.parametrize("value", [np.float32("inf"), np.float32("nan"), np.bool_(1)])
-def test_numbers_of_numpy_are_finite(value):
-    with pytest.raises(ValueError, match="`size` must be a finite number"):
-        check_number("size", value)
-
-
-def test_errors_of_any_type_name_the_setting():
-    text = "`size` cannot be used. Received: size='a'. could not convert"
-    with pytest.raises(ValueError, match=text):
-        convert("size", "a", float)
-    assert convert("size", "2", float) == 2.0
-
-
-def test_a_setting_of_another_type_is_refused_by_name():
-    check_type("path", "a", str, "a path")
-    with pytest.raises(ValueError, match=r"`path` must be a path\. Received: path=1\."):
-        check_type("path", 1, str, "a path")
-
-
-def test_what_has_no_hash_is_no_choice():
-    with pytest.raises(ValueError, match=r"`kind` must be one of 'a'.*kind=\[\]"):
-        check_choice("kind", [], {"a": 1})
-
-
-def test_indices_are_integers_below_a_size():
+def test_what_is_right_is_given_back():
     assert check_indices("rows", np.array([0, 2]), 3) == [0, 2]
-    for wrong in (1, [3], [-1], [0.5], "a"):
-        with pytest.raises(ValueError, match="`rows` must be"):
-            check_indices("rows", wrong, 3)
+    assert convert("size", "2", float) == 2.0
+    check_type("path", "a", str, "a path")
+
+
+BEYOND = "`num_experts` must be at most 65,536. Received: num_experts=1,000,000,000"
+test_what_is_wrong_is_refused_by_name = refusals(
+    *(
+        (lambda value=value: check_count("size", value), f"`size` .* size={value!r}")
+        for value in [0, -1, 2.0, "2", None, True]
+    ),
+    *(
+        (
+            lambda value=value: check_number("size", value),
+            "`size` must be a finite number",
+        )
+        for value in [np.float32("inf"), np.float32("nan"), np.bool_(1)]
+    ),
+    (
+        lambda: convert("size", "a", float),
+        "`size` cannot be used. Received: size='a'. could not convert",
+    ),
+    (
+        lambda: check_type("path", 1, str, "a path"),
+        r"`path` must be a path\. Received: path=1\.",
+    ),
+    (
+        lambda: check_choice("kind", [], {"a": 1}),  # It has no hash.
+        r"`kind` must be one of 'a'.*kind=\[\]",
+    ),
+    *(
+        (lambda wrong=wrong: check_indices("rows", wrong, 3), "`rows` must be")
+        for wrong in (1, [3], [-1], [0.5], "a")
+    ),
+    # At once, and not when memory is full.
+    (lambda: dk.DenseExperts(10**9, [4]), BEYOND),
+    (lambda: dk.Experts(keras.layers.Dense(4), 10**9), BEYOND),
+    (lambda: built(dk.DSelectKGate(2), 10**9), BEYOND),
+    (lambda: built(dk.SoftmaxGate(), 10**9, 3), BEYOND),
+)
 
 
 def test_settings_of_numpy_are_saved():
@@ -122,21 +129,6 @@ def test_names_are_counted_as_keras_counts_them():
     names = [with_name({"trainable": False}, "mmoe")["name"] for _ in range(3)]
     assert names == ["mmoe", "mmoe_1", "mmoe_2"]
     assert with_name({"name": "mine"}, "mmoe") == {"name": "mine"}
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: dk.DenseExperts(10**9, [4]),
-        lambda: dk.Experts(keras.layers.Dense(4), 10**9),
-        lambda: dk.DSelectKGate(2).build((None, 10**9, 4)),
-        lambda: dk.SoftmaxGate().build((None, 10**9, 4), (None, 3)),
-    ],
-)
-def test_a_number_of_experts_beyond_reason_is_refused_at_once(build):
-    text = "`num_experts` must be at most 65,536. Received: num_experts=1,000,000,000"
-    with pytest.raises(ValueError, match=text):
-        build()
 
 
 def test_arguments_leave_out_variadic_ones_of_any_name():
