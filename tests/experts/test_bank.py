@@ -1,7 +1,7 @@
 """What a bank leaves undefined, it refuses with a text."""
 
 import numpy as np
-import pytest
+from helpers import refusals
 
 from dselectk_keras.experts import ExpertBank
 
@@ -13,18 +13,14 @@ class Bank(ExpertBank):
         return inputs
 
 
-@pytest.mark.parametrize(
-    ("ask", "text"),
-    [
-        (lambda bank: bank.check_mergeable(), "experts of Bank cannot be merged"),
-        (
-            lambda bank: bank.call_merged(np.ones((1, 2)), np.ones(2)),
-            "experts of Bank cannot be merged",
-        ),
-        (lambda bank: bank.parameters(), "experts of Bank cannot be merged"),
-        (lambda bank: bank.sliced([0]), "experts of Bank cannot be sliced"),
-    ],
+test_what_a_bank_does_not_define_is_refused = refusals(
+    *(
+        (ask, "experts of Bank cannot be merged")
+        for ask in [
+            Bank().check_mergeable,
+            lambda: Bank().call_merged(np.ones((1, 2)), np.ones(2)),
+            Bank().parameters,
+        ]
+    ),
+    (lambda: Bank().sliced([0]), "experts of Bank cannot be sliced"),
 )
-def test_what_a_bank_does_not_define_is_refused(ask, text):
-    with pytest.raises(ValueError, match=text):
-        ask(Bank())

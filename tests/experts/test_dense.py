@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import built, numbers, numpy, refusals, shares, spread, weight_gradients
 from keras import ops
 
 from dselectk_keras import DenseExperts, MoE, SoftmaxGate, SoftMoE
@@ -57,14 +57,6 @@ def test_integers_are_inputs_like_other_numbers():
         np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-6)
 
 
-@pytest.mark.traced
-def test_the_length_of_a_sequence_may_be_unknown():
-    inputs = keras.Input((None, 3))
-    model = keras.Model(inputs, DenseExperts(2, [4, 5])(inputs))
-    assert model.output_shape == (None, 2, None, 5)
-    assert model.predict(numbers((3, 6, 3)), verbose=0).shape == (3, 2, 6, 5)
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 @pytest.mark.parametrize(
     ("shape", "units", "settings"),
@@ -81,28 +73,28 @@ def test_the_shapes_of_the_outputs_are_those_of_a_call(shape, units, settings, p
     assert found.dtype == keras.backend.standardize_dtype(output.dtype)
 
 
-def test_the_shapes_of_the_outputs_are_found_without_tracing(monkeypatch):
+@pytest.mark.traced
+def test_shapes_are_found_without_tracing_and_for_any_length(monkeypatch):
     bank = DenseExperts(3, [4, 2])
     monkeypatch.setattr(bank, "call", None)
     assert bank(keras.KerasTensor((None, 5))).shape == (None, 3, 2)
     with pytest.raises(ValueError, match="have value 5"):
         bank(keras.KerasTensor((None, 4)))
+    inputs = keras.Input((None, 3))
+    model = keras.Model(inputs, DenseExperts(2, [4, 5])(inputs))
+    assert model.output_shape == (None, 2, None, 5)
+    assert model.predict(numbers((3, 6, 3)), verbose=0).shape == (3, 2, 6, 5)
 
 
-def test_each_expert_is_initialized_by_itself():
-    bank = DenseExperts(64, [100], kernel_initializer="glorot_uniform")
-    bank.build((None, 50))
+def test_each_expert_and_layer_is_initialized_by_itself():
+    bank = built(DenseExperts(64, [100], kernel_initializer="glorot_uniform"), 50)
     kernels = numpy(bank.weights[0])
     # Glorot: the variance is 2 / (fan in + fan out) of one expert, not of 64.
     np.testing.assert_allclose(kernels.var(axis=(1, 2)), 2 / 150, rtol=0.1)
-
-
-def test_a_seeded_initializer_gives_every_expert_and_layer_other_values():
     seeded = keras.initializers.RandomNormal(seed=3)
 
     def kernels():
-        bank = DenseExperts(3, [4, 4], kernel_initializer=seeded)
-        bank.build((None, 4))
+        bank = built(DenseExperts(3, [4, 4], kernel_initializer=seeded), 4)
         return np.concatenate([numpy(w) for w in bank.weights if len(w.shape) == 3])
 
     first = kernels().reshape(6, -1)
@@ -110,35 +102,29 @@ def test_a_seeded_initializer_gives_every_expert_and_layer_other_values():
     np.testing.assert_array_equal(first, kernels().reshape(6, -1))
 
 
-def test_experts_drop_out_in_training_only_and_each_for_itself():
-    bank = DenseExperts(2, [400, 400], None, dropout=0.5)
-    bank.build((None, 1))
-    zeros = np.zeros((2, 400))
-    bank.set_weights([np.ones((2, 1, 400)), zeros, np.stack([np.eye(400)] * 2), zeros])
-    x = np.ones((1, 1), "float32")
+@pytest.mark.parametrize("gated", [False, True])
+def test_experts_drop_out_in_training_only_and_each_for_itself(gated):
+    bank = built(DenseExperts(2, [400, 400], None, dropout=0.5, gated=gated), 1)
+    width, last = 400 * (1 + gated), np.stack([np.eye(400)] * 2)
+    first, zeros = np.ones((2, 1, width)), np.zeros((2, 400))
+    bank.set_weights([first, np.zeros((2, width)), last, zeros])
+    x, half = np.ones((1, 1), "float32"), np.full(2, 0.5, "float32")
     np.testing.assert_array_equal(numpy(bank(x)), 1.0)
+    np.testing.assert_array_equal(numpy(bank.call_merged(x, half)), 1.0)
     # The last layer is the identity and does not drop: 0 or 2, half of each.
     first, second = numpy(bank(x, training=True))[0]
     assert set(first) == set(second) == {0.0, 2.0}
     assert 0.4 < first.mean() / 2 < 0.6
     assert 0.3 < (first == second).mean() < 0.7
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16"])
-def test_dropout_keeps_the_dtype_of_the_bank(policy):
-    bank = DenseExperts(2, [4, 3], dropout=0.5, dtype=policy)
-    for training in (False, True):
-        found = bank(numbers((5, 3)), training=training).dtype
-        assert keras.backend.standardize_dtype(found) == bank.compute_dtype
+    merged = numpy(bank.call_merged(x, half, training=True))
+    assert set(merged[0]) == {0.0, 2.0}
 
 
 def test_gradients_reach_every_weight_of_the_experts_that_count():
     bank = DenseExperts(3, [4, 2], "tanh")
     x = numbers((5, 3))
     bank(x)
-    _, gradients = value_and_gradients(
-        lambda: [ops.sum(bank(x)[:, ::2] ** 2)], bank.trainable_variables
-    )
+    gradients = weight_gradients(bank, lambda: ops.sum(bank(x)[:, ::2] ** 2))
     assert len(gradients) == 4
     for gradient in gradients:
         reached = [bool(np.abs(gradient[i]).max() > 0) for i in range(3)]
@@ -158,10 +144,10 @@ def test_parameters_are_stacked_in_the_order_of_the_layers():
 def merged_by_hand(bank, weights, x):
     """One dense network for each example, from mixtures of the variables."""
     outputs = []
-    for example, shares in zip(x, weights, strict=True):
+    for example, of_experts in zip(x, weights, strict=True):
         y = example
         for layer, activation in enumerate(bank.activation):
-            own = shares[layer] if shares.ndim > 1 else shares
+            own = of_experts[layer] if of_experts.ndim > 1 else of_experts
             found = {w.name: numpy(w) for w in bank.weights}
             kernel = np.tensordot(own, found[f"kernel_{layer}"], 1)
             y = y @ kernel + own @ found[f"bias_{layer}"]
@@ -172,17 +158,12 @@ def merged_by_hand(bank, weights, x):
     return np.stack(outputs)
 
 
-def shares(*shape):
-    powers = np.exp(numbers(shape, seed=7))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("shape", [(4, 5), (1, 5), (4, 6, 5), (4, 2, 3, 5)])
 def test_merged_experts_are_one_dense_network_for_each_example(shape, gated):
     bank, x = DenseExperts(3, [4, 2], ["tanh", None], gated=gated), numbers(shape)
     bank.build(shape)
-    bank.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(bank.weights)])
+    spread(bank)
     one, several = shares(shape[0], 3), shares(shape[0], 2, 3)
 
     def same(weights):
@@ -204,17 +185,6 @@ def test_merged_experts_are_one_dense_network_for_each_example(shape, gated):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_merged_experts_drop_out_in_training_only():
-    bank = DenseExperts(2, [400, 400], None, dropout=0.5)
-    bank.build((None, 1))
-    zeros = np.zeros((2, 400))
-    bank.set_weights([np.ones((2, 1, 400)), zeros, np.stack([np.eye(400)] * 2), zeros])
-    x, weights = np.ones((1, 1), "float32"), np.full(2, 0.5, "float32")
-    np.testing.assert_array_equal(numpy(bank.call_merged(x, weights)), 1.0)
-    dropped = numpy(bank.call_merged(x, weights, training=True))
-    assert set(dropped[0]) == {0.0, 2.0}
-
-
 # JAX has no float64 by default, and warns.
 ON_JAX = keras.backend.backend() == "jax"
 
@@ -231,14 +201,6 @@ def test_merged_experts_compute_in_the_dtype_of_the_bank(dtype):
     assert keras.backend.standardize_dtype(merged.dtype) == wanted
 
 
-def test_towers_cannot_be_merged():
-    with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
-        DenseExperts(2, [3], shared_input=False).check_mergeable()
-    with pytest.raises(ValueError, match=r"and have one output.*activity_regul"):
-        DenseExperts(2, [3], activity_regularizer="l2").check_mergeable()
-    DenseExperts(2, [3]).check_mergeable()
-
-
 # Gated experts.
 
 
@@ -246,8 +208,7 @@ def gated_bank(x, units=(4, 2), **settings):
     activations = [*["silu"] * (len(units) - 1), None]
     bank = DenseExperts(3, units, activations, gated=True, **settings)
     bank.build(x.shape)
-    bank.set_weights([numbers(w.shape, seed=i) for i, w in enumerate(bank.weights)])
-    return bank
+    return spread(bank)
 
 
 @pytest.mark.parametrize("units", [(4, 2), (4, 3, 2), (260, 2)])
@@ -256,10 +217,8 @@ def test_gated_experts_are_swiglu_networks(shape, units):
     x = numbers(shape)
     own_inputs = shape[1] == 3
     bank = gated_bank(x, units, shared_input=not own_inputs)
-    assert [tuple(w.shape) for w in bank.weights[:2]] == [
-        (3, 5, 2 * units[0]),
-        (3, 2 * units[0]),
-    ]
+    kernel, bias = (tuple(w.shape) for w in bank.weights[:2])
+    assert (kernel, bias) == ((3, 5, 2 * units[0]), (3, 2 * units[0]))
     expected = []
     for i in range(3):
         y = x[:, i] if own_inputs else x
@@ -270,16 +229,15 @@ def test_gated_experts_are_swiglu_networks(shape, units):
             gate = y @ w + b
             y = gate / (1 + np.exp(-gate)) * (y @ v + c)
         expected.append(y @ last[0] + last[1])
-    np.testing.assert_allclose(
-        numpy(bank(x)), np.stack(expected, axis=1), rtol=1e-4, atol=1e-4
-    )
+    expected = np.stack(expected, axis=1)
+    np.testing.assert_allclose(numpy(bank(x)), expected, rtol=1e-4, atol=1e-4)
     assert bank(keras.KerasTensor(shape)).shape == bank(x).shape
 
 
 def test_the_gradient_of_gated_experts_by_hand():
     x = numbers((6, 5))
     bank = gated_bank(x)
-    _, found = value_and_gradients(lambda: [ops.sum(bank(x))], bank.trainable_variables)
+    found = weight_gradients(bank, lambda: ops.sum(bank(x)))
     kernel, bias, last, _ = map(numpy, bank.weights)
     for i in range(3):
         gate, value = np.split(x @ kernel[i] + bias[i], 2, axis=1)
@@ -297,7 +255,7 @@ def test_each_product_of_a_gate_is_initialized_by_itself():
     seeded = keras.initializers.GlorotUniform(seed=3)
     for initializer in ("glorot_uniform", seeded):
         bank = DenseExperts(64, [100, 2], gated=True, kernel_initializer=initializer)
-        bank.build((None, 50))
+        built(bank, 50)
         for half in np.split(numpy(bank.weights[0]), 2, axis=-1):
             np.testing.assert_allclose(half.var(axis=(1, 2)), 2 / 150, rtol=0.1)
         columns = numpy(bank.weights[0])[:, 0]
@@ -314,19 +272,8 @@ def test_gated_experts_are_dispatched_and_sliced_as_others():
     np.testing.assert_allclose(slots, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_gated_experts_drop_out_behind_the_gate():
-    bank = DenseExperts(2, [400, 400], None, dropout=0.5, gated=True)
-    bank.build((None, 1))
-    one, eye = np.ones((2, 1, 800)), np.stack([np.eye(400)] * 2)
-    bank.set_weights([one, np.zeros((2, 800)), eye, np.zeros((2, 400))])
-    x = np.ones((1, 1), "float32")
-    np.testing.assert_array_equal(numpy(bank(x)), 1.0)
-    assert set(numpy(bank(x, training=True)).ravel()) == {0.0, 2.0}
-
-
 def test_a_resized_bank_differs_in_number_only():
-    bank = DenseExperts(3, [4, 2], ["relu", None], dropout=0.1, name="bank")
-    bank.build((None, 3))
+    bank = built(DenseExperts(3, [4, 2], ["relu", None], dropout=0.1, name="bank"), 3)
     resized = bank.resized(5)
     same = {"num_experts", "name"}
     config, other = bank.get_config(), resized.get_config()
@@ -335,45 +282,39 @@ def test_a_resized_bank_differs_in_number_only():
     assert resized(numbers((2, 3))).shape == (2, 5, 2)
 
 
-def test_the_config_rebuilds_the_bank():
-    bank = DenseExperts(
-        2,
-        [4, 2],
-        ["relu", None],
-        0.2,
-        kernel_initializer=keras.initializers.HeNormal(seed=1),
-        shared_input=False,
-        gated=True,
-        name="towers",
-    )
-    rebuilt = DenseExperts.from_config(bank.get_config())
-    assert rebuilt.get_config() == bank.get_config()
+def build(shape, **settings):
+    settings = {"num_experts": 2, "units": [3], **settings}
+    return lambda: DenseExperts(**settings).build(shape)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"num_experts": 0}, "num_experts=0"),
-        ({"units": []}, r"units=\[\]"),
-        ({"units": [4, 0]}, "units=0"),
-        ({"activation": ["relu", None]}, "Received: 2 for 1 layers"),
-        ({"dropout": -0.1}, "at least 0 and at most 1. Received: dropout=-0.1"),
-        ({"gated": True}, r"gates hidden layers.* Received: units=\[3\]"),
-    ],
+def own_inputs(x):
+    bank = DenseExperts(2, [3], shared_input=False)
+    bank.build((4, 2, 5))
+    return bank(x)
+
+
+test_what_cannot_be_is_refused = refusals(
+    (build((4, 3), num_experts=0), "num_experts=0"),
+    (build((4, 3), units=[]), r"units=\[\]"),
+    (build((4, 3), units=[4, 0]), "units=0"),
+    (build((4, 3), activation=["relu", None]), "Received: 2 for 1 layers"),
+    (build((4, 3), dropout=-0.1), "at least 0 and at most 1. Received: dropout=-0.1"),
+    (build((4, 3), gated=True), r"gates hidden layers.* Received: units=\[3\]"),
+    *(
+        (build(shape), "`input_shape` must be a shape with")
+        for shape in ((2,), (None, 0), (None, "x"), 5, None)
+    ),
+    *(
+        (build(shape, shared_input=False), "the inputs need an axis of 2")
+        for shape in ((2, 3), (4, 3, 5))
+    ),
+    (lambda: own_inputs(numbers((4, 3, 5))), r"axis 1 .* value 2, .*\(4, 3, 5\)"),
+    (
+        DenseExperts(2, [3], shared_input=False).check_mergeable,
+        r"see one input.*shared_input=False",
+    ),
+    (
+        DenseExperts(2, [3], activity_regularizer="l2").check_mergeable,
+        r"and have one output.*activity_regul",
+    ),
 )
-def test_a_bank_that_cannot_be_is_refused(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        DenseExperts(**{"num_experts": 2, "units": [3], **arguments})
-
-
-def test_calls_that_cannot_be_right_are_refused():
-    for shape in ((2,), (None, 0), (None, "x"), 5, None):
-        with pytest.raises(ValueError, match="`input_shape` must be a shape with"):
-            DenseExperts(2, [3]).build(shape)
-    for shape in ((2, 3), (4, 3, 5)):
-        with pytest.raises(ValueError, match="the inputs need an axis of 2"):
-            DenseExperts(2, [3], shared_input=False).build(shape)
-    own = DenseExperts(2, [3], shared_input=False)
-    own.build((4, 2, 5))
-    with pytest.raises(ValueError, match=r"axis 1 .* value 2, .*\(4, 3, 5\)"):
-        own(numbers((4, 3, 5)))

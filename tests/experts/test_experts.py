@@ -3,7 +3,16 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, value_and_gradients
+from helpers import (
+    built,
+    numbers,
+    numpy,
+    refusals,
+    reloaded,
+    shares,
+    value_and_gradients,
+    weight_gradients,
+)
 from keras import layers, ops
 
 from dselectk_keras import Experts
@@ -52,13 +61,11 @@ def test_copies_have_what_the_template_got_from_data(inner):
     bank = Experts(template, 2)
     bank.trainable = False
     copies = [bank, bank.resized(2), copy_layer(bank, 1)]
-    for each in copies:
+    for each in (*copies, bank):
         found = numpy(each(np.array([[3.0, 4.0]], "float32")))
         np.testing.assert_allclose(found, [[[1.0, -1.0]] * 2], rtol=1e-5)
-    # They share nothing.
-    normalization.adapt(np.array([[7.0, 8.0], [9.0, 9.0]]))
-    found = numpy(bank(np.array([[3.0, 4.0]], "float32")))
-    np.testing.assert_allclose(found, [[[1.0, -1.0]] * 2], rtol=1e-5)
+        # They share nothing.
+        normalization.adapt(np.array([[7.0, 8.0], [9.0, 9.0]]))
 
 
 @pytest.mark.parametrize("name", ["StringLookup", "TextVectorization"])
@@ -79,7 +86,7 @@ def test_a_list_of_layers_is_the_bank():
     assert bank.num_experts == 2
 
 
-def test_batch_normalization_learns_in_training_and_is_fixed_at_inference():
+def test_dropout_and_normalization_learn_in_training_and_are_fixed_at_inference():
     bank = Experts(layers.BatchNormalization(momentum=0.5, epsilon=0.0), 2)
     x = np.array([[1.0], [3.0]], "float32")
     inputs = keras.Input((1,))
@@ -89,9 +96,6 @@ def test_batch_normalization_learns_in_training_and_is_fixed_at_inference():
     for expert in bank.experts:
         np.testing.assert_allclose(numpy(expert.moving_mean), [1.0], rtol=1e-6)
     np.testing.assert_allclose(numpy(model(x))[:, 1], [[0.0], [2.0]], rtol=1e-6)
-
-
-def test_each_expert_drops_out_for_itself_and_in_training_only():
     bank = Experts(layers.Dropout(0.5, seed=1), 2)
     x = np.ones((1, 500), "float32")
     np.testing.assert_array_equal(numpy(bank(x)), 1.0)
@@ -100,36 +104,31 @@ def test_each_expert_drops_out_for_itself_and_in_training_only():
     assert 0.3 < (first == second).mean() < 0.7
 
 
-def test_a_seeded_template_gives_every_expert_other_values():
+def test_every_expert_gets_other_values_and_a_gradient():
     seeded = keras.initializers.RandomNormal(seed=3)
     template = keras.Sequential([layers.Dense(4, kernel_initializer=seeded)])
-    bank = Experts(template, 3)
-    bank.build((None, 2))
+    bank = built(Experts(template, 3), 2)
     firsts = [numpy(expert.weights[0])[0, 0] for expert in bank.experts]
     assert len(set(firsts)) == 3
-
-
-def test_gradients_reach_every_expert():
     bank = Experts(layers.Dense(2), 3)
     x = numbers((4, 3))
     bank(x)
-    _, gradients = value_and_gradients(
-        lambda: [ops.sum(bank(x) ** 2)], bank.trainable_variables
-    )
+    gradients = weight_gradients(bank, lambda: ops.sum(bank(x) ** 2))
     assert len(gradients) == 6
     assert all(np.abs(gradient).max() > 0 for gradient in gradients)
 
 
-def test_a_resized_bank_keeps_its_settings():
+def test_a_resized_bank_keeps_its_settings_and_is_not_frozen():
     bank = Experts(sequential(), 2, shared_input=False)
     assert not bank.resized(4).shared_input
     assert bank.resized(4, shared_input=True).shared_input
-
-
-def test_a_resized_bank_has_copies_of_the_first_expert():
     resized = Experts([layers.Dense(2, "relu"), layers.Dense(2)]).resized(3)
     assert resized(numbers((2, 3))).shape == (2, 3, 2)
     assert all(e.activation is keras.activations.relu for e in resized.experts)
+    frozen = Experts(keras.Sequential([keras.Input((3,)), layers.Dense(2)]), 2)
+    frozen.trainable = False
+    assert len(built(frozen.resized(3), 3).trainable_variables) == 6
+    assert not frozen.trainable_variables
 
 
 def test_a_saved_bank_gives_the_same_outputs(tmp_path):
@@ -138,8 +137,7 @@ def test_a_saved_bank_gives_the_same_outputs(tmp_path):
     model = keras.Model(inputs, Experts(template, 2)(inputs))
     x = numbers((2, 5, 5, 1))
     model(x, training=True)
-    model.save(tmp_path / "bank.keras")
-    loaded = keras.saving.load_model(tmp_path / "bank.keras")
+    loaded = reloaded(model, tmp_path)
     np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
 
 
@@ -149,17 +147,11 @@ def test_a_saved_bank_gives_the_same_outputs(tmp_path):
 def test_each_expert_may_see_an_input_of_its_own():
     bank = Experts(sequential(), 3, shared_input=False)
     x = numbers((2, 3, 5))
-    expected = [numpy(expert(x[:, i])) for i, expert in enumerate(once_built(bank, x))]
-    np.testing.assert_allclose(numpy(bank(x)), np.stack(expected, axis=1), rtol=1e-5)
+    found = numpy(bank(x))
+    expected = [numpy(expert(x[:, i])) for i, expert in enumerate(bank.experts)]
+    np.testing.assert_allclose(found, np.stack(expected, axis=1), rtol=1e-5)
     with pytest.raises(ValueError, match=r"axis 1 .* value 3, .*\(2, 2, 5\)"):
         bank(x[:, :2])
-    with pytest.raises(ValueError, match=r"the inputs need an axis of 3.*\(2, 2, 5\)"):
-        Experts(sequential(), 3, shared_input=False)(x[:, :2])
-
-
-def once_built(bank, x):
-    bank(x)
-    return bank.experts
 
 
 # Merging.
@@ -175,11 +167,6 @@ def test_parameters_are_stacked_by_expert():
             np.testing.assert_array_equal(
                 numpy(parameter)[i], numpy(expert.trainable_variables[place])
             )
-
-
-def shares(*shape):
-    powers = np.exp(numbers(shape, seed=7))
-    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def merged_by_hand(bank, weights, x):
@@ -212,22 +199,15 @@ def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
     bank, x = Experts(sequential(), 3), numbers((4, 3))
     bank(x)
     weights = keras.Variable(shares(4, 3))
-    _, gradients = value_and_gradients(
-        lambda: [
-            ops.sum(bank.call_merged(x, ops.convert_to_tensor(weights), True) ** 2)
-        ],
-        [*bank.trainable_variables, weights],
-    )
+
+    def compute():
+        merged = bank.call_merged(x, ops.convert_to_tensor(weights), True)
+        return [ops.sum(merged**2)]
+
+    variables = [*bank.trainable_variables, weights]
+    _, gradients = value_and_gradients(compute, variables)
     assert len(gradients) == 13
     assert all(found.any() for found in gradients)
-
-
-def test_a_list_of_layers_cannot_be_merged():
-    bank = Experts([layers.Dense(2), layers.Dense(2, "relu")])
-    bank(numbers((2, 3)))
-    for refuse in (bank.check_mergeable, bank.parameters):
-        with pytest.raises(ValueError, match=r"Only copies of one layer.*num_experts"):
-            refuse()
 
 
 def test_copies_can_be_merged_after_slicing_and_saving():
@@ -260,54 +240,63 @@ def test_frozen_experts_are_merged_as_others(per_example, moment):
     np.testing.assert_allclose(found, numpy(bank.call_merged(x, weights, per_example)))
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_quantized_experts_cannot_be_merged(frozen):
-    bank = Experts(layers.Dense(2), 3)
-    bank(numbers((2, 4)))
-    for expert in bank.experts:
+def bank(*arguments, quantized=False, frozen=False, **settings):
+    made = built(Experts(*arguments, **settings), 4)
+    for expert in made.experts if quantized else ():
         expert.quantize("int8")
-    bank.trainable = not frozen
-    with pytest.raises(ValueError, match=r"Quantized experts.*expert_0.*int8"):
-        bank.call_merged(numbers((2, 4)), shares(3))
+    made.trainable = not frozen
+    return made
 
 
-@pytest.mark.parametrize("layer", [layers.BatchNormalization(), layers.Dropout(0.5)])
-def test_experts_with_a_state_cannot_be_merged(layer):
-    bank = Experts(keras.Sequential([layers.Dense(2), layer]), 2)
-    bank(numbers((2, 3)))
-    with pytest.raises(ValueError, match="Experts with a state of their own"):
-        bank.check_mergeable()
+def with_state(layer):
+    return bank(keras.Sequential([layers.Dense(4), layer]), 2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ((layers.Dense(2),), "num_experts=None"),
-        ((layers.Dense(2), 0), "num_experts=0"),
-        (([layers.Dense(2)], 2), "1 layers and num_experts=2"),
-        (([],), "0 layers"),
-        (("dense", 2), "must be a Keras layer or model.*'dense'"),
-        (([layers.Dense(2), "dense"],), "must be a Keras layer or model"),
-    ],
+LIST = [layers.Dense(2), layers.Dense(2, "relu")]
+test_what_cannot_be_is_refused = refusals(
+    *(
+        (lambda given=given: Experts(*given), text)
+        for given, text in [
+            ((layers.Dense(2),), "num_experts=None"),
+            ((layers.Dense(2), 0), "num_experts=0"),
+            (([layers.Dense(2)], 2), "1 layers and num_experts=2"),
+            (([],), "0 layers"),
+            (("dense", 2), "must be a Keras layer or model.*'dense'"),
+            (([layers.Dense(2), "dense"],), "must be a Keras layer or model"),
+        ]
+    ),
+    (
+        lambda: Experts(sequential(), 3, shared_input=False)(numbers((2, 2, 5))),
+        r"the inputs need an axis of 3.*\(2, 2, 5\)",
+    ),
 )
-def test_a_bank_that_cannot_be_is_refused(arguments, text):
-    with pytest.raises(ValueError, match=text):
-        Experts(*arguments)
-
-
-def test_a_resized_bank_is_not_frozen():
-    bank = Experts(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), 2)
-    bank.trainable = False
-    fresh = bank.resized(3)
-    fresh.build((None, 3))
-    assert len(fresh.trainable_variables) == 6
-    assert not bank.trainable_variables
-
-
-def test_towers_and_weights_for_each_layer_are_refused():
-    with pytest.raises(ValueError, match=r"see one input.*shared_input=False"):
-        Experts(layers.Dense(2), 2, shared_input=False).check_mergeable()
-    bank = Experts(layers.Dense(2), 2)
-    bank(numbers((2, 3)))
-    with pytest.raises(ValueError, match="are merged as a whole"):
-        bank.call_merged(numbers((2, 3)), [shares(2, 2)], True)
+test_what_cannot_be_merged_is_refused = refusals(
+    (lambda: bank(LIST).check_mergeable(), r"Only copies of one layer.*num_experts"),
+    (lambda: bank(LIST).parameters(), r"Only copies of one layer.*num_experts"),
+    *(
+        (
+            lambda frozen=frozen: bank(
+                layers.Dense(2), 3, quantized=True, frozen=frozen
+            ).call_merged(numbers((2, 4)), shares(3)),
+            r"Quantized experts.*expert_0.*int8",
+        )
+        for frozen in (False, True)
+    ),
+    *(
+        (
+            lambda layer=layer: with_state(layer).check_mergeable(),
+            "Experts with a state of their own",
+        )
+        for layer in (layers.BatchNormalization(), layers.Dropout(0.5))
+    ),
+    (
+        Experts(layers.Dense(2), 2, shared_input=False).check_mergeable,
+        r"see one input.*shared_input=False",
+    ),
+    (
+        lambda: bank(layers.Dense(2), 2).call_merged(
+            numbers((2, 4)), [shares(2, 2)], True
+        ),
+        "are merged as a whole",
+    ),
+)

@@ -9,20 +9,10 @@ import copy
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy
+from helpers import numbers, numpy, reloaded
 from keras import layers
 
-from dselectk_keras import (
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    MoE,
-    TopKGate,
-    TuckerExperts,
-    build_multitask_model,
-    condense,
-    per_task,
-)
+import dselectk_keras as dk
 
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "torch", reason="Only torch needs paths to differ."
@@ -41,23 +31,18 @@ def sequential():
 
 
 BANKS = {
-    "dense": lambda: DenseExperts(3, [4, 2]),
-    "tucker": lambda: TuckerExperts(3, [2]),
-    "layer": lambda: Experts(layers.Dense(2), 3),
-    "built model": lambda: Experts(functional(), 3),
-    "unbuilt model": lambda: Experts(sequential(), 3),
-    "list": lambda: Experts([functional(f"own_{i}") for i in range(3)]),
+    "dense": lambda: dk.DenseExperts(3, [4, 2]),
+    "tucker": lambda: dk.TuckerExperts(3, [2]),
+    "layer": lambda: dk.Experts(layers.Dense(2), 3),
+    "built model": lambda: dk.Experts(functional(), 3),
+    "unbuilt model": lambda: dk.Experts(sequential(), 3),
+    "list": lambda: dk.Experts([functional(f"own_{i}") for i in range(3)]),
 }
-
-
-def saved(model, folder):
-    model.save(folder / "model.keras")
-    return keras.saving.load_model(folder / "model.keras")
 
 
 WAYS = {
     "fresh": lambda model, folder: model,
-    "loaded": saved,
+    "loaded": reloaded,
     "deepcopy": lambda model, folder: copy.deepcopy(model),
     "from_config": lambda model, folder: type(model).from_config(model.get_config()),
     "clone": lambda model, folder: keras.models.clone_model(model),
@@ -65,8 +50,8 @@ WAYS = {
 
 
 def multitask(bank, gate=None, **settings):
-    gate = gate or DSelectKGate(2)
-    model = build_multitask_model(3, 2, experts=bank, gate=gate, **settings)
+    gate = gate or dk.DSelectKGate(2)
+    model = dk.build_multitask_model(3, 2, experts=bank, gate=gate, **settings)
     model.compile(keras.optimizers.SGD(0.1))
     return model
 
@@ -77,8 +62,8 @@ def two_layers(bank):
     mixtures = []
     for each in (bank, other):
         each.build((None, 3))
-        gate = DSelectKGate(2, name="gate")
-        mixtures.append(MoE(each, gate)(inputs))
+        gate = dk.DSelectKGate(2, name="gate")
+        mixtures.append(dk.MoE(each, gate)(inputs))
     return keras.Model(inputs, layers.add(mixtures))
 
 
@@ -101,9 +86,13 @@ def test_every_variable_has_a_path_of_its_own(bank, way, tmp_path):
 
 @pytest.mark.parametrize("bank", ["dense", "layer", "built model", "unbuilt model"])
 def test_condensed_models_and_models_of_one_task_keep_paths_apart(bank):
-    model = multitask(BANKS[bank](), TopKGate(2))
-    condensed = condense(model)
-    for each in (condensed, per_task(model, "task_0"), per_task(condensed, "task_1")):
+    model = multitask(BANKS[bank](), dk.TopKGate(2))
+    condensed = dk.condense(model)
+    for each in (
+        condensed,
+        dk.per_task(model, "task_0"),
+        dk.per_task(condensed, "task_1"),
+    ):
         assert_apart(each)
 
 
