@@ -186,7 +186,9 @@ def test_images_are_flattened_and_classes_told_apart():
 
 def test_ids_are_embedded():
     ids = np.array([[0, 6], [2, 1]], "int32")
-    model = TrainingRun(data="grouped_tasks").build(data_of(ids, {"vocabulary_sizes": (3, 7)}))
+    model = TrainingRun(data="grouped_tasks").build(
+        data_of(ids, {"vocabulary_sizes": (3, 7)})
+    )
     first, second = numpy(model(ids)["a"]), numpy(model(ids[::-1])["a"])
     np.testing.assert_allclose(first, second[::-1], atol=1e-6)
     assert not np.allclose(first[0], first[1])
