@@ -63,6 +63,8 @@ def main(arguments=None):
     site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python scripts/reproduce.py", *without_data_dir(given)])
+    if options.dry_run:
+        return show_plan(chosen)
     run(chosen, options, label, root, site, command)
     written = [kind for name, kind in known.items() if (site / f"{name}.md").exists()]
     if written:
@@ -93,6 +95,18 @@ def run(chosen, options, label, root, site, command):
             print(f"{name} has not been run to its end: no page.")
         else:
             print(f"Written to {pages.write_page(results, site)}.")
+
+
+def show_plan(chosen):
+    """Say what experiments need: runs, data, memory and time."""
+    from experiments import Results
+    from experiments.plan import HOW, plan
+
+    print(HOW)
+    for name, experiment in chosen.items():
+        recorded = Results(type(experiment)(), "cpu", "docs/results")
+        print(f"{name:28s}{plan(experiment, recorded)}")
+    return 0
 
 
 def write_index(kinds, options, gates, label, root, site):
@@ -184,6 +198,7 @@ def parse(arguments):
         help="seeds or trials in one program; an interrupted run loses these",
     )
     add("--fresh", action="store_true", help="discard existing runs, and start again")
+    add("--dry-run", action="store_true", help="list data, memory and time, and stop")
     add("--pages-only", action="store_true", help="write the pages, run nothing")
     add("--out", help="folder of the results, in docs/ or build/ if left out")
     add("--pages", help="folder of the pages, in docs/ or build/ if left out")

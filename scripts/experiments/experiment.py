@@ -97,6 +97,8 @@ class Experiment(abc.ABC):
     where: ClassVar[str] = ""  # The place in the paper, such as "Figure 5".
     tuned_by: ClassVar[str] = "validation"  # What the objective is.
     shown_runs: ClassVar[str] = ""  # Whose runs it shows, if not its own.
+    # Its data, and how many numbers an example has: see `plan`.
+    needs: ClassVar[tuple[str, int]] = ("data that are drawn", 20)
     page: ClassVar[str] = ""  # The template of its page; empty: the `.md` beside it.
 
     seeds: int = 1

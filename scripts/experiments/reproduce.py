@@ -70,7 +70,7 @@ def reproduce(
 def _next_jobs(experiment, results, arm):
     """The trials that an arm lacks; after them, the seeds, with the best settings."""
     space, trials = experiment.space(arm), results.of(arm, tuning=True)
-    num_trials, seeds = _lacking(experiment, results, arm)
+    num_trials, seeds = lacking(experiment, results, arm)
     if not num_trials:
         settings, _ = best_settings(trials)
         return [Job(seed, settings) for seed in seeds]
@@ -97,7 +97,7 @@ def _text(settings):
     return json.dumps(settings, sort_keys=True)
 
 
-def _lacking(experiment, results, arm):
+def lacking(experiment, results, arm):
     """The number of trials, and the list of seeds, that an arm lacks."""
     space, wanted = experiment.space(arm), experiment.trials
     if not space:
@@ -133,7 +133,7 @@ class _Clock:
         numbers = f"{what} {first}" + (f" to {last}" if last > first else "")
         total, seconds = len(runs), 0.0
         for each in experiment.arms:
-            num_trials, seeds = _lacking(experiment, self._results, each)
+            num_trials, seeds = lacking(experiment, self._results, each)
             own = [run.seconds for run in runs if run.arm == each]
             times = own or [run.seconds for run in runs]
             total += num_trials + len(seeds)

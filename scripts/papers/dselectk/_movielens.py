@@ -31,6 +31,8 @@ class MovieLensExperiment(Experiment):
 
     paper = citations.DSELECT_K
     shown_runs = "dselectk-table1-5"
+    needs = ("MovieLens", 4)
+    all_train = 1_600_000  # The pairs of the paper, where `num_train` is `None`.
 
     seeds: int = preset(5, paper=100, smoke=1)
     trials: int = preset(0, paper=30, smoke=1)

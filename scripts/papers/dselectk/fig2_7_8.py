@@ -33,6 +33,7 @@ class Fig278(Experiment):
     title = "expert weights during training, and which experts a gate finds"
     paper = citations.DSELECT_K
     where = "Figures 2, 7 and 8"
+    needs = ("data that are drawn", 16 * 4)
 
     seeds: int = preset(10, paper=100, smoke=1)
     num_train: int = preset(10_000, smoke=300)  # Of a problem.

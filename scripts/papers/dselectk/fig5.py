@@ -102,6 +102,7 @@ class Fig5(Experiment):
     title = "error and shared experts against the number of tasks"
     paper = citations.DSELECT_K
     where = "Figure 5"
+    needs = ("data that are drawn", 10 + 128)
 
     seeds: int = preset(5, paper=100, smoke=1)
     trials: int = preset(12, paper=36, smoke=1)

@@ -33,6 +33,7 @@ class Table2(Experiment):
     title = "gates on Multi-MNIST and Multi-Fashion"
     paper = citations.DSELECT_K
     where = "Table 2"
+    needs = ("MNIST and Fashion-MNIST", 36 * 36)
 
     seeds: int = preset(5, paper=100, smoke=1)
     trials: int = preset(8, paper=48, smoke=1)

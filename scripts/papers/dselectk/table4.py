@@ -20,8 +20,8 @@ class Table4(MovieLensExperiment):
 
     @property
     def num_steps(self):
-        """The training steps of a run; all data are the paper's 1.6 million."""
-        examples = self.num_train or 1_600_000
+        """The training steps of a run."""
+        examples = self.num_train or self.all_train
         return self.epochs[0] * math.ceil(examples / self.batch_size)
 
     def ratios(self, results, alpha, start):

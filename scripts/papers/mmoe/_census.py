@@ -65,6 +65,7 @@ class Census(Experiment, abc.ABC):
     asks: ClassVar[str]  # What the main task is, in words.
     paper = citations.MMOE
     published: ClassVar[dict[str, Published]]
+    needs = ("UCI Census-Income", 500)
 
     seeds: int = preset(10, paper=400, smoke=1)
     trials: int = preset(16, paper=2000, smoke=0)

@@ -34,6 +34,7 @@ class Synthetic(Experiment):
     """Models of two tasks, trained on data of several correlations."""
 
     paper = citations.MMOE
+    needs = ("data that are drawn", INPUT_DIM + 2)
 
     seeds: int = preset(30, paper=200, smoke=1)
     correlations: tuple[float, ...] = (0.5, 0.9, 1.0)  # Cosines of the tasks' weights.

@@ -40,6 +40,7 @@ class DomainComparison(Experiment):
     turns: int = preset(21, smoke=1)  # How often inference is timed.
 
     paper = citations.SMEAR
+    needs = ("MNIST, in six made-up domains", 6 * 28 * 28)
     shown_runs = "smear-table3-small"  # All pages on domains show the same runs.
 
     @property

@@ -38,6 +38,7 @@ class Images(Experiment, abc.ABC):
     """
 
     paper = citations.SPECIALIZATION
+    needs = ("MNIST, Fashion-MNIST or CIFAR-100", 3 * 32 * 32)
 
     seeds: int = preset(5, smoke=1)
     stand_in: bool = preset(False, smoke=True)
