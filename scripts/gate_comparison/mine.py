@@ -117,9 +117,9 @@ def sentences(rows, names, chosen):
     words = {"yes": "matters", "no": "hardly matters"}.get(
         verdict(rows, "mine"), "may matter (more `--draws` would say it)"
     )
-    lines = []
+    lines, soft = [], errors(rows, DENSE[0], "multiplications")
     for arm in (*CHOSEN, *DENSE):
-        cost, soft = (errors(rows, each, "multiplications") for each in (arm, DENSE[0]))
+        cost = errors(rows, arm, "multiplications")
         error = str(ratio(errors(rows, arm), others))
         lines.append([arm, error, f"{mean_ratio(cost, soft):.0%}"])
     cheap = mean_ratio(errors(rows, FIT, "multiplications"), soft)

@@ -1,6 +1,6 @@
 """Paired ratios of test errors, with intervals by bootstrap."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def luck(rows, arm, problem):
     return {key: error / means[key] for key, error in own.items()}
 
 
-def mean_ratio(errors, others):
+def mean_ratio(errors, others) -> Any:
     """The mean ratio of errors to others, over the problems and draws of both.
 
     It is the exponential of the mean over the problems of the mean over their draws of
@@ -49,7 +49,7 @@ def mean_ratio(errors, others):
     return float(np.exp(np.mean([each.mean() for each in logs]))) if logs else None
 
 
-def ratio(errors, others):
+def ratio(errors, others) -> Any:
     """The mean ratio, and its interval by a bootstrap of problems and their draws."""
     logs = _logs(errors, others)
     if not logs:

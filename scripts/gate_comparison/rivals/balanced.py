@@ -1,5 +1,7 @@
 """Top-k with balancing by a bias, without a loss."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -34,7 +36,7 @@ class BalancedGate(Gate):
         Mixture-of-Experts" (2024), Algorithm 1.
     """
 
-    def __init__(self, num_nonzeros=2, bias_rate=0.001, **kwargs):
+    def __init__(self, num_nonzeros=2, bias_rate: Any = 0.001, **kwargs):
         super().__init__(**kwargs)
         self.num_nonzeros = num_nonzeros
         self.bias_rate = check_schedule(bias_rate, "bias_rate")

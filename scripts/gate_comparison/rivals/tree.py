@@ -1,5 +1,7 @@
 """The tree gate of COMET."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -44,7 +46,7 @@ class TreeGate(Gate):
 
     reduction = "mean"
 
-    def __init__(self, num_nonzeros=2, gamma=1.0, entropy_reg=None, **kwargs):
+    def __init__(self, num_nonzeros=2, gamma: Any = 1.0, entropy_reg=None, **kwargs):
         super().__init__(**kwargs)
         self.num_nonzeros = num_nonzeros
         self.gamma = check_schedule(gamma, "gamma", positive=True)
