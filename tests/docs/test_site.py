@@ -175,6 +175,9 @@ def test_no_page_has_a_broken_picture_or_complains(browser, site):
         ("ESMM", "recipes.html"),
         ("custom gate", "own_gate.html"),
         ("PLE", "concepts.html"),
+        ("collapse", "collapse.html"),
+        ("KerasHub", "decoder.html"),
+        ("极化", "collapse.zh.html"),
     ],
 )
 def test_search_finds_the_page_first(browser, site, query, page):

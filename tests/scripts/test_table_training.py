@@ -93,6 +93,16 @@ def test_a_parquet_file_of_numbers_trains_on_every_backend(tmp_path, capsys, gat
     assert tasks["calibration"] > 0
 
 
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow looks up strings.")
+def test_strings_need_tensorflow(tmp_path, capsys):
+    path = tmp_path / "adult.csv"
+    adult().to_csv(path, index=False)
+    options = ["--table", str(path), "--targets", "income", *QUIET]
+    with pytest.raises(SystemExit):
+        train.main([*options, "--out", str(tmp_path / "run")])
+    assert "The column 'work class' has strings, and only" in capsys.readouterr().err
+
+
 def test_labels_and_numbers_are_read(tmp_path):
     path = tmp_path / "adult.csv"
     frame = adult()
