@@ -82,7 +82,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     choose_backend(options.backend)
     if options.one:
-        print(json.dumps(measure(*options.one, options.repeats)))
+        form, kind = options.one
+        print(json.dumps(measure(form, kind, options.repeats)))
         return
     one = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")
     one |= {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
