@@ -111,8 +111,11 @@ weights = [weights_of(model) for model in together]
 figure, axes = plt.subplots(
     1, SEEDS, figsize=(8.4, 5), layout="constrained", squeeze=False
 )
+largest = np.max(weights)  # One scale, and so one colour bar.
 for run, (ax, each) in enumerate(zip(axes[0], weights, strict=True)):
-    plots.plot_expert_heatmap(each, title=f"run {run}", largest=1.0, ax=ax)
+    plots.plot_expert_heatmap(each, title=f"run {run}", largest=largest, ax=ax)
+    if run < SEEDS - 1:
+        ax.collections[0].colorbar.remove()
 plt.show()
 print(f"experts used by a task: {metrics.active_experts(weights).mean():.2f}")
 
@@ -242,9 +245,9 @@ for name, values in errors.items():
 shop = datasets.recommender_sim(num_train=20_000, num_test=10_000)
 
 
-def recommend(num_experts, num_nonzeros):
+def recommend(num_experts, num_nonzeros, seed=0):
     """A trained model of the eight tasks."""
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(seed)
     kinds = zip(shop.task_names, shop.task_kinds, strict=True)
     model = build_multitask_model(
         inputs=20,
@@ -258,45 +261,45 @@ def recommend(num_experts, num_nonzeros):
     return model
 
 
-recommender = recommend(num_experts=8, num_nonzeros=4)
-shop_weights = weights_of(recommender)
+recommenders = [recommend(8, 4, seed=seed) for seed in range(SEEDS)]
+shop_weights = [weights_of(model) for model in recommenders]
 
 figure, axes = plt.subplots(
     1, 2, figsize=(8.4, 3.4), layout="constrained", width_ratios=(1.1, 1)
 )
 plots.plot_expert_heatmap(
-    shop_weights,
+    shop_weights[0],
     task_names=shop.task_names,
     groups=shop.groups,
-    title="which expert each task uses",
-    largest=1.0,
+    title="which expert each task uses, run 0",
     ax=axes[0],
 )
-image = draw(
-    sharing(shop_weights), shop.task_names, axes[1], "how much two tasks share"
-)
+shared = np.mean([sharing(each) for each in shop_weights], axis=0)
+image = draw(shared, shop.task_names, axes[1], "how much two tasks share, all runs")
 axes[1].hlines(4.5, -0.5, 7.5, color="black", linewidth=0.9)
 axes[1].vlines(4.5, -0.5, 7.5, color="black", linewidth=0.9)
 figure.colorbar(image, ax=axes[1], label="Jaccard index of their experts", shrink=0.8)
 plt.show()
 
-index = metrics.jaccard_index(shop_weights, shop.groups)
-print(f"within the groups {index.related:.2f}, across {index.unrelated:.2f}")
+for each in shop_weights:
+    index = metrics.jaccard_index(each, shop.groups)
+    print(f"within the groups {index.related:.2f}, across {index.unrelated:.2f}")
 
 # %% [markdown]
-# The lines in both figures separate engagement from satisfaction. Two tasks share
-# experts more often if they are on the same side of the line. The data has these
-# groups, and one run finds them in part. A task with an expert of its own shares
-# nothing, and tasks with few positive labels carry little information. Before you draw
-# conclusions from a real heat map, compare several seeds, as above.
+# The lines in both figures separate engagement from satisfaction. If the gates had
+# found these groups, tasks would share more experts on the same side of the line.
+# They have not: of three runs, one shares more within the groups, one less, and one
+# the same. A task with few positive labels carries little information, and the
+# interests of both groups overlap. A single run can show groups by chance, so compare
+# several seeds before you draw conclusions from a heat map.
 #
 # ## Use the sparsity: a smaller model
 #
-# This model uses all of its eight experts. Usually the right number is not known in
-# advance. So we train a second model with sixteen experts, of which each task keeps
-# two. Its choice is constant, so `condense` can remove the experts that no task uses,
-# and `per_task` extracts the sub-model of one task: its experts, its gate and its
-# tower. Neither changes the predictions, except for rounding.
+# Usually the right number of experts is not known in advance. So we train a second
+# model with sixteen experts, of which each task keeps two. Its choice is constant, so
+# `condense` can remove the experts that no task uses, and `per_task` extracts the
+# sub-model of one task: its experts, its gate and its tower. Neither changes the
+# predictions, except for rounding.
 
 # %%
 large = recommend(num_experts=16, num_nonzeros=2)
