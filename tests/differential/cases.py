@@ -95,7 +95,8 @@ OPTIMIZERS = (
     "Adam(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2)",
     "SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)",
 )
-ORACLES = (
+# These oracles look at one layer, whose weights are given.
+OF_LAYERS = (
     "weights",
     "assigned",
     "mixture",
@@ -104,6 +105,9 @@ ORACLES = (
     "tokens",
     "all_tokens",
     "padding",
+)
+ORACLES = (
+    *OF_LAYERS,
     "permutation",
     "config",
     "saved",
@@ -205,19 +209,6 @@ def cases(draw, oracles=ORACLES):
         task_experts=one((1, 2)) if layer in ("CGC", "cgc", "ple") else 1,
         batch=batch,
     )
-
-
-# These oracles look at one layer, whose weights are given.
-OF_LAYERS = (
-    "weights",
-    "assigned",
-    "mixture",
-    "dispatch",
-    "capacity",
-    "tokens",
-    "all_tokens",
-    "padding",
-)
 
 
 def _layers(oracle):

@@ -1,6 +1,5 @@
 """Build the model of a case, and compare two ways to the same numbers."""
 
-import contextlib
 import copy
 import dataclasses
 import json
@@ -21,7 +20,7 @@ from differential.cases import (
     Case,
     num_padded,
 )
-from helpers import numpy, value_and_gradients
+from helpers import dtype_policy, numpy, reloaded, value_and_gradients
 
 import dselectk_keras
 from dselectk_keras import (
@@ -365,9 +364,8 @@ def _weights_of_rows(layer, arrays, case):
 
 
 def dispatch(case):
-    same(
-        predicted(build(case), case), predicted(build(case, dispatch=False), case), case
-    )
+    models = build(case), build(case, dispatch=False)
+    same(*(predicted(model, case) for model in models), case)
 
 
 def tokens(case):
@@ -451,11 +449,9 @@ def saved(case):
     model = build(case)
     step(model, case)
     with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "model.keras")
-        model.save(path)
-        again = keras.saving.load_model(path)
+        again = reloaded(model, Path(folder))
         with dtype_policy(OTHER_POLICY[case.dtype]):
-            elsewhere = keras.saving.load_model(path)
+            elsewhere = keras.saving.load_model(Path(folder) / "model.keras")
     for each, what in ((again, "loaded"), (elsewhere, "loaded under another policy")):
         copy_seeds(model, each)
         same(predicted(each, case), predicted(model, case), case, what)
@@ -668,17 +664,6 @@ def run_case(case):
         globals()[case.oracle](case)
 
 
-@contextlib.contextmanager
-def dtype_policy(name):
-    """Keras saves the policy of a model neither in its config nor in its file."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
 # What the backends do not have alike, such as the numbers that they draw.
 UNEQUAL = (*DRAWING, "LatentSkills", "use_ema")
 
@@ -705,15 +690,9 @@ def as_lines(case):
         for field in dataclasses.fields(case)
         if getattr(case, field.name) != field.default
     ]
-    return "\n".join(
-        [
-            "from differential.cases import Case",
-            "from differential.oracles import run_case",
-            "run_case(Case(",
-            *(f"    {field}," for field in fields),
-            "))",
-        ]
-    )
+    lines = ["from differential.cases import Case"]
+    lines += ["from differential.oracles import run_case", "run_case(Case("]
+    return "\n".join([*lines, *(f"    {field}," for field in fields), "))"])
 
 
 __all__ = ["Case", "Refused", "as_lines", "run_case", "values"]
