@@ -79,7 +79,8 @@ def _spread(values):
 def middle(values):
     """The standard deviation of the middle 90 % of losses."""
     low, high = np.quantile(values, (0.05, 0.95), axis=-1, keepdims=True)
-    return np.clip(values, low, high).std(axis=-1)
+    # A single run has no spread, whose logarithm is not finite.
+    return np.maximum(np.clip(values, low, high).std(axis=-1), 1e-12)
 
 
 def wider(values, others):
