@@ -274,7 +274,7 @@ def _claims(block, names, found):
         judged = _or_not_run(judge, test.removeprefix("fact: "), names | own)
         judged = judged if isinstance(judged, Judged) else Judged(judged)
         found.claims.append(Claim(texts, judged.holds, fact))
-        word = HOLDS.get(judged.holds, judged.holds)
+        word = str(HOLDS.get(judged.holds, judged.holds))
         if judged.why:
             word += f": {judged.why}"
         elif judged.holds is None and judged.seeds < math.inf:

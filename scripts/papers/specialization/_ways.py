@@ -66,12 +66,6 @@ class Tuned(Images):
     beta_s: tuple[float, ...] = preset((1e-6,), paper=(1e-6, 1e-5))
     beta_d: tuple[float, ...] = preset(TENTHS, smoke=(1e-2,))
 
-    @property
-    def smallest(self):
-        """The smallest weight of L_s that is tried, in terms of what matters."""
-        count = np.max(self.num_experts)
-        return min(self.beta_s) / count + min(self.beta_d) / (count**2 - count)
-
     def grid(self, way):
         """What is tuned for a way to train: values to try, by setting."""
         _, tuned = WAYS.get(way, ("", ()))
@@ -167,6 +161,12 @@ class Ways(Tuned, abc.ABC):
             values = {way: values_of(results, way, number) for way in self.shown[1:]}
             plot_runs(values, label=title, highlight=self.shown[-1], ax=ax)
         return figure
+
+
+def smallest(experiment):
+    """The smallest weight of L_s that is tried, in terms of what matters."""
+    count = np.max(experiment.num_experts)
+    return min(experiment.beta_s) / count + min(experiment.beta_d) / (count**2 - count)
 
 
 def exact(value):
