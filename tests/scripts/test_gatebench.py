@@ -319,6 +319,16 @@ def test_costs_are_the_multiplications_of_one_task(trainer, name):
     assert found == expected.get(name, 2 * (4 * 3 + 3 * 3) + 3 * 2 + 2)
 
 
+def test_a_normalized_expert_is_standardized_over_the_batch_before_its_swish():
+    expert = training.normalized_expert(3, layers=2)
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
+    found = numpy(expert(x, training=True))
+    hidden = x @ numpy(expert.layers[0].kernel)
+    z = np.maximum(hidden, 0) @ numpy(expert.layers[1].kernel)
+    z = (z - z.mean(axis=0)) / np.sqrt(z.var(axis=0) + 1e-3)
+    np.testing.assert_allclose(found, z / (1 + np.exp(-z)), atol=1e-4)
+
+
 @needs_jax
 def test_a_pruned_bottom_keeps_as_many_units_as_its_rivals(trainer):
     program = arms.PROGRAMS["pruned"]
