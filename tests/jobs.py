@@ -1,9 +1,11 @@
-"""Run the jobs of pages as SLURM would, on this machine alone."""
+"""Run scripts, and the jobs of pages as SLURM would, on this machine alone."""
 
+import json
 import os
 import pathlib
 import re
 import socket
+import subprocess
 import sys
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
@@ -62,3 +64,40 @@ def free_addresses(count):
     for each in sockets:
         each.close()
     return addresses
+
+
+def run_scripts(path, *calls, **more):
+    """Run a script once for each list of arguments, at the same time.
+
+    Args:
+        path: The file of the script.
+        *calls: Arguments of the calls.
+        **more: Variables of the environment.
+
+    Returns:
+        What each call has printed last, which is JSON.
+    """
+    given = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(DOCS.parent / "tests"), *sys.path]),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **more,
+    }
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [
+        subprocess.Popen([sys.executable, path, *call], env=given, **pipes)
+        for call in calls
+    ]
+    found = []
+    try:
+        for process in started:
+            # Should one fail at its start, the others would wait for it.
+            out, errors = process.communicate(timeout=540)
+            assert process.returncode == 0, errors[-3000:]
+            found.append(json.loads(out.splitlines()[-1]))
+    finally:
+        for process in started:
+            process.kill()
+            process.wait(timeout=60)
+    return found

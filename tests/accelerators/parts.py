@@ -8,43 +8,25 @@ from gate_cases import all_cases
 from helpers import numbers
 from keras import layers, ops
 
-from dselectk_keras import (
-    CGC,
-    AttentiveMoE,
-    CrossStitch,
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    HashGate,
-    L2Constrained,
-    MMoE,
-    MoE,
-    SampleSimilarityRegularizer,
-    SmearExperts,
-    SoftmaxGate,
-    SoftMoE,
-    SwitchGate,
-    TopKGate,
-    TuckerExperts,
-)
+import dselectk_keras as dk
 
 NUM_EXPERTS, DIM, LENGTH = 5, 3, 4
 BANKS = {
-    "dense": lambda: DenseExperts(NUM_EXPERTS, [4, 2]),
-    "gated": lambda: DenseExperts(NUM_EXPERTS, [4, 2], gated=True),
-    "dropout": lambda: DenseExperts(NUM_EXPERTS, [4, 2], dropout=0.5),
-    "copies": lambda: Experts(
+    "dense": lambda: dk.DenseExperts(NUM_EXPERTS, [4, 2]),
+    "gated": lambda: dk.DenseExperts(NUM_EXPERTS, [4, 2], gated=True),
+    "dropout": lambda: dk.DenseExperts(NUM_EXPERTS, [4, 2], dropout=0.5),
+    "copies": lambda: dk.Experts(
         keras.Sequential([layers.Dense(2), layers.BatchNormalization()]), NUM_EXPERTS
     ),
-    "layers": lambda: Experts(layers.Dense(2), NUM_EXPERTS),
-    "Tucker": lambda: TuckerExperts(NUM_EXPERTS, [3, 2], (2, 2, 1)),
+    "layers": lambda: dk.Experts(layers.Dense(2), NUM_EXPERTS),
+    "Tucker": lambda: dk.TuckerExperts(NUM_EXPERTS, [3, 2], (2, 2, 1)),
 }
 SPARSE = {
-    "noisy top-k": lambda: TopKGate(2, bias_rate=0.01, noise=True, seed=1),
-    "top-k of three": lambda: TopKGate(1, num_gates=3),
-    "switch": SwitchGate,
-    "hash": lambda: HashGate(salt=0),
-    "decided": lambda: DSelectKGate(1),
+    "noisy top-k": lambda: dk.TopKGate(2, bias_rate=0.01, noise=True, seed=1),
+    "top-k of three": lambda: dk.TopKGate(1, num_gates=3),
+    "switch": dk.SwitchGate,
+    "hash": lambda: dk.HashGate(salt=0),
+    "decided": lambda: dk.DSelectKGate(1),
 }
 
 
@@ -62,8 +44,8 @@ def every_gate():
         for look in case.looks:
             name = f"{case.name}, {look or 'static'}"
             if look == "hidden":
-                bank = DenseExperts(NUM_EXPERTS, [2, 2])
-                yield name, AttentiveMoE(bank, case.make(), True), ("x",)
+                bank = dk.DenseExperts(NUM_EXPERTS, [2, 2])
+                yield name, dk.AttentiveMoE(bank, case.make(), True), ("x",)
             else:
                 yield name, case.make(), ("experts", *([look] if look else ()))
 
@@ -71,26 +53,28 @@ def every_gate():
 def every_layer():
     """Other layers and banks, and the inputs of each."""
     for name, bank in BANKS.items():
-        yield f"bank {name}", MoE(bank(), SoftmaxGate(), True), ("x",)
+        yield f"bank {name}", dk.MoE(bank(), dk.SoftmaxGate(), True), ("x",)
     for name, gate in SPARSE.items():
         for dispatch in (True, 1.25):
             if dispatch is True or name != "decided":
-                bank = DenseExperts(8, [4, 2])
+                bank = dk.DenseExperts(8, [4, 2])
                 names = ("x", "ids") if name == "hash" else ("x",)
-                layer = MoE(bank, gate(), True, dispatch=dispatch)
+                layer = dk.MoE(bank, gate(), True, dispatch=dispatch)
                 yield f"{name}, dispatch {dispatch}", layer, names
-    masked = MoE(DenseExperts(8, [2]), SwitchGate(), True, dispatch=1.5)
+    masked = dk.MoE(dk.DenseExperts(8, [2]), dk.SwitchGate(), True, dispatch=1.5)
     yield "masked, dispatch 1.5", masked, ("tokens",)
-    similar = SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(1.0, 1.0))
-    yield "similarity", MoE(BANKS["dense"](), similar, True), ("x",)
-    yield "MMoE", MMoE(BANKS["dense"](), DSelectKGate(2), 2, stacked=True), ("x",)
-    yield "CGC", CGC(BANKS["dense"](), TopKGate(2), 2, 1, True), ("x",)
+    similar = dk.SoftmaxGate(
+        weights_regularizer=dk.SampleSimilarityRegularizer(1.0, 1.0)
+    )
+    yield "similarity", dk.MoE(BANKS["dense"](), similar, True), ("x",)
+    yield "MMoE", dk.MMoE(BANKS["dense"](), dk.DSelectKGate(2), 2, stacked=True), ("x",)
+    yield "CGC", dk.CGC(BANKS["dense"](), dk.TopKGate(2), 2, 1, True), ("x",)
     for name in ("dense", "layers"):
-        router = SoftmaxGate(normalize=True)
-        yield f"SMEAR, {name}", SmearExperts(BANKS[name](), router), ("x",)
-    yield "soft", SoftMoE(BANKS["dense"](), num_slots=2), ("tokens",)
-    yield "L2", L2Constrained(BANKS["dense"](), 0.1), ("x",)
-    yield "cross-stitch", CrossStitch(), ("stacked",)
+        router = dk.SoftmaxGate(normalize=True)
+        yield f"SMEAR, {name}", dk.SmearExperts(BANKS[name](), router), ("x",)
+    yield "soft", dk.SoftMoE(BANKS["dense"](), num_slots=2), ("tokens",)
+    yield "L2", dk.L2Constrained(BANKS["dense"](), 0.1), ("x",)
+    yield "cross-stitch", dk.CrossStitch(), ("stacked",)
 
 
 def calls():
@@ -110,7 +94,7 @@ def every_part():
         for name, shape in shapes.items()
     }
     made = {**inputs, "tokens": layers.Masking()(inputs["tokens"])}
-    made["experts"] = DenseExperts(NUM_EXPERTS, [2])(inputs["x"])
+    made["experts"] = dk.DenseExperts(NUM_EXPERTS, [2])(inputs["x"])
     made["stacked"] = layers.RepeatVector(2)(inputs["x"])
     outputs, places, end = [], {}, 0
     for name, layer, names in [*every_gate(), *every_layer()]:

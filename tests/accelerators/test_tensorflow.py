@@ -1,15 +1,12 @@
 """What a GPU would refuse, or compute on the host, on TensorFlow."""
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 from command_line import COMPILE_FAST
+from jobs import run_scripts
 
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
 pytestmark = pytest.mark.skipif(
@@ -19,22 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 # One test, whose three parts would else be run by several workers.
 def test_every_part_trains_with_xla_beside_variables_of_the_host():
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[1]), *sys.path]),
-        "CUDA_VISIBLE_DEVICES": "",
-        "XLA_FLAGS": COMPILE_FAST,
-    }
-    done = subprocess.run(
-        [sys.executable, SCRIPT],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=540,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    (found,) = run_scripts(SCRIPT, [], XLA_FLAGS=COMPILE_FAST)
     # Training, with batches of two sizes.
     assert np.isfinite(found["losses"]).all()
     assert found["losses"][1] < found["losses"][0]

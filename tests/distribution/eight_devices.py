@@ -32,17 +32,7 @@ from helpers import numbers
 from keras import distribution
 from plan import Plan
 
-from dselectk_keras import (
-    DecideGates,
-    DenseExperts,
-    DSelectKGate,
-    GateRecorder,
-    ImportanceRegularizer,
-    TopKGate,
-    build_multitask_model,
-    condense,
-    expert_layout_map,
-)
+import dselectk_keras as dk
 
 OTHERS = sys.argv[1:]
 BATCH, DIM, EXPERTS = 16, 8, 8
@@ -52,20 +42,29 @@ Y = np.where(numbers((2 * BATCH, 2), seed=1) > 1, np.nan, numbers((2 * BATCH, 2)
 CASES = {
     "narrow": (
         [6, 4],
-        lambda: DSelectKGate(2, weights_regularizer=ImportanceRegularizer(0.1)),
+        lambda: dk.DSelectKGate(2, weights_regularizer=dk.ImportanceRegularizer(0.1)),
         False,
     ),
     # Wide enough to be computed one by one on a single device.
-    "wide": ([256], lambda: TopKGate(2), False),
-    "dispatched": ([256], lambda: TopKGate(2), True),
+    "wide": ([256], lambda: dk.TopKGate(2), False),
+    "dispatched": ([256], lambda: dk.TopKGate(2), True),
 }
+
+
+def dispatching(units, gate, dispatch, momentum=0.5):
+    """A compiled model of per-example gates."""
+    bank, settings = dk.DenseExperts(EXPERTS, units), {"per_example": True}
+    settings["dispatch"] = dispatch
+    model = dk.build_multitask_model(DIM, 2, experts=bank, gate=gate, **settings)
+    model.compile(keras.optimizers.SGD(0.1, momentum=momentum))
+    return model
 
 
 def split_experts(shape):
     """Parts of the batch times parts of the experts; processes have own batches."""
     mesh = distribution.DeviceMesh(shape, ["batch", "experts"])
     return distribution.ModelParallel(
-        layout_map=expert_layout_map(mesh),
+        layout_map=dk.expert_layout_map(mesh),
         batch_dim_name="batch",
         auto_shard_dataset=False,
     )
@@ -75,15 +74,7 @@ def train(case):
     """A trained model, and its losses."""
     units, gate, dispatch = CASES[case]
     keras.utils.set_random_seed(0)
-    model = build_multitask_model(
-        DIM,
-        2,
-        experts=DenseExperts(EXPERTS, units),
-        gate=gate(),
-        per_example=True,
-        dispatch=dispatch,
-    )
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
+    model = dispatching(units, gate(), dispatch)
     share = slice(None)
     if OTHERS:  # Each process has its half of each batch.
         rows = np.arange(len(X)).reshape(2, 2, -1)
@@ -126,30 +117,18 @@ class Interrupt(keras.callbacks.Callback):
 
 def fit_with_callbacks(folder, others=()):
     keras.utils.set_random_seed(0)
-    model = build_multitask_model(
-        DIM, 2, experts=DenseExperts(EXPERTS, [4]), gate=DSelectKGate(1)
+    model = dk.build_multitask_model(
+        DIM, 2, experts=dk.DenseExperts(EXPERTS, [4]), gate=dk.DSelectKGate(1)
     )
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
-    recorder = GateRecorder(every=1, path=folder / "gates.npz")
-    stopping = keras.callbacks.EarlyStopping(
-        "val_task_loss",
-        mode="min",
-        patience=1,
-        restore_best_weights=True,
-        start_from_epoch=2,
-    )
+    recorder = dk.GateRecorder(every=1, path=folder / "gates.npz")
+    settings = {"restore_best_weights": True, "start_from_epoch": 2, "mode": "min"}
+    stopping = keras.callbacks.EarlyStopping("val_task_loss", patience=1, **settings)
     backup = keras.callbacks.BackupAndRestore(folder / "backup")
-    model.fit(
-        X,
-        Y,
-        batch_size=BATCH,
-        validation_data=(X, Y),
-        epochs=5,
-        shuffle=False,
-        verbose=0,
-        # Early stopping begins anew, and sees no epoch before the interruption.
-        callbacks=[recorder, DecideGates(0.4), stopping, backup, *others],
-    )
+    # Early stopping begins anew, and sees no epoch before the interruption.
+    callbacks = [recorder, dk.DecideGates(0.4), stopping, backup, *others]
+    settings = {"validation_data": (X, Y), "shuffle": False, "verbose": 0}
+    model.fit(X, Y, BATCH, 5, callbacks=callbacks, **settings)
     return {
         "best": stopping.best,
         "recorded": recorder.history["mmoe"]["weights"].tolist(),
@@ -189,36 +168,25 @@ def experts_moved(model):
 
 def model_with_capacity(gate):
     keras.utils.set_random_seed(0)
-    model = build_multitask_model(
-        DIM,
-        2,
-        experts=DenseExperts(EXPERTS, [256]),
-        gate=gate,
-        per_example=True,
-        dispatch=1.5,
-    )
-    model.compile(keras.optimizers.SGD(0.1))
+    model = dispatching([256], gate, 1.5, momentum=0.0)
     model.optimizer.build(model.trainable_variables)
     return model
 
 
 def operations(rows=512):
     """Those of a training step, as JAX counts them for a device."""
-    model = model_with_capacity(TopKGate(1))
+    model = model_with_capacity(dk.TopKGate(1))
     model.evaluate(X, Y, verbose=0)
     return program(model, rows).cost_analysis()["flops"]
 
 
 def capacities(parts):
     """Predictions for parts of a batch, and the choices that they drop."""
-    model = model_with_capacity(TopKGate(2))
+    model = model_with_capacity(dk.TopKGate(2))
     outputs = [model.predict(X[part], len(part), verbose=0) for part in parts]
-    return {
-        "predicted": np.concatenate(
-            [np.stack([*each.values()], axis=1) for each in outputs]
-        ),
-        "dropped": int(model.get_layer("mmoe").num_dropped.value),
-    }
+    predicted = [np.stack([*each.values()], axis=1) for each in outputs]
+    dropped = int(model.get_layer("mmoe").num_dropped.value)
+    return {"predicted": np.concatenate(predicted), "dropped": dropped}
 
 
 def all_needed(distributions):
@@ -235,26 +203,17 @@ def all_needed(distributions):
 
 def needed(plan):
     """Bytes per device and step, by name: those that JAX counts, and the plan's."""
-    model = build_multitask_model(
-        DIM,
-        2,
-        experts=DenseExperts(EXPERTS, plan.units),
-        gate=TopKGate(plan.nonzeros),
-        per_example=True,
-        dispatch=1.5 if plan.dispatch else False,
-    )
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
+    dispatch = 1.5 if plan.dispatch else False
+    model = dispatching(plan.units, dk.TopKGate(plan.nonzeros), dispatch)
     model.evaluate(X, Y, verbose=0)
     model.optimizer.build(model.trainable_variables)
     step = program(model, plan.batch)
     memory = step.memory_analysis()
     batch = 4 * plan.batch // plan.devices[0] * (DIM + 2)
     gradients = 4 * (plan.expert_parameters / plan.devices[1] + plan.other_parameters)
+    state = memory.argument_size_in_bytes - batch
     return {
-        "state": [
-            memory.argument_size_in_bytes - batch,
-            plan.state_bytes - gradients,
-        ],
+        "state": [state, plan.state_bytes - gradients],
         "activations": [memory.temp_size_in_bytes, plan.activation_bytes],
         "sent": [sum(map(sent, step.as_text().splitlines())), plan.sent_bytes],
     }
@@ -294,7 +253,7 @@ def main():
         # Each process has a part of the experts only.
         distribution.set_distribution(split_experts((1, 8)))
         try:
-            build_multitask_model(DIM, 2, experts=EXPERTS).get_weights()
+            dk.build_multitask_model(DIM, 2, experts=EXPERTS).get_weights()
         except RuntimeError as error:
             found["refused"] = str(error)
         sys.stdout.write(json.dumps(found))
@@ -316,14 +275,10 @@ def main():
                 continue  # As one device.
             distribution.set_distribution(distributions[name])
             model, own = train(case)
-            difference = max(
-                np.abs(a - b).max()
-                for a, b in zip(model.get_weights(), alone.get_weights(), strict=True)
-            )
-            result: dict = {
-                "weights": float(difference),
-                "loss": float(np.abs(np.subtract(own, losses)).max()),
-            }
+            pairs = zip(model.get_weights(), alone.get_weights(), strict=True)
+            difference = max(np.abs(a - b).max() for a, b in pairs)
+            loss = np.abs(np.subtract(own, losses)).max()
+            result: dict = {"weights": float(difference), "loss": float(loss)}
             if name == "experts":
                 result["held"] = [
                     shard.data.shape[0]
@@ -354,7 +309,7 @@ def main():
             for key in alone
         }
     try:
-        condense(build_multitask_model(DIM, 2, gate=DSelectKGate(1)))
+        dk.condense(dk.build_multitask_model(DIM, 2, gate=dk.DSelectKGate(1)))
     except ValueError as error:
         found["refused"] = str(error)
     sys.stdout.write(json.dumps(found))

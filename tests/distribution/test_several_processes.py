@@ -1,50 +1,18 @@
 """Several devices and processes train as one does with the whole batch."""
 
-import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
-from jobs import free_addresses
+from jobs import free_addresses, run_scripts
 
 HERE = pathlib.Path(__file__).parent
 BACKEND = keras.backend.backend()
 
 
 def run(script, *calls):
-    """Run a script once for each list of arguments, at the same time."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(HERE.parent), *sys.path]),
-        "CUDA_VISIBLE_DEVICES": "",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    started = [
-        subprocess.Popen(
-            [sys.executable, HERE / script, *arguments],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for arguments in calls
-    ]
-    found = []
-    try:
-        for process in started:
-            # Should one fail at its start, the others would wait for it.
-            out, errors = process.communicate(timeout=540)
-            assert process.returncode == 0, errors
-            found.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for process in started:
-            process.kill()
-            process.wait(timeout=60)
-    return found
+    return run_scripts(HERE / script, *calls)
 
 
 def difference(a, b):

@@ -17,37 +17,16 @@ import numpy as np
 import tensorflow as tf
 from helpers import numbers
 
-from dselectk_keras import (
-    ChooseExperts,
-    ChosenGate,
-    DecideGates,
-    DenseExperts,
-    DSelectKGate,
-    EntropyRegularizer,
-    GateRecorder,
-    ImportanceRegularizer,
-    LoadRegularizer,
-    MoE,
-    Ramp,
-    ReinforceGate,
-    RoutedModel,
-    SampleSimilarityRegularizer,
-    SoftmaxGate,
-    SwitchGate,
-    SwitchLoadRegularizer,
-    Task,
-    TopKGate,
-    build_multitask_model,
-)
+import dselectk_keras as dk
 from dselectk_keras.distribution import sum_over_replicas
 from dselectk_keras.ops import coefficient_of_variation
 
 BATCH, STEPS, DIM = 8, 6, 3
 TASKS = (
-    Task("amount", tower=(4,)),
-    Task("click", "binary"),
-    Task("like", "binary", weight=3.0),
-    Task("color", "multiclass", num_classes=3, metrics=("AUC",), loss="mse"),
+    dk.Task("amount", tower=(4,)),
+    dk.Task("click", "binary"),
+    dk.Task("like", "binary", weight=3.0),
+    dk.Task("color", "multiclass", num_classes=3, metrics=("AUC",), loss="mse"),
 )
 X = numbers((BATCH * STEPS, DIM))
 DRAWS = numbers((len(X), 4), seed=1)
@@ -82,8 +61,8 @@ class Interrupt(keras.callbacks.Callback):
 
 
 def tasks(tasks, gate, per_example=False, inputs=DIM, optimizer=(), **settings):
-    experts = DenseExperts(5, [4]) if per_example else DenseExperts(4, [4])
-    model = build_multitask_model(
+    experts = dk.DenseExperts(5, [4]) if per_example else dk.DenseExperts(4, [4])
+    model = dk.build_multitask_model(
         inputs, tasks, experts=experts, gate=gate, per_example=per_example, **settings
     )
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5, **dict(optimizer)))
@@ -93,7 +72,9 @@ def tasks(tasks, gate, per_example=False, inputs=DIM, optimizer=(), **settings):
 def dispatched():
     """An encoder that dispatches to experts of a capacity with slots for all."""
     inputs = keras.Input((DIM,))
-    layer = MoE(DenseExperts(5, [4]), TopKGate(2), per_example=True, dispatch=5.0)
+    layer = dk.MoE(
+        dk.DenseExperts(5, [4]), dk.TopKGate(2), per_example=True, dispatch=5.0
+    )
     return keras.Model(inputs, layer(inputs))
 
 
@@ -102,8 +83,8 @@ def balanced():
     inputs = keras.Input((DIM,))
     x = keras.layers.Dense(4, activity_regularizer="l2")(inputs)
     for _ in range(2):
-        gate = TopKGate(2, bias_rate=0.05, z_reg=0.1)
-        x = MoE(DenseExperts(5, [4]), gate, per_example=True)(x)
+        gate = dk.TopKGate(2, bias_rate=0.05, z_reg=0.1)
+        x = dk.MoE(dk.DenseExperts(5, [4]), gate, per_example=True)(x)
     model = keras.Model(inputs, keras.layers.Dense(2, activity_regularizer="l2")(x))
     model.compile(keras.optimizers.SGD(0.1), "mse")
     return model
@@ -113,15 +94,18 @@ def routed():
     inputs = keras.Input((DIM,))
     gates = [
         # A single expert: nothing depends on what is drawn.
-        (1, ReinforceGate(seed=0)),
+        (1, dk.ReinforceGate(seed=0)),
         # Means over the examples.
-        (3, TopKGate(2, weights_regularizer=EntropyRegularizer(1.0))),
-        (3, SoftmaxGate(z_reg=0.1)),
+        (3, dk.TopKGate(2, weights_regularizer=dk.EntropyRegularizer(1.0))),
+        (3, dk.SoftmaxGate(z_reg=0.1)),
     ]
-    x = [MoE(DenseExperts(n, [4]), gate, per_example=True)(inputs) for n, gate in gates]
+    x = [
+        dk.MoE(dk.DenseExperts(n, [4]), gate, per_example=True)(inputs)
+        for n, gate in gates
+    ]
     penalty = keras.regularizers.L2(0.01)
     outputs = keras.layers.Dense(1, kernel_regularizer=penalty)(keras.layers.add(x))
-    model = RoutedModel(inputs, outputs, consistency=0.5, outputs_are="values")
+    model = dk.RoutedModel(inputs, outputs, consistency=0.5, outputs_are="values")
     model.compile(keras.optimizers.SGD(0.1), "mse")
     return model
 
@@ -133,7 +117,7 @@ CASES = {
         functools.partial(
             tasks,
             TASKS,
-            DSelectKGate(2, entropy_reg=Ramp(0.01, 0.1, end=9)),
+            dk.DSelectKGate(2, entropy_reg=dk.Ramp(0.01, 0.1, end=9)),
             label_average="labels",
             task_weighting="uncertainty",
         ),
@@ -145,11 +129,7 @@ CASES = {
         functools.partial(
             tasks,
             TASKS,
-            DSelectKGate(
-                2,
-                entropy_reg=0.01,
-                unreachable=0.01,
-            ),
+            dk.DSelectKGate(2, entropy_reg=0.01, unreachable=0.01),
             per_example=True,
             task_weighting="uncertainty",
         ),
@@ -159,7 +139,7 @@ CASES = {
     "averaged, dispatched": (
         lambda: tasks(
             TASKS[:2],
-            TopKGate(2),
+            dk.TopKGate(2),
             per_example=True,
             inputs=dispatched(),
             dispatch=True,
@@ -171,18 +151,18 @@ CASES = {
     "routed": (routed, (DRAWS[:, :1], None, len(X)), ()),
     "balanced": (balanced, (DRAWS[:, :2], None, len(X)), ()),
     "callbacks": (
-        lambda: tasks(2, DSelectKGate(1)),
+        lambda: tasks(2, dk.DSelectKGate(1)),
         (DRAWS[:, :2], None, len(X)),
         (
-            functools.partial(GateRecorder, every=2),
+            functools.partial(dk.GateRecorder, every=2),
             # After one epoch of three.
-            DecideGates,
+            dk.DecideGates,
         ),
     ),
     "chosen": (
-        lambda: tasks(2, ChosenGate(1, num_gates=2)),
+        lambda: tasks(2, dk.ChosenGate(1, num_gates=2)),
         (DRAWS[:, :2], None, len(X)),
-        (ChooseExperts,),
+        (dk.ChooseExperts,),
     ),
 }
 
@@ -203,7 +183,7 @@ def train(scope, build, data, callbacks):
         for interrupt in ([Interrupt()], []):
             held = [make() for make in callbacks]
             for callback in held:
-                if isinstance(callback, GateRecorder):
+                if isinstance(callback, dk.GateRecorder):
                     callback.path = path
             held += [keras.callbacks.BackupAndRestore(backup), note, *interrupt]
             with contextlib.suppress(KeyboardInterrupt):
@@ -222,19 +202,12 @@ def fit(scope, build, data, callbacks):
         keras.tree.map_structure(lambda v: None if v is None else v[:samples], values)
         for values in (X, y, weights)
     )
-    log = model.fit(
-        x,
-        y,
-        sample_weight=weights,
-        batch_size=BATCH,
-        epochs=3 if callbacks else 2,
-        shuffle=False,
-        verbose=0,
-        callbacks=callbacks,
-    )
+    epochs = 3 if callbacks else 2
+    settings = {"sample_weight": weights, "shuffle": False, "verbose": 0}
+    log = model.fit(x, y, BATCH, epochs, callbacks=callbacks, **settings)
     found = {"weights": model.get_weights(), **log.history}
     for callback in callbacks:
-        if isinstance(callback, GateRecorder):
+        if isinstance(callback, dk.GateRecorder):
             found["steps"] = callback.history.steps
             found["recorded"] = callback.history["mmoe"]["weights"]
     return found
@@ -252,50 +225,44 @@ def sums(strategy):
             share = value / tf.distribute.get_strategy().num_replicas_in_sync
         return value, tape.gradient(share, rows)
 
-    parts = strategy.experimental_distribute_values_from_function(
-        lambda context: tf.constant(
-            x[:2] if context.replica_id_in_sync_group == 0 else x[2:]
-        )
-    )
-    both = tf.function(lambda: strategy.run(compute, args=(parts,)))()
+    given = parts(strategy, x)
+    both = tf.function(lambda: strategy.run(compute, args=(given,)))()
     values, gradients = map(strategy.experimental_local_results, both)
     value, gradient = compute(tf.constant(x))
-    return [
-        difference(found, expected)
-        for found, expected in (
-            (values[0], value),
-            (values[1], value),
-            (np.concatenate(gradients), gradient),
-        )
-    ]
+    found = [*values, np.concatenate(gradients)]
+    return [*map(difference, found, [value, value, gradient])]
+
+
+def parts(strategy, x):
+    """Two rows of an array for one replica, and the others for the other one."""
+    rows = tf.constant(x[:2]), tf.constant(x[2:])
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: rows[context.replica_id_in_sync_group]
+    )
 
 
 def penalties(strategy):
     """Penalties that are not linear in the examples: per replica, and of its part."""
     x, found = numbers((6, DIM)), []
     for gate in (
-        SoftmaxGate(weights_regularizer=ImportanceRegularizer(0.1)),
-        SoftmaxGate(weights_regularizer=LoadRegularizer(0.1)),
-        SwitchGate(weights_regularizer=SwitchLoadRegularizer(0.1)),
-        SoftmaxGate(weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1)),
+        dk.SoftmaxGate(weights_regularizer=dk.ImportanceRegularizer(0.1)),
+        dk.SoftmaxGate(weights_regularizer=dk.LoadRegularizer(0.1)),
+        dk.SwitchGate(weights_regularizer=dk.SwitchLoadRegularizer(0.1)),
+        dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.3, 0.1)),
     ):
         with strategy.scope():
-            layer = MoE(DenseExperts(3, [4]), gate, per_example=True)
+            layer = dk.MoE(dk.DenseExperts(3, [4]), gate, per_example=True)
             layer.build((None, DIM))
 
         def penalty(rows, layer=layer):
             layer(rows, training=True)
             return layer.losses[-1]  # Replicas share this list.
 
-        parts = tf.constant(x[:2]), tf.constant(x[2:])
-        given = strategy.experimental_distribute_values_from_function(
-            lambda context, parts=parts: parts[context.replica_id_in_sync_group]
-        )
+        given = parts(strategy, x)
         run = tf.function(lambda penalty=penalty, x=given: strategy.run(penalty, (x,)))
-        alone = [float(penalty(part)) for part in parts]
-        found.append(
-            difference(list(strategy.experimental_local_results(run())), alone)
-        )
+        together = [*strategy.experimental_local_results(run())]
+        alone = [float(penalty(tf.constant(rows))) for rows in (x[:2], x[2:])]
+        found.append(difference(together, alone))
     return found
 
 
