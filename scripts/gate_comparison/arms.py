@@ -134,9 +134,7 @@ def known_experts(trainer, run):
     """Choose experts of its own for each known group of tasks."""
     groups = np.asarray(trainer.tables[run.draw].groups)
     places = groups[:, None] * trainer.k + np.arange(trainer.k)
-    weights = np.zeros((len(groups), trainer.gate.num_experts))
-    np.put_along_axis(weights, places % weights.shape[1], 1.0 / trainer.k, axis=-1)
-    choose(weights, trainer)
+    trainer.gate.choose(places % trainer.gate.num_experts)
 
 
 def choose(weights, trainer):
@@ -219,6 +217,7 @@ PROGRAMS: dict[str, Program] = {
 }
 PARTS = (0.2, 0.5)
 RECIPE = "DSelect-k, recipe"
+KNOWN = "known groups"
 # As by default: after each part of 0.05 of the training, until the half of it.
 BY_FIT = dict.fromkeys(np.arange(0, 0.51, 0.05), by_fit)
 
@@ -255,7 +254,8 @@ ARMS = {
     "random": Arm("selectors", always({0: random_experts})),
     "chosen by fit": Arm("selectors", always(BY_FIT)),
     "chosen, side by side": Arm("side by side", always(BY_FIT)),
-    "known groups": Arm("selectors", always({0: known_experts})),
+    KNOWN: Arm("selectors", always({0: known_experts})),
+    f"{KNOWN}, side by side": Arm("side by side", always({0: known_experts})),
 }
 # Gates of later papers.
 RIVALS = "ReMoE", "COMET", "loss-free balancing"

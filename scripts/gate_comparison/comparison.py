@@ -6,7 +6,14 @@ import sys
 import keras
 import numpy as np
 
-from gate_comparison.arms import ARMS, CHOICES, NUM_CHOICES, ONE_SETTING, PROGRAMS
+from gate_comparison.arms import (
+    ARMS,
+    CHOICES,
+    KNOWN,
+    NUM_CHOICES,
+    ONE_SETTING,
+    PROGRAMS,
+)
 from gate_comparison.training import Trainer
 
 
@@ -26,7 +33,7 @@ def compare(problem, draws, folder, arms, **grid):
     tables = [problem.load(draw, folder) for draw in draws]
     runs = {program: [] for program in PROGRAMS}
     for name, arm in arms.items():
-        if name != "known groups" or tables[0].groups is not None:
+        if not name.startswith(KNOWN) or tables[0].groups is not None:
             runs[arm.program] += [
                 (name, run)
                 for draw in range(len(tables))

@@ -56,7 +56,8 @@ all rows, and the largest weight decay is the best in {decay_edge:.0%}.
   regularization of 0.01, without its local search. **loss-free balancing**: a bias that
   all tasks share, and that changes by 0.001 or 0.01 in a step.
 - **random**: experts that are drawn before the training.
-- **known groups**: the tasks of a group have experts of their own.
+- **known groups**: the tasks of a group have experts of their own, mixed or **side by
+  side**.
 - **shared bottom**: one expert as wide as the k experts of a task. **wide**: as wide as
   all. **pruned**: the wide one, of which each task keeps as many units as k experts
   have: those of the largest weight times standard deviation, in six cuts between 0.3
