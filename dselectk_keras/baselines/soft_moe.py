@@ -105,7 +105,7 @@ class SoftMoE(keras.Layer):
         filled = self.experts(slots, training=training)
         num_slots = self.experts.num_experts * self.num_slots
         filled = ops.reshape(filled, (-1, num_slots, filled.shape[-1]))
-        return ops.matmul(combine, filled)
+        return ops.cast(ops.matmul(combine, filled), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""

@@ -178,14 +178,15 @@ class CGC(GatedExperts):
         if own is not None:
             mixtures = mixtures + self._mix_own(own, routing.part(n).weights)
         if self.shared_gate is None:
-            return mixtures
+            return ops.cast(mixtures, self.gate.compute_dtype)
         all_experts = shared if own is None else ops.concatenate([shared, own], axis=1)
         self.shared_gate.show_experts(all_experts)
         routing = self.shared_gate.route(for_shared, training)
         last = routing.part(0, n).mix(shared)
         if own is not None:
             last = last + routing.part(n).mix(own)
-        return ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
+        mixtures = ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
+        return ops.cast(mixtures, self.gate.compute_dtype)
 
     def _mix_own(self, experts, weights):
         """Mix the experts of each task with the weights `([batch,] tasks, s)`."""
