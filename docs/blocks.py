@@ -170,6 +170,7 @@ MANY_TASKS = (
     ("`TopKGate` with noise, tuned", "noisy Top-k"),
     ("`TopKGate`, dense first, tuned", "Top-k, dense first"),
     ("`TopKGate`, tuned", "Top-k"),
+    ("the same with Keras' initial values", "Top-k, Keras' start"),
     ("`DSelectKGate(gamma=3.0)` and `DecideGates`, not tuned", "DSelect-k, recipe"),
     ("the same with `gamma=1.0`", "DSelect-k, recipe, gamma 1"),
     ("`DSelectKGate` with an entropy penalty, tuned", "DSelect-k"),

@@ -254,7 +254,7 @@ def block(rows):
             str(ratio(errors(rows, arm, "untuned"), fits[1])),
         ]
         for arm in SHOWN
-        if arm not in (FIT, "Top-k, wide start", *RIVALS)
+        if arm not in (FIT, "shared bottom", "Top-k, wide start", *RIVALS)
     ]
     return table(["error / chosen by fit", "tuned", "untuned"], lines)
 

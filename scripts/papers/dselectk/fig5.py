@@ -105,7 +105,7 @@ class Fig5(Experiment):
     needs = ("data that are drawn", 10 + 128)
 
     seeds: int = preset(5, paper=100, smoke=1)
-    trials: int = preset(12, paper=36, smoke=1)
+    trials: int = preset(36, smoke=1)
     tasks: tuple[int, ...] = preset((16, 32, 64, 128), smoke=(32,))
     methods: tuple[str, ...] = preset(
         tuple(METHODS), smoke=(OURS, *STARTS, "DSelect-k, recipe")
