@@ -40,7 +40,8 @@ is tuned on the same grid: {rates} learning rates times {decays} weight decays, 
 it has an own setting, times two values of it. Setting and epoch are those with the
 lowest validation loss. For a sparse gate, only epochs count in which each task uses at
 most k experts. The best learning rate is at an edge of its grid in {rate_edge:.0%} of
-all rows, and the largest weight decay is the best in {decay_edge:.0%}.
+all rows, and the largest weight decay is the best in {decay_edge:.0%}. A larger one
+diverges at the larger rates: AdamW multiplies weights by 1 - rate x decay in a step.
 
 - **chosen by fit**: `ChooseExperts` with its default settings
   ([our own method](../choose_by_fit.md)). **side by side**: with `side_by_side=True`.
