@@ -8,7 +8,6 @@ A script, since JAX's devices have to be divided before anything uses them.
 
 import collections
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -30,7 +29,7 @@ import keras
 import numpy as np
 from helpers import numbers
 from keras import distribution
-from plan import Plan
+from plan import parse, plan
 
 import dselectk_keras as dk
 
@@ -191,31 +190,34 @@ def capacities(parts):
 
 def all_needed(distributions):
     """What is `needed` on both meshes, with all experts evaluated and dispatched."""
-    plan = Plan(DIM, EXPERTS, (256,), tasks=2, tower=(), batch=512, slots=1)
+    sizes = f"--features {DIM} --experts {EXPERTS} --units 256 --tasks 2 --tower"
+    sizes += " --batch 512 --slots 1 --devices "
     found = {}
-    for name, devices in (("data", (8, 1)), ("experts", (2, 4))):
+    for name, devices in (("data", "8 1"), ("experts", "2 4")):
         distribution.set_distribution(distributions[name])
         for dispatch in (False, True):
-            own = dataclasses.replace(plan, devices=devices, dispatch=dispatch)
-            found[f"needed, {name}, {dispatch}"] = needed(own)
+            given = sizes + devices + " --dispatch" * dispatch
+            found[f"needed, {name}, {dispatch}"] = needed(parse(given.split()))
     return found
 
 
-def needed(plan):
+def needed(options):
     """Bytes per device and step, by name: those that JAX counts, and the plan's."""
-    dispatch = 1.5 if plan.dispatch else False
-    model = dispatching(plan.units, dk.TopKGate(plan.nonzeros), dispatch)
+    planned = plan(options)
+    dispatch = 1.5 if options.dispatch else False
+    model = dispatching(tuple(options.units), dk.TopKGate(options.nonzeros), dispatch)
     model.evaluate(X, Y, verbose=0)
     model.optimizer.build(model.trainable_variables)
-    step = program(model, plan.batch)
+    step = program(model, options.batch)
     memory = step.memory_analysis()
-    batch = 4 * plan.batch // plan.devices[0] * (DIM + 2)
-    gradients = 4 * (plan.expert_parameters / plan.devices[1] + plan.other_parameters)
+    batch = 4 * options.batch // options.devices[0] * (DIM + 2)
+    # The plan counts gradients too, which are no arguments of the step.
+    arguments = (1 + options.slots) / (2 + options.slots)
     state = memory.argument_size_in_bytes - batch
     return {
-        "state": [state, plan.state_bytes - gradients],
-        "activations": [memory.temp_size_in_bytes, plan.activation_bytes],
-        "sent": [sum(map(sent, step.as_text().splitlines())), plan.sent_bytes],
+        "state": [state, planned["state, B"] * arguments],
+        "activations": [memory.temp_size_in_bytes, planned["activations, B"]],
+        "sent": [sum(map(sent, step.as_text().splitlines())), planned["sent, B"]],
     }
 
 

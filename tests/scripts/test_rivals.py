@@ -127,7 +127,7 @@ def test_a_tree_multiplies_the_turns_of_each_path():
     first = np.array([0.15625, 0.421875, 0.421875])
     wanted = np.add(first, [1.0, 0.0, 0.0])
     np.testing.assert_allclose(numpy(gate.expert_weights()), wanted / 2, rtol=1e-5)
-    np.testing.assert_allclose(numpy(gate._routing(None).selectors)[0], first)
+    np.testing.assert_allclose(numpy(gate.route().selectors)[0], first)
 
 
 def test_a_tree_with_large_leaves_out_of_reach_has_finite_weights():
