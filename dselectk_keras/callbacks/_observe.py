@@ -67,15 +67,14 @@ def warn_if_idle(gates):
     return bool(idle)
 
 
-def describe_collapse(steps, weights, uses_all):
+def describe_collapse(steps, weights):
     """Say how gates collapsed, if they stayed so in the last half of the training.
 
     An expert is dead if no task gives it a tenth of an even share.
 
     Args:
         steps: Array (records,).
-        weights: Array (records, tasks, n).
-        uses_all: Whether all experts are meant to be used, as by a dense gate.
+        weights: Array (records, tasks, n), of gates that are meant to use all experts.
     """
     late = weights[2 * steps > steps[-1]]
     *_, num_tasks, n = weights.shape
@@ -84,7 +83,7 @@ def describe_collapse(steps, weights, uses_all):
     num_dead = int((late.max(axis=(0, 1)) < 0.1 / n).sum())
     if num_dead and num_tasks > 1 and np.ptp(late, axis=1).max() < 0.05:
         return f"all tasks have the same weights, and use {n - num_dead} of {n} experts"
-    return f"{num_dead} of {n} experts are dead" if num_dead and uses_all else ""
+    return f"{num_dead} of {n} experts are dead" if num_dead else ""
 
 
 def observe(model, gates, probe):

@@ -28,8 +28,8 @@ class GateRecorder(keras.callbacks.Callback):
     callback warns.
 
     In the middle and at the end of the training it warns once of gates that collapsed:
-    in all records of the last half, no task uses an expert, or all tasks have the same
-    weights and leave experts out. Static sparse gates may leave experts out.
+    in all records of the last half, no task uses an expert. Static sparse gates may
+    leave experts out.
 
     At the end of each epoch it adds two numbers to the logs, means over all gates:
     `experts`, the number of experts per example whose weight is not 0, and, if gates
@@ -200,10 +200,12 @@ class GateRecorder(keras.callbacks.Callback):
         steps, found = self.history.steps, []
         for name, gate, *_ in self._gates if len(steps) else ():
             record = self.history[name]
-            if record and gate.trainable_weights:  # Else the weights are given.
-                weights = record["weights"]
-                dense = (record["active"][-1] == weights.shape[-1]).all()
-                text = describe_collapse(steps, weights, gate.per_example or dense)
+            if not (record and gate.trainable_weights):  # The weights are given.
+                continue
+            weights = record["weights"]
+            # A static sparse gate is meant to leave experts out.
+            if gate.per_example or (record["active"][-1] == weights.shape[-1]).all():
+                text = describe_collapse(steps, weights)
                 found += [f"{name}: {text}"] if text else []
         if found and not self._has_collapsed:
             self._has_collapsed = True

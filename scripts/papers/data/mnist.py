@@ -60,7 +60,15 @@ def fashion_mnist(
     seed: int = 0,
     data_dir: str | os.PathLike | None = None,
 ) -> Dataset:
-    """Articles of clothing, a task `article`; the arguments are those of `mnist`.
+    """Articles of clothing, a task `article`, in the form of `mnist`.
+
+    Args:
+        num_train: Number of training images; `None` is all others.
+        num_validation: Number of validation images.
+        num_test: Number of test images; `None` is all 10,000.
+        seed: Non-negative integer; determines the splits.
+        data_dir: Folder that holds the official files, or a folder `fashion_mnist` with
+            them; `None` downloads them.
 
     Reference:
         Xiao et al., Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
