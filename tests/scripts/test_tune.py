@@ -108,7 +108,7 @@ def postgresql(tmp_path):
     finally:
         server.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(60)
+            server.wait(timeout=60)
         server.kill()
         shutil.rmtree(place)
 
