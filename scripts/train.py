@@ -41,7 +41,7 @@ def main(arguments=None):
         type=json_object,
         default={},
         metavar="JSON",
-        help='arguments of the data set, such as \'{"data_dir": "data"}\'',
+        help="arguments of the data set, such as '{\"num_train\": 1000}'",
     )
     add("--table", help="a CSV or Parquet file of one's own, in place of --data")
     add("--targets", nargs="+", help="the columns of --table to predict")
