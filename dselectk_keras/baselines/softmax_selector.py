@@ -82,13 +82,21 @@ class SoftmaxSelectorGate(SelectorGate):
         self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer, **norm)
         self._w = Logits(self, "w", (*shape, 1), w_initializer, **norm)
 
-    def compute_selectors(self, z, step, factor) -> tuple:
+    def soft_codes(self, z, step, factor) -> Tensor:
         """Compute the softmax of each selector's logits."""
-        return softmax(z, value_at(self.temperature, step) * factor), None
+        return softmax(z, value_at(self.temperature, step) * factor)
 
-    def nearest(self, z) -> Tensor:
+    def nearest_codes(self, z) -> Tensor:
         """Compute the expert with the largest logit of each selector."""
         return ops.cast(first_largest(z), "float32")
+
+    def codes_of(self, experts) -> Tensor:
+        """The code of an expert is 1.0 in its place."""
+        return ops.one_hot(experts, self.num_experts, dtype="float32")
+
+    def compute_selectors(self, codes) -> Tensor:
+        """The weights are the codes."""
+        return codes
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set each selector to one expert, at the temperature of the present step."""

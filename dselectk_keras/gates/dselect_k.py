@@ -11,7 +11,7 @@ from dselectk_keras.gates.given_weights import one_expert_each
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.gates.selector_gate import SelectorGate, codes_of
+from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import (
     binary_codes,
     first_largest,
@@ -123,33 +123,33 @@ class DSelectKGate(SelectorGate):
         draw = keras.initializers.RandomUniform(-0.01, 0.01)
         return ops.cast(value_at(self.gamma, 0), dtype) * draw(shape, dtype)
 
-    def compute_selectors(self, z, step, factor) -> tuple:
-        """Compute the selectors from their bits, as products over each code."""
-        bits = smooth_step(ops.squeeze(z, -2), value_at(self.gamma, step) * factor)
-        return self._product(bits), bits
+    def soft_codes(self, z, step, factor) -> Tensor:
+        """Compute the relaxed bits of each selector."""
+        return smooth_step(ops.squeeze(z, -2), value_at(self.gamma, step) * factor)
 
-    def nearest(self, z) -> Tensor:
-        """Compute the expert whose code is nearest to the logits of the bits."""
+    def nearest_codes(self, z) -> Tensor:
+        """Compute the code that is nearest to the logits of the bits."""
         z = ops.squeeze(z, -2)
-        experts = ops.arange(self.num_experts, dtype="int")
-        if self._has_unreachable and not self._assign:
-            scores = ops.matmul(
-                z, ops.transpose(2.0 * codes_of(experts, self.num_bits) - 1.0)
-            )
-            return ops.cast(first_largest(scores), "float32")
-        places = 2 ** ops.arange(self.num_bits - 1, -1, -1, dtype="int")
-        nearest = ops.sum(ops.cast(z > 0, "int") * places, axis=-1)
-        if self._has_unreachable:
-            nearest = ops.take(ops.convert_to_tensor(self._owners, "int"), nearest)
-        return ops.cast(ops.expand_dims(nearest, -1) == experts, "float32")
+        if not self._has_unreachable or self._assign:
+            return ops.cast(z > 0, "float32")
+        codes = self.codes_of(ops.arange(self.num_experts, dtype="int"))
+        scores = ops.matmul(z, ops.transpose(2.0 * codes - 1.0))
+        return ops.matmul(ops.cast(first_largest(scores), "float32"), codes)
 
-    def _product(self, bits):
-        """Compute the weights of bits on the experts that own their codes."""
+    def codes_of(self, experts) -> Tensor:
+        """Compute the bits of the codes of experts, the most significant first."""
+        # Not from a NumPy array, which torch would copy to a GPU in each step.
+        places = ops.arange(self.num_bits - 1, -1, -1, dtype=experts.dtype)
+        bits = ops.right_shift(ops.expand_dims(experts, -1), places) % 2
+        return ops.cast(bits, "float32")
+
+    def compute_selectors(self, codes) -> Tensor:
+        """Compute the product over the bits of each code, for its owner."""
         if not (self._assign and self._has_unreachable):
-            return selector_product(bits, self.num_experts)
+            return selector_product(codes, self.num_experts)
         owners = ops.convert_to_tensor(self._owners, "int")[:, None]
         owned = owners == ops.arange(self.num_experts, dtype=owners.dtype)
-        products = selector_product(bits, len(self._owners))
+        products = selector_product(codes, len(self._owners))
         return ops.matmul(products, ops.cast(owned, "float32"))
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
@@ -167,7 +167,7 @@ class DSelectKGate(SelectorGate):
         `"binary"` is 1.0 if every bit of the selector is 0 or 1. `"reachable"` is the
         selector's total weight on experts, as opposed to unreachable codes.
         """
-        bits = routing.bits
+        bits = routing.codes
         decided = ops.logical_or(bits == 0.0, bits == 1.0)
         return {
             "binary": ops.cast(ops.all(decided, axis=-1), "float32"),
@@ -178,7 +178,7 @@ class DSelectKGate(SelectorGate):
         """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
         logits = ops.convert_to_numpy(self._w.static)[..., 0]
-        bits = ops.convert_to_numpy(self._selectors(None, self.step)[1])
+        bits = ops.convert_to_numpy(self._codes(None, self.step))
         distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
         places = 2 ** np.arange(bits.shape[-1])[::-1]
         nearest = np.array(self._owners)[(bits > 0.5).astype(int) @ places]

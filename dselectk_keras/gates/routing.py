@@ -19,7 +19,8 @@ class Routing(NamedTuple):
         weights: The weights over the experts, `([batch,] [num_gates,] n)`.
         probabilities: The distribution from which a stochastic gate draws its weights.
         selectors: The weights of each selector, `([batch,] [num_gates,] k, n)`.
-        bits: The relaxed bits of each selector, `([batch,] [num_gates,] k, m)`.
+        codes: The relaxed bits of each selector, `([batch,] [num_gates,] k, m)`; where
+            it has none, its weights.
         logits: The logits of the experts, `([batch,] [num_gates,] n)`.
         load: The probability with which noise lets each expert be chosen.
         per_example: Whether the weights have a batch axis.
@@ -31,7 +32,7 @@ class Routing(NamedTuple):
     weights: Tensor
     probabilities: Tensor = None
     selectors: Tensor = None
-    bits: Tensor = None
+    codes: Tensor = None
     logits: Tensor = None
     load: Tensor = None
     per_example: bool = False

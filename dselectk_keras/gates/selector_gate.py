@@ -37,8 +37,8 @@ class SelectorGate(Gate, abc.ABC):
     $$
 
     A subclass creates the logits `_z` of the selectors and the logits `_w` of their
-    shares, `(..., k, 1)`. It computes the selectors in `compute_selectors`, and those
-    that have decided in `nearest`.
+    shares, `(..., k, 1)`. Each expert has a code, such as its bits. A soft selector has
+    something between the codes; one that has decided has the code of its expert.
 
     A static gate has `choices` as its last weight, the expert of each selector, or -1
     while the selector is soft. That of a per-example gate is `deciding`, the steps at
@@ -86,15 +86,23 @@ class SelectorGate(Gate, abc.ABC):
         self.deciding: Any = None
 
     @abc.abstractmethod
-    def compute_selectors(self, z: Tensor, step: Tensor, factor: Any) -> tuple:
-        """Compute soft selectors `(..., k, n)`, and their relaxed bits or `None`.
+    def compute_selectors(self, codes: Tensor) -> Tensor:
+        """Compute the weights `(..., k, n)` of the selectors with these codes."""
+
+    @abc.abstractmethod
+    def soft_codes(self, z: Tensor, step: Tensor, factor: Any) -> Tensor:
+        """Compute what each selector has in place of the code of an expert.
 
         The factor is that of the width of the smooth step, or of the temperature.
         """
 
     @abc.abstractmethod
-    def nearest(self, z: Tensor) -> Tensor:
-        """Compute the expert that is nearest to each selector, 1.0 in `(..., k, n)`."""
+    def nearest_codes(self, z: Tensor) -> Tensor:
+        """Compute the code of the expert that is nearest to each selector."""
+
+    @abc.abstractmethod
+    def codes_of(self, experts: Tensor) -> Tensor:
+        """Compute the codes of experts, integers."""
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
@@ -149,7 +157,8 @@ class SelectorGate(Gate, abc.ABC):
             return
         kept = 100 * np.mean(self.largest_mass())
         shares = softmax(self._w(None), axis=-2)
-        nearest = ops.sum(shares * self.nearest(self._z(None)), axis=-2)
+        nearest = self.compute_selectors(self.nearest_codes(self._z(None)))
+        nearest = ops.sum(shares * nearest, axis=-2)
         some = weights.sum(axis=-1, keepdims=True) > 0
         weights = np.where(some, weights, ops.convert_to_numpy(nearest))
         weights = ops.convert_to_numpy(keep_largest(weights, self.num_nonzeros))
@@ -175,30 +184,23 @@ class SelectorGate(Gate, abc.ABC):
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the weighted sum of the selectors."""
-        selectors, bits = self._selectors(routing_inputs, step)
+        codes = self._codes(routing_inputs, step)
+        selectors = self.compute_selectors(codes)
         # Not a softmax of axis -2, for which TensorFlow transposes.
         shares = softmax(ops.squeeze(self._w(routing_inputs), -1))
         weights = ops.sum(ops.expand_dims(shares, -1) * selectors, axis=-2)
-        return Routing(weights, selectors=selectors, bits=bits)
+        return Routing(weights, selectors=selectors, codes=codes)
 
-    def _selectors(self, routing_inputs, step):
-        """Compute the selectors, and their bits, of which some may have decided."""
+    def _codes(self, routing_inputs, step):
+        """Compute the codes of the selectors, of which some may have decided."""
         z = self._z(routing_inputs)
         if self.per_example:
             factor, decided = self.width(step)
-            chosen = self.nearest(z)
+            chosen = self.nearest_codes(z)
         else:
             factor, decided = 1.0, ops.expand_dims(self.choices >= 0, -1)
-            chosen = self.places_of_choices()
-        selectors, bits = self.compute_selectors(z, step, factor)
-        if bits is not None:
-            if self.per_example:
-                experts = ops.arange(self.num_experts, dtype="int")
-                codes = ops.matmul(chosen, codes_of(experts, bits.shape[-1]))
-            else:
-                codes = codes_of(self.choices, bits.shape[-1])
-            bits = ops.where(decided, codes, bits)
-        return ops.where(decided, chosen, selectors), bits
+            chosen = self.codes_of(self.choices)
+        return ops.where(decided, chosen, self.soft_codes(z, step, factor))
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the entropy term."""
@@ -207,7 +209,7 @@ class SelectorGate(Gate, abc.ABC):
         uncertain = (
             routing.selectors
             if self.entropy_reg.target == "selectors"
-            else ops.stack([routing.bits, 1.0 - routing.bits], axis=-1)
+            else ops.stack([routing.codes, 1.0 - routing.codes], axis=-1)
         )
         args = self.entropy_reg, uncertain, step, self.reduction
         return {"entropy": routing.penalty(*args)}
@@ -215,16 +217,7 @@ class SelectorGate(Gate, abc.ABC):
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
         routing_inputs = self.check_routing_inputs(routing_inputs)
-        return self._selectors(routing_inputs, self.step)[0]
-
-
-def codes_of(experts: Tensor, num_bits: int) -> Tensor:
-    """Compute the bits of the codes of experts, the most significant first."""
-    # Not from a NumPy array, which torch would copy to a GPU in each step.
-    places = ops.arange(num_bits - 1, -1, -1, dtype=experts.dtype)
-    return ops.cast(
-        ops.right_shift(ops.expand_dims(experts, -1), places) % 2, "float32"
-    )
+        return self.compute_selectors(self._codes(routing_inputs, self.step))
 
 
 def selector_gates(model: Any) -> list[SelectorGate]:

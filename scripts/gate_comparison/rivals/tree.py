@@ -79,7 +79,7 @@ class TreeGate(Gate):
         largest = ops.stop_gradient(ops.max(largest, axis=(-2, -1), keepdims=True))
         powers = trees * ops.exp(ops.minimum(leaves - largest, 0.0))
         total = ops.sum(powers, axis=(-2, -1), keepdims=True)
-        return Routing(ops.sum(powers / total, axis=-2), selectors=trees, bits=bits)
+        return Routing(ops.sum(powers / total, axis=-2), selectors=trees, codes=bits)
 
     def compute_penalties(self, routing, step):
         """Compute the entropy of the trees."""
