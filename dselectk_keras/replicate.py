@@ -8,8 +8,12 @@ import keras
 import numpy as np
 
 from dselectk_keras.batches import Batches, as_arrays
-from dselectk_keras.callbacks import GateRecorder
+from dselectk_keras.callbacks import ChooseExperts, DecideGates
+from dselectk_keras.program import Program
 from dselectk_keras.utils import check_count, optional_import
+
+STEPS = "", "train_"  # Names of hooks that Keras calls in each step of `fit`.
+FREQUENCIES = "unit", "save_freq", "update_freq"  # Attributes of callbacks.
 
 
 @dataclasses.dataclass(eq=False)
@@ -256,13 +260,11 @@ class _Run(NamedTuple):
         import jax  # pyright: ignore[reportMissingImports]
 
         groups: dict[str, Any] = {}
-        order = np.arange(len(keras.tree.flatten(self.train)[0]))
         for copy in copies:
             _check_callbacks(copy.callbacks)
-            program = _program(copy.model, self.batch_size)
-            # Its text has all constants, but not the values of variables.
-            arguments = _read([copy.model]), order[None], self.train, self.validation
-            text = program.lower(*arguments).as_text()
+            program = Program(copy.model, self.batch_size)
+            given = [data for data in (self.train, self.validation) if data is not None]
+            text = program.text(program.read([copy.model]), self.rows(given[0]), *given)
             groups.setdefault(text, (program, []))[1].append(copy)
         for program, group in groups.values():
             lanes: Any = vectorize
@@ -271,8 +273,14 @@ class _Run(NamedTuple):
             for first in range(0, len(group), lanes):
                 self.scan(program, group[first : first + lanes])
 
+    @staticmethod
+    def rows(data, copies=1):
+        """All rows of data in their order, for each copy."""
+        length = len(keras.tree.flatten(data)[0])
+        return np.broadcast_to(np.arange(length), (copies, length))
+
     def scan(self, program, copies):
-        """Train copies side by side by a program of `_program`."""
+        """Train copies side by side by a program."""
         import jax  # pyright: ignore[reportMissingImports]
 
         models = [copy.model for copy in copies]
@@ -287,7 +295,7 @@ class _Run(NamedTuple):
             )
             for copy in copies
         ]
-        arrays = jax.device_put((self.train, self.validation))
+        train, validation = jax.device_put((self.train, self.validation))
         observed = any(copy.callbacks for copy in copies)
         for model, hook in zip(models, hooks, strict=True):
             model.stop_training = False
@@ -300,14 +308,18 @@ class _Run(NamedTuple):
             for i in running:
                 hooks[i].on_epoch_begin(epoch)
             if observed or state is None:
-                state = _read(models)
+                state = program.read(models)
             order = np.stack([batches.order for batches in data])
-            state, found = program(state, order, *arrays)
-            found = jax.device_get(found)
+            state, found = program.train(state, order, train)
+            found = {"": jax.device_get(found.metrics)}
+            if validation is not None:
+                order = self.rows(validation, len(models))
+                state, held_out = program.test(state, order, validation)
+                found["val_"] = jax.device_get(held_out.metrics)
             for i in running:
                 data[i].shuffle()
                 if observed or epoch + 1 == self.epochs:
-                    _write(models[i], state, i)
+                    program.write(models[i], state, i)
                 hooks[i].on_epoch_end(epoch, _logs(models[i], found, i))
             if all(model.stop_training for model in models):
                 break
@@ -320,58 +332,24 @@ class _Run(NamedTuple):
             copy.history = copy.model.history.history
 
 
-def _program(model, batch_size):
-    """An epoch, with its validation, of several copies of a model as one program.
-
-    Its arguments are the state of the copies (see `_read`), the orders of their
-    examples, and the data. It returns the new state, and the metrics' variables at the
-    end of training and of the validation.
-    """
-    import jax  # pyright: ignore[reportMissingImports]
-
-    def run(step, state, order, arrays):
-        def advance(state, chosen):
-            batch = jax.tree.map(lambda array: array[chosen], arrays)
-            return step(state, batch)[1], None
-
-        size = min(batch_size, len(order))
-        full = len(order) // size * size
-        state, _ = jax.lax.scan(advance, state, order[:full].reshape(-1, size))
-        return advance(state, order[full:])[0] if full < len(order) else state
-
-    def epoch(state, order, train, validation):
-        *_, metrics = state
-        *variables, trained = run(model.train_step, state, order, train)
-        found = [trained]
-        if validation is not None:
-            trainable, others, optimizer = variables
-            order = jax.numpy.arange(len(jax.tree.leaves(validation)[0]))
-            trainable, others, validated = run(
-                model.test_step, (trainable, others, metrics), order, validation
-            )
-            variables = trainable, others, optimizer
-            found.append(validated)
-        return (*variables, metrics), found
-
-    def epochs(state, order, train, validation):
-        if len(order) > 1:
-            together: Any = jax.vmap(epoch, (0, 0, None, None))
-            return together(state, order, train, validation)
-        # Without `vmap`, which would compute both branches of a condition.
-        state, order = jax.tree.map(lambda array: array[0], (state, order))
-        found = epoch(state, order, train, validation)
-        return jax.tree.map(lambda array: array[None], found)
-
-    return jax.jit(epochs, donate_argnums=0)
-
-
 def _check_callbacks(callbacks):
     """Refuse a callback that would miss the steps, which are inside of a program."""
     for each in callbacks:
-        if isinstance(each, GateRecorder) and each.unit == "steps":
+        hooks = (f"on_{name}batch_{end}" for name in STEPS for end in ("begin", "end"))
+        misses = any(
+            getattr(getattr(each, hook), "__func__", None)
+            is not getattr(keras.callbacks.Callback, hook)
+            for hook in hooks
+        )
+        often = [getattr(each, name, None) for name in FREQUENCIES]
+        # They do at the next epoch what is due.
+        goes_on = isinstance(each, (DecideGates, ChooseExperts))
+        if misses and not goes_on and not {"epoch", "epochs"} & {*often}:
             raise ValueError(
-                "On JAX, `replicate` calls callbacks once an epoch. Received: a "
-                '`GateRecorder` with unit="steps". Pass unit="epochs".'
+                "On JAX, `replicate` calls callbacks once per epoch. Received: a "
+                f"`{type(each).__name__}`, which is called in each step. Let it work "
+                'by epochs, as `GateRecorder(unit="epochs")` and '
+                '`ModelCheckpoint(save_freq="epoch")` do, or train with `fit`.'
             )
 
 
@@ -391,38 +369,10 @@ def _create_variables(model, arrays, batch_size):
     model.optimizer.build(model.trainable_variables)
 
 
-def _variables(model):
-    """The variables of a model in the order of the state in Keras' `train_step`."""
-    return (
-        model.trainable_variables,
-        model.non_trainable_variables,
-        model.optimizer.variables,
-        model.metrics_variables,
-    )
-
-
-def _read(models):
-    """The variables of models, with an axis for the models, and with new metrics."""
-    for model in models:
-        model.reset_metrics()
-    return tuple(
-        [np.stack([v.value for v in same]) for same in zip(*parts, strict=True)]
-        for parts in zip(*map(_variables, models), strict=True)
-    )
-
-
-def _write(model, state, lane):
-    """Set the variables of a model to those of one place in a state."""
-    for variables, values in zip(_variables(model), state, strict=True):
-        for variable, value in zip(variables, values, strict=True):
-            # A copy: the next call of the program reuses the memory of the state.
-            variable.assign(np.array(value[lane]))
-
-
 def _logs(model, found, lane):
     """The results of an epoch, from the metrics' variables."""
     logs = {}
-    for prefix, values in zip(("", "val_"), found, strict=False):
+    for prefix, values in found.items():
         for variable, value in zip(model.metrics_variables, values, strict=True):
             variable.assign(value[lane])
         results = model.get_metrics_result()

@@ -33,12 +33,13 @@ class TaskUnits(keras.Layer):
         return ops.expand_dims(inputs, 1) * self.mask
 
 
-def build_pruned_bottom(num_inputs, tasks, bottom):
+def build_pruned_bottom(num_inputs, tasks, bottom, **options):
     """Build a shared bottom, one expert, with a mask of its units for each task."""
     inputs = keras.Input((num_inputs,))
     bottom.name = "bottom"
     units = TaskUnits(len(tasks), name="units")(bottom(inputs)[:, 0])
-    return MultitaskModel(inputs, add_towers(units, tasks, stacked=True), tasks=tasks)
+    outputs = add_towers(units, tasks, stacked=True)
+    return MultitaskModel(inputs, outputs, tasks=tasks, **options)
 
 
 def units_at(part, num_units, total):

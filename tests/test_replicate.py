@@ -270,15 +270,32 @@ def test_copies_that_differ_in_variables_share_a_program(monkeypatch):
     rates = [0.1, 0.2, 0.3, 0.1]
     settings = {"rate": rates, "activation": ["tanh", "tanh", "relu", "tanh"]}
     runs = train(plain, seeds=range(4), settings=settings)
-    assert len(compiled) == 4
-    assert len({id(program) for program in compiled}) == 2
+    # For each copy, an epoch of training and one of validation.
+    assert len(compiled) == 8
+    assert len({id(program) for program in compiled}) == 4
     assert len({copy.history["loss"][0] for copy in runs.copies}) == 4
 
 
 @pytest.mark.skipif(not ON_JAX, reason="Elsewhere `fit` calls back each step.")
-def test_a_record_per_step_is_refused_where_an_epoch_is_one_program():
-    with pytest.raises(ValueError, match='Pass unit="epochs"'):
-        train(gated, TRAIN, settings=SETTINGS, callbacks=lambda: [dk.GateRecorder()])
+@pytest.mark.parametrize(
+    "callback",
+    [
+        dk.GateRecorder,
+        lambda: keras.callbacks.LambdaCallback(on_train_batch_end=print),
+        lambda: keras.callbacks.ModelCheckpoint("x.keras", save_freq=10),
+    ],
+)
+def test_what_each_step_calls_is_refused_where_an_epoch_is_one_program(callback):
+    name = type(callback()).__name__
+    with pytest.raises(ValueError, match=f"once per epoch. Received: a `{name}`"):
+        train(gated, TRAIN, settings=SETTINGS, callbacks=lambda: [callback()])
+
+
+@pytest.mark.skipif(not ON_JAX, reason="Elsewhere `fit` calls back each step.")
+def test_a_checkpoint_per_epoch_is_written(tmp_path):
+    path = str(tmp_path / "{epoch}.keras")
+    train(plain, seeds=[0], callbacks=lambda: [keras.callbacks.ModelCheckpoint(path)])
+    assert keras.saving.load_model(path.format(epoch=1)).compiled
 
 
 test_what_cannot_be_is_refused = refusals(

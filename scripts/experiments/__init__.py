@@ -34,6 +34,7 @@ from experiments.search import (
     random_settings,
 )
 from experiments.set_fields import set_fields
+from experiments.settings import Settings
 from experiments.stand_in import stand_in
 from experiments.template import Claim, fill_template
 from experiments.train_jobs import best_epoch, gate_history, train_jobs
@@ -52,6 +53,7 @@ __all__ = [
     "Results",
     "Retrained",
     "Run",
+    "Settings",
     "TrainingRun",
     "all_hold",
     "all_positive",

@@ -1,6 +1,7 @@
 """The gates that are compared, the settings of each, and what is done at a decision."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from dselectk_keras.callbacks import ChooseExperts
 from dselectk_keras.gates import ChosenGate, DSelectKGate, TopKGate
 from dselectk_keras.ops import keep_top_k
 from gate_comparison.rivals import BalancedGate, ReLUGate, TreeGate
-from gate_comparison.training import FIRST, STEPS, Program, setting
+from gate_comparison.training import FIRST, STEPS, Form
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 DECAYS = (0.0, 0.3, 1.0, 3.0)
@@ -48,7 +49,7 @@ class Arm:
     """A kind of gate, and its grid of settings.
 
     Args:
-        program: The key in `PROGRAMS` of the model that is trained.
+        form: The key in `FORMS` of the model that is trained.
         events: A function of the own setting that returns the events of a `Run`.
         own: Values of the own setting of the arm. The last one is that of the arm
             without tuning.
@@ -57,7 +58,7 @@ class Arm:
         dense: Whether a task may read more than k experts in every epoch.
     """
 
-    program: str
+    form: str
     events: Callable[[Any], Mapping[Any, Any]] = lambda own: {}  # noqa: ARG005
     own: tuple = (None,)
     reads: str | None = None
@@ -174,45 +175,42 @@ def always(events):
 def top_k(wide=False, **options):
     """A gate whose logits begin near zero, or as wide as Keras' default."""
 
-    def make(k, n):
+    def make(k, n, settings):
         start = keras.initializers.RandomUniform(-((3 / n) ** 0.5), (3 / n) ** 0.5)
         return TopKGate(
             k,
             kernel_initializer=start if wide else None,
-            noise=setting("noise"),
+            noise=settings.schedule("noise"),
             dense_steps=MANY,
         )
 
-    return Program(make, **options)
+    return Form(make, **options)
 
 
-def selectors(k, n):  # noqa: ARG001
-    """A gate that arms use for its choices, too."""
-    return DSelectKGate(k, gamma=setting("gamma"), entropy_reg=setting("entropy"))
+def selectors(k, n, settings, gate=DSelectKGate):  # noqa: ARG001
+    """A gate of selectors, which arms use for its choices, too."""
+    schedules = settings.schedule("gamma"), settings.schedule("entropy")
+    return gate(k, gamma=schedules[0], entropy_reg=schedules[1])
 
 
-PROGRAMS: dict[str, Program] = {
-    "selectors": Program(selectors),
-    "selectors, normalized": Program(selectors, normalized=True),
+FORMS: dict[str, Form] = {
+    "selectors": Form(selectors),
+    "selectors, normalized": Form(selectors, normalized=True),
     "top_k": top_k(),
     "top_k, wide": top_k(wide=True),
     "top_k, normalized": top_k(normalized=True),
-    "side by side": Program(
-        lambda k, n: ChosenGate(k),  # noqa: ARG005
+    "side by side": Form(
+        lambda k, *_: ChosenGate(k),
         options={"side_by_side": True},
     ),
-    "shared bottom": Program(),
-    "wide bottom": Program(wide=True),
-    "pruned": Program(wide=True, pruned=True),
+    "shared bottom": Form(),
+    "wide bottom": Form(wide=True),
+    "pruned": Form(wide=True, pruned=True),
     # With the factor of the paper, 1.2, most tasks lose all experts in so few steps.
-    "relu": Program(lambda k, n: ReLUGate(k, growth=1.02)),  # noqa: ARG005
-    "tree": Program(
-        lambda k, n: TreeGate(  # noqa: ARG005
-            k, gamma=setting("gamma"), entropy_reg=setting("entropy")
-        )
-    ),
-    "balanced": Program(
-        lambda k, n: BalancedGate(k, setting("bias_rate"))  # noqa: ARG005
+    "relu": Form(lambda k, *_: ReLUGate(k, growth=1.02)),
+    "tree": Form(functools.partial(selectors, gate=TreeGate)),
+    "balanced": Form(
+        lambda k, n, settings: BalancedGate(k, settings.schedule("bias_rate"))  # noqa: ARG005
     ),
 }
 PARTS = (0.2, 0.5)
@@ -264,7 +262,7 @@ NORMALIZED = {
     f"{name}, normalized": name for name in ("softmax", "Top-k, noisy", "chosen by fit")
 }
 ARMS |= {
-    new: dataclasses.replace(ARMS[old], program=f"{ARMS[old].program}, normalized")
+    new: dataclasses.replace(ARMS[old], form=f"{ARMS[old].form}, normalized")
     for new, old in NORMALIZED.items()
 }
 # Many trainings with the setting of `random`: what differs between them.

@@ -9,10 +9,10 @@ import numpy as np
 from gate_comparison.arms import (
     ARMS,
     CHOICES,
+    FORMS,
     KNOWN,
     NUM_CHOICES,
     ONE_SETTING,
-    PROGRAMS,
 )
 from gate_comparison.training import Trainer
 
@@ -31,10 +31,10 @@ def compare(problem, draws, folder, arms, **grid):
         A list of dicts, one for each draw and arm.
     """
     tables = [problem.load(draw, folder) for draw in draws]
-    runs = {program: [] for program in PROGRAMS}
+    runs = {form: [] for form in FORMS}
     for name, arm in arms.items():
         if not name.startswith(KNOWN) or tables[0].groups is not None:
-            runs[arm.program] += [
+            runs[arm.form] += [
                 (name, run)
                 for draw in range(len(tables))
                 for run in arm.runs(draw, **grid)
@@ -46,9 +46,9 @@ def compare(problem, draws, folder, arms, **grid):
         total, unit_name="training", verbose=int(sys.stdout.isatty())
     )
     rows = []
-    for program, own in runs.items():
+    for form, own in runs.items():
         if own:
-            trainer = Trainer(problem, tables, draws, PROGRAMS[program], bar.add)
+            trainer = Trainer(problem, tables, draws, FORMS[form], bar.add)
             found = trainer.train([run for _, run in own])
             rows += best_rows(trainer, own, found, arms)
             if any(name == "random" for name, _ in own):

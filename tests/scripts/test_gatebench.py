@@ -272,7 +272,7 @@ def trainer():
         for seed in range(2)
     ]
     problem = problems.Problem("", None, num_experts=4, units=3, epochs=3, tower=(2,))
-    return training.Trainer(problem, tables, [0, 1], arms.PROGRAMS["selectors"])
+    return training.Trainer(problem, tables, [0, 1], arms.FORMS["selectors"])
 
 
 @needs_jax
@@ -303,11 +303,11 @@ def test_the_control_gives_other_experts_to_the_same_sharing(trainer):
 
 
 @needs_jax
-@pytest.mark.parametrize("name", arms.PROGRAMS)
+@pytest.mark.parametrize("name", arms.FORMS)
 def test_costs_are_the_multiplications_of_one_task(trainer, name):
     problem = dataclasses.replace(trainer.problem, layers=2)
-    program = arms.PROGRAMS[name]
-    other = training.Trainer(problem, trainer.tables, [0], program)
+    form = arms.FORMS[name]
+    other = training.Trainer(problem, trainer.tables, [0], form)
     found = other.multiplications(6)
     # Four inputs, two layers, and a tower of 2 units and one output.
     expected = {
@@ -331,9 +331,9 @@ def test_a_normalized_expert_is_standardized_over_the_batch_before_its_swish():
 
 @needs_jax
 def test_a_pruned_bottom_keeps_as_many_units_as_its_rivals(trainer):
-    program = arms.PROGRAMS["pruned"]
+    form = arms.FORMS["pruned"]
     problem = dataclasses.replace(trainer.problem, epochs=10)
-    other = training.Trainer(problem, trainer.tables, [0, 1], program)
+    other = training.Trainer(problem, trainer.tables, [0, 1], form)
     runs = [
         arms.ARMS["shared bottom, pruned"].run(draw, (0.1, 0, None)) for draw in (0, 1)
     ]

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
+import experiments
 from experiments import Experiment, Retrained, area_under_curve, preset
 from experiments.training_run import encode_inputs, make_tasks
 from papers import citations
@@ -167,25 +168,8 @@ class MovieLensExperiment(Experiment):
         return _gates.within_rules(results, *arms)
 
 
-class Settings(keras.Layer):
-    """Numbers that are variables: models that differ only in them share a program.
-
-    It also weights the two tasks, by alpha and 1 - alpha.
-    """
-
-    def __init__(self, **values):
-        super().__init__(name="settings", dtype="float32")
-        self.numbers = {
-            name: self.add_weight((), keras.initializers.Constant(value), name=name)
-            for name, value in values.items()
-        }
-        self.trainable = False
-        self.built = True
-
-    def schedule(self, name):
-        """A schedule that is a number at all steps."""
-        # A product is a tensor on every backend.
-        return lambda _: 1.0 * self.numbers[name]
+class Settings(experiments.Settings):
+    """Settings, of which alpha weights the two tasks, by alpha and 1 - alpha."""
 
     def weights_of_losses(self):
         alpha = 1.0 * self.numbers["alpha"]

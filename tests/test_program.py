@@ -1,0 +1,83 @@
+"""Copies in a program come to what each would alone, on every backend."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import numbers, numpy
+
+from dselectk_keras.program import Program
+
+X = numbers((10, 2))
+DATA = X, X[:, :1]
+ROWS = np.array([[0, 1, 2, 3, 4], [9, 8, 7, 6, 5]])
+
+
+def new_model(seed, momentum=0.0):
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, momentum), "mse", metrics=["mae"])
+    model.train_on_batch(X[:2], X[:2, :1])  # Creates the variables of the metrics.
+    return model
+
+
+@pytest.fixture
+def models():
+    return [new_model(seed) for seed in range(3)]
+
+
+@pytest.fixture
+def program(models):
+    return Program(models.pop(), batch_size=2)
+
+
+def test_each_copy_takes_the_steps_of_its_own_rows(program, models):
+    state, found = program.train(program.read(models), ROWS, DATA)
+    for lane, model in enumerate(models):
+        batches = [X[rows] for rows in np.split(ROWS[lane], [2, 4])]
+        logs = [model.train_on_batch(x, x[:, :1], return_dict=True) for x in batches]
+        for name in logs[0]:
+            expected = np.average([log[name] for log in logs], weights=[2, 2, 1])
+            np.testing.assert_allclose(found.logs[name][lane], expected, rtol=1e-5)
+        variables = zip(state[0], model.trainable_variables, strict=True)
+        for mine, its in variables:
+            np.testing.assert_allclose(mine[lane], numpy(its), rtol=1e-5)
+
+
+def test_a_test_changes_no_weights_and_begins_metrics_anew(program, models):
+    before = program.read(models)
+    state, first = program.test(program.read(models), ROWS, DATA)
+    state, second = program.test(state, ROWS, DATA, batch_size=5)
+    for old, new in zip(before[0], state[0], strict=True):
+        np.testing.assert_array_equal(old, new)
+    expected = [
+        model.evaluate(X[rows], X[rows, :1], verbose=0)[0]
+        for model, rows in zip(models, ROWS, strict=True)
+    ]
+    for found in (first, second):
+        np.testing.assert_allclose(found.logs["loss"], expected, rtol=1e-5)
+
+
+def test_values_are_computed_assigned_and_replaced_for_each_copy(program, models):
+    kernel = program.model.trainable_variables[0]
+
+    def total():
+        return keras.ops.sum(kernel)
+
+    state = program.assign(program.read(models), {id(kernel): np.ones((2, 2, 1))})
+    program.write(program.model, state, 0)
+    kernel.assign([[3.0], [4.0]])
+    state = program.replace(state, 1)
+    np.testing.assert_allclose(program.compute(total, state), [2.0, 7.0])
+    program.write(models[0], state, 1)
+    np.testing.assert_array_equal(numpy(models[0].trainable_variables[0]), [[3], [4]])
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has programs.")
+def test_the_text_has_constants_but_no_variables(models):
+    def text(model):
+        own = Program(model, 2)
+        return own.text(own.read([model]), ROWS[:1], DATA, DATA)
+
+    first = text(models[0])
+    assert text(models[1]) == first
+    assert text(new_model(0, momentum=0.5)) != first
