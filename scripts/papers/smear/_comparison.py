@@ -10,8 +10,10 @@ import numpy as np
 from experiments import Experiment, preset
 from papers import citations
 from papers.data import styles
+from papers.data.domainnet import DOMAINS, NUM_CLASSES, domainnet
 from papers.smear import _backbone, _routers
 
+PHOTO_SIZE = 224  # Of a photograph, as in the release.
 REFERENCE = "1x compute"  # What the costs are relative to.
 
 
@@ -30,7 +32,8 @@ class DomainComparison(Experiment):
     epochs: int = preset(8, paper=216, smoke=1)  # 216 are 100,000 steps.
     batch_size: int = preset(128, smoke=48)
     learning_rate: float = preset(3e-3, paper=1e-3)  # Of Adam.
-    # A preset of KerasHub; `None` is a small network that is trained on digits first.
+    # A preset of KerasHub, for DomainNet; `None` is a small network that is trained on
+    # digits first, for images in made-up domains.
     backbone: str | None = preset(None, paper="resnet_18_imagenet")
     width: int = 8  # Channels in the first stack of the small network.
     num_digits: int = preset(6000, smoke=48)
@@ -40,7 +43,6 @@ class DomainComparison(Experiment):
     turns: int = preset(21, smoke=1)  # How often inference is timed.
 
     paper = citations.SMEAR
-    needs = ("MNIST, in six made-up domains", 6 * 28 * 28)
     shown_runs = "smear-table3-small"  # All pages on domains show the same runs.
 
     @property
@@ -51,6 +53,19 @@ class DomainComparison(Experiment):
     def shown(self):
         """The arms without those with another dropout."""
         return [arm for arm in self.arms if _routers.base_of(arm) == arm]
+
+    @property
+    def needs(self):
+        """The data; in memory are the features before the first adapter."""
+        if self.backbone is None:
+            return "MNIST and Fashion-MNIST, in six made-up domains", 6 * 28 * 28
+        # Those of ResNet18 have a quarter of the height and width, and 64 channels.
+        return "DomainNet", 6 * (PHOTO_SIZE // 4) ** 2 * 64
+
+    @property
+    def num_classes(self):
+        """Of the problem that all domains share."""
+        return styles.NUM_CLASSES if self.backbone is None else NUM_CLASSES
 
     @property
     def num_experts(self):
@@ -91,16 +106,15 @@ class DomainComparison(Experiment):
     @functools.cached_property
     def _prepared(self):
         source = self.data_dir, self.stand_in
-        parts = styles.load_domains(self.num_train, self.num_test, *source)
         if self.backbone is None:
+            parts = styles.load_domains(self.num_train, self.num_test, *source)
             # One network for all seeds, as there is one that knows ImageNet.
             keras.utils.set_random_seed(0)
             network = _backbone.resnet18(styles.IMAGE_SHAPE, self.width)
             images = styles.load_digits(self.num_digits, *source)
             _backbone.pretrain(network, *images, self.digit_epochs)
         else:
-            for inputs, _ in parts:
-                inputs["image"] = _backbone.as_photographs(inputs["image"])
+            parts = photographs(self.num_train, self.num_test, self.data_dir)
             shape = parts[0][0]["image"].shape[1:]
             network = _backbone.from_keras_hub(self.backbone, shape)
         features, blocks = _backbone.cut(network, self.num_adapters)
@@ -113,7 +127,7 @@ class DomainComparison(Experiment):
 
     def _model(self, arm, dispatch=False):
         shared = dataclasses.replace(self.shared, dispatch=dispatch)
-        size = styles.NUM_CLASSES, self.learning_rate
+        size = self.num_classes, self.learning_rate
         return _routers.build_model(arm, self._prepared.blocks, shared, *size)
 
     def _times(self, arm, model):
@@ -137,6 +151,29 @@ class _Ready(NamedTuple):
     blocks: list[keras.Model]
     train: Any
     test: Any
+
+
+def photographs(num_train, num_test, data_dir=None):
+    """DomainNet, so many images per domain on average: inputs and labels, twice.
+
+    The domains have shares of the images as in the whole, which are not the same.
+    """
+    count = len(DOMAINS)
+    data = domainnet(
+        image_size=PHOTO_SIZE,
+        num_train=count * num_train,
+        num_validation=count,  # Which nothing looks at.
+        num_test=count * num_test,
+        data_dir=data_dir,
+    )
+    parts, first = [], 0
+    for x, labels in (data.train, data.test):
+        ids = first + np.arange(len(labels), dtype="int32")[:, None]
+        first += len(labels)
+        image = _backbone.as_photographs(x["image"])
+        inputs = {"image": image, "domain": x["domain"][:, None], "id": ids}
+        parts.append((inputs, labels))
+    return parts
 
 
 def _numbers(hits, weights, domains):
