@@ -3,6 +3,7 @@
 python docs/blocks.py
 """
 
+import collections
 import json
 import pathlib
 import re
@@ -293,7 +294,28 @@ def decoder():
     return f"{lines}\n\nTime is that of the processor, on {found['machine']}."
 
 
+VERDICTS = "refuted|nil|not testable here|inadmissible|undecided|not run"
+
+
+def verdicts():
+    """How many claims of each paper have which verdict, by the index of the pages."""
+    text = (ROOT / "docs/reproduction/index.md").read_text(encoding="utf-8")
+    lines = []
+    for part in text.split("\n## ")[1:]:
+        counts = collections.Counter()
+        for cell in re.findall(r"\d+ of \d+ claims hold[^|]*", part):
+            hold, claims = re.findall(r"\d+", cell)[:2]
+            counts.update(claims=int(claims), hold=int(hold))
+            for number, word in re.findall(rf"(\d+) ({VERDICTS})", cell):
+                counts[word] += int(number)
+        words = ["claims", "hold", *VERDICTS.split("|")]
+        found = ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+        lines.append(f"- {part.partition(' (')[0]}: {found}.")
+    return "\n".join(lines)
+
+
 PAGES = {
+    "docs/papers.md": {"verdicts": verdicts},
     "docs/collapse.md": {"collapse": collapse},
     "docs/collapse.zh.md": {"collapse": collapse},
     "docs/decoder.md": {"decoder": decoder},

@@ -27,9 +27,13 @@ PRESETS = ("smoke", "cpu", "paper")
 INTRODUCTION = (
     "Every figure and table of the four papers: a page with the paper's claims and "
     "numbers beside ours, a verdict and the command that made it, or why there is no "
-    "page. Private data are simulated. Verdicts and numbers are computed from the "
-    "committed results in `docs/results`; no number of ours is typed by hand, and no "
-    "seed is left out."
+    "page. Private data are simulated.\n\nA claim *holds*, or it is *refuted*; *nil*, "
+    "where half of the paper's difference is excluded; *not testable here*, with the "
+    "reason, and what these runs alone would say; *inadmissible*, where no run keeps "
+    "the paper's rules; *undecided*, with the number of seeds that would decide; or "
+    "*not run*. Each page says what the paper's size would cost. Verdicts and numbers "
+    "are computed from the committed results in `docs/results`; no number of ours is "
+    "typed by hand, and no seed is left out."
 )
 
 

@@ -3,7 +3,9 @@
     KERAS_BACKEND=tensorflow python scripts/serving_latency.py
 
 writes docs/results/serving_*.json, from which `python docs/blocks.py` makes the table
-of docs/serving.md. Run it on a machine without other work.
+of docs/serving.md. With --architectures it times the five methods of Table 3 of MMoE at
+the sizes of the preset paper, for the page of that table, and writes
+docs/results/architectures_*.json. Run it on a machine without other work.
 """
 
 import argparse
@@ -33,22 +35,28 @@ def main(arguments=None):
     add("--workload", default="W4-static", help="with static gates, such as W4-static")
     add("--batches", nargs="+", type=int, default=BATCHES)
     add("--rounds", type=int, default=50, help="turns of each form")
+    add("--architectures", action="store_true", help="time those of MMoE's Table 3")
+    add("--repeats", type=int, default=8, help="of --architectures, to compare")
     add("--out", default=str(ROOT / "docs/results"), help="folder to write into")
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks import WORKLOADS
     from experiments import environment
 
-    workload = WORKLOADS[options.workload]
-    found = measure(workload, options.batches, options.rounds)
     given = sys.argv[1:] if arguments is None else arguments
     about = environment()
     about["command"] = " ".join(["python scripts/serving_latency.py", *given])
-    about["workload"] = f"{options.workload}: {workload.title}"
+    if options.architectures:
+        sizes = options.batches, options.rounds, options.repeats
+        kind, found = "architectures", measure_architectures(*sizes)
+    else:
+        workload = WORKLOADS[options.workload]
+        kind, found = "serving", measure(workload, options.batches, options.rounds)
+        about["workload"] = f"{options.workload}: {workload.title}"
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     device = "cpu" if "CPU" in about["device"] else about["device"].lower()
-    name = re.sub(r"\W+", "-", f"serving {device} {about['backend']}")
+    name = re.sub(r"\W+", "-", f"{kind} {device} {about['backend']}")
     path = out / f"{name.replace('-', '_')}.json"
     result = {"about": about, "milliseconds": found}
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -90,6 +98,34 @@ def measure(workload, batches, rounds):
                 form: {b: 1e3 * statistics.median(each) for b, each in own.items()}
                 for form, own in times.items()
             }
+    return found
+
+
+def measure_architectures(batches, rounds, repeats):
+    """Milliseconds of `predict_on_batch`: `{architecture: {batch: a median each}}`."""
+    import numpy as np
+
+    from papers.mmoe.table3 import ARCHITECTURES, Table3
+
+    experiment = Table3.presets()["paper"]
+    models = {name: experiment.model(name) for name in ARCHITECTURES}
+    (shape,) = {model.input_shape[1:] for model in models.values()}
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(max(batches), *shape)).astype("float32")
+    found = {name: {} for name in models}
+    for batch in batches:
+        for model in models.values():
+            model.predict_on_batch(x[:batch])  # Traces and compiles.
+        for _ in range(repeats):
+            times = {name: [] for name in models}
+            for _ in range(rounds):
+                for name, model in models.items():
+                    began = time.perf_counter()
+                    model.predict_on_batch(x[:batch])
+                    times[name].append(time.perf_counter() - began)
+            for name, each in times.items():
+                median = 1e3 * statistics.median(each)
+                found[name].setdefault(str(batch), []).append(median)
     return found
 
 

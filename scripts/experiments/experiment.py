@@ -99,6 +99,7 @@ class Experiment(abc.ABC):
     shown_runs: ClassVar[str] = ""  # Whose runs it shows, if not its own.
     # Its data, and how many numbers an example has: see `plan`.
     needs: ClassVar[tuple[str, int]] = ("data that are drawn", 20)
+    scales: ClassVar[tuple[str, ...]] = ("num_train", "epochs")  # Time grows with them.
     page: ClassVar[str] = ""  # The template of its page; empty: the `.md` beside it.
 
     seeds: int = 1

@@ -4,6 +4,7 @@ import collections
 import pathlib
 
 from dselectk_keras.plots.style import save_figure
+from experiments.plan import cost
 from experiments.reproduce import in_words
 from experiments.results import format_mean
 from experiments.search import best_settings
@@ -116,6 +117,21 @@ def _title(experiment):
     return ": ".join(filter(None, [", ".join(filter(None, place)), experiment.title]))
 
 
+def _paper_size(results):
+    """What the preset `paper` would take, where it is another one."""
+    experiment = results.experiment
+    larger = type(experiment).presets().get("paper")
+    if results.preset != "cpu" or larger is None or larger == experiment:
+        return []
+    needed, (data, _) = cost(larger, results), larger.needs
+    text = (
+        f"Preset `paper`, not run: {needed}; {data}. The time is estimated from that "
+        "of these runs, by the numbers of runs, examples and epochs; wider networks "
+        "take longer."
+    )
+    return [text]
+
+
 def _how(results):
     """List the commands, the machines and the settings of the runs."""
     experiment = results.experiment
@@ -138,6 +154,7 @@ def _how(results):
             f"{each['backend']} {each['backend_version']}, NumPy {each['numpy']}, "
             f"Python {each['python']}."
         )
+    parts += _paper_size(results)
     config = experiment.config
     rows = [[name, f"`{config[name]}`"] for name in config if name != "stand_in"]
     parts.append(table(["config", ""], rows))

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import re
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,9 +12,68 @@ from experiments.results import Results
 
 PROGRAM = 1.5  # GB of Keras and a backend.
 HOW = f"""\
-Time: the mean of the recorded runs, times the runs, times the ratios of examples and of
-epochs; networks that are wider than in the preset cpu take longer. Memory: {PROGRAM} GB
-for the program, and the training data twice, in float32."""
+Time: the mean of the recorded runs of each arm, times the runs, times the ratios of
+examples and of epochs; networks that are wider than in the preset cpu take longer.
+Core-hours: that time on all processor cores of the recorded machine. Memory: {PROGRAM}
+GB for the program, and the training data twice, in float32."""
+
+
+class Cost(NamedTuple):
+    """The runs, memory in GB, and seconds of an experiment, also times cores.
+
+    The seconds are NaN if they are not known.
+    """
+
+    runs: int
+    gigabytes: int
+    seconds: float = math.nan
+    core_seconds: float = math.nan
+
+    def __str__(self):
+        return f"{self.runs:,} runs, {self.core_hours}, {self.gigabytes} GB"
+
+    @property
+    def core_hours(self):
+        """The core-hours, as text."""
+        hours = self.core_seconds / 3600
+        if math.isnan(hours):
+            return "time not known"
+        return f"{hours:,.{int(hours < 10)}f} core-hours"
+
+
+def cost(experiment, recorded, done=None):
+    """What an experiment needs: a `Cost`.
+
+    Args:
+        experiment: An `Experiment`.
+        recorded: The `Results` of a smaller preset, which may be empty.
+        done: `Results` whose runs need not be run again.
+    """
+    _, numbers = experiment.needs
+    gigabytes = PROGRAM + 8e-9 * numbers * _size(experiment, "num_train")
+    empty = dataclasses.replace(experiment, gates={})
+    runs, times = 0, np.zeros(2)
+    for arm in empty.arms:
+        trials, seeds = lacking(empty, done or Results(empty, ""), arm)
+        own = [run for run in recorded.runs if run.arm == arm] or recorded.runs
+        runs += trials + len(seeds)
+        if own:
+            pairs = [(run.seconds, run.seconds * _cores(recorded, run)) for run in own]
+            times += (trials + len(seeds)) * np.mean(pairs, axis=0)
+    for field in experiment.scales:
+        times *= _size(experiment, field) / _size(recorded.experiment, field)
+    times = times.tolist() if recorded.runs else [math.nan, math.nan]
+    return Cost(runs, math.ceil(gigabytes), *times)
+
+
+def price(results, **changes):
+    """What the experiment of some `Results` costs with other fields, as text.
+
+    Where only `seeds` is another, its runs need not be run again.
+    """
+    changed = dataclasses.replace(results.experiment, **changes)
+    done = results if changes.keys() == {"seeds"} else None
+    return str(cost(changed, results, done))
 
 
 def plan(experiment, recorded):
@@ -24,18 +85,20 @@ def plan(experiment, recorded):
     """
     if experiment.source != experiment.name:
         return f"the runs of {experiment.source}"
-    data, numbers = experiment.needs
-    gigabytes = PROGRAM + 8e-9 * numbers * _size(experiment, "num_train")
-    empty = dataclasses.replace(experiment, gates={})
-    parts = [lacking(empty, Results(empty, ""), arm) for arm in empty.arms]
-    runs = sum(trials + len(seeds) for trials, seeds in parts)
+    needed, (data, _) = cost(experiment, recorded), experiment.needs
     time = "time not known"
-    if recorded.runs:
-        seconds = runs * np.mean([run.seconds for run in recorded.runs])
-        for field in ("num_train", "epochs"):
-            seconds *= _size(experiment, field) / _size(recorded.experiment, field)
-        time = in_words(seconds)
-    return f"{runs:,} runs; {data}; {math.ceil(gigabytes)} GB; {time}"
+    if not math.isnan(needed.seconds):
+        time = f"{in_words(needed.seconds)}; {needed.core_hours}"
+    return f"{needed.runs:,} runs; {data}; {needed.gigabytes} GB; {time}"
+
+
+def _cores(recorded, run):
+    """The number of processor cores of the machine of a run."""
+    device = "1 CPU core"
+    if recorded.environments:
+        device = recorded.environments[run.environment].get("device", device)
+    found = re.match(r"(\d+) CPU core", device)
+    return int(found[1]) if found else 1
 
 
 def _size(experiment, field):

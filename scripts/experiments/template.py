@@ -7,6 +7,7 @@ Python expression, as in an f-string. It may name
   modules of its folder whose names begin with an underscore;
 - `results`, and its `text`, `mean`, `error`, `values`, `gap` and `differences`;
 - `cpu` and `paper`, the presets, and `both(field)`, a field of both;
+- `price(field=value)`, the runs, core-hours and memory with other fields;
 - what the package `experiments` has.
 
 Four things are more than text:
@@ -19,6 +20,8 @@ Four things are more than text:
   difference: `SMEAR > Tag by accuracy of 0.006`. A test that begins with `fact:` is of
   the data or of a formula: such claims do not make a page reproduced. What these runs
   cannot test has the reason in place of a test: `untestable: The data are private.`
+  A test may follow, whose outcome is said beside it: `untestable: Too few. But: a > b
+  by accuracy`.
 - In a table whose first column is `protocol`, the cells in the column `here` are filled
   with the preset `cpu` and with `paper`: "cpu: 5; paper: 100" where they differ.
 - `![caption](name)` is the picture that the experiment's `draw_name(results)` draws.
@@ -50,6 +53,7 @@ from experiments.judging import (
     all_hold,
     all_positive,
 )
+from experiments.plan import price
 from experiments.reproduce import in_words
 from experiments.results import NotRunError, format_mean
 
@@ -198,6 +202,7 @@ def names_of(results, experiment=None):
     for name in ("text", "mean", "error", "values"):
         names[name] = functools.partial(_if_run, results, getattr(results, name))
     names |= {"across": across, "number": number}
+    names |= {"price": functools.partial(price, results)}
     names |= {"gap": results.gap, "differences": results.differences}
     return names | {"results": results, "e": experiment}
 
@@ -294,7 +299,12 @@ def _price(seeds, results):
 def judge(test, names):
     """Whether a claim holds: what a comparison of arms, or an expression, says."""
     if test.startswith("untestable: "):
-        return Judged(UNTESTABLE, why=fill(test.removeprefix("untestable: "), names))
+        why, _, rest = test.removeprefix("untestable: ").partition(" But: ")
+        why = fill(why, names)
+        if rest:
+            found = all_hold([judge(rest, names)])
+            why += f" These runs alone would say: {HOLDS.get(found, found)}."
+        return Judged(UNTESTABLE, why=why)
     comparison = TEST.fullmatch(test)
     if not comparison:
         holds = eval(test, names)

@@ -18,6 +18,7 @@ Thrown {throws} times.
 | Section 3 | As many. |  | {text("lost", "heads")} | lost = fair by heads |
 | Section 4 | Many more. | 40 |  | fair > bent by noise of 40 |
 | Section 5 | Gold. |  |  | untestable: Ours are of {metal}. |
+| Section 6 | Brass. |  | | untestable: Ours are of {metal}. But: bent > fair by heads |
 
 ## Empty
 
@@ -76,13 +77,15 @@ def test_a_page_has_everything(results):
     text = pages.page(results)
     for wanted in (
         "# a coin that is thrown\n\nThrown 10 times.",
-        "**Partly reproduced.** 1 of 5 claims hold, 1 refuted, ",
-        "1 refuted, 1 nil, 1 not testable here, 1 not run.",
+        "**Partly reproduced.** 1 of 6 claims hold, 1 refuted, ",
+        "1 refuted, 1 nil, 2 not testable here, 1 not run.",
         "| Section 1 | More. | 6 | 6.0 of 10 | yes |",
         "| Section 2 | Fewer. |  | -1 ± 0 | no |",
         "| Section 3 | As many. |  | not run | not run |",
         "| Section 4 | Many more. | 40 |  | nil |",
         "| Section 5 | Gold. |  |  | not testable here: Ours are of tin. |",
+        "Ours are of tin. These runs alone would say: yes. |",
+        "Preset `paper`, not run: 3 runs, 0.1 core-hours, 2 GB; data that are drawn.",
         "| coin | mean heads | most heads |\n| --- | --- | --- |\n",
         "| bent | 6.03 ± 0.58 | 2 |",
         "| lost | not run | 0 |",

@@ -3,7 +3,7 @@
 import dataclasses
 
 from experiments import Experiment, Results, Run, preset
-from experiments.plan import plan
+from experiments.plan import cost, plan, price
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +38,25 @@ def test_runs_data_memory_and_time():
     for seconds in (1.0, 3.0):
         recorded.add(Run("fixed", 0, {}, {}, seconds), {})
     # 16 runs of 2 seconds, a thousand times the examples, ten times the epochs.
-    assert plan(paper, recorded) == "16 runs; pictures; 10 GB; 89 h"
-    assert plan(Tuned(), recorded) == "16 runs; pictures; 2 GB; 32 s"
+    assert plan(paper, recorded) == ("16 runs; pictures; 10 GB; 89 h; 89 core-hours")
+    assert plan(Tuned(), recorded) == ("16 runs; pictures; 2 GB; 32 s; 0.0 core-hours")
+
+
+def test_an_arm_has_its_own_time_and_a_machine_its_cores():
+    recorded = Results(Tuned(), "cpu")
+    one, two = {"device": "1 CPU core (x86_64)"}, {"device": "2 CPU cores (x86_64)"}
+    recorded.add(Run("fixed", 0, {}, {}, 10.0), one)
+    recorded.add(Run("tuned", 0, {}, {}, 3600.0), two)
+    # Six trials and five seeds of two cores for an hour; five seeds of ten seconds.
+    found = cost(Tuned(), recorded)
+    assert (found.runs, found.seconds) == (16, 11 * 3600 + 50)
+    assert found.core_seconds == 11 * 7200 + 50
+    # The runs that are there are not needed again where only the seeds change.
+    assert price(recorded, seeds=2) == "8 runs, 14 core-hours, 2 GB"
+    assert price(recorded, trials=1, seeds=2) == "6 runs, 8.0 core-hours, 2 GB"
+    assert price(recorded, seeds=2, num_train=2_000, trials=1).startswith(
+        "6 runs, 16 core-hours"
+    )
 
 
 def test_runs_that_are_shared_are_said_once():

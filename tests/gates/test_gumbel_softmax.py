@@ -108,6 +108,21 @@ def test_the_penalty_is_finite_where_psi_is_not():
     np.testing.assert_allclose(numpy(gate.losses[0]), wanted, rtol=1e-6)
 
 
+def test_the_penalty_pulls_harder_the_more_an_expert_is_closed():
+    # Between all experts and none there are few weights of the penalty.
+    z = np.array([2.0, 0.0, -2.0, -8.0])
+    gate = built(np.zeros(N), z, sparsity_reg=0.5)
+
+    def penalty():
+        gate.route(training=True)
+        return [gate.losses[0]]
+
+    state = [v for v in gate.variables if not v.trainable]
+    _, (_, found) = value_and_gradients(penalty, gate.trainable_variables, state)
+    np.testing.assert_allclose(found, 0.5 * (1 - sigmoid(z)), rtol=1e-5)
+    assert (np.diff(found) > 0).all()
+
+
 def test_descent_on_the_penalty_closes_experts():
     gate = built(np.zeros(N), np.zeros(N), sparsity_reg=1.0)
 

@@ -3,9 +3,10 @@
 import dataclasses
 import itertools
 
-from experiments import INADMISSIBLE, NIL, all_hold
+from experiments import INADMISSIBLE, NIL, Results, all_hold
 from papers.dselectk import _gates
 from papers.dselectk._gates import METHODS, STATIC, TOP_K, TOP_K_KERAS
+from papers.dselectk._gumbel import GUMBEL, Gumbel
 from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 OURS = (STATIC, "DSelect-k, per-example")
@@ -95,6 +96,24 @@ class Table1And5(MovieLensExperiment):
         wins = [all_hold([self.lower(results, [n], {*gates} - {n})]) for n in gates]
         # That a gate is not lower refutes that it wins.
         return all_hold({True: False, False: True, NIL: True}.get(w, w) for w in wins)
+
+    def finer(self, results):
+        """The Gumbel-softmax gate with this grid, and a finer one: rows of cells."""
+        folder = results.path.parent if results.path else None
+        other = Results(Gumbel(), "cpu", folder)
+        if not (results.complete and other.complete):
+            return []
+        rows = []
+        for alpha in self.alphas:
+            arm, cells = name_arm(GUMBEL, alpha), []
+            for each in (results, other):
+                trials = each.of(arm, tuning=True)
+                kept = [run for run in trials if run.numbers["admissible"]]
+                used = sum(run.numbers["experts"] > 0 for run in kept)
+                cells += [f"{len(kept)} of {len(trials)}", used]
+                cells += [each.text(arm, "loss", 4), each.text(arm, "experts")]
+            rows.append((alpha, cells))
+        return rows
 
     def out_of_rules(self, results):
         """The methods that break the paper's rules in all runs."""

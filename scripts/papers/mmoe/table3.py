@@ -2,6 +2,9 @@
 
 import dataclasses
 import functools
+import json
+import math
+import pathlib
 
 import keras
 import numpy as np
@@ -20,6 +23,8 @@ ARCHITECTURES = {
     "MMoE": "mmoe",
 }
 SEPARATE = L2, STITCH  # One network per task, from the inputs on.
+BATCH = "256"  # Of the times of serving.
+NOTICED = 0.1  # A share of the cost that is noticeable.
 TASKS = {"engagement": "click", "satisfaction": "like"}
 _load = functools.lru_cache(maxsize=1)(dk.datasets.recommender_sim)
 # The paper's numbers after 2, 4 and 6 million steps.
@@ -100,6 +105,22 @@ class Table3(Experiment):
         model.compile(keras.optimizers.SGD(learning_rate))
         return model
 
+    def model(self, arm):
+        """A compiled model, not trained."""
+        return self._build(arm, None, self.learning_rates[0])
+
+    def operations(self, arm, other=SHARED):
+        """The multiplications of an example, relative to another method's."""
+        counts = [multiplications(self.model(each)) for each in (arm, other)]
+        return counts[0] / counts[1]
+
+    def served(self, results):
+        """The recorded times of serving, by backend (scripts/serving_latency.py)."""
+        folder = results.path.parent if results.path else pathlib.Path()
+        files = sorted(folder.glob("architectures_cpu_*.json"))
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+        return {each["about"]["backend"]: each["milliseconds"] for each in found}
+
     def thirds(self, results, arm, metric):
         """A metric after each third of the training, of all runs: three columns."""
         third = self.epochs // 3
@@ -130,6 +151,20 @@ class Table3(Experiment):
             x_label="epochs",
             y_label="AUC of engagement",
         )
+
+
+def multiplications(model):
+    """The multiplications of a dense model for one example, by its matrices.
+
+    Every matrix of a network meets each example once, also those of all experts.
+    """
+    return sum(math.prod(w.shape) for w in model.trainable_weights if len(w.shape) > 1)
+
+
+def slower(times, arm, batch, other=SHARED):
+    """How much more time than another method serving takes: a `Gap` of the share."""
+    mine, its = (np.array(times[each][batch]) for each in (arm, other))
+    return gap_of(mine / its - 1)
 
 
 def read(history, variance):

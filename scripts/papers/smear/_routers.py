@@ -45,6 +45,8 @@ ABLATED = (
     "REINFORCE, dropout",
 )
 OURS = ("top-2",)  # Not in the paper.
+# Of a GPU, for one experiment of the paper (Appendix A).
+HOURS = {"GLUE": 108, "DomainNet": 11}
 # What merges the parameters of experts; the others mix their outputs.
 MERGING = ("SMEAR", "SMEAR 2x", "Latent Skills", "Adamix")
 # What routers look at that do not look at the features.
@@ -61,6 +63,34 @@ def num_experts_of(router, num_experts):
     return 2 * num_experts if router == "SMEAR 2x" else num_experts
 
 
+class CopiedExperts(keras.layers.Layer):
+    """An `MoE` that chooses one expert, for inference, as in Appendix B of the paper.
+
+    The parameters of the chosen expert are copied for each example, and all examples
+    are evaluated in one batched product.
+    """
+
+    def __init__(self, moe):
+        super().__init__()
+        self.moe = moe
+
+    def build(self, inputs_shape):
+        several = isinstance(inputs_shape[0], (tuple, list))
+        self.moe.build(*(inputs_shape if several else [inputs_shape]))
+
+    def call(self, inputs):
+        x = inputs[0] if isinstance(inputs, (tuple, list)) else inputs
+        weights = self.moe.expert_weights(inputs)
+        chosen = keras.ops.argmax(weights, axis=-1)
+        shares = keras.ops.max(weights, axis=-1)[:, None, None]
+        first, bias, second, last_bias = (
+            keras.ops.take(each, chosen, axis=0)
+            for each in self.moe.experts.parameters()
+        )
+        x = keras.ops.swish(keras.ops.matmul(x, first) + bias[:, None])
+        return shares * (keras.ops.matmul(x, second) + last_bias[:, None])
+
+
 @dataclasses.dataclass(frozen=True)
 class Adapters:
     """Experts and their routers."""
@@ -71,6 +101,7 @@ class Adapters:
     dispatch: bool = False
     gates: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
     tags: tuple[int, ...] | None = None
+    copied: bool = False  # The parameters of a chosen expert, for each example.
 
     def bank(self, features, router=""):
         """The experts: adapters from and to so many features."""
@@ -136,14 +167,16 @@ class Adapters:
         gate = self.gate(router, number)
         if base_of(router) in MERGING:
             return dk.SmearExperts(bank, gate, per_layer=router == "Adamix")
-        return dk.MoE(
+        dispatch = self.dispatch and not self.copied
+        moe = dk.MoE(
             bank,
             gate,
             per_example=True,
             routing_network=self.routing_network(router, features),
             # Nothing can be left out by a gate that may have weights everywhere.
-            dispatch=self.dispatch and gate.max_experts() is not None,
+            dispatch=dispatch and gate.max_experts() is not None,
         )
+        return CopiedExperts(moe) if self.copied else moe
 
     def apply(self, router, inputs, x, number):
         """What the routed layer of that number makes of `x`; see `inputs_of`."""

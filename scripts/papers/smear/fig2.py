@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.plots import plot_runs
-from experiments import Experiment, drawing, preset
+from experiments import Experiment, Results, drawing, gap_of, preset
 from papers import citations
 from papers.smear import _backbone, _routers
 
@@ -19,9 +19,10 @@ DISCRETE = {
     T5: ("Top-k", "ST-Gumbel", "REINFORCE"),
     RESNET: ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k"),
 }
+CHOOSING = ("Hash", "Tag", "Top-k", "ST-Gumbel", "REINFORCE")  # One expert.
 NOT_SHOWN = {T5: ("SMEAR 2x", "DSelect-k"), RESNET: ("SMEAR 2x",)}
 SAME = 0.1  # Numbers that differ by a smaller share are almost identical.
-CPU = "Times of a GPU, and of a form that copies each example's expert (Appendix B)."
+CPU = "The paper's times are of a GPU, these of a processor core."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Fig2(Experiment):
     title = "speed of inference"
     paper = citations.SMEAR
     where = "Figure 2"
+
+    scales = ("batch_size", "turns")
 
     seeds: int = preset(5, smoke=1)
     stand_in: bool = preset(False, smoke=True)
@@ -59,7 +62,7 @@ class Fig2(Experiment):
         models = [self._model(setting, name) for name in (router, BASE)]
         return [self._times(models, job.seed) for job in jobs]
 
-    def shared(self, setting):
+    def shared(self, setting, router=""):
         """The adapters of a setting."""
         place = (T5, RESNET).index(setting)
         size = self.num_experts[place], self.units[place]
@@ -72,7 +75,7 @@ class Fig2(Experiment):
         return self.shared(setting).flops(router, place, width)
 
     def _model(self, setting, router):
-        shared = self.shared(setting)
+        shared = self.shared(setting, router)
         if setting == T5:
             return encoder_layer(router, self.length, self.model_dim, shared)
         features, blocks = _cut(self.image_size, self.width)
@@ -119,6 +122,14 @@ class Fig2(Experiment):
         ops = self.flops(setting, router) / self.flops(setting, BASE)
         return [f"{ops:.2f}", results.text(arm, "ratio"), results.text(arm, "speed")]
 
+    def copied(self, results, setting):
+        """Times in the form of Appendix B, as text; nothing if they were not run."""
+        from papers.smear._copied import Copied
+
+        found = Results(Copied(), "cpu", results.path.parent if results.path else None)
+        times = ratios(found, setting, CHOOSING) if found.complete else ""
+        return times and f" Copied for each example (Appendix B): {times}."
+
     def times_flops(self, router, other):
         """The operations of a router relative to another's, on texts."""
         return self.flops(T5, router) / self.flops(T5, other)
@@ -132,6 +143,17 @@ def ratio(results, setting, router):
 def ratios(results, setting, routers):
     """Those times of routers, as text."""
     return ", ".join(f"{r} {ratio(results, setting, r):.2f}" for r in routers)
+
+
+def faster(results, setting, router, other):
+    """Whether a router is faster than another."""
+    arms = f"{setting}, {other}", f"{setting}, {router}"
+    return results.gap(*arms, "ratio").is_positive()
+
+
+def extra(results, setting, router):
+    """How much more time than SMEAR a router takes."""
+    return gap_of(results.values(f"{setting}, {router}", "ratio") - 1)
 
 
 def encoder_layer(router, length, features, shared):

@@ -19,6 +19,7 @@ ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE")
 WORSE = ("Top-k", "ST-Gumbel")  # Than tag routing, and than REINFORCE.
 BEHIND, BASIC = ("Tag", *WORSE), ("Hash", "1x compute")  # Behind REINFORCE.
 TINY = "A small encoder on made-up sentences is neither T5 nor GLUE."
+MANY = 4.0  # Experts in use, of eight.
 GUESSED = 0.6  # A lower share of right answers, of two, is little more than guessed.
 # RTE has the expert of MNLI, as the paper's tag routing has.
 TAGS = tuple(GLUE.index("mnli" if task == "rte" else task) for task in GLUE)
