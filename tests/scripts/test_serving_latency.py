@@ -8,6 +8,8 @@ import pytest
 import serving_latency
 
 from benchmarks import WORKLOADS
+from experiments import Results
+from papers.mmoe import table3
 
 TINY = dataclasses.replace(
     WORKLOADS["W4-static"], input_shape=(6,), num_experts=10, units=5, batch_size=4
@@ -34,3 +36,28 @@ def test_each_way_is_measured(tmp_path, monkeypatch):
     for times in found.values():
         assert set(times) == {"nothing", "dense"}
         assert all(each["3"] > 0 for each in times.values())
+
+
+def test_architectures_are_timed_and_judged(tmp_path):
+    sizes = ["--batches", "256", "--rounds", "1", "--repeats", "3"]
+    serving_latency.main(["--architectures", *sizes, "--out", str(tmp_path)])
+    (path,) = tmp_path.glob("architectures_*.json")
+    assert path.name.startswith("architectures_cpu_")
+    found = json.loads(path.read_text())["milliseconds"]
+    assert set(found) == set(table3.ARCHITECTURES)
+    assert all(len(each["256"]) == 3 for each in found.values())
+    # The page reads it, by backend, and judges by each method's share above the first.
+    results = Results(table3.Table3(), "cpu", tmp_path)
+    (backend,) = results.experiment.served(results)
+    assert backend == keras.backend.backend()
+    times = {table3.SHARED: {"256": [1.0, 2.0, 4.0]}, "MMoE": {"256": [2.0, 4.0, 8.0]}}
+    assert table3.slower(times, "MMoE", "256") == (1.0, 0.0, 3)
+
+
+def test_separate_networks_have_twice_the_multiplications():
+    experiment = table3.Table3.presets()["paper"]
+    # 20 x 256 x 64, and two towers: two networks, but for the towers.
+    shared = 20 * 256 + 256 * 64 + 2 * 64
+    assert table3.multiplications(experiment.model(table3.SHARED)) == shared
+    ratio = experiment.operations(table3.L2)
+    assert ratio == pytest.approx((2 * shared - 2 * 64) / shared)

@@ -154,11 +154,12 @@ class Table3(Experiment):
 
 
 def multiplications(model):
-    """The multiplications of a dense model for one example, by its matrices.
+    """The multiplications of a dense model for one example, by its kernels.
 
-    Every matrix of a network meets each example once, also those of all experts.
+    Every kernel meets each example once, also those of all experts.
     """
-    return sum(math.prod(w.shape) for w in model.trainable_weights if len(w.shape) > 1)
+    kernels = (w for w in model.trainable_weights if "bias" not in w.name)
+    return sum(math.prod(kernel.shape) for kernel in kernels)
 
 
 def slower(times, arm, batch, other=SHARED):

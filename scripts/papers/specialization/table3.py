@@ -28,7 +28,7 @@ class Table3(Ways):
         "distilled, L_s": (0.482, 0.065, 1.605, 0.718, 2.541),
     }
 
-    seeds: int = preset(5, smoke=1)
+    seeds: int = preset(20, paper=5, smoke=1)
     trial_runs: int = preset(1, paper=5)
     num_train: int = preset(10_000, paper=50_000)
     num_test: int = 10_000
