@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[1]
 BATCHES = (1, 32, 256, 4096)
@@ -107,7 +108,7 @@ def measure_architectures(batches, rounds, repeats):
 
     from papers.mmoe.table3 import ARCHITECTURES, Table3
 
-    experiment = Table3.presets()["paper"]
+    experiment: Any = Table3.presets()["paper"]
     models = {name: experiment.model(name) for name in ARCHITECTURES}
     (shape,) = {model.input_shape[1:] for model in models.values()}
     rng = np.random.default_rng(0)

@@ -55,7 +55,7 @@ class DomainComparison(Experiment):
         return [arm for arm in self.arms if _routers.base_of(arm) == arm]
 
     @property
-    def needs(self):
+    def needs(self):  # pyright: ignore[reportIncompatibleVariableOverride]
         """The data; in memory are the features before the first adapter."""
         if self.backbone is None:
             return "MNIST and Fashion-MNIST, in six made-up domains", 6 * 28 * 28
