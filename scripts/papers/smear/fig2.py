@@ -22,6 +22,7 @@ DISCRETE = {
 CHOOSING = ("Hash", "Tag", "Top-k", "ST-Gumbel", "REINFORCE")  # One expert.
 NOT_SHOWN = {T5: ("SMEAR 2x", "DSelect-k"), RESNET: ("SMEAR 2x",)}
 SAME = 0.1  # Numbers that differ by a smaller share are almost identical.
+FORM = "Choosing sorts examples here, where the paper copies parameters."
 CPU = "The paper's times are of a GPU, these of a processor core."
 
 
