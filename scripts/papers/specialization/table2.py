@@ -29,6 +29,7 @@ class Table2(Ways):
         "distilled, L_s": (0.028, 0.007, 2.191, 0.056, 2.319),
     }
 
+    seeds: int = preset(20, paper=10, smoke=1)
     trial_runs: int = preset(5, smoke=1)
     ways: tuple[str, ...] = preset(
         tuple(WAYS), smoke=("original", "original, L_s", "attentive, importance")
