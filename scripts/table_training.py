@@ -10,7 +10,13 @@ import keras
 import numpy as np
 import pandas as pd
 
-from dselectk_keras import GateRecorder, Task, build_multitask_model, condense
+from dselectk_keras import (
+    GateRecorder,
+    MultitaskModel,
+    Task,
+    build_multitask_model,
+    condense,
+)
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.plots import plot_expert_heatmap
@@ -22,7 +28,10 @@ REPORT, MODEL, SERVED, GATES = "report.json", "model.keras", "served", "gates.pn
 
 
 def read_table(path, targets):
-    """Read a CSV or Parquet file; labels become 0, 1 and NaN, numbers float32."""
+    """Read a CSV or Parquet file, with numbers as float32 and gaps in labels as NaN.
+
+    Of two values of a target, the larger becomes 1 and the other 0.
+    """
     path = pathlib.Path(path)
     readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
     if path.suffix not in readers:
@@ -66,11 +75,15 @@ def _strings(name, column):
 
 def _labels(name, column):
     values = sorted(column.dropna().unique())
-    if len(values) != 2:
+    is_number = pd.api.types.is_numeric_dtype(column)
+    if len(values) < 2 or (len(values) > 2 and not is_number):
         raise ValueError(
-            f"The target {name!r} must have two values, such as 0 and 1. Received "
-            f"{len(values)}: {[str(value) for value in values[:5]]}."
+            f"The target {name!r} must have two values, such as 0 and 1, or numbers. "
+            f"Received {len(values)}: {[str(value) for value in values[:5]]}."
         )
+    if len(values) > 2:
+        print(f"{name}: numbers from {values[0]:g} to {values[-1]:g}.")
+        return _numbers(column)
     if values != [0, 1]:
         print(f"{name}: 1 is {values[1]!r}, and 0 is {values[0]!r}.")
     return column.map({values[0]: 0.0, values[1]: 1.0}).to_numpy("float32")
@@ -109,6 +122,24 @@ def make_encoder(frame):
     return keras.Model(inputs, keras.layers.Concatenate()(features))
 
 
+def make_task(name, labels):
+    """A task of labels: numbers count by the part of their variance that is left."""
+    if labels.dropna().isin([0, 1]).all():
+        return Task(name, "binary", metrics=("AUC",))
+    return Task(name, weight=1 / labels.var())
+
+
+def in_units_of_labels(model, frame):
+    """A model that predicts numbers from their mean and deviation on."""
+    outputs = dict(model.output)
+    for task in model.tasks:
+        if task.kind == "regression":
+            labels = frame[task.name]
+            scale = keras.layers.Rescaling(labels.std(), labels.mean())
+            outputs[task.name] = scale(outputs[task.name])
+    return MultitaskModel(model.input, outputs, tasks=model.tasks)
+
+
 def train_table(run, path, targets, out, overwrite=False, progress=True):
     """Train as a `TrainingRun` says, but on a table; return the report.
 
@@ -116,7 +147,7 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
         run: A `TrainingRun`, of which the architecture, the gate and the training
             count.
         path: A CSV or Parquet file.
-        targets: Names of columns with two values.
+        targets: Names of columns with two values, or with numbers.
         out: The folder to write into.
         overwrite: Whether to replace a run.
         progress: Whether to show a progress bar.
@@ -130,13 +161,14 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     steps = run.epochs * math.ceil(len(train) / run.batch_size)
     model = build_multitask_model(
         make_encoder(train.drop(columns=targets)),
-        [Task(name, "binary", metrics=("AUC",)) for name in targets],
+        [make_task(name, train[name]) for name in targets],
         run.architecture,
         experts=DenseExperts(run.num_experts or 8, run.units or (64,)),
         gate=run.make_gate(steps) if run.has_gate else "softmax",
         per_example=run.gates_see_examples,
         **run.architecture_options,
     )
+    model = in_units_of_labels(model, train)
     model.compile(keras.optimizers.Adam(run.learning_rate))
     decided = math.ceil(run.decide_by * run.epochs)
     best = keras.callbacks.EarlyStopping(
@@ -175,7 +207,7 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
 
 
 def judge(model, test, targets):
-    """AUC of each task, and the sum of predictions over the sum of labels."""
+    """AUC, and sum of predictions over that of labels; of numbers, error and R2."""
     found = model.evaluate(
         test, test[targets], batch_size=4096, verbose=0, return_dict=True
     )
@@ -183,8 +215,14 @@ def judge(model, test, targets):
     tasks = {}
     for name in targets:
         known = test[name].notna().to_numpy()
-        level = predicted[name][known].sum() / test[name][known].sum()
-        tasks[name] = {"auc": found[f"{name}_AUC"], "calibration": float(level)}
+        labels, guesses = test[name][known].to_numpy(), predicted[name][known, 0]
+        if f"{name}_AUC" in found:
+            level = float(guesses.sum() / labels.sum())
+            tasks[name] = {"auc": found[f"{name}_AUC"], "calibration": level}
+        else:
+            square = float(np.mean((guesses - labels) ** 2))
+            explained = 1 - square / float(labels.var())
+            tasks[name] = {"error": math.sqrt(square), "explained": explained}
     return tasks
 
 
@@ -215,7 +253,10 @@ def describe(report):
     """The report as lines of text."""
     lines = [f"{report['label']}, {report['rows'][0]} rows to train on"]
     for name, task in report["tasks"].items():
-        text = f"AUC {task['auc']:.4f}, calibration {task['calibration']:.2f}"
+        if "auc" in task:
+            text = f"AUC {task['auc']:.4f}, calibration {task['calibration']:.2f}"
+        else:
+            text = f"error {task['error']:.4g}, R2 {task['explained']:.3f}"
         weights = report.get("gates", {}).get(name, [])
         used = [f"{i} ({w:.2f})" for i, w in enumerate(weights) if w > 0.01]
         experts = f"; experts {', '.join(used)}" if used else ""

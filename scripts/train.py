@@ -6,9 +6,10 @@ writes the model, the gate history, the metrics and the figures to the folder.
 
     python scripts/train.py --table clicks.parquet --targets click purchase
 
-trains on a table of one's own, CSV or Parquet, with strings and missing values. It
-prints the gates, the AUC and calibration of each task and the served cost, and writes a
-model that takes the raw columns: `model.keras`, and on TensorFlow a SavedModel.
+trains on a table of one's own, CSV or Parquet, with strings and missing values. Targets
+have two values, or are numbers. It prints the gates, how good each task is and what it
+costs to serve, and writes a model that takes the raw columns: `model.keras`, and on
+TensorFlow a SavedModel.
 """
 
 import argparse

@@ -93,6 +93,29 @@ def test_a_parquet_file_of_numbers_trains_on_every_backend(tmp_path, capsys, gat
     assert tasks["calibration"] > 0
 
 
+def test_targets_of_numbers_are_predicted_in_their_units(tmp_path, capsys):
+    path, out = tmp_path / "homes.csv", tmp_path / "run"
+    rng = np.random.default_rng(0)
+    size = rng.uniform(20, 200, 600)
+    frame = pd.DataFrame({"size": size, "sold": (size > 100).astype(int)})
+    frame["price"] = 1e5 + 3e3 * size + 1e4 * rng.normal(size=600)
+    frame.loc[:40, "price"] = np.nan
+    frame.to_csv(path, index=False)
+    options = ["--table", str(path), "--targets", "price", "sold", "--quiet"]
+    options += ["--epochs", "30", "--units", "8", "--batch-size", "32"]
+    train.main([*options, "--num-nonzeros", "2", "--out", str(out)])
+    shown = capsys.readouterr().out
+    assert "price: numbers from 1" in shown
+    assert "  price                error " in shown
+    found = json.loads((out / "report.json").read_text())["tasks"]
+    assert 5e3 < found["price"]["error"] < 4e4  # The noise has 1e4.
+    assert 0.9 < found["price"]["explained"] < 1
+    assert found["sold"]["auc"] > 0.9
+    saved = keras.saving.load_model(out / "model.keras")
+    guesses = saved.predict(pd.DataFrame({"size": [50.0, 150.0]}), verbose=0)["price"]
+    np.testing.assert_allclose(guesses, [[2.5e5], [5.5e5]], rtol=0.15)
+
+
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow looks up strings.")
 def test_strings_need_tensorflow(tmp_path, capsys):
     path = tmp_path / "adult.csv"
@@ -124,7 +147,8 @@ def test_labels_and_numbers_are_read(tmp_path):
     [
         (["--targets", "marrid"], "must name columns of "),
         ([], "Received: none."),
-        (["--targets", "age"], "The target 'age' must have two values"),
+        (["--targets", "work"], "The target 'work' must have two values, such as"),
+        (["--targets", "same"], "Received 1: ['7']."),
         (["--targets", "married", "--resume"], "--resume is not for tables"),
         (["--targets", "married", "--data", "mnist"], "--data is not for tables"),
         (["--targets", "married", "--gate", "softmax", "--gamma", "2"], "other gates"),
@@ -132,7 +156,7 @@ def test_labels_and_numbers_are_read(tmp_path):
 )
 def test_what_cannot_be_trained_ends_with_a_message(tmp_path, capsys, arguments, text):
     path = tmp_path / "adult.csv"
-    adult().to_csv(path, index=False)
+    adult().assign(same=7, work=["a", "b", "c", None] * 50).to_csv(path, index=False)
     with pytest.raises(SystemExit) as ended:
         train.main(["--table", str(path), *arguments, "--out", str(tmp_path / "run")])
     assert ended.value.code == 2
