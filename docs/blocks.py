@@ -274,6 +274,20 @@ def collapse():
     )
 
 
+def census():
+    """The AUC of each architecture, by scripts/census_benchmark.py."""
+    from census_benchmark import table as lines
+
+    path = ROOT / "docs" / "results" / "census_benchmark.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    about = found["about"]
+    return (
+        f"{lines(found['arms'])}\n\nMeans and standard deviations of three seeds; "
+        f"`{found['command']}`, {about['backend']} {about['backend_version']}, "
+        f"{about['device']}, {about['date']}."
+    )
+
+
 def decoder():
     """The time and the memory of the blocks of docs/decoder.md."""
     rows, found = [], {}
@@ -321,7 +335,7 @@ PAGES = {
     "docs/decoder.md": {"decoder": decoder},
     "docs/plan.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
-    "docs/compared.md": {"ranking": ranking},
+    "docs/compared.md": {"ranking": ranking, "census": census},
     "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
     "README.md": {"speedup": speedup},
     "docs/performance.md": {"performance": performance},
