@@ -1,15 +1,35 @@
 """The measurement of what keeps experts alive."""
 
+import json
+from pathlib import Path
+
 import collapse
 import numpy as np
 import pytest
 
 
-def test_every_model_has_nine_settings():
-    for name in collapse.ARMS:
+def test_every_model_has_the_same_learning_rates():
+    for name, strengths in collapse.ARMS.items():
         settings = collapse.settings_of(name)
-        assert len(set(settings)) == 9
-        assert {0.003, 0.01, 0.03} <= {rate for _, rate in settings}
+        assert len(set(settings)) == len(settings)
+        for strength in strengths or [None]:
+            assert {rate for each, rate in settings if each == strength} == set(
+                collapse.RATES
+            )
+
+
+def test_no_committed_setting_is_at_an_edge_of_its_grid():
+    path = Path(__file__).parents[2] / "docs" / "results" / "collapse.json"
+    runs = json.loads(path.read_text())["runs"]
+    assert {run["model"] for run in runs} == set(collapse.ARMS)
+    for run in runs:
+        name, settings = run["model"], (run["strength"], run["rate"])
+        assert settings in collapse.settings_of(name)
+        assert not collapse.at_edge(name, *settings), name
+    assert collapse.at_edge("Top-2", None, collapse.RATES[0])
+    assert collapse.at_edge("Top-2", None, collapse.RATES[-1])
+    assert collapse.at_edge("Top-2, importance", 100.0, 0.01)
+    assert not collapse.at_edge("Top-2, importance", 0.0, 0.01)
 
 
 def test_each_kind_and_task_has_a_function_of_its_own():
