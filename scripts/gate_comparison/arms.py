@@ -18,7 +18,7 @@ from gate_comparison.rivals import BalancedGate, ReLUGate, TreeGate
 from gate_comparison.training import FIRST, STEPS, Form
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
-DECAYS = (0.0, 0.3, 1.0, 3.0)
+DECAYS = (0.0, 0.3, 1.0, 3.0, 10.0)
 ONE_SETTING = (0.03, 0.3)  # In the middle of the grid.
 NUM_CHOICES = 16
 MANY = 10**6
@@ -66,9 +66,12 @@ class Arm:
     dense: bool = False
 
     def runs(self, draw, rates=None, decays=None):
-        """The runs of a grid: of the whole one, or of some rates and decays."""
+        """The runs of a grid: of the whole one, or of some rates and decays.
+
+        AdamW multiplies weights by 1 - rate x decay in a step, which must be positive.
+        """
         grid = itertools.product(rates or RATES, decays or DECAYS, self.own)
-        return [self.run(draw, setting) for setting in grid]
+        return [self.run(draw, given) for given in grid if given[0] * given[1] < 1]
 
     def run(self, draw, given, choice=0):
         """The run of one setting."""

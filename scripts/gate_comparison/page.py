@@ -36,12 +36,12 @@ INTRODUCTION = """\
 Results of {problems} problems in {families} families, with {draws} draws or splits each
 and at most 1,000 training examples. All arms have the same model (8 or 16 experts, 2 or
 4 per task, static gates), the same initial weights and the same number of steps. Each
-is tuned on the same grid: {rates} learning rates times {decays} weight decays, and if
+is tuned on the same grid: {rates} learning rates times {decays} weight decays, of which
+the product is below 1 (AdamW multiplies weights by 1 - rate x decay in a step), and if
 it has an own setting, times two values of it. Setting and epoch are those with the
 lowest validation loss. For a sparse gate, only epochs count in which each task uses at
-most k experts. The best learning rate is at an edge of its grid in {rate_edge:.0%} of
-all rows, and the largest weight decay is the best in {decay_edge:.0%}. A larger one
-diverges at the larger rates: AdamW multiplies weights by 1 - rate x decay in a step.
+most k experts. The best learning rate is at an edge of its grid in {rate_edge:.1%} of
+all rows, the best weight decay at the upper edge in {decay_edge:.1%}.
 
 - **chosen by fit**: `ChooseExperts` with its default settings
   ([our own method](../choose_by_fit.md)). **side by side**: with `side_by_side=True`.
@@ -81,7 +81,8 @@ all experts; without the weights of the gate. Each point is the mean of a family
 NORMALIZED_TEXT = """\
 As in HoME, the output of each expert is normalized over the batch, and a swish follows.
 Test error over that of the same gate with the experts of the other tables, on the
-problems that have been run with both."""
+problems that have been run with both. All intervals include 1, so a bank has no option
+for it."""
 
 CHOICES_TEXT = """\
 Test error over the mean of {choices} random choices. *One choice*: the best of
@@ -126,7 +127,7 @@ def text(found):
         rates=len(RATES),
         decays=len(DECAYS),
         rate_edge=np.mean([r["setting"][0] in (RATES[0], RATES[-1]) for r in tuned]),
-        decay_edge=np.mean([r["setting"][1] == DECAYS[-1] for r in tuned]),
+        decay_edge=np.mean([is_largest(*r["setting"][:2]) for r in tuned]),
     )
     how = HOW.format(
         command=found["command"],
@@ -158,6 +159,11 @@ def text(found):
         how,
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def is_largest(rate, decay):
+    """Whether the grid has no larger weight decay for this learning rate."""
+    return not any(decay < other and rate * other < 1 for other in DECAYS)
 
 
 def families(rows):
