@@ -29,7 +29,7 @@ def arguments(tmp_path, monkeypatch):
         lines.append(", ".join(row.values()))
     (tmp_path / NAME).write_bytes(gzip.compress("\n".join(lines).encode()))
     monkeypatch.setitem(loader["NUM_ROWS"], NAME, len(lines))
-    monkeypatch.setattr(census_benchmark, "EPOCHS", 1)
+    monkeypatch.setattr(census_benchmark, "EPOCHS", 2)
     monkeypatch.setattr(census_benchmark, "BATCH_SIZE", 60)
     monkeypatch.setattr(census_benchmark, "SEEDS", (0, 1))
     arms = ("shared_bottom", census_benchmark.DECIDED, census_benchmark.CHOSEN)
