@@ -1,9 +1,12 @@
 """The Python of the README and of the site's pages runs, with four epochs at most."""
 
 import ast
+import importlib.util
 import re
+import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import keras
 import pytest
@@ -61,6 +64,8 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     if page == "docs/recipes.md":
         for module in ("optuna", "pandas", "pyarrow"):
             pytest.importorskip(module)
+        if importlib.util.find_spec("wandb") is None:
+            monkeypatch.setitem(sys.modules, "wandb", mock.MagicMock())
     namespace = {"__name__": "__main__"}
     for number, block in enumerate(blocks(page)):
         exec(compile(block, ROOT / page, "exec"), namespace)
