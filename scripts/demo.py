@@ -293,7 +293,7 @@ def draw(rows, path):
     ax.set_title(
         "multiplications\nper served task", loc="right", fontsize=style.SMALL_FONT
     )
-    style.save_figure(figure, path, dpi=150)
+    style.save_figure(figure, path, dpi=280)
 
 
 def draw_gates(weights, path):
@@ -310,7 +310,7 @@ def draw_gates(weights, path):
         ax.set(xticks=(), yticks=())
         style.label(ax, "expert", "", f"after {part:.0%}")
     axes[0].set_ylabel("task, in groups", fontsize=style.FONT)
-    style.save_figure(figure, path, dpi=150)
+    style.save_figure(figure, path, dpi=280)
 
 
 def main(arguments=None):

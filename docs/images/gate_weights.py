@@ -66,7 +66,7 @@ def main():
             ax=ax,
         )
         ax.label_outer()
-    figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=160)
+    figure.savefig(pathlib.Path(__file__).with_suffix(".png"), dpi=320)
 
 
 if __name__ == "__main__":

@@ -107,8 +107,8 @@ def write(folder):
     found = results.read(folder)
     (folder / "images").mkdir(exist_ok=True)
     images = folder / "images"
-    style.save_figure(draw(found["rows"]), images / "gatebench.png", dpi=150)
-    style.save_figure(draw_costs(found["rows"]), images / "costs.png", dpi=150)
+    style.save_figure(draw(found["rows"]), images / "gatebench.png", dpi=250)
+    style.save_figure(draw_costs(found["rows"]), images / "costs.png", dpi=250)
     path = folder / "gatebench.md"
     path.write_text(text(found), encoding="utf-8")
     return path
