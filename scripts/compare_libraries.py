@@ -4,7 +4,8 @@
 
 The data are the files of UCI Adult, in a folder `adult`: two tasks, an income above
 50,000 dollars and never married. It needs torch and pandas, and compares with
-torch-rechub and DeepCTR-Torch if they are installed. Prints a table in Markdown.
+torch-rechub and DeepCTR-Torch if they are installed. Prints a table in Markdown: also
+of the examples per second of training, with the building of the model and a prediction.
 """
 
 # pyright: reportMissingImports=false
@@ -15,6 +16,7 @@ import pathlib
 import statistics
 import sys
 import tempfile
+import time
 
 import numpy as np
 from command_line import choose_backend, make_parser
@@ -27,6 +29,12 @@ TASKS = ["income", "never_married"]
 # Embeddings, experts, units of an expert and of a tower; then the training.
 WIDTH, EXPERTS, UNITS, TOWER = 4, 8, 16, 8
 EPOCHS, BATCH_SIZE, RATE = 5, 256, 0.005
+# Of this package, besides MMoE.
+OTHERS = {
+    "shared bottom": ("shared_bottom",),
+    "PLE": ("ple",),
+    "static DSelect-k": ("mmoe", "dselect_k", False),
+}
 
 
 def main(arguments=None):
@@ -37,29 +45,41 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     choose_backend("torch")
     tables = read(pathlib.Path(options.data_dir) / "adult")
-    print("| library | lines | AUC of income | AUC of never married |")
-    print("| --- | ---: | ---: | ---: |")
+    print("| library | lines | AUC of income | AUC of never married | examples / s |")
+    print("| --- | ---: | ---: | ---: | ---: |")
     for run in (dselectk_keras, torch_rechub, deepctr_torch):
         if importlib.util.find_spec(run.__name__) is None:
             continue
         print(f"| {run.__name__} | {row(run, tables, options.seeds)} |")
+    for name, given in OTHERS.items():
+        cells = row(dselectk_keras, tables, options.seeds, *given)
+        print(f"| dselectk_keras, {name} | {cells} |")
 
 
-def row(run, tables, seeds):
-    """The lines of code, and the mean and standard error of each task's AUC."""
+def row(run, tables, seeds, *options):
+    """The lines of code, the mean and standard error of each task's AUC, and the speed.
+
+    Speeds are medians, of the examples of all epochs by the seconds of a run.
+    """
     from experiments.scores import area_under_curve
 
-    labels, found = tables[1][TASKS].to_numpy(), []
+    labels, found, seconds = tables[1][TASKS].to_numpy(), [], []
     for seed in range(seeds):
+        begin = time.perf_counter()
         with contextlib.redirect_stdout(sys.stderr):  # Some report their training.
-            predicted = np.reshape(run(*tables, seed), labels.shape)
+            predicted = run(*tables, seed, *options)
+        seconds.append(time.perf_counter() - begin)
+        predicted = np.reshape(predicted, labels.shape)
         found.append(list(map(area_under_curve, labels.T, predicted.T)))
     lines = [line.strip() for line in inspect.getsource(run).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
-    cells = [str(len(lines) - 2)]  # Without the line of `def`, and the docstring.
+    # Without the line of `def`, and the docstring.
+    cells = [str(len(lines) - 1 - lines.index(f'"""{run.__doc__}"""'))]
     for column in zip(*found, strict=True):
         error = statistics.stdev(column) / seeds**0.5 if seeds > 1 else 0.0
         cells.append(f"{statistics.mean(column):.4f} ± {error:.4f}")
+    speed = EPOCHS * len(tables[0]) / statistics.median(seconds)
+    cells.append(f"{speed:,.0f}")
     return " | ".join(cells)
 
 
@@ -96,11 +116,13 @@ def size(table, name):
     return int(table[name].max()) + 1
 
 
-def dselectk_keras(train, test, seed):
+def dselectk_keras(
+    train, test, seed, architecture="mmoe", gate="softmax", per_example=True
+):
     """This package."""
     import keras
 
-    from dselectk_keras import DenseExperts, SoftmaxGate, Task, build_multitask_model
+    from dselectk_keras import DenseExperts, Task, build_multitask_model
 
     keras.utils.set_random_seed(seed)
     inputs = {name: keras.Input((), dtype="int32", name=name) for name in STRINGS}
@@ -113,9 +135,10 @@ def dselectk_keras(train, test, seed):
     model = build_multitask_model(
         keras.Model({**inputs, **numbers}, features),
         [Task(name, "binary", tower=(TOWER,)) for name in TASKS],
+        architecture,
         experts=DenseExperts(EXPERTS, [UNITS]),
-        gate=SoftmaxGate(),
-        per_example=True,
+        gate=gate,
+        per_example=per_example,
     )
     model.compile(keras.optimizers.Adam(RATE))
     model.fit(
