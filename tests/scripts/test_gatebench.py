@@ -81,12 +81,14 @@ def test_results_after_other_epochs_are_not_continued(tmp_path, monkeypatch):
     assert results.read(tmp_path) == kept
 
 
-def test_all_arms_have_the_same_rates_and_decays():
+def test_all_arms_have_the_same_rates_and_decays_that_turn_no_weight_over():
+    pairs = set(itertools.product(arms.RATES, arms.DECAYS))
+    pairs -= {(0.1, 10.0), (0.3, 10.0)}
+    assert len(pairs) == 23
     for arm in arms.ARMS.values():
         given = [run.given for run in arm.runs(0)]
-        pairs = itertools.product(arms.RATES, arms.DECAYS)
-        assert sorted({(rate, decay) for rate, decay, _ in given}) == sorted(pairs)
-        assert len(given) == 20 * len(arm.own)
+        assert {(rate, decay) for rate, decay, _ in given} == pairs
+        assert len(given) == 23 * len(arm.own)
         assert (*arms.ONE_SETTING, arm.own[-1]) in given
 
 
