@@ -92,9 +92,7 @@ class SoftmaxSelectorGate(SelectorGate):
 
     def codes_of(self, experts) -> Tensor:
         """The code of an expert is 1.0 in its place."""
-        # Not `one_hot`, for which torch copies to the host.
-        numbers = ops.arange(self.num_experts, dtype=experts.dtype)
-        return ops.cast(ops.expand_dims(experts, -1) == numbers, "float32")
+        return self.places_of(experts)
 
     def compute_selectors(self, codes) -> Tensor:
         """The weights are the codes."""

@@ -115,7 +115,7 @@ class ChosenGate(Gate):
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the sum of the shares of each expert."""
         shares = softmax(ops.convert_to_tensor(self.shares))
-        places = ops.expand_dims(shares, -1) * self.places_of_choices()
+        places = ops.expand_dims(shares, -1) * self.places_of(self.choices)
         return Routing(ops.sum(places, axis=-2))
 
     def describe_selectors(self, routing: Routing) -> dict:

@@ -220,10 +220,10 @@ class Gate(keras.Layer, abc.ABC):
         """
         return self._report(self._routing(routing_inputs, training=False))
 
-    def places_of_choices(self) -> Tensor:
-        """Compute which choice is which expert, 1.0 or 0.0, `([num_gates,] k, n)`."""
-        experts = ops.arange(self.num_experts, dtype=self.choices.dtype)
-        return ops.cast(ops.expand_dims(self.choices, -1) == experts, "float32")
+    def places_of(self, choices: Tensor) -> Tensor:
+        """Compute which choice is which expert, 1.0 or 0.0, `(..., k, n)`."""
+        experts = ops.arange(self.num_experts, dtype=choices.dtype)
+        return ops.cast(ops.expand_dims(choices, -1) == experts, "float32")
 
     def show_experts(self, *experts: Any) -> None:
         """Show the outputs of the experts to the observer, if there is one."""
