@@ -170,7 +170,8 @@ class Results:
         values = experiment.source, self.preset, experiment.config, self.environments
         head = dict(zip(HEAD, values, strict=True))
         runs = [dataclasses.asdict(run) for run in self.runs]
-        lines = ",\n  ".join(map(json.dumps, runs))
+        # Without blanks, of which tables of small numbers would have one for each.
+        lines = ",\n  ".join(json.dumps(run, separators=(",", ":")) for run in runs)
         text = json.dumps(head, indent=1)[:-2] + f',\n "runs": [\n  {lines}\n ],\n'
         checksum = _checksum({**head, "runs": runs})
         text += f' "checksum": "{checksum}"\n}}\n'
