@@ -1,4 +1,4 @@
-"""Compare gates that choose experts, on 22 problems, or on your own table.
+"""Compare gates that choose experts, on 25 problems, or on your own table.
 
     python scripts/gatebench.py --data-dir DATA
 

@@ -33,7 +33,7 @@ def compare(problem, draws, folder, arms, **grid):
     tables = [problem.load(draw, folder) for draw in draws]
     runs = {form: [] for form in FORMS}
     for name, arm in arms.items():
-        if not name.startswith(KNOWN) or tables[0].groups is not None:
+        if suits(name, problem, tables[0].groups is not None):
             runs[arm.form] += [
                 (name, run)
                 for draw in range(len(tables))
@@ -57,6 +57,14 @@ def compare(problem, draws, folder, arms, **grid):
     for row in rows:
         row["draw"] = draws[row["draw"]]
     return rows
+
+
+def suits(arm, problem, has_groups):
+    """Whether an arm can be trained on a problem."""
+    normalized = FORMS[ARMS[arm].form].normalized
+    return (has_groups or not arm.startswith(KNOWN)) and not (
+        normalized and problem.expert
+    )
 
 
 def compare_choices(trainer, rows, name, event):

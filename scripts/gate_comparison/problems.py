@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pandas as pd
 
@@ -29,8 +30,9 @@ class Problem:
         epochs: The number of epochs, of ten steps each.
         tower: Widths of the hidden layers of a tower.
         layers: The number of layers of an expert.
-        confirms: Whether it is in the half on which what was developed on the other
-            half is confirmed.
+        expert: A function of the number of units that returns an expert, if it is not
+            dense.
+        batch_size: Examples in a step; a tenth of the training examples if `None`.
     """
 
     family: str
@@ -41,6 +43,8 @@ class Problem:
     epochs: int = 30
     tower: tuple[int, ...] = ()
     layers: int = 1
+    expert: Callable | None = None
+    batch_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,15 +64,19 @@ class Table:
 
 
 def standardized(splits, binary, groups=None):
-    """A `Table` with inputs, and labels that are numbers, of mean 0 and deviation 1."""
+    """A `Table` with inputs, and labels that are numbers, of mean 0 and deviation 1.
+
+    Inputs that are integers are tokens, which stay.
+    """
     binary = np.asarray(binary, bool)
+    tokens = np.issubdtype(splits[0][0].dtype, np.integer)
 
     def moments(array, kept: Any = False):
         mean, std = np.nanmean(array, axis=0), np.nanstd(array, axis=0)
         return np.where(kept, 0.0, mean), np.where(kept | (std == 0), 1.0, std)
 
     (mean_x, std_x), (mean_y, std_y) = (
-        moments(splits[0][0]),
+        moments(splits[0][0], tokens),
         moments(splits[0][1], binary),
     )
     splits = tuple(
@@ -117,30 +125,15 @@ def arff(file, num_tasks):
     """The problem of an ARFF table whose last columns are regression labels."""
 
     def load(seed, folder):
-        frame = read_arff(pathlib.Path(folder) / "uci_multitarget" / file)
+        from scipy.io.arff import loadarff  # A dependency of JAX.
+
+        path = pathlib.Path(folder) / "uci_multitarget" / file
+        frame = pd.DataFrame(loadarff(path)[0])
         x = as_numbers(frame.iloc[:, :-num_tasks])
         y = frame.iloc[:, -num_tasks:].to_numpy("float32")
         return split_rows(x, y, [False] * num_tasks, seed)
 
     return load
-
-
-def read_arff(path):
-    """Read an ARFF file as a data frame; columns that are not numeric are texts."""
-    names, kinds, rows = [], [], []
-    with path.open(encoding="utf-8") as lines:
-        for line in map(str.strip, lines):
-            if line.lower().startswith("@attribute"):
-                _, name, kind = line.split(maxsplit=2)
-                names.append(name)
-                kinds.append(kind.strip().lower())
-            elif line and line[0] not in "@%":
-                rows.append([cell.strip() for cell in line.split(",")])
-    frame = pd.DataFrame(rows, columns=names)
-    for name, kind in zip(names, kinds, strict=True):
-        if kind in {"numeric", "real", "integer"}:
-            frame[name] = pd.to_numeric(frame[name], errors="coerce")
-    return frame
 
 
 def as_numbers(frame, most=12):
@@ -207,41 +200,75 @@ def films(seed, folder, num_tasks=32, num_inputs=100):
     return split_rows(inputs.to_numpy()[known], y[known], [False] * num_tasks, seed)
 
 
-def images(name):
-    """Four images in a row, and four questions about each of them.
+def images(name, number=4, size=7):
+    """Some images in a row, and four questions about each of them.
 
     No image is drawn twice, so that training and test share none.
     """
+    step = 28 // size
 
     def load(seed, folder):
         data = papers.data.load(name, data_dir=str(pathlib.Path(folder) / name), seed=0)
         rng = np.random.default_rng(seed)
         sets = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9))
-        rows = rng.permutation(len(data.train.x))[: 4 * sum(SIZES)].reshape(-1, 4)
-        pixels = data.train.x[rows].reshape(len(rows), 4, 7, 4, 7, 4).mean((3, 5))
+        rows = rng.permutation(len(data.train.x))[: number * sum(SIZES)]
+        rows = rows.reshape(-1, number)
+        shape = len(rows), number, size, step, size, step
+        pixels = data.train.x[rows].reshape(shape).mean((3, 5))
         classes = np.asarray(data.train.y)[..., 0][rows]
         y = np.stack([np.isin(classes, each) for each in sets], axis=2)
-        groups = np.repeat(range(4), 4)
-        x = pixels.reshape(len(rows), -1)
-        return split_rows(x, y.reshape(len(rows), -1), [True] * 16, seed, groups)
+        groups = np.repeat(range(number), 4)
+        x, y = pixels.reshape(len(rows), -1), y.reshape(len(rows), -1)
+        return split_rows(x, y, [True] * len(groups), seed, groups)
 
     return load
 
 
-def features(reads, groups=None, missing=0.0):
+def convolutional(units, number=2, size=14):
+    """An expert for some images in a row."""
+    return keras.Sequential(
+        [
+            keras.layers.Reshape((number * size, size, 1)),
+            keras.layers.Conv2D(units // 2, 4, strides=2, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(units, "relu"),
+        ]
+    )
+
+
+NUM_WORDS, NUM_TOKENS = 50, 12
+
+
+def for_tokens(units):
+    """An expert for a sequence of tokens."""
+    return keras.Sequential(
+        [
+            keras.layers.Embedding(NUM_WORDS, units),
+            keras.layers.Dense(units, "relu"),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(units, "relu"),
+        ]
+    )
+
+
+def features(reads, groups=None, missing=0.0, tokens=False):
     """Tasks that are mixtures of the sines of some sets of four directions each.
 
     Args:
         reads: Which task reads which set, booleans (tasks, sets).
         groups: The known group of each task, if there is one.
         missing: The share of the labels that is missing, but for the test.
+        tokens: Whether inputs are tokens, which stand for vectors whose mean is read.
     """
     reads = np.asarray(reads)
 
     def load(seed, folder):  # noqa: ARG001
         rng = np.random.default_rng([seed, len(reads), reads.shape[1]])
-        x = rng.normal(size=(sum(SIZES), 20))
-        angles = 1.5 * x @ rng.normal(size=(20, 4 * reads.shape[1])) / 20**0.5
+        x = read = rng.normal(size=(sum(SIZES), 20))
+        if tokens:
+            x = rng.integers(NUM_WORDS, size=(sum(SIZES), NUM_TOKENS))
+            read = rng.normal(size=(NUM_WORDS, 20))[x].sum(axis=1) / NUM_TOKENS**0.5
+        angles = 1.5 * read @ rng.normal(size=(20, 4 * reads.shape[1])) / 20**0.5
         sines = np.sin(angles + rng.normal(size=angles.shape[1]))
         mixtures = rng.normal(size=(*reads.shape, 4)) * reads[..., None]
         y = sines @ mixtures.reshape(len(reads), -1).T
@@ -253,10 +280,10 @@ def features(reads, groups=None, missing=0.0):
     return load
 
 
-def in_groups(*sizes, missing=0.0):
+def in_groups(*sizes, **options):
     """Groups of these numbers of tasks, each with features of its own."""
     groups = np.repeat(np.arange(len(sizes)), sizes)
-    return features(groups[:, None] == np.arange(len(sizes)), groups, missing)
+    return features(groups[:, None] == np.arange(len(sizes)), groups, **options)
 
 
 def _groups(num_train, **options):
@@ -314,4 +341,21 @@ PROBLEMS = {
         "other groups", in_groups(8, 8, 8, 8, missing=0.7), tower=(8,)
     ),
     "experts of two layers": Problem("other groups", in_groups(8, 8, 8, 8), layers=2),
+    "100,000 examples": Problem(
+        "other experts, more data",
+        _groups(100_000, num_tasks=32, num_groups=4, noise=0.3),
+        epochs=60,
+        batch_size=500,
+    ),
+    "convolutional experts": Problem(
+        "other experts, more data",
+        images("fashion_mnist", number=2, size=14),
+        num_experts=4,
+        expert=convolutional,
+    ),
+    "experts for tokens": Problem(
+        "other experts, more data",
+        in_groups(8, 8, 8, 8, tokens=True),
+        expert=for_tokens,
+    ),
 }

@@ -5,7 +5,7 @@ import pathlib
 
 from experiments.environment import environment
 from gate_comparison.arms import ARMS, KNOWN
-from gate_comparison.comparison import compare
+from gate_comparison.comparison import compare, suits
 
 NAME = "gatebench.json"
 
@@ -31,7 +31,8 @@ def run(problems, draws, data_dir, folder, command):
                 f"Received: {problem.epochs} epochs. Pass another --out, or the same "
                 "--epochs."
             )
-        lacking = _lacking([row for row in rows if row["problem"] == name], draws)
+        same = [row for row in rows if row["problem"] == name]
+        lacking = _lacking(problem, same, draws)
         if not lacking:
             continue
         for arms, left in lacking.items():
@@ -44,16 +45,15 @@ def run(problems, draws, data_dir, folder, command):
         (folder / NAME).write_text(text, encoding="utf-8")
 
 
-def _lacking(rows, draws):
+def _lacking(problem, rows, draws):
     """The arms that draws of a problem lack: a dict from tuples of arms to draws."""
     done = {(row["arm"], row["draw"]) for row in rows}
+    # A problem without groups has no rows of known groups.
+    has_groups = not done or any(arm == KNOWN for arm, _ in done)
+    suited = [arm for arm in ARMS if suits(arm, problem, has_groups)]
     found = {}
     for draw in range(draws):
-        arms = tuple(arm for arm in ARMS if (arm, draw) not in done)
-        # A problem without groups has no rows of known groups.
-        has_groups = any(arm == KNOWN for arm, _ in done)
-        only_known = all(arm.startswith(KNOWN) for arm in arms)
-        if arms and (has_groups or not only_known):
+        if arms := tuple(arm for arm in suited if (arm, draw) not in done):
             found.setdefault(arms, []).append(draw)
     return found
 

@@ -6,6 +6,9 @@ compiled once. Between epochs, gates are set on the host.
 """
 
 import dataclasses
+import functools
+import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -78,6 +81,7 @@ class Trainer:
                 f"has {STEPS} steps. Received: {self.rows[0]} of {sum(self.rows)} "
                 "rows. Three of five rows are training examples."
             )
+        self.batch_size = problem.batch_size or self.rows[0] // STEPS
         # The draws one below the other.
         splits = zip(*(table.splits for table in tables), strict=True)
         self.data: Any = [
@@ -87,7 +91,7 @@ class Trainer:
         for seed in self.seeds:
             keras.utils.set_random_seed(seed)
             self.model = self._build()
-            self.program = Program(self.model, self.rows[0] // STEPS)
+            self.program = Program(self.model, self.batch_size)
             self.starts.append(self.program.read([self.model]))
         self.gate: Any = None
         if form.make_gate:
@@ -112,6 +116,8 @@ class Trainer:
         experts = DenseExperts(n, [units] * problem.layers)
         if form.normalized:
             experts = Experts(normalized_expert(units, problem.layers), n)
+        elif problem.expert:
+            experts = Experts(problem.expert(units), n)
         if gate is not None:
             gate = gate.with_num_gates(len(tasks))
             # So that its variables are those of the model.
@@ -145,20 +151,28 @@ class Trainer:
 
     def multiplications(self, units):
         """What serving one task takes, if it reads so many units."""
-        problem, num_inputs = self.problem, self.data[0][0].shape[1]
+        has_gate, problem = self.gate is not None, self.problem
+        width = problem.units if has_gate else self.units_of_bottom
+        *below, last = self._products(width)
+        # A bottom needs all units of the layers below the last one.
+        experts = (units / width if has_gate else 1) * sum(below) + units / width * last
+        side_by_side = self.form.options.get("side_by_side")
+        read = width if has_gate and not side_by_side else units
         hidden, *_ = [*problem.tower, 1]
-        tower = (hidden > 1) * hidden
-        if self.gate is None:
-            # A layer below the last one needs all its units.
-            widths = [self.units_of_bottom] * (problem.layers - 1) + [units]
-            experts, read = 1, units
-        else:
-            widths = [problem.units] * problem.layers
-            experts = units / problem.units
-            side_by_side = self.form.options.get("side_by_side")
-            read = units if side_by_side else problem.units
-        pairs = zip([num_inputs, *widths], widths, strict=False)
-        return experts * sum(a * b for a, b in pairs) + read * hidden + tower
+        return experts + read * hidden + (hidden > 1) * hidden
+
+    @functools.cache  # noqa: B019
+    def _products(self, units):
+        """The multiplications of the layers of an expert, for one example."""
+        widths = [self.data[0][0].shape[1]] + [units] * self.problem.layers
+        if self.problem.expert is None:
+            return [a * b for a, b in itertools.pairwise(widths)]
+        expert = self.problem.expert(units)
+        expert.build((None, widths[0]))
+        layers = [layer for layer in expert.layers if hasattr(layer, "kernel")]
+        places = [math.prod(layer.output.shape[1:-1]) for layer in layers]
+        sizes = [math.prod(layer.kernel.shape) for layer in layers]
+        return [a * b for a, b in zip(places, sizes, strict=True)]
 
     def _units(self):
         """The number of units that each task reads, a tensor (tasks,)."""
@@ -195,9 +209,8 @@ class Trainer:
                     events[i][epoch](self, run)
                     state = program.replace(state, i)
             state = self._set(state, runs, epoch / epochs)
-            order = draws[:, None] * self.rows[0] + np.stack(
-                list(map(self._order, orders))
-            )
+            order = np.stack(list(map(self._order, orders)))
+            order += draws[:, None] * self.rows[0]
             state, _ = program.train(state, order, self.data[0])
             losses = []
             for data, rows in zip(self.data[1:], held_out, strict=True):
@@ -233,8 +246,7 @@ class Trainer:
         }
 
     def _order(self, rng):
-        size = self.rows[0] // STEPS * STEPS
-        return rng.permutation(self.rows[0])[:size]
+        return rng.permutation(self.rows[0])[: STEPS * self.batch_size]
 
 
 def normalized_expert(units, layers):

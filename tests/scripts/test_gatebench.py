@@ -50,6 +50,16 @@ def test_labels_that_are_binary_or_missing_stay_so():
 
 
 @pytest.mark.backend_independent
+def test_tokens_stay_as_they_are():
+    words = np.arange(6).reshape(3, 2)
+    table = problems.standardized([(words, np.ones((3, 1)))], [True])
+    np.testing.assert_array_equal(table.splits[0].x, words)
+    x = problems.in_groups(2, tokens=True)(0, ".").splits[0].x
+    assert x.shape == (600, problems.NUM_TOKENS)
+    assert set(x.flat) == set(range(problems.NUM_WORDS))
+
+
+@pytest.mark.backend_independent
 def test_no_image_is_drawn_twice(monkeypatch):
     count, drawn = 4 * sum(problems.SIZES), []
     numbered = np.broadcast_to(np.arange(count)[:, None, None], (count, 28, 28))
@@ -90,6 +100,33 @@ def test_all_arms_have_the_same_rates_and_decays_that_turn_no_weight_over():
         assert {(rate, decay) for rate, decay, _ in given} == pairs
         assert len(given) == 23 * len(arm.own)
         assert (*arms.ONE_SETTING, arm.own[-1]) in given
+
+
+def on_tokens(arm):
+    problem, form = (
+        problems.PROBLEMS["experts for tokens"],
+        arms.FORMS[arms.ARMS[arm].form],
+    )
+    table = problems.in_groups(1, tokens=True)(0, ".")
+    return training.Trainer(problem, [table], [0], form)
+
+
+def test_an_expert_of_its_own_has_the_multiplications_of_its_layers():
+    # Of 12 tokens, 16 x 16 each, and 16 x 16 for their mean; then a tower.
+    mixed = on_tokens("Top-k")
+    assert mixed.multiplications(2 * 16) == 2 * (12 * 256 + 256) + 16
+    # The layer below the last one of a bottom of 32 units is whole.
+    bottom = on_tokens("shared bottom")
+    assert bottom.multiplications(8) == 12 * 32 * 32 + 32 * 8 + 8
+
+
+def test_own_experts_are_not_normalized():
+    for name in ("100,000 examples", "experts for tokens"):
+        problem = problems.PROBLEMS[name]
+        suited = [arm for arm in arms.ARMS if comparison.suits(arm, problem, True)]
+        lacking = set(arms.ARMS) - set(suited)
+        assert lacking == (set(arms.NORMALIZED) if problem.expert else set())
+    assert not comparison.suits("known groups", problem, has_groups=False)
 
 
 def test_a_sparse_gate_is_judged_on_its_sparse_epochs():
