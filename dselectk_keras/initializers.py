@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import all_layers, copy_adapted
-from dselectk_keras.utils import Initializer, Tensor, parameter_names
+from dselectk_keras.utils import Initializer, Tensor, argument_names
 
 
 def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
@@ -70,7 +70,7 @@ def _checked_config(initializer: keras.initializers.Initializer) -> dict[str, An
     known = inspect.signature(type(initializer)).parameters
     lost = [
         name
-        for name in {*parameter_names(type(initializer))} - {*config}
+        for name in {*argument_names(type(initializer))} - {*config}
         if getattr(initializer, name, None) is not known[name].default
     ]
     if lost:

@@ -11,17 +11,16 @@ import keras
 from keras import ops
 
 from dselectk_keras.utils import (
+    Configured,
     Tensor,
     check_choice,
     check_count,
     check_number,
-    deserialize_if_config,
-    init_arguments,
 )
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class Ramp(keras.optimizers.schedules.LearningRateSchedule):
+class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
     r"""A value that changes from one number to another between two steps.
 
     With $t = \mathrm{clip}\bigl((\mathrm{step} - a) / (b - a), 0, 1\bigr)$ the
@@ -100,17 +99,12 @@ class Ramp(keras.optimizers.schedules.LearningRateSchedule):
         ratio = ops.cast(self.final_value / self.initial_value, "float32")
         return self.initial_value * ops.power(ratio, t)
 
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return init_arguments(self)
-
 
 def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
     """Return an argument that is a number or a callable of the step, or raise an error.
 
-    A config of a schedule is deserialized. With `positive`, a number must be.
+    With `positive`, a number must be.
     """
-    value = deserialize_if_config(value)
     if callable(value):
         return value
     if not isinstance(value, numbers.Real) or isinstance(value, bool):

@@ -22,6 +22,8 @@ Activation = Any
 Shape = tuple[Any, ...]
 
 
+# The kinds of arguments that a caller can name.
+NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 # More would take all memory, or hours, before anything else fails.
 MAX_EXPERTS = 2**16
 # Random seeds of Keras have no more bits.
@@ -222,21 +224,52 @@ def is_concrete(tensor: Tensor) -> bool:
     return False
 
 
-def init_arguments(instance: Any, names: Iterable[str] = ()) -> dict[str, Any]:
-    """The arguments of `__init__` for a config, from attributes of the same names.
+class Configured:
+    """Makes configs of the arguments of `__init__`, from attributes of their names.
 
-    The names are by default those in the signature of the class.
+    `from_config` deserializes the arguments, so that `__init__` gets objects.
     """
-    names = names or parameter_names(type(instance))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of `__init__`."""
+        parent: Any = super()
+        config = parent.get_config() if isinstance(self, keras.Layer) else {}
+        return {**config, **init_arguments(self, argument_names(type(self)))}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Make an object from what `get_config` returned."""
+        parent: Any = super()
+        own = {
+            name: _deserialized(config[name])
+            for name in argument_names(cls)
+            if isinstance(config.get(name), (dict, list))
+        }
+        return parent.from_config({**config, **own})
+
+
+def init_arguments(instance: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The arguments of `__init__` for a config, from attributes of the same names."""
     return {name: serialize_argument(getattr(instance, name), name) for name in names}
 
 
 @functools.cache
-def parameter_names(function: Any) -> tuple[str, ...]:
-    """List the parameters of a function or class, without `*args` and `**kwargs`."""
-    parameters = inspect.signature(function).parameters.values()
-    variadic = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    return tuple(each.name for each in parameters if each.kind not in variadic)
+def argument_names(cls: Any) -> tuple[str, ...]:
+    """List the arguments of a class, and of base classes to which it passes `kwargs`.
+
+    Those that have no name for the caller are left out, and those of Keras.
+    """
+    names = []
+    for kind in cls.__mro__:
+        if kind.__module__.startswith("keras."):
+            break
+        if "__init__" in vars(kind):
+            parameters = inspect.signature(kind.__init__).parameters.values()
+            kinds = {each.kind for each in parameters}
+            names += [each.name for each in parameters if each.kind in NAMED]
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
+                break
+    return tuple(dict.fromkeys(name for name in names if name != "self"))
 
 
 def serialize_argument(value: Any, name: str) -> Any:
@@ -262,8 +295,10 @@ def serialize_argument(value: Any, name: str) -> Any:
     return keras.saving.serialize_keras_object(value)
 
 
-def deserialize_if_config(value: Any) -> Any:
-    """Deserialize a serialized Keras object; return anything else unchanged."""
+def _deserialized(value):
+    """Deserialize a config, or a list of them; return anything else unchanged."""
+    if isinstance(value, list):
+        return [_deserialized(each) for each in value]
     if isinstance(value, dict) and "class_name" in value:
         return keras.saving.deserialize_keras_object(value)
     return value

@@ -177,13 +177,13 @@ def _check_gate(options, arguments, parser: argparse.ArgumentParser):
     """Refuse options that the gate does not have."""
     # The backend is chosen: Keras may be imported.
     from dselectk_keras.gates.registry import GATES
-    from dselectk_keras.gates.registry import arguments as arguments_of
+    from dselectk_keras.utils import argument_names
 
     gate = options["gate"]
     for option in ("--num-nonzeros", "--gamma", "--entropy"):
         fits = gate == "dselect_k"
         if option == "--num-nonzeros":
-            fits = "num_nonzeros" in arguments_of(GATES[gate])
+            fits = "num_nonzeros" in argument_names(GATES[gate])
         if not fits and _is_given(option, arguments):
             parser.error(f"{option} is for other gates. Received: --gate {gate}.")
     options["entropy"] = options["entropy"] and tuple(options["entropy"])

@@ -74,13 +74,6 @@ def test_a_schedule_gets_the_step_as_a_float(step):
     assert float(seen[0]) == 2**24 + 2
 
 
-def test_a_schedule_revives_from_its_config():
-    config = serialize_argument(Ramp(1.0, 4.0, end=2), "gamma")
-    again = check_schedule(config, "gamma")
-    assert isinstance(again, Ramp)
-    assert serialize_argument(again, "gamma") == config
-
-
 def piecewise():
     return keras.optimizers.schedules.PiecewiseConstantDecay([1, 3], [1.0, 0.5, 0.25])
 

@@ -11,15 +11,15 @@ from helpers import built, refusals
 
 import dselectk_keras as dk
 from dselectk_keras.utils import (
+    Configured,
     add_counter,
+    argument_names,
     check_choice,
     check_count,
     check_indices,
     check_number,
     check_type,
     convert,
-    deserialize_if_config,
-    init_arguments,
     optional_import,
     with_name,
 )
@@ -115,15 +115,6 @@ def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):
         optional_import("math", "pandas.core", extra="data", purpose="A table")
 
 
-def test_revive_rebuilds_configs_and_leaves_the_rest():
-    layer = keras.layers.Dense(3)
-    revived = deserialize_if_config(keras.saving.serialize_keras_object(layer))
-    assert isinstance(revived, keras.layers.Dense)
-    assert revived.units == 3
-    assert deserialize_if_config(layer) is layer
-    assert deserialize_if_config({"end": 2}) == {"end": 2}
-
-
 def test_names_are_counted_as_keras_counts_them():
     keras.backend.clear_session()
     names = [with_name({"trainable": False}, "mmoe")["name"] for _ in range(3)]
@@ -131,9 +122,39 @@ def test_names_are_counted_as_keras_counts_them():
     assert with_name({"name": "mine"}, "mmoe") == {"name": "mine"}
 
 
-def test_arguments_leave_out_variadic_ones_of_any_name():
-    class Own:
-        def __init__(self, number, *rest, **others):
-            self.number = number
+class Pair(Configured, keras.layers.Layer):
+    def __init__(self, one, several=(), **kwargs):
+        super().__init__(**kwargs)
+        self.one, self.several = one, several
 
-    assert init_arguments(Own(3)) == {"number": 3}
+
+class Triple(Pair):
+    def __init__(self, third, *rest, **others):
+        super().__init__(*rest, **others)
+        self.third = third
+
+
+def test_a_config_has_the_arguments_of_a_class_and_those_that_it_passes_on():
+    assert argument_names(Triple) == ("third", "one", "several")
+    config = Triple(3, keras.layers.Dense(2), name="x").get_config()
+    assert [config["third"], config["several"], config["name"]] == [3, (), "x"]
+    assert config["one"]["class_name"] == "Dense"
+
+
+def test_configs_of_arguments_become_objects_and_the_rest_stays():
+    dense = keras.layers.Dense(2)
+    config = keras.saving.serialize_keras_object(dense)
+    made = Triple.from_config(
+        {"third": {"end": 2}, "one": config, "several": [config, dense]}
+    )
+    assert [made.one.units, made.several[0].units] == [2, 2]
+    assert made.several[1] is dense
+    assert made.third == {"end": 2}
+
+
+def test_arguments_that_are_not_passed_on_are_not_those_of_a_class():
+    class Fixed(Pair):
+        def __init__(self, number):
+            super().__init__(1)
+
+    assert argument_names(Fixed) == ("number",)

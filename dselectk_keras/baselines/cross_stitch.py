@@ -10,11 +10,11 @@ from dselectk_keras.baselines.single_expert import check_dense
 from dselectk_keras.initializers import clone_initializer
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.ops import mix
-from dselectk_keras.utils import Shape, Tensor, check_number, init_arguments
+from dselectk_keras.utils import Configured, Shape, Tensor, check_number
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class CrossStitch(keras.Layer):
+class CrossStitch(Configured, keras.Layer):
     r"""Mixes the features of the tasks' networks with trainable weights.
 
     $$
@@ -66,10 +66,6 @@ class CrossStitch(keras.Layer):
     def call(self, inputs: Tensor) -> Tensor:
         """Mix the tasks."""
         return mix(inputs, self.matrix)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), **init_arguments(self)}
 
     def _start(self, shape, dtype=None):
         others = shape[0] - 1

@@ -8,11 +8,11 @@ from keras import ops
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import Tensor, add_counter, check_number, init_arguments
+from dselectk_keras.utils import Configured, Tensor, add_counter, check_number
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class L2Constrained(keras.Layer):
+class L2Constrained(Configured, keras.Layer):
     r"""One network per task, with an L2 penalty on the differences of their parameters.
 
     $$
@@ -71,10 +71,6 @@ class L2Constrained(keras.Layer):
             distance = squared_distance(self.experts.parameters())
             self.add_loss(value_at(self.strength, self.step) * distance)
         return self.experts(inputs, training=training)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), **init_arguments(self)}
 
 
 def squared_distance(parameters):

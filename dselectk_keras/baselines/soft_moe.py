@@ -8,13 +8,13 @@ from keras import ops
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import Tensor, check_count, init_arguments, with_name
+from dselectk_keras.utils import Configured, Tensor, check_count, with_name
 
 PADDING = -1e30  # The logit of a token that does not count.
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class SoftMoE(keras.Layer):
+class SoftMoE(Configured, keras.Layer):
     r"""Soft mixture of experts: the inputs of experts are mixtures of all tokens.
 
     $$
@@ -106,10 +106,6 @@ class SoftMoE(keras.Layer):
         num_slots = self.experts.num_experts * self.num_slots
         filled = ops.reshape(filled, (-1, num_slots, filled.shape[-1]))
         return ops.cast(ops.matmul(combine, filled), self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return {**super().get_config(), **init_arguments(self)}
 
     def _logits(self, inputs):
         """Compute the logits of tokens and slots, `(batch, tokens, n s)`."""

@@ -14,6 +14,9 @@ from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.utils import Activation, Tensor, check_widths
 
+# Settings of dense kernels.
+UNKNOWN = {"gated", "kernel_initializer"}
+
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class TuckerExperts(DenseExperts):
@@ -64,7 +67,7 @@ class TuckerExperts(DenseExperts):
         shared_input: bool = True,
         **kwargs: Any,
     ):
-        if unknown := {"gated", "kernel_initializer"} & kwargs.keys():
+        if unknown := UNKNOWN & kwargs.keys():
             raise ValueError(
                 "Factorized kernels have no gates and initializers of their own. "
                 f"Received: {', '.join(sorted(unknown))}. Leave them out, or use "
@@ -105,6 +108,11 @@ class TuckerExperts(DenseExperts):
         """The kernels of a layer (see `DenseExperts`)."""
         factors = map(ops.convert_to_tensor, self._factors[layer])
         return ops.einsum("abc,da,hb,ic->idh", *factors)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of `__init__`."""
+        config = super().get_config()
+        return {name: config[name] for name in config.keys() - UNKNOWN}
 
     # Some of the experts would share the other factors.
     sliced = ExpertBank.sliced

@@ -6,10 +6,10 @@ from typing import Any, Self
 
 import keras
 
-from dselectk_keras.utils import Shape, Tensor, check_shape
+from dselectk_keras.utils import Configured, Shape, Tensor, check_shape
 
 
-class ExpertBank(keras.Layer, abc.ABC):
+class ExpertBank(Configured, keras.Layer, abc.ABC):
     r"""A layer with `num_experts` sub-networks whose outputs have the same shape.
 
     $$

@@ -20,7 +20,6 @@ from dselectk_keras.utils import (
     check_number,
     check_widths,
     get_from,
-    init_arguments,
 )
 
 
@@ -272,8 +271,7 @@ class DenseExperts(ExpertBank):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         activations = [keras.activations.serialize(each) for each in self.activation]
-        arguments = {**init_arguments(self), "activation": activations}
-        return {**super().get_config(), **arguments}
+        return {**super().get_config(), "activation": activations}
 
 
 def _multiply_shared(x, kernel):

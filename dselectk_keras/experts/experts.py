@@ -23,7 +23,6 @@ from dselectk_keras.utils import (
     check_count,
     check_flags,
     check_indices,
-    deserialize_if_config,
 )
 
 
@@ -69,7 +68,7 @@ class Experts(ExpertBank):
         super().__init__(**kwargs)
         is_list = isinstance(template, (list, tuple))
         given = template if is_list else [template]
-        experts: Any = [*map(deserialize_if_config, given)]
+        experts: Any = [*given]
         if not all(isinstance(expert, keras.Layer) for expert in experts):
             raise ValueError(
                 "`template` must be a Keras layer or model, or a list of them. "
@@ -231,12 +230,14 @@ class Experts(ExpertBank):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`, with the experts in place of the template."""
-        own = {
-            "template": [*map(keras.saving.serialize_keras_object, self.experts)],
-            "num_experts": self.num_experts if self._are_copies else None,
-            "shared_input": self.shared_input,
-        }
-        return {**super().get_config(), **own}
+        template = [*map(keras.saving.serialize_keras_object, self.experts)]
+        number = self.num_experts if self._are_copies else None
+        return {**super().get_config(), "template": template, "num_experts": number}
+
+    @property
+    def template(self) -> list[keras.Layer]:
+        """The experts, which a copy is made from."""
+        return self.experts
 
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
         """A new bank of copies of the first expert (see `ExpertBank.resized`)."""

@@ -11,23 +11,22 @@ from keras import ops
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.gates.dropout import drop_weights
 from dselectk_keras.gates.inputs import RouterInputs, as_arguments, count_features
-from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.routing import Routing, count_experts
 from dselectk_keras.regularizers.scheduled import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
+    Configured,
     Tensor,
     add_counter,
+    argument_names,
     check_count,
     check_number,
     check_seed,
-    deserialize_if_config,
     infer_outputs,
-    init_arguments,
 )
 
 
-class Gate(keras.Layer, abc.ABC):
+class Gate(Configured, keras.Layer, abc.ABC):
     r"""Computes weights over the experts, and mixes their outputs.
 
     $$
@@ -271,10 +270,11 @@ class Gate(keras.Layer, abc.ABC):
 
     def unbuilt_copy(self, **changes: Any) -> "Gate":
         """Return a gate that is not built, with these arguments replaced."""
-        layer = super().get_config()
+        layer = keras.Layer.get_config(self)
         layer.pop("name")
-        own = {name: getattr(self, name) for name in arguments(type(self))}
-        return type(self)(**{**layer, **own, **changes})
+        cls: Any = type(self)
+        own = {name: getattr(self, name) for name in argument_names(cls)}
+        return cls(**{**layer, **own, **changes})
 
     # Methods of `keras.Layer`.
 
@@ -377,17 +377,6 @@ class Gate(keras.Layer, abc.ABC):
             left_out = own[len(weights) :]
             weights = [*weights, *map(ops.convert_to_numpy, left_out)]
         super().set_weights(weights)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`, from attributes of the same names."""
-        return {**super().get_config(), **init_arguments(self, arguments(type(self)))}
-
-    @classmethod
-    def from_config(cls, config: dict) -> "Gate":
-        """Make a gate from what `get_config` returned."""
-        own = {name: config[name] for name in arguments(cls) if name in config}
-        own = {name: deserialize_if_config(value) for name, value in own.items()}
-        return super().from_config({**config, **own})
 
     @property
     def gate_shape(self) -> tuple[int, ...]:

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import keras
-
 from dselectk_keras.registry import Registry
-from dselectk_keras.utils import parameter_names
+from dselectk_keras.utils import argument_names
 
 GATES = Registry("gate")
 
@@ -26,20 +24,9 @@ def get(name: str, **settings: Any) -> Any:
 
 def check_settings(name: str, settings: dict[str, Any]) -> None:
     """Raise an error for settings that a gate does not have, with those it has."""
-    known = arguments(GATES.find(name))
+    known = argument_names(GATES.find(name))
     if unknown := [each for each in settings if each not in {*known, "dtype"}]:
         raise ValueError(
             f"The arguments of the gate {name!r} are: {', '.join(known)}. "
             f"Received: {', '.join(map(repr, unknown))}."
         )
-
-
-def arguments(cls: type) -> list[str]:
-    """List the arguments of a gate's class and of its base classes."""
-    kinds = cls.__mro__
-    names = dict.fromkeys(
-        argument
-        for kind in kinds[: kinds.index(keras.Layer)]
-        for argument in parameter_names(kind.__init__)
-    )
-    return [each for each in names if each != "self"]

@@ -8,13 +8,11 @@ from dselectk_keras.utils import (
     MAX_EXPERTS,
     check_count,
     check_type,
-    deserialize_if_config,
 )
 
 
 def as_bank(experts: Any, shared_input: bool = True) -> ExpertBank:
-    """The bank of a layer, given as a bank, a config, or a list of Keras layers."""
-    experts = deserialize_if_config(experts)
+    """The bank of a layer, given as a bank, or a list of Keras layers."""
     if isinstance(experts, (list, tuple)):
         return Experts(experts, shared_input=shared_input)
     banks = "`DenseExperts(8, [64])` or `Experts(layer, 8)`, or a list of Keras layers"

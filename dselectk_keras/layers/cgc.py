@@ -17,7 +17,6 @@ from dselectk_keras.utils import (
     Shape,
     Tensor,
     check_count,
-    deserialize_if_config,
 )
 
 # What has an input for each task, in errors.
@@ -102,7 +101,6 @@ class CGC(GatedExperts):
         shared_gate: Any = None,
         **kwargs: Any,
     ):
-        gate, shared_gate = map(deserialize_if_config, (gate, shared_gate))
         self.task_names = task_names(tasks)
         num_tasks = len(self.task_names)
         if isinstance(gate, Gate):

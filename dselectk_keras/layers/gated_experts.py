@@ -17,14 +17,13 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs, as_arguments
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.utils import (
+    Configured,
     Shape,
     Tensor,
     check_choice,
     check_shape,
     check_type,
-    deserialize_if_config,
     infer_outputs,
-    init_arguments,
     with_name,
 )
 
@@ -32,7 +31,7 @@ from dselectk_keras.utils import (
 BY_GATE = "by_gate"
 
 
-class GatedExperts(keras.Layer, abc.ABC):
+class GatedExperts(Configured, keras.Layer, abc.ABC):
     r"""Base class of layers that combine a bank of experts with a gate.
 
     A per-example gate chooses experts for each position of the leading axes of its
@@ -61,8 +60,6 @@ class GatedExperts(keras.Layer, abc.ABC):
         **kwargs: Any,
     ):
         super().__init__(**with_name(kwargs, self.default_name))
-        experts, gate = as_bank(experts), deserialize_if_config(gate)
-        routing_network = deserialize_if_config(routing_network)
         check_choice("per_example", per_example, (True, False, BY_GATE))
         layers = keras.Layer, type(None)
         check_type("routing_network", routing_network, layers, "a Keras layer or model")
@@ -79,7 +76,7 @@ class GatedExperts(keras.Layer, abc.ABC):
                 "Received: per_example=False. Set per_example=True. If the gate needs "
                 "ids or tags, call the layer as layer(inputs, routing_inputs)."
             )
-        self.experts = experts
+        self.experts = as_bank(experts)
         self.gate = gate
         self.per_example = per_example
         self.routing_network: Any = routing_network
@@ -309,7 +306,7 @@ class GatedExperts(keras.Layer, abc.ABC):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
-        config = {**super().get_config(), **init_arguments(self)}
+        config = super().get_config()
         for name, serialized in config.items():
             part = getattr(self, name, None)
             if isinstance(part, keras.Layer):

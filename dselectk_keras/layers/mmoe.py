@@ -9,7 +9,7 @@ from keras import ops
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.moe import MoE
-from dselectk_keras.utils import Tensor, check_flags, deserialize_if_config
+from dselectk_keras.utils import Tensor, check_flags
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -78,7 +78,6 @@ class MMoE(MoE):
         **kwargs: Any,
     ):
         self.task_names = task_names(tasks)
-        gate = deserialize_if_config(gate)
         if isinstance(gate, Gate) and gate.num_gates != 1:
             gate = gate.with_num_gates(len(self.task_names))
         options = per_example, routing_network, dispatch, sum_features, side_by_side

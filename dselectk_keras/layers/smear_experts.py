@@ -8,7 +8,7 @@ from keras import ops
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.layers.gated_experts import GatedExperts
-from dselectk_keras.utils import Tensor, check_flags, deserialize_if_config
+from dselectk_keras.utils import Tensor, check_flags
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -78,10 +78,8 @@ class SmearExperts(GatedExperts):
         per_layer: bool = False,
         **kwargs: Any,
     ):
-        gate = deserialize_if_config(gate)
         check_flags(per_layer=per_layer)
         if per_layer and isinstance(gate, Gate):
-            experts = deserialize_if_config(experts)
             num_layers = len(getattr(experts, "units", ()))
             if not num_layers:
                 raise ValueError(

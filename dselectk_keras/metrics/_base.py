@@ -10,26 +10,22 @@ from keras import ops
 
 from dselectk_keras.utils import (
     MAX_EXPERTS,
+    Configured,
     Tensor,
     check_count,
     check_number,
     convert,
-    init_arguments,
 )
 
 _TINY = float(np.finfo("float32").tiny)
 
 
-class GateMetric(keras.metrics.Metric, abc.ABC):
+class GateMetric(Configured, keras.metrics.Metric, abc.ABC):
     """A metric with a sum of this shape; float32 under any dtype policy."""
 
     def __init__(self, name, shape=()):
         super().__init__(dtype="float32", name=name)
         self.total = self.add_variable(shape, "zeros", dtype="float32", name="total")
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
-        return init_arguments(self)
 
 
 class MeanMetric(GateMetric):

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import Tensor, deserialize_if_config, init_arguments
+from dselectk_keras.utils import Configured, Tensor
 
 
-class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
+class ScheduledRegularizer(Configured, keras.regularizers.Regularizer, abc.ABC):
     """An auxiliary loss: a constant or scheduled weight times a term.
 
     A subclass defines the term. A regularizer has no state: the gate passes its step.
@@ -24,10 +24,9 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
 
     @classmethod
     def get(cls, identifier: Any, name: str) -> Any:
-        """Convert the argument of this name, a config or a weight, to a regularizer."""
+        """Convert the argument of this name, perhaps a weight, to a regularizer."""
         if identifier is None:
             return None
-        identifier = deserialize_if_config(identifier)
         if isinstance(identifier, cls):
             return identifier
         if cls.__abstractmethods__:
@@ -50,10 +49,6 @@ class ScheduledRegularizer(keras.regularizers.Regularizer, abc.ABC):
     def __call__(self, inputs: Any, step: Any = 1) -> Tensor:
         """Compute the term times its weight at a training step, from 1, in float32."""
         return value_at(self.weight, step) * self.term(inputs)
-
-    def get_config(self) -> dict:
-        """The arguments of `__init__`."""
-        return init_arguments(self)
 
 
 class WeightsRegularizer(ScheduledRegularizer, abc.ABC):

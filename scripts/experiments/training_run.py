@@ -15,7 +15,7 @@ from dselectk_keras import datasets, gates
 from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import DecideGates, GateRecorder
 from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates.registry import arguments, check_settings
+from dselectk_keras.gates.registry import check_settings
 from dselectk_keras.gates.selector_gate import selector_gates
 from dselectk_keras.layers import CGC
 from dselectk_keras.metrics import active_experts, jaccard_index
@@ -24,10 +24,10 @@ from dselectk_keras.plots import plot_expert_heatmap, plot_gate_weights
 from dselectk_keras.plots.style import save_figure
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.utils import (
+    argument_names,
     check_choice,
     check_count,
     num_trained,
-    parameter_names,
 )
 from experiments.environment import environment
 from experiments.files import damaged, replacing
@@ -123,12 +123,14 @@ class TrainingRun:
     @property
     def has_gate(self):
         """Whether the architecture has gates."""
-        return "gate" in parameter_names(ARCHITECTURES[self.architecture])
+        return "gate" in inspect.signature(ARCHITECTURES[self.architecture]).parameters
 
     @property
     def selection(self) -> tuple[int, int] | None:
         """How many experts a gate may choose, and of how many; `None` is all."""
-        if not self.has_gate or "num_nonzeros" not in arguments(gates.GATES[self.gate]):
+        if not self.has_gate or "num_nonzeros" not in argument_names(
+            gates.GATES[self.gate]
+        ):
             return None
         num_tasks = 0
         if self.data == "synthetic_moe":
@@ -281,7 +283,7 @@ class TrainingRun:
     def make_gate(self, steps):
         """Create the gate, for a training of this many steps."""
         settings = {}
-        if "num_nonzeros" in arguments(gates.GATES[self.gate]):
+        if "num_nonzeros" in argument_names(gates.GATES[self.gate]):
             settings["num_nonzeros"] = self.num_nonzeros
         if self.gate == "dselect_k":
             settings["gamma"] = self.gamma

@@ -33,8 +33,8 @@ from dselectk_keras import (
 )
 from dselectk_keras.gates import GATES, RouterInputs
 from dselectk_keras.gates.logit_gate import LogitGate
-from dselectk_keras.gates.registry import arguments
 from dselectk_keras.gates.selector_gate import SelectorGate
+from dselectk_keras.utils import argument_names
 
 BATCH, DIM, UNITS = 4, 3, 2
 # Draws enough to count what comes of them, and one number for all tests: JAX compiles
@@ -586,7 +586,7 @@ NEEDED = {"attentive": {"units": 4}, "latent_skills": {"num_tasks": 2}}
 
 @pytest.mark.parametrize("name", sorted(GATES))
 def test_a_copy_keeps_every_argument(name):
-    for argument in set(arguments(GATES[name])) - {"num_gates"}:
+    for argument in set(argument_names(GATES[name])) - {"num_gates"}:
         needed = {"noise": True} if argument == "load_reg" else NEEDED.get(name, {})
         gate = GATES[name](**{**needed, argument: OTHER_VALUES[argument]})
         for copy in (gate.unbuilt_copy(), gate.with_num_gates(2)):
