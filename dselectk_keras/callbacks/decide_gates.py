@@ -114,8 +114,7 @@ class DecideGates(keras.callbacks.Callback):
                 else:
                     is_due = epoch or batch >= self._cut_batch(epochs, steps_per_epoch)
                 if is_due:
-                    self._kept[id(gate)] = gate.largest_mass()
-                    gate.decide()
+                    self._kept[id(gate)] = gate.decide()
             elif now < math.floor(middle):
                 # A training without this callback would follow an earlier plan.
                 gate.decide_between(0, 0)

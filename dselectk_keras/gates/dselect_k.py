@@ -101,13 +101,10 @@ class DSelectKGate(SelectorGate):
         """`"assign"`, or the weight of the penalty on unreachable codes."""
         return "assign" if self._assign else self._reachability.weight
 
-    @property
-    def num_bits(self) -> int:
-        """The number of bits of an expert's code, $m$."""
-        return (self.num_experts - 1).bit_length()
-
     def build_logits(self) -> None:
         """Create the logits of the bits and of the selectors' weights."""
+        # The number of bits of an expert's code.
+        self.num_bits = (self.num_experts - 1).bit_length()
         self._has_unreachable = self.num_experts != 2**self.num_bits
         self._owners = self._draw_owners()
         z_initializer = self.z_initializer or self._draw_bits
@@ -178,7 +175,7 @@ class DSelectKGate(SelectorGate):
         """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
         logits = ops.convert_to_numpy(self._w.static)[..., 0]
-        bits = ops.convert_to_numpy(self._codes(None, self.step))
+        bits = ops.convert_to_numpy(self._codes(self._z(None), self.step))
         distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
         places = 2 ** np.arange(bits.shape[-1])[::-1]
         nearest = np.array(self._owners)[(bits > 0.5).astype(int) @ places]

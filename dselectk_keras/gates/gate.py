@@ -88,6 +88,8 @@ class Gate(Configured, keras.Layer, abc.ABC):
         if num_gates is not None:
             num_gates = check_count("num_gates", num_gates, maximum=MAX_EXPERTS)
         self.num_gates = num_gates
+        # The leading axes of the logits.
+        self.gate_shape = () if num_gates is None else (num_gates,)
         self.expert_dropout = check_number(
             "expert_dropout", expert_dropout, minimum=0, below=1
         )
@@ -360,7 +362,8 @@ class Gate(Configured, keras.Layer, abc.ABC):
         if training:
             for penalty in self._penalties(routing).values():
                 self.add_loss(penalty)
-            weights = self.drop_experts(weights)
+            if self.expert_dropout:
+                weights = self.drop_experts(weights)
             self.after_routing(routing)
         return routing._replace(weights=weights)
 
@@ -377,11 +380,6 @@ class Gate(Configured, keras.Layer, abc.ABC):
             left_out = own[len(weights) :]
             weights = [*weights, *map(ops.convert_to_numpy, left_out)]
         super().set_weights(weights)
-
-    @property
-    def gate_shape(self) -> tuple[int, ...]:
-        """The leading axes of the logits: `()`, or `(num_gates,)`."""
-        return () if self.num_gates is None else (self.num_gates,)
 
     def check_routing_inputs(self, routing_inputs: Tensor) -> Tensor:
         """Check the routing inputs, and add an axis of features to ids `(batch,)`."""

@@ -143,19 +143,22 @@ class SelectorGate(Gate, abc.ABC):
 
     def largest_mass(self) -> np.ndarray:
         """Compute what part of its weight a static gate has on its k largest."""
-        weights = np.sort(ops.convert_to_numpy(self.expert_weights()), axis=-1)
-        return weights[..., -self.num_nonzeros :].sum(axis=-1)
+        return self._largest(ops.convert_to_numpy(self.expert_weights()))
 
-    def decide(self) -> None:
+    def _largest(self, weights):
+        return np.sort(weights, axis=-1)[..., -self.num_nonzeros :].sum(axis=-1)
+
+    def decide(self) -> np.ndarray:
         """Let a static gate keep its k largest weights, one for each selector.
 
         If all weights of a gate are 0, its selectors choose the experts that are
-        nearest. A gate with NaN stays as it is.
+        nearest. A gate with NaN stays as it is. Returns the part of the weight that is
+        kept.
         """
         weights = ops.convert_to_numpy(self.expert_weights())
+        kept = self._largest(weights)
         if not np.isfinite(weights).all():
-            return
-        kept = 100 * np.mean(self.largest_mass())
+            return kept
         shares = softmax(self._w(None), axis=-2)
         nearest = self.compute_selectors(self.nearest_codes(self._z(None)))
         nearest = ops.sum(shares * nearest, axis=-2)
@@ -165,7 +168,8 @@ class SelectorGate(Gate, abc.ABC):
         choices, log_shares = one_expert_each(weights, self.num_nonzeros)
         self.choices.assign(choices)
         self._w.assign(log_shares[..., None])
-        self.note_event(f"decided, {kept:.0f} % kept")
+        self.note_event(f"decided, {100 * np.mean(kept):.0f} % kept")
+        return kept
 
     def replace_choices(self, choices: np.ndarray) -> None:
         """Change the experts of the selectors that have decided."""
@@ -184,16 +188,16 @@ class SelectorGate(Gate, abc.ABC):
 
     def compute_weights(self, routing_inputs, training, step) -> Routing:
         """Compute the weighted sum of the selectors."""
-        codes = self._codes(routing_inputs, step)
+        z, w = self._z(routing_inputs), self._w(routing_inputs)
+        codes = self._codes(z, step)
         selectors = self.compute_selectors(codes)
         # Not a softmax of axis -2, for which TensorFlow transposes.
-        shares = softmax(ops.squeeze(self._w(routing_inputs), -1))
+        shares = softmax(ops.squeeze(w, -1))
         weights = ops.sum(ops.expand_dims(shares, -1) * selectors, axis=-2)
         return Routing(weights, selectors=selectors, codes=codes)
 
-    def _codes(self, routing_inputs, step):
+    def _codes(self, z, step):
         """Compute the codes of the selectors, of which some may have decided."""
-        z = self._z(routing_inputs)
         if self.per_example:
             factor, decided = self.width(step)
             chosen = self.nearest_codes(z)
@@ -217,7 +221,8 @@ class SelectorGate(Gate, abc.ABC):
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
         routing_inputs = self.check_routing_inputs(routing_inputs)
-        return self.compute_selectors(self._codes(routing_inputs, self.step))
+        z = self._z(routing_inputs)
+        return self.compute_selectors(self._codes(z, self.step))
 
 
 def selector_gates(model: Any) -> list[SelectorGate]:

@@ -143,7 +143,12 @@ class Task:
 
     def get_config(self) -> dict:
         """The arguments of `__init__`, serialized."""
-        loss, *metrics = _serialized([self.loss, *self.metrics])
+        functions = self.loss, *self.metrics
+        loss, *metrics = map(keras.saving.serialize_keras_object, functions)
+        for each, config in zip(functions, (loss, *metrics), strict=True):
+            # Settings that the class leaves out.
+            if not isinstance(each, str) and (known := settings(each)):
+                config["config"] = {**known, **config["config"]}
         return {**vars(self), "loss": loss, "metrics": metrics}
 
     @classmethod
@@ -182,13 +187,4 @@ def _found(module, base, name, value):
             f"`{name}` must be known to `{module.__name__}`. "
             f"Received: {name}={value!r}, a class that is no {base.__name__}."
         )
-    return found
-
-
-def _serialized(functions):
-    """Serialize losses and metrics, with the settings that their classes leave out."""
-    found = [keras.saving.serialize_keras_object(each) for each in functions]
-    for each, config in zip(functions, found, strict=True):
-        if not isinstance(each, str) and (known := settings(each)):
-            config["config"] = {**known, **config["config"]}
     return found
