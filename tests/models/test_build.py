@@ -409,8 +409,10 @@ def test_one_stacked_output_is_the_outputs_by_name_with_an_axis_for_classes(tmp_
     named, stacked = make(tasks=MIXED), make(tasks=MIXED, stacked=True)
     stacked.set_weights(named.get_weights())
     y = np.array([[0, 1, 1], [2, 0, np.nan], [1, 1, 1], [0, 0, 3]], "float32")
-    report = named.train_on_batch(X, y, return_dict=True)
-    assert stacked.train_on_batch(X, y, return_dict=True) == pytest.approx(report)
+    reports = [m.train_on_batch(X, y, return_dict=True) for m in (stacked, named)]
+    # Keras 3.12 returns arrays.
+    reports = [{name: float(own[name]) for name in own} for own in reports]
+    assert reports[0] == pytest.approx(reports[1])
     reports = [m.evaluate(X, y, verbose=0, return_dict=True) for m in (stacked, named)]
     assert reports[0] == pytest.approx(reports[1])
     loaded = reloaded(stacked, tmp_path)
