@@ -105,7 +105,11 @@ def _mix_slots(experts, inputs, choices, num_slots):
     """Evaluate the experts for the examples in their slots, and mix their outputs."""
     examples, places = slot_table(choices, experts.num_experts, num_slots)
     outputs = experts.call_slots(ops.take(inputs, examples, axis=0))
-    return mix(ops.take(outputs, places, axis=0), choices.weights, True)
+    mixture = mix(ops.take(outputs, places, axis=0), choices.weights, True)
+    # Without a choice, an example reads the slot of another one, which may be NaN.
+    some = ops.any(choices.made, axis=1)
+    some = ops.reshape(some, (-1, *[1] * (len(mixture.shape) - 1)))
+    return ops.where(some, mixture, ops.zeros((), mixture.dtype))
 
 
 def _unless_empty(batch, some, none):
@@ -220,8 +224,9 @@ def choices_of(weights: Tensor, num_chosen: int) -> Choices:
 def slot_table(choices: Choices, n: int, num_slots: Any) -> tuple[Tensor, Tensor]:
     """Give the choices slots of their experts, in the order of the examples.
 
-    Where there is no choice, or nothing in a slot, it is some slot or some example.
-    They differ: on a GPU, gradients by one row would wait for each other.
+    In place of a choice that is not made, there is another slot of the example, or some
+    slot if it has none. In an empty slot, there is some example. They differ: on a GPU,
+    gradients by one row would wait for each other.
 
     Returns:
         The example in each slot, `(n * num_slots,)`, and the slot of each choice,
@@ -237,4 +242,7 @@ def slot_table(choices: Choices, n: int, num_slots: Any) -> tuple[Tensor, Tensor
         ops.arange(batch * chosen, dtype="int") // chosen,
     )[:-1]
     rows = ops.expand_dims(ops.arange(batch, dtype="int"), 1)
-    return examples, ops.where(made, places, rows % end)
+    own = ops.where(made, places, ops.zeros_like(places))
+    some = ops.any(made, axis=1, keepdims=True)
+    other = ops.where(some, ops.max(own, axis=1, keepdims=True), rows % end)
+    return examples, ops.where(made, places, other)

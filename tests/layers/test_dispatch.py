@@ -147,6 +147,17 @@ def test_an_empty_batch_has_an_empty_mixture(dispatch):
         assert tuple(sparse(X[:0], training=training).shape) == (0, 3, 4)
 
 
+@pytest.mark.parametrize("dispatch", [True, 1.0])
+def test_an_example_that_overflows_changes_no_other(dispatch):
+    settings = {"per_example": True, "stacked": True, "dispatch": dispatch}
+    layer = MMoE(DenseExperts(8, [5, 4]), GATES["top-k"](), 3, **settings)
+    looks, big = numbers((BATCH, 2), seed=1), X.copy()
+    big[3] = np.inf
+    wanted, found = (numpy(layer(x, looks)) for x in (X, big))
+    others = np.arange(BATCH) != 3
+    np.testing.assert_array_equal(found[others], wanted[others])
+
+
 def test_dselect_k_is_exact_before_and_after_it_has_decided():
     dense, sparse = pair(lambda: DSelectKGate(2))
     np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
