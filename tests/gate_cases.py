@@ -43,8 +43,7 @@ def all_cases():
     cases = []
     for name, cls in GATES.items():
         *_, folder, file = cls.__module__.split(".")
-        module = importlib.import_module(f"{folder}.test_{file}")
-        own = getattr(module, "CASES", ())
+        own = getattr(importlib.import_module(f"{folder}.test_{file}"), "CASES", ())
         if not own:
             message = (
                 f"The gate {name!r} has no CASES in tests/{folder}/test_{file}.py."

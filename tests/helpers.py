@@ -58,12 +58,24 @@ def shares(*shape, seed=7):
 
 
 def refusals(*rows):
-    """A test that each call raises a `ValueError`, from rows `(call, text)`."""
+    """A test that each call raises a `ValueError`, from rows `(call, text, *given)`.
 
-    @pytest.mark.parametrize(("call", "text"), rows, ids=[text for _, text in rows])
-    def refused(call, text):
+    The call gets each of `given` in turn: a dict is keyword arguments, a tuple is
+    arguments by place, and all else is the one argument. Without any, it gets none.
+    """
+    calls = [
+        (call, text, each) for call, text, *given in rows for each in given or [()]
+    ]
+
+    @pytest.mark.parametrize(
+        ("call", "text", "given"), calls, ids=[c[1] for c in calls]
+    )
+    def refused(call, text, given):
+        by_place, named = given if isinstance(given, tuple) else (given,), {}
+        if isinstance(given, dict):
+            by_place, named = (), given
         with pytest.raises(ValueError, match=text):
-            call()
+            call(*by_place, **named)
 
     return refused
 
@@ -110,6 +122,19 @@ def spread(layer, scale=1.0):
     for i, weight in enumerate(layer.trainable_weights):
         weight.assign(numbers(weight.shape, seed=i, scale=scale))
     return layer
+
+
+def model_of(layer, *shape, dtype=None):
+    """A model that calls the layer, or the function, on an input of the shape."""
+    inputs = keras.Input(shape, dtype=dtype)
+    return keras.Model(inputs, layer(inputs))
+
+
+def cloned(model):
+    """What Keras clones, with the weights of the model."""
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    return clone
 
 
 def reloaded(model, folder):

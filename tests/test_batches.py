@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checks import assert_equal
 
 from dselectk_keras import Batches
 from dselectk_keras.datasets import Split
@@ -22,8 +23,8 @@ def test_an_epoch_has_every_example_once_in_batches_of_any_size(
     batches = Batches(SPLIT, batch_size=4)
     assert [len(batches[i][0]) for i in range(batches.num_batches)] == [4, 4, 2]
     x, y = epoch(batches)
-    np.testing.assert_array_equal(np.sort(x), np.arange(10))
-    np.testing.assert_array_equal(y, 2 * x)
+    assert_equal(np.sort(x), np.arange(10))
+    assert_equal(y, 2 * x)
     assert len(epoch(Batches(SPLIT, batch_size))[0]) == 10
 
 
@@ -31,8 +32,8 @@ def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
     batches, again, other = (Batches(SPLIT, 4, seed) for seed in (3, 3, 4))
     first, second = epoch(batches)[0], epoch(batches)[0]
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(first, epoch(again)[0])
-    np.testing.assert_array_equal(second, epoch(again)[0])
+    assert_equal(first, epoch(again)[0])
+    assert_equal(second, epoch(again)[0])
     assert not np.array_equal(first, epoch(other)[0])
 
 

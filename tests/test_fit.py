@@ -1,8 +1,8 @@
 """`fit` itself: several steps a call, and nothing that waits for the host in a step."""
 
 import keras
-import numpy as np
 import pytest
+from checks import assert_close
 from helpers import numbers
 
 import dselectk_keras as dk
@@ -18,8 +18,7 @@ def fit(gate, callbacks, steps_per_execution=1, epochs=2):
     model = dk.build_multitask_model(3, ["a", "b"], experts=experts, gate=gate)
     model.compile(keras.optimizers.SGD(0.1), steps_per_execution=steps_per_execution)
     settings = {"batch_size": 4, "shuffle": False, "verbose": 0}
-    log = model.fit(X, Y, epochs=epochs, callbacks=callbacks, **settings)
-    return log.history
+    return model.fit(X, Y, epochs=epochs, callbacks=callbacks, **settings).history
 
 
 @pytest.mark.traced
@@ -30,13 +29,11 @@ def test_several_steps_a_call_work_with_every_callback():
         recorder = dk.GateRecorder(every=3)
         gate = dk.DSelectKGate(2, entropy_reg=dk.Ramp(1e-3, 1.0, end=18))
         history = fit(gate, [recorder], steps)
-        weights = recorder.history["mmoe"]["weights"]
-        seen.append((history["loss"], weights[-1]))
+        seen.append((history["loss"], recorder.history["mmoe"]["weights"][-1]))
         # Records fall on the first call that is due, by the steps that were made.
         expected = range(0, 19, 3) if steps == 1 else [0, 4, 8, 13, 17, 18]
         assert recorder.history.steps.tolist() == list(expected)
-    for one, several in zip(*seen, strict=True):
-        np.testing.assert_allclose(one, several, rtol=1e-5)
+    assert_close(*seen, rtol=1e-5)
 
 
 def test_callbacks_work_with_every_setting_of_an_optimizer_at_once():

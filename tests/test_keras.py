@@ -15,6 +15,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 from helpers import numpy
 
 import dselectk_keras
@@ -121,8 +122,7 @@ def test_calls_of_a_layer_are_counted_in_models_and_layers_inside():
     dense, pair = keras.layers.Dense(3), Pair(*map(keras.layers.Dense, (3, 3)))
     inputs = keras.Input((3,))
     inner = keras.Sequential([keras.Input((3,)), dense, pair])
-    outputs = inner(inner(dense(inputs)))
-    counts = _keras.calls_by_layer(keras.Model(inputs, outputs))
+    counts = _keras.calls_by_layer(keras.Model(inputs, inner(inner(dense(inputs)))))
     assert [counts[id(each)] for each in (dense, inner, pair.second)] == [3, 2, 2]
 
 
@@ -150,7 +150,7 @@ def test_what_preprocessing_layers_learned_is_copied():
             assert copied.get_vocabulary() == ["[UNK]", "b", "a"]
         else:
             found = keras.ops.convert_to_numpy(copied(np.array([[3.0, 4.0]])))
-            np.testing.assert_allclose(found, [[1.0, -1.0]], rtol=1e-5)
+            assert_close(found, [[1.0, -1.0]], rtol=1e-5)
 
 
 def test_layers_inside_of_layers_are_found():
@@ -166,8 +166,7 @@ def test_layers_inside_of_layers_are_found():
 
 def test_the_mask_that_keras_attaches_to_a_tensor_is_found():
     embedding = keras.layers.Embedding(3, 2, mask_zero=True)
-    ids = np.array([[1, 2, 0]])
-    mask = _keras.mask_of(embedding(ids))
+    mask = _keras.mask_of(embedding(np.array([[1, 2, 0]])))
     assert numpy(mask).tolist() == [[True, True, False]]
     x = keras.ops.ones((1, 3, 2))
     assert _keras.mask_of(x) is None

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy
+from checks import assert_close, assert_equal
+from helpers import numbers
 
 from dselectk_keras.program import Program
 
@@ -37,24 +38,23 @@ def test_each_copy_takes_the_steps_of_its_own_rows(program, models):
         logs = [model.train_on_batch(x, x[:, :1], return_dict=True) for x in batches]
         for name in logs[0]:
             expected = np.average([log[name] for log in logs], weights=[2, 2, 1])
-            np.testing.assert_allclose(found.logs[name][lane], expected, rtol=1e-5)
+            assert_close(found.logs[name][lane], expected, rtol=1e-5)
         variables = zip(state[0], model.trainable_variables, strict=True)
         for mine, its in variables:
-            np.testing.assert_allclose(mine[lane], numpy(its), rtol=1e-5)
+            assert_close(mine[lane], its, rtol=1e-5)
 
 
 def test_a_test_changes_no_weights_and_begins_metrics_anew(program, models):
     before = program.read(models)
     state, first = program.test(program.read(models), ROWS, DATA)
     state, second = program.test(state, ROWS, DATA, batch_size=5)
-    for old, new in zip(before[0], state[0], strict=True):
-        np.testing.assert_array_equal(old, new)
+    assert_equal(before[0], state[0])
     expected = [
         model.evaluate(X[rows], X[rows, :1], verbose=0)[0]
         for model, rows in zip(models, ROWS, strict=True)
     ]
     for found in (first, second):
-        np.testing.assert_allclose(found.logs["loss"], expected, rtol=1e-5)
+        assert_close(found.logs["loss"], expected, rtol=1e-5)
 
 
 def test_values_are_computed_assigned_and_replaced_for_each_copy(program, models):
@@ -67,9 +67,9 @@ def test_values_are_computed_assigned_and_replaced_for_each_copy(program, models
     program.write(program.model, state, 0)
     kernel.assign([[3.0], [4.0]])
     state = program.replace(state, 1)
-    np.testing.assert_allclose(program.compute(total, state), [2.0, 7.0])
+    assert_close(program.compute(total, state), [2.0, 7.0])
     program.write(models[0], state, 1)
-    np.testing.assert_array_equal(numpy(models[0].trainable_variables[0]), [[3], [4]])
+    assert_equal(models[0].trainable_variables[0], [[3], [4]])
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has programs.")

@@ -3,7 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from helpers import numbers, numpy, refusals
+from checks import assert_close
+from helpers import numbers, refusals
 from keras import layers
 
 import dselectk_keras as dk
@@ -62,8 +63,7 @@ def gated(seed, learning_rate, entropy, gamma, activation, dropout, weight):
 def plain(seed, rate=0.1, units=2, activation="tanh", **settings):
     model = keras.Sequential([keras.Input((3,)), layers.Dense(units, activation)])
     model.add(layers.Dense(1))
-    optimizer = keras.optimizers.SGD(rate, **settings)
-    model.compile(optimizer, "mse", metrics=["mae"])
+    model.compile(keras.optimizers.SGD(rate, **settings), "mse", metrics=["mae"])
     return model
 
 
@@ -98,12 +98,10 @@ def train_alone(copy, build, data, validation, batch_size, **settings):
 def assert_same(copy, model, history):
     assert {*copy.history} == {*history}
     for name, values in history.items():
-        found = copy.history[name]
-        np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-6, err_msg=name)
+        assert_close(copy.history[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
     variables = [*model.weights, *model.optimizer.variables]
     found = [*copy.model.weights, *copy.model.optimizer.variables]
-    for mine, its in zip(found, variables, strict=True):
-        np.testing.assert_allclose(numpy(mine), numpy(its), rtol=1e-3, atol=1e-5)
+    assert_close(found, variables, rtol=1e-3, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +129,7 @@ def test_each_copy_equals_the_run_alone(runs, alone):
         assert copy.model.get_layer("mmoe").gate.has_decided
         found = copy.callbacks[1].history
         assert found.steps.tolist() == gates.steps.tolist() == [0, 4, 8, 12]
-        weights = gates["mmoe"]["weights"]
-        np.testing.assert_allclose(found["mmoe"]["weights"], weights, atol=1e-5)
+        assert_close(found["mmoe"]["weights"], gates["mmoe"]["weights"], atol=1e-5)
 
 
 @pytest.mark.skipif(not ON_JAX, reason="Elsewhere copies are fitted one by one.")
@@ -193,7 +190,7 @@ def test_numbers_of_a_metric_are_each_copys_own():
     table = train(build, seeds=[1, 1], settings={"scale": [1.0, 2.0]}).table
     for name in ("scaled", "val_scaled"):
         wanted = [1.0, 2.0] * table[name.replace("scaled", "mae")]
-        np.testing.assert_allclose(table[name], wanted, rtol=1e-5)
+        assert_close(table[name], wanted, rtol=1e-5)
 
 
 class Shifted(layers.Layer):

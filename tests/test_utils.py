@@ -92,8 +92,7 @@ def test_settings_of_numpy_are_saved():
     )
     bank = dk.DenseExperts(np.int64(4), [np.int64(8)], dropout=np.float32(0.5))
     for layer in (gate, bank):
-        config = json.loads(json.dumps(layer.get_config()))
-        again = type(layer).from_config(config)
+        again = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
         assert again.get_config() == layer.get_config()
 
 

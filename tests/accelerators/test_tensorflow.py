@@ -5,6 +5,7 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 from command_line import COMPILE_FAST
 from jobs import run_scripts
 
@@ -23,6 +24,6 @@ def test_every_part_trains_with_xla_beside_variables_of_the_host():
     assert found["steps"] == [4]
     # Predicting and evaluating as without XLA, whose kernels round otherwise.
     assert {k: v for k, v in found["differences"].items() if not v < 1e-5} == {}
-    np.testing.assert_allclose(*found["evaluated"], rtol=1e-5)
+    assert_close(*found["evaluated"], rtol=1e-5)
     # Computing no integers on the host.
     assert found["on the host"] == []

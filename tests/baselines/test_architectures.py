@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from baselines.test_l2_constrained import distance
+from checks import assert_close, assert_equal
 from helpers import numpy, refusals
 from keras import layers
 from models.test_build import X, Y, by_task, make, num_trained, same_weights
@@ -15,11 +16,11 @@ def test_without_strength_l2_constrained_is_single_task():
     plain = make("single_task")
     model = make("l2_constrained", strength=0.0)
     same_weights(plain, model)
-    np.testing.assert_array_equal(by_task(model), by_task(plain))
+    assert_equal(by_task(model), by_task(plain))
     assert num_trained(model) == num_trained(plain)
     for each in (plain, model):
         each.fit(X, Y, epochs=2, verbose=0, shuffle=False)
-    np.testing.assert_array_equal(by_task(model), by_task(plain))
+    assert_equal(by_task(model), by_task(plain))
 
 
 def test_the_l2_constraint_covers_the_towers_of_like_tasks():
@@ -30,7 +31,7 @@ def test_the_l2_constraint_covers_the_towers_of_like_tasks():
     banks.append(model.get_layer("towers_c"))  # Of one task: nothing to compare.
     expected = [0.5 * distance(bank.experts) for bank in banks]
     losses = [numpy(loss) for loss in model.losses]
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    assert_close(losses, expected, rtol=1e-5)
     assert [loss > 0 for loss in losses] == [True, True, False]
 
 
@@ -43,7 +44,7 @@ def test_cross_stitch_networks_that_share_nothing_are_single_tasks():
     own = [weight for weight in model.trainable_variables if id(weight) not in kept]
     for weight, other in zip(own, plain.trainable_variables, strict=True):
         weight.assign(numpy(other))
-    np.testing.assert_allclose(by_task(model), by_task(plain), rtol=1e-5, atol=1e-6)
+    assert_close(by_task(model), by_task(plain), rtol=1e-5, atol=1e-6)
     stitches[0].matrix.assign(np.eye(2)[::-1])
     assert (np.abs(by_task(model) - by_task(plain)) > 1e-3).any()
     assert [layer.name for layer in model.layers[1:6]] == [
@@ -68,8 +69,7 @@ def test_fixed_seeds_give_the_layers_of_cross_stitch_kernels_of_their_own():
 
 @pytest.mark.backend_independent
 def test_ranks_are_those_of_tucker_experts():
-    model = make("tensor_factorization", ranks=(3, 1, 1))
-    assert model.layers[1].ranks == (3, 1, 1)
+    assert make("tensor_factorization", ranks=(3, 1, 1)).layers[1].ranks == (3, 1, 1)
 
 
 COPIES = Experts(layers.Dense(2), 2)

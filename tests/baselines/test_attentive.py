@@ -5,6 +5,7 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import numbers, numpy, refusals, reloaded, spread, value_and_gradients
 from keras import layers, ops
@@ -51,7 +52,7 @@ def test_weights_by_hand():
     # Q K' = 4 x h, over sqrt(4): the logits are 0 and 2 x log 3 / 2.
     hidden = np.array([[[0.0], [np.log(3.0) / 2]]] * 2, "float32")
     weights = numpy(gate.expert_weights(RouterInputs([[1.0], [-1.0]], hidden=hidden)))
-    np.testing.assert_allclose(weights, [[0.25, 0.75], [0.75, 0.25]], rtol=1e-5)
+    assert_close(weights, [[0.25, 0.75], [0.75, 0.25]], rtol=1e-5)
 
 
 def test_equals_attention_with_the_same_kernels():
@@ -59,16 +60,15 @@ def test_equals_attention_with_the_same_kernels():
     query, key = map(numpy, gate.trainable_weights)
     expected = attention(X, H, query, key[0])
     found = numpy(gate.expert_weights(RouterInputs(X, hidden=H)))
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert_close(found, expected, rtol=1e-4)
     mixed = np.einsum("bn,bnh->bh", expected, EXPERTS)
-    found = numpy(gate(EXPERTS, X, hidden=H))
-    np.testing.assert_allclose(found, mixed, rtol=1e-4, atol=1e-6)
+    assert_close(gate(EXPERTS, X, hidden=H), mixed, rtol=1e-4, atol=1e-6)
     # Hidden outputs of any rank are flattened.
     tensors = attentive(hidden=(3, 2))
     found = numpy(
         tensors.expert_weights(RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2)))
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert_close(found, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("own_inputs", [False, True])
@@ -83,7 +83,7 @@ def test_several_gates_are_the_gates_side_by_side(own_inputs):
         single.set_weights([query.reshape(DIM, 2, UNITS)[:, g], key[[g]]])
         own = x[:, g] if own_inputs else x
         expected = numpy(single.expert_weights(RouterInputs(own, hidden=H)))
-        np.testing.assert_allclose(weights[:, g], expected, rtol=1e-4)
+        assert_close(weights[:, g], expected, rtol=1e-4)
 
 
 def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
@@ -102,8 +102,7 @@ def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
     for found in gradients:
         assert np.isfinite(found).all()
         assert found.any()
-    by_kernel = gradients[2]
-    assert by_kernel.any(axis=(1, 2)).all()
+    assert gradients[2].any(axis=(1, 2)).all()
 
 
 def sequential():
@@ -114,8 +113,7 @@ def sequential():
 
 def functional():
     inputs = keras.Input((DIM,))
-    hidden = layers.Dense(HIDDEN, "tanh")(inputs)
-    return keras.Model(inputs, layers.Dense(2)(hidden))
+    return keras.Model(inputs, layers.Dense(2)(layers.Dense(HIDDEN, "tanh")(inputs)))
 
 
 def hidden_by_hand(bank, x):
@@ -153,9 +151,9 @@ def test_moe_hands_over_inputs_and_hidden_outputs(kind, shared_input):
     hidden = hidden_by_hand(bank, x)
     query, key = map(numpy, moe.gate.trainable_weights)
     expected = attention(numpy(network(x)), hidden.reshape(BATCH, N, -1), query, key[0])
-    np.testing.assert_allclose(numpy(moe.expert_weights(x)), expected, rtol=1e-4)
+    assert_close(moe.expert_weights(x), expected, rtol=1e-4)
     by_hand = np.einsum("bn,bnh->bh", expected, numpy(bank(x)))
-    np.testing.assert_allclose(numpy(mixed), by_hand, rtol=1e-4, atol=1e-6)
+    assert_close(mixed, by_hand, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sequential"])
@@ -186,7 +184,7 @@ def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
     gate = attentive(weights_regularizer=regularizer)
     gate(EXPERTS, X, hidden=H, training=True)
     expected = regularizer((numpy(gate.expert_weights(RouterInputs(X, hidden=H))), X))
-    np.testing.assert_allclose(numpy(gate.losses[0]), numpy(expected), rtol=1e-5)
+    assert_close(gate.losses[0], expected, rtol=1e-5)
 
 
 def multitask(with_routing):
@@ -226,11 +224,10 @@ def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
         recorded = recorder.history[layer.name]["weights"]
         assert recorded.shape == (2, gates, N)
         shown = numpy(layer.expert_weights(X)).mean(axis=0).reshape(gates, N)
-        np.testing.assert_allclose(recorded[-1], shown, rtol=1e-4)
+        assert_close(recorded[-1], shown, rtol=1e-4)
     loaded = reloaded(model, tmp_path)
-    np.testing.assert_array_equal(numpy(loaded(X)), numpy(model(X)))
-    again = loaded.get_layer(moe.name).gate
-    assert again.get_config() == moe.gate.get_config()
+    assert_equal(loaded(X), model(X))
+    assert loaded.get_layer(moe.name).gate.get_config() == moe.gate.get_config()
 
 
 def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
@@ -240,7 +237,7 @@ def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
     model = keras.Model([experts, x, hidden], gate(experts, x, hidden=hidden))
     loaded = reloaded(model, tmp_path)
     inputs = [EXPERTS, X, H]
-    np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
+    assert_equal(loaded(inputs), model(inputs))
 
 
 def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task():
@@ -250,9 +247,8 @@ def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task()
     )
     moe(X), plain(X)
     plain.gate.set_weights(moe.gate.get_weights())
-    np.testing.assert_array_equal(numpy(moe(X)), numpy(plain(X)))
-    shown = numpy(moe.expert_weights(X))
-    np.testing.assert_array_equal(shown, numpy(plain.expert_weights(X)))
+    assert_equal(moe(X), plain(X))
+    assert_equal(moe.expert_weights(X), plain.expert_weights(X))
     experts, gate = dk.DenseExperts(N, [HIDDEN, 2]), dk.AttentiveGate(UNITS)
     model = dk.build_multitask_model(
         DIM, 2, "attentive", experts, gate, per_example=True, stacked=True
@@ -277,7 +273,7 @@ def test_features_are_summed_before_the_mixture_as_after_it():
     wanted = numpy(whole(X)).sum(axis=-1, keepdims=True)
     summed.build(X.shape)
     summed.set_weights(whole.get_weights())
-    np.testing.assert_allclose(numpy(summed(X)), wanted, rtol=1e-5, atol=1e-5)
+    assert_close(summed(X), wanted, rtol=1e-5, atol=1e-5)
 
 
 test_what_cannot_be_is_refused = refusals(

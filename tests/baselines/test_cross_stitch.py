@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, value_and_gradients
 from keras import ops
 
@@ -15,7 +16,7 @@ def test_is_the_matrix_times_the_tasks(shape):
     layer.build(shape)
     layer.set_weights([numbers((3, 3), seed=1)])
     expected = np.einsum("tu,bu...->bt...", numpy(layer.matrix), x)
-    np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-5, atol=1e-6)
+    assert_close(layer(x), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_is_the_matrix_times_the_tasks(shape):
 def test_starts_with_a_share_of_the_other_tasks(share, tasks, expected):
     layer = CrossStitch(share)
     layer.build((None, tasks, 4))
-    np.testing.assert_allclose(numpy(layer.matrix), expected, rtol=1e-6)
+    assert_close(layer.matrix, expected, rtol=1e-6)
 
 
 def test_gradients_reach_the_matrix_and_all_tasks():
@@ -41,9 +42,9 @@ def test_gradients_reach_the_matrix_and_all_tasks():
     )
     expected = np.zeros((3, 3))
     expected[1] = numpy(x).sum(axis=(0, 2))
-    np.testing.assert_allclose(by_matrix, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(by_inputs[:, 1], 1.0)
-    np.testing.assert_array_equal(by_inputs[:, [0, 2]], 0.0)
+    assert_close(by_matrix, expected, rtol=1e-5, atol=1e-6)
+    assert_equal(by_inputs[:, 1], 1.0)
+    assert_equal(by_inputs[:, [0, 2]], 0.0)
 
 
 @pytest.mark.traced

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_equal
 from gate_cases import Case
 from helpers import numpy, refusals
 from keras import ops
@@ -29,7 +30,7 @@ def hashing(n=8, **settings):
 def experts_of(gate, ids):
     weights = numpy(gate.expert_weights(ids))
     assert set(np.unique(weights)) <= {0.0, 1.0}
-    np.testing.assert_array_equal(weights.sum(axis=-1), 1)
+    assert_equal(weights.sum(axis=-1), 1)
     return weights.argmax(axis=-1)
 
 
@@ -66,10 +67,9 @@ def test_it_is_tabulation_hashing(salt):
 def test_the_kind_and_the_form_of_ids_do_not_matter(dtype):
     ids = np.array([0, 1, 5, 127, *([] if dtype[0] == "u" else [-1, -128])])
     found = experts_of(hashing(), ids.astype(dtype))
-    np.testing.assert_array_equal(found, experts_of(hashing(), ids.astype("int32")))
+    assert_equal(found, experts_of(hashing(), ids.astype("int32")))
     ids = np.arange(50, dtype="int32")
-    found = experts_of(hashing(), ids)
-    np.testing.assert_array_equal(experts_of(hashing(), ids[:, None]), found)
+    assert_equal(experts_of(hashing(), ids[:, None]), experts_of(hashing(), ids))
 
 
 @pytest.mark.parametrize("salt", [0, 1])
@@ -91,7 +91,7 @@ def test_salts_and_gates_are_independent():
     found = [experts_of(hashing(num_gates=3, salt=salt), ids).T for salt in (0, 1, 2)]
     rows = np.concatenate(found)
     equal = (rows[:, None] == rows[None]).mean(axis=-1)
-    np.testing.assert_array_equal(equal > 0.5, np.eye(9, dtype=bool))
+    assert_equal(equal > 0.5, np.eye(9, dtype=bool))
 
 
 def test_each_gate_draws_its_own_salt_and_keeps_it():
@@ -104,9 +104,9 @@ def test_each_gate_draws_its_own_salt_and_keeps_it():
         rows.append(experts_of(gate, ids))
         rebuilt = HashGate.from_config(gate.get_config())
         rebuilt.build((None, 8), (None,))
-        np.testing.assert_array_equal(experts_of(rebuilt, ids), rows[-1])
+        assert_equal(experts_of(rebuilt, ids), rows[-1])
     equal = (np.array(rows)[:, None] == np.array(rows)).mean(axis=-1)
-    np.testing.assert_array_equal(equal > 0.5, np.eye(3, dtype=bool))
+    assert_equal(equal > 0.5, np.eye(3, dtype=bool))
     keras.utils.set_random_seed(0)
     assert [HashGate().salt for _ in range(3)] == [gate.salt for gate in gates]
 
@@ -117,8 +117,7 @@ def test_gates_may_look_at_an_id_each():
     gate.build((None, 8), (None, 3, 1))
     found = experts_of(gate, ids[:, :, None])
     for i in range(3):
-        shared = experts_of(hashing(num_gates=3), ids[:, i])
-        np.testing.assert_array_equal(found[:, i], shared[:, i])
+        assert_equal(found[:, i], experts_of(hashing(num_gates=3), ids[:, i])[:, i])
 
 
 def test_ids_are_not_cut_to_half_precision():
@@ -126,7 +125,7 @@ def test_ids_are_not_cut_to_half_precision():
     ids = np.arange(4096, 4200, dtype="int32")
     experts = np.tile(np.arange(1000.0, dtype="float32")[:, None], (104, 1, 1))
     called = numpy(ops.cast(gate((experts, ids)), "float32"))[:, 0]
-    np.testing.assert_array_equal(called, experts_of(gate, ids))
+    assert_equal(called, experts_of(gate, ids))
     assert len(set(called)) > 90
 
 
@@ -139,12 +138,11 @@ def test_compiled_code_gives_the_same():
 
         for xla in (False, True):
             compiled = tf.function(gate.expert_weights, jit_compile=xla)
-            np.testing.assert_array_equal(compiled(tf.constant(ids)).numpy(), wanted)
+            assert_equal(compiled(tf.constant(ids)).numpy(), wanted)
     elif backend() == "jax":
         import jax
 
-        found = np.asarray(jax.jit(gate.expert_weights)(ids))
-        np.testing.assert_array_equal(found, wanted)
+        assert_equal(np.asarray(jax.jit(gate.expert_weights)(ids)), wanted)
 
 
 test_what_has_no_ids_is_refused = refusals(

@@ -5,6 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import built, dtype_policy, numbers, numpy, refusals, weight_gradients
 from keras import layers, ops
 
@@ -33,12 +34,11 @@ def distance(bank):
 def test_gives_what_the_bank_gives_and_adds_a_penalty_in_training(bank):
     x = numbers((4, 3, 5)) if bank == "own" else X
     layer = L2Constrained(BANKS[bank](), 0.5)
-    np.testing.assert_array_equal(numpy(layer(x)), numpy(layer.experts(x)))
+    assert_equal(layer(x), layer.experts(x))
     assert not layer.losses
     layer(x, training=True)
     (penalty,) = layer.losses
-    wanted = 0.5 * distance(layer.experts)
-    np.testing.assert_allclose(float(numpy(penalty)), wanted, rtol=1e-5)
+    assert_close(float(numpy(penalty)), 0.5 * distance(layer.experts), rtol=1e-5)
 
 
 @pytest.mark.parametrize("bank", ["dense", "copies"])
@@ -55,7 +55,7 @@ def test_a_step_against_the_penalty_brings_the_networks_together(bank):
     for variable, gradient in zip(layer.trainable_variables, gradients, strict=True):
         variable.assign(numpy(variable) - gradient)
     # The gradient of 0.1 T sum |theta - mean|^2 is 0.6 (theta - mean).
-    np.testing.assert_allclose(distance(layer.experts), 0.4**2 * before, rtol=1e-4)
+    assert_close(distance(layer.experts), 0.4**2 * before, rtol=1e-4)
 
 
 def test_a_schedule_sees_the_number_of_training_calls():
@@ -65,8 +65,7 @@ def test_a_schedule_sees_the_number_of_training_calls():
         layer(X, training=True)
         penalties.append(float(numpy(layer.losses[0])))
         layer(X)
-    wanted = np.multiply([2.0, 3.0], distance(layer.experts))
-    np.testing.assert_allclose(penalties, wanted, rtol=1e-5)
+    assert_close(penalties, np.multiply([2.0, 3.0], distance(layer.experts)), rtol=1e-5)
     assert int(layer.step) == 2
     assert len(layer.trainable_weights) == 2
 
@@ -78,8 +77,7 @@ def test_a_strong_penalty_makes_one_network_of_them():
         layer = L2Constrained(DenseExperts(2, [1], None), strength)
         model = keras.Model(inputs, layer(inputs))
         model.compile(keras.optimizers.SGD(0.02), "mse")
-        y = np.stack([X[:, :1], -X[:, :1]], axis=1)
-        model.fit(X, y, epochs=30, verbose=0)
+        model.fit(X, np.stack([X[:, :1], -X[:, :1]], axis=1), epochs=30, verbose=0)
         return distance(layer.experts)
 
     assert trained(10.0) < 1e-2
@@ -101,7 +99,7 @@ def test_the_penalty_is_in_float32_under_any_policy(policy):
     assert keras.backend.standardize_dtype(penalty.dtype) == "float32"
     kernels = numpy(ops.cast(bank.weights[0], "float32"))
     expected = np.square(kernels[0] - kernels[1]).sum()
-    np.testing.assert_allclose(numpy(penalty), expected, rtol=1e-2)
+    assert_close(penalty, expected, rtol=1e-2)
     assert expected > 0
 
 

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import numbers, numpy, on_host, refusals, sigmoid, weight_gradients
 from keras import ops
@@ -41,20 +42,18 @@ def built(z=None, *, routing=None, **settings):
 def test_inference_by_hand():
     # Skills of 1/2, 3/4, 3/4 and 0 sum to 2.
     gate = built([0.0, np.log(3), np.log(3), -200.0])
-    found = numpy(gate.expert_weights())
-    np.testing.assert_allclose(found, [0.25, 0.375, 0.375, 0], rtol=1e-5)
+    assert_close(gate.expert_weights(), [0.25, 0.375, 0.375, 0], rtol=1e-5)
     gate = built(np.full(N, -200.0), temperature=1e-16)
-    np.testing.assert_array_equal(numpy(gate.route(training=True).weights), 0)
+    assert_equal(gate.route(training=True).weights, 0)
 
 
 @pytest.mark.parametrize("temperature", [2.0, 0.3])
 def test_training_draws_relaxed_skills(temperature):
     z = numbers((50, N))
     gate = built(z, num_gates=50, temperature=temperature)
-    generator = keras.random.SeedGenerator(SEED)
-    skills = numpy(relaxed_bernoulli(z, temperature, generator))
+    skills = numpy(relaxed_bernoulli(z, temperature, keras.random.SeedGenerator(SEED)))
     found = numpy(gate.route(training=True).weights)
-    np.testing.assert_allclose(found, skills / skills.sum(-1, keepdims=True), rtol=1e-4)
+    assert_close(found, skills / skills.sum(-1, keepdims=True), rtol=1e-4)
 
 
 def test_the_gradient_by_hand():
@@ -65,7 +64,7 @@ def test_the_gradient_by_hand():
     g = s / s.sum()
     wanted = (upstream - (g * upstream).sum()) / s.sum() * s * (1 - s)
     # By z, not by the variable, which is z over the ratio.
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert_close(found, wanted, atol=1e-6)
 
 
 def one_step(optimizer, ratio):
@@ -87,8 +86,8 @@ def test_an_optimizer_moves_the_logits_ratio_times_as_far(name):
     optimizers = (getattr(keras.optimizers, name)(1e-3) for _ in range(2))
     plain_z, plain = one_step(next(optimizers), 1.0)
     fast_z, fast = one_step(next(optimizers), 10.0)
-    np.testing.assert_allclose(fast_z, plain_z, rtol=1e-5)
-    np.testing.assert_allclose(fast, 10 * plain, rtol=1e-2)
+    assert_close(fast_z, plain_z, rtol=1e-5)
+    assert_close(fast, 10 * plain, rtol=1e-2)
     assert (abs(plain) > 1e-6).all()
 
 
@@ -97,7 +96,7 @@ def test_the_logits_start_small():
     z = 10 * gate.get_weights()[0]
     assert 0.9e-3 < z.max() < 1e-3
     assert -1e-3 < z.min() < -0.9e-3
-    np.testing.assert_allclose(numpy(gate.expert_weights()), 1 / N, atol=1e-3)
+    assert_close(gate.expert_weights(), 1 / N, atol=1e-3)
 
 
 def test_an_example_has_its_tasks_skills_of_one_draw_per_call():
@@ -106,11 +105,11 @@ def test_an_example_has_its_tasks_skills_of_one_draw_per_call():
     tasks = np.array([4, 0, 4, 2], "int32")
     for routing, ids in [((None,), tasks), ((None, 1), tasks[:, None])]:
         found = numpy(built(z, routing=routing).expert_weights(ids))
-        np.testing.assert_allclose(found, static[tasks], rtol=1e-6)
+        assert_close(found, static[tasks], rtol=1e-6)
     gate = built(numbers((TASKS, N)), routing=(None,))
     ids = np.array([1, 1, 3, 1, 3], "int32")
     first, second = (numpy(gate.route(ids, training=True).weights) for _ in range(2))
-    np.testing.assert_array_equal(first[[0, 0, 2]], first[[1, 3, 4]])
+    assert_equal(first[[0, 0, 2]], first[[1, 3, 4]])
     assert not np.allclose(first[0], first[2])
     assert not np.allclose(first, second)
 
@@ -124,10 +123,8 @@ def test_several_gates_have_a_matrix_each():
     found = numpy(own.expert_weights(each[..., None]))
     for i in range(3):
         one = built(z[:, i], routing=(None,))
-        wanted = numpy(one.expert_weights(ids))
-        np.testing.assert_allclose(shared[:, i], wanted, rtol=1e-6)
-        wanted = numpy(one.expert_weights(each[:, i]))
-        np.testing.assert_allclose(found[:, i], wanted, rtol=1e-6)
+        assert_close(shared[:, i], one.expert_weights(ids), rtol=1e-6)
+        assert_close(found[:, i], one.expert_weights(each[:, i]), rtol=1e-6)
 
 
 def test_the_gradient_reaches_the_rows_looked_up_only():
@@ -137,7 +134,7 @@ def test_the_gradient_reaches_the_rows_looked_up_only():
     (found,) = weight_gradients(
         gate, lambda: ops.sum(gate.route(ids, training=True).weights * upstream)
     )
-    np.testing.assert_array_equal((found != 0).any(axis=-1), [0, 1, 0, 1, 0])
+    assert_equal((found != 0).any(axis=-1), [0, 1, 0, 1, 0])
 
 
 test_a_task_out_of_range_is_refused = pytest.mark.skipif(

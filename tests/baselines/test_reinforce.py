@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import (
     built,
@@ -73,7 +74,7 @@ def test_loss_and_gradients_by_hand():
     huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
     log_p = np.log((p * chosen).sum(axis=1))
     expected = (0.7 * log_p * error + 0.2 * entropy + 0.4 * huber).mean()
-    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    assert_close(loss, expected, rtol=1e-4)
     # The reward less the baseline is -error, and a constant for the policy.
     by_logits = 0.7 * error[:, None] * (chosen - p)
     by_logits -= 0.2 * p * (np.log(p) + entropy[:, None])
@@ -86,7 +87,7 @@ def test_loss_and_gradients_by_hand():
         "bias_0": by_hidden.sum(axis=0),
         "kernel_0": X.T @ by_hidden,
     }.items():
-        np.testing.assert_allclose(
+        assert_close(
             found.pop(name), expected / BATCH, rtol=1e-3, atol=1e-5, err_msg=name
         )
     assert not found
@@ -96,20 +97,20 @@ def test_the_baseline_sees_normalized_inputs_and_starts_near_zero():
     gate = ReinforceGate(policy_weight=0, entropy_weight=0, normalize=True, seed=0)
     w = by_name(built(gate, N, 200 * DIM))
     for name in ("kernel_0", "kernel_1"):
-        np.testing.assert_allclose(w[name].std(), 0.01, rtol=0.3)
+        assert_close(w[name].std(), 0.01, rtol=0.3)
     assert (w["kernel_0"].ravel()[:400] != w["kernel_1"].ravel()[:400]).any()
     # As large inputs as these change nothing once they are normalized.
     x = numbers((BATCH, 200 * DIM))
     for weight in gate.trainable_weights[-3:]:
         weight.assign(numbers(weight.shape, scale=0.1))
     losses = [trained_on(gate, x=scale * x)[0] for scale in (1.0, 1000.0)]
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    assert_close(losses[0], losses[1], rtol=1e-4)
     normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
     w = by_name(gate)
     value = (normal @ w["kernel_0"] + w["bias_0"]) @ w["kernel_1"] + w["bias"]
     error = np.abs(value[:, 0] + LOSSES)
     huber = np.where(error < 1, error**2 / 2, error - 0.5)
-    np.testing.assert_allclose(losses[0], 0.01 * huber.mean(), rtol=1e-4)
+    assert_close(losses[0], 0.01 * huber.mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("learns", ["policy", "entropy", "baseline"])
@@ -143,12 +144,10 @@ def test_one_expert_is_drawn_in_training_and_the_likeliest_at_inference(
     for weights in (drawn, taken):
         assert weights.shape == shape
         assert set(np.unique(weights)) == {0.0, 1.0}
-        np.testing.assert_array_equal(weights.sum(axis=-1), 1)
+        assert_equal(weights.sum(axis=-1), 1)
     kernel = by_name(gate)["gate_kernel" if per_example else "gate_logits"]
     logits = X @ kernel if per_example else np.tile(kernel.ravel(), (BATCH, 1))
-    np.testing.assert_array_equal(
-        taken.argmax(axis=-1), logits.reshape(shape).argmax(axis=-1)
-    )
+    assert_equal(taken.argmax(axis=-1), logits.reshape(shape).argmax(axis=-1))
 
 
 LOGITS = np.log(np.array([0.6, 0.3, 0.1], "float32"))
@@ -167,9 +166,8 @@ def test_draws_follow_the_softmax(kind):
         inputs = []
     drawn = gate.route(*inputs, training=True).weights
     # Three standard deviations are below 0.025.
-    np.testing.assert_allclose(numpy(drawn).mean(axis=0), np.exp(LOGITS), atol=0.025)
-    again = numpy(gate.route(*inputs, training=True).weights)
-    assert (again != numpy(drawn)).any()
+    assert_close(numpy(drawn).mean(axis=0), np.exp(LOGITS), atol=0.025)
+    assert (numpy(gate.route(*inputs, training=True).weights) != numpy(drawn)).any()
 
 
 def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
@@ -187,7 +185,7 @@ def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
     assert np.isfinite(loss)
     assert all(np.isfinite(gradient).all() for gradient in gradients)
     # Another is drawn where the first is dropped, unless all would be.
-    np.testing.assert_allclose(1 - drawn[:, 0].mean(), 0.6 - 0.6**3, atol=0.1)
+    assert_close(1 - drawn[:, 0].mean(), 0.6 - 0.6**3, atol=0.1)
 
 
 # Several gates, static gates, weights.
@@ -211,7 +209,7 @@ def test_several_gates_learn_each_from_its_own_losses(own_inputs):
         log_p = np.log((p * chosen[:, g]).sum(axis=1))
         entropy = -(p * np.log(p)).sum(axis=1)
         total += (log_p * error + 5e-4 * entropy + 0.5 * huber).mean()
-    np.testing.assert_allclose(loss, total, rtol=1e-4)
+    assert_close(loss, total, rtol=1e-4)
 
 
 @pytest.mark.parametrize("num_gates", [None, 2])
@@ -241,7 +239,7 @@ def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num
             term = np.log(p[row, g] @ chosen[row, g]) * error + 0.5 * huber
             term -= 5e-4 * p[row, g] @ np.log(p[row, g])
             total += term * weight[row // 2, g] / weight[:, g].sum()
-    np.testing.assert_allclose(loss, total, rtol=1e-4)
+    assert_close(loss, total, rtol=1e-4)
     assert all(gradient.any() for gradient in found)
 
 
@@ -264,9 +262,8 @@ def test_the_expected_gradient_of_tokens_is_that_of_the_expected_loss(monkeypatc
         mean += first[i] * second[j] * found[0]
     expected = first @ losses @ second
     by_first = first * (losses @ second - expected)
-    by_second = second * (first @ losses - expected)
-    wanted = x.T @ np.stack([by_first, by_second])
-    np.testing.assert_allclose(mean, wanted, rtol=1e-3, atol=1e-6)
+    wanted = x.T @ np.stack([by_first, second * (first @ losses - expected)])
+    assert_close(mean, wanted, rtol=1e-3, atol=1e-6)
 
 
 def test_the_gates_do_not_teach_one_another():
@@ -290,8 +287,7 @@ def test_a_static_gate_is_rewarded_by_the_mean_loss(num_gates):
     log_p, entropy = np.log((p * chosen[0]).sum(-1)), -(p * np.log(p)).sum(-1)
     error = w["bias"] + (losses * weight).sum(axis=0) / weight.sum(axis=0)
     huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
-    expected = np.sum(log_p * error + 5e-4 * entropy + 0.01 * huber)
-    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    assert_close(loss, np.sum(log_p * error + 5e-4 * entropy + 0.01 * huber), rtol=1e-4)
     assert all(gradient.any() for gradient in found.values())
 
 

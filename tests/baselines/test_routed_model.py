@@ -3,20 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import differentiated, numbers, numpy, refusals, reloaded, weight_gradients
 from keras import layers, ops
 
-from dselectk_keras import (
-    DenseExperts,
-    DSelectKGate,
-    MoE,
-    Ramp,
-    RandomGate,
-    ReinforceGate,
-    RoutedModel,
-    SmearExperts,
-    SoftmaxGate,
-)
+import dselectk_keras as dk
 from dselectk_keras.baselines.routed_model import symmetric_divergence
 from dselectk_keras.gates import RouterInputs
 
@@ -25,7 +16,7 @@ X, Y = numbers((BATCH, DIM)), numbers((BATCH, 2), seed=1)
 
 
 def compiled(inputs, outputs, loss="mse", **settings):
-    model = RoutedModel(inputs, outputs, **settings)
+    model = dk.RoutedModel(inputs, outputs, **settings)
     model.compile("sgd", loss)
     return model
 
@@ -37,8 +28,8 @@ def make(layer, outputs=2, activation=None, loss="mse", **settings):
 
 
 def reinforced(per_example=True, **settings):
-    gate = ReinforceGate(**{"seed": 0, **settings})
-    return MoE(DenseExperts(3, [5], "tanh"), gate, per_example=per_example)
+    gate = dk.ReinforceGate(**{"seed": 0, **settings})
+    return dk.MoE(dk.DenseExperts(3, [5], "tanh"), gate, per_example=per_example)
 
 
 def rewind(gate):
@@ -52,7 +43,7 @@ def step_loss(model):
 
 def losses_of_a_step(model, y, sample_weight=None):
     """The loss of a training step, and a function of what it should be."""
-    (gate,) = [e for e in model._flatten_layers() if isinstance(e, ReinforceGate)]
+    (gate,) = [e for e in model._flatten_layers() if isinstance(e, dk.ReinforceGate)]
     rewind(gate)
     predictions = model(X, training=True)
     found = model.compute_loss(X, y, predictions, sample_weight, training=True)
@@ -93,7 +84,7 @@ def test_the_reward_is_minus_the_loss_of_each_example(loss, activation, labels):
     each = [
         numpy(ops.mean(function(labels[[i]], predictions[[i]]))) for i in range(BATCH)
     ]
-    np.testing.assert_allclose(found, np.mean(each) + policy(each), rtol=1e-4)
+    assert_close(found, np.mean(each) + policy(each), rtol=1e-4)
 
 
 def test_the_gate_learns_from_its_reward():
@@ -109,8 +100,7 @@ def test_the_gate_learns_from_its_reward():
     rewind(gate)
     expected = weight_gradients(gate, by_hand)
     assert found[0].any()
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)
+    assert_close(found, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_sample_weights_weigh_the_rewards():
@@ -118,11 +108,11 @@ def test_sample_weights_weigh_the_rewards():
     weight = np.array([1, 0, 2, 0, 1, 1], "float32")
     spoiled = np.where(weight[:, None] > 0, Y, 100.0)
     losses = [losses_of_a_step(model, y, weight)[0] for y in (Y, spoiled)]
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    assert_close(losses[0], losses[1], rtol=1e-5)
     found, predictions, policy = losses_of_a_step(model, Y, weight)
     each = ((predictions - Y) ** 2).mean(axis=1)
     plain = numpy(keras.losses.MeanSquaredError()(Y, predictions, weight))
-    np.testing.assert_allclose(found, plain + policy(each, weight), rtol=1e-4)
+    assert_close(found, plain + policy(each, weight), rtol=1e-4)
 
 
 def test_tokens_get_the_reward_of_their_sequence_without_padding():
@@ -130,8 +120,7 @@ def test_tokens_get_the_reward_of_their_sequence_without_padding():
     x[2, 1:] = 0.0
     inputs = keras.Input((3, DIM))
     moe = reinforced(policy_weight=1.0)
-    outputs = layers.Dense(2)(moe(layers.Masking()(inputs)))
-    model = compiled(inputs, outputs)
+    model = compiled(inputs, layers.Dense(2)(moe(layers.Masking()(inputs))))
     y, mask = numbers((BATCH, 3, 2), seed=1), (x != 0).any(-1)
     rewind(moe.gate)
     predictions = model(x, training=True)
@@ -141,7 +130,7 @@ def test_tokens_get_the_reward_of_their_sequence_without_padding():
     rewind(moe.gate)
     moe.gate.route(RouterInputs(x.reshape(-1, DIM), valid=mask.ravel()), True)
     policy = numpy(moe.gate.policy_loss(each.astype("float32")))
-    np.testing.assert_allclose(found, errors[mask].mean() + policy, rtol=1e-4)
+    assert_close(found, errors[mask].mean() + policy, rtol=1e-4)
     assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()
 
 
@@ -151,11 +140,12 @@ def test_tokens_without_a_weight_have_no_part_in_the_reward(ignore):
     weight = np.array([[1, 1, 1], [2, 0, 0], [1, 0, 3]] * 2, "float32")
     if ignore:
         weight = np.minimum(weight, 1.0)
-    inputs, gate = keras.Input((3, DIM)), ReinforceGate(seed=0, policy_weight=1.0)
+    inputs, gate = keras.Input((3, DIM)), dk.ReinforceGate(seed=0, policy_weight=1.0)
     pooled = layers.GlobalAveragePooling1D()
-    moe = MoE(DenseExperts(3, [5]), gate, per_example=True, routing_network=pooled)
-    outputs = layers.Dense(2, "softmax")(moe(inputs))
-    model = RoutedModel(inputs, outputs)
+    moe = dk.MoE(
+        dk.DenseExperts(3, [5]), gate, per_example=True, routing_network=pooled
+    )
+    model = dk.RoutedModel(inputs, layers.Dense(2, "softmax")(moe(inputs)))
     ignored = -1 if ignore else None
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(False, ignored))
     labels = np.where(weight > 0, y, -1 if ignore else 1 - y)
@@ -170,15 +160,14 @@ def test_tokens_without_a_weight_have_no_part_in_the_reward(ignore):
     own = None if ignore else weight.mean(1)
     policy = numpy(moe.gate.policy_loss(each.astype("float32"), own))
     plain = -(weight * np.log(chances)).sum() / (weight.sum() if ignore else 3 * BATCH)
-    np.testing.assert_allclose(found, plain + policy, rtol=1e-4)
+    assert_close(found, plain + policy, rtol=1e-4)
 
 
 def test_policy_losses_of_several_layers_are_averaged():
     inputs = keras.Input((DIM,))
-    hidden = layers.Dense(2)(Taught()(inputs))
-    model = compiled(inputs, Taught()(hidden))
+    model = compiled(inputs, Taught()(layers.Dense(2)(Taught()(inputs))))
     task = ((numpy(model(X)) - Y) ** 2).mean()
-    np.testing.assert_allclose(numpy(step_loss(model)), task + 2.0 * task, rtol=1e-5)
+    assert_close(step_loss(model), task + 2.0 * task, rtol=1e-5)
 
 
 class Taught(layers.Layer):
@@ -200,7 +189,7 @@ class Taught(layers.Layer):
 def test_labels_without_an_axis_fit_outputs_of_width_one():
     model = make(reinforced(), outputs=1)
     losses = [losses_of_a_step(model, y)[0] for y in (Y[:, 0], Y[:, :1])]
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    assert_close(losses[0], losses[1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("num_gates", [None, 2])
@@ -214,7 +203,7 @@ def test_losses_of_several_outputs_are_summed_for_each_gate(num_gates):
     found, outputs, policy = losses_of_a_step(model, y)
     each = np.abs(outputs["a"] - y["a"])[:, 0]
     each = each + ((outputs["b"] - y["b"]) ** 2).mean(axis=1)
-    np.testing.assert_allclose(found, each.mean() + policy(each), rtol=1e-4)
+    assert_close(found, each.mean() + policy(each), rtol=1e-4)
 
 
 def test_outputs_have_weights_of_their_own_and_names_in_any_order():
@@ -228,17 +217,17 @@ def test_outputs_have_weights_of_their_own_and_names_in_any_order():
     each = of_a * np.abs(a - y["a"]).mean(1)
     each = each + of_b * ((b - y["b"]) ** 2).mean(1)
     labeled = np.array([0, 1, 1, 1, 1, 1.0])
-    np.testing.assert_allclose(found, each.mean() + policy(each, labeled), rtol=1e-4)
+    assert_close(found, each.mean() + policy(each, labeled), rtol=1e-4)
 
 
 @pytest.mark.traced
 @pytest.mark.parametrize("per_example", [False, True])
 def test_learns_which_expert_is_right(per_example):
-    bank = DenseExperts(3, [1], None)
-    gate = ReinforceGate(1.0, 0.01, 1.0, use_bias=True, seed=0)
+    bank = dk.DenseExperts(3, [1], None)
+    gate = dk.ReinforceGate(1.0, 0.01, 1.0, use_bias=True, seed=0)
     inputs = keras.Input((2,))
-    moe = MoE(bank, gate, per_example=per_example)
-    model = RoutedModel(inputs, moe(inputs))
+    moe = dk.MoE(bank, gate, per_example=per_example)
+    model = dk.RoutedModel(inputs, moe(inputs))
     kernels = np.array([[[-1.0], [1.0]], [[1.0], [2.0]], [[1.0], [0.0]]])
     bank.set_weights([kernels, np.zeros((3, 1))])
     bank.trainable = False
@@ -250,7 +239,7 @@ def test_learns_which_expert_is_right(per_example):
     assert np.isfinite(log.history["loss"]).all()
     weights = numpy(moe.expert_weights(x if per_example else None)).reshape(-1, 3)
     assert weights[:, 1].mean() > 0.9
-    np.testing.assert_array_equal(numpy(bank.weights[0]), start)
+    assert_equal(bank.weights[0], start)
     # At inference there is no draw, and nothing is left of the last step.
     assert model.evaluate(x, y, verbose=0) < 0.2
     assert model.predict(x[:3], verbose=0).shape == (3, 1)
@@ -264,11 +253,11 @@ def test_a_saved_model_gives_the_same_and_trains_on(tmp_path):
     # Evaluation reports the loss alone.
     predicted = model.predict(X, verbose=0)
     wanted = ((predicted - Y) ** 2).mean()
-    np.testing.assert_allclose(model.evaluate(X, Y, verbose=0), wanted, rtol=1e-5)
+    assert_close(model.evaluate(X, Y, verbose=0), wanted, rtol=1e-5)
     loaded = reloaded(model, tmp_path)
-    assert type(loaded) is RoutedModel
+    assert type(loaded) is dk.RoutedModel
     assert (loaded.consistency, loaded.outputs_are) == (0.5, "values")
-    np.testing.assert_array_equal(loaded.predict(X, verbose=0), predicted)
+    assert_equal(loaded.predict(X, verbose=0), predicted)
     assert np.isfinite(loaded.fit(X, Y, verbose=0).history["loss"]).all()
 
 
@@ -286,7 +275,7 @@ def test_divergence_by_hand_and_from_certainty_in_half_precision():
         ((a, b), "values", 0.5 * 2 * 0.25**2 / 2),
     ]:
         found = float(symmetric_divergence(*pair, kind))
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        assert_close(found, wanted, rtol=1e-5)
     a, b = (ops.cast(v, "float16") for v in ([[1.0, 0.0]], [[0.0, 1.0]]))
     for kind in ("probabilities", "logits", "values"):
         found = symmetric_divergence(a, b, kind)
@@ -297,8 +286,10 @@ def test_divergence_by_hand_and_from_certainty_in_half_precision():
 @pytest.mark.parametrize("kind", ["probabilities", "logits", "values"])
 def test_adamix_draws_two_predictions_together(kind):
     activation = "softmax" if kind == "probabilities" else None
-    bank = DenseExperts(30, [4, DIM], ["swish", None])
-    adamix = SmearExperts(bank, RandomGate(seed=0), per_example=False, per_layer=True)
+    bank = dk.DenseExperts(30, [4, DIM], ["swish", None])
+    adamix = dk.SmearExperts(
+        bank, dk.RandomGate(seed=0), per_example=False, per_layer=True
+    )
     model = make(adamix, activation=activation, consistency=2.0, outputs_are=kind)
     rewind(adamix.gate)
     first, second = (numpy(model(X, training=True)) for _ in range(2))
@@ -306,19 +297,18 @@ def test_adamix_draws_two_predictions_together(kind):
     rewind(adamix.gate)
     expected = ((first - Y) ** 2).mean()
     expected += 2 * float(symmetric_divergence(first, second, kind))
-    np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-4)
+    assert_close(step_loss(model), expected, rtol=1e-4)
 
 
 def test_the_consistency_of_a_model_that_draws_nothing_is_zero():
-    plain = MoE(DenseExperts(3, [5]), SoftmaxGate(), per_example=True)
+    plain = dk.MoE(dk.DenseExperts(3, [5]), dk.SoftmaxGate(), per_example=True)
     model = make(plain, consistency=5.0, outputs_are="values")
-    expected = ((numpy(model(X)) - Y) ** 2).mean()
-    np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-5)
+    assert_close(step_loss(model), ((numpy(model(X)) - Y) ** 2).mean(), rtol=1e-5)
 
 
 def test_both_predictions_get_a_gradient():
-    bank = DenseExperts(2, [DIM], None)
-    adamix = SmearExperts(bank, RandomGate(seed=0), per_example=False)
+    bank = dk.DenseExperts(2, [DIM], None)
+    adamix = dk.SmearExperts(bank, dk.RandomGate(seed=0), per_example=False)
     model = make(adamix, consistency=1.0, outputs_are="values")
     kernel = adamix.experts.trainable_variables[0]
 
@@ -335,16 +325,18 @@ def test_both_predictions_get_a_gradient():
 
 @pytest.mark.traced
 def test_penalties_are_counted_once_and_calls_as_well():
-    gate = DSelectKGate(2, entropy_reg=0.5)
-    model = make(MoE(DenseExperts(4, [5]), gate), consistency=1.0, outputs_are="values")
+    gate = dk.DSelectKGate(2, entropy_reg=0.5)
+    model = make(
+        dk.MoE(dk.DenseExperts(4, [5]), gate), consistency=1.0, outputs_are="values"
+    )
     penalty = numpy(gate.report()["penalties"]["entropy"])
     expected = ((numpy(model(X)) - Y) ** 2).mean() + penalty
-    np.testing.assert_allclose(numpy(step_loss(model)), expected, rtol=1e-5)
+    assert_close(step_loss(model), expected, rtol=1e-5)
     log = model.fit(X, Y, batch_size=BATCH, verbose=0)
-    np.testing.assert_allclose(log.history["loss"][0], expected, rtol=1e-5)
+    assert_close(log.history["loss"][0], expected, rtol=1e-5)
     inputs = keras.Input((3,))
-    gate = DSelectKGate(2, entropy_reg=Ramp(0.1, 1.0, end=9))
-    outputs = keras.layers.Softmax()(MoE(DenseExperts(4, [2]), gate)(inputs))
+    gate = dk.DSelectKGate(2, entropy_reg=dk.Ramp(0.1, 1.0, end=9))
+    outputs = keras.layers.Softmax()(dk.MoE(dk.DenseExperts(4, [2]), gate)(inputs))
     loss = "sparse_categorical_crossentropy"
     model = compiled(inputs, outputs, loss, consistency=1.0)
     model.fit(numbers((6, 3)), np.zeros(6), batch_size=2, verbose=0)
@@ -355,8 +347,7 @@ def test_rewards_and_consistency_leave_nothing_behind():
     model = make(reinforced(), consistency=1.0, outputs_are="values")
     log = model.fit(X, Y, batch_size=3, epochs=2, verbose=0)
     assert np.isfinite(log.history["loss"]).all()
-    gate = model.layers[1].gate
-    assert gate.policy_loss(np.zeros(3)) == 0.0
+    assert model.layers[1].gate.policy_loss(np.zeros(3)) == 0.0
     model.evaluate(X, Y, verbose=0)
 
 
@@ -376,13 +367,13 @@ def test_a_batch_without_examples_is_no_error(per_example):
 def test_arguments_that_it_does_not_have_are_refused():
     for name in ("consistancy", "policy_reduction"):
         with pytest.raises(TypeError, match=f"argument '{name}'"):
-            RoutedModel(keras.Input((3,)), keras.Input((3,)), **{name: 1.0})
+            dk.RoutedModel(keras.Input((3,)), keras.Input((3,)), **{name: 1.0})
 
 
 def fit_with_weights_of_losses():
     inputs = keras.Input((3,))
-    moe = MoE(DenseExperts(4, [2]), ReinforceGate(), per_example=True)
-    model = RoutedModel(inputs, {"a": moe(inputs), "b": inputs})
+    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.ReinforceGate(), per_example=True)
+    model = dk.RoutedModel(inputs, {"a": moe(inputs), "b": inputs})
     model.compile("sgd", {"a": "mse", "b": "mse"}, loss_weights={"a": 1.0, "b": 0.0})
     labels = {"a": np.zeros((6, 2)), "b": np.zeros((6, 3))}
     model.fit(numbers((6, 3)), labels, verbose=0)

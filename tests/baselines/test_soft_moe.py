@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import (
     numbers,
     numpy,
@@ -52,25 +53,23 @@ def by_hand(layer, x):
 @pytest.mark.parametrize("num_slots", [1, 2])
 def test_equals_the_equations_slot_by_slot(num_slots):
     layer = built(num_slots=num_slots)
-    np.testing.assert_allclose(numpy(layer(X)), by_hand(layer, X), **CLOSE)
+    assert_close(layer(X), by_hand(layer, X), **CLOSE)
     # In a batch of one as well.
-    np.testing.assert_allclose(numpy(layer(X[:1])), by_hand(layer, X)[:1], **CLOSE)
+    assert_close(layer(X[:1]), by_hand(layer, X)[:1], **CLOSE)
 
 
 def test_slots_are_means_over_tokens_and_outputs_over_slots():
     # Experts that give back what they see.
     bank = DenseExperts(N, [DIM], None)
     layer = built(bank)
-    bank = layer.experts
-    bank.set_weights([np.stack([np.eye(DIM)] * N), np.zeros((N, DIM))])
+    layer.experts.set_weights([np.stack([np.eye(DIM)] * N), np.zeros((N, DIM))])
     dispatch, combine = dispatch_and_combine(layer, X)
-    np.testing.assert_allclose(dispatch.sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(combine.sum(axis=2), 1, rtol=1e-5)
-    expected = combine @ np.swapaxes(dispatch, 1, 2) @ X
-    np.testing.assert_allclose(numpy(layer(X)), expected, **CLOSE)
+    assert_close(dispatch.sum(axis=1), 1, rtol=1e-5)
+    assert_close(combine.sum(axis=2), 1, rtol=1e-5)
+    assert_close(layer(X), combine @ np.swapaxes(dispatch, 1, 2) @ X, **CLOSE)
     # Weights that sum to one leave a token that all are alone.
     same = np.broadcast_to(X[:, :1], X.shape)
-    np.testing.assert_allclose(numpy(layer(same)), same, **CLOSE)
+    assert_close(layer(same), same, **CLOSE)
 
 
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], "bool")
@@ -80,12 +79,11 @@ MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], "bool")
 def test_padding_fills_no_slot(dtype):
     layer = built(dtype=dtype)
     tokens = numbers((3, TOKENS, DIM), seed=7)
-    x = np.where(MASK[..., None], tokens, np.nan)
-    y = numpy(layer(x, mask=MASK))
-    np.testing.assert_array_equal(y[~MASK], 0.0)
+    y = numpy(layer(np.where(MASK[..., None], tokens, np.nan), mask=MASK))
+    assert_equal(y[~MASK], 0.0)
     close = CLOSE if dtype == "float32" else {"rtol": 0.02, "atol": 0.02}
-    np.testing.assert_allclose(y[0, :3], by_hand(layer, tokens[:1, :3])[0], **close)
-    np.testing.assert_allclose(y[1], by_hand(layer, tokens[1:2])[0], **close)
+    assert_close(y[0, :3], by_hand(layer, tokens[:1, :3])[0], **close)
+    assert_close(y[1], by_hand(layer, tokens[1:2])[0], **close)
 
 
 def test_padding_has_no_gradient():
@@ -96,7 +94,7 @@ def test_padding_has_no_gradient():
     _, (by_tokens, *others) = value_and_gradients(
         lambda: [ops.sum(ops.square(layer(x.value, mask=MASK)))], variables
     )
-    np.testing.assert_array_equal(by_tokens[~MASK], 0.0)
+    assert_equal(by_tokens[~MASK], 0.0)
     assert np.abs(by_tokens[MASK]).max() > 0
     assert all(np.isfinite(gradient).all() for gradient in others)
 
@@ -109,15 +107,14 @@ def test_a_mask_of_an_embedding_is_used_and_passed_on():
     outputs = SoftMoE(DenseExperts(N, [3]), SLOTS)(tokens)
     model = keras.Model(inputs, layers.GlobalAveragePooling1D()(outputs))
     found, short = (model.predict(x, verbose=0) for x in (ids, ids[:1, :3]))
-    np.testing.assert_allclose(found[:1], short, **CLOSE)
+    assert_close(found[:1], short, **CLOSE)
 
 
 def test_the_router_does_not_see_the_length_of_tokens():
     layer = built(DenseExperts(N, [DIM], None))
     layer.experts.set_weights([np.stack([np.eye(DIM)] * N), np.zeros((N, DIM))])
     for scale in (1e-4, 100):
-        found = numpy(layer(scale * X)) / scale
-        np.testing.assert_allclose(found, numpy(layer(X)), **CLOSE)
+        assert_close(numpy(layer(scale * X)) / scale, layer(X), **CLOSE)
 
 
 def test_gradients_reach_tokens_slots_and_experts_and_are_finite_for_zeros():
@@ -151,8 +148,7 @@ def test_any_layers_may_be_the_experts():
         dispatch, combine = dispatch_and_combine(layer, X)
         slots = (np.swapaxes(dispatch, 1, 2) @ X).reshape(BATCH, 2, SLOTS, DIM)
         filled = numpy(layer.experts(slots.astype("float32")))
-        expected = combine @ filled.reshape(BATCH, 2 * SLOTS, 3)
-        np.testing.assert_allclose(numpy(layer(X)), expected, **CLOSE)
+        assert_close(layer(X), combine @ filled.reshape(BATCH, 2 * SLOTS, 3), **CLOSE)
 
 
 def test_a_bank_is_given_own_inputs_and_told_of_training():
@@ -181,7 +177,7 @@ def test_trains_on_sequences_of_any_length_and_reloads_to_the_bit(tmp_path):
         assert (numpy(variable) != old).any(), variable.path
     loaded = reloaded(model, tmp_path)
     for x in (X, X[:1, :3]):
-        np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
+        assert_equal(loaded(x), model(x))
     banks = (loaded.get_layer(copies.name).experts, copies.experts)
     again, activations = ([e.activation for e in bank.experts] for bank in banks)
     assert again == activations

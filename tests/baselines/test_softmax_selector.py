@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import built, numbers, numpy, softmax, spread, weight_gradients
 from keras import ops
@@ -35,12 +36,11 @@ BETA, ALPHA = np.log([[1.0, 2.0, 1.0], [3.0, 3.0, 2.0]]), np.log([1.0, 3.0])
 def test_weights_by_hand_where_the_temperature_divides_the_selectors_alone():
     gate = selectors(BETA, ALPHA)
     wanted = 0.25 * np.array([0.25, 0.5, 0.25]) + 0.75 * np.array([0.375, 0.375, 0.25])
-    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+    assert_close(gate.expert_weights(), wanted, rtol=1e-5)
     gate = selectors(BETA, ALPHA, temperature=0.5)
     first = np.array([1, 4, 1]) / 6
     second = np.array([9, 9, 4]) / 22
-    wanted = 0.25 * first + 0.75 * second
-    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+    assert_close(gate.expert_weights(), 0.25 * first + 0.75 * second, rtol=1e-5)
 
 
 def test_normalized_logits_by_hand():
@@ -53,7 +53,7 @@ def test_normalized_logits_by_hand():
     gate.trainable_weights[names.index("z_bias")].assign([0, 0, 0])
     wanted = np.exp([0.2, -0.2, 0.2])
     found = numpy(gate.expert_weights(np.array([[5.0, 9.0]], "float32")))
-    np.testing.assert_allclose(found, [wanted / wanted.sum()], atol=1e-5)
+    assert_close(found, [wanted / wanted.sum()], atol=1e-5)
 
 
 def test_a_per_example_gate_by_hand():
@@ -64,8 +64,8 @@ def test_a_per_example_gate_by_hand():
     alpha = (x @ w + w_bias).reshape(5, 2, 2, 1)
     chosen = softmax(beta)
     wanted = (softmax(alpha, axis=-2) * chosen).sum(axis=-2)
-    np.testing.assert_allclose(numpy(gate.expert_weights(x)), wanted, atol=1e-6)
-    np.testing.assert_allclose(numpy(gate.selector_outputs(x)), chosen, atol=1e-6)
+    assert_close(gate.expert_weights(x), wanted, atol=1e-6)
+    assert_close(gate.selector_outputs(x), chosen, atol=1e-6)
 
 
 @pytest.mark.parametrize("beta", [[[1.0, 2, 3], [2, 1, 0]], [[1, 1, 0], [0, 0, 0]]])
@@ -79,10 +79,10 @@ def test_the_coldest_gate_is_finite_in_value_and_gradient(beta):
     assert np.isfinite(of_alpha).all()
     largest = np.equal(beta, np.max(beta, axis=-1, keepdims=True))
     shares = largest / largest.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(numpy(gate.selector_outputs()), shares, rtol=1e-6)
+    assert_close(gate.selector_outputs(), shares, rtol=1e-6)
     # Experts that no tie leaves open have no gradient at all.
     tied = largest & (largest.sum(axis=-1, keepdims=True) > 1)
-    np.testing.assert_array_equal(of_beta != 0, tied)
+    assert_equal(of_beta != 0, tied)
 
 
 def test_annealing_ends_with_k_experts():
@@ -110,7 +110,7 @@ def test_the_entropy_is_that_of_the_selectors(reduction, routing):
     if routing and reduction == "mean":
         wanted /= 5
     (found,) = gate.losses
-    np.testing.assert_allclose(numpy(found), wanted, rtol=1e-4)
+    assert_close(found, wanted, rtol=1e-4)
     assert wanted > 0
     assert SoftmaxSelectorGate(2).reduction == "sum"  # As that of DSelect-k.
 
@@ -120,7 +120,7 @@ def test_half_precision_does_not_reach_the_temperature(policy):
     gate = selectors(BETA, ALPHA, temperature=1e-16, entropy_reg=1.0, dtype=policy)
     assert numpy(gate.report()["selectors"]["binary"]).tolist() == [1, 0]
     gate(ops.ones((2, N, 1), policy), training=True)
-    np.testing.assert_allclose(numpy(gate.losses[0]), np.log(2), rtol=1e-4)
+    assert_close(gate.losses[0], np.log(2), rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import built, numbers, numpy, refusals, softmax, weight_gradients
 from keras import ops
@@ -36,8 +37,7 @@ def test_training_gives_one_to_the_largest_noisy_logit(temperature):
     logits = numbers((500, N))
     gate = gumbel(logits, num_gates=500, temperature=temperature)
     found = numpy(gate.route(training=True).weights)
-    wanted = np.eye(N)[noisy(logits).argmax(axis=-1)]
-    np.testing.assert_array_equal(found, wanted)
+    assert_equal(found, np.eye(N)[noisy(logits).argmax(axis=-1)])
     assert (found.argmax(axis=-1) != logits.argmax(axis=-1)).mean() > 0.2
 
 
@@ -52,14 +52,13 @@ def test_the_gradient_is_that_of_the_relaxed_weight():
     p = softmax(noisy(logits) / tau)
     chosen = np.eye(N)[p.argmax(axis=-1)]
     p_j, u_j = ((x * chosen).sum(-1, keepdims=True) for x in (p, upstream))
-    np.testing.assert_allclose(found, u_j * p_j * (chosen - p) / tau, atol=1e-5)
+    assert_close(found, u_j * p_j * (chosen - p) / tau, atol=1e-5)
     assert (found != 0).all()
 
 
 @pytest.mark.parametrize("logits", [[0.0, -1, -2, -3], [0, 0, 0, 0], [-1, 2, 0, 1]])
 def test_inference_has_no_noise(logits):
-    weights = numpy(gumbel(logits).expert_weights())
-    np.testing.assert_array_equal(weights, np.eye(N)[np.argmax(logits)])
+    assert_equal(gumbel(logits).expert_weights(), np.eye(N)[np.argmax(logits)])
 
 
 def test_every_example_draws_for_itself_and_a_static_gate_for_all():

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_equal
 from gate_cases import Case
 from helpers import numbers, numpy, on_host, refusals
 
@@ -38,20 +39,19 @@ def test_any_integer_is_a_tag(dtype):
         ([0, 1, 2] * 100, (101 if dtype == "int8" else 200, 3), [2, 0]),
     ]:
         found = built(experts_of_tags).expert_weights(tags(*values, dtype=dtype))
-        np.testing.assert_array_equal(numpy(found), np.eye(N)[wanted])
+        assert_equal(found, np.eye(N)[wanted])
 
 
 def test_tags_have_any_form_and_gates_share_them_or_have_their_own():
     for routing in [(None,), (None, 1)]:
         gate = built(routing=routing)
         for values in (tags(3, 1), tags(3, 1)[:, None]):
-            found = numpy(gate.expert_weights(values))
-            np.testing.assert_array_equal(found, np.eye(N)[[3, 1]])
+            assert_equal(gate.expert_weights(values), np.eye(N)[[3, 1]])
     shared = numpy(built(num_gates=2).expert_weights(tags(3, 1)))
-    np.testing.assert_array_equal(shared, np.eye(N)[[[3, 3], [1, 1]]])
+    assert_equal(shared, np.eye(N)[[[3, 3], [1, 1]]])
     gate = built(num_gates=2, routing=(None, 2, 1))
     own = numpy(gate.expert_weights(tags([[3], [0]], [[1], [2]])))
-    np.testing.assert_array_equal(own, np.eye(N)[[[3, 0], [1, 2]]])
+    assert_equal(own, np.eye(N)[[[3, 0], [1, 2]]])
 
 
 @pytest.mark.backend_independent
@@ -78,22 +78,21 @@ def test_in_compiled_code_a_tag_out_of_range_gives_nan(monkeypatch, num_gates):
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
         found = numpy(gate.expert_weights(values))
     wrong = np.isnan(found).all(axis=tuple(range(1, found.ndim)))
-    np.testing.assert_array_equal(wrong, [False, True, True, False])
+    assert_equal(wrong, [False, True, True, False])
     assert np.isfinite(found[[0, 3]]).all()
 
 
 def test_an_accelerator_is_not_waited_for(monkeypatch):
     monkeypatch.setattr("dselectk_keras.baselines._ids._is_on_host", lambda _: False)
     found = numpy(built().expert_weights(tags(0, 4)))
-    np.testing.assert_array_equal(np.isnan(found).all(axis=1), [False, True])
+    assert_equal(np.isnan(found).all(axis=1), [False, True])
 
 
 @pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
 @pytest.mark.traced
 def test_the_loss_of_a_wrong_tag_is_nan():
     inputs = [keras.Input((N, 1)), keras.Input((1,), dtype="int32")]
-    mixed = TagGate()(tuple(inputs))
-    model = keras.Model(inputs, keras.layers.Dense(1)(mixed))
+    model = keras.Model(inputs, keras.layers.Dense(1)(TagGate()(tuple(inputs))))
     compiled = keras.backend.backend() != "torch"
     model.compile("sgd", "mse", run_eagerly=not compiled)
     batch = ([numbers((2, N, 1)), tags(0, 4)[:, None]], numbers((2, 1)))

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import built, numbers, numpy, refusals, weight_gradients
 from keras import ops
 
@@ -47,9 +48,8 @@ def test_equals_dense_experts_with_the_kernels_of_the_sum(shape, units, settings
         expected += [kernels_by_hand(*factors[:4]), *factors[4:]]
     dense.set_weights(expected)
     x = numbers(shape)
-    np.testing.assert_allclose(numpy(bank(x)), numpy(dense(x)), rtol=1e-4, atol=1e-4)
-    for found, other in zip(bank.parameters(), dense.parameters(), strict=True):
-        np.testing.assert_allclose(numpy(found), numpy(other), rtol=1e-4, atol=1e-5)
+    assert_close(bank(x), dense(x), rtol=1e-4, atol=1e-4)
+    assert_close(bank.parameters(), dense.parameters(), rtol=1e-4, atol=1e-5)
 
 
 def test_full_ranks_can_be_any_kernels():
@@ -58,29 +58,29 @@ def test_full_ranks_can_be_any_kernels():
     bank = built(TuckerExperts(3, [4], ranks=(5, 4, 3)), 5, weights=factors)
     dense = built(DenseExperts(3, [4]), 5, weights=[kernels, bias])
     x = numbers((2, 5), seed=2)
-    np.testing.assert_allclose(numpy(bank(x)), numpy(dense(x)), rtol=1e-5, atol=1e-6)
+    assert_close(bank(x), dense(x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("ranks", [(25, 20, 10), (50, 40, 20), None])
 def test_every_expert_starts_with_the_variance_of_glorot_uniform(ranks):
     kernels = numpy(built(TuckerExperts(20, [40], ranks), 50).kernel(0))
-    np.testing.assert_allclose(kernels.var(), 2 / 90, rtol=0.1)
-    np.testing.assert_allclose(kernels.var(axis=(1, 2)), 2 / 90, rtol=0.35)
+    assert_close(kernels.var(), 2 / 90, rtol=0.1)
+    assert_close(kernels.var(axis=(1, 2)), 2 / 90, rtol=0.35)
     assert abs(kernels.mean()) < 0.01
 
 
 def test_experts_start_with_that_variance_for_small_ranks_as_the_seed_says():
     banks = (TuckerExperts(4, [3], ranks=(1, 2, 1)) for _ in range(200))
     kernels = [numpy(built(bank, 5).kernel(0)) for bank in banks]
-    np.testing.assert_allclose(np.mean(np.square(kernels), axis=0), 2 / 8, rtol=0.4)
-    np.testing.assert_allclose(np.var(kernels), 2 / 8, rtol=0.1)
+    assert_close(np.mean(np.square(kernels), axis=0), 2 / 8, rtol=0.4)
+    assert_close(np.var(kernels), 2 / 8, rtol=0.1)
 
     def weights(seed):
         keras.utils.set_random_seed(seed)
         bank = built(TuckerExperts(3, [4], ranks=(2, 2, 2)), 5)
         return np.concatenate([numpy(weight).ravel() for weight in bank.weights[:4]])
 
-    np.testing.assert_array_equal(weights(1), weights(1))
+    assert_equal(weights(1), weights(1))
     assert (weights(1) != weights(2)).all()
 
 
@@ -102,7 +102,7 @@ def test_gradients_reach_every_factor():
 def test_is_a_bank_like_any_other():
     bank, x = tucker((2, 5), 3, [4, 2], ranks=(2, 2, 2)), numbers((2, 5))
     found = numpy(bank.call_merged(x, ops.convert_to_tensor([0.0, 1.0, 0.0])))
-    np.testing.assert_allclose(found, numpy(bank(x))[:, 1], rtol=1e-5, atol=1e-6)
+    assert_close(found, numpy(bank(x))[:, 1], rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="TuckerExperts cannot be sliced"):
         bank.sliced([0])
     assert bank.resized(5)(x).shape == (2, 5, 2)

@@ -5,6 +5,7 @@ import re
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numpy as to_numpy
 from helpers import refusals, reloaded
 
@@ -81,7 +82,7 @@ def test_each_task_gets_the_experts_that_made_its_labels(gate):
     small = dk.condense(model)
     assert layer_of(small).experts.num_experts == 4
     found, expected = (each.predict(X, verbose=0)["a"] for each in (small, model))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_close(found, expected, atol=1e-5)
 
 
 def test_towers_read_the_chosen_experts_side_by_side(tmp_path):
@@ -93,13 +94,12 @@ def test_towers_read_the_chosen_experts_side_by_side(tmp_path):
     model.optimizer.learning_rate = 0.1
     before = model.evaluate(X, y, verbose=0, return_dict=True)["loss"]
     fit(model, [dk.ChooseExperts()], y, epochs=40)
-    after = model.evaluate(X, y, verbose=0, return_dict=True)["loss"]
-    assert after < 0.2 * before
+    assert model.evaluate(X, y, verbose=0, return_dict=True)["loss"] < 0.2 * before
     loaded = reloaded(model, tmp_path)
-    np.testing.assert_array_equal(choices(loaded), choices(model))
+    assert_equal(choices(loaded), choices(model))
     for other in (loaded, dk.condense(model)):
         found, expected = (each.predict(X, verbose=0) for each in (other, model))
-        np.testing.assert_allclose(found["a"], expected["a"], atol=1e-5)
+        assert_close(found["a"], expected["a"], atol=1e-5)
 
 
 def test_experts_that_stay_keep_their_places_and_a_choice_that_stays_its_shares():
@@ -113,12 +113,11 @@ def test_experts_that_stay_keep_their_places_and_a_choice_that_stays_its_shares(
     choose = dk.ChooseExperts(X, y)
     assert choose.choose(model) == 1.0
     assert choices(model).tolist() == [[2, 0, 4], [1, 5, 3]]
-    np.testing.assert_array_equal(to_numpy(gate.trainable_weights[0]), 0.0)
+    assert_equal(gate.trainable_weights[0], 0.0)
     gate.trainable_weights[0].assign([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     gate.choices.assign([[2, 0, 4], [1, 5, 0]])
     assert choose.choose(model) == 0.5
-    wanted = [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]
-    np.testing.assert_array_equal(to_numpy(gate.trainable_weights[0]), wanted)
+    assert_equal(gate.trainable_weights[0], [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
     assert choose.choose(model) == 0.0
 
 
@@ -203,7 +202,7 @@ def test_reading_batches_does_not_change_their_order():
     first, second = (dk.Batches((X, y), 16) for _ in range(2))
     for batches, callbacks in ((first, []), (second, [dk.ChooseExperts()])):
         fit(model, callbacks, None, x=batches, batch_size=None)
-    np.testing.assert_array_equal(first.order, second.order)
+    assert_equal(first.order, second.order)
 
 
 @pytest.mark.parametrize("architecture", ["cgc", "ple"])
@@ -212,8 +211,7 @@ def test_tasks_keep_their_own_experts(architecture):
         gate=dk.ChosenGate(2), architecture=architecture, optimizer=still()
     )
     name = "cgc" if architecture == "cgc" else "cgc_0"
-    outputs = to_numpy(layer_of(model, name).experts(X))
-    y = outputs[:, [4, 2]].sum(-1)
+    y = to_numpy(layer_of(model, name).experts(X))[:, [4, 2]].sum(-1)
     fit(model, [dk.ChooseExperts()], y)
     # Expert 6 is the first of the task's own.
     assert np.sort(choices(model, name)).tolist() == [[4, 6], [2, 6]]
@@ -257,8 +255,7 @@ def test_a_gate_that_is_called_on_a_list_of_experts():
     experts = [keras.layers.Dense(2) for _ in range(4)]
     gate = dk.ChosenGate(1)
     model = keras.Model(inputs, gate([expert(inputs) for expert in experts]))
-    y = to_numpy(experts[2](X))[:, 0]
-    dk.ChooseExperts(X, y).choose(model)
+    dk.ChooseExperts(X, to_numpy(experts[2](X))[:, 0]).choose(model)
     assert to_numpy(gate.choices).tolist() == [2]
 
 
@@ -301,8 +298,7 @@ def test_a_training_that_goes_on_chooses_when_a_whole_one_does():
     fit(models[1], [first, StopAfter(1)], y, 4)
     fit(models[1], [rest], y, 4, initial_epoch=2)
     assert first.at + rest.at == whole.at
-    for one, other in zip(*(m.get_weights() for m in models), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert_close(*(m.get_weights() for m in models), atol=1e-6)
 
 
 class StopAfter(keras.callbacks.Callback):
@@ -328,7 +324,7 @@ def test_no_optimizer_undoes_the_choice(settings):
     )
     fit(model, [dk.ChooseExperts(by=0.0), look], labels_from(model, [5, 2]), 6)
     assert seen[0].tolist() == [[5], [2]]
-    np.testing.assert_array_equal(choices(model), seen[0])
+    assert_equal(choices(model), seen[0])
 
 
 def test_copies_of_replicate_choose_as_models_that_are_fitted():
@@ -343,13 +339,12 @@ def test_copies_of_replicate_choose_as_models_that_are_fitted():
     settings = {"epochs": 4, "callbacks": callbacks, "verbose": 0}
     runs = dk.replicate(build, (X, y), seeds=[3], batch_size=16, **settings)
     model = build(3)
-    batches = dk.Batches((X, y), 16, 3)
-    fit(model, callbacks(), None, 4, x=batches, batch_size=None)
+    fit(model, callbacks(), None, 4, x=dk.Batches((X, y), 16, 3), batch_size=None)
     found = runs.copies[0]
-    np.testing.assert_array_equal(choices(found.model), choices(model))
+    assert_equal(choices(found.model), choices(model))
     assert len(found.history["changed"]) == 4
     weights = [each.get_weights()[0] for each in (found.model, model)]
-    np.testing.assert_allclose(*weights, atol=1e-5)
+    assert_close(*weights, atol=1e-5)
 
 
 def test_changes_are_printed_and_drawn_as_events(capsys):

@@ -5,6 +5,7 @@ import re
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numpy as to_numpy
 from helpers import refusals, reloaded
 
@@ -60,15 +61,14 @@ def test_all_selectors_are_binary_afterwards(make, number):
     per_example = (number < 2) == (make is dk.DSelectKGate)
     model = compiled(make(2), optimizer(), per_example=per_example)
     x, y = data()
-    decide = DecideGates(0.5)
-    model.fit(x, scale * y, 32, epochs=epochs, verbose=0, callbacks=[decide])
+    model.fit(x, scale * y, 32, epochs=epochs, verbose=0, callbacks=[DecideGates(0.5)])
     gate = gate_of(model)
     assert gate.has_decided
     report = gate.report(x if per_example else None)
-    np.testing.assert_array_equal(to_numpy(report["selectors"]["binary"]), 1.0)
+    assert_equal(report["selectors"]["binary"], 1.0)
     weights = to_numpy(report["weights"])
     assert ((weights > 0).sum(-1) <= 2).all()
-    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-6)
+    assert_close(weights.sum(-1), 1.0, atol=1e-6)
 
 
 class Look(keras.callbacks.Callback):
@@ -91,7 +91,7 @@ def test_the_k_largest_weights_are_kept():
     kept = np.take_along_axis(before, order[:, :2], axis=-1)
     wanted = np.zeros_like(before)
     np.put_along_axis(wanted, order[:, :2], kept / kept.sum(-1, keepdims=True), -1)
-    np.testing.assert_allclose(after, wanted, atol=1e-6)
+    assert_close(after, wanted, atol=1e-6)
 
 
 def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
@@ -99,7 +99,7 @@ def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
     fit(model, [DecideGates(0.5)])
     chosen = to_numpy(gate_of(model).expert_weights()) > 0
     fit(model, [], epochs=1)
-    np.testing.assert_array_equal(to_numpy(gate_of(model).expert_weights()) > 0, chosen)
+    assert_equal(to_numpy(gate_of(model).expert_weights()) > 0, chosen)
     loaded = reloaded(model, tmp_path)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
@@ -108,7 +108,7 @@ def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
     for other in (loaded, clone, condense(model)):
         found = other.predict(x, verbose=0)
         for task in TASKS:
-            np.testing.assert_allclose(found[task], outputs[task], atol=1e-6)
+            assert_close(found[task], outputs[task], atol=1e-6)
     assert gate_of(loaded).has_decided
 
 
@@ -128,8 +128,7 @@ def test_an_average_of_weights_keeps_the_decision():
     fit(model, [Move(), DecideGates(0.5), Look(seen)])
     chosen = seen[-1] > 0
     assert (chosen.argmax(-1) > 0).all()
-    averaged = to_numpy(gate_of(model).expert_weights())
-    np.testing.assert_array_equal(averaged > 0, chosen)
+    assert_equal(to_numpy(gate_of(model).expert_weights()) > 0, chosen)
 
 
 def test_the_first_epoch_with_decided_gates_is_the_part_by_of_all_epochs():
@@ -199,9 +198,9 @@ def test_a_gate_whose_codes_belong_to_no_expert_decides():
     assert not to_numpy(gate.expert_weights())[0].any()
     fit(model, [DecideGates(0.5)])
     weights = to_numpy(gate.expert_weights())
-    np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-6)
+    assert_close(weights.sum(axis=-1), 1.0, rtol=1e-6)
     # Codes 3 and 4 are one and two bits away.
-    np.testing.assert_array_equal(np.flatnonzero(weights[0]), [3])
+    assert_equal(np.flatnonzero(weights[0]), [3])
 
 
 def test_a_training_that_begins_late_keeps_the_largest_weights():
@@ -245,7 +244,7 @@ def test_a_gate_that_is_called_twice_decides_no_earlier():
     moe.gate.step.assign(20)
     DecideGates(0.5).begin_epoch(model, 1, epochs=4, steps_per_epoch=10)
     # Two steps of the gate in each of 20 steps of the training.
-    np.testing.assert_array_equal(to_numpy(moe.gate.deciding), [20, 40])
+    assert_equal(moe.gate.deciding, [20, 40])
 
 
 @pytest.mark.parametrize("per_example", [False, True])
@@ -260,7 +259,7 @@ def test_a_gate_in_time_distributed_decides_no_earlier(per_example):
     # Five steps of the gate in each of two steps per epoch.
     assert decided == [0, 20 * per_example, 30]
     if per_example:
-        np.testing.assert_array_equal(to_numpy(moe.gate.deciding), [10, 20])
+        assert_equal(moe.gate.deciding, [10, 20])
 
 
 class Watch(keras.callbacks.Callback):
@@ -346,7 +345,7 @@ def test_a_later_fit_does_not_follow_the_plan_of_one_that_was_stopped(per_exampl
             fit(model, [*decide, Stop()], shuffle=False)
         fit(model, [], epochs=5, shuffle=False)
     for plain, stopped in zip(*(model.get_weights() for model in models), strict=True):
-        np.testing.assert_array_equal(stopped, plain)
+        assert_equal(stopped, plain)
 
 
 class Own(keras.Model):
@@ -396,8 +395,7 @@ def test_a_gate_with_nan_stays_as_it_is(make):
     z[1] = np.nan
     gate.set_weights([z, *others])
     gate.decide()
-    for found, before in zip(gate.get_weights(), [z, *others], strict=True):
-        np.testing.assert_array_equal(found, before)
+    assert_equal(gate.get_weights(), [z, *others])
 
 
 def losses(loss):
@@ -410,12 +408,11 @@ def losses(loss):
 def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
     model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
     gate = gate_of(model)
-    weights = np.sort(to_numpy(gate.expert_weights()))[:, 3:]
-    mass = weights.sum(-1).mean()
+    mass = np.sort(to_numpy(gate.expert_weights()))[:, 3:].sum(-1).mean()
     recorder = GateRecorder(every=100)
     callbacks = [losses([4.0, 0.25, 2.0, 1.0]), DecideGates(0.5), recorder]
     log = fit(model, callbacks, verbose=2).history
-    np.testing.assert_allclose(log["kept_mass"], [mass, mass, 1, 1], rtol=1e-6)
+    assert_close(log["kept_mass"], [mass, mass, 1, 1], rtol=1e-6)
     assert recorder.history.events == {
         "mmoe": [(4, f"decided, {100 * mass:.0f} % kept")]
     }

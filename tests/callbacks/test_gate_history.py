@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from checks import assert_equal
 from helpers import refusals
 
 from dselectk_keras import GateHistory
@@ -58,8 +59,7 @@ def test_what_a_layer_lacks_is_unknown_in_records_before_or_after(tmp_path):
     binary = {"binary": np.ones((1, 1), "float32")}
     for step in range(4):
         history.append(step, {"mmoe": weights if step < 2 else {**weights, **binary}})
-    found = history["mmoe"]["binary"][:, 0, 0]
-    np.testing.assert_array_equal(found, [np.nan, np.nan, 1.0, 1.0])
+    assert_equal(history["mmoe"]["binary"][:, 0, 0], [np.nan, np.nan, 1.0, 1.0])
     history = GateHistory({"a": ["x"], "b": ["x"]})
     weights = {"weights": np.ones((1, 2))}
     history.append(0, {"a": weights, "b": weights})
@@ -82,7 +82,7 @@ def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
     for layer in history.tasks:
         assert list(loaded[layer]) == list(history[layer])
         for name, array in history[layer].items():
-            np.testing.assert_array_equal(loaded[layer][name], array)
+            assert_equal(loaded[layer][name], array)
 
 
 def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):

@@ -7,21 +7,11 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy
 from keras import layers, ops
 
-from dselectk_keras import (
-    ChosenGate,
-    DecideGates,
-    DenseExperts,
-    DSelectKGate,
-    GateRecorder,
-    MMoE,
-    MoE,
-    SoftmaxGate,
-    TopKGate,
-    build_multitask_model,
-)
+import dselectk_keras as dk
 from dselectk_keras.callbacks import _observe, gate_recorder
 
 # Five steps of four examples.
@@ -29,11 +19,11 @@ X, Y = numbers((20, 3)), numbers((20, 2), seed=1)
 
 
 def make(gate=None, num_experts=4, per_example=False):
-    model = build_multitask_model(
+    model = dk.build_multitask_model(
         3,
         ["a", "b"],
-        experts=DenseExperts(num_experts, [2]),
-        gate=DSelectKGate(2) if gate is None else gate,
+        experts=dk.DenseExperts(num_experts, [2]),
+        gate=dk.DSelectKGate(2) if gate is None else gate,
         per_example=per_example,
     )
     model.compile(keras.optimizers.SGD(0.1))
@@ -65,22 +55,21 @@ def model():
 )
 def test_records_before_every_so_often_and_at_the_end(model, every, unit, steps):
     model.get_layer("mmoe").gate.step.assign(0)
-    history = fit(model, GateRecorder(every, unit), epochs=2)
+    history = fit(model, dk.GateRecorder(every, unit), epochs=2)
     assert history.steps.tolist() == steps
     assert history["mmoe"]["weights"].shape == (len(steps), 2, 4)
 
 
 def test_another_fit_continues_the_count(model):
     model.get_layer("mmoe").gate.step.assign(0)
-    recorder = GateRecorder(every=3)
+    recorder = dk.GateRecorder(every=3)
     fit(model, recorder)
-    history = fit(model, recorder)
-    assert history.steps.tolist() == [0, 3, 5, 8, 10]
+    assert fit(model, recorder).steps.tolist() == [0, 3, 5, 8, 10]
 
 
 def test_records_the_weights_of_that_step():
-    gate = DSelectKGate(2, entropy_reg=0.1)
-    model, recorder = make(gate, num_experts=3), GateRecorder(every=5)
+    gate = dk.DSelectKGate(2, entropy_reg=0.1)
+    model, recorder = make(gate, num_experts=3), dk.GateRecorder(every=5)
     gate = model.get_layer("mmoe").gate
     seen = []
 
@@ -91,44 +80,43 @@ def test_records_the_weights_of_that_step():
     model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[recorder, Copy()])
     record = recorder.history["mmoe"]
     # Records 1 and 2 are made within an epoch, at its last step.
-    np.testing.assert_allclose(record["weights"][1:], seen, rtol=1e-5)
+    assert_close(record["weights"][1:], seen, rtol=1e-5)
     assert (seen[0] != seen[1]).any()
     report = keras.tree.map_structure(numpy, gate.report())
     for name, value in report["penalties"].items():
-        np.testing.assert_allclose(record[f"penalty_{name}"][-1], value, rtol=1e-5)
+        assert_close(record[f"penalty_{name}"][-1], value, rtol=1e-5)
     for name, value in report["selectors"].items():
-        np.testing.assert_allclose(record[name][-1], value, rtol=1e-5)
+        assert_close(record[name][-1], value, rtol=1e-5)
         assert value.shape == (2, 2)
 
 
 def test_a_step_within_an_epoch_sees_fresh_values():
-    history = fit(make(SoftmaxGate()), GateRecorder(every=1))
-    weights = history["mmoe"]["weights"]
+    weights = fit(make(dk.SoftmaxGate()), dk.GateRecorder(every=1))["mmoe"]["weights"]
     assert len(weights) == 6
     assert all((a != b).any() for a, b in itertools.pairwise(weights))
 
 
 def test_the_logs_of_an_epoch_have_binary_and_experts(capsys):
-    model, recorder = make(), GateRecorder(every=1, unit="epochs")
+    model, recorder = make(), dk.GateRecorder(every=1, unit="epochs")
     seen = []
 
     class After(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             seen.append((logs["binary"], logs["experts"]))
 
-    callbacks = [recorder, DecideGates(), After()]
+    callbacks = [recorder, dk.DecideGates(), After()]
     log = model.fit(X, Y, epochs=2, verbose=2, callbacks=callbacks).history
     record = recorder.history["mmoe"]
     wanted = {"binary": record["binary"], "experts": record["active"]}
     for name, values in wanted.items():
-        np.testing.assert_allclose(log[name], values[1:].reshape(2, -1).mean(axis=1))
+        assert_close(log[name], values[1:].reshape(2, -1).mean(axis=1))
     assert log["binary"] == [0.0, 1.0]
     assert seen == list(zip(log["binary"], log["experts"], strict=True))
     assert "- binary: 1.0000 - experts: " in capsys.readouterr().out
 
 
 def test_the_logs_are_fresh_between_records():
-    model, recorder = make(TopKGate(1)), GateRecorder(every=100)
+    model, recorder = make(dk.TopKGate(1)), dk.GateRecorder(every=100)
     logs = {}
     recorder.set_model(model)
     recorder.on_train_begin()
@@ -145,43 +133,44 @@ def test_the_logs_have_the_mean_of_all_gates():
 
 
 def test_per_example_gates_are_averaged_over_the_probe():
-    model = make(TopKGate(2), per_example=True)
+    model = make(dk.TopKGate(2), per_example=True)
     probe = X[:7]
-    history = fit(model, GateRecorder(probe=probe))
+    history = fit(model, dk.GateRecorder(probe=probe))
     weights = numpy(model.get_layer("mmoe").expert_weights(probe))
     assert weights.shape == (7, 2, 4)
     record = history["mmoe"]
-    np.testing.assert_allclose(record["weights"][-1], weights.mean(0), rtol=1e-5)
-    np.testing.assert_array_equal(record["active"][-1], [2.0, 2.0])
+    assert_close(record["weights"][-1], weights.mean(0), rtol=1e-5)
+    assert_equal(record["active"][-1], [2.0, 2.0])
 
 
 def test_the_probe_goes_through_the_layers_before_the_gate():
     x, v = keras.Input((3,), name="x"), keras.Input((2,), name="v")
     hidden = layers.Dense(5, "tanh", name="encoder")(v)
-    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), per_example=True, name="moe")
+    moe = dk.MoE(
+        dk.DenseExperts(4, [2]), dk.SoftmaxGate(), per_example=True, name="moe"
+    )
     model = keras.Model({"x": x, "v": v}, layers.Dense(2)(moe((x, hidden))))
     model.compile("sgd", "mse")
     inputs = {"x": X, "v": Y}
-    recorder = GateRecorder(probe=inputs)
+    recorder = dk.GateRecorder(probe=inputs)
     model.fit(inputs, Y, verbose=0, callbacks=[recorder])
     routing = model.get_layer("encoder")(Y)
     expected = numpy(moe.gate.expert_weights(routing)).mean(axis=0)
-    found = recorder.history["moe"]["weights"][-1, 0]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert_close(recorder.history["moe"]["weights"][-1, 0], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
 def test_the_gates_of_tasks_and_between_levels_are_recorded(per_example):
-    model = build_multitask_model(
+    model = dk.build_multitask_model(
         3,
         ["a", "b"],
         "ple",
-        experts=DenseExperts(4, [2], "tanh"),
-        gate=TopKGate(2),
+        experts=dk.DenseExperts(4, [2], "tanh"),
+        gate=dk.TopKGate(2),
         per_example=per_example,
     )
     model.compile("sgd")
-    history = fit(model, GateRecorder(probe=X[:7] if per_example else None))
+    history = fit(model, dk.GateRecorder(probe=X[:7] if per_example else None))
     names = {"cgc_0": ["a", "b"], "cgc_0_shared": ["shared"], "cgc_1": ["a", "b"]}
     assert history.tasks == names
     below, above = (model.get_layer(f"cgc_{level}") for level in range(2))
@@ -195,15 +184,16 @@ def test_the_gates_of_tasks_and_between_levels_are_recorded(per_example):
         weights = numpy(gate.expert_weights(*([inputs] if per_example else [])))
         weights = weights.mean(axis=0) if per_example else weights
         weights = weights.reshape(len(names[name]), -1)
-        found = history[name]["weights"][-1]
-        np.testing.assert_allclose(found, weights, rtol=1e-5, err_msg=name)
-        np.testing.assert_array_equal(history[name]["active"][-1], 2.0)
+        assert_close(history[name]["weights"][-1], weights, rtol=1e-5, err_msg=name)
+        assert_equal(history[name]["active"][-1], 2.0)
 
 
 class Subclassed(keras.Model):
     def __init__(self, per_example=False):
         super().__init__()
-        self.mmoe = MMoE(DenseExperts(4, [2]), SoftmaxGate(), ["a", "b"], per_example)
+        self.mmoe = dk.MMoE(
+            dk.DenseExperts(4, [2]), dk.SoftmaxGate(), ["a", "b"], per_example
+        )
         self.heads = layers.Dense(1)
 
     def call(self, inputs, training=None):
@@ -216,28 +206,29 @@ def test_a_subclassed_model_is_recorded_once_it_is_built(per_example):
     model = Subclassed(per_example)
     model.compile("sgd", "mse")
     # Here the probe is what the gates look at.
-    recorder = GateRecorder(every=2, probe=X if per_example else None)
+    recorder = dk.GateRecorder(every=2, probe=X if per_example else None)
     history = fit(model, recorder)
     # JAX and torch build the model before they call the recorder.
     assert history.steps.tolist() in ([2, 4, 5], [0, 2, 4, 5])
     assert history.tasks == {model.mmoe.name: ["a", "b"]}
     weights = numpy(model.mmoe.expert_weights(X)).reshape(-1, 2, 4).mean(axis=0)
-    found = history[model.mmoe.name]["weights"][-1]
-    np.testing.assert_allclose(found, weights, rtol=1e-5)
+    assert_close(history[model.mmoe.name]["weights"][-1], weights, rtol=1e-5)
 
 
 def test_bare_gates_and_gates_for_all_tasks_are_recorded():
     inputs = keras.Input((3,))
-    shared = MMoE(DenseExperts(4, [2]), SoftmaxGate(num_gates=1), 2, name="omoe")
+    shared = dk.MMoE(
+        dk.DenseExperts(4, [2]), dk.SoftmaxGate(num_gates=1), 2, name="omoe"
+    )
     experts = [*shared(inputs), layers.Dense(2)(inputs)]
-    gate = SoftmaxGate(name="gate")
+    gate = dk.SoftmaxGate(name="gate")
     model = keras.Model(inputs, gate((experts, inputs)))
     model.compile("sgd", "mse")
-    history = fit(model, GateRecorder(probe=X))
+    history = fit(model, dk.GateRecorder(probe=X))
     assert history.tasks == {"omoe": ["all tasks"], "gate": ["gate_0"]}
     assert history["omoe"]["weights"].shape == (2, 1, 4)
     expected = numpy(gate.expert_weights(X)).mean(axis=0)
-    np.testing.assert_allclose(history["gate"]["weights"][-1, 0], expected, rtol=1e-5)
+    assert_close(history["gate"]["weights"][-1, 0], expected, rtol=1e-5)
 
 
 @pytest.mark.traced
@@ -247,7 +238,7 @@ def test_bare_gates_and_gates_for_all_tasks_are_recorded():
 def test_counts_steps_where_several_are_run_at_once():
     model = make()
     model.compile("sgd", steps_per_execution=4)
-    history = fit(model, GateRecorder(every=4), epochs=2)
+    history = fit(model, dk.GateRecorder(every=4), epochs=2)
     assert history.steps[0] == 0
     assert history.steps[-1] == 10
     assert (np.diff(history.steps) > 0).all()
@@ -259,7 +250,7 @@ def test_counts_steps_of_data_without_a_length():
         for first in range(0, len(X), 4):
             yield X[first : first + 4], Y[first : first + 4]
 
-    model, recorder, expected = make(), GateRecorder(every=2), []
+    model, recorder, expected = make(), dk.GateRecorder(every=2), []
     end = 0
     for _ in range(2):
         model.fit(batches(), verbose=0, callbacks=[recorder])
@@ -270,16 +261,15 @@ def test_counts_steps_of_data_without_a_length():
 
 
 def test_a_new_model_has_a_history_of_its_own():
-    recorder = GateRecorder(every=2)
+    recorder = dk.GateRecorder(every=2)
     for _ in range(2):
-        history = fit(make(), recorder)
-        assert history.steps.tolist() == [0, 2, 4, 5]
+        assert fit(make(), recorder).steps.tolist() == [0, 2, 4, 5]
 
 
 def test_steps_go_on_for_another_recorder(model):
-    fit(model, GateRecorder())
+    fit(model, dk.GateRecorder())
     start = int(numpy(model.get_layer("mmoe").gate.step))
-    history = fit(model, GateRecorder(every=3))
+    history = fit(model, dk.GateRecorder(every=3))
     assert history.steps.tolist() == [start, start + 3, start + 5]
 
 
@@ -297,7 +287,7 @@ def test_steps_go_on_for_another_recorder(model):
 def test_counts_steps_without_an_update(optimizer):
     model = make()
     model.compile(optimizer())
-    history = fit(model, GateRecorder(every=3), epochs=2, y=100 * Y)
+    history = fit(model, dk.GateRecorder(every=3), epochs=2, y=100 * Y)
     assert int(model.optimizer.iterations) < 10
     assert history.steps.tolist() == [0, 3, 6, 9, 10]
 
@@ -310,7 +300,7 @@ def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     gate.set_weights([z, w])
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", "Selector 0 of task 'b' in 'mmoe' has")
-        history = fit(model, GateRecorder(every=1))
+        history = fit(model, dk.GateRecorder(every=1))
     assert len(caught) == 1
     assert history["mmoe"]["reachable"][0, 1, 0] == 0.0
 
@@ -318,7 +308,7 @@ def test_warns_once_of_a_selector_on_a_code_without_an_expert():
 @pytest.mark.backend_independent
 @pytest.mark.parametrize(("reachable", "warns"), [(0.0011, False), (0.0009, True)])
 def test_warns_of_a_selector_with_less_than_a_thousandth_on_experts(reachable, warns):
-    recorder = GateRecorder()
+    recorder = dk.GateRecorder()
     record = {"reachable": np.array([[1.0, reachable]])}
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -353,16 +343,14 @@ NEAR = [[0.70, 0.3, 0.0, 0.0], [0.64, 0.36, 0.0, 0.0]]
     ],
 )
 def test_a_collapse_is_dead_experts_and_perhaps_tasks_that_agree(records, text):
-    steps = 2 * np.arange(len(records))
-    found = _observe.describe_collapse(steps, np.array(records))
+    found = _observe.describe_collapse(2 * np.arange(len(records)), np.array(records))
     assert found.startswith(text) if text else not found
 
 
 @pytest.mark.backend_independent
 def test_a_single_gate_collapses_by_dead_experts_alone():
     one = np.array([EVEN, EVEN, SAME, SAME])[:, :1]
-    found = _observe.describe_collapse(np.arange(4), one)
-    assert found == "2 of 4 experts are dead"
+    assert _observe.describe_collapse(np.arange(4), one) == "2 of 4 experts are dead"
 
 
 def collapsing(mean, gate):
@@ -371,7 +359,7 @@ def collapsing(mean, gate):
     x, y = numbers((200, 3)) + mean, numbers((200, 2), seed=1)
     model = make(gate, per_example=True)
     model.compile(keras.optimizers.SGD(0.3))
-    recorder = GateRecorder(1, "epochs", probe=x)
+    recorder = dk.GateRecorder(1, "epochs", probe=x)
     fits = []
     for _ in range(2):
         with warnings.catch_warnings(record=True) as caught:
@@ -382,7 +370,7 @@ def collapsing(mean, gate):
 
 
 def test_warns_once_per_training_of_gates_that_collapse():
-    fits, recorder = collapsing(8.0, SoftmaxGate())
+    fits, recorder = collapsing(8.0, dk.SoftmaxGate())
     first, *_, last = recorder.history["mmoe"]["weights"]
     assert first.max(axis=0).min() > 0.025 > last.max(axis=0).min()
     for texts in fits:
@@ -390,29 +378,29 @@ def test_warns_once_per_training_of_gates_that_collapse():
         # The tasks may have chosen the same expert.
         found = r"2 of 4 experts are dead|all tasks have the same weights, and use 1 of"
         assert re.match(f"Gates have collapsed: mmoe: ({found})", text)
-    assert collapsing(0.0, SoftmaxGate())[0] == [[], []]
-    frozen = SoftmaxGate(kernel_initializer="ones", trainable=False)
+    assert collapsing(0.0, dk.SoftmaxGate())[0] == [[], []]
+    frozen = dk.SoftmaxGate(kernel_initializer="ones", trainable=False)
     assert collapsing(8.0, frozen)[0] == [[], []]
 
 
 def test_a_static_sparse_gate_may_leave_experts_out():
-    model = make(ChosenGate(initial_choices=[0, 1]))
+    model = make(dk.ChosenGate(initial_choices=[0, 1]))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "Gates have collapsed")
-        fit(model, GateRecorder(1, "epochs"), epochs=4)
+        fit(model, dk.GateRecorder(1, "epochs"), epochs=4)
 
 
 def test_what_cannot_be_recorded_is_refused():
     with pytest.raises(ValueError, match="Received: every=0"):
-        GateRecorder(every=0)
+        dk.GateRecorder(every=0)
     with pytest.raises(ValueError, match="unit='batches'"):
-        GateRecorder(unit="batches")
+        dk.GateRecorder(unit="batches")
     with pytest.raises(ValueError, match=r"'mmoe' are per-example\. .* Set `probe` to"):
-        fit(make(per_example=True), GateRecorder())
+        fit(make(per_example=True), dk.GateRecorder())
     plain = keras.Sequential([layers.Dense(2)])
     plain.compile("sgd", "mse")
     with pytest.raises(ValueError, match="no gates to record"):
-        fit(plain, GateRecorder())
+        fit(plain, dk.GateRecorder())
 
 
 # What a gate really sees.
@@ -424,7 +412,7 @@ class Doubled(keras.layers.Layer):
     def __init__(self):
         super().__init__()
         self.experts = [keras.layers.Dense(2) for _ in range(4)]
-        self.gate = TopKGate(2, name="gate")
+        self.gate = dk.TopKGate(2, name="gate")
         # As wide as the model's inputs, so that they would do in its place.
         self.look = keras.layers.Dense(3, "tanh", name="look")
 
@@ -454,7 +442,7 @@ def nested():
 def routed():
     x = keras.Input((3,))
     look = layers.Dense(3, "tanh", name="look")
-    moe = MoE(DenseExperts(4, [2]), TopKGate(2), per_example=True, name="gate")
+    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(2), per_example=True, name="gate")
     return keras.Model(x, moe(x, look(2.0 * x)))
 
 
@@ -464,7 +452,7 @@ IDS = np.random.default_rng(0).integers(5, size=(20, 6))  # 0 is padding.
 def tokens():
     ids = keras.Input((6,), dtype="int32")
     table = layers.Embedding(5, 3, mask_zero=True, name="table")
-    moe = MoE(DenseExperts(4, [2]), TopKGate(2), per_example=True, name="gate")
+    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(2), per_example=True, name="gate")
     return keras.Model(ids, moe(table(ids)))
 
 
@@ -487,24 +475,23 @@ def spread_weights(gate):
 def test_the_record_of_any_model_is_what_numpy_computes(build):
     model, inputs = build(), IDS if build is tokens else X
     outputs = model(inputs)
-    (gate,) = (g for g in model._flatten_layers() if isinstance(g, TopKGate))
+    (gate,) = (g for g in model._flatten_layers() if isinstance(g, dk.TopKGate))
     spread_weights(gate)
     model.compile(keras.optimizers.SGD(0.1), "mse")
-    recorder = GateRecorder(probe=inputs)
+    recorder = dk.GateRecorder(probe=inputs)
     model.fit(inputs, np.zeros(outputs.shape), verbose=0, callbacks=[recorder])
     logits = what_the_gate_sees(build, model) @ numpy(gate.trainable_weights[0])
-    second = np.sort(logits)[:, -2:-1]
-    weights = np.where(logits >= second, np.exp(logits), 0.0)
+    weights = np.where(logits >= np.sort(logits)[:, -2:-1], np.exp(logits), 0.0)
     wanted = (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
     record = recorder.history["gate"]
-    np.testing.assert_allclose(record["weights"][-1, 0], wanted, rtol=1e-5)
-    np.testing.assert_array_equal(record["active"][-1], [2.0])
+    assert_close(record["weights"][-1, 0], wanted, rtol=1e-5)
+    assert_equal(record["active"][-1], [2.0])
 
 
 # As in pyproject.toml; `pytest.warns` forgets from which module it comes.
 @pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 def test_a_gate_that_counts_no_steps_is_reported():
-    model, recorder = OwnModel(), GateRecorder(every=2, probe=X)
+    model, recorder = OwnModel(), dk.GateRecorder(every=2, probe=X)
     model.compile("sgd", "mse")
     with pytest.warns(UserWarning, match="no training step: gate. .* an argument `tra"):
         fit(model, recorder)
@@ -513,43 +500,42 @@ def test_a_gate_that_counts_no_steps_is_reported():
 
 def test_a_gate_called_twice_is_recorded_as_the_mean_of_its_calls():
     x = keras.Input((3,))
-    gate = DSelectKGate(2, gamma=5.0, name="gate")
+    gate = dk.DSelectKGate(2, gamma=5.0, name="gate")
     experts = keras.layers.Reshape((4, 2))(keras.layers.Dense(8)(x))
     model = keras.Model(x, gate(experts, x) + gate(experts, -x))
     spread_weights(gate)
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    recorder = GateRecorder(probe=X)
+    recorder = dk.GateRecorder(probe=X)
     model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
     each = [numpy(gate.expert_weights(probe)).mean(axis=0) for probe in (X, -X)]
     found = recorder.history["gate"]["weights"][-1, 0]
-    np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-5)
+    assert_close(found, np.mean(each, axis=0), rtol=1e-5)
 
 
 def test_observing_changes_no_state():
     x = keras.Input((3,))
-    moe = MoE(
-        DenseExperts(8, [2]),
-        TopKGate(2, noise=True, seed=1),
+    moe = dk.MoE(
+        dk.DenseExperts(8, [2]),
+        dk.TopKGate(2, noise=True, seed=1),
         per_example=True,
         dispatch=1.0,
     )
     model = keras.Model(x, moe(x))
     model.compile(keras.optimizers.SGD(0.0), "mse")
     moe.num_dropped.assign(7)
-    recorder = GateRecorder(probe=X)
+    recorder = dk.GateRecorder(probe=X)
     recorder.set_model(model)
     before = [numpy(variable) for variable in model.variables]
     recorder.on_train_begin()
     recorder.on_epoch_begin(0)
     assert len(recorder.history.steps) == 1
-    for variable, value in zip(model.variables, before, strict=True):
-        np.testing.assert_array_equal(numpy(variable), value)
+    assert_equal(model.variables, before)
 
 
 def test_layers_of_one_name_are_told_apart():
     def inner():
         x = keras.Input((3,))
-        gate = TopKGate(1, name="gate")
+        gate = dk.TopKGate(1, name="gate")
         return keras.Model(
             x, gate(keras.layers.Reshape((4, 2))(keras.layers.Dense(8)(x)))
         )
@@ -557,23 +543,21 @@ def test_layers_of_one_name_are_told_apart():
     x = keras.Input((3,))
     model = keras.Model(x, inner()(x) + inner()(x))
     model.compile("sgd", "mse")
-    recorder = GateRecorder()
+    recorder = dk.GateRecorder()
     model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
-    history = recorder.history
-    assert list(history.tasks) == ["gate", "gate#1"]
+    assert list(recorder.history.tasks) == ["gate", "gate#1"]
 
 
 @pytest.mark.parametrize("per_example", [False, True])
 def test_penalties_of_all_calls_of_a_gate_are_added_up(per_example):
-    gate = DSelectKGate(2, entropy_reg=0.5)
-    moe = MoE(DenseExperts(4, [3]), gate, per_example=per_example, name="moe")
+    gate = dk.DSelectKGate(2, entropy_reg=0.5)
+    moe = dk.MoE(dk.DenseExperts(4, [3]), gate, per_example=per_example, name="moe")
     inputs = keras.Input((3,))
     model = keras.Model(inputs, moe(moe(inputs)))
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    recorder = GateRecorder(every=1, probe=X if per_example else None)
+    recorder = dk.GateRecorder(every=1, probe=X if per_example else None)
     fit(model, recorder, y=X)
     model(X, training=True)
     wanted = sum(map(numpy, model.losses))
     assert len(model.losses) == 2
-    found = recorder.history["moe"]["penalty_entropy"][-1]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert_close(recorder.history["moe"]["penalty_entropy"][-1], wanted, rtol=1e-5)

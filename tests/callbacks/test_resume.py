@@ -1,9 +1,9 @@
 """A training that Keras' `BackupAndRestore` resumes ends as if it had gone on."""
 
 import keras
-import numpy as np
 import pytest
-from helpers import numbers, numpy, refusals
+from checks import assert_equal
+from helpers import numbers, refusals
 
 import dselectk_keras as dk
 
@@ -71,14 +71,14 @@ def assert_same(found, wanted):
         (model.optimizer.variables, other.optimizer.variables),
     ):
         for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(numpy(a), numpy(b), err_msg=a.path)
+            assert_equal(a, b, err_msg=a.path)
     for name, values in log.items():
         assert values == whole_log[name][-len(values) :], name
     assert history.steps.tolist() == whole.steps.tolist()
     assert history.events == whole.events
     for layer, records in whole.items():
         for name, values in records.items():
-            np.testing.assert_array_equal(history[layer][name], values)
+            assert_equal(history[layer][name], values)
 
 
 def annealed():
@@ -119,8 +119,7 @@ def test_the_narrowing_of_per_example_gates_goes_on(tmp_path):
         gate = dk.SoftmaxSelectorGate(2)
         model = dk.build_multitask_model(3, 2, gate=gate, per_example=True)
         model.compile(keras.optimizers.Adam(0.05))
-        backup = keras.callbacks.BackupAndRestore(folder)
-        held = [dk.DecideGates(0.8), *die, backup]
+        held = [dk.DecideGates(0.8), *die, keras.callbacks.BackupAndRestore(folder)]
         model.fit(X, Y, 8, EPOCHS, shuffle=False, verbose=0, callbacks=held)
         return model
 
@@ -129,8 +128,7 @@ def test_the_narrowing_of_per_example_gates_goes_on(tmp_path):
         fit(tmp_path / "parts", [Die(BATCH, 3)])
     resumed = fit(tmp_path / "parts")
     assert resumed.get_layer("mmoe").gate.has_decided
-    for found, wanted in zip(resumed.get_weights(), whole.get_weights(), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    assert_equal(resumed.get_weights(), whole.get_weights())
 
 
 def test_records_are_kept_if_the_backup_is_and_go_on_without_a_file(
@@ -144,11 +142,9 @@ def test_records_are_kept_if_the_backup_is_and_go_on_without_a_file(
     # A new training replaces it.
     recorder = dk.GateRecorder(3, path=tmp_path / "gates.npz")
     annealed().fit(X, Y, 8, 1, verbose=0, callbacks=[recorder])
-    found = dk.GateHistory.load(tmp_path / "gates.npz")
-    assert found.steps.tolist() == [0, 3]
+    assert dk.GateHistory.load(tmp_path / "gates.npz").steps.tolist() == [0, 3]
     recorder = dk.GateRecorder(2, path=tmp_path / "not written.npz")
-    model = annealed()
-    model.fit(X, Y, 8, epochs=3, initial_epoch=2, verbose=0, callbacks=[recorder])
+    annealed().fit(X, Y, 8, epochs=3, initial_epoch=2, verbose=0, callbacks=[recorder])
     assert recorder.history.steps.tolist() == [0, 2, 3]
 
 

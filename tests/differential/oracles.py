@@ -10,6 +10,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from checks import assert_close
 from differential.cases import (
     ARCHITECTURES,
     DECIDE,
@@ -23,15 +24,7 @@ from differential.cases import (
 from helpers import dtype_policy, numpy, reloaded, value_and_gradients
 
 import dselectk_keras
-from dselectk_keras import (
-    Batches,
-    RoutedModel,
-    Task,
-    build_multitask_model,
-    condense,
-    distill,
-    replicate,
-)
+import dselectk_keras as dk
 from dselectk_keras import per_task as take_task
 
 NAMES = {**vars(dselectk_keras), "keras": keras}
@@ -94,13 +87,13 @@ def _parts(case):
 
 
 def _architecture(case):
-    tasks = [Task("a", tower=(3,)), Task("b", "binary", weight=2.0), Task("c")]
+    tasks = [dk.Task("a", tower=(3,)), dk.Task("b", "binary", weight=2.0), dk.Task("c")]
     gate, bank = _parts(case)
     inputs = (LENGTH, DIM) if case.tokens else DIM
     settings = {"per_example": case.per_example}
     if case.layer in ("cgc", "ple"):
         settings["num_task_experts"] = case.task_experts
-    return build_multitask_model(inputs, tasks, case.layer, bank, gate, **settings)
+    return dk.build_multitask_model(inputs, tasks, case.layer, bank, gate, **settings)
 
 
 def _optimizer(case):
@@ -126,7 +119,7 @@ def _of_layer(case, tokens=None, dispatch=None):
     if len(x.shape) > 2:
         x = keras.layers.Flatten()(x)
     x = keras.layers.Dense(1, name="head")(x)
-    return RoutedModel(inputs, x, outputs_are="values")
+    return dk.RoutedModel(inputs, x, outputs_are="values")
 
 
 def _layer(case, dispatch):
@@ -248,7 +241,7 @@ def same(first, second, case, what="values"):
     tolerance = TOLERANCES[case.dtype]
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
         scale = max(np.abs(b).max(initial=0), 1e-3)
-        np.testing.assert_allclose(
+        assert_close(
             a, b, rtol=tolerance, atol=tolerance * scale, err_msg=f"{what} {i}"
         )
 
@@ -498,14 +491,14 @@ def copied(case):
 
 def distilled(case):
     model = build(case)
-    student = distill(model, _parts(case)[0])
+    student = dk.distill(model, _parts(case)[0])
     if not case.decides:  # A decision begins anew.
         same(predicted(student, case), predicted(model, case), case)
     # A gate with other logits begins anew, and decides for itself.
     if not isinstance(case.dispatch, (bool, str)):
         return  # A capacity needs a gate that is sparse from the first step.
     other = dselectk_keras.DSelectKGate(3, unreachable=1e-4, seed=0)
-    student = distill(model, other, freeze_experts=False)
+    student = dk.distill(model, other, freeze_experts=False)
     for gate in gates_of(student):
         assert not gate.has_decided, "decided before any training"
         assert int(gate.step) == 0, f"begins at step {int(gate.step)}"
@@ -542,7 +535,7 @@ def _check_decided(model, case):
     """Whether all gates have decided, and condensing changes nothing."""
     assert all(gate.has_decided for gate in gates_of(model)), "not decided"
     if case.layer in CONDENSES and not case.per_example and "Tucker" not in case.bank:
-        small = condense(model)
+        small = dk.condense(model)
         same(predicted(small, case), predicted(model, case), case, "condensed")
 
 
@@ -551,7 +544,7 @@ def per_task(case):
     if case.gate.startswith(DECIDE) and not case.decides:
         decide(model, case)
     whole = predicted(model, case)
-    same(predicted(condense(model), case), whole, case, "condensed")
+    same(predicted(dk.condense(model), case), whole, case, "condensed")
     for name, outputs in zip("abc", whole, strict=True):
         alone = take_task(model, name)(x, training=False)
         same([numpy(alone[name])], [outputs], case, name)
@@ -573,9 +566,9 @@ def replicated(case):
     shapes = {"x": 0} if _is_built(case) else x
     x = x["x"] if {*shapes} == {"x"} and case.layer in LAZY else x
     settings = {"epochs": 2, "verbose": 0}
-    runs = replicate(fresh, (x, y), seeds=(3, 4), batch_size=4, **settings)
+    runs = dk.replicate(fresh, (x, y), seeds=(3, 4), batch_size=4, **settings)
     alone = fresh(3)
-    alone.fit(Batches((x, y), 4, 3), shuffle=False, **settings)
+    alone.fit(dk.Batches((x, y), 4, 3), shuffle=False, **settings)
     same(all_weights(runs.copies[0].model), all_weights(alone), case)
 
 

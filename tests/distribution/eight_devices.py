@@ -76,8 +76,7 @@ def train(case):
     model = dispatching(units, gate(), dispatch)
     share = slice(None)
     if OTHERS:  # Each process has its half of each batch.
-        rows = np.arange(len(X)).reshape(2, 2, -1)
-        share = rows[:, int(OTHERS[1])].reshape(-1)
+        share = np.arange(len(X)).reshape(2, 2, -1)[:, int(OTHERS[1])].reshape(-1)
     size = BATCH // 2 if OTHERS else BATCH
     log = model.fit(
         X[share], Y[share], batch_size=size, epochs=2, shuffle=False, verbose=0

@@ -11,6 +11,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 from helpers import on_host
 from jobs import blocks, environment, free_addresses, job
 
@@ -66,9 +67,7 @@ def assert_trained_as_by_one(folder, monkeypatch):
     alone.fit(x, y, batch_size=64, epochs=3, verbose=0)
     for process in range(2):
         other = keras.saving.load_model(folder / f"{process}.keras")
-        for a, b in zip(other.get_weights(), alone.get_weights(), strict=True):
-            # Adam divides by small numbers.
-            np.testing.assert_allclose(a, b, atol=1e-5)
+        assert_close(other.get_weights(), alone.get_weights(), atol=1e-5)
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="A test below is TensorFlow's.")

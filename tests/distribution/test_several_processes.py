@@ -93,5 +93,4 @@ def test_two_processes_of_jax_train_as_one(eight):
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="Workers are TensorFlow's.")
 def test_two_workers_of_tensorflow_train_as_one_process():
     addresses = free_addresses(2)
-    found = run("two_workers.py", [*addresses, "0"], [*addresses, "1"])
-    assert max(found) <= 1e-6
+    assert max(run("two_workers.py", [*addresses, "0"], [*addresses, "1"])) <= 1e-6

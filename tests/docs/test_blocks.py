@@ -27,7 +27,6 @@ def test_blocks_have_what_the_results_say(module):
 
 @pytest.mark.parametrize("page", ["docs/choosing.md", "docs/performance.md"])
 def test_a_page_has_no_measured_number_outside_of_its_blocks(module, page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    text = re.sub(module.BLOCK, "", text)
+    text = re.sub(module.BLOCK, "", (ROOT / page).read_text(encoding="utf-8"))
     text = re.sub(r"(?s)```.*?```|`[^`]*`|\$[^$]*\$", "", text)  # Settings.
     assert not re.findall(r"\d+\.\d+|\d+ ?%|±", text)

@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 
 from papers.data import census_income
 
@@ -116,7 +117,7 @@ def test_a_file_becomes_a_served_model(frame):
     }
     answers, wanted = served.serve(row), space["predicted"]
     for name in LABELS:
-        np.testing.assert_allclose(answers[name], wanted[name], rtol=1e-4, atol=1e-6)
+        assert_close(answers[name], wanted[name], rtol=1e-4, atol=1e-6)
 
 
 def test_a_file_becomes_ids_on_every_backend(frame):
@@ -134,7 +135,7 @@ def test_a_file_becomes_ids_on_every_backend(frame):
     found = saved.predict(ids, verbose=0)
     for name in LABELS:
         assert np.isfinite(wanted[name]).all()
-        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4, atol=1e-6)
+        assert_close(found[name], wanted[name], rtol=1e-4, atol=1e-6)
     assert np.isfinite(saved.predict(new, verbose=0)["rich"]).all()
 
 
@@ -152,4 +153,4 @@ def test_ids_are_served_as_onnx(frame):
     for block in re.findall(r"(?s)```py\n(.*?)```", text):
         exec(block, space)
     for name in LABELS:
-        np.testing.assert_allclose(space[name], wanted[name], rtol=1e-4, atol=1e-6)
+        assert_close(space[name], wanted[name], rtol=1e-4, atol=1e-6)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import built, numbers, numpy, refusals, shares, spread, weight_gradients
 from keras import ops
 
@@ -42,7 +43,7 @@ def test_equals_dense_layers_with_the_same_kernels(units, activation, shape, set
     bank.set_weights([numbers(weight.shape, seed=1) for weight in bank.weights])
     activations = activation if isinstance(activation, list) else [activation]
     expected = by_hand(bank, x, activations * (len(units) // len(activations)))
-    np.testing.assert_allclose(numpy(bank(x)), expected, rtol=1e-5, atol=1e-6)
+    assert_close(bank(x), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_integers_are_inputs_like_other_numbers():
@@ -54,7 +55,7 @@ def test_integers_are_inputs_like_other_numbers():
     ):
         expected = numpy(layer(x.astype("float32")))
         assert expected.all()
-        np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-6)
+        assert_close(layer(x), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
@@ -90,7 +91,7 @@ def test_each_expert_and_layer_is_initialized_by_itself():
     bank = built(DenseExperts(64, [100], kernel_initializer="glorot_uniform"), 50)
     kernels = numpy(bank.weights[0])
     # Glorot: the variance is 2 / (fan in + fan out) of one expert, not of 64.
-    np.testing.assert_allclose(kernels.var(axis=(1, 2)), 2 / 150, rtol=0.1)
+    assert_close(kernels.var(axis=(1, 2)), 2 / 150, rtol=0.1)
     seeded = keras.initializers.RandomNormal(seed=3)
 
     def kernels():
@@ -99,7 +100,7 @@ def test_each_expert_and_layer_is_initialized_by_itself():
 
     first = kernels().reshape(6, -1)
     assert len(np.unique(first[:, 0])) == 6
-    np.testing.assert_array_equal(first, kernels().reshape(6, -1))
+    assert_equal(first, kernels().reshape(6, -1))
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -109,15 +110,14 @@ def test_experts_drop_out_in_training_only_and_each_for_itself(gated):
     first, zeros = np.ones((2, 1, width)), np.zeros((2, 400))
     bank.set_weights([first, np.zeros((2, width)), last, zeros])
     x, half = np.ones((1, 1), "float32"), np.full(2, 0.5, "float32")
-    np.testing.assert_array_equal(numpy(bank(x)), 1.0)
-    np.testing.assert_array_equal(numpy(bank.call_merged(x, half)), 1.0)
+    assert_equal(bank(x), 1.0)
+    assert_equal(bank.call_merged(x, half), 1.0)
     # The last layer is the identity and does not drop: 0 or 2, half of each.
     first, second = numpy(bank(x, training=True))[0]
     assert set(first) == set(second) == {0.0, 2.0}
     assert 0.4 < first.mean() / 2 < 0.6
     assert 0.3 < (first == second).mean() < 0.7
-    merged = numpy(bank.call_merged(x, half, training=True))
-    assert set(merged[0]) == {0.0, 2.0}
+    assert set(numpy(bank.call_merged(x, half, training=True))[0]) == {0.0, 2.0}
 
 
 def test_gradients_reach_every_weight_of_the_experts_that_count():
@@ -137,8 +137,7 @@ def test_parameters_are_stacked_in_the_order_of_the_layers():
     shapes = [(3, 6, 4), (3, 4), (3, 4, 2), (3, 2)]
     found = bank.parameters()
     assert [tuple(p.shape) for p in found] == shapes
-    for parameter, variable in zip(found, bank.weights, strict=True):
-        np.testing.assert_array_equal(numpy(parameter), numpy(variable))
+    assert_equal(found, bank.weights)
 
 
 def merged_by_hand(bank, weights, x):
@@ -182,7 +181,7 @@ def test_merged_experts_are_one_dense_network_for_each_example(shape, gated):
         ([several[:, 0], several[:, 1]], True, merged_by_hand(bank, several, x)),
     ):
         found = numpy(bank.call_merged(x, weights, per_example))
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 # JAX has no float64 by default, and warns.
@@ -230,7 +229,7 @@ def test_gated_experts_are_swiglu_networks(shape, units):
             y = gate / (1 + np.exp(-gate)) * (y @ v + c)
         expected.append(y @ last[0] + last[1])
     expected = np.stack(expected, axis=1)
-    np.testing.assert_allclose(numpy(bank(x)), expected, rtol=1e-4, atol=1e-4)
+    assert_close(bank(x), expected, rtol=1e-4, atol=1e-4)
     assert bank(keras.KerasTensor(shape)).shape == bank(x).shape
 
 
@@ -248,7 +247,7 @@ def test_the_gradient_of_gated_experts_by_hand():
         by_last = np.repeat((gate * share * value).sum(axis=0)[:, None], 2, axis=1)
         wanted = [x.T @ by_product, by_product.sum(axis=0), by_last, [6.0, 6.0]]
         for one, other in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(one[i], other, rtol=1e-3, atol=1e-4)
+            assert_close(one[i], other, rtol=1e-3, atol=1e-4)
 
 
 def test_each_product_of_a_gate_is_initialized_by_itself():
@@ -257,7 +256,7 @@ def test_each_product_of_a_gate_is_initialized_by_itself():
         bank = DenseExperts(64, [100, 2], gated=True, kernel_initializer=initializer)
         built(bank, 50)
         for half in np.split(numpy(bank.weights[0]), 2, axis=-1):
-            np.testing.assert_allclose(half.var(axis=(1, 2)), 2 / 150, rtol=0.1)
+            assert_close(half.var(axis=(1, 2)), 2 / 150, rtol=0.1)
         columns = numpy(bank.weights[0])[:, 0]
         assert len(np.unique(columns.round(6))) > 0.9 * columns.size
 
@@ -266,10 +265,10 @@ def test_gated_experts_are_dispatched_and_sliced_as_others():
     x = numbers((12, 5))
     bank = gated_bank(x)
     outputs = numpy(bank(x))
-    np.testing.assert_array_equal(numpy(bank.sliced([2, 0])(x)), outputs[:, [2, 0]])
+    assert_equal(bank.sliced([2, 0])(x), outputs[:, [2, 0]])
     slots = numpy(bank.call_slots(ops.convert_to_tensor(x))).reshape(3, 4, 2)
     wanted = [outputs[4 * i : 4 * i + 4, i] for i in range(3)]
-    np.testing.assert_allclose(slots, wanted, rtol=1e-5, atol=1e-5)
+    assert_close(slots, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_resized_bank_differs_in_number_only():

@@ -41,8 +41,7 @@ def test_banks_are_found_by_their_names(mesh):
 
 
 def test_another_axis_can_be_chosen_and_must_be_of_the_mesh(mesh):
-    layout_map = expert_layout_map(mesh, "batch")
-    assert layout_map["dense_experts/kernel_0"].axes == ("batch",)
+    assert expert_layout_map(mesh, "batch")["dense_experts/kernel_0"].axes == ("batch",)
     with pytest.raises(ValueError, match=r"of 'batch', 'experts'.*axis='model'"):
         expert_layout_map(mesh, "model")
     with pytest.raises(ValueError, match=r"`mesh` must be a .*mesh='cpu'"):

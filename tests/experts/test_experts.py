@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import (
     built,
     numbers,
@@ -44,7 +45,7 @@ def test_evaluates_copies_of_a_template_that_have_their_own_weights(name):
     bank = Experts(template, 3)
     found = numpy(bank(x))
     outputs = [numpy(expert(x)) for expert in bank.experts]
-    np.testing.assert_allclose(found, np.stack(outputs, axis=1), rtol=1e-5)
+    assert_close(found, np.stack(outputs, axis=1), rtol=1e-5)
     assert not np.allclose(outputs[0], outputs[1])
     assert len(bank.weights) == 3 * len(bank.experts[0].weights)
     assert not {id(w) for w in template.weights} & {id(w) for w in bank.weights}
@@ -63,7 +64,7 @@ def test_copies_have_what_the_template_got_from_data(inner):
     copies = [bank, bank.resized(2), copy_layer(bank, 1)]
     for each in (*copies, bank):
         found = numpy(each(np.array([[3.0, 4.0]], "float32")))
-        np.testing.assert_allclose(found, [[[1.0, -1.0]] * 2], rtol=1e-5)
+        assert_close(found, [[[1.0, -1.0]] * 2], rtol=1e-5)
         # They share nothing.
         normalization.adapt(np.array([[7.0, 8.0], [9.0, 9.0]]))
 
@@ -82,7 +83,7 @@ def test_a_list_of_layers_is_the_bank():
     bank = Experts(experts)
     x = numbers((4, 3))
     expected = np.stack([numpy(expert(x)) for expert in experts], axis=1)
-    np.testing.assert_allclose(numpy(bank(x)), expected, rtol=1e-6)
+    assert_close(bank(x), expected, rtol=1e-6)
     assert bank.num_experts == 2
 
 
@@ -91,14 +92,14 @@ def test_dropout_and_normalization_learn_in_training_and_are_fixed_at_inference(
     x = np.array([[1.0], [3.0]], "float32")
     inputs = keras.Input((1,))
     model = keras.Model(inputs, bank(inputs))
-    np.testing.assert_allclose(numpy(model(x, training=True))[:, 0], [[-1.0], [1.0]])
+    assert_close(numpy(model(x, training=True))[:, 0], [[-1.0], [1.0]])
     # Half of the start (mean 0, variance 1) and half of the batch (2 and 1).
     for expert in bank.experts:
-        np.testing.assert_allclose(numpy(expert.moving_mean), [1.0], rtol=1e-6)
-    np.testing.assert_allclose(numpy(model(x))[:, 1], [[0.0], [2.0]], rtol=1e-6)
+        assert_close(expert.moving_mean, [1.0], rtol=1e-6)
+    assert_close(numpy(model(x))[:, 1], [[0.0], [2.0]], rtol=1e-6)
     bank = Experts(layers.Dropout(0.5, seed=1), 2)
     x = np.ones((1, 500), "float32")
-    np.testing.assert_array_equal(numpy(bank(x)), 1.0)
+    assert_equal(bank(x), 1.0)
     first, second = numpy(bank(x, training=True))[0]
     assert set(first) == set(second) == {0.0, 2.0}
     assert 0.3 < (first == second).mean() < 0.7
@@ -137,8 +138,7 @@ def test_a_saved_bank_gives_the_same_outputs(tmp_path):
     model = keras.Model(inputs, Experts(template, 2)(inputs))
     x = numbers((2, 5, 5, 1))
     model(x, training=True)
-    loaded = reloaded(model, tmp_path)
-    np.testing.assert_array_equal(numpy(loaded(x)), numpy(model(x)))
+    assert_equal(reloaded(model, tmp_path)(x), model(x))
 
 
 # Inputs of their own.
@@ -149,7 +149,7 @@ def test_each_expert_may_see_an_input_of_its_own():
     x = numbers((2, 3, 5))
     found = numpy(bank(x))
     expected = [numpy(expert(x[:, i])) for i, expert in enumerate(bank.experts)]
-    np.testing.assert_allclose(found, np.stack(expected, axis=1), rtol=1e-5)
+    assert_close(found, np.stack(expected, axis=1), rtol=1e-5)
     with pytest.raises(ValueError, match=r"axis 1 .* value 3, .*\(2, 2, 5\)"):
         bank(x[:, :2])
 
@@ -164,9 +164,7 @@ def test_parameters_are_stacked_by_expert():
     assert [tuple(p.shape) for p in found] == [(3, 3, 4), (3, 4), (3, 4, 2), (3, 2)]
     for place, parameter in enumerate(found):
         for i, expert in enumerate(bank.experts):
-            np.testing.assert_array_equal(
-                numpy(parameter)[i], numpy(expert.trainable_variables[place])
-            )
+            assert_equal(numpy(parameter)[i], expert.trainable_variables[place])
 
 
 def merged_by_hand(bank, weights, x):
@@ -192,7 +190,7 @@ def test_merged_copies_are_one_expert_for_each_example(name):
         (several, True, np.stack(by_gate, axis=1)),
     ):
         found = numpy(bank.call_merged(x, weights, per_example))
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
@@ -204,8 +202,7 @@ def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
         merged = bank.call_merged(x, ops.convert_to_tensor(weights), True)
         return [ops.sum(merged**2)]
 
-    variables = [*bank.trainable_variables, weights]
-    _, gradients = value_and_gradients(compute, variables)
+    _, gradients = value_and_gradients(compute, [*bank.trainable_variables, weights])
     assert len(gradients) == 13
     assert all(found.any() for found in gradients)
 
@@ -220,7 +217,7 @@ def test_copies_can_be_merged_after_slicing_and_saving():
     loaded.set_weights(some.get_weights())
     for copy in (some, loaded):
         found = copy.call_merged(x, ops.convert_to_tensor([0.5, 0.5]))
-        np.testing.assert_allclose(numpy(found), merged, rtol=1e-5, atol=1e-6)
+        assert_close(found, merged, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("moment", ["before it is built", "after"])
@@ -237,7 +234,7 @@ def test_frozen_experts_are_merged_as_others(per_example, moment):
     found = numpy(bank.call_merged(x, weights, per_example))
     assert len(bank.parameters()) == 4
     bank.trainable = True
-    np.testing.assert_allclose(found, numpy(bank.call_merged(x, weights, per_example)))
+    assert_close(found, bank.call_merged(x, weights, per_example))
 
 
 def bank(*arguments, quantized=False, frozen=False, **settings):

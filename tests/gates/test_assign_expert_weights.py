@@ -1,21 +1,15 @@
 """Gates that start with given weights."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from gate_cases import all_cases, case_named
+from checks import assert_close, assert_equal
+from gate_cases import all_cases
 from helpers import built, numbers, numpy, refusals, spread, weight_gradients
 from keras import ops
 
-from dselectk_keras import (
-    DSelectKGate,
-    Ramp,
-    ReinforceGate,
-    SoftmaxGate,
-    SoftmaxSelectorGate,
-    STGumbelGate,
-    SwitchGate,
-    TopKGate,
-)
+import dselectk_keras as dk
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import keep_largest
@@ -25,24 +19,22 @@ DENSE = np.array([[0.4, 0.05, 0.1, 0.3, 0.15], [0.1, 0.15, 0.05, 0.1, 0.6]])
 SPARSE = np.array([[0.25, 0, 0, 0.75, 0], [0, 0, 1, 0, 0]])
 
 ANY_WEIGHTS = {
-    "softmax": lambda **kwargs: SoftmaxGate(use_bias=True, **kwargs),
-    "normalized": lambda **kwargs: SoftmaxGate(use_bias=True, normalize=True, **kwargs),
-    "dense steps": lambda **kwargs: TopKGate(2, dense_steps=1, use_bias=True, **kwargs),
-    "top-5": lambda **kwargs: TopKGate(N, use_bias=True, **kwargs),
-    "sigmoid": lambda **kwargs: TopKGate(N, scores="sigmoid", use_bias=True, **kwargs),
+    "softmax": partial(dk.SoftmaxGate, use_bias=True),
+    "normalized": partial(dk.SoftmaxGate, use_bias=True, normalize=True),
+    "dense steps": partial(dk.TopKGate, 2, dense_steps=1, use_bias=True),
+    "top-5": partial(dk.TopKGate, N, use_bias=True),
+    "sigmoid": partial(dk.TopKGate, N, scores="sigmoid", use_bias=True),
 }
 SPARSE_WEIGHTS = {
-    "top-k": lambda **kwargs: TopKGate(2, use_bias=True, **kwargs),
-    "DSelect-k": lambda **kwargs: DSelectKGate(2, **kwargs),
-    "normalized DSelect-k": lambda **kwargs: DSelectKGate(2, normalize=True, **kwargs),
-    "normalized selectors": lambda **kwargs: SoftmaxSelectorGate(
-        3, normalize=True, **kwargs
-    ),
-    "spare selectors": lambda **kwargs: DSelectKGate(4, **kwargs),
-    "softmax selectors": lambda **kwargs: SoftmaxSelectorGate(3, **kwargs),
-    "temperature": lambda **kwargs: SoftmaxSelectorGate(2, temperature=0.1, **kwargs),
-    "annealed": lambda **kwargs: SoftmaxSelectorGate(
-        2, temperature=Ramp(1.0, 1e-16, end=1), **kwargs
+    "top-k": partial(dk.TopKGate, 2, use_bias=True),
+    "DSelect-k": partial(dk.DSelectKGate, 2),
+    "normalized DSelect-k": partial(dk.DSelectKGate, 2, normalize=True),
+    "normalized selectors": partial(dk.SoftmaxSelectorGate, 3, normalize=True),
+    "spare selectors": partial(dk.DSelectKGate, 4),
+    "softmax selectors": partial(dk.SoftmaxSelectorGate, 3),
+    "temperature": partial(dk.SoftmaxSelectorGate, 2, temperature=0.1),
+    "annealed": partial(
+        dk.SoftmaxSelectorGate, 2, temperature=dk.Ramp(1.0, 1e-16, end=1)
     ),
 }
 GATES = ANY_WEIGHTS | SPARSE_WEIGHTS
@@ -65,8 +57,8 @@ def test_a_gate_has_the_weights_that_it_is_given(name, per_example):
             gate.assign_expert_weights(given)
             found = numpy(gate.expert_weights(*looks))
             wanted = np.broadcast_to(given, found.shape)
-            np.testing.assert_allclose(found, wanted, atol=1e-6)
-            np.testing.assert_array_equal(found > 0, wanted > 0)
+            assert_close(found, wanted, atol=1e-6)
+            assert_equal(found > 0, wanted > 0)
 
 
 @pytest.mark.parametrize("make", SPARSE_WEIGHTS.values(), ids=SPARSE_WEIGHTS)
@@ -74,49 +66,48 @@ def test_a_sparse_gate_starts_from_a_dense_one(make):
     dense, sparse = started(ANY_WEIGHTS["softmax"]), started(make)
     kept = keep_largest(dense.expert_weights(), 2)
     sparse.assign_expert_weights(kept)
-    np.testing.assert_allclose(numpy(sparse.expert_weights()), numpy(kept), atol=1e-6)
+    assert_close(sparse.expert_weights(), kept, atol=1e-6)
 
 
 def test_top_k_keeps_the_largest_of_dense_weights_itself():
     gate = started(SPARSE_WEIGHTS["top-k"], num_gates=2)
     gate.assign_expert_weights(DENSE)
     wanted = [[4 / 7, 0, 0, 3 / 7, 0], [0, 0.2, 0, 0, 0.8]]
-    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, atol=1e-6)
+    assert_close(gate.expert_weights(), wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
 def test_the_balancing_bias_begins_anew(scores):
-    gate = started(TopKGate, True, scores=scores, bias_rate=0.1, use_bias=True)
+    gate = started(dk.TopKGate, True, scores=scores, bias_rate=0.1, use_bias=True)
     (bias,) = (each for each in gate.weights if each.name == "choice_bias")
     bias.assign([-9.0, 9.0, 9.0, -9.0, 0.0])
     gate.assign_expert_weights(SPARSE[0])
     found = numpy(gate.expert_weights(numbers((BATCH, DIM))))
-    np.testing.assert_allclose(found, [SPARSE[0]] * BATCH, atol=1e-6)
+    assert_close(found, [SPARSE[0]] * BATCH, atol=1e-6)
 
 
 def test_other_gates_with_logits_have_the_probabilities():
     for gate, wanted in [
-        (SwitchGate(), [0.4, 0, 0, 0, 0]),
-        (STGumbelGate(), [1, 0, 0, 0, 0]),
-        (ReinforceGate(), [1, 0, 0, 0, 0]),
+        (dk.SwitchGate(), [0.4, 0, 0, 0, 0]),
+        (dk.STGumbelGate(), [1, 0, 0, 0, 0]),
+        (dk.ReinforceGate(), [1, 0, 0, 0, 0]),
     ]:
         gate.build((None, N))
         gate.assign_expert_weights(DENSE[0])
-        np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+        assert_close(gate.expert_weights(), wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.25, Ramp(1.0, 0.25, end=1)])
+@pytest.mark.parametrize("temperature", [1.0, 0.25, dk.Ramp(1.0, 0.25, end=1)])
 def test_slack_spreads_a_share_of_each_softmax(temperature):
     wanted = 0.9 * SPARSE[0] + 0.02
     for name in ("softmax", "sigmoid"):
         gate = started(ANY_WEIGHTS[name])
         gate.assign_expert_weights(SPARSE[0], slack=0.1)
-        np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
-    gate = started(lambda: SoftmaxSelectorGate(3, temperature))
+        assert_close(gate.expert_weights(), wanted, rtol=1e-5)
+    gate = started(lambda: dk.SoftmaxSelectorGate(3, temperature))
     gate.assign_expert_weights(SPARSE[0], slack=0.1)
-    selectors = 0.9 * np.eye(N)[[3, 0, 0]] + 0.02
-    np.testing.assert_allclose(numpy(gate.selector_outputs()), selectors, rtol=1e-5)
-    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+    assert_close(gate.selector_outputs(), 0.9 * np.eye(N)[[3, 0, 0]] + 0.02, rtol=1e-5)
+    assert_close(gate.expert_weights(), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", LEARNING)
@@ -142,41 +133,29 @@ def test_gates_without_logits_or_selectors_say_that_they_cannot(case):
         gate.assign_expert_weights(DENSE[0])
 
 
-def softmax(weights, slack=0.0, **settings):
-    return lambda: started(SoftmaxGate, **settings).assign_expert_weights(
-        weights, slack
-    )
+def assign(weights, slack=0.0, make=dk.SoftmaxGate, **settings):
+    started(make, **settings).assign_expert_weights(weights, slack)
 
 
 NO_SIMPLEX = [0.5, 0.6, 0, 0, 0], [1.5, -0.5, 0, 0, 0], [np.nan, 1, 0, 0, 0], [0] * 5
 test_weights_that_cannot_be_are_refused = refusals(
-    (
-        lambda: case_named("top-k").make().assign_expert_weights(DENSE[0]),
-        "has no weights yet",
-    ),
-    (softmax(DENSE[0], per_example=True), "without a bias cannot be assigned"),
+    (dk.TopKGate(2).assign_expert_weights, "has no weights yet", DENSE[0]),
+    (lambda: assign(DENSE[0], per_example=True), "without a bias cannot be assigned"),
     *(
-        (lambda make=make, each=each: started(make).assign_expert_weights(each), text)
-        for make in (SoftmaxGate, lambda: SoftmaxSelectorGate(2))
-        for each in NO_SIMPLEX
-        for text in ["must be non-negative, sum to one"]
+        (partial(assign, make=make), "must be non-negative, sum to one", *NO_SIMPLEX)
+        for make in (dk.SoftmaxGate, partial(dk.SoftmaxSelectorGate, 2))
     ),
     *(
-        (
-            lambda make=make: started(make).assign_expert_weights(DENSE[0]),
-            rf"pass ops.keep_largest\(weights, {k}\)",
-        )
+        (assign, rf"pass ops.keep_largest\(weights, {k}\)", (DENSE[0], 0.0, make))
         for make, k in [
-            (lambda: DSelectKGate(2), 2),
-            (lambda: SoftmaxSelectorGate(3), 3),
+            (partial(dk.DSelectKGate, 2), 2),
+            (partial(dk.SoftmaxSelectorGate, 3), 3),
         ]
     ),
-    *(
-        (softmax(weights), r"must have the shape \(5,\)\. Received")
-        for weights in (DENSE, DENSE[0, :4], 1.0)
-    ),
-    *(
-        (softmax(DENSE[0], slack), r"`slack` must be .* at most 1")
-        for slack in (-0.1, 1.1, float("nan"))
+    (assign, r"must have the shape \(5,\)\. Received", DENSE, DENSE[0, :4], 1.0),
+    (
+        lambda slack: assign(DENSE[0], slack),
+        r"`slack` must be .* at most 1",
+        *(-0.1, 1.1, float("nan")),
     ),
 )

@@ -12,25 +12,13 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import all_cases, case_named
 from helpers import dtype_policy, floatx, numbers, numpy, spread, value_and_gradients
 from keras import ops
 
 import dselectk_keras
-from dselectk_keras import (
-    ChosenGate,
-    DenseExperts,
-    DSelectKGate,
-    EntropyRegularizer,
-    HashGate,
-    ImportanceRegularizer,
-    MoE,
-    Ramp,
-    RandomGate,
-    RoutedModel,
-    RouterZRegularizer,
-    SoftmaxGate,
-)
+import dselectk_keras as dk
 from dselectk_keras.gates import GATES, RouterInputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.selector_gate import SelectorGate
@@ -105,7 +93,7 @@ def test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, num_expert
     total = numpy(weights).sum(axis=-1)
     assert (numpy(weights) >= 0).all()
     if case.sums_to_one:
-        np.testing.assert_allclose(total, 1, atol=1e-6)
+        assert_close(total, 1, atol=1e-6)
     else:
         # Such as codes that belong to no expert, which keep their share.
         assert (total <= 1 + 1e-6).all()
@@ -122,7 +110,7 @@ def test_experts_come_as_a_list_or_as_one_tensor(case, look, num_gates):
 @pytest.mark.parametrize("trailing", [(), (2, 3)])
 def test_experts_may_have_any_rank(look, num_gates, trailing):
     # All gates mix alike, in `Gate.mixture`.
-    assert_mixes(SoftmaxGate(num_gates=num_gates), look, num_gates, trailing)
+    assert_mixes(dk.SoftmaxGate(num_gates=num_gates), look, num_gates, trailing)
 
 
 def assert_mixes(gate, look, num_gates, trailing):
@@ -137,7 +125,7 @@ def assert_mixes(gate, look, num_gates, trailing):
     gates = "" if num_gates is None else "g"
     wanted = np.einsum(f"{rows}{gates}n,bn...->b{gates}...", weights, stacked)
     for output in outputs:
-        np.testing.assert_allclose(output, wanted, atol=1e-5)
+        assert_close(output, wanted, atol=1e-5)
         assert output.shape == wanted.shape
 
 
@@ -158,9 +146,8 @@ def test_symbolic_shapes_leave_the_batch_open(case, look, num_gates):
 def test_a_batch_may_have_one_example_or_none(case, look):
     gate = case.make()
     many = numpy(gate(experts_of(), **seen(look)))
-    first = {name: x[:1] for name, x in seen(look).items()}
-    one = gate(experts_of()[:1], **first)
-    np.testing.assert_allclose(numpy(one), many[:1], atol=1e-6)
+    one = gate(experts_of()[:1], **{name: x[:1] for name, x in seen(look).items()})
+    assert_close(one, many[:1], atol=1e-6)
     for training in (False, True):
         mixed = gate(experts_of(batch=0), **seen(look, batch=0), training=training)
         assert tuple(mixed.shape) == (0, UNITS)
@@ -181,19 +168,18 @@ def test_the_output_has_the_dtype_of_the_policy(case, look):
 def test_the_tuple_of_the_release_stands_for_two_arguments(case, look):
     gate, experts = case.make(), experts_of()
     (routing_inputs,) = seen(look).values()
-    wanted = numpy(gate(experts, routing_inputs))
-    np.testing.assert_array_equal(numpy(gate((experts, routing_inputs))), wanted)
+    assert_equal(gate((experts, routing_inputs)), gate(experts, routing_inputs))
 
 
 def test_a_graph_never_has_the_tuple():
     x, experts = keras.Input((DIM,)), keras.Input((5, UNITS))
-    model = keras.Model([x, experts], SoftmaxGate(name="gate")((experts, x)))
+    model = keras.Model([x, experts], dk.SoftmaxGate(name="gate")((experts, x)))
     (node,) = model.get_layer("gate")._inbound_nodes
     assert [tensor.shape for tensor in node.arguments.args] == [experts.shape, x.shape]
     again = type(model).from_config(model.get_config())
     again.set_weights(model.get_weights())
     inputs = [numbers((BATCH, DIM)), experts_of()]
-    np.testing.assert_array_equal(numpy(again(inputs)), numpy(model(inputs)))
+    assert_equal(again(inputs), model(inputs))
 
 
 @cases_that_look(at=["x", "ids"])
@@ -250,7 +236,7 @@ def test_training_reaches_every_weight(case, look, num_gates):
         assert np.isfinite(found).all()
         if case.sparse_gradient and not case.penalties and not look:
             # What one static gate drops, it drops for all examples.
-            np.testing.assert_array_equal((found != 0).sum(axis=-1), 2)
+            assert_equal((found != 0).sum(axis=-1), 2)
         else:
             assert (found != 0).all(), name
 
@@ -275,15 +261,14 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
     gradients = trained_gradients(gate, experts_of(batch=MANY), inputs, training=False)
     for name, found in gradients.items():
         if name.startswith(case.training_only):
-            np.testing.assert_array_equal(found, 0)
+            assert_equal(found, 0)
         elif case.sparse_gradient:
             kept = weights[0] > 0 if look else weights > 0
-            last = found.reshape(-1, *kept.shape)
-            np.testing.assert_array_equal((last != 0).any(axis=0), kept)
+            assert_equal((found.reshape(-1, *kept.shape) != 0).any(axis=0), kept)
         elif look == "ids":
             # All examples are of task 0.
             assert (found[0] != 0).all()
-            np.testing.assert_array_equal(found[1:], 0)
+            assert_equal(found[1:], 0)
         else:
             assert (found != 0).all()
 
@@ -298,7 +283,7 @@ def test_nan_in_an_example_shows_in_its_weights_alone(name):
     inputs["routing_inputs"][1] = np.nan
     found = numpy(gate.expert_weights(RouterInputs(**inputs)))
     assert np.isnan(found[1]).any()
-    np.testing.assert_array_equal(found[[0, 2, 3]], wanted[[0, 2, 3]])
+    assert_equal(found[[0, 2, 3]], wanted[[0, 2, 3]])
 
 
 # Regularization.
@@ -333,29 +318,31 @@ def test_the_report_has_the_penalties_of_the_present_step(case, look):
     for _ in range(2):
         gate(experts_of(), **seen(look), training=True)
         wanted = gate.report(RouterInputs(**seen(look)))["penalties"].values()
-        np.testing.assert_array_equal(
+        assert_equal(
             [numpy(value) for value in gate.losses], [numpy(value) for value in wanted]
         )
 
 
 def test_a_scheduled_penalty_is_reported_as_the_present_step_adds_it():
-    gate = DSelectKGate(2, entropy_reg=lambda step: 10.0**step)
+    gate = dk.DSelectKGate(2, entropy_reg=lambda step: 10.0**step)
     found, wanted = [], []
     for _ in range(3):
         gate(experts_of(), training=True)
         found.append(numpy(gate.losses[0]))
         wanted.append(numpy(gate.report()["penalties"]["entropy"]))
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    np.testing.assert_allclose(np.divide(found[1:], found[:-1]), 10, rtol=1e-5)
+    assert_close(found, wanted, rtol=1e-6)
+    assert_close(np.divide(found[1:], found[:-1]), 10, rtol=1e-5)
     gate = case_named("DSelect-k with entropy").make()
     gate(experts_of(4), training=True)
     assert list(gate.report()["penalties"]) == ["entropy", "weights"]
 
 
 def test_gates_that_share_a_regularizer_count_their_own_steps():
-    shared = EntropyRegularizer(lambda step: 10.0**step)
-    gates = [DSelectKGate(2, entropy_reg=shared) for _ in range(2)]
-    alone = DSelectKGate(2, entropy_reg=EntropyRegularizer(lambda step: 10.0**step))
+    shared = dk.EntropyRegularizer(lambda step: 10.0**step)
+    gates = [dk.DSelectKGate(2, entropy_reg=shared) for _ in range(2)]
+    alone = dk.DSelectKGate(
+        2, entropy_reg=dk.EntropyRegularizer(lambda step: 10.0**step)
+    )
     for gate in (alone, *gates):
         gate.build((None, 4, UNITS))
         gate.set_weights(alone.get_weights())
@@ -363,14 +350,14 @@ def test_gates_that_share_a_regularizer_count_their_own_steps():
         for gate in (*gates, alone):
             gate(experts_of(4), training=True)
         losses = [numpy(gate.losses[0]) for gate in (*gates, alone)]
-        np.testing.assert_array_equal(losses, losses[:1] * 3)
+        assert_equal(losses, losses[:1] * 3)
 
 
 @pytest.mark.parametrize("look", [None, "x"], ids=["static", "x"])
 @one_and_several
 def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
-    gate = SoftmaxGate(
-        weights_regularizer=ImportanceRegularizer(0.5), num_gates=num_gates
+    gate = dk.SoftmaxGate(
+        weights_regularizer=dk.ImportanceRegularizer(0.5), num_gates=num_gates
     )
     build(gate, look)
     gate(experts_of(), **seen(look), training=True)
@@ -378,7 +365,7 @@ def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
     total = weights.sum(axis=0) if look else weights
     variation = total.std(axis=-1) / total.mean(axis=-1)
     (found,) = gate.losses
-    np.testing.assert_allclose(numpy(found), 0.5 * variation.sum(), rtol=1e-4)
+    assert_close(found, 0.5 * variation.sum(), rtol=1e-4)
 
 
 @every_case_and_look
@@ -393,17 +380,16 @@ def test_an_observer_sees_what_each_call_computes(case, look, num_gates):
     (report,) = reports
     wanted = gate.report(RouterInputs(**seen(look)))
     keras.tree.assert_same_structure(report, wanted)
-    for found, value in zip(*map(keras.tree.flatten, (report, wanted)), strict=True):
-        np.testing.assert_array_equal(numpy(found), numpy(value))
+    assert_equal(*map(keras.tree.flatten, (report, wanted)))
     weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
-    np.testing.assert_array_equal(numpy(report["weights"]), weights)
+    assert_equal(report["weights"], weights)
     assert (gate.losses, int(gate.step)) == ([], 0)
     gate.observer = reports.append
     for step in (1, 2):
         gate(experts_of(), **seen(look), training=True)
         penalties = reports[step]["penalties"].values()
         found, wanted = ([numpy(x) for x in each] for each in (penalties, gate.losses))
-        np.testing.assert_array_equal(found, wanted)
+        assert_equal(found, wanted)
 
 
 # Dropped experts.
@@ -427,8 +413,7 @@ def test_weights_draws_and_penalties_are_the_same_in_half_precision(case, look):
     with floatx("float16"):
         others.append(found())
     for other in others:
-        for one, value in zip(other, wanted, strict=True):
-            np.testing.assert_array_equal(one, value)
+        assert_equal(other, wanted)
     if case.dense:
         assert (found(seed=2)[0] != wanted[0]).any()
 
@@ -444,14 +429,12 @@ def test_training_drops_experts(case, look):
     assert np.isfinite(found).all()
     assert (found.sum(axis=-1) > 0).all()
     if not case.sum_varies:
-        np.testing.assert_allclose(found.sum(-1), plain.sum(-1), atol=1e-5)
+        assert_close(found.sum(-1), plain.sum(-1), atol=1e-5)
     if case.dense:
         # Where all would be dropped, none is.
         dropped = (found == 0).mean()
-        np.testing.assert_allclose(dropped, rate - rate**5, atol=0.04)
-    np.testing.assert_array_equal(
-        numpy(gate.route(RouterInputs(**inputs), training=False).weights), plain
-    )
+        assert_close(dropped, rate - rate**5, atol=0.04)
+    assert_equal(gate.route(RouterInputs(**inputs), training=False).weights, plain)
 
 
 @cases_that_look(at=[None])
@@ -463,8 +446,7 @@ def test_a_favourite_is_chosen_unless_it_is_dropped(case, look):
         return  # It does not choose by logits.
     gate._logits.static.assign(np.tile([0.0, 0.0, 60.0, 0.0, 0.0], (MANY, 1)))
     found = numpy(gate.route(training=True).weights)
-    wanted = rate - rate**5
-    np.testing.assert_allclose((found[:, 2] == 0).mean(), wanted, atol=0.07)
+    assert_close((found[:, 2] == 0).mean(), rate - rate**5, atol=0.07)
     assert (found[:, 2] > 0.9).mean() > 1 - rate - 0.07
 
 
@@ -473,13 +455,13 @@ def test_the_z_loss_is_of_dropped_experts_too(case, look):
     gate = case.make(expert_dropout=0.5, num_gates=MANY)
     if not isinstance(gate, LogitGate):
         return  # It has no z-loss.
-    gate.z_reg = RouterZRegularizer(1.0)
+    gate.z_reg = dk.RouterZRegularizer(1.0)
     build(gate, look)
     in_training, at_inference = (
         gate.compute_penalties(gate.compute_weights(None, training, gate.step), 1)["z"]
         for training in (True, False)
     )
-    np.testing.assert_allclose(numpy(in_training), numpy(at_inference), rtol=1e-5)
+    assert_close(in_training, at_inference, rtol=1e-5)
 
 
 # One routing input for each gate.
@@ -506,9 +488,7 @@ def test_gates_with_an_input_each_are_separate_gates(case, look):
         build(one, look)
         pairs = zip(gates.get_weights(), one.weights, strict=True)
         one.set_weights([of_gate(i, weights, w.shape) for weights, w in pairs])
-        np.testing.assert_allclose(
-            numpy(one.expert_weights(x[:, i])), found[:, i], atol=1e-6
-        )
+        assert_close(one.expert_weights(x[:, i]), found[:, i], atol=1e-6)
 
 
 # Copies.
@@ -524,7 +504,7 @@ def test_the_step_is_the_last_weight_and_may_be_left_out(case, look):
     weights = gate.get_weights()
     place = next(i for i, weight in enumerate(gate.weights) if weight is gate.step)
     # Only choices, or the steps at which selectors decide, may follow.
-    more = isinstance(gate, (SelectorGate, ChosenGate))
+    more = isinstance(gate, (SelectorGate, dk.ChosenGate))
     assert len(weights) - place == 1 + more
     other.set_weights(weights[:place])
     assert int(other.step) == 0
@@ -553,11 +533,11 @@ def test_with_num_gates_copies(case):
 def test_a_seed_may_be_an_integer_of_numpy():
     drawn = []
     for seed in (np.int64(3), 3):
-        gate = RandomGate(seed=seed)
+        gate = dk.RandomGate(seed=seed)
         build(gate, None)
         drawn.append(numpy(gate.route(training=True).weights))
         assert json.dumps(gate.get_config()["seed"]) == "3"
-    np.testing.assert_array_equal(*drawn)
+    assert_equal(*drawn)
 
 
 # Of each argument a value that is not its default.
@@ -579,7 +559,7 @@ OTHER_VALUES = {
     "bias_rate": 0.1,
     "learning_rate_ratio": 3.0,
     "experts_of_tags": [0, 1],
-    "weights_regularizer": ImportanceRegularizer(0.3),
+    "weights_regularizer": dk.ImportanceRegularizer(0.3),
 }
 NEEDED = {"attentive": {"units": 4}, "latent_skills": {"num_tasks": 2}}
 
@@ -595,35 +575,37 @@ def test_a_copy_keeps_every_argument(name):
 
 
 def test_a_copy_of_a_gate_is_frozen_as_it_is_and_keeps_a_bare_function():
-    gate = DSelectKGate(2)
+    gate = dk.DSelectKGate(2)
     gate.trainable = False
     assert not gate.with_num_gates(3).trainable
-    gate = DSelectKGate(2, gamma=lambda step: 1.0 / step)
+    gate = dk.DSelectKGate(2, gamma=lambda step: 1.0 / step)
     assert gate.with_num_gates(3).gamma is gate.gamma
 
 
 def test_routing_that_was_drawn_is_part_of_the_weights(tmp_path):
     def model(gate):
         inputs, ids = keras.Input((3,)), keras.Input((1,), dtype="int32")
-        layer = MoE(DenseExperts(16, [2]), gate, per_example=True, name="moe")
+        layer = dk.MoE(dk.DenseExperts(16, [2]), gate, per_example=True, name="moe")
         return keras.Model([inputs, ids], layer(inputs, ids))
 
     x = [numbers((40, 3)), np.arange(40, dtype="int32")[:, None]]
-    saved, fresh = model(HashGate()), model(HashGate())
+    saved, fresh = model(dk.HashGate()), model(dk.HashGate())
     assert (numpy(saved(x)) != numpy(fresh(x))).any()
     saved.save_weights(tmp_path / "gate.weights.h5")
     fresh.load_weights(tmp_path / "gate.weights.h5")
-    np.testing.assert_array_equal(numpy(fresh(x)), numpy(saved(x)))
+    assert_equal(fresh(x), saved(x))
     # So it is where the file has another one than was given.
-    given = model(HashGate(salt=3))
+    given = model(dk.HashGate(salt=3))
     given.load_weights(tmp_path / "gate.weights.h5")
-    np.testing.assert_array_equal(numpy(given(x)), numpy(saved(x)))
+    assert_equal(given(x), saved(x))
 
 
 def annealed_model():
     inputs = keras.Input((DIM,))
     experts = keras.layers.Reshape((4, UNITS))(keras.layers.Dense(4 * UNITS)(inputs))
-    gate = DSelectKGate(2, gamma=Ramp(1.0, 0.1, end=9), entropy_reg=0.1, name="gate")
+    gate = dk.DSelectKGate(
+        2, gamma=dk.Ramp(1.0, 0.1, end=9), entropy_reg=0.1, name="gate"
+    )
     return keras.Model(inputs, gate(experts))
 
 
@@ -634,7 +616,7 @@ def test_a_cloned_model_is_the_same_with_the_same_weights():
         model(x, training=True)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
-    np.testing.assert_array_equal(numpy(clone(x)), numpy(model(x)))
+    assert_equal(clone(x), model(x))
     assert int(clone.get_layer("gate").step) == 9
     clone.get_layer("gate").step.assign(0)
     assert np.abs(numpy(clone(x)) - numpy(model(x))).max() > 1e-2
@@ -661,7 +643,7 @@ def test_config_round_trip_through_json(case, look, num_gates):
 
 def test_a_bare_function_is_refused_at_saving():
     for name in ("gamma", "unreachable"):
-        gate = DSelectKGate(2, **{name: lambda calls: 1.0 + calls})
+        gate = dk.DSelectKGate(2, **{name: lambda calls: 1.0 + calls})
         gate(experts_of(), training=True)
         with pytest.raises(ValueError, match="is a function that is not registered"):
             gate.get_config()
@@ -685,10 +667,9 @@ def all_gates(per_example, num_gates=None, **kwargs):
             if bool(look) == per_example:
                 name = case.name.replace(" ", "_")
                 gate = case.make(num_gates=num_gates, name=name, **kwargs)
-                mixed = gate(experts, **looks[look])
-                outputs.append(keras.layers.Flatten()(mixed))
+                outputs.append(keras.layers.Flatten()(gate(experts, **looks[look])))
     # REINFORCE learns in a `RoutedModel` only.
-    return RoutedModel(inputs, keras.layers.Concatenate()(outputs))
+    return dk.RoutedModel(inputs, keras.layers.Concatenate()(outputs))
 
 
 def gates_of(model):
@@ -726,7 +707,7 @@ def test_models_reload_to_the_bit_and_saved_weights_carry_the_step(
 ):
     for model, path, x, wanted in saved_models:
         again = keras.saving.load_model(path)
-        np.testing.assert_array_equal(numpy(again(x)), wanted)
+        assert_equal(again(x), wanted)
         pairs = list(zip(gates_of(model), gates_of(again), strict=True))
         static = not pairs[0][0].per_example
         assert len(pairs) == sum(
@@ -739,7 +720,7 @@ def test_models_reload_to_the_bit_and_saved_weights_carry_the_step(
     model.save_weights(tmp_path / "model.weights.h5")
     again = all_gates(per_example=True)
     again.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(numpy(again(x)), wanted)
+    assert_equal(again(x), wanted)
     assert {int(gate.step) for gate in gates_of(again)} == {5}
 
 
@@ -776,7 +757,7 @@ np.savez(target, *map(keras.ops.convert_to_numpy, outputs))
     )
     with np.load(tmp_path / "y.npz") as found:
         for i, (_, _, _, wanted) in enumerate(saved_models):
-            np.testing.assert_array_equal(found[f"arr_{i}"], wanted)
+            assert_equal(found[f"arr_{i}"], wanted)
 
 
 # Dtype policies.
@@ -874,7 +855,7 @@ def test_one_feature_may_come_without_an_axis(case, look):
     gate, x = case.make(), numbers((BATCH,))
     gate(experts_of(), x)
     found, wanted = gate.expert_weights(x), gate.expert_weights(x[:, None])
-    np.testing.assert_array_equal(numpy(found), numpy(wanted))
+    assert_equal(found, wanted)
 
 
 @every_case_and_look
@@ -902,4 +883,4 @@ def test_num_gates_counts(case, num_gates):
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_expert_dropout_is_a_probability(rate):
     with pytest.raises(ValueError, match=r"`expert_dropout` .* at least 0 and below 1"):
-        SoftmaxGate(expert_dropout=rate)
+        dk.SoftmaxGate(expert_dropout=rate)

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from checks import assert_equal
 from helpers import numbers, numpy
 from keras import ops
 
@@ -57,8 +58,8 @@ def test_choices_have_their_weights_and_whether_they_are_all():
     two, one = (choices_of(weights, k) for k in (2, 1))
     wanted = [weights[0][:, [0, 2]], weights[1][:, [2]], weights[2][:, [0]]]
     wanted = [np.pad(w, ((0, 0), (0, 2 - w.shape[1]))) for w in wanted]
-    np.testing.assert_array_equal(numpy(two.weights)[:3], wanted)
-    np.testing.assert_array_equal(numpy(two.weights)[3], 0)
+    assert_equal(numpy(two.weights)[:3], wanted)
+    assert_equal(numpy(two.weights)[3], 0)
     assert [bool(each.all_made) for each in (two, one)] == [True, False]
 
 
@@ -97,5 +98,4 @@ def test_slots_of_tensors_are_exact():
         for factor in (1, 1.1, 1.2, 1.25, 1.5, 1.6, 2.718, 4 / 3):
             share = min(1, Fraction(round(1000 * factor), 1000 * n))
             wanted = [max(1, math.ceil(int(count) * share)) for count in counts]
-            found = numpy(_num_slots(tensor, n, 1, factor))
-            np.testing.assert_array_equal(found, wanted)
+            assert_equal(_num_slots(tensor, n, 1, factor), wanted)

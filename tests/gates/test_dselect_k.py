@@ -4,6 +4,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
@@ -90,10 +91,8 @@ def test_weights_by_hand(gamma):
     z = np.array([[[9.0, -gamma / 4]], [[gamma / 4, -9.0]]])
     gate.set_weights([z, np.log([[1.0], [3.0]])])
     selectors = np.array([[0, 0, 27, 5], [5, 0, 27, 0]]) / 32
-    np.testing.assert_allclose(numpy(gate.selector_outputs()), selectors, atol=1e-6)
-    np.testing.assert_allclose(
-        numpy(gate.expert_weights()), [0.25, 0.75] @ selectors, atol=1e-6
-    )
+    assert_close(gate.selector_outputs(), selectors, atol=1e-6)
+    assert_close(gate.expert_weights(), [0.25, 0.75] @ selectors, atol=1e-6)
 
 
 def test_per_example_logits_are_an_affine_map_of_the_routing_inputs():
@@ -111,7 +110,7 @@ def test_per_example_logits_are_an_affine_map_of_the_routing_inputs():
                 (row @ w_kernel + w_bias).reshape(3, 1),
             ]
         )
-        np.testing.assert_allclose(weights, numpy(static.expert_weights()), atol=1e-5)
+        assert_close(weights, static.expert_weights(), atol=1e-5)
 
 
 def test_normalized_logits_by_hand():
@@ -131,7 +130,7 @@ def test_normalized_logits_by_hand():
     weights = numpy(gate.expert_weights(np.array([[4.0, 7.0, 10.0]], "float32")))
     bit, share = 0.5 + 1.5 * 0.3 - 2 * 0.3**3, 1 / (1 + np.exp(-1.2))
     second = share * bit + (1 - share) * (1 - bit)
-    np.testing.assert_allclose(weights, [[1 - second, second]], atol=1e-5)
+    assert_close(weights, [[1 - second, second]], atol=1e-5)
 
 
 def test_normalized_logits_start_near_zero_and_are_off_by_default():
@@ -149,16 +148,13 @@ def test_several_gates_are_the_gates_side_by_side():
     single = built(5)
     for g in range(3):
         single.set_weights([z[g], w[g]])
-        np.testing.assert_allclose(
-            numpy(several.expert_weights())[g],
-            numpy(single.expert_weights()),
-            atol=1e-6,
+        assert_close(
+            numpy(several.expert_weights())[g], single.expert_weights(), atol=1e-6
         )
 
 
 def test_weights_start_in_the_release_s_ranges():
-    gate = built(16, num_nonzeros=4000, gamma=3.0)
-    z, w = map(numpy, gate.trainable_weights)
+    z, w = map(numpy, built(16, num_nonzeros=4000, gamma=3.0).trainable_weights)
     for values, bound in ((z, 0.03), (w, 0.05)):
         assert -bound <= values.min() < -0.995 * bound
         assert 0.995 * bound < values.max() <= bound
@@ -177,13 +173,11 @@ def test_one_initializer_gives_every_variable_numbers_of_its_own():
 
 def test_one_selector_has_no_choice_to_weigh():
     gate = built(4, num_nonzeros=1)
-    np.testing.assert_array_equal(
-        numpy(gate.expert_weights()), numpy(gate.selector_outputs())[0]
-    )
+    assert_equal(gate.expert_weights(), numpy(gate.selector_outputs())[0])
     _, (_, by_w) = value_and_gradients(
         lambda: [ops.sum(train_call(gate) ** 2)], gate.trainable_variables
     )
-    np.testing.assert_array_equal(by_w, 0)
+    assert_equal(by_w, 0)
 
 
 @pytest.mark.parametrize("per_example", [False, True])
@@ -192,8 +186,8 @@ def test_one_expert_gets_all(per_example):
     inputs = [numbers((BATCH, DIM))] if per_example else []
     mixed = train_call(gate, *inputs)
     assert gate.num_bits == 0
-    np.testing.assert_allclose(numpy(gate.expert_weights(*inputs)), 1, rtol=1e-6)
-    np.testing.assert_allclose(numpy(mixed), numbers((BATCH, 1, 2))[:, 0], rtol=1e-6)
+    assert_close(gate.expert_weights(*inputs), 1, rtol=1e-6)
+    assert_close(mixed, numbers((BATCH, 1, 2))[:, 0], rtol=1e-6)
     assert gate.losses == []
 
 
@@ -213,7 +207,7 @@ def test_more_selectors_than_experts_are_a_warning(k, warns):
 def test_more_selectors_than_experts_share_them():
     gate = built(2, num_nonzeros=5)
     assert numpy(gate.selector_outputs()).shape == (5, 2)
-    np.testing.assert_allclose(numpy(gate.expert_weights()).sum(), 1, rtol=1e-6)
+    assert_close(numpy(gate.expert_weights()).sum(), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1e6, 1e30, float(np.finfo("float32").max)])
@@ -255,9 +249,9 @@ def test_settings_that_cannot_be_are_refused(settings, text):
 def test_unreachable_codes_are_penalized_and_not_made_up_for():
     gate = built(3, num_nonzeros=1, unreachable=0.5)
     gate.set_weights([np.zeros((1, 1, 2)), np.zeros((1, 1))])
-    np.testing.assert_array_equal(numpy(gate.expert_weights()), [0.25, 0.25, 0.25])
+    assert_equal(gate.expert_weights(), [0.25, 0.25, 0.25])
     train_call(gate)
-    np.testing.assert_allclose([numpy(x) for x in gate.losses], [0.5 / 0.75])
+    assert_close([numpy(x) for x in gate.losses], [0.5 / 0.75])
 
 
 @pytest.mark.parametrize("num_experts", [4, 16])
@@ -278,23 +272,21 @@ def test_assigned_codes_make_the_weights_sum_to_one(num_experts, per_example):
             for i, w in enumerate(gate.trainable_weights)
         ]
     )
-    total = numpy(gate.expert_weights(*inputs)).sum(axis=-1)
-    np.testing.assert_allclose(total, 1, atol=1e-6)
+    assert_close(numpy(gate.expert_weights(*inputs)).sum(axis=-1), 1, atol=1e-6)
     selectors = numpy(gate.selector_outputs(*inputs)).sum(axis=-1)
-    np.testing.assert_allclose(selectors, 1, atol=1e-6)
+    assert_close(selectors, 1, atol=1e-6)
     assert gate.report(*inputs)["penalties"] == {}
 
 
 def test_every_code_belongs_to_one_expert_and_experts_keep_their_own():
     gate = built(5, num_nonzeros=8, unreachable="assign")
-    z = np.where(binary_codes(8), 9.0, -9.0)[:, None]
-    gate.set_weights([z, np.zeros((8, 1))])
+    gate.set_weights([np.where(binary_codes(8), 9.0, -9.0)[:, None], np.zeros((8, 1))])
     owners = numpy(gate.selector_outputs())
-    np.testing.assert_array_equal(owners.sum(axis=1), 1)
-    np.testing.assert_array_equal(owners[:5], np.eye(5))
+    assert_equal(owners.sum(axis=1), 1)
+    assert_equal(owners[:5], np.eye(5))
     again = built(5, num_nonzeros=8, unreachable="assign")
     again.set_weights(gate.get_weights())
-    np.testing.assert_array_equal(owners, numpy(again.selector_outputs()))
+    assert_equal(owners, again.selector_outputs())
 
 
 def test_a_seed_changes_which_expert_has_an_unused_code():
@@ -321,7 +313,7 @@ def test_penalties_of_a_static_gate_by_hand(num_gates):
     train_call(gate)
     selectors = 2 * (num_gates or 1)
     entropy = 0.1 * selectors * 0.75 * np.log(4)
-    np.testing.assert_allclose(
+    assert_close(
         [numpy(x) for x in gate.losses], [entropy, selectors / 0.75], rtol=1e-4
     )
 
@@ -333,7 +325,7 @@ def test_the_entropy_of_bits_has_two_terms_a_bit():
     train_call(gate)
     p = np.array([1 / 2, 1 / 2, 5 / 32, 27 / 32])
     (found,) = gate.losses
-    np.testing.assert_allclose(numpy(found), -0.5 * (p * np.log(p)).sum(), rtol=1e-4)
+    assert_close(found, -0.5 * (p * np.log(p)).sum(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["selectors", "bits"])
@@ -347,14 +339,14 @@ def test_mean_reduction_divides_the_penalties_by_the_batch(target):
         train_call(gate, x)
         losses[reduction] = np.array([numpy(loss) for loss in gate.losses])
     assert len(losses["sum"]) == 2
-    np.testing.assert_allclose(losses["mean"], losses["sum"] / BATCH, rtol=1e-5)
+    assert_close(losses["mean"], losses["sum"] / BATCH, rtol=1e-5)
 
 
 def test_mean_reduction_leaves_a_static_gate_alone():
     gate = built(3, 1, reduction="mean")
     gate.set_weights([np.zeros((1, 1, 2)), np.zeros((1, 1))])
     train_call(gate)
-    np.testing.assert_allclose(numpy(gate.losses[0]), 1 / 0.75, rtol=1e-6)
+    assert_close(gate.losses[0], 1 / 0.75, rtol=1e-6)
 
 
 # Schedules.
@@ -373,7 +365,7 @@ def test_gamma_follows_its_schedule_in_training_calls_only():
         return (u * u * (3 - 2 * u)) ** 2
 
     wanted = [last(gamma) for gamma in (4, 2, 2, 1, 1)]
-    np.testing.assert_allclose(seen, wanted, rtol=1e-5)
+    assert_close(seen, wanted, rtol=1e-5)
 
 
 def test_a_narrowing_band_starts_from_its_first_width():
@@ -388,7 +380,7 @@ def test_an_entropy_schedule_sees_one_at_the_first_training_call():
         train_call(gate)
         found.append(numpy(gate.losses[0]))
         gate(numbers((BATCH, 4, 2)), training=False)
-    np.testing.assert_allclose(found, np.multiply([1, 2, 3], found[0]), rtol=1e-5)
+    assert_close(found, np.multiply([1, 2, 3], found[0]), rtol=1e-5)
 
 
 # The report.
@@ -412,8 +404,8 @@ def test_report_tells_binary_selectors_and_their_reachable_mass():
     z = np.array([[[9.0, -9.0]], [[9.0, 9.0]], [[9.0, 0.0]]])
     gate.set_weights([z, np.zeros((3, 1))])
     found = gate.report()["selectors"]
-    np.testing.assert_array_equal(numpy(found["binary"]), [1, 1, 0])
-    np.testing.assert_array_equal(numpy(found["reachable"]), [1, 0, 0.5])
+    assert_equal(found["binary"], [1, 1, 0])
+    assert_equal(found["reachable"], [1, 0, 0.5])
 
 
 # Weights of the release, and weights asked for.
@@ -428,8 +420,7 @@ def test_set_weights_takes_the_list_of_the_release(per_example, entropy_reg, cal
     arrays = [numbers(shape, seed=i) for i, shape in enumerate(shapes)]
     gate.set_weights([*arrays, *calls])
     *weights, step, _ = gate.get_weights()
-    for found, wanted in zip(weights, arrays, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    assert_equal(weights, arrays)
     assert step == sum(calls)
     assert step.dtype == keras.backend.standardize_dtype("int")
 
@@ -450,7 +441,7 @@ def test_a_gate_can_have_any_sparse_weights(num_used, num_experts, gamma):
         weights = sparse_weights(num_experts, num_used, seed)
         gate = built(num_experts, num_nonzeros=4, gamma=gamma)
         gate.assign_expert_weights(weights)
-        np.testing.assert_allclose(numpy(gate.expert_weights()), weights, atol=1e-6)
+        assert_close(gate.expert_weights(), weights, atol=1e-6)
         assert numpy(gate.report()["selectors"]["binary"]).all()
 
 
@@ -460,7 +451,7 @@ def test_gates_can_have_different_numbers_of_experts():
     )
     gate = built(6, num_nonzeros=3, num_gates=3)
     gate.assign_expert_weights(weights)
-    np.testing.assert_allclose(numpy(gate.expert_weights()), weights, atol=1e-6)
+    assert_close(gate.expert_weights(), weights, atol=1e-6)
 
 
 def test_spare_selectors_share_the_smallest_weight_as_in_proposition_1():
@@ -468,9 +459,8 @@ def test_spare_selectors_share_the_smallest_weight_as_in_proposition_1():
     gate.assign_expert_weights([0.25, 0, 0, 0.75])
     z, w = map(numpy, gate.trainable_weights)
     # Experts 3, 0, 0, 0 with the codes 11, 00, 00, 00.
-    np.testing.assert_array_equal(np.squeeze(z) > 0, [[1, 1], [0, 0], [0, 0], [0, 0]])
-    shares = [0.75, 0.25 / 3, 0.25 / 3, 0.25 / 3]
-    np.testing.assert_allclose(np.exp(np.squeeze(w)), shares, rtol=1e-6)
+    assert_equal(np.squeeze(z) > 0, [[1, 1], [0, 0], [0, 0], [0, 0]])
+    assert_close(np.exp(np.squeeze(w)), [0.75, 0.25 / 3, 0.25 / 3, 0.25 / 3], rtol=1e-6)
 
 
 def test_slack_leaves_a_gradient_at_nearly_the_weights():
@@ -484,10 +474,10 @@ def test_slack_leaves_a_gradient_at_nearly_the_weights():
         return found
 
     gate.assign_expert_weights(weights)
-    np.testing.assert_array_equal(by_z(), 0)
+    assert_equal(by_z(), 0)
     gate.assign_expert_weights(weights, slack=0.05)
     assert (by_z() != 0).all()
-    np.testing.assert_allclose(numpy(gate.expert_weights()), weights, atol=0.01)
+    assert_close(gate.expert_weights(), weights, atol=0.01)
 
 
 def test_assigned_weights_meet_the_present_gamma():
@@ -502,7 +492,7 @@ def test_selectors_narrow_to_a_hundredth_and_then_decide():
     gate.decide_between(10, 20)
     for step, factor, decided in [(5, 1, 0), (10, 1, 0), (15, 0.1, 0), (20, 0.01, 1)]:
         found = gate.width(step)
-        np.testing.assert_allclose(numpy(found[0]), factor, rtol=1e-6)
+        assert_close(found[0], factor, rtol=1e-6)
         assert bool(found[1]) == decided
     gate.decide_between(0, 0)
     assert numpy(gate.width(30)[0]) == 1.0
@@ -526,7 +516,7 @@ def test_a_decided_selector_takes_the_nearest_expert(logits, expert):
     gate.step.assign(3)
     gate.decide_between(3, 3)
     weights = numpy(gate.expert_weights(numbers((2, DIM))))
-    np.testing.assert_array_equal(weights, np.eye(5)[[expert, expert]])
+    assert_equal(weights, np.eye(5)[[expert, expert]])
 
 
 def test_choices_overrule_the_logits_of_their_selectors():
@@ -534,18 +524,15 @@ def test_choices_overrule_the_logits_of_their_selectors():
     gate.set_weights([np.full((2, 1, 3), 0.25), np.zeros((2, 1))])
     soft = numpy(gate.selector_outputs())
     gate.choices.assign([-1, 4])
-    np.testing.assert_array_equal(
-        numpy(gate.selector_outputs()), [soft[0], np.eye(5)[4]]
-    )
+    assert_equal(gate.selector_outputs(), [soft[0], np.eye(5)[4]])
     assert not gate.has_decided
     selection = gate.chosen_experts()
     assert selection.choices[1] == 4
-    np.testing.assert_array_equal(selection.distance > 0, [True, False])
-    report = gate.report()["selectors"]
-    np.testing.assert_array_equal(numpy(report["binary"]), [0, 1])
+    assert_equal(selection.distance > 0, [True, False])
+    assert_equal(gate.report()["selectors"]["binary"], [0, 1])
     gate.choices.assign([0, 4])
     assert gate.has_decided
-    np.testing.assert_array_equal(numpy(gate.expert_weights()), [0.5, 0, 0, 0, 0.5])
+    assert_equal(gate.expert_weights(), [0.5, 0, 0, 0, 0.5])
     # A decided selector has no entropy, and is on an expert.
     penalties = gate.report()["penalties"]
     assert float(numpy(penalties["entropy"])) == pytest.approx(0, abs=1e-5)
@@ -557,7 +544,7 @@ def test_assigned_weights_replace_choices():
     gate.choices.assign([3, -1])
     gate.assign_expert_weights([0.25, 0.75, 0, 0])
     assert numpy(gate.choices).tolist() == [1, -1]
-    np.testing.assert_allclose(numpy(gate.expert_weights()), [0.25, 0.75, 0, 0], 1e-6)
+    assert_close(gate.expert_weights(), [0.25, 0.75, 0, 0], 1e-6)
 
 
 def test_only_the_shares_learn_after_the_decision():
@@ -570,7 +557,7 @@ def test_only_the_shares_learn_after_the_decision():
         return (keras.ops.sum(gate(experts) ** 2),)
 
     _, (of_z, of_w) = value_and_gradients(loss, gate.trainable_weights)
-    np.testing.assert_array_equal(of_z, 0.0)
+    assert_equal(of_z, 0.0)
     assert np.abs(of_w).min() > 0
 
 
@@ -581,7 +568,7 @@ def test_without_reachability_a_gate_can_end_on_no_expert():
     gate.set_weights([np.full((2, 1, 3), 0.5), np.zeros((2, 1))])
     gate([ops.ones((1, 1))] * 5, training=True)
     assert ops.convert_to_numpy(gate.expert_weights()).tolist() == [0.0] * 5
-    np.testing.assert_allclose(numpy(sum(gate.losses)), 0.0, atol=1e-5)
+    assert_close(sum(gate.losses), 0.0, atol=1e-5)
 
 
 @pytest.mark.traced
@@ -602,5 +589,4 @@ def test_a_compiled_first_step_builds_a_gate_with_a_scheduled_gamma():
 
 def test_the_first_bits_are_within_a_hundredth_of_the_first_gamma():
     gate = built(2**8, num_nonzeros=20, gamma=Ramp(4.0, 0.5, end=9))
-    bits = np.abs(numpy(gate.trainable_weights[0]))
-    assert 0.036 < bits.max() <= 0.04
+    assert 0.036 < np.abs(numpy(gate.trainable_weights[0])).max() <= 0.04

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import numbers, numpy, refusals, sigmoid, value_and_gradients
 from keras import ops
@@ -40,14 +41,10 @@ def built(alpha=None, z=None, *, routing=None, **settings):
 def test_inference_by_hand_where_nan_shows_and_zero_is_open():
     gate = built(np.log(SHARES), [1.0, -1.0, 0.0, 0.1])
     # An expert is open where psi exceeds one half.
-    np.testing.assert_allclose(
-        numpy(gate.expert_weights()), [0.1, 0, 0, 0.4], rtol=1e-5
-    )
-    gate = built(np.log(SHARES), [1.0, np.nan, -1.0, 2.0])
-    found = numpy(gate.expert_weights())
-    np.testing.assert_allclose(found, [0.1, np.nan, 0.0, 0.4], rtol=1e-5)
-    gate = built([0.0, -1.0, 0.0, 1.0], np.ones(N))
-    assert (numpy(gate.expert_weights()) > 0).all()
+    assert_close(gate.expert_weights(), [0.1, 0, 0, 0.4], rtol=1e-5)
+    found = numpy(built(np.log(SHARES), [1.0, np.nan, -1.0, 2.0]).expert_weights())
+    assert_close(found, [0.1, np.nan, 0.0, 0.4], rtol=1e-5)
+    assert (numpy(built([0.0, -1.0, 0.0, 1.0], np.ones(N)).expert_weights()) > 0).all()
 
 
 @pytest.mark.parametrize("temperature", [2.0, 0.3])
@@ -57,7 +54,7 @@ def test_training_multiplies_by_relaxed_draws(temperature):
     gate = built(alpha, z, num_gates=50, temperature=temperature)
     draws = relaxed_bernoulli(z, temperature, keras.random.SeedGenerator(SEED))
     found = numpy(gate.route(training=True).weights)
-    np.testing.assert_allclose(found, SHARES * numpy(draws), rtol=1e-5)
+    assert_close(found, SHARES * numpy(draws), rtol=1e-5)
 
 
 def test_cold_draws_open_with_the_probability_psi():
@@ -66,7 +63,7 @@ def test_cold_draws_open_with_the_probability_psi():
     found = numpy(gate.route(training=True).weights)
     # A quarter, to the rounding of a softmax.
     assert np.unique(found.round(6)).tolist() == [0.0, 0.25]
-    np.testing.assert_allclose((found > 0).mean(axis=0), sigmoid(z[0]), atol=0.03)
+    assert_close((found > 0).mean(axis=0), sigmoid(z[0]), atol=0.03)
 
 
 def test_the_gradient_reaches_z_through_the_draws():
@@ -78,8 +75,7 @@ def test_the_gradient_reaches_z_through_the_draws():
         gate.trainable_variables,
         [v for v in gate.variables if not v.trainable],
     )
-    wanted = SHARES * draws * (1 - draws) / tau
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert_close(found, SHARES * draws * (1 - draws) / tau, atol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -98,14 +94,13 @@ def test_the_penalty_by_hand(reduction, routing, num_gates):
     if routing and reduction == "mean":
         wanted /= 6
     (found,) = gate.losses
-    np.testing.assert_allclose(numpy(found), wanted, rtol=1e-5)
+    assert_close(found, wanted, rtol=1e-5)
 
 
 def test_the_penalty_is_finite_where_psi_is_not():
     gate = built(np.zeros(N), [-200.0, 200.0, 0.0, -1000.0], sparsity_reg=1.0)
     gate.route(training=True)
-    wanted = -200 + 0 - np.log(2) - 1000
-    np.testing.assert_allclose(numpy(gate.losses[0]), wanted, rtol=1e-6)
+    assert_close(gate.losses[0], -200 + 0 - np.log(2) - 1000, rtol=1e-6)
 
 
 def test_the_penalty_pulls_harder_the_more_an_expert_is_closed():
@@ -119,7 +114,7 @@ def test_the_penalty_pulls_harder_the_more_an_expert_is_closed():
 
     state = [v for v in gate.variables if not v.trainable]
     _, (_, found) = value_and_gradients(penalty, gate.trainable_variables, state)
-    np.testing.assert_allclose(found, 0.5 * (1 - sigmoid(z)), rtol=1e-5)
+    assert_close(found, 0.5 * (1 - sigmoid(z)), rtol=1e-5)
     assert (np.diff(found) > 0).all()
 
 
@@ -133,16 +128,14 @@ def test_descent_on_the_penalty_closes_experts():
     state = [v for v in gate.variables if not v.trainable]
     _, (of_alpha, of_z) = value_and_gradients(penalty, gate.trainable_variables, state)
     # The derivative of log sigmoid at 0 is 1/2: descent lowers z.
-    np.testing.assert_allclose(of_z, 0.5, rtol=1e-6)
-    np.testing.assert_array_equal(of_alpha, 0)
+    assert_close(of_z, 0.5, rtol=1e-6)
+    assert_equal(of_alpha, 0)
 
 
 def test_expected_nonzeros():
     z = numbers((3, N))
     gate = built(np.zeros((3, N)), z, num_gates=3)
-    np.testing.assert_allclose(
-        numpy(gate.expected_nonzeros()), sigmoid(z).sum(axis=-1), rtol=1e-5
-    )
+    assert_close(gate.expected_nonzeros(), sigmoid(z).sum(axis=-1), rtol=1e-5)
     assert built(routing=5).expected_nonzeros(numbers((7, 5))).shape == (7,)
 
 
@@ -159,7 +152,7 @@ def test_experts_start_open(routing):
 def test_given_initializers_hold_for_kernels_and_bias():
     gate = built(routing=5, kernel_initializer="zeros", z_initializer="ones")
     for i, weight in enumerate(gate.trainable_weights):
-        np.testing.assert_array_equal(numpy(weight), min(i, 1))
+        assert_equal(weight, min(i, 1))
 
 
 def test_the_weight_follows_its_schedule():
@@ -169,7 +162,7 @@ def test_the_weight_follows_its_schedule():
         gate.route(training=True)
         found.append(float(numpy(gate.losses[0])) / (N * np.log(0.5)))
         gate._clear_losses()
-    np.testing.assert_allclose(found, [2, 4, 4], rtol=1e-5)
+    assert_close(found, [2, 4, 4], rtol=1e-5)
 
 
 def test_numbers_stand_for_a_regularizer_and_the_penalty_is_a_mean():

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import built, numbers, numpy, refusals, spread, weight_gradients
 from keras import ops
 
@@ -18,13 +19,13 @@ def logits(shape, routing_dim=None, *, seed=None, **settings):
 
 def test_logits_are_a_variable_or_an_affine_map_in_float32():
     z = logits((2, 3))
-    np.testing.assert_array_equal(numpy(z()), numpy(z.static))
+    assert_equal(z(), z.static)
     assert z.static.dtype == "float32"
     z = logits((2, 3), routing_dim=4)
     z.bias.assign(numbers((6,)))
     x = numbers((5, 4)).astype("float16")
     wanted = x.astype("float32") @ numpy(z.kernel) + numbers((6,))
-    np.testing.assert_allclose(numpy(z(x)), wanted.reshape(5, 2, 3), atol=1e-6)
+    assert_close(z(x), wanted.reshape(5, 2, 3), atol=1e-6)
     z = logits((2, 1, 0), routing_dim=4)
     for x in (numbers((5, 4)), numbers((5, 2, 4))):
         assert z(x).shape == (5, 2, 1, 0)
@@ -41,7 +42,7 @@ def test_assigned_logits_hold_for_every_example(routing_dim):
     z, value = logits((2, 3), routing_dim), numbers((2, 3))
     z.assign(value)
     found = numpy(z(None if routing_dim is None else numbers((5, routing_dim))))
-    np.testing.assert_array_equal(found, np.broadcast_to(value, found.shape))
+    assert_equal(found, np.broadcast_to(value, found.shape))
 
 
 def test_without_a_bias_there_is_nothing_to_assign():
@@ -71,7 +72,7 @@ def test_normalized_logits_by_hand():
     weights = numpy(gate.expert_weights(np.array([[5.0, 9.0]], "float32")))
     # Their products are 2 and -2, times the 0.01 that the kernel's scale starts at.
     share = 1 / (1 + np.exp(-0.04))
-    np.testing.assert_allclose(weights, [[share, 1 - share]], atol=1e-6)
+    assert_close(weights, [[share, 1 - share]], atol=1e-6)
     scale = [np.float32(0.01)] * 2
     assert [numpy(w).tolist() for w in norms] == [[1, 1], [0, 0], scale, [0, 0]]
 
@@ -86,17 +87,15 @@ def test_gates_normalize_inputs_and_kernel(make, num_gates):
     x = numbers((6, 4), seed=9)
     wanted = normalized(kernel, norms, x) + bias
     wanted = wanted.reshape(6, *gate.gate_shape, 3)
-    np.testing.assert_allclose(numpy(gate._logits(x)), wanted, atol=1e-5)
+    assert_close(gate._logits(x), wanted, atol=1e-5)
     kept = wanted >= np.sort(wanted)[..., -2:-1] if make is TopKGate else wanted < 99
     powers = np.exp(wanted) * kept
-    np.testing.assert_allclose(
-        numpy(gate.expert_weights(x)),
-        powers / powers.sum(axis=-1, keepdims=True),
-        atol=1e-5,
+    assert_close(
+        gate.expert_weights(x), powers / powers.sum(axis=-1, keepdims=True), atol=1e-5
     )
     # Neither the scale of the inputs nor that of the kernel matters, but for epsilon.
     gate.trainable_weights[0].assign(7 * kernel)
-    np.testing.assert_allclose(numpy(gate._logits(9 * x)), wanted, atol=0.02)
+    assert_close(gate._logits(9 * x), wanted, atol=0.02)
 
 
 def test_the_gradient_reaches_the_normalizations():
@@ -116,7 +115,7 @@ def test_the_gradient_reaches_the_normalizations():
 def test_constant_inputs_and_kernels_give_no_nan():
     gate = built(SoftmaxGate(normalize=True, kernel_initializer="ones"), 3, 4)
     found = numpy(gate.expert_weights(np.full((2, 4), 1e4, "float32")))
-    np.testing.assert_allclose(found, 1 / 3, rtol=1e-6)
+    assert_close(found, 1 / 3, rtol=1e-6)
 
 
 def test_static_logits_are_not_normalized():
@@ -137,14 +136,13 @@ def test_each_gate_may_have_inputs_of_its_own(use_bias, normalize):
     for i in range(3):
         own = kernel[:, 2 * i : 2 * i + 2]
         logits = normalized(own, others, x[:, i]) if normalize else x[:, i] @ own
-        wanted = logits + bias[2 * i : 2 * i + 2]
-        np.testing.assert_allclose(found[:, i], wanted, atol=1e-5)
+        assert_close(found[:, i], logits + bias[2 * i : 2 * i + 2], atol=1e-5)
 
 
 def test_the_same_inputs_for_each_gate_are_the_inputs_for_all():
     gate, x = built(SoftmaxGate(num_gates=3), 2, 4), numbers((5, 4))
     found, wanted = map(gate.expert_weights, (np.stack([x] * 3, axis=1), x))
-    np.testing.assert_allclose(numpy(found), numpy(wanted), atol=1e-6)
+    assert_close(found, wanted, atol=1e-6)
 
 
 test_inputs_for_other_gates_are_refused = refusals(

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 from gate_cases import all_cases
 from helpers import built, differentiated, gradient, numbers, numpy, spread
 from hypothesis import given, settings
@@ -42,11 +43,11 @@ def test_weights_are_a_choice_for_each_example_alone(case):
         total = weights.sum(axis=-1)
         assert (total <= 1 + 1e-5).all()
         if case.sums_to_one:
-            np.testing.assert_allclose(total, 1, atol=1e-5)
+            assert_close(total, 1, atol=1e-5)
         if most := gate.max_experts(once_decided=decides):
             assert ((weights > 0).sum(axis=-1) <= most).all()
         moved = numpy(gate.expert_weights(x[np.array(order)]))
-        np.testing.assert_allclose(moved, weights[np.array(order)], atol=1e-5)
+        assert_close(moved, weights[np.array(order)], atol=1e-5)
 
     holds()
 
@@ -107,7 +108,7 @@ def test_the_step_and_what_depends_on_it_are_exact_in_long_runs(step):
         gate(numbers((BATCH, EXPERTS, UNITS)), x, training=True)
         assert int(gate.step) == count
         weights = numpy(gate.expert_weights(x))
-        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
+        assert_close(weights.sum(axis=-1), 1, atol=1e-6)
         assert np.isfinite(numpy(gate.losses[0]))
     assert gate.has_decided
     assert ((weights > 0).sum(axis=-1) <= 2).all()

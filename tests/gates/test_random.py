@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import numbers, numpy, refusals
 
@@ -22,8 +23,8 @@ def random(num_nonzeros=2, *, routing=None, **settings):
 def check_draws(weights, k):
     """Equal weights on k experts, and each expert as often as any other."""
     assert set(np.unique(weights).round(6)) == {0.0, round(1 / k, 6)}
-    np.testing.assert_array_equal((weights > 0).sum(axis=-1), k)
-    np.testing.assert_allclose((weights > 0).mean(axis=0), k / N, atol=0.05)
+    assert_equal((weights > 0).sum(axis=-1), k)
+    assert_close((weights > 0).mean(axis=0), k / N, atol=0.05)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
@@ -43,23 +44,19 @@ def test_training_draws_for_each_example(routing):
 
 
 def test_pairs_of_experts_are_drawn_without_preference_and_k_may_be_all():
-    gate = random(2, num_gates=5000, seed=0)
-    chosen = numpy(gate.route(training=True).weights) > 0
+    chosen = numpy(random(2, num_gates=5000, seed=0).route(training=True).weights) > 0
     pairs, counts = np.unique(chosen, axis=0, return_counts=True)
     assert len(pairs) == 10
     # 500 of each, with a standard deviation of 21.
     assert abs(counts - 500).max() < 90
-    gate = random(N)
-    np.testing.assert_allclose(
-        numpy(gate.route(training=True).weights), 1 / N, rtol=1e-6
-    )
+    assert_close(random(N).route(training=True).weights, 1 / N, rtol=1e-6)
 
 
 @pytest.mark.parametrize("routing", [None, (None, 3)])
 def test_inference_averages_all(routing):
     gate = random(routing=routing)
     x = [numbers((7, 3))] if routing else []
-    np.testing.assert_allclose(numpy(gate.expert_weights(*x)), 1 / N, rtol=1e-6)
+    assert_close(gate.expert_weights(*x), 1 / N, rtol=1e-6)
 
 
 def test_dropped_experts_are_not_drawn():
@@ -68,7 +65,7 @@ def test_dropped_experts_are_not_drawn():
     # Of two that are drawn from what is left, there may be one only.
     gate = random(2, num_gates=2000, expert_dropout=0.5, seed=0)
     counts = (numpy(gate.route(training=True).weights) > 0).sum(axis=-1)
-    np.testing.assert_allclose((counts == 1).mean(), 5 / 32, atol=0.04)
+    assert_close((counts == 1).mean(), 5 / 32, atol=0.04)
 
 
 test_numbers_of_experts_that_cannot_be_are_refused = refusals(

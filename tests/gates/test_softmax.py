@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import built, numbers, numpy, spread
 
@@ -20,10 +21,9 @@ CASES = [
 
 def test_a_static_gate_is_the_softmax_of_its_logits():
     gate = built(SoftmaxGate(), 3, weights=[np.log([1.0, 2.0, 5.0])])
-    wanted = [0.125, 0.25, 0.625]
-    np.testing.assert_allclose(numpy(gate.expert_weights()), wanted, rtol=1e-5)
+    assert_close(gate.expert_weights(), [0.125, 0.25, 0.625], rtol=1e-5)
     kernel = built(SoftmaxGate(kernel_initializer="ones")).trainable_weights[0]
-    np.testing.assert_array_equal(numpy(kernel), np.ones(5))
+    assert_equal(kernel, np.ones(5))
 
 
 @pytest.mark.parametrize("num_gates", [None, 2])
@@ -36,5 +36,5 @@ def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias, num_gates)
     logits = sum(bias, x @ kernel).reshape(5, *gate.gate_shape, 3)
     powers = np.exp(logits)
     wanted = powers / powers.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(numpy(gate.expert_weights(x)), wanted, atol=1e-6)
+    assert_close(gate.expert_weights(x), wanted, atol=1e-6)
     assert len(bias) == use_bias

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import numbers, numpy, refusals, value_and_gradients
 from keras import ops
@@ -24,13 +25,10 @@ def built(logits=None, *, num_experts=3, routing=None, **settings):
 
 
 def test_weights_by_hand_where_the_first_of_equals_wins():
-    gate = built(np.log(P))
-    np.testing.assert_allclose(numpy(gate.expert_weights()), [0, 0, 0.625], rtol=1e-6)
+    assert_close(built(np.log(P)).expert_weights(), [0, 0, 0.625], rtol=1e-6)
     gate = built([1.0, 3.0, 3.0])
-    p = 1 / (2 + np.exp(-2))
-    np.testing.assert_allclose(numpy(gate.expert_weights()), [0, p, 0], rtol=1e-6)
-    gate = built(num_experts=1)
-    np.testing.assert_array_equal(numpy(gate.expert_weights()), [1])
+    assert_close(gate.expert_weights(), [0, 1 / (2 + np.exp(-2)), 0], rtol=1e-6)
+    assert_equal(built(num_experts=1).expert_weights(), [1])
 
 
 def test_the_gradient_by_hand_reaches_every_logit():
@@ -40,23 +38,21 @@ def test_the_gradient_by_hand_reaches_every_logit():
         gate.trainable_variables,
     )
     # The chosen output times p_3 (1[i = 3] - p_i).
-    np.testing.assert_allclose(found, 4 * 0.625 * ([0, 0, 1] - P), rtol=1e-5)
+    assert_close(found, 4 * 0.625 * ([0, 0, 1] - P), rtol=1e-5)
 
 
 @pytest.mark.parametrize("logits", [[-1.0, 0.0, -2.0], [0.0, 0.0, 0.0], [-3, -2, -1]])
 def test_a_logit_of_zero_is_a_logit_as_any_other(logits):
     weights = numpy(built(logits).expert_weights())
     shifted = numpy(built(np.add(logits, 5.0)).expert_weights())
-    np.testing.assert_allclose(weights, shifted, rtol=1e-5)
+    assert_close(weights, shifted, rtol=1e-5)
     assert weights.argmax() == np.argmax(logits)
 
 
 def test_training_is_no_different():
     gate = built(routing=4)
     inputs = (numbers((6, 3, 2)), numbers((6, 4)))
-    np.testing.assert_array_equal(
-        numpy(gate(inputs, training=True)), numpy(gate(inputs, training=False))
-    )
+    assert_equal(gate(inputs, training=True), gate(inputs, training=False))
 
 
 def test_a_dropped_favourite_leaves_a_softmax_over_the_others():
@@ -64,13 +60,13 @@ def test_a_dropped_favourite_leaves_a_softmax_over_the_others():
     found = np.unique(numpy(gate.route(training=True).weights).max(axis=-1).round(5))
     # What is left: all or 3 and another, 3 alone, 1 and 2, 2 alone, 1 alone.
     wanted = [0.625, 0.625 / 0.75, 0.625 / 0.875, 1.0, 0.25 / 0.375]
-    np.testing.assert_allclose(found, sorted(wanted), atol=1e-4)
+    assert_close(found, sorted(wanted), atol=1e-4)
 
 
 def test_normalized_logits_are_nearly_equal_at_first():
     gate = built(routing=8, normalize=True, kernel_initializer="glorot_uniform")
     weights = numpy(gate.expert_weights(100 * numbers((50, 8))))
-    np.testing.assert_allclose(weights.max(axis=-1), 1 / 3, atol=0.03)
+    assert_close(weights.max(axis=-1), 1 / 3, atol=0.03)
 
 
 test_a_number_of_experts_is_refused = pytest.mark.backend_independent(

@@ -3,6 +3,7 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import (
     built,
@@ -118,15 +119,15 @@ WORTH = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 )
 def test_weights_by_hand(logits, settings, wanted):
     found = top_k(2, weights=[logits], **settings).expert_weights()
-    np.testing.assert_allclose(numpy(found), wanted, rtol=1e-5)
+    assert_close(found, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("num_nonzeros", [1, 2, N])
 def test_every_example_keeps_exactly_k(num_nonzeros):
     gate = top_k(num_nonzeros, features=DIM)
     weights = numpy(gate.expert_weights(numbers((BATCH, DIM))))
-    np.testing.assert_array_equal((weights > 0).sum(axis=1), num_nonzeros)
-    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
+    assert_equal((weights > 0).sum(axis=1), num_nonzeros)
+    assert_close(weights.sum(axis=1), 1, rtol=1e-6)
 
 
 def test_noise_is_there_in_training_only():
@@ -136,7 +137,7 @@ def test_noise_is_there_in_training_only():
     quiet.set_weights(gate.get_weights()[:1])
     inputs = (numbers((BATCH, N, 3)), numbers((BATCH, DIM)))
     wanted = numpy(quiet(inputs))
-    np.testing.assert_array_equal(numpy(gate(inputs, training=False)), wanted)
+    assert_equal(gate(inputs, training=False), wanted)
     noisy = [numpy(gate(inputs, training=True)) for _ in range(2)]
     assert not np.allclose(noisy[0], wanted)
     assert not np.allclose(noisy[0], noisy[1])
@@ -148,8 +149,8 @@ def test_the_noise_starts_at_softplus_of_zero():
     # Equal logits and nothing dropped: the log weights differ by the noise alone.
     first, second, *_ = np.log(numpy(weights)).T
     spread = (first - second) / np.sqrt(2)
-    np.testing.assert_allclose(spread.std(), np.log(2), rtol=0.03)
-    np.testing.assert_allclose(spread.mean(), 0, atol=0.02)
+    assert_close(spread.std(), np.log(2), rtol=0.03)
+    assert_close(spread.mean(), 0, atol=0.02)
 
 
 def test_the_load_of_equal_logits_is_balanced():
@@ -178,11 +179,10 @@ def test_the_gate_is_dense_before_it_keeps_k(per_example, num_gates):
         logits = (x @ logits).reshape(BATCH, *gate.gate_shape, N)
     dense = softmax(logits)
     wanted = [dense, dense, only_largest(dense, 2), only_largest(dense, 2)]
-    np.testing.assert_allclose(numpy(gate.expert_weights(x)), dense, rtol=1e-4)
+    assert_close(gate.expert_weights(x), dense, rtol=1e-4)
     for weights in wanted:
-        found = numpy(gate.route(x, training=True).weights)
-        np.testing.assert_allclose(found, weights, rtol=1e-4)
-        np.testing.assert_allclose(numpy(gate.expert_weights(x)), weights, rtol=1e-4)
+        assert_close(gate.route(x, training=True).weights, weights, rtol=1e-4)
+        assert_close(gate.expert_weights(x), weights, rtol=1e-4)
 
 
 def test_all_logits_get_a_gradient_in_dense_steps_and_then_k():
@@ -191,8 +191,7 @@ def test_all_logits_get_a_gradient_in_dense_steps_and_then_k():
         (found,) = weight_gradients(
             gate, lambda: ops.sum(gate(WORTH[None, :, None], training=True))
         )
-        wanted = weights * (WORTH - (weights * WORTH).sum())
-        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+        assert_close(found, weights * (WORTH - (weights * WORTH).sum()), rtol=1e-4)
 
 
 def test_dense_steps_drop_experts_among_all():
@@ -201,10 +200,10 @@ def test_dense_steps_drop_experts_among_all():
     open_experts = (weights > 0).sum(axis=-1)
     # At least one of five, each kept with probability 1/2.
     assert set(open_experts) == {1, 2, 3, 4, 5}
-    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-6)
-    np.testing.assert_allclose(open_experts.mean(), 2.5 + 5 / 32, rtol=0.03)
+    assert_close(weights.sum(axis=-1), 1, rtol=1e-6)
+    assert_close(open_experts.mean(), 2.5 + 5 / 32, rtol=0.03)
     weights = numpy(gate.route(training=True).weights)
-    np.testing.assert_array_equal((weights > 0).sum(axis=-1), 1)
+    assert_equal((weights > 0).sum(axis=-1), 1)
 
 
 @pytest.mark.parametrize("dense_steps", [0, 1])
@@ -214,17 +213,16 @@ def test_the_load_is_equal_in_dense_steps_and_then_that_of_one_favourite(dense_s
     # All on one of n: the squared coefficient of variation is n - 1.
     for wanted in [0] * dense_steps + [0.5 * (N - 1)]:
         gate(numbers((BATCH, N, 1)), training=True)
-        np.testing.assert_allclose(numpy(gate.losses[0]), wanted, rtol=1e-5)
+        assert_close(gate.losses[0], wanted, rtol=1e-5)
 
 
 def test_each_gate_has_its_distance_from_a_binary_selection():
     weights = [[1.0, 3.0, 0.5, 1.0, 0.5], [4.0, 2.0, 1.0, 0.5, 0.5]]
-    start = [np.log(weights), np.int32(1)]
-    gate = top_k(2, dense_steps=1, num_gates=2, weights=start)
+    gate = top_k(2, dense_steps=1, num_gates=2, weights=[np.log(weights), np.int32(1)])
     for distances in [[2 / 6] * 2, [2 / 8] * 2], [[0, 0]] * 2:
         found = gate.chosen_experts()
-        np.testing.assert_array_equal(found.choices, [[1, 0], [0, 1]])
-        np.testing.assert_allclose(found.distance, distances, rtol=1e-5)
+        assert_equal(found.choices, [[1, 0], [0, 1]])
+        assert_close(found.distance, distances, rtol=1e-5)
         gate.step.assign(2)
 
 
@@ -238,13 +236,13 @@ def test_models_are_condensed_after_dense_steps_and_with_sigmoid_scores():
     small = condense(model)
     assert small.layers[-1].experts.num_experts == 2
     x = numbers((BATCH, DIM))
-    np.testing.assert_allclose(numpy(small(x)), numpy(model(x)), atol=1e-5)
+    assert_close(small(x), model(x), atol=1e-5)
     gate = TopKGate(3, scores="sigmoid", kernel_initializer="random_normal")
     layer = MMoE(DenseExperts(8, [3]), gate, ["a", "b"], stacked=True)
     model = keras.Model(inputs, layer(inputs))
     layer.gate.trainable_weights[0].assign(3 * numbers((2, 8)))
     x = numbers((BATCH, DIM))
-    np.testing.assert_allclose(numpy(condense(model)(x)), numpy(model(x)), atol=1e-5)
+    assert_close(condense(model)(x), model(x), atol=1e-5)
 
 
 # A schedule of the noise.
@@ -257,18 +255,18 @@ def test_the_noise_has_a_factor():
         weights = np.log(numpy(gate.route(training=True).weights))
         logits.append(weights - weights.mean())
     for found in logits[1:]:
-        np.testing.assert_allclose(found, logits[0] / 2, atol=1e-5)
+        assert_close(found, logits[0] / 2, atol=1e-5)
 
 
 def test_the_noise_ends_with_its_schedule():
     gate = top_k(2, noise=Ramp(1.0, 0.0, end=2, kind="linear"), load_reg=1.0, seed=0)
     gate.set_weights([LOGITS, np.zeros(N), np.int32(1)])
     weights = numpy(gate.route(training=True).weights)
-    np.testing.assert_allclose(weights, [0.25, 0.75, 0, 0, 0], rtol=1e-5)
+    assert_close(weights, [0.25, 0.75, 0, 0, 0], rtol=1e-5)
     # Experts 0 and 3 share the threshold; the load is (1/2, 1, 0, 1/2, 0).
-    np.testing.assert_allclose(numpy(gate.losses[0]), 0.14 / 0.16, rtol=1e-5)
+    assert_close(gate.losses[0], 0.14 / 0.16, rtol=1e-5)
     for each in weight_gradients(gate, lambda: gate.report()["penalties"]["load"]):
-        np.testing.assert_array_equal(each, 0)
+        assert_equal(each, 0)
 
 
 # Sigmoid scores.
@@ -281,7 +279,7 @@ def test_the_gradient_of_sigmoid_scores_by_hand():
     gains = WORTH - (scores * WORTH).sum() / scores.sum()
     # The derivative of the sigmoid is s (1 - s).
     wanted = scores * (1 - scores) * gains / scores.sum()
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-7)
+    assert_close(found, wanted, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("bias_rate", [0.0, 0.1])
@@ -297,7 +295,7 @@ def test_scores_that_rounding_makes_equal_are_chosen_by_their_logits(
         assert np.isfinite(found).all()
         even = scores == "sigmoid" and k == 2 and logits[0] > 0
         wanted = [0, 0.5, 0.5] if even else [0, 1, 0]
-        np.testing.assert_allclose(numpy(weights())[0], wanted, atol=1e-7)
+        assert_close(numpy(weights())[0], wanted, atol=1e-7)
 
 
 # A bias that balances the load.
@@ -319,10 +317,10 @@ def test_the_bias_falls_where_the_load_is_high(scores):
     gate = with_logits(np.eye(4), 2, 0.25, scores=scores)
     x = np.eye(4, dtype="float32")[[0, 1, 3]]
     gate.route(x, training=False)
-    np.testing.assert_array_equal(numpy(bias(gate)), np.zeros(4))
+    assert_equal(bias(gate), np.zeros(4))
     gate.route(x, training=True)
     # The loads are 3, 2, 0 and 1, and their mean is 1.5.
-    np.testing.assert_array_equal(numpy(bias(gate)), [-0.25, -0.25, 0.25, 0.25])
+    assert_equal(bias(gate), [-0.25, -0.25, 0.25, 0.25])
 
 
 @pytest.mark.parametrize(
@@ -334,7 +332,7 @@ def test_the_load_is_that_of_all_valid_examples(chosen, valid, wanted):
     gate = with_logits(np.eye(3))
     valid = None if valid is None else ops.convert_to_tensor(np.array(valid, bool))
     gate.route(RouterInputs(np.eye(3)[chosen], valid=valid), training=True)
-    np.testing.assert_allclose(numpy(bias(gate)), wanted, rtol=1e-6)
+    assert_close(bias(gate), wanted, rtol=1e-6)
 
 
 def test_the_bias_changes_the_choice_by_scores_but_not_the_weights():
@@ -342,29 +340,25 @@ def test_the_bias_changes_the_choice_by_scores_but_not_the_weights():
     gate = with_logits(np.diag(logits), 2, scores="sigmoid")
     bias(gate).assign([-1.0, 0.0, 0.0])
     found = numpy(gate.expert_weights(np.ones((1, 3))))
-    np.testing.assert_allclose(found, [[0, *share(sigmoid(logits[1:]))]], rtol=1e-5)
+    assert_close(found, [[0, *share(sigmoid(logits[1:]))]], rtol=1e-5)
     gate = with_logits([[5.0, 3.0]], scores="sigmoid")
     for size, chosen in ((0.03, 0), (0.05, 1)):  # The scores differ by 0.041.
         bias(gate).assign([0.0, size])
-        found = numpy(gate.expert_weights(np.ones((1, 1))))
-        np.testing.assert_array_equal(found, [np.eye(2)[chosen]])
+        assert_equal(gate.expert_weights(np.ones((1, 1))), [np.eye(2)[chosen]])
     gate = with_logits([[200.0, 50.0, 0.0]], 2)
-    routing = gate.route(np.ones((4, 1)), training=True)
-    np.testing.assert_array_equal(numpy(routing.weights), [[1, 0, 0]] * 4)
-    np.testing.assert_allclose(numpy(bias(gate)), [-0.1, -0.1, 0.1], rtol=1e-6)
+    assert_equal(gate.route(np.ones((4, 1)), training=True).weights, [[1, 0, 0]] * 4)
+    assert_close(bias(gate), [-0.1, -0.1, 0.1], rtol=1e-6)
 
 
 def test_each_gate_has_a_bias_of_its_own_load_which_dense_steps_leave():
     gate = with_bias(num_gates=2)
     bias(gate).assign([[0.0, 0.5, 0.0], [0.0, 0.0, 0.5]])
     gate.route(numbers((4, 2)), training=True)
-    wanted = [[0.1, 0.4, 0.1], [0.1, 0.1, 0.4]]
-    np.testing.assert_allclose(numpy(bias(gate)), wanted, rtol=1e-6)
+    assert_close(bias(gate), [[0.1, 0.4, 0.1], [0.1, 0.1, 0.4]], rtol=1e-6)
     gate = with_bias(dense_steps=1, expert_dropout=0.5, seed=0)
     for wanted in ([0, 0, 0], [-0.1, 0.1, 0.1]):
         assert np.isfinite(numpy(gate.route(numbers((1, 2)), True).weights)).all()
-        found = np.sort(numpy(bias(gate)))
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert_close(np.sort(numpy(bias(gate))), wanted, rtol=1e-6)
 
 
 def test_padding_of_routed_tokens_has_no_load():
@@ -378,16 +372,16 @@ def test_padding_of_routed_tokens_has_no_load():
     x[0, :2], x[1, :1] = np.eye(3)[[0, 1]], np.eye(3)[[1]]
     model(x, training=True)
     # The loads are 1, 2 and 0. Padding, all zeros, would be at the first expert.
-    np.testing.assert_allclose(numpy(bias(gate)), [0, -0.1, 0.1], atol=1e-7)
+    assert_close(bias(gate), [0, -0.1, 0.1], atol=1e-7)
 
 
 def test_dropped_experts_are_not_chosen_whatever_their_bias():
     gate = with_bias(num_gates=500, expert_dropout=0.5, seed=0)
     bias(gate).assign(np.tile([0.0, 0.0, 9.0], (500, 1)))
     weights = numpy(gate.route(numbers((4, 2)), training=True).weights)
-    np.testing.assert_array_equal((weights > 0).sum(axis=-1), 1)
+    assert_equal((weights > 0).sum(axis=-1), 1)
     # The last expert is dropped in half of the draws, unless all of them are.
-    np.testing.assert_allclose(weights[..., 2].mean(), 1 / 2 + 1 / 8, atol=0.04)
+    assert_close(weights[..., 2].mean(), 1 / 2 + 1 / 8, atol=0.04)
 
 
 def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
@@ -409,9 +403,9 @@ def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
     model.fit(x, y, batch_size=64, epochs=40, verbose=0)
     assert loads().min() > 0
     again = reloaded(model, tmp_path)
-    np.testing.assert_array_equal(numpy(again(x)), numpy(model(x)))
+    assert_equal(again(x), model(x))
     found = bias(again.get_layer("moe").gate)
-    np.testing.assert_array_equal(numpy(found), numpy(bias(gate)))
+    assert_equal(found, bias(gate))
     assert numpy(found)[0] < 0
 
 

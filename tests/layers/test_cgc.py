@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, value_and_gradients, weight_gradients
 from keras import layers, ops
 
@@ -15,8 +16,7 @@ STACKED = numbers((2, 3, 4), seed=2)
 
 def cgc(gate=SoftmaxGate, tasks=2, num_task_experts=2, shared=False, **settings):
     """A layer with three shared experts of two units."""
-    shared_input = settings.pop("shared_input", True)
-    bank = DenseExperts(3, [2], "tanh", shared_input=shared_input)
+    bank = DenseExperts(3, [2], "tanh", shared_input=settings.pop("shared_input", True))
     settings = {"shared_gate": gate() if shared else None, **settings}
     return CGC(bank, gate(), tasks, num_task_experts, **settings)
 
@@ -63,7 +63,7 @@ def test_equals_the_experts_combined_by_hand(mode, tasks, shared):
     expected = mixed_by_hand(
         numpy(layer.experts(X)), numpy(layer.task_experts(X)), weights, for_all
     )
-    np.testing.assert_allclose(numpy(layer(inputs)), expected, rtol=1e-5, atol=1e-6)
+    assert_close(layer(inputs), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["last", "below"])
@@ -79,8 +79,7 @@ def test_a_level_above_gives_every_task_its_own_input(per_example, shared):
     for_all = None
     if per_example:
         for t in range(2):
-            each = numpy(layer.gate.expert_weights(STACKED[:, t]))
-            weights[:, t] = each[:, t]
+            weights[:, t] = numpy(layer.gate.expert_weights(STACKED[:, t]))[:, t]
         if shared:
             for_all = numpy(layer.shared_gate.expert_weights(STACKED[:, 2]))
     else:
@@ -89,7 +88,7 @@ def test_a_level_above_gives_every_task_its_own_input(per_example, shared):
             for_all = numpy(layer.shared_gate.expert_weights())
             for_all = np.broadcast_to(for_all, (2, 7))
     expected = mixed_by_hand(experts, own, weights, for_all)
-    np.testing.assert_allclose(numpy(layer(STACKED)), expected, rtol=1e-5, atol=1e-6)
+    assert_close(layer(STACKED), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("gate", [SoftmaxGate, lambda: DSelectKGate(2)])
@@ -98,7 +97,7 @@ def test_without_task_experts_it_is_mmoe(gate, per_example):
     bank = DenseExperts(3, [2], "tanh")
     layer = filled(CGC(bank, gate(), 2, 0, per_example), X)
     mmoe = MMoE(bank, layer.gate, 2, per_example, stacked=True)
-    np.testing.assert_array_equal(numpy(layer(X)), numpy(mmoe(X)))
+    assert_equal(layer(X), mmoe(X))
     target = ops.convert_to_tensor(numbers((2, 2, 2), seed=4))
     found, expected = (
         weight_gradients(layer, lambda each=each: ops.sum((each(X) - target) ** 2))
@@ -107,7 +106,7 @@ def test_without_task_experts_it_is_mmoe(gate, per_example):
     assert len(found) == 2 + len(layer.gate.trainable_variables)
     for one, other in zip(found, expected, strict=True):
         assert np.abs(one).max() > 0
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+        assert_close(one, other, rtol=1e-5, atol=1e-7)
 
 
 def test_a_task_does_not_reach_the_experts_and_gates_of_others():
@@ -136,7 +135,7 @@ def test_penalties_of_both_gates_are_added_once_in_training():
     layer(X, training=True)
     assert len(layer.losses) == len(layer.gate.losses) + len(layer.shared_gate.losses)
     expected = [*layer.gate.losses, *layer.shared_gate.losses]
-    np.testing.assert_allclose(
+    assert_close(
         [numpy(loss) for loss in layer.losses], [numpy(loss) for loss in expected]
     )
     assert int(layer.gate.step) == 1
@@ -145,20 +144,18 @@ def test_penalties_of_both_gates_are_added_once_in_training():
 def test_expert_weights_are_those_of_the_gates():
     assert filled(cgc(), X).expert_weights().shape == (2, 5)
     below = filled(cgc(per_example=True), X)
-    np.testing.assert_array_equal(
-        numpy(below.expert_weights(X)), numpy(below.gate.expert_weights(X))
-    )
+    assert_equal(below.expert_weights(X), below.gate.expert_weights(X))
     above = filled(cgc(per_example="by_gate", shared_input=False, shared=True), STACKED)
     weights = numpy(above.expert_weights(STACKED))
     assert weights.shape == (2, 2, 5)
     for t in range(2):
         each = numpy(above.gate.expert_weights(STACKED[:, t]))[:, t]
-        np.testing.assert_allclose(weights[:, t], each, rtol=1e-5)
+        assert_close(weights[:, t], each, rtol=1e-5)
     reports = []
     above.shared_gate.observer = reports.append
     above(STACKED)
     wanted = numpy(above.shared_gate.expert_weights(STACKED[:, 2]))
-    np.testing.assert_array_equal(numpy(reports[0]["weights"]), wanted)
+    assert_equal(reports[0]["weights"], wanted)
 
 
 @pytest.mark.traced
@@ -196,14 +193,14 @@ def test_each_gate_has_its_own_routing_inputs_if_that_is_said(shared, length):
     rows = v.reshape(-1, 3 + shared, 5)
     for t in range(3):
         each = numpy(layer.gate.expert_weights(rows[:, t]))[:, t]
-        np.testing.assert_allclose(weights[:, t], each, rtol=1e-5)
+        assert_close(weights[:, t], each, rtol=1e-5)
     if shared:
         own = numpy(layer.experts(x.reshape(-1, 3)))
         every = [own, numpy(layer.task_experts(x.reshape(-1, 3)))]
         mixed = numpy(layer.shared_gate.expert_weights(rows[:, 3]))
         wanted = np.einsum("bn,bnh->bh", mixed, np.concatenate(every, axis=1))
         found = numpy(layer(x, v)).reshape(-1, 4, 2)[:, 3]
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def level(**settings):

@@ -3,29 +3,20 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, weight_gradients
 from keras import ops
 
-from dselectk_keras import (
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    MMoE,
-    MoE,
-    SoftmaxGate,
-    STGumbelGate,
-    SwitchGate,
-    TopKGate,
-)
+import dselectk_keras as dk
 from dselectk_keras.gates import Routing
 
 BATCH, DIM = 24, 3
 X = numbers((BATCH, DIM))
 GATES = {
-    "top-k": lambda: TopKGate(2, kernel_initializer="glorot_uniform"),
-    "noisy top-k": lambda: TopKGate(1, noise=True, seed=0),
-    "switch": lambda: SwitchGate(kernel_initializer="glorot_uniform"),
-    "drawn": lambda: STGumbelGate(seed=0),
+    "top-k": lambda: dk.TopKGate(2, kernel_initializer="glorot_uniform"),
+    "noisy top-k": lambda: dk.TopKGate(1, noise=True, seed=0),
+    "switch": lambda: dk.SwitchGate(kernel_initializer="glorot_uniform"),
+    "drawn": lambda: dk.STGumbelGate(seed=0),
 }
 
 
@@ -35,8 +26,8 @@ def pair(make, tasks=None, units=(5, 4), num_experts=16, dispatch=True):
     if tasks is not None:
         settings.update(tasks=tasks, stacked=True)
     for choice in (False, dispatch):
-        cls = MoE if tasks is None else MMoE
-        bank = DenseExperts(num_experts, units)
+        cls = dk.MoE if tasks is None else dk.MMoE
+        bank = dk.DenseExperts(num_experts, units)
         layers.append(cls(bank, make(), dispatch=choice, **settings))
         layers[-1].build(X.shape)
     for part in ("experts", "gate"):
@@ -49,9 +40,8 @@ def pair(make, tasks=None, units=(5, 4), num_experts=16, dispatch=True):
 @pytest.mark.parametrize("make", GATES.values(), ids=GATES)
 def test_outputs_are_the_same(make, tasks):
     dense, sparse = pair(make, tasks)
-    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
-    one = sparse(X[:1])
-    np.testing.assert_allclose(numpy(one), numpy(dense(X[:1])), atol=1e-5)
+    assert_close(sparse(X), dense(X), atol=1e-5)
+    assert_close(sparse(X[:1]), dense(X[:1]), atol=1e-5)
 
 
 def test_outputs_equal_a_float64_oracle():
@@ -60,8 +50,7 @@ def test_outputs_equal_a_float64_oracle():
     k0, b0, k1, b1 = (w.astype("float64") for w in sparse.experts.get_weights())
     hidden = np.maximum(np.einsum("bd,ndh->bnh", X.astype("float64"), k0) + b0, 0)
     outputs = np.maximum(np.einsum("bnh,nhu->bnu", hidden, k1) + b1, 0)
-    wanted = np.einsum("btn,bnu->btu", weights, outputs)
-    np.testing.assert_allclose(numpy(sparse(X)), wanted, atol=1e-5)
+    assert_close(sparse(X), np.einsum("btn,bnu->btu", weights, outputs), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["top-k", "switch"])
@@ -74,7 +63,7 @@ def test_gradients_are_the_same(name):
         for layer in pair(GATES[name], tasks=3, units=(5, 4))
     )
     for dense, sparse in zip(*found, strict=True):
-        np.testing.assert_allclose(sparse, dense, atol=1e-4)
+        assert_close(sparse, dense, atol=1e-4)
         assert np.abs(dense).max() > 0
 
 
@@ -84,13 +73,12 @@ def test_nothing_is_dropped_where_all_are_alike_and_no_branch_is_compiled(
     dense, sparse = pair(GATES["top-k"], num_experts=8)
     x = np.repeat(X[:1], BATCH, axis=0)
     assert (numpy(dense.expert_weights(x)) > 0).any(axis=0).sum() == 2
-    np.testing.assert_allclose(numpy(sparse(x)), numpy(dense(x)), atol=1e-5)
+    assert_close(sparse(x), dense(x), atol=1e-5)
     dense, sparse = pair(GATES["top-k"])
     monkeypatch.setattr(ops, "cond", None)
-    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+    assert_close(sparse(X), dense(X), atol=1e-5)
     all_alike = np.repeat(X[:1], BATCH, axis=0)
-    wanted = numpy(dense(all_alike))
-    np.testing.assert_allclose(numpy(sparse(all_alike)), wanted, atol=1e-5)
+    assert_close(sparse(all_alike), dense(all_alike), atol=1e-5)
 
 
 def chosen_by(load):
@@ -102,7 +90,7 @@ def chosen_by(load):
 def routed(dispatch):
     """A model whose second input says which expert an example chooses."""
     inputs = [keras.Input((DIM,)), keras.Input((16,))]
-    layer = MoE(DenseExperts(16, [4]), SwitchGate(), True, dispatch=dispatch)
+    layer = dk.MoE(dk.DenseExperts(16, [4]), dk.SwitchGate(), True, dispatch=dispatch)
     model = keras.Model(inputs, layer(*inputs))
     layer.gate.trainable_variables[0].assign(np.eye(16))
     layer.gate.trainable = False
@@ -115,14 +103,14 @@ def routed(dispatch):
 )
 def test_experts_have_as_many_slots_as_the_largest_load_needs(load, slots, monkeypatch):
     seen = []
-    slots_of, x = DenseExperts.call_slots, numbers((64, DIM))
+    slots_of, x = dk.DenseExperts.call_slots, numbers((64, DIM))
     model = routed(True)
 
     def call_slots(self, inputs):
         seen.append(inputs.shape[0] // 16)
         return slots_of(self, inputs)
 
-    monkeypatch.setattr(DenseExperts, "call_slots", call_slots)
+    monkeypatch.setattr(dk.DenseExperts, "call_slots", call_slots)
     model.layers[-1](x, chosen_by(load))
     exact = keras.backend.backend() == "torch"
     assert seen == ([load] if exact else [slots] if slots else [])
@@ -135,8 +123,7 @@ def test_training_is_the_same_for_every_load():
     before = dense.get_weights()
     for model in (dense, sparse):
         model.fit(x, numbers((320, 4)), batch_size=64, shuffle=False, verbose=0)
-    for one, other in zip(sparse.get_weights(), dense.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert_close(sparse.get_weights(), dense.get_weights(), atol=1e-5)
     assert np.abs(dense.get_weights()[0] - before[0]).max() > 1e-3
 
 
@@ -159,21 +146,20 @@ def test_an_example_that_overflows_changes_no_other(dispatch):
 
 
 def test_dselect_k_is_exact_before_and_after_it_has_decided():
-    dense, sparse = pair(lambda: DSelectKGate(2))
-    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+    dense, sparse = pair(lambda: dk.DSelectKGate(2))
+    assert_close(sparse(X), dense(X), atol=1e-5)
     for layer in (dense, sparse):
         layer.gate.assign_expert_weights([0.25, 0, 0, 0.75] + 12 * [0])
-    np.testing.assert_allclose(numpy(sparse(X)), numpy(dense(X)), atol=1e-5)
+    assert_close(sparse(X), dense(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_gate_with_dense_steps_is_exact_in_and_after_them(training):
-    layers = pair(lambda: TopKGate(2, dense_steps=1))
+    layers = pair(lambda: dk.TopKGate(2, dense_steps=1))
     for most in (16, 2):
         dense, sparse = (numpy(layer(X, training=training)) for layer in layers)
-        np.testing.assert_allclose(sparse, dense, atol=1e-5)
-        weights = numpy(layers[1].expert_weights(X))
-        np.testing.assert_array_equal((weights > 0).sum(axis=-1), most)
+        assert_close(sparse, dense, atol=1e-5)
+        assert_equal((numpy(layers[1].expert_weights(X)) > 0).sum(axis=-1), most)
         for layer in layers:
             layer.gate.step.assign(1 if training else 2)
 
@@ -183,12 +169,12 @@ def test_sequences_are_dispatched_whole():
     x = numbers((6, 4, DIM))
     outputs = []
     for dispatch in (False, True):
-        layer = MoE(DenseExperts(8, [5]), TopKGate(1), True, routing, dispatch)
+        layer = dk.MoE(dk.DenseExperts(8, [5]), dk.TopKGate(1), True, routing, dispatch)
         outputs.append(layer)
         layer.build(x.shape)
     outputs[1].set_weights(outputs[0].get_weights())
     dense, sparse = (numpy(layer(x)) for layer in outputs)
-    np.testing.assert_allclose(sparse, dense, atol=1e-5)
+    assert_close(sparse, dense, atol=1e-5)
 
 
 def test_a_capacity_drops_and_counts():
@@ -196,49 +182,51 @@ def test_a_capacity_drops_and_counts():
     x = np.repeat(X[:1], BATCH, axis=0)
     # An even share of 24 examples is 3, and all want the same expert.
     outputs = numpy(sparse(x))
-    np.testing.assert_allclose(outputs[:3], numpy(dense(x))[:3], atol=1e-5)
-    np.testing.assert_array_equal(outputs[3:], 0)
+    assert_close(outputs[:3], numpy(dense(x))[:3], atol=1e-5)
+    assert_equal(outputs[3:], 0)
     assert int(sparse.num_dropped) == BATCH - 3
     sparse.num_dropped.assign(2**31 - 2)
     sparse(x)
     assert int(sparse.num_dropped) == 2**31 - 1
-    moe = MoE(DenseExperts(8, [4]), SwitchGate(), True, dispatch=np.float32(1.5))
+    moe = dk.MoE(
+        dk.DenseExperts(8, [4]), dk.SwitchGate(), True, dispatch=np.float32(1.5)
+    )
     assert type(moe.get_config()["dispatch"]) is float
     assert moe(X).shape == (BATCH, 4)
 
 
 def test_a_mask_without_padding_leaves_the_capacity_as_it_is():
     # In float32, an even share of 45 times 1.6 is above 12, and else exactly 12.
-    bank = DenseExperts(6, [4], activation=None)
-    moe = MoE(bank, SwitchGate(), True, dispatch=1.6)
+    bank = dk.DenseExperts(6, [4], activation=None)
+    moe = dk.MoE(bank, dk.SwitchGate(), True, dispatch=1.6)
     x, looks = numbers((45, DIM)), 9 * np.eye(6, dtype="float32")[np.arange(45) % 3]
     moe.build(x.shape, looks.shape)
     moe.gate.trainable_variables[0].assign(np.eye(6))
     outputs = [numpy(moe((x, looks), mask=m)) for m in (None, np.ones(45, bool))]
-    np.testing.assert_allclose(*outputs, atol=1e-6)
+    assert_close(*outputs, atol=1e-6)
     assert (outputs[0] == 0).all(axis=1).sum() == 3 * (15 - 12)
 
 
 def test_auto_dispatches_where_it_pays():
     def dispatches(bank, gate, features=64):
-        layer = MoE(bank, gate, per_example=True)
+        layer = dk.MoE(bank, gate, per_example=True)
         layer.build((None, features))
         return layer._dispatches
 
-    assert dispatches(DenseExperts(32, [256]), TopKGate(2))
+    assert dispatches(dk.DenseExperts(32, [256]), dk.TopKGate(2))
     # Four times as many experts as are chosen, and kernels of 2 ** 14: not one less.
-    assert dispatches(DenseExperts(8, [256, 1]), TopKGate(2))
-    assert not dispatches(DenseExperts(7, [256]), TopKGate(2))
-    assert dispatches(DenseExperts(24, [256]), TopKGate(2, num_gates=3))
-    assert not dispatches(DenseExperts(23, [256]), TopKGate(2, num_gates=3))
-    assert not dispatches(DenseExperts(8, [255, 256]), TopKGate(2))
-    assert not dispatches(DenseExperts(32, [8]), TopKGate(2))
-    assert not dispatches(DenseExperts(4, [256]), TopKGate(2))
-    assert not dispatches(DenseExperts(32, [256]), TopKGate(2, dense_steps=1))
-    assert not dispatches(DenseExperts(32, [256]), SoftmaxGate())
-    assert not dispatches(DenseExperts(32, [256]), DSelectKGate(2))
-    assert not dispatches(DenseExperts(32, [256, 9], dropout=0.5), TopKGate(2))
-    assert not dispatches(Experts(keras.layers.Dense(256), 32), TopKGate(2))
+    assert dispatches(dk.DenseExperts(8, [256, 1]), dk.TopKGate(2))
+    assert not dispatches(dk.DenseExperts(7, [256]), dk.TopKGate(2))
+    assert dispatches(dk.DenseExperts(24, [256]), dk.TopKGate(2, num_gates=3))
+    assert not dispatches(dk.DenseExperts(23, [256]), dk.TopKGate(2, num_gates=3))
+    assert not dispatches(dk.DenseExperts(8, [255, 256]), dk.TopKGate(2))
+    assert not dispatches(dk.DenseExperts(32, [8]), dk.TopKGate(2))
+    assert not dispatches(dk.DenseExperts(4, [256]), dk.TopKGate(2))
+    assert not dispatches(dk.DenseExperts(32, [256]), dk.TopKGate(2, dense_steps=1))
+    assert not dispatches(dk.DenseExperts(32, [256]), dk.SoftmaxGate())
+    assert not dispatches(dk.DenseExperts(32, [256]), dk.DSelectKGate(2))
+    assert not dispatches(dk.DenseExperts(32, [256, 9], dropout=0.5), dk.TopKGate(2))
+    assert not dispatches(dk.Experts(keras.layers.Dense(256), 32), dk.TopKGate(2))
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has `vmap`.")
@@ -256,16 +244,15 @@ def test_copies_that_are_computed_at_once_evaluate_one_branch():
         return jax.vmap(jax.value_and_grad(loss), (None, 0))
 
     dense, sparse = map(results, models)
-    for ours, wanted in zip(sparse(x, routing), dense(x, routing), strict=True):
-        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
+    assert_close(sparse(x, routing), dense(x, routing), rtol=1e-4, atol=1e-5)
     # `vmap` replaces a condition that differs among copies by both of its branches.
     assert "cond[" in str(jax.make_jaxpr(sparse)(x, routing))
 
 
 def test_auto_does_not_dispatch_experts_that_are_split_over_devices(monkeypatch):
     def dispatches(choice):
-        bank, gate = DenseExperts(32, [256]), TopKGate(2)
-        layer = MoE(bank, gate, per_example=True, dispatch=choice)
+        bank, gate = dk.DenseExperts(32, [256]), dk.TopKGate(2)
+        layer = dk.MoE(bank, gate, per_example=True, dispatch=choice)
         layer.build((None, 64))
         return layer._dispatches
 
@@ -278,7 +265,7 @@ def test_auto_does_not_dispatch_experts_that_are_split_over_devices(monkeypatch)
 @pytest.mark.parametrize("num_gates", [None, 3])
 def test_examples_with_more_experts_than_slots_are_mixed_densely(num_gates):
     # As of a gate that has not decided: 3 experts, where 2 are expected.
-    bank = DenseExperts(16, [4])
+    bank = dk.DenseExperts(16, [4])
     outputs = numpy(bank(X))
     gates = () if num_gates is None else (num_gates,)
     weights = np.zeros((BATCH, *gates, 16), "float32")
@@ -290,15 +277,19 @@ def test_examples_with_more_experts_than_slots_are_mixed_densely(num_gates):
         routing = routing._replace(max_experts=1, weights=weights[:, :2])
     mixed, dropped = routing.dispatch(bank, ops.convert_to_tensor(X))
     expected = np.einsum("b...n,bnu->b...u", routing.weights, outputs)
-    np.testing.assert_allclose(numpy(mixed), expected, rtol=1e-4, atol=1e-6)
+    assert_close(mixed, expected, rtol=1e-4, atol=1e-6)
     assert dropped is None
 
 
 def test_half_precision_is_kept():
     for bank, gate in [("float16", "float16"), ("mixed_float16", "float32")]:
         outputs = [
-            MoE(
-                DenseExperts(8, [4], dtype=bank), TopKGate(1, dtype=gate), True, None, d
+            dk.MoE(
+                dk.DenseExperts(8, [4], dtype=bank),
+                dk.TopKGate(1, dtype=gate),
+                True,
+                None,
+                d,
             )(X)
             for d in (False, True)
         ]
@@ -308,8 +299,8 @@ def test_half_precision_is_kept():
 
 def dispatching(dispatch, experts=(3,), gate=None, per_example=True, **settings):
     def build():
-        bank = DenseExperts(2, experts, **settings)
-        moe = MoE(bank, gate or TopKGate(1), per_example, dispatch=dispatch)
+        bank = dk.DenseExperts(2, experts, **settings)
+        moe = dk.MoE(bank, gate or dk.TopKGate(1), per_example, dispatch=dispatch)
         moe.build((None, DIM))
 
     return build
@@ -324,11 +315,11 @@ test_what_cannot_be_dispatched_is_refused = refusals(
     (dispatching(True, [3, 3], dropout=0.5), "without dropout"),
     (dispatching(2, activity_regularizer="l2"), "and `activity_regularizer`"),
     (
-        dispatching(True, gate=SoftmaxGate()),
+        dispatching(True, gate=dk.SoftmaxGate()),
         "limits the number of experts per example. Received: SoftmaxGate",
     ),
     (
-        dispatching(1.5, gate=TopKGate(1, dense_steps=9)),
+        dispatching(1.5, gate=dk.TopKGate(1, dense_steps=9)),
         "A capacity would drop choices.*dispatch=1.5 and TopKGate",
     ),
 )

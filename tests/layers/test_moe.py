@@ -5,19 +5,11 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, reloaded, value_and_gradients
 from keras import layers, ops
 
-from dselectk_keras import (
-    ChosenGate,
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    ImportanceRegularizer,
-    MoE,
-    SoftmaxGate,
-    TopKGate,
-)
+import dselectk_keras as dk
 
 X, V = numbers((2, 3)), numbers((2, 5), seed=1)
 
@@ -30,8 +22,8 @@ def spread(moe):
 @pytest.mark.parametrize("num_gates", [None, 2])
 @pytest.mark.parametrize("mode", ["static", "per_example", "routed"])
 def test_equals_the_experts_combined_by_hand(mode, num_gates):
-    gate = DSelectKGate(2, num_gates=num_gates)
-    moe = MoE(DenseExperts(4, [2]), gate, per_example=mode != "static")
+    gate = dk.DSelectKGate(2, num_gates=num_gates)
+    moe = dk.MoE(dk.DenseExperts(4, [2]), gate, per_example=mode != "static")
     inputs = (X, V) if mode == "routed" else X
     moe(inputs)
     spread(moe)
@@ -41,38 +33,39 @@ def test_equals_the_experts_combined_by_hand(mode, num_gates):
     if mode == "static":
         weights = np.broadcast_to(weights, (2, *weights.shape))
     expected = np.einsum("b...n,bnh->b...h", weights, experts)
-    np.testing.assert_allclose(numpy(moe(inputs)), expected, rtol=1e-5, atol=1e-6)
+    assert_close(moe(inputs), expected, rtol=1e-5, atol=1e-6)
     shown = numpy(moe.expert_weights(None if mode == "static" else inputs))
-    np.testing.assert_array_equal(shown, numpy(gate.expert_weights(*routing)))
+    assert_equal(shown, gate.expert_weights(*routing))
 
 
 def test_a_routing_network_makes_what_the_gate_looks_at():
     network = layers.Dense(4, "tanh")
-    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), True, routing_network=network)
+    moe = dk.MoE(
+        dk.DenseExperts(4, [2]), dk.SoftmaxGate(), True, routing_network=network
+    )
     for inputs, seen in ((X, X), ((X, V[:, :3]), V[:, :3])):
         moe(inputs)
         spread(moe)
         assert moe.gate.routing_dim == 4
         kernel, bias = map(numpy, network.weights)
         weights = numpy(moe.gate.expert_weights(np.tanh(seen @ kernel + bias)))
-        found = numpy(moe.expert_weights(inputs))
-        np.testing.assert_allclose(found, weights, rtol=1e-5, atol=1e-6)
+        assert_close(moe.expert_weights(inputs), weights, rtol=1e-5, atol=1e-6)
         expected = np.einsum("bn,bnh->bh", weights, numpy(moe.experts(X)))
-        np.testing.assert_allclose(numpy(moe(inputs)), expected, rtol=1e-5, atol=1e-6)
+        assert_close(moe(inputs), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("per_example", [True, False])
 def test_mixes_what_experts_of_any_rank_give_and_routes_by_what_is_pooled(per_example):
     pool = layers.GlobalAveragePooling2D() if per_example else None
-    bank, gate = Experts(layers.Conv2D(2, 3), 3), SoftmaxGate()
-    moe = MoE(bank, gate, per_example, routing_network=pool)
+    bank, gate = dk.Experts(layers.Conv2D(2, 3), 3), dk.SoftmaxGate()
+    moe = dk.MoE(bank, gate, per_example, routing_network=pool)
     x = numbers((2, 5, 5, 1))
     assert moe(x).shape == (2, 3, 3, 2)
     spread(moe)
     weights = numpy(gate.expert_weights(*[x.mean(axis=(1, 2))] * per_example))
     weights = np.broadcast_to(weights, (2, 3))
     expected = np.einsum("bn,bn...->b...", weights, numpy(bank(x)))
-    np.testing.assert_allclose(numpy(moe(x)), expected, rtol=1e-5, atol=1e-6)
+    assert_close(moe(x), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_routing_network_trains_with_its_state_and_reloads(tmp_path):
@@ -81,7 +74,7 @@ def test_the_routing_network_trains_with_its_state_and_reloads(tmp_path):
     )
     inputs, v = keras.Input((3,)), keras.Input((5,))
     settings = {"per_example": True, "routing_network": network}
-    moe = MoE(DenseExperts(4, [2]), SoftmaxGate(), **settings)
+    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.SoftmaxGate(), **settings)
     model = keras.Model([inputs, v], moe((inputs, v)))
     model.compile("sgd", "mse")
     before = [numpy(weight) for weight in network.weights]
@@ -90,12 +83,11 @@ def test_the_routing_network_trains_with_its_state_and_reloads(tmp_path):
         (numpy(w) != old).any() for w, old in zip(network.weights, before, strict=True)
     ]
     assert all(changed)
-    loaded = reloaded(model, tmp_path)
-    np.testing.assert_array_equal(numpy(loaded([X, V])), numpy(model([X, V])))
+    assert_equal(reloaded(model, tmp_path)([X, V]), model([X, V]))
 
 
 def test_gradients_reach_experts_gate_and_both_inputs():
-    moe = MoE(DenseExperts(4, [2], "tanh"), SoftmaxGate(), per_example=True)
+    moe = dk.MoE(dk.DenseExperts(4, [2], "tanh"), dk.SoftmaxGate(), per_example=True)
     inputs = [keras.Variable(X), keras.Variable(V)]
     moe((X, V))
     variables = [*moe.trainable_variables, *inputs]
@@ -108,19 +100,18 @@ def test_gradients_reach_experts_gate_and_both_inputs():
 
 
 def test_the_penalties_of_the_gate_are_losses_in_training_only():
-    moe = MoE(DenseExperts(4, [2]), DSelectKGate(2, entropy_reg=0.5))
+    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.DSelectKGate(2, entropy_reg=0.5))
     moe(X)
     assert moe.losses == []
     moe(X, training=True)
-    expected = moe.gate.report()["penalties"]["entropy"]
-    np.testing.assert_allclose(numpy(moe.losses[0]), numpy(expected), rtol=1e-6)
+    assert_close(moe.losses[0], moe.gate.report()["penalties"]["entropy"], rtol=1e-6)
 
 
 def test_training_is_passed_on_to_the_experts_of_a_list():
-    moe = MoE([layers.Dropout(0.9), layers.Dropout(0.9)], SoftmaxGate())
-    assert isinstance(moe.experts, Experts)
+    moe = dk.MoE([layers.Dropout(0.9), layers.Dropout(0.9)], dk.SoftmaxGate())
+    assert isinstance(moe.experts, dk.Experts)
     x = np.ones((4, 50), "float32")
-    np.testing.assert_allclose(numpy(moe(x)), 1.0, rtol=1e-6)
+    assert_close(moe(x), 1.0, rtol=1e-6)
     assert (numpy(moe(x, training=True)) == 0).mean() > 0.5
 
 
@@ -128,7 +119,7 @@ def test_training_is_passed_on_to_the_experts_of_a_list():
 def test_works_inside_a_functional_model_with_routing_inputs_of_its_own():
     x, v = keras.Input((3,)), keras.Input((5,))
     hidden = layers.Dense(3)(x)
-    moe = MoE(DenseExperts(4, [2]), TopKGate(2), per_example=True)
+    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(2), per_example=True)
     model = keras.Model([x, v], layers.Dense(1)(moe((hidden, v))))
     model.compile("sgd", "mse")
     before = [numpy(weight) for weight in moe.trainable_variables]
@@ -142,7 +133,9 @@ def test_works_inside_a_subclassed_model():
     class Model(keras.Model):
         def __init__(self):
             super().__init__()
-            self.moe = MoE(DenseExperts(4, [2]), DSelectKGate(2, entropy_reg=0.1))
+            self.moe = dk.MoE(
+                dk.DenseExperts(4, [2]), dk.DSelectKGate(2, entropy_reg=0.1)
+            )
             self.head = layers.Dense(1)
 
         def call(self, inputs, training=None):
@@ -157,7 +150,7 @@ def test_works_inside_a_subclassed_model():
 
 def test_an_error_in_a_call_says_nothing_of_keras_own_methods():
     inputs = keras.Input((3,))
-    moe = MoE([layers.Dense(2), layers.Dense(3)], SoftmaxGate())
+    moe = dk.MoE([layers.Dense(2), layers.Dense(3)], dk.SoftmaxGate())
     with pytest.raises(ValueError, match="have the same output shape") as error:
         moe(inputs)
     assert "compute_output_spec" not in str(error.value)
@@ -168,58 +161,57 @@ def test_an_error_in_a_call_says_nothing_of_keras_own_methods():
 def test_features_that_are_summed_before_the_mixture(shape, dispatch):
     x = numbers(shape)
     settings = {"per_example": True, "dispatch": dispatch}
-    gate = partial(TopKGate, 2, num_gates=2)
-    whole = MoE(DenseExperts(8, [5]), gate(), **settings)
-    summed = MoE(DenseExperts(8, [5]), gate(), sum_features=True, **settings)
+    gate = partial(dk.TopKGate, 2, num_gates=2)
+    whole = dk.MoE(dk.DenseExperts(8, [5]), gate(), **settings)
+    summed = dk.MoE(dk.DenseExperts(8, [5]), gate(), sum_features=True, **settings)
     mixture = whole(x)
     summed.build(x.shape)
     summed.set_weights(whole.get_weights())
     assert summed(x).shape == (*shape[:-1], 2, 1)
     wanted = numpy(mixture).sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(numpy(summed(x)), wanted, rtol=1e-5, atol=1e-5)
+    assert_close(summed(x), wanted, rtol=1e-5, atol=1e-5)
 
 
 def side_by_side(choices, bank=None, num_gates=2, **settings):
-    gate = ChosenGate(initial_choices=choices, num_gates=num_gates)
-    return MoE(bank or DenseExperts(4, [2]), gate, side_by_side=True, **settings)
+    gate = dk.ChosenGate(initial_choices=choices, num_gates=num_gates)
+    return dk.MoE(bank or dk.DenseExperts(4, [2]), gate, side_by_side=True, **settings)
 
 
 def test_chosen_experts_of_any_rank_stand_side_by_side():
     moe = side_by_side([[2, 0], [1, -1]])
     found, experts = numpy(moe(X)), numpy(moe.experts(X))
     assert found.shape == (2, 2, 4)
-    np.testing.assert_allclose(found[:, 0, :2], experts[:, 2], rtol=1e-6)
-    np.testing.assert_allclose(found[:, 0, 2:], experts[:, 0], rtol=1e-6)
-    np.testing.assert_allclose(found[:, 1, :2], experts[:, 1], rtol=1e-6)
-    np.testing.assert_array_equal(found[:, 1, 2:], 0.0)
+    assert_close(found[:, 0, :2], experts[:, 2], rtol=1e-6)
+    assert_close(found[:, 0, 2:], experts[:, 0], rtol=1e-6)
+    assert_close(found[:, 1, :2], experts[:, 1], rtol=1e-6)
+    assert_equal(found[:, 1, 2:], 0.0)
     kernel = numpy(moe.experts.weights[0]).copy()
     kernel[3] = np.nan  # Nobody has chosen this expert.
     moe.experts.weights[0].assign(kernel)
-    np.testing.assert_array_equal(numpy(moe(X)), found)
+    assert_equal(moe(X), found)
     moe.gate.shares.assign(numbers((2, 2)))
-    np.testing.assert_array_equal(numpy(moe(X)), found)
+    assert_equal(moe(X), found)
     model = keras.Sequential([layers.Dense(6), layers.Reshape((3, 2))])
-    moe = side_by_side([[0, 1], [3, 2]], Experts(model, 4))
+    moe = side_by_side([[0, 1], [3, 2]], dk.Experts(model, 4))
     found, experts = numpy(moe(X)), numpy(moe.experts(X))
     assert found.shape == (2, 2, 3, 4)
-    np.testing.assert_allclose(found[:, 1, :, :2], experts[:, 3], rtol=1e-6)
-    np.testing.assert_allclose(found[:, 1, :, 2:], experts[:, 2], rtol=1e-6)
+    assert_close(found[:, 1, :, :2], experts[:, 3], rtol=1e-6)
+    assert_close(found[:, 1, :, 2:], experts[:, 2], rtol=1e-6)
 
 
 def test_the_experts_side_by_side_train_and_their_shares_do_not():
-    moe = side_by_side([3, 1], DenseExperts(4, [2], "linear"), num_gates=None)
+    moe = side_by_side([3, 1], dk.DenseExperts(4, [2], "linear"), num_gates=None)
     moe.build(X.shape)
     assert len(moe.trainable_weights) == len(moe.experts.trainable_weights)
     upstream = numbers((2, 4), seed=3)
     tensor, bias = ops.convert_to_tensor(upstream), moe.experts.weights[-1]
     _, (found,) = value_and_gradients(lambda: [ops.sum(moe(X) * tensor)], [bias])
     sums = upstream.sum(axis=0)
-    expected = [[0, 0], sums[2:], [0, 0], sums[:2]]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_close(found, [[0, 0], sums[2:], [0, 0], sums[:2]], rtol=1e-5, atol=1e-6)
 
 
-def moe(gate=SoftmaxGate, **settings):
-    return MoE(DenseExperts(4, [2]), gate(), **settings)
+def moe(gate=dk.SoftmaxGate, **settings):
+    return dk.MoE(dk.DenseExperts(4, [2]), gate(), **settings)
 
 
 def built_moe(**settings):
@@ -229,8 +221,8 @@ def built_moe(**settings):
 
 
 test_what_cannot_be_is_refused = refusals(
-    (lambda: MoE("dense", SoftmaxGate()), "`experts` must be a bank"),
-    (lambda: MoE(None, SoftmaxGate()), "`experts` must be a bank"),
+    (lambda: dk.MoE("dense", dk.SoftmaxGate()), "`experts` must be a bank"),
+    (lambda: dk.MoE(None, dk.SoftmaxGate()), "`experts` must be a bank"),
     (lambda: moe(lambda: "softmax"), r"`gate` must be a gate.*'softmax'"),
     (
         lambda: moe(routing_network=layers.Dense(2)),
@@ -246,14 +238,14 @@ test_what_cannot_be_is_refused = refusals(
         "is per-example: pass the inputs",
     ),
     (lambda: moe(sum_features="yes"), "sum_features"),
-    (lambda: moe(lambda: ChosenGate(2), side_by_side="yes"), "side_by_side"),
+    (lambda: moe(lambda: dk.ChosenGate(2), side_by_side="yes"), "side_by_side"),
     *(
         (lambda gate=gate: moe(gate, side_by_side=True), "side_by_side")
         for gate in [
-            SoftmaxGate,
-            lambda: DSelectKGate(2),
-            lambda: ChosenGate(2, expert_dropout=0.5),
-            lambda: ChosenGate(2, weights_regularizer=ImportanceRegularizer(0.1)),
+            dk.SoftmaxGate,
+            lambda: dk.DSelectKGate(2),
+            lambda: dk.ChosenGate(2, expert_dropout=0.5),
+            lambda: dk.ChosenGate(2, weights_regularizer=dk.ImportanceRegularizer(0.1)),
         ]
     ),
 )

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import differentiated, numbers, numpy
 from keras import layers, ops
 
@@ -47,8 +48,7 @@ def training(layer):
         return [ops.sum(y * y) + sum(layer.losses), y, *layer.losses]
 
     variables = [*layer.trainable_variables, inputs]
-    state = [*layer.non_trainable_variables, given]
-    run = differentiated(compute, variables, state)
+    run = differentiated(compute, variables, [*layer.non_trainable_variables, given])
 
     def train(x):
         given.assign(x)
@@ -68,8 +68,8 @@ def assert_padding_is_not_read(layer):
         for found, expected in zip(result, results[0], strict=True):
             for mine, other in zip(found, expected, strict=True):
                 assert np.isfinite(mine).all()
-                np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
-        np.testing.assert_array_equal(result[1][-1][~MASK], 0.0)
+                assert_close(mine, other, rtol=1e-5, atol=1e-5)
+        assert_equal(result[1][-1][~MASK], 0.0)
 
 
 @pytest.mark.parametrize("routing", ROUTING)
@@ -99,7 +99,7 @@ def test_an_attentive_gate_that_chooses_once_per_sequence_does_not_read_padding(
     )
     filled = [np.where(MASK[..., None], X, np.float32(value)) for value in (0, 37)]
     found = [numpy(layer(x, mask=MASK))[MASK] for x in filled]
-    np.testing.assert_array_equal(*found)
+    assert_equal(*found)
 
 
 def test_a_sequence_of_padding_alone_adds_nothing():
@@ -116,18 +116,16 @@ def test_a_sequence_of_padding_alone_adds_nothing():
         layer.build(X.shape)
     short.set_weights(whole.get_weights())
     y = whole(X, mask=MASK, training=True)
-    expected = short(X[:2], mask=MASK[:2], training=True)
-    np.testing.assert_allclose(numpy(y)[:2], numpy(expected), rtol=1e-5)
-    np.testing.assert_array_equal(numpy(y)[2], 0.0)
-    np.testing.assert_allclose(*map(numpy, [*whole.losses, *short.losses]), rtol=1e-5)
+    assert_close(numpy(y)[:2], short(X[:2], mask=MASK[:2], training=True), rtol=1e-5)
+    assert_equal(numpy(y)[2], 0.0)
+    assert_close(*[*whole.losses, *short.losses], rtol=1e-5)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("pools", [False, True], ids=["tokens", "sequences"])
 def test_a_mask_of_the_routing_inputs_alone_leaves_padding_out(pools, compiled):
     network = layers.GlobalAveragePooling1D() if pools else None
-    regularizer = dk.ImportanceRegularizer(0.5)
-    gate = dk.SoftmaxGate(z_reg=0.3, weights_regularizer=regularizer)
+    gate = dk.SoftmaxGate(z_reg=0.3, weights_regularizer=dk.ImportanceRegularizer(0.5))
     layer = dk.MoE(dk.DenseExperts(3, [3]), gate, True, network)
     ids = np.where(MASK, 1 + np.arange(12).reshape(MASK.shape) % 5, 0)
     inputs = keras.Input((4, 5)), keras.Input((4,), dtype="int32")
@@ -139,10 +137,10 @@ def test_a_mask_of_the_routing_inputs_alone_leaves_padding_out(pools, compiled):
     for rows in (3, 2):
         y = layer(X[:rows], embedding(ids[:rows]), training=True)
         losses.append([float(numpy(loss)) for loss in layer.losses])
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert_close(*losses, rtol=1e-5)
     y = model.predict([X, ids], verbose=0)
     left_out = np.repeat(~MASK.any(axis=1)[:, None], 4, 1) if pools else ~MASK
-    np.testing.assert_array_equal(y[left_out], 0.0)
+    assert_equal(y[left_out], 0.0)
     assert (y[~left_out] != 0).any(axis=-1).all()
 
 
@@ -162,8 +160,7 @@ def test_the_weights_that_a_layer_tells_are_those_of_its_call(pools):
     layer(x)
     reports, gate.observer = [], lambda report: reports.append(report["weights"])
     layer(x)
-    found = numpy(layer.expert_weights(x)).reshape(-1, 3)
-    np.testing.assert_array_equal(found, numpy(reports[0]))
+    assert_equal(numpy(layer.expert_weights(x)).reshape(-1, 3), reports[0])
 
 
 @pytest.mark.parametrize("compiled", [False, True])

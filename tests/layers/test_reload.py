@@ -9,40 +9,23 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from checks import assert_equal
 from helpers import numbers, reloaded, spread
 
-from dselectk_keras import (
-    CGC,
-    AttentiveGate,
-    AttentiveMoE,
-    CrossStitch,
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    ImportanceRegularizer,
-    L2Constrained,
-    MMoE,
-    MoE,
-    Ramp,
-    ReinforceGate,
-    RoutedModel,
-    SmearExperts,
-    SoftmaxGate,
-    SoftMoE,
-    TopKGate,
-    TuckerExperts,
-)
+import dselectk_keras as dk
 
 GATES = {
-    "softmax": lambda: SoftmaxGate(weights_regularizer=ImportanceRegularizer(0.1)),
-    "top_k": lambda: TopKGate(2, noise=True, load_reg=0.1, seed=1),
-    "dselect_k": lambda: DSelectKGate(
-        2, gamma=Ramp(1.0, 0.5, end=9), entropy_reg=Ramp(0.1, 1.0, end=9)
+    "softmax": lambda: dk.SoftmaxGate(
+        weights_regularizer=dk.ImportanceRegularizer(0.1)
+    ),
+    "top_k": lambda: dk.TopKGate(2, noise=True, load_reg=0.1, seed=1),
+    "dselect_k": lambda: dk.DSelectKGate(
+        2, gamma=dk.Ramp(1.0, 0.5, end=9), entropy_reg=dk.Ramp(0.1, 1.0, end=9)
     ),
 }
 BANKS = {
-    "dense": lambda: DenseExperts(3, [2, 2], "tanh"),
-    "copies": lambda: Experts(
+    "dense": lambda: dk.DenseExperts(3, [2, 2], "tanh"),
+    "copies": lambda: dk.Experts(
         keras.Sequential([keras.layers.Dense(2), keras.layers.BatchNormalization()]), 3
     ),
 }
@@ -75,7 +58,7 @@ def every_combination():
     outputs = {}
     for gate, bank, mode in COMBINATIONS:
         name = f"{gate}_{bank}_{mode}"
-        layer = MMoE(
+        layer = dk.MMoE(
             BANKS[bank](),
             GATES[gate](),
             ["a", "b"],
@@ -84,16 +67,18 @@ def every_combination():
             name=name,
         )
         outputs[name] = layer(x if mode == "static" else (x, v))
-    gates = GATES["dselect_k"](), SoftmaxGate()
-    below = CGC(BANKS["dense"](), gates[0], 2, 1, True, shared_gate=gates[1])
-    above = DenseExperts(3, [2], shared_input=False)
-    levels = CGC(above, SoftmaxGate(), ["a", "b"], 2, "by_gate", name="levels")
+    gates = GATES["dselect_k"](), dk.SoftmaxGate()
+    below = dk.CGC(BANKS["dense"](), gates[0], 2, 1, True, shared_gate=gates[1])
+    above = dk.DenseExperts(3, [2], shared_input=False)
+    levels = dk.CGC(above, dk.SoftmaxGate(), ["a", "b"], 2, "by_gate", name="levels")
     outputs["levels"] = levels(below((x, v)))
-    apart = L2Constrained(TuckerExperts(2, [3, 2], (2, 2, 1)), Ramp(0.1, 1.0, end=9))
-    outputs["stitched"] = CrossStitch(name="stitched")(apart(x))
+    apart = dk.L2Constrained(
+        dk.TuckerExperts(2, [3, 2], (2, 2, 1)), dk.Ramp(0.1, 1.0, end=9)
+    )
+    outputs["stitched"] = dk.CrossStitch(name="stitched")(apart(x))
     for make, gate in (
-        (AttentiveMoE, AttentiveGate(4, num_gates=2)),
-        (MoE, ReinforceGate(seed=1, num_gates=2)),
+        (dk.AttentiveMoE, dk.AttentiveGate(4, num_gates=2)),
+        (dk.MoE, dk.ReinforceGate(seed=1, num_gates=2)),
     ):
         name = type(gate).__name__
         outputs[name] = make(
@@ -103,11 +88,11 @@ def every_combination():
             routing_network=keras.layers.Dense(4, "tanh"),
             name=name,
         )((x, v))
-    router = SoftmaxGate(normalize=True, num_gates=2, expert_dropout=0.1, seed=1)
-    outputs["smear"] = SmearExperts(BANKS["dense"](), router, name="smear")((x, v))
+    router = dk.SoftmaxGate(normalize=True, num_gates=2, expert_dropout=0.1, seed=1)
+    outputs["smear"] = dk.SmearExperts(BANKS["dense"](), router, name="smear")((x, v))
     tokens = keras.layers.RepeatVector(2)(v)
-    outputs["soft"] = SoftMoE(BANKS["dense"](), num_slots=2, name="soft")(tokens)
-    return RoutedModel({"x": x, "v": v}, outputs)
+    outputs["soft"] = dk.SoftMoE(BANKS["dense"](), num_slots=2, name="soft")(tokens)
+    return dk.RoutedModel({"x": x, "v": v}, outputs)
 
 
 @pytest.fixture(scope="module")
@@ -117,34 +102,27 @@ def saved(tmp_path_factory):
     model = every_combination()
     # Eagerly, in other processes too: the graph would take TensorFlow half a minute.
     eagerly = keras.backend.backend() == "tensorflow"
-    losses = dict.fromkeys(model.output, "mse")
-    model.compile("sgd", losses, run_eagerly=eagerly)
+    model.compile("sgd", dict.fromkeys(model.output, "mse"), run_eagerly=eagerly)
     labels = {name: np.ones((4, 2, 2)) for name in model.output}
     model.fit(INPUTS, labels, verbose=0)
     model.save(folder / "model.keras")
     np.savez(folder / "inputs.npz", **INPUTS)
     counter = model.get_layer("dselect_k_dense_static").gate.step
-    return folder, model.predict(INPUTS, verbose=0), int(counter)
-
-
-def assert_equal(found, expected):
-    assert set(found) == set(expected)
-    for name, outputs in expected.items():
-        assert np.isfinite(outputs).all(), name
-        np.testing.assert_array_equal(found[name], outputs, err_msg=name)
+    outputs = model.predict(INPUTS, verbose=0)
+    assert all(np.isfinite(output).all() for output in outputs.values())
+    return folder, outputs, int(counter)
 
 
 def test_in_the_same_process_with_the_counts_of_calls(saved):
     folder, expected, calls = saved
     loaded = keras.saving.load_model(folder / "model.keras")
     assert_equal(loaded.predict(INPUTS, verbose=0), expected)
-    gate = loaded.get_layer("dselect_k_dense_static").gate
-    assert calls == int(gate.step) == 1
+    assert calls == int(loaded.get_layer("dselect_k_dense_static").gate.step) == 1
 
 
 def test_a_file_with_too_many_experts_is_refused_before_memory_is_taken(tmp_path):
     inputs = keras.Input((3,))
-    model = keras.Model(inputs, DenseExperts(3, [2])(inputs))
+    model = keras.Model(inputs, dk.DenseExperts(3, [2])(inputs))
     whole, altered = tmp_path / "whole.keras", tmp_path / "altered.keras"
     model.save(whole)
     with zipfile.ZipFile(whole) as old, zipfile.ZipFile(altered, "w") as new:
@@ -180,15 +158,15 @@ def test_in_another_process(saved):
 @pytest.mark.parametrize("part", ["experts", "gate", "routing_network"])
 def test_what_layers_share_is_shared_in_the_loaded_model(part, tmp_path):
     parts = {
-        "experts": lambda: DenseExperts(3, [4]),
-        "gate": lambda: DSelectKGate(2),
+        "experts": lambda: dk.DenseExperts(3, [4]),
+        "gate": lambda: dk.DSelectKGate(2),
         "routing_network": lambda: keras.layers.Dense(2),
     }
     one = parts[part]()
 
     def layer(name):
         own = {key: one if key == part else make() for key, make in parts.items()}
-        return MoE(**own, per_example=True, name=name)
+        return dk.MoE(**own, per_example=True, name=name)
 
     inputs = keras.Input((4,))
     model = keras.Model(inputs, layer("second")(layer("first")(inputs)))
@@ -197,7 +175,7 @@ def test_what_layers_share_is_shared_in_the_loaded_model(part, tmp_path):
     assert getattr(first, part) is getattr(second, part)
     assert len(loaded.weights) == len(model.weights)
     outputs = [each.predict(numbers((5, 4)), verbose=0) for each in (loaded, model)]
-    np.testing.assert_array_equal(*outputs)
+    assert_equal(*outputs)
 
 
 def cloned(model, _):
@@ -216,10 +194,10 @@ COPIES = {
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("how", COPIES)
 def test_experts_that_are_copies_of_a_model_share_nothing_in_a_copy(how, tmp_path):
-    inner = MoE(DenseExperts(2, [3]), SoftmaxGate())
+    inner = dk.MoE(dk.DenseExperts(2, [3]), dk.SoftmaxGate())
     init = keras.initializers.GlorotUniform(seed=1)
     expert = keras.Sequential([keras.layers.Dense(4, kernel_initializer=init), inner])
-    layer = CGC(Experts(expert, 2), SoftmaxGate(), 3, 2, name="cgc")
+    layer = dk.CGC(dk.Experts(expert, 2), dk.SoftmaxGate(), 3, 2, name="cgc")
     inputs = keras.Input((5,))
     model = keras.Model(inputs, layer(inputs))
     copied = COPIES[how](spread(model), tmp_path)
@@ -229,4 +207,4 @@ def test_experts_that_are_copies_of_a_model_share_nothing_in_a_copy(how, tmp_pat
     assert len({part.kernel_initializer.seed for part in parts[::2]}) == 6
     assert len(copied.weights) == len(model.weights)
     outputs = [each.predict(numbers((4, 5)), verbose=0) for each in (copied, model)]
-    np.testing.assert_array_equal(*outputs)
+    assert_equal(*outputs)

@@ -3,20 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, reloaded, spread, weight_gradients
 from keras import layers, ops
 
-from dselectk_keras import (
-    DenseExperts,
-    DSelectKGate,
-    Experts,
-    ImportanceRegularizer,
-    MoE,
-    RandomGate,
-    SmearExperts,
-    SoftmaxGate,
-    TopKGate,
-)
+import dselectk_keras as dk
 
 N, BATCH, DIM, WIDTH = 4, 3, 5, 2
 X, SEQUENCE = numbers((BATCH, DIM)), numbers((BATCH, 6, DIM))
@@ -27,7 +18,7 @@ any_rank = pytest.mark.parametrize("x", [X, SEQUENCE], ids=["vectors", "sequence
 
 def adapters(num_experts=N, **settings):
     settings = {"activation": ["swish", None], **settings}
-    return DenseExperts(num_experts, [WIDTH, DIM], **settings)
+    return dk.DenseExperts(num_experts, [WIDTH, DIM], **settings)
 
 
 def filled(layer, inputs):
@@ -66,55 +57,51 @@ def merged_by_hand(bank, weights, x):
 )
 def test_equals_the_merged_expert_by_hand(x, seen, network):
     routing = network and network()
-    smear = SmearExperts(adapters(), SoftmaxGate(), routing_network=routing)
+    smear = dk.SmearExperts(adapters(), dk.SoftmaxGate(), routing_network=routing)
     weights = numpy(filled(smear, x).expert_weights(x))
     # One choice for each example, also where it is a sequence or an image.
-    expected = numpy(smear.gate.expert_weights(seen))
-    np.testing.assert_allclose(weights, expected, rtol=1e-5)
-    expected = merged_by_hand(smear.experts, weights, x)
-    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+    assert_close(weights, smear.gate.expert_weights(seen), rtol=1e-5)
+    assert_close(smear(x), merged_by_hand(smear.experts, weights, x), **CLOSE)
 
 
 @any_rank
 def test_one_expert_is_that_expert_and_a_batch_of_one_keeps_its_axis(x):
-    smear = filled(SmearExperts(adapters(1), SoftmaxGate()), x)
-    expected = numpy(smear.experts(x))[:, 0]
-    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
-    smear = filled(SmearExperts(adapters(), SoftmaxGate()), x)
-    np.testing.assert_allclose(numpy(smear(x[:1])), numpy(smear(x))[:1], **CLOSE)
+    smear = filled(dk.SmearExperts(adapters(1), dk.SoftmaxGate()), x)
+    assert_close(smear(x), numpy(smear.experts(x))[:, 0], **CLOSE)
+    smear = filled(dk.SmearExperts(adapters(), dk.SoftmaxGate()), x)
+    assert_close(smear(x[:1]), numpy(smear(x))[:1], **CLOSE)
 
 
 @any_rank
 def test_merged_linear_experts_are_their_ensemble(x):
-    bank = DenseExperts(N, [3], None)
-    smear = filled(SmearExperts(bank, SoftmaxGate()), x)
+    bank = dk.DenseExperts(N, [3], None)
+    smear = filled(dk.SmearExperts(bank, dk.SoftmaxGate()), x)
     pool = None if x.ndim == 2 else layers.GlobalAveragePooling1D()
-    ensemble = MoE(bank, SoftmaxGate(), per_example=True, routing_network=pool)
+    ensemble = dk.MoE(bank, dk.SoftmaxGate(), per_example=True, routing_network=pool)
     ensemble(x)
     ensemble.gate.set_weights(smear.gate.get_weights())
-    np.testing.assert_allclose(numpy(smear(x)), numpy(ensemble(x)), **CLOSE)
+    assert_close(smear(x), ensemble(x), **CLOSE)
 
 
 @pytest.mark.parametrize("shape", [(BATCH, 7), (BATCH, 2, 7)])
 def test_the_router_may_look_at_another_input(shape):
     v = numbers(shape, seed=5)
-    smear = filled(SmearExperts(adapters(), SoftmaxGate()), (SEQUENCE, v))
+    smear = filled(dk.SmearExperts(adapters(), dk.SoftmaxGate()), (SEQUENCE, v))
     assert smear.gate.routing_dim == 7
     seen = v if v.ndim == 2 else v.mean(axis=1)
     weights = numpy(smear.gate.expert_weights(seen))
-    shown = numpy(smear.expert_weights((SEQUENCE, v)))
-    np.testing.assert_allclose(shown, weights, rtol=1e-5)
+    assert_close(smear.expert_weights((SEQUENCE, v)), weights, rtol=1e-5)
     expected = merged_by_hand(smear.experts, weights, SEQUENCE)
-    np.testing.assert_allclose(numpy(smear((SEQUENCE, v))), expected, **CLOSE)
+    assert_close(smear((SEQUENCE, v)), expected, **CLOSE)
 
 
 @any_rank
 def test_a_static_gate_merges_once_for_all(x):
-    smear = filled(SmearExperts(adapters(), SoftmaxGate(), per_example=False), x)
+    smear = filled(dk.SmearExperts(adapters(), dk.SoftmaxGate(), per_example=False), x)
     weights = numpy(smear.expert_weights())
     assert weights.shape == (N,)
     expected = merged_by_hand(smear.experts, np.tile(weights, (BATCH, 1)), x)
-    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+    assert_close(smear(x), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("per_layer", [False, True], ids=["gates", "layers"])
@@ -123,8 +110,8 @@ def test_a_static_gate_merges_once_for_all(x):
 def test_each_gate_merges_an_expert_and_each_layer_may_have_a_gate(
     x, per_example, per_layer
 ):
-    gate = SoftmaxGate(num_gates=None if per_layer else 2)
-    smear = SmearExperts(adapters(), gate, per_example, per_layer=per_layer)
+    gate = dk.SoftmaxGate(num_gates=None if per_layer else 2)
+    smear = dk.SmearExperts(adapters(), gate, per_example, per_layer=per_layer)
     weights = numpy(filled(smear, x).expert_weights(x if per_example else None))
     assert weights.shape == (*[BATCH] * per_example, 2, N)
     weights = np.broadcast_to(weights, (BATCH, 2, N))
@@ -133,16 +120,15 @@ def test_each_gate_merges_an_expert_and_each_layer_may_have_a_gate(
     else:
         merged = [merged_by_hand(smear.experts, weights[:, g], x) for g in range(2)]
         expected = np.stack(merged, axis=1)
-    np.testing.assert_allclose(numpy(smear(x)), expected, **CLOSE)
+    assert_close(smear(x), expected, **CLOSE)
 
 
 @any_rank
 def test_adamix_is_the_mean_of_all_at_inference_and_draws_in_training(x):
-    adamix = SmearExperts(adapters(), RandomGate(seed=0), False, per_layer=True)
+    adamix = dk.SmearExperts(adapters(), dk.RandomGate(seed=0), False, per_layer=True)
     filled(adamix, x)
-    equal = np.full((BATCH, N), 1 / N)
-    expected = merged_by_hand(adamix.experts, equal, x)
-    np.testing.assert_allclose(numpy(adamix(x)), expected, **CLOSE)
+    expected = merged_by_hand(adamix.experts, np.full((BATCH, N), 1 / N), x)
+    assert_close(adamix(x), expected, **CLOSE)
     # In training: down and up projections of experts drawn by themselves.
     eye = np.eye(N, dtype="float32")
     pairs = {
@@ -159,7 +145,7 @@ def test_adamix_is_the_mean_of_all_at_inference_and_draws_in_training(x):
 
 
 def test_gradients_reach_the_router_and_all_experts():
-    smear = SmearExperts(adapters(), SoftmaxGate(normalize=True))
+    smear = dk.SmearExperts(adapters(), dk.SoftmaxGate(normalize=True))
     filled(smear, SEQUENCE)
     gradients = weight_gradients(smear, lambda: ops.sum(smear(SEQUENCE) ** 2))
     assert len(gradients) == 4 + 5
@@ -171,21 +157,20 @@ def test_gradients_reach_the_router_and_all_experts():
 
 
 def test_a_sparse_router_leaves_experts_without_a_gradient():
-    smear = filled(SmearExperts(adapters(), TopKGate(1)), X[:1])
+    smear = filled(dk.SmearExperts(adapters(), dk.TopKGate(1)), X[:1])
     (kept,) = numpy(smear.expert_weights(X[:1])).nonzero()[1]
     found, *_ = weight_gradients(smear.experts, lambda: ops.sum(smear(X[:1]) ** 2))
     assert found.any(axis=(1, 2)).nonzero()[0].tolist() == [kept]
 
 
 def test_penalties_of_the_router_are_losses_in_training_only():
-    gate = SoftmaxGate(weights_regularizer=ImportanceRegularizer(0.5))
-    smear = filled(SmearExperts(adapters(), gate), X)
+    gate = dk.SoftmaxGate(weights_regularizer=dk.ImportanceRegularizer(0.5))
+    smear = filled(dk.SmearExperts(adapters(), gate), X)
     assert smear.losses == []
     for _ in range(2):
         smear(X, training=True)
     assert len(smear.losses) == 1
-    expected = gate.report(X)["penalties"]["weights"]
-    np.testing.assert_allclose(numpy(smear.losses[0]), numpy(expected), rtol=1e-5)
+    assert_close(smear.losses[0], gate.report(X)["penalties"]["weights"], rtol=1e-5)
 
 
 # Banks of copies.
@@ -196,23 +181,23 @@ def test_penalties_of_the_router_are_losses_in_training_only():
 def test_copies_are_merged_as_dense_experts_are(x, layer):
     stack = [layers.Dense(WIDTH, "swish"), layers.Dense(DIM)]
     if layer == "dense":
-        stack, bank = stack[:1], DenseExperts(N, [WIDTH], "swish")
+        stack, bank = stack[:1], dk.DenseExperts(N, [WIDTH], "swish")
     else:
         bank = adapters()
     template = keras.Sequential(stack) if layer == "sequential" else stack[0]
-    copies = filled(SmearExperts(Experts(template, N), SoftmaxGate()), x)
-    dense = SmearExperts(bank, SoftmaxGate())
+    copies = filled(dk.SmearExperts(dk.Experts(template, N), dk.SoftmaxGate()), x)
+    dense = dk.SmearExperts(bank, dk.SoftmaxGate())
     dense(x)
     dense.experts.set_weights([numpy(p) for p in copies.experts.parameters()])
     dense.gate.set_weights(copies.gate.get_weights())
-    np.testing.assert_allclose(numpy(copies(x)), numpy(dense(x)), **CLOSE)
+    assert_close(copies(x), dense(x), **CLOSE)
 
 
 @pytest.mark.parametrize("per_example", [False, True])
 def test_merged_convolutions_equal_a_loop(per_example):
     x = numbers((2, 5, 5, 1))
-    bank = Experts(layers.Conv2D(2, 3, activation="tanh"), N)
-    smear = filled(SmearExperts(bank, SoftmaxGate(), per_example), x)
+    bank = dk.Experts(layers.Conv2D(2, 3, activation="tanh"), N)
+    smear = filled(dk.SmearExperts(bank, dk.SoftmaxGate(), per_example), x)
     weights = numpy(smear.expert_weights(x if per_example else None))
     alone, expected = layers.Conv2D(2, 3, activation="tanh"), []
     alone.build(x.shape)
@@ -220,7 +205,7 @@ def test_merged_convolutions_equal_a_loop(per_example):
         means = [np.tensordot(shares, numpy(p), 1) for p in bank.parameters()]
         alone.set_weights(means)
         expected.append(numpy(alone(example[None]))[0])
-    np.testing.assert_allclose(numpy(smear(x)), np.stack(expected), **CLOSE)
+    assert_close(smear(x), np.stack(expected), **CLOSE)
     gradients = weight_gradients(smear, lambda: ops.sum(smear(x) ** 2))
     assert all(found.any() for found in gradients)
 
@@ -229,18 +214,20 @@ def test_merged_convolutions_equal_a_loop(per_example):
 
 
 def test_the_mean_over_a_long_sequence_does_not_overflow_in_half_precision():
-    smear = SmearExperts(adapters(dtype="float16"), SoftmaxGate(), dtype="float16")
+    smear = dk.SmearExperts(
+        adapters(dtype="float16"), dk.SoftmaxGate(), dtype="float16"
+    )
     x = ops.cast(np.full((1, 4096, DIM), 20.0), "float16")
     smear.build(x.shape)
     mask = ops.ones((1, 4096), "bool")
     for seen in (smear.gate_inputs(x), smear.gate_inputs(x, mask=mask)):
-        np.testing.assert_allclose(numpy(seen.routing_inputs), 20.0)
+        assert_close(seen.routing_inputs, 20.0)
 
 
 def test_the_symbolic_shape_is_that_of_the_outputs():
     for gates, per_layer in ((None, False), (2, False), (None, True)):
-        gate = SoftmaxGate(num_gates=gates)
-        layer = SmearExperts(adapters(), gate, per_layer=per_layer)
+        gate = dk.SoftmaxGate(num_gates=gates)
+        layer = dk.SmearExperts(adapters(), gate, per_layer=per_layer)
         shape = layer(keras.Input((None, DIM))).shape
         assert shape == (None, *[2] * (gates is not None), None, DIM)
         assert layer(SEQUENCE).shape == (BATCH, *shape[1:-2], 6, DIM)
@@ -254,8 +241,8 @@ def test_no_expert_is_evaluated_by_itself(num_experts):
     import jax
 
     dim, width, length, batch = 64, 16, 8, 4
-    bank = DenseExperts(num_experts, [width, dim], ["swish", None])
-    smear = SmearExperts(bank, SoftmaxGate())
+    bank = dk.DenseExperts(num_experts, [width, dim], ["swish", None])
+    smear = dk.SmearExperts(bank, dk.SoftmaxGate())
     x = numbers((batch, length, dim))
     smear(x)
 
@@ -272,20 +259,22 @@ def test_no_expert_is_evaluated_by_itself(num_experts):
 
 
 CASES = {
-    "adapters": lambda: SmearExperts(adapters(), SoftmaxGate(normalize=True)),
-    "static": lambda: SmearExperts(adapters(), DSelectKGate(2), per_example=False),
-    "two gates": lambda: SmearExperts(adapters(), TopKGate(2, num_gates=2)),
-    "per layer": lambda: SmearExperts(adapters(), SoftmaxGate(), per_layer=True),
-    "adamix": lambda: SmearExperts(
-        adapters(), RandomGate(seed=1), per_example=False, per_layer=True
+    "adapters": lambda: dk.SmearExperts(adapters(), dk.SoftmaxGate(normalize=True)),
+    "static": lambda: dk.SmearExperts(
+        adapters(), dk.DSelectKGate(2), per_example=False
     ),
-    "copies": lambda: SmearExperts(
-        Experts(keras.Sequential([layers.Dense(2, "tanh"), layers.Dense(DIM)]), 2),
-        SoftmaxGate(),
+    "two gates": lambda: dk.SmearExperts(adapters(), dk.TopKGate(2, num_gates=2)),
+    "per layer": lambda: dk.SmearExperts(adapters(), dk.SoftmaxGate(), per_layer=True),
+    "adamix": lambda: dk.SmearExperts(
+        adapters(), dk.RandomGate(seed=1), per_example=False, per_layer=True
+    ),
+    "copies": lambda: dk.SmearExperts(
+        dk.Experts(keras.Sequential([layers.Dense(2, "tanh"), layers.Dense(DIM)]), 2),
+        dk.SoftmaxGate(),
         routing_network=layers.GlobalMaxPooling1D(),
     ),
-    "convolutions": lambda: SmearExperts(
-        Experts(layers.Conv1D(DIM, 2, padding="same"), 2), SoftmaxGate()
+    "convolutions": lambda: dk.SmearExperts(
+        dk.Experts(layers.Conv1D(DIM, 2, padding="same"), 2), dk.SoftmaxGate()
     ),
 }
 
@@ -309,15 +298,14 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
     after = [numpy(w) for w in model.trainable_variables]
     changed = [(a != b).any() for a, b in zip(after, before, strict=True)]
     assert all(changed)
-    loaded = reloaded(model, tmp_path)
-    np.testing.assert_array_equal(numpy(loaded(inputs)), numpy(model(inputs)))
+    assert_equal(reloaded(model, tmp_path)(inputs), model(inputs))
 
 
 # What cannot be merged.
 
 
-def smear_experts(*bank, gate=SoftmaxGate, **settings):
-    return lambda: SmearExperts(Experts(*bank), gate(), **settings)(X)
+def smear_experts(*bank, gate=dk.SoftmaxGate, **settings):
+    return lambda: dk.SmearExperts(dk.Experts(*bank), gate(), **settings)(X)
 
 
 test_what_cannot_be_merged_is_refused = refusals(
@@ -337,11 +325,13 @@ test_what_cannot_be_merged_is_refused = refusals(
         "per_layer=True needs `DenseExperts`",
     ),
     (
-        lambda: SmearExperts(adapters(shared_input=False), SoftmaxGate()),
+        lambda: dk.SmearExperts(adapters(shared_input=False), dk.SoftmaxGate()),
         r"see one input.*shared_input=False",
     ),
     (
-        lambda: SmearExperts(adapters(), SoftmaxGate(num_gates=3), per_layer=True),
+        lambda: dk.SmearExperts(
+            adapters(), dk.SoftmaxGate(num_gates=3), per_layer=True
+        ),
         r"num_gates=2 is needed.*num_gates=3",
     ),
 )

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, reloaded, value_and_gradients
 from keras import layers, ops
 
@@ -80,9 +81,8 @@ def outputs_and_gradients(layer, inputs, upstream, **arguments):
     return value_and_gradients(compute, [*layer.trainable_variables, x], state)
 
 
-def assert_equal(ours, theirs):
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-5)
+def assert_alike(ours, theirs):
+    assert_close(ours, theirs, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(("name", "dispatch"), CASES)
@@ -96,11 +96,11 @@ def test_tokens_are_routed_as_one_batch_of_them(name, dispatch):
     assert ours[0][1].shape == (BATCH, LENGTH, 3)
     for each in (0, 1):
         pairs = zip(ours[each], theirs[each], strict=True)
-        assert_equal([a.reshape(b.shape) for a, b in pairs], theirs[each])
+        assert_alike([a.reshape(b.shape) for a, b in pairs], theirs[each])
     weights = numpy(tokens.expert_weights(X))
     assert weights.shape == (BATCH, LENGTH, N)
     flat_weights = numpy(flat.expert_weights(X.reshape(-1, DIM)))
-    assert_equal([weights.reshape(-1, N)], [flat_weights])
+    assert_alike([weights.reshape(-1, N)], [flat_weights])
 
 
 @pytest.mark.parametrize(("name", "dispatch"), [*CASES, ("switch", 1.0)])
@@ -111,10 +111,10 @@ def test_padding_has_no_part_in_outputs_losses_gradients_and_capacity(name, disp
     x[~MASK] = np.float32([[np.nan], [0.5], [np.inf], [1e6]])
     ours = outputs_and_gradients(padded, x, upstream, mask=MASK)
     theirs = outputs_and_gradients(short, X[MASK], upstream[MASK])
-    np.testing.assert_array_equal(ours[0][1][~MASK], 0.0)
+    assert_equal(ours[0][1][~MASK], 0.0)
     ours[0][1], ours[1][-1] = ours[0][1][MASK], ours[1][-1][MASK]
     for each in (0, 1):
-        assert_equal(ours[each], theirs[each])
+        assert_alike(ours[each], theirs[each])
     if padded.num_dropped is not None:
         assert int(padded.num_dropped) == int(short.num_dropped)
 
@@ -135,7 +135,7 @@ def test_the_sparsity_penalty_is_a_mean_over_tokens_that_are_not_padding():
     padded, short = pair(make, [X.shape, (None, DIM)])
     padded(X, mask=MASK, training=True)
     short(X[MASK], training=True)
-    assert_equal([numpy(padded.losses[0])], [numpy(short.losses[0])])
+    assert_alike([numpy(padded.losses[0])], [numpy(short.losses[0])])
 
 
 def test_the_router_z_loss_by_hand():
@@ -145,8 +145,7 @@ def test_the_router_z_loss_by_hand():
     x = np.array([[[1.0, 2.0], [3.0, 0.5], [9.0, 9.0]]], "float32")
     moe(x, mask=np.array([[True, True, False]]), training=True)
     logs = [np.log(np.exp(1) + np.exp(-2)), np.log(np.exp(3) + np.exp(-0.5))]
-    expected = 0.5 * np.mean(np.square(logs))
-    np.testing.assert_allclose(numpy(moe.losses[0]), expected, rtol=1e-5)
+    assert_close(moe.losses[0], 0.5 * np.mean(np.square(logs)), rtol=1e-5)
 
 
 def language_model(gate, **settings):
@@ -178,16 +177,14 @@ def test_a_model_of_tokens_trains_and_reloads_with_the_mask(make, dispatch, tmp_
     before = numpy(model.get_layer("moe").gate.trainable_variables[0])
     losses = model.fit(IDS, IDS, epochs=8, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
-    after = numpy(model.get_layer("moe").gate.trainable_variables[0])
-    assert (before != after).any()
+    assert (before != numpy(model.get_layer("moe").gate.trainable_variables[0])).any()
     outputs = numpy(model(IDS))
-    np.testing.assert_array_equal(numpy(reloaded(model, tmp_path)(IDS)), outputs)
+    assert_equal(reloaded(model, tmp_path)(IDS), outputs)
     # Longer padding changes neither outputs nor the loss.
     longer = np.pad(IDS, [(0, 0), (0, 3)])
-    found = numpy(model(longer))[:, :5]
-    np.testing.assert_allclose(found, outputs, rtol=1e-5, atol=1e-6)
+    assert_close(numpy(model(longer))[:, :5], outputs, rtol=1e-5, atol=1e-6)
     losses = [model.evaluate(ids, ids, verbose=0) for ids in (longer, IDS)]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert_close(*losses, rtol=1e-5)
 
 
 def test_the_mask_passes_on_where_outputs_have_its_positions():
@@ -219,17 +216,15 @@ def test_a_mask_of_inputs_counts_also_if_there_are_routing_inputs():
     ids = np.array([[1, 2, 0]])
     embedding = layers.Embedding(4, DIM, mask_zero=True)
     x = embedding(ids)
-    bank = DenseExperts(4, [3], activation=None)
-    moe = MoE(bank, HashGate(salt=0), per_example=True)
+    moe = MoE(DenseExperts(4, [3], activation=None), HashGate(salt=0), per_example=True)
     y = numpy(moe(x, ids[..., None]))
     assert (np.abs(y).sum(axis=-1) > 0).tolist() == [[True, True, False]]
     inputs = keras.Input((3,), dtype="int32")
     model = keras.Model(inputs, moe(embedding(inputs), ops.expand_dims(inputs, -1)))
     # Compiled, tensors of JAX have no attributes, not even a mask.
-    np.testing.assert_allclose(model.predict(ids, verbose=0), y, rtol=1e-5)
+    assert_close(model.predict(ids, verbose=0), y, rtol=1e-5)
     shown = numpy(moe.expert_weights(x, ids[..., None]))
-    direct = numpy(moe.gate.expert_weights(ids[0]))
-    np.testing.assert_array_equal(shown[0], direct)
+    assert_equal(shown[0], moe.gate.expert_weights(ids[0]))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -247,8 +242,8 @@ def test_padding_has_no_part_in_the_statistics_of_experts(compiled, per_example)
         model(x, training=True)
     for expert in bank.experts:
         mean, variance = numpy(expert.moving_mean), numpy(expert.moving_variance)
-        np.testing.assert_allclose(mean, X[MASK].mean(0), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(variance, X[MASK].var(0), rtol=1e-4, atol=1e-5)
+        assert_close(mean, X[MASK].mean(0), rtol=1e-4, atol=1e-5)
+        assert_close(variance, X[MASK].var(0), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -277,8 +272,8 @@ def test_padding_has_no_part_in_the_statistics_of_experts_with_own_inputs(
     for place, expert in zip(seen, experts[: len(seen)], strict=True):
         wanted = x[:, :, place][MASK]
         mean, variance = numpy(expert.moving_mean), numpy(expert.moving_variance)
-        np.testing.assert_allclose(mean, wanted.mean(0), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(variance, wanted.var(0), rtol=1e-4, atol=1e-5)
+        assert_close(mean, wanted.mean(0), rtol=1e-4, atol=1e-5)
+        assert_close(variance, wanted.var(0), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.traced
@@ -294,7 +289,7 @@ def test_a_mask_of_the_routing_inputs_counts_if_the_inputs_have_none():
     moe(x, embedding(ids), training=True)
     (penalty,) = moe.losses
     weights = numpy(moe.expert_weights(x, embedding(ids)))[ids > 0]
-    np.testing.assert_allclose(numpy(penalty), numpy(BALANCE(weights, 1)), rtol=1e-4)
+    assert_close(penalty, BALANCE(weights, 1), rtol=1e-4)
 
 
 def test_a_given_mask_reaches_the_experts_and_choices_are_made_once_per_sequence():
@@ -304,14 +299,14 @@ def test_a_given_mask_reaches_the_experts_and_choices_are_made_once_per_sequence
     weights, experts = numpy(moe.expert_weights(X, v)), numpy(moe.experts(X))
     assert weights.shape == (BATCH, N)
     expected = np.einsum("bn,bnlh->blh", weights, experts)
-    np.testing.assert_allclose(y[MASK], expected[MASK], rtol=1e-4, atol=1e-6)
+    assert_close(y[MASK], expected[MASK], rtol=1e-4, atol=1e-6)
     bank = Experts([layers.GlobalAveragePooling1D(), layers.GRU(DIM)])
     pool = layers.GlobalAveragePooling1D()
     moe = MoE(bank, SoftmaxGate(), per_example=True, routing_network=pool)
     y = numpy(moe(np.where(MASK[..., None], X, np.nan), mask=MASK))
     for i in range(BATCH):
         alone = numpy(moe(X[i : i + 1][:, MASK[i]]))
-        np.testing.assert_allclose(y[i], alone[0], rtol=1e-4, atol=1e-6)
+        assert_close(y[i], alone[0], rtol=1e-4, atol=1e-6)
 
 
 def test_frames_of_a_video_are_routed_to_convolutions():
@@ -323,7 +318,7 @@ def test_frames_of_a_video_are_routed_to_convolutions():
     expected = np.einsum("bn,bn...->b...", weights, frames)
     assert y.shape == (2, 4, 3, 3, 2)
     y = y.reshape(expected.shape)
-    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-6)
+    assert_close(y, expected, rtol=1e-4, atol=1e-6)
     symbolic = moe(keras.Input((None, 5, 5, 1)), keras.Input((None, 6)))
     assert symbolic.shape == (None, None, 3, 3, 2)
 
@@ -337,7 +332,7 @@ def test_each_task_routes_the_tokens_by_its_own_gate(tasks):
     experts = numpy(mmoe.experts(x.reshape(-1, DIM))).reshape(3, 2, N, 3)
     for task, output in enumerate(outputs):
         expected = np.einsum("bln,blnh->blh", weights[:, :, task], experts)
-        np.testing.assert_allclose(numpy(output), expected, rtol=1e-4, atol=1e-6)
+        assert_close(output, expected, rtol=1e-4, atol=1e-6)
     stacked = MMoE(DenseExperts(N, [3]), SwitchGate(), tasks, True, stacked=True)
     assert tuple(stacked(x).shape) == (3, 2, 2, 3)
 
@@ -361,27 +356,25 @@ def test_cgc_routes_tokens_on_all_levels_as_one_batch_without_padding():
         y = np.where(mask[..., None], x, np.nan)
         for layer in tokens.layers[1:]:
             y = layer(y, mask=mask, training=True)
-        expected = short(x[mask], training=True)
-        np.testing.assert_allclose(numpy(y)[mask], numpy(expected), 1e-4, 1e-6)
-        np.testing.assert_array_equal(numpy(y)[~mask], 0.0)
+        assert_close(numpy(y)[mask], short(x[mask], training=True), 1e-4, 1e-6)
+        assert_equal(numpy(y)[~mask], 0.0)
         losses = [[numpy(loss) for loss in model.losses] for model in made]
         assert len(losses[0]) == 3
-        np.testing.assert_allclose(*losses, rtol=1e-4)
+        assert_close(*losses, rtol=1e-4)
     weights = tokens.layers[-1].expert_weights(ops.ones((3, LENGTH, 3, 4)))
     assert tuple(weights.shape) == (3, LENGTH, 2, 4)  # Per task: 3 shared, and its own.
 
 
 @pytest.mark.parametrize("num_tasks", [2, LENGTH])
 def test_gates_have_an_input_each_if_that_is_said(num_tasks):
-    bank = DenseExperts(N, [3])
-    mmoe = MMoE(bank, SoftmaxGate(), num_tasks, per_example="by_gate")
+    mmoe = MMoE(DenseExperts(N, [3]), SoftmaxGate(), num_tasks, per_example="by_gate")
     x, v = numbers((3, DIM)), numbers((3, num_tasks, 4), seed=1)
     assert [tuple(y.shape) for y in mmoe(x, v)] == [(3, 3)] * num_tasks
     weights = numpy(mmoe.expert_weights(x, v))
     assert weights.shape == (3, num_tasks, N)
     for g in range(num_tasks):
         each = numpy(mmoe.gate.expert_weights(v[:, g]))[:, g]
-        np.testing.assert_allclose(weights[:, g], each, rtol=1e-5)
+        assert_close(weights[:, g], each, rtol=1e-5)
 
 
 @pytest.mark.parametrize("num_tasks", [LENGTH - 1, LENGTH, LENGTH + 1])
@@ -408,13 +401,13 @@ def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
     y = numpy(once(np.where(MASK[..., None], X, np.nan), mask=MASK))
     for i in (0, 2):
         alone = numpy(once(X[i : i + 1][:, MASK[i]]))
-        np.testing.assert_allclose(y[i][MASK[i]], alone[0], rtol=1e-4, atol=1e-6)
+        assert_close(y[i][MASK[i]], alone[0], rtol=1e-4, atol=1e-6)
     assert np.abs(y - numpy(once(X)))[0].max() > 1e-3
     settings = {"cls": SmearExperts, "routing_network": layers.Identity()}
     token, flat = pair(SoftmaxGate, [X.shape, (None, DIM)], **settings)
     assert token(keras.Input((None, DIM))).shape == (None, None, 3)
     wanted = numpy(flat(X.reshape(-1, DIM)))
-    np.testing.assert_allclose(numpy(token(X)).reshape(-1, 3), wanted, atol=1e-5)
+    assert_close(numpy(token(X)).reshape(-1, 3), wanted, atol=1e-5)
 
 
 def test_the_recorder_has_means_over_tokens_without_padding():
@@ -424,9 +417,8 @@ def test_the_recorder_has_means_over_tokens_without_padding():
     model.fit(IDS, np.ones((8, 5, 7)), epochs=1, verbose=0, callbacks=[recorder])
     record = recorder.history["moe"]
     embedded = model.layers[1](IDS)
-    moe = model.get_layer("moe")
-    weights = numpy(moe.expert_weights(embedded))[IDS > 0]
-    np.testing.assert_allclose(record["weights"][-1, 0], weights.mean(0), atol=1e-6)
+    weights = numpy(model.get_layer("moe").expert_weights(embedded))[IDS > 0]
+    assert_close(record["weights"][-1, 0], weights.mean(0), atol=1e-6)
     assert record["active"][-1, 0] == (weights > 0).sum(-1).mean()
     assert record["binary"].shape == (2, 1, 2)
 
@@ -454,8 +446,7 @@ def test_gates_of_tokens_decide_at_half_of_the_training():
     model.fit(IDS, np.ones((8, 5, 7)), epochs=4, verbose=0, callbacks=[DecideGates()])
     moe = model.get_layer("moe")
     assert moe.gate.has_decided
-    weights = numpy(moe.expert_weights(model.layers[1](IDS)))
-    np.testing.assert_array_equal((weights > 0).sum(-1), 1)
+    assert_equal((numpy(moe.expert_weights(model.layers[1](IDS))) > 0).sum(-1), 1)
 
 
 def mmoe(per_example):

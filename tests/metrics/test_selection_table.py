@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numpy
 
 from dselectk_keras.metrics import SelectionTable
@@ -22,8 +23,7 @@ COUNTS = [[1, 0, 0, 0], [1, 2, 0, 0], [0] * 4, [0] * 4]
     ],
 )
 def test_by_hand_and_normalize_is_one_of_three(normalize, wanted):
-    table = SelectionTable(4, 4, normalize)(LABELS, WEIGHTS)
-    np.testing.assert_allclose(numpy(table), wanted, rtol=1e-6)
+    assert_close(SelectionTable(4, 4, normalize)(LABELS, WEIGHTS), wanted, rtol=1e-6)
     with pytest.raises(ValueError, match=r"`normalize` must be one of None, 'cl"):
         SelectionTable(2, 2, normalize="rows")
 
@@ -40,7 +40,7 @@ def test_sample_weights_are_summed_to_the_last_bit():
     weight = np.float32([0.1, 1 / 3, 0.7, 1e-3])
     table = numpy(SelectionTable(4, 4)(LABELS, WEIGHTS, weight))
     wanted = [[weight[0], 0], [weight[1], weight[2] + weight[3]]]
-    np.testing.assert_array_equal(table[:2, :2], np.float32(wanted))
+    assert_equal(table[:2, :2], np.float32(wanted))
     assert not table[2:].any()
 
 
@@ -48,4 +48,4 @@ def test_sample_weights_are_summed_to_the_last_bit():
 @pytest.mark.parametrize("labels", [[-1, 0, 4, 3], [np.nan, 0.0, -0.5, 3.0]])
 def test_labels_out_of_range_and_missing_ones_are_left_out(labels):
     table = SelectionTable(4, 4)(labels, np.eye(4)[[0, 0, 2, 3]])
-    np.testing.assert_array_equal(numpy(table), np.diag([1, 0, 0, 1]))
+    assert_equal(table, np.diag([1, 0, 0, 1]))

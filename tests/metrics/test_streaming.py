@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import dtype_policy, floatx, numpy
 from keras import ops
 
@@ -16,8 +17,7 @@ BATCH, GATES, EXPERTS, CLASSES = 4, 2, 4, 4
 
 def sparse(*shape):
     """Points on the simplex with some zeros."""
-    rng = np.random.default_rng(3)
-    weights = rng.dirichlet(np.ones(shape[-1]), shape[:-1])
+    weights = np.random.default_rng(3).dirichlet(np.ones(shape[-1]), shape[:-1])
     weights[weights < 0.1] = 0.0
     return (weights / weights.sum(-1, keepdims=True)).astype("float32")
 
@@ -97,7 +97,7 @@ def test_compiled_batches_of_any_size_give_what_one_batch_gives(make, data):
     for indices in ([0], [1, 2, 3]):
         update(*rows(data, indices), weight[indices])
     wanted = value_of(make, data, sample_weight=weight)
-    np.testing.assert_allclose(numpy(metric.result()), wanted, rtol=1e-5)
+    assert_close(metric.result(), wanted, rtol=1e-5)
     assert wanted.max() > 0
 
 
@@ -112,12 +112,11 @@ def test_the_examples_differ(make, data):
 @every_metric
 def test_a_sample_weight_counts_an_example_as_often(make, data):
     weight = np.array([1, 2, 0, 1])
-    repeated = rows(data, np.repeat(np.arange(BATCH), weight))
-    wanted = value_of(make, repeated)
+    wanted = value_of(make, rows(data, np.repeat(np.arange(BATCH), weight)))
     found = value_of(make, data, sample_weight=weight)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert_close(found, wanted, rtol=1e-5)
     column = value_of(make, data, sample_weight=weight[:, None].astype("float16"))
-    np.testing.assert_array_equal(column, found)
+    assert_equal(column, found)
     assert not np.allclose(wanted, value_of(make, data))
 
 
@@ -127,19 +126,19 @@ def test_padding_may_be_nan(make, data):
     *labels, weights = data
     padded = np.where(weight.reshape(-1, *[1] * (weights.ndim - 1)), weights, np.nan)
     found = value_of(make, (*labels, padded.astype("float32")), sample_weight=weight)
-    np.testing.assert_array_equal(found, value_of(make, data, sample_weight=weight))
+    assert_equal(found, value_of(make, data, sample_weight=weight))
 
 
 @every_metric
 def test_reset_forgets(make, data):
     metric = make()
     nothing = numpy(metric.result())
-    np.testing.assert_array_equal(nothing, 0)
+    assert_equal(nothing, 0)
     metric.update_state(*rows(data, [1] * BATCH))
     metric.reset_state()
-    np.testing.assert_array_equal(numpy(metric.result()), nothing)
+    assert_equal(metric.result(), nothing)
     metric.update_state(*data)
-    np.testing.assert_array_equal(numpy(metric.result()), value_of(make, data))
+    assert_equal(metric.result(), value_of(make, data))
 
 
 @every_metric
@@ -149,7 +148,7 @@ def test_config_round_trip_through_json(make, data):
     again = keras.metrics.deserialize(config)
     assert type(again) is type(metric)
     assert again.get_config() == metric.get_config()
-    np.testing.assert_array_equal(numpy(again(*data)), value_of(make, data))
+    assert_equal(again(*data), value_of(make, data))
     renamed = type(metric).from_config({**metric.get_config(), "name": "other"})
     assert renamed.name == "other"
 
@@ -167,8 +166,7 @@ def test_half_precision_comes_in_and_float32_comes_out(make, data, dtype):
     half = ops.cast(weights, dtype)
     result = make()(*labels, half)
     assert keras.backend.standardize_dtype(result.dtype) == "float32"
-    rounded = numpy(ops.cast(half, "float32"))
-    np.testing.assert_array_equal(numpy(result), value_of(make, (*labels, rounded)))
+    assert_equal(result, value_of(make, (*labels, numpy(ops.cast(half, "float32")))))
 
 
 @every_metric
@@ -178,7 +176,7 @@ def test_the_state_is_float32_whatever_the_policy(make, data):
         metric = make()
         assert {variable.dtype for variable in metric.variables} == {"float32"}
         result = numpy(metric(*data))
-    np.testing.assert_array_equal(result, wanted)
+    assert_equal(result, wanted)
 
 
 @every_metric

@@ -45,8 +45,7 @@ def test_between_the_sample_entropy_and_that_of_balance(shape, concentration):
     weights = rng.dirichlet(np.full(4, concentration), shape[:-1])
     sample_weight = rng.random(4)
     lower = float(SampleEntropy()(weights, sample_weight))
-    found = float(UtilizationEntropy(4)(weights, sample_weight))
-    assert lower < found < 2
+    assert lower < float(UtilizationEntropy(4)(weights, sample_weight)) < 2
 
 
 def update(shape):

@@ -5,6 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import dtype_policy, numbers, numpy, refusals, reloaded
 from keras import layers
 from keras.losses import BinaryCrossentropy
@@ -57,7 +58,7 @@ def test_every_architecture_trains_and_reloads(architecture, tmp_path):
     assert loaded.evaluate(X, Y, verbose=0, return_dict=True) == report
     expected = model(X)
     for name, outputs in loaded(X).items():
-        np.testing.assert_array_equal(numpy(outputs), numpy(expected[name]))
+        assert_equal(outputs, expected[name])
 
 
 # JAX compiles each of them above, and torch has no graph.
@@ -142,7 +143,7 @@ def test_every_architecture_shares_experts_as_it_says(architecture):
     outputs = model(X)
     for t, name in enumerate("ab"):
         expected = mixtures[:, t].sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(numpy(outputs[name]), expected, rtol=1e-5)
+        assert_close(outputs[name], expected, rtol=1e-5)
     assert num_trained(model) == NUM_PARAMS[architecture]
 
 
@@ -178,11 +179,11 @@ def by_task(model):
 def test_cgc_without_task_experts_is_mmoe_and_ple_of_one_level_is_cgc():
     mmoe, cgc = make("mmoe"), make("cgc", num_task_experts=0)
     same_weights(mmoe, cgc)
-    np.testing.assert_array_equal(by_task(cgc), by_task(mmoe))
+    assert_equal(by_task(cgc), by_task(mmoe))
     cgc = make("cgc", num_task_experts=2)
     ple = make("ple", num_task_experts=2, levels=1)
     same_weights(cgc, ple)
-    np.testing.assert_array_equal(by_task(ple), by_task(cgc))
+    assert_equal(by_task(ple), by_task(cgc))
 
 
 @pytest.mark.backend_independent
@@ -226,8 +227,7 @@ def test_experts_may_be_of_any_kind_and_are_flattened_for_the_towers(architectur
     bank = Experts(layers.Conv1D(1, 2, padding="same"), 2)
     model = make(architecture, inputs=(5, 1), experts=bank)
     assert model(numbers((4, 5, 1)))["b"].shape == (4, 1)
-    bank = Experts(layers.Conv1D(2, 2), 3)
-    model = make(inputs=(5, 1), experts=bank)
+    model = make(inputs=(5, 1), experts=Experts(layers.Conv1D(2, 2), 3))
     assert model(numbers((4, 5, 1)))["b"].shape == (4, 1)
     assert model.get_layer("towers_a_b").weights[0].shape == (2, 4 * 2, 4)
 
@@ -263,8 +263,7 @@ def test_each_task_has_a_tower_of_its_own():
     outputs = model(X)
     for t, name in enumerate("ab"):
         expected = np.maximum(mixtures[:, t] @ w0[t] + b0[t], 0.0) @ w1[t] + b1[t]
-        found = numpy(outputs[name])
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        assert_close(outputs[name], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_unlike_tasks_keep_their_places_among_the_gates():
@@ -276,15 +275,14 @@ def test_unlike_tasks_keep_their_places_among_the_gates():
     outputs = model(X)
     for t, name in ((0, "a"), (2, "c")):
         expected = np.einsum("n,bnh->b", weights[t], experts)
-        np.testing.assert_allclose(numpy(outputs[name])[:, 0], expected, rtol=1e-5)
+        assert_close(numpy(outputs[name])[:, 0], expected, rtol=1e-5)
 
 
 def test_per_example_gates_look_at_the_features():
     encoder_input = keras.Input((3,))
     encoder = keras.Model(encoder_input, layers.Dense(5, "tanh")(encoder_input))
     model = make(inputs=encoder, per_example=True)
-    mmoe = model.get_layer("mmoe")
-    assert mmoe.gate.routing_dim == 5
+    assert model.get_layer("mmoe").gate.routing_dim == 5
     before = numpy(encoder.trainable_variables[0])
     model.fit(X, Y, verbose=0)
     assert (numpy(encoder.trainable_variables[0]) != before).any()
@@ -310,8 +308,7 @@ def test_an_encoder_may_have_several_inputs():
     encoder = keras.Model({"numbers": numbers_in, "word": word}, features)
     model = make(inputs=encoder)
     x = {"numbers": X, "word": np.array([0, 6, 2, 1])}
-    log = model.fit(x, Y, verbose=0)
-    assert np.isfinite(log.history["loss"]).all()
+    assert np.isfinite(model.fit(x, Y, verbose=0).history["loss"]).all()
     assert model.predict(x, verbose=0)["a"].shape == (4, 1)
 
 
@@ -337,15 +334,14 @@ def test_gates_may_look_at_pooled_tokens_or_what_an_encoder_gives():
         inputs=keras.Model(inputs, [inputs, tags]), gate=TagGate(), per_example=True
     )
     weights = numpy(model.get_layer("mmoe").gate.expert_weights((X[:, 0] > 0) * 1))
-    np.testing.assert_array_equal(weights.argmax(axis=-1)[:, 0], X[:, 0] > 0)
+    assert_equal(weights.argmax(axis=-1)[:, 0], X[:, 0] > 0)
     assert np.isfinite(numpy(model(X)["a"])).all()
 
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("name", sorted({*GATES} - {"tag", "hash", "attentive"}))
 def test_gates_may_be_names_and_experts_a_number(name):
-    per_example = GATES[name].per_example_only
-    model = build_multitask_model(16, 2, "mmoe", 5, name, per_example)
+    model = build_multitask_model(16, 2, "mmoe", 5, name, GATES[name].per_example_only)
     layer = model.get_layer("mmoe")
     assert type(layer.gate) is GATES[name]
     assert layer.experts.num_experts == 5
@@ -419,11 +415,11 @@ def test_one_stacked_output_is_the_outputs_by_name_with_an_axis_for_classes(tmp_
     expected = np.concatenate([numpy(each) for each in named(X).values()], axis=1)
     assert stacked.output.shape == (None, 3)
     for outputs in (stacked(X), stacked.predict(X, verbose=0), loaded(X)):
-        np.testing.assert_allclose(numpy(outputs), expected, rtol=1e-5, atol=1e-6)
+        assert_close(outputs, expected, rtol=1e-5, atol=1e-6)
     tasks = [Task(name, "multiclass", num_classes=3) for name in "ab"]
     stacked = make(tasks=tasks, stacked=True)
     assert stacked.output.shape == (None, 2, 3)
-    np.testing.assert_allclose(numpy(stacked(X)).sum(axis=-1), 1.0, rtol=1e-5)
+    assert_close(numpy(stacked(X)).sum(axis=-1), 1.0, rtol=1e-5)
 
 
 TOKENS = {"experts": DenseExperts(3, [4, 4]), "per_example": True}

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_equal
 from helpers import numbers
 from keras import ops
 
@@ -120,16 +121,14 @@ def test_a_table_has_its_columns_in_the_order_of_the_tasks(model):
 
 @pytest.mark.parametrize("name", ["columns", "class"])
 def test_evaluate_and_fit_check_what_they_evaluate(model, name):
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame(Y)
+    table = pytest.importorskip("pandas").DataFrame(Y)
     wrong = table[sorted(Y)] if name == "columns" else table.assign(color=7.0)
     before = [np.array(weight) for weight in model.get_weights()]
     with pytest.raises(ValueError, match=r"in their order|class indices"):
         model.evaluate(X, wrong, verbose=0)
     with pytest.raises(ValueError, match=r"in their order|class indices"):
         model.fit(X, table, validation_data=(X, wrong), verbose=0)
-    for old, new in zip(before, model.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
+    assert_equal(before, model.get_weights())
 
 
 def test_strings_and_class_weights_of_several_tasks_are_refused(model):

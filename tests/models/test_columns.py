@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import numpy
+from checks import assert_close, assert_equal
 
 from dselectk_keras import build_multitask_model
 from dselectk_keras.models.columns import as_inputs
@@ -49,7 +49,7 @@ def test_columns_are_arrays_by_name():
         "city": "object",
         "kind": "object",
     }
-    np.testing.assert_array_equal(found["age"], [3, np.nan, 5, 4])
+    assert_equal(found["age"], [3, np.nan, 5, 4])
     assert found["city"].tolist() == ["Rome", "", "Bonn", "Rome"]
     assert found["kind"].tolist() == ["a", "b", "", "a"]
 
@@ -69,8 +69,7 @@ def test_a_table_trains_as_its_columns_do():
         weights.append(
             [*model.get_weights(), report["loss"], model.predict(x, verbose=0)["like"]]
         )
-    for found, expected in zip(*weights, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert_close(*weights, rtol=1e-5)
 
 
 def test_a_table_may_be_the_features_themselves():
@@ -78,8 +77,7 @@ def test_a_table_may_be_the_features_themselves():
     model.compile("sgd")
     x = FRAME[["price", "count"]].fillna(0.0)
     found = model.predict(x, verbose=0)["click"]
-    expected = numpy(model(x.to_numpy("float32"))["click"])
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert_close(found, model(x.to_numpy("float32"))["click"], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

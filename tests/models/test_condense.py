@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, reloaded
 from keras import layers
 
@@ -54,7 +55,7 @@ def test_outputs_are_the_same_with_the_experts_in_use_alone(make):
     small = condense(model)
     assert small.get_layer("mmoe").experts.num_experts == 3
     assert small.count_params() < model.count_params()
-    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+    assert_close(outputs(small), outputs(model), atol=1e-6)
     assert type(small) is type(model)
     # The original is as it was.
     assert model.get_layer("mmoe").experts.num_experts == 8
@@ -67,13 +68,12 @@ def test_training_goes_on_as_with_all_experts():
     small = condense(whole)
     train(small, callbacks=[recorder])
     train(whole)
-    np.testing.assert_allclose(outputs(small), outputs(whole), atol=1e-5)
+    assert_close(outputs(small), outputs(whole), atol=1e-5)
     # Two epochs of two steps each. The experts keep their numbers.
     assert recorder.history.steps.tolist() == [0, 2, 4, 6, 8]
     found = recorder.history["mmoe"]["weights"]
     assert found.shape == (5, 3, 8)
-    gate = whole.get_layer("mmoe").gate
-    np.testing.assert_allclose(found[-1], numpy(gate.expert_weights()), atol=1e-5)
+    assert_close(found[-1], whole.get_layer("mmoe").gate.expert_weights(), atol=1e-5)
 
 
 def test_the_copy_is_compiled_alike_with_an_optimizer_that_begins_anew():
@@ -161,7 +161,7 @@ def test_what_is_frozen_after_training_needs_no_new_optimizer(frozen):
     part = {"experts": model.get_layer("mmoe").experts, "model": model}[frozen]
     part.trainable = False
     small = condense(model)
-    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+    assert_close(outputs(small), outputs(model), atol=1e-6)
     if frozen == "model":
         assert not small.trainable_variables
         return
@@ -169,8 +169,7 @@ def test_what_is_frozen_after_training_needs_no_new_optimizer(frozen):
     train(small, epochs=1)
     assert np.abs(outputs(small) - outputs(model)).max() > 1e-4
     after = [numpy(weight) for weight in small.get_layer("mmoe").experts.weights]
-    for old, new in zip(before, after, strict=True):
-        np.testing.assert_array_equal(old, new)
+    assert_equal(before, after)
 
 
 def test_normalization_keeps_what_it_learned_from_data():
@@ -185,23 +184,21 @@ def test_normalization_keeps_what_it_learned_from_data():
     model.get_layer("mmoe").gate.assign_expert_weights(np.eye(3)[[1]])
     small = condense(model)
     assert small.get_layer("mmoe").experts.num_experts == 1
-    np.testing.assert_allclose(outputs(small), outputs(model), rtol=1e-5)
-    student = dk.distill(model, dk.TopKGate(1))
-    np.testing.assert_allclose(outputs(student), outputs(model), rtol=1e-5)
+    assert_close(outputs(small), outputs(model), rtol=1e-5)
+    assert_close(outputs(dk.distill(model, dk.TopKGate(1))), outputs(model), rtol=1e-5)
 
 
 def test_one_gate_for_all_tasks_or_a_single_moe_or_one_of_several_layers():
     model = decided(architecture="omoe")
     small = condense(model)
     assert small.get_layer("mmoe").experts.num_experts == 2
-    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+    assert_close(outputs(small), outputs(model), atol=1e-6)
 
     inputs = keras.Input((3,))
-    layer = dk.MoE(dk.DenseExperts(8, [4]), dk.TopKGate(2))
-    model = keras.Model(inputs, layer(inputs))
+    model = keras.Model(inputs, dk.MoE(dk.DenseExperts(8, [4]), dk.TopKGate(2))(inputs))
     small = condense(model)
     assert small.layers[-1].experts.num_experts == 2
-    np.testing.assert_allclose(numpy(small(X)), numpy(model(X)), atol=1e-6)
+    assert_close(small(X), model(X), atol=1e-6)
     inputs = keras.Input((3,))
     x = inputs
     for number in range(2):
@@ -212,7 +209,7 @@ def test_one_gate_for_all_tasks_or_a_single_moe_or_one_of_several_layers():
     for number in range(2):
         model.get_layer(f"level_{number}").gate.set_weights([np.eye(4)[[1, 2]]])
     small = condense(model)
-    np.testing.assert_allclose(numpy(small(X)), numpy(model(X)), atol=1e-6)
+    assert_close(small(X), model(X), atol=1e-6)
     assert small.get_layer("level_1").experts.num_experts == 2
 
 
@@ -222,11 +219,11 @@ def test_a_condensed_model_is_condensed_again_and_reloads(tmp_path, epochs):
     if epochs:
         train(small, epochs=epochs)
     again = reloaded(small, tmp_path)
-    np.testing.assert_array_equal(outputs(again), outputs(small))
+    assert_equal(outputs(again), outputs(small))
     train(again, epochs=1)
     once = condense(decided())
     twice = condense(once)
-    np.testing.assert_allclose(outputs(twice), outputs(once), atol=1e-6)
+    assert_close(outputs(twice), outputs(once), atol=1e-6)
     gate = twice.get_layer("mmoe").gate
     assert (gate.kept, gate.num_before) == ([1, 4, 6], 8)
 
@@ -241,18 +238,18 @@ def test_gates_without_any_expert_keep_the_first_or_their_loss_of_weight():
     gate.set_weights([z, w])
     small = condense(model)
     assert small.get_layer("mmoe").experts.num_experts == 1
-    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+    assert_close(outputs(small), outputs(model), atol=1e-6)
     inputs = keras.Input((3,))
     layer = dk.MoE(dk.DenseExperts(4, [2]), dk.ChosenGate(initial_choices=[-1, -1]))
     small = condense(keras.Model(inputs, layer(inputs)))
     assert small.layers[-1].gate.kept == [0]
-    np.testing.assert_array_equal(numpy(small(X)), 0.0)
+    assert_equal(small(X), 0.0)
     gate = dk.ChosenGate(initial_choices=[[2, 3], [-1, -1]], num_gates=2)
     bank = dk.DenseExperts(4, [2])
     model = dk.build_multitask_model(3, ["a", "b"], experts=bank, gate=gate)
     alone = dk.per_task(model, "b")
     assert alone.get_layer("mmoe").experts.num_experts == 1
-    np.testing.assert_allclose(numpy(alone(X)["b"]), numpy(model(X)["b"]), atol=1e-6)
+    assert_close(alone(X)["b"], model(X)["b"], atol=1e-6)
 
 
 def test_an_annealed_gate_is_condensed_where_it_stands():
@@ -265,7 +262,7 @@ def test_an_annealed_gate_is_condensed_where_it_stands():
     for _ in range(12):
         model(X, training=True)
     small = condense(model)
-    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-6)
+    assert_close(outputs(small), outputs(model), atol=1e-6)
     assert int(small.get_layer("mmoe").gate.step) == int(gate.step) == 12
 
 
@@ -276,15 +273,12 @@ def test_only_what_has_nearly_decided_passes_within_a_tolerance():
         condense(model)
     assert "mmoe (0, 0) by 0.4" in str(refused.value)
     assert "Train with the callback `DecideGates()`. If it was" in str(refused.value)
-    small = condense(model, tolerance=1.0)
-    assert small.get_layer("mmoe").experts.num_experts <= 6
+    assert condense(model, tolerance=1.0).get_layer("mmoe").experts.num_experts <= 6
     model = decided()
-    gate = model.get_layer("mmoe").gate
-    gate.assign_expert_weights(WEIGHTS, slack=0.02)
+    model.get_layer("mmoe").gate.assign_expert_weights(WEIGHTS, slack=0.02)
     with pytest.raises(ValueError, match="raise `tolerance`"):
         condense(model)
-    small = condense(model, tolerance=0.01)
-    np.testing.assert_allclose(outputs(small), outputs(model), atol=1e-2)
+    assert_close(outputs(condense(model, tolerance=0.01)), outputs(model), atol=1e-2)
 
 
 CONDENSABLE = {
@@ -316,7 +310,7 @@ def test_a_gate_keeps_its_options(make):
             assert found[name] == given[name], name
         assert gate.trainable
     gate = condense(model, tolerance=1e-3).get_layer("mmoe").gate
-    np.testing.assert_array_equal(numpy(gate.generator.state), [7, 5])
+    assert_equal(gate.generator.state, [7, 5])
 
 
 class Subclassed(keras.Model):

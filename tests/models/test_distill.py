@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import built, numbers, numpy, refusals, reloaded
 from keras import layers
 from models.test_condense import sharing, subclassed
@@ -42,8 +43,7 @@ def attentive_teacher():
         routing_network=layers.Dense(4, "tanh"),
         name="moe",
     )
-    head = layers.Dense(1, name="head")
-    return spread(keras.Model(inputs, head(moe(features))))
+    return spread(keras.Model(inputs, layers.Dense(1, name="head")(moe(features))))
 
 
 def plain_teacher(gate, per_example=True):
@@ -58,8 +58,7 @@ def values(layer):
 
 
 def assert_same(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
         "bn,bnh->bh", numpy(new.expert_weights(seen)), numpy(old.experts(seen))
     )
     expected = numpy(teacher.get_layer("head")(mixed))
-    np.testing.assert_allclose(numpy(student(X)), expected, rtol=1e-4, atol=1e-5)
+    assert_close(student(X), expected, rtol=1e-4, atol=1e-5)
     # Training leaves the experts, with their state, and the teacher alone.
     student.compile("sgd", "mse")
     trained = values(student.get_layer("head"))
@@ -93,7 +92,7 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     after = values(student.get_layer("head"))
     assert all((a != b).any() for a, b in zip(after, trained, strict=True))
     assert_same(values(teacher), before)
-    np.testing.assert_array_equal(numpy(teacher(X)), outputs)
+    assert_equal(teacher(X), outputs)
 
 
 @pytest.mark.backend_independent
@@ -109,7 +108,7 @@ def test_any_gate_takes_the_place_of_any(old, new, per_example):
     assert np.isfinite(numpy(student(X))).all()
     assert moe.expert_weights(X if per_example else None).shape[-1] == N
     if old == new:
-        np.testing.assert_array_equal(numpy(student(X)), numpy(teacher(X)))
+        assert_equal(student(X), teacher(X))
 
 
 def test_trained_variables_of_one_name_and_shape_are_copied():
@@ -122,7 +121,7 @@ def test_trained_variables_of_one_name_and_shape_are_copied():
     student = dk.distill(plain_teacher(dk.SoftmaxGate()), dk.TopKGate(2, use_bias=True))
     kernel, bias, _ = values(student.get_layer("moe").gate)
     start, _ = values(plain_teacher(dk.SoftmaxGate()).get_layer("moe").gate)
-    np.testing.assert_array_equal(kernel, start)
+    assert_equal(kernel, start)
     assert np.abs(bias).max() <= 0.05
 
 
@@ -133,22 +132,19 @@ def test_a_fixed_seed_differs_between_layers_as_the_teachers_does():
 
     spread = keras.initializers.RandomNormal(stddev=1.0, seed=0)
     teacher = dk.build_multitask_model(DIM, ["a", "b"], "ple", experts=5, gate=gate())
-    for given, wanted in zip(
+    assert_close(
         teacher.predict(X, verbose=0).values(),
         dk.distill(teacher, gate()).predict(X, verbose=0).values(),
-        strict=True,
-    ):
-        np.testing.assert_allclose(given, wanted, rtol=1e-5)
+        rtol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("k", [2, 3], ids=["equal logits", "other logits"])
 def test_what_is_not_trained_begins_anew(k):
     tasks = dk.build_multitask_model(DIM, 2, gate=dk.DSelectKGate(2, gamma=0.1))
     tasks.compile("adam")
-    y = numbers((BATCH, 2))
-    tasks.fit(X, y, epochs=4, verbose=0, callbacks=[dk.DecideGates()])
-    gate = tasks.get_layer("mmoe").gate
-    assert gate.has_decided
+    tasks.fit(X, numbers((BATCH, 2)), epochs=4, verbose=0, callbacks=[dk.DecideGates()])
+    assert tasks.get_layer("mmoe").gate.has_decided
     new = dk.distill(tasks, dk.DSelectKGate(k, gamma=dk.Ramp(1.0, 0.1, end=9)))
     new = new.get_layer("mmoe").gate
     assert not new.has_decided
@@ -168,8 +164,7 @@ def test_a_part_may_be_a_functional_model(part):
         bank, routing = dk.Experts(network, N), None
     moe = dk.MoE(bank, dk.SoftmaxGate(), True, routing, name="moe")
     teacher = spread(keras.Model(inputs, moe(inputs)))
-    student = dk.distill(teacher, dk.TopKGate(N))
-    np.testing.assert_allclose(numpy(student(X)), numpy(teacher(X)), rtol=1e-5)
+    assert_close(dk.distill(teacher, dk.TopKGate(N))(X), teacher(X), rtol=1e-5)
 
 
 @pytest.mark.parametrize("freeze", [True, False])
@@ -182,7 +177,7 @@ def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
     loaded = reloaded(student, tmp_path)
     again = loaded.get_layer("moe").experts
     assert len(again.trainable_variables) == len(bank.trainable_variables)
-    np.testing.assert_array_equal(numpy(loaded(X)), numpy(student(X)))
+    assert_equal(loaded(X), student(X))
 
 
 @pytest.mark.parametrize(
@@ -209,8 +204,7 @@ def test_a_multitask_model_stays_one(architecture, per_example):
     mmoe = student.get_layer("mmoe")
     frozen = values(mmoe.experts)
     y = {"a": numbers((BATCH,)), "b": np.array([0, 1, 0, 1, 1, 0], "float32")}
-    log = student.fit(X, y, verbose=0).history
-    assert np.isfinite(log["loss"]).all()
+    assert np.isfinite(student.fit(X, y, verbose=0).history["loss"]).all()
     assert_same(values(mmoe.experts), frozen)
     for name in "ab":
         tower = student.get_layer(f"towers_{name}")
@@ -256,11 +250,11 @@ def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
     assert student.get_layer("smear").gate.num_gates == 2
     assert {type(layer.gate) for layer in student.layers[1:]} == {dk.SoftmaxGate}
     smears = (model.get_layer("smear")(X) for model in (teacher, student))
-    np.testing.assert_allclose(*map(numpy, smears), rtol=1e-5)
+    assert_close(*smears, rtol=1e-5)
     # What one layer was taught by reward the other starts from.
     moes = [model.get_layer("moe") for model in (student, teacher)]
     best = [numpy(moe.expert_weights(X[:, :2])).argmax(axis=1) for moe in moes]
-    np.testing.assert_array_equal(*best)
+    assert_equal(*best)
 
 
 def test_a_sequential_model_may_be_distilled_and_a_student_has_its_dense_steps():
@@ -270,7 +264,7 @@ def test_a_sequential_model_may_be_distilled_and_a_student_has_its_dense_steps()
     teacher = keras.Sequential([keras.Input((DIM,)), layers.Dense(DIM), moe])
     student = dk.distill(spread(teacher), dk.TopKGate(N))
     assert type(student) is keras.Sequential
-    np.testing.assert_allclose(numpy(student(X)), numpy(teacher(X)), rtol=1e-5)
+    assert_close(student(X), teacher(X), rtol=1e-5)
     teacher = plain_teacher(dk.SoftmaxGate(), per_example=False)
     for _ in range(3):
         teacher(X, training=True)
@@ -317,7 +311,7 @@ def test_dispatch_is_kept(dispatch, gate):
     assert student.get_layer("moe").dispatch == dispatch
     if type(gate) is dk.SwitchGate:
         # With a capacity, the same choices are dropped.
-        np.testing.assert_array_equal(numpy(student(X)), numpy(teacher(X)))
+        assert_equal(student(X), teacher(X))
     with pytest.raises(ValueError, match="Dispatch needs a gate such as `TopKGate`"):
         dk.distill(teacher, dk.SoftmaxGate())
 

@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 from gates.test_contract import all_gates, gates_of
 from helpers import numbers, numpy, spread
 
@@ -202,11 +203,11 @@ def test_inputs_of_any_name_are_exported(tmp_path):
     signature = loaded.signatures["serving_default"].structured_input_signature[1]
     assert {*signature} == {"user_id", "user_id_", "input_", "veteran_s", "plain"}
     found = loaded.serve({name: tf.constant(array) for name, array in x.items()})
-    np.testing.assert_allclose(found["Preis €"], numpy(model(x)["Preis €"]), atol=1e-6)
+    assert_close(found["Preis €"], model(x)["Preis €"], atol=1e-6)
     plain = dict(
         zip(["user_id", "user_id_", "input_", "veteran_s", "plain"], x, strict=True)
     )
     found = loaded.signatures["serving_default"](
         **{name: tf.constant(x[given]) for name, given in plain.items()}
     )
-    np.testing.assert_allclose(found["b"], numpy(model(x)["b"]), atol=1e-6)
+    assert_close(found["b"], model(x)["b"], atol=1e-6)

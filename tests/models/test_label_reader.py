@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checks import assert_close
 from helpers import numpy
 
 from dselectk_keras import Task
@@ -23,7 +24,7 @@ def test_similar_tasks_are_read_together_and_missing_labels_have_no_weight():
     # (1 - 0)² + (3 - 1)², and (2 - 4)².
     assert numpy(first.sum_losses(read)).tolist() == [5, 4]
     losses = numpy(click.sum_losses(click.read(Y, PREDICTIONS)))
-    np.testing.assert_allclose(losses, [np.log(4)], rtol=1e-6)
+    assert_close(losses, [np.log(4)], rtol=1e-6)
 
 
 def test_sample_weights_are_summed_and_labels_of_weight_zero_do_not_count():

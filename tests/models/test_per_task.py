@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, reloaded
 from models.test_condense import WEIGHTS
 
@@ -29,7 +30,7 @@ def test_a_task_alone_gives_what_it_gave(name, num_experts):
     small = dk.per_task(model, name)
     assert [task.name for task in small.tasks] == [name]
     assert small.get_layer("mmoe").experts.num_experts == num_experts
-    np.testing.assert_allclose(numpy(small(X)[name]), numpy(model(X)[name]), atol=1e-6)
+    assert_close(small(X)[name], model(X)[name], atol=1e-6)
 
 
 def test_towers_that_sum_and_one_gate_for_all_or_experts_side_by_side():
@@ -38,29 +39,26 @@ def test_towers_that_sum_and_one_gate_for_all_or_experts_side_by_side():
         model = decided(tasks, architecture)
         small = dk.per_task(dk.condense(model), "b")
         found, expected = numpy(small(X)["b"]), numpy(model(X)["b"])
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        assert_close(found, expected, atol=1e-6)
     gate = dk.ChosenGate(initial_choices=[[6, 1], [4, 6], [1, 0]], num_gates=3)
     settings = {"experts": dk.DenseExperts(8, [5]), "side_by_side": True}
     model = dk.build_multitask_model(3, TASKS, gate=gate, **settings)
     for small in (dk.condense(model), dk.per_task(model, "b"), dk.per_task(model, "c")):
         for name, found in small(X).items():
-            np.testing.assert_allclose(numpy(found), numpy(model(X)[name]), atol=1e-6)
+            assert_close(found, model(X)[name], atol=1e-6)
     assert small.get_layer("mmoe").experts.num_experts == 2
 
 
 def test_a_task_alone_reloads_has_its_name_and_can_be_taken_out_again(tmp_path):
     small = dk.per_task(decided(), "b")
     small.compile("sgd")
-    log = small.fit(X, np.ones((5, 1)), verbose=0).history
-    assert "b_loss" in log
-    again = reloaded(small, tmp_path)
-    np.testing.assert_array_equal(numpy(again(X)["b"]), numpy(small(X)["b"]))
+    assert "b_loss" in small.fit(X, np.ones((5, 1)), verbose=0).history
+    assert_equal(reloaded(small, tmp_path)(X)["b"], small(X)["b"])
     model = decided()
     small = dk.per_task(model, "c")
     names = {"towers_c", "predict_c"}
     assert names < {layer.name for layer in small.layers}
-    again = dk.per_task(small, "c")
-    np.testing.assert_allclose(numpy(again(X)["c"]), numpy(model(X)["c"]), atol=1e-6)
+    assert_close(dk.per_task(small, "c")(X)["c"], model(X)["c"], atol=1e-6)
 
 
 def test_tasks_may_share_a_loss_and_have_any_name():
@@ -71,7 +69,7 @@ def test_tasks_may_share_a_loss_and_have_any_name():
         small = dk.per_task(model, name)
         assert small.tasks[0].loss is loss
         found, expected = numpy(small(X)[name]), numpy(model(X)[name])
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        assert_close(found, expected, atol=1e-6)
 
 
 def of_own_layers():

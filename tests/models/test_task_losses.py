@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 from helpers import (
     dtype_policy,
     numbers,
@@ -90,7 +91,7 @@ def test_each_average_has_the_value_and_the_gradient_by_hand(average):
     shares = np.array([2.0, 3.0, 1.0]) / DIVISORS[average]
     count = ops.convert_to_tensor(COUNTS[1])
     found = losses.training_loss(ops.convert_to_tensor(TOTALS[1]), count, 4)
-    np.testing.assert_allclose(numpy(found), shares @ TOTALS[1], rtol=1e-6)
+    assert_close(found, shares @ TOTALS[1], rtol=1e-6)
 
     losses = after_first_batch(average)
     state = losses.variables
@@ -100,7 +101,7 @@ def test_each_average_has_the_value_and_the_gradient_by_hand(average):
         [totals],
         state=state,
     )
-    np.testing.assert_allclose(slopes, shares, rtol=1e-6)
+    assert_close(slopes, shares, rtol=1e-6)
 
 
 def test_all_averages_are_equal_when_all_labels_are_there():
@@ -128,15 +129,11 @@ def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
     divisors = np.array(DIVISORS[average])
     fit = factors * np.exp(-s) * TOTALS[1]
     expected = weights / divisors * (fit + COUNTS[1] * s / 2)
-    np.testing.assert_allclose(value, expected.sum(), rtol=1e-5)
-    np.testing.assert_allclose(
-        slopes, weights / divisors * (COUNTS[1] / 2 - fit), rtol=1e-5
-    )
+    assert_close(value, expected.sum(), rtol=1e-5)
+    assert_close(slopes, weights / divisors * (COUNTS[1] / 2 - fit), rtol=1e-5)
     # A task without labels keeps its log-variance.
     assert slopes[1] == 0.0
-    np.testing.assert_allclose(
-        numpy(losses.task_weights()), weights * factors * np.exp(-s), rtol=1e-5
-    )
+    assert_close(losses.task_weights(), weights * factors * np.exp(-s), rtol=1e-5)
 
 
 def test_log_variances_are_float32_and_fixed_weights_are_the_tasks_own():
@@ -156,11 +153,10 @@ def test_the_learned_variance_of_a_regression_is_its_mean_squared_error():
     model = make(tasks, task_weighting="uncertainty")
     log = model.fit(x, y, batch_size=64, epochs=60, verbose=0).history
     found = np.exp(numpy(model.task_losses.weighting.log_variances))
-    errors = [log["quiet_loss"][-1], log["loud_loss"][-1]]
-    np.testing.assert_allclose(found, errors, rtol=0.2)
+    assert_close(found, [log["quiet_loss"][-1], log["loud_loss"][-1]], rtol=0.2)
     weights = model.task_weights
     assert list(weights) == ["quiet", "loud"]
-    np.testing.assert_allclose(list(weights.values()), 0.5 / found, rtol=1e-5)
+    assert_close(list(weights.values()), 0.5 / found, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +181,7 @@ def test_an_object_of_two_methods_has_the_value_and_the_gradients_by_hand():
     losses = after_first_batch("labels", Behind())
     weighting = losses.weighting
     # Task "c" has no labels in the first batch, and task "b" none in the second.
-    np.testing.assert_allclose(numpy(weighting.seen), [1.25, 1.5, 1.0], rtol=1e-6)
+    assert_close(weighting.seen, [1.25, 1.5, 1.0], rtol=1e-6)
     totals, counts = keras.Variable(TOTALS[1]), ops.convert_to_tensor(COUNTS[1])
     weighting.target.assign([0.0, 3.0, 1.0])
     (value,), (slopes, by_target) = value_and_gradients(
@@ -196,9 +192,9 @@ def test_an_object_of_two_methods_has_the_value_and_the_gradients_by_hand():
     fixed = np.array([2.0, 3.0, 1.0])
     weights = fixed * [0.875, 1.5, 3.0] / 5.375
     means = TOTALS[1] / [2.0, 1.0, 1.0]
-    np.testing.assert_allclose(value, weights @ means + fixed @ [1, 4, 0], rtol=1e-5)
-    np.testing.assert_allclose(slopes, weights / [2.0, 1.0, 1.0], rtol=1e-5)
-    np.testing.assert_allclose(by_target, 2 * fixed * [-1, 2, 0], rtol=1e-5)
+    assert_close(value, weights @ means + fixed @ [1, 4, 0], rtol=1e-5)
+    assert_close(slopes, weights / [2.0, 1.0, 1.0], rtol=1e-5)
+    assert_close(by_target, 2 * fixed * [-1, 2, 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
@@ -210,10 +206,9 @@ def test_training_resumes_from_a_file(tmp_path, weighting):
     model = more(make(label_average="labels", task_weighting=weighting))
     loaded = reloaded(model, tmp_path)
     assert loaded.task_weights == model.task_weights
-    for found, expected in zip(
-        more(loaded).get_weights(), more(model).get_weights(), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_close(
+        more(loaded).get_weights(), more(model).get_weights(), rtol=1e-5, atol=1e-6
+    )
     own = {id(variable) for variable in loaded.task_losses.variables}
     assert own <= {id(variable) for variable in loaded.variables}
 
@@ -263,8 +258,7 @@ def test_a_copy_has_the_weight_of_each_task(weighting):
 def test_half_precision_learns_the_weights_in_full(weighting):
     with dtype_policy("mixed_float16"):
         model = make(label_average="labels", task_weighting=weighting)
-    log = model.fit(X, Y, batch_size=4, verbose=0).history
-    assert np.isfinite(log["loss"]).all()
+    assert np.isfinite(model.fit(X, Y, batch_size=4, verbose=0).history["loss"]).all()
     assert {v.dtype for v in model.task_losses.variables} == {"float32"}
 
 

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+from checks import assert_equal
 from helpers import refusals
 
 from dselectk_keras.ops import choose_by_fit
@@ -62,10 +63,9 @@ def test_missing_labels_and_weights_of_zero_count_as_absent():
     some = np.arange(60) % 3 > 0
     gone = np.where(some[:, None], labels, np.nan)
     wanted = choose_by_fit(units[some], labels[some], k=2)
-    np.testing.assert_array_equal(choose_by_fit(units, gone, k=2), wanted)
+    assert_equal(choose_by_fit(units, gone, k=2), wanted)
     weights = np.repeat(some[:, None], 3, axis=1)
-    found = choose_by_fit(units, 1e3 * labels, k=2, weights=weights)
-    np.testing.assert_array_equal(found, wanted)
+    assert_equal(choose_by_fit(units, 1e3 * labels, k=2, weights=weights), wanted)
 
 
 def test_a_weight_of_two_counts_as_two_examples():
@@ -74,7 +74,7 @@ def test_a_weight_of_two_counts_as_two_examples():
     weights = np.repeat(1.0 + twice[:, None], 3, axis=1)
     rows = np.r_[np.arange(60), np.arange(20)]
     found = choose_by_fit(units, labels, k=3, weights=weights)
-    np.testing.assert_array_equal(found, choose_by_fit(units[rows], labels[rows], k=3))
+    assert_equal(found, choose_by_fit(units[rows], labels[rows], k=3))
 
 
 def test_columns_of_a_task_are_explained_together():
@@ -110,7 +110,7 @@ def test_constant_labels_dead_experts_and_no_labels_give_some_experts():
 def test_images_of_experts_are_flattened():
     units, labels = drawn(units=4)
     found = choose_by_fit(units.reshape(60, 5, 2, 2), labels, 2)
-    np.testing.assert_array_equal(found, choose_by_fit(units, labels, 2))
+    assert_equal(found, choose_by_fit(units, labels, 2))
 
 
 def fit(**settings):

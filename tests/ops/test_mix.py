@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import gradient, numbers, numpy
 from keras import ops
 
@@ -19,15 +20,13 @@ class TestShapes:
         g = "g" * len(gates)
         formula = f"{'b' * per_example}{g}n,bn...->b{g}..."
         found = numpy(mix(experts, weights, per_example))
-        wanted = np.einsum(formula, weights, experts)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        assert_close(found, np.einsum(formula, weights, experts), rtol=1e-5, atol=1e-5)
         assert found.shape == (BATCH, *gates, *trailing)
 
     def test_shapes_may_be_unknown_until_the_call(self, trailing, gates, per_example):
         experts = keras.Input((N, *trailing))
         weights = keras.Input((*gates, N)) if per_example else ops.ones((*gates, N)) / N
-        mixed = mix(experts, weights, per_example)
-        assert mixed.shape == (None, *gates, *trailing)
+        assert mix(experts, weights, per_example).shape == (None, *gates, *trailing)
 
 
 @pytest.mark.parametrize("per_example", [False, True])
@@ -40,10 +39,10 @@ def test_gradients_are_the_transposed_products(per_example):
         lambda *given: mix(*given, per_example) * tensor, experts, weights
     )
     wanted = np.broadcast_to(weights, (BATCH, N))[:, :, None] * upstream[:, None]
-    np.testing.assert_allclose(by_experts, wanted, rtol=1e-5, atol=1e-6)
+    assert_close(by_experts, wanted, rtol=1e-5, atol=1e-6)
     per_row = np.einsum("bnd,bd->bn", experts, upstream)
     wanted = per_row if per_example else per_row.sum(axis=0)
-    np.testing.assert_allclose(by_weights, wanted, rtol=1e-5, atol=1e-5)
+    assert_close(by_weights, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("gates", [(), (4,)])
@@ -57,7 +56,7 @@ def test_float64_is_not_rounded(trailing, gates, per_example):
     weights = ops.convert_to_tensor(weights, "float64")
     found = mix(ops.convert_to_tensor(experts, "float64"), weights, per_example)
     assert keras.backend.standardize_dtype(found.dtype) == "float64"
-    np.testing.assert_allclose(numpy(found), 1 / 3, rtol=1e-15)
+    assert_close(found, 1 / 3, rtol=1e-15)
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -72,13 +71,12 @@ def test_trailing_axes_of_unknown_length():
         [keras.Input((N, None, 3)), keras.layers.Lambda(lambda x: mix(x, np.eye(N)))]
     )
     experts = numbers((BATCH, N, 7, 3))
-    np.testing.assert_allclose(numpy(model(experts)), experts, rtol=1e-6)
+    assert_close(model(experts), experts, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_the_mixture_has_the_dtype_of_the_experts(dtype):
-    experts = ops.ones((BATCH, N, 2), dtype)
-    mixed = mix(experts, ops.ones((N,), "float32"))
+    mixed = mix(ops.ones((BATCH, N, 2), dtype), ops.ones((N,), "float32"))
     assert keras.backend.standardize_dtype(mixed.dtype) == dtype
 
 
@@ -86,7 +84,7 @@ def test_the_mixture_has_the_dtype_of_the_experts(dtype):
 def test_integers_are_mixed_in_float32(is_list):
     experts = np.array([[[1], [4]]])
     given = [experts[:, 0], experts[:, 1]] if is_list else experts
-    np.testing.assert_allclose(numpy(mix(given, [0.75, 0.25])), [[1.75]])
+    assert_close(mix(given, [0.75, 0.25]), [[1.75]])
 
 
 @pytest.mark.parametrize("per_example", [False, True])
@@ -95,7 +93,7 @@ def test_a_list_of_experts_is_mixed_like_their_stack(per_example):
     weights = numbers((BATCH, 2, N) if per_example else (2, N), seed=1)
     given = [experts[:, i] for i in range(N)]
     found, wanted = (numpy(mix(e, weights, per_example)) for e in (given, experts))
-    np.testing.assert_array_equal(found, wanted)
+    assert_equal(found, wanted)
 
 
 @pytest.mark.traced
@@ -106,4 +104,4 @@ def test_compiled_mixtures_of_sums_equal_the_formula():
     outputs = mix(ops.sum(inputs, axis=-1, keepdims=True), ops.full((16, 4), 0.25))
     found = keras.Model(inputs, outputs).predict(x, batch_size=256, verbose=0)
     expected = np.repeat(0.25 * x.sum(axis=(1, 2))[:, None, None], 16, axis=1)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert_close(found, expected, rtol=1e-4, atol=1e-4)

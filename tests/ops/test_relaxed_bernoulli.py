@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 from helpers import gradient, numpy
 from keras import ops
 
@@ -12,8 +13,7 @@ Z = np.linspace(-3, 3, 7, dtype="float32")
 @pytest.mark.parametrize("temperature", [5.0, 1.0, 0.1, 1e-16, 0.0])
 def test_half_is_passed_with_the_probability(temperature):
     draws = numpy(relaxed_bernoulli(np.tile(Z, (20_000, 1)), temperature, seed=0))
-    found = (draws > 0.5).mean(axis=0)
-    np.testing.assert_allclose(found, 1 / (1 + np.exp(-Z)), atol=0.015)
+    assert_close((draws > 0.5).mean(axis=0), 1 / (1 + np.exp(-Z)), atol=0.015)
 
 
 def test_values_by_hand(monkeypatch):
@@ -22,7 +22,7 @@ def test_values_by_hand(monkeypatch):
     )
     # log(0.75 / 0.25) = log 3: sigmoid(log 3 / 2) is sqrt(3) / (1 + sqrt(3)).
     found = numpy(relaxed_bernoulli([0.0, -np.log(3.0)], 2.0, seed=0))
-    np.testing.assert_allclose(found, [3**0.5 / (1 + 3**0.5), 0.5], rtol=1e-6)
+    assert_close(found, [3**0.5 / (1 + 3**0.5), 0.5], rtol=1e-6)
 
 
 def test_cold_draws_are_hard():
@@ -34,7 +34,7 @@ def test_cold_draws_are_hard():
 def test_the_gradient_is_that_of_the_draw(temperature):
     draws = numpy(relaxed_bernoulli(Z, temperature, seed=4))
     found = gradient(lambda z: relaxed_bernoulli(z, temperature, seed=4), Z)
-    np.testing.assert_allclose(found, draws * (1 - draws) / temperature, atol=1e-5)
+    assert_close(found, draws * (1 - draws) / temperature, atol=1e-5)
     assert (found > 0).all()
 
 
@@ -44,7 +44,6 @@ def test_the_ends_of_the_uniform_numbers_are_finite(monkeypatch, u, temperature)
     monkeypatch.setattr(
         keras.random, "uniform", lambda shape, **_: ops.full(shape, u, "float32")
     )
-    found = numpy(relaxed_bernoulli(Z, temperature, seed=0))
-    np.testing.assert_allclose(found, u, atol=1e-4)
+    assert_close(relaxed_bernoulli(Z, temperature, seed=0), u, atol=1e-4)
     slope = gradient(lambda z: relaxed_bernoulli(z, temperature, seed=0), Z)
     assert np.isfinite(slope).all()

@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import gradient, numpy
 from keras import ops
 
@@ -31,14 +32,13 @@ def test_values_follow_the_formula(num_experts):
     num_bits = binary_codes(num_experts).shape[1]
     bits = np.random.default_rng(0).uniform(size=(4, 3, num_bits))
     found = numpy(selector_product(bits, num_experts))
-    np.testing.assert_allclose(found, brute_force(bits, num_experts), atol=1e-6)
+    assert_close(found, brute_force(bits, num_experts), atol=1e-6)
 
 
 @pytest.mark.parametrize("num_bits", [1, 3])
 def test_binary_bits_choose_the_expert_of_their_code(num_bits):
     codes = np.array(list(itertools.product([0.0, 1.0], repeat=num_bits)))
-    weights = numpy(selector_product(codes, 2**num_bits))
-    np.testing.assert_array_equal(weights, np.eye(2**num_bits))
+    assert_equal(selector_product(codes, 2**num_bits), np.eye(2**num_bits))
 
 
 @pytest.mark.parametrize("num_experts", [3, 6, 8])
@@ -50,13 +50,12 @@ def test_gradient_is_exact_also_where_bits_are_binary(num_experts):
     found = gradient(
         lambda bits: ops.matmul(selector_product(bits, num_experts), column), bits
     )
-    wanted = brute_force_gradient(bits, num_experts, upstream)
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert_close(found, brute_force_gradient(bits, num_experts, upstream), atol=1e-6)
 
 
 def test_one_expert_needs_no_bits():
     weights = selector_product(np.zeros((5, 0)), num_experts=1)
-    np.testing.assert_array_equal(numpy(weights), np.ones((5, 1)))
+    assert_equal(weights, np.ones((5, 1)))
 
 
 def test_too_few_bits_are_refused():

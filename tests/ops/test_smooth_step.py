@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import gradient, numbers, numpy
 from keras import ops
 
@@ -12,10 +13,10 @@ LARGEST = float(np.finfo("float32").max)
 def test_values_by_hand():
     x = [-9.0, -0.5, -0.25, 0.0, 0.25, 0.5, 9.0]
     wanted = [0.0, 0.0, 0.15625, 0.5, 0.84375, 1.0, 1.0]
-    np.testing.assert_array_equal(numpy(smooth_step(x)), wanted)
+    assert_equal(smooth_step(x), wanted)
     for gamma in (3.0, 2e-7):
         found = numpy(smooth_step(np.multiply(x, gamma), gamma))
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
+        assert_close(found, wanted, atol=1e-6)
     gamma = ops.convert_to_tensor(np.float32(2.0))
     assert float(smooth_step(0.5, gamma)) == 0.84375
 
@@ -26,11 +27,9 @@ def test_value_and_derivative_follow_the_cubic(gamma):
     inside = np.abs(x) < gamma / 2
     cubic = -2 / gamma**3 * x**3 + 3 / (2 * gamma) * x + 0.5
     slope = -6 / gamma**3 * x**2 + 3 / (2 * gamma)
-    wanted = np.where(inside, cubic, x > 0)
-    np.testing.assert_allclose(numpy(smooth_step(x, gamma)), wanted, atol=2e-6)
+    assert_close(smooth_step(x, gamma), np.where(inside, cubic, x > 0), atol=2e-6)
     found = gradient(lambda x: smooth_step(x, gamma), x)
-    wanted = np.where(inside, slope, 0) * gamma
-    np.testing.assert_allclose(found * gamma, wanted, atol=1e-5)
+    assert_close(found * gamma, np.where(inside, slope, 0) * gamma, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -45,8 +44,8 @@ def test_no_rounding_leads_out_of_the_unit_interval(dtype, gamma):
 @pytest.mark.parametrize("gamma", [1e-30, 0.1, 1.0, 10.0])
 def test_huge_inputs_end_at_a_bound_and_gradients_are_finite_at_every_scale(gamma):
     x = np.array([-LARGEST, -1e30, -1e6, 1e6, 1e30, LARGEST])
-    np.testing.assert_array_equal(numpy(smooth_step(x, gamma)), x > 0)
-    np.testing.assert_array_equal(gradient(lambda x: smooth_step(x, gamma), x), 0)
+    assert_equal(smooth_step(x, gamma), x > 0)
+    assert_equal(gradient(lambda x: smooth_step(x, gamma), x), 0)
     x = np.concatenate([numbers(100, scale=10.0**e) for e in range(-30, 30, 3)])
     assert np.isfinite(gradient(smooth_step, x)).all()
 

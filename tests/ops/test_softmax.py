@@ -2,6 +2,7 @@ import warnings
 
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import gradient, numbers, numpy
 from keras import ops
 
@@ -16,27 +17,26 @@ def test_values_follow_the_formula(axis, temperature):
     logits = numbers((2, 3, 4))
     powers = np.exp(logits / (temperature or 1))
     wanted = powers / powers.sum(axis=axis, keepdims=True)
-    found = numpy(softmax(logits, temperature, axis))
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert_close(softmax(logits, temperature, axis), wanted, rtol=1e-5)
 
 
 def test_an_axis_of_length_one_gives_ones_without_a_warning_or_gradient():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         weights = softmax([[1.0], [-1e30]])
-    np.testing.assert_array_equal(numpy(weights), [[1], [1]])
-    np.testing.assert_array_equal(gradient(softmax, np.array([[1.0], [-1e30]])), 0)
+    assert_equal(weights, [[1], [1]])
+    assert_equal(gradient(softmax, np.array([[1.0], [-1e30]])), 0)
 
 
 def test_infinite_and_huge_logits_have_finite_values_and_gradients():
     logits = np.array([1.0, -np.inf, 1.0])
-    np.testing.assert_array_equal(numpy(softmax(logits)), [0.5, 0, 0.5])
+    assert_equal(softmax(logits), [0.5, 0, 0.5])
     upstream = [[1.0], [2.0], [3.0]]
     found = gradient(lambda v: ops.matmul(softmax(v)[None], upstream), logits)
-    np.testing.assert_allclose(found, [-0.5, 0, 0.5], rtol=1e-6)
+    assert_close(found, [-0.5, 0, 0.5], rtol=1e-6)
     largest = float(np.finfo("float32").max)
     logits = np.array([-largest, 1e30, largest])
-    np.testing.assert_array_equal(numpy(softmax(logits)), [0, 0, 1])
+    assert_equal(softmax(logits), [0, 0, 1])
     assert np.isfinite(gradient(lambda v: softmax(v)[..., 0], logits)).all()
 
 
@@ -53,8 +53,7 @@ def test_infinite_and_huge_logits_have_finite_values_and_gradients():
 )
 @pytest.mark.parametrize("temperature", [1e-16, 0.0])
 def test_the_coldest_is_hard_and_finite(logits, wanted, temperature):
-    found = numpy(softmax(logits, temperature))
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert_close(softmax(logits, temperature), wanted, rtol=1e-6)
 
 
 def slope(logits, temperature):
@@ -65,9 +64,8 @@ def slope(logits, temperature):
 def test_the_gradient_follows_the_formula_and_is_none_for_cold_logits_that_differ():
     p = numpy(softmax([0.1, -0.2, 0.5], 0.5))
     u = numbers((3,))
-    wanted = p * (u - (p * u).sum()) / 0.5
-    np.testing.assert_allclose(slope([0.1, -0.2, 0.5], 0.5), wanted, atol=1e-6)
-    np.testing.assert_array_equal(slope([0.1, -0.2, 0.1000001], 1e-16), 0)
+    assert_close(slope([0.1, -0.2, 0.5], 0.5), p * (u - (p * u).sum()) / 0.5, atol=1e-6)
+    assert_equal(slope([0.1, -0.2, 0.1000001], 1e-16), 0)
 
 
 @pytest.mark.parametrize("logits", [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1e30, 1e30, 0]])

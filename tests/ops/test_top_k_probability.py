@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import gradient, numbers, numpy
 
 from dselectk_keras.ops import top_k_probability
@@ -27,16 +28,14 @@ def draw():
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_values_follow_the_formula(draw, k):
-    found = numpy(top_k_probability(*draw, k))
-    np.testing.assert_allclose(found, brute_force(*draw, k), atol=1e-6)
+    assert_close(top_k_probability(*draw, k), brute_force(*draw, k), atol=1e-6)
 
 
 @pytest.mark.parametrize("k", [3, 4])
 def test_equal_noisy_logits_share_the_threshold_and_all_that_are_kept_are_certain(k):
-    found = numpy(top_k_probability([1.0, 2, 3], [1.0, 2, 3], [1.0, 1, 1], k))
-    np.testing.assert_array_equal(found, 1)
+    assert_equal(top_k_probability([1.0, 2, 3], [1.0, 2, 3], [1.0, 1, 1], k), 1)
     found = numpy(top_k_probability([1.0] * 3, [1.0] * 3, [1.0] * 3, k=2))
-    np.testing.assert_array_equal(found, [0.5, 0.5, 0.5])
+    assert_equal(found, [0.5, 0.5, 0.5])
 
 
 def test_gradient_raises_the_logits():
@@ -45,7 +44,7 @@ def test_gradient_raises_the_logits():
         lambda *arrays: top_k_probability(*arrays, k=1), logits, noisy, scale
     )
     density = np.exp(-0.5 * np.square([0.0 - 0.2, 1.0 - 0.5])) / math.sqrt(2 * math.pi)
-    np.testing.assert_allclose(found, density, rtol=1e-5)
+    assert_close(found, density, rtol=1e-5)
 
 
 def test_without_noise_values_and_gradients_are_finite_and_equal_logits_have_none():
@@ -56,8 +55,8 @@ def test_without_noise_values_and_gradients_are_finite_and_equal_logits_have_non
         assert np.isfinite(found).all()
     logits = np.array([1.0, 1.0, 3.0])
     found = numpy(top_k_probability(logits, logits, np.zeros(3), k=2))
-    np.testing.assert_array_equal(found, [0.5, 0.5, 1.0])
+    assert_equal(found, [0.5, 0.5, 1.0])
     for each in gradient(
         lambda *arrays: top_k_probability(*arrays, k=2), logits, logits, np.zeros(3)
     ):
-        np.testing.assert_array_equal(each, 0)
+        assert_equal(each, 0)

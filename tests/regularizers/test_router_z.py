@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checks import assert_close
 from helpers import gradient, numbers, numpy
 from keras import ops
 
@@ -21,8 +22,7 @@ def test_its_gradient_lowers_the_logits_by_their_softmax():
     found = gradient(RouterZRegularizer(0.5).term, LOGITS)
     powers = np.exp(LOGITS)
     total = powers.sum(-1, keepdims=True)
-    expected = 2 * np.log(total) * powers / total
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert_close(found, 2 * np.log(total) * powers / total, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("cls", [SoftmaxGate, lambda **kw: TopKGate(1, **kw)])
@@ -32,8 +32,7 @@ def test_a_gate_adds_its_mean_over_the_examples_and_sum_over_gates(cls):
     gate(ops.ones((5, 4, 1)), x, training=True)
     kernel = numpy(gate.trainable_variables[0])
     logs = np.log(np.exp((x @ kernel).reshape(5, 2, 4)).sum(-1))
-    expected = 0.3 * (logs**2).sum() / 5
-    np.testing.assert_allclose(numpy(gate.losses[0]), expected, rtol=1e-5)
+    assert_close(gate.losses[0], 0.3 * (logs**2).sum() / 5, rtol=1e-5)
     assert type(gate).from_config(gate.get_config()).z_reg.weight == 0.3
 
 

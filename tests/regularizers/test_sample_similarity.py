@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from checks import assert_close, assert_equal
 from helpers import gradient, numbers, numpy, shares, value_and_gradients
 from keras import layers, ops
 
@@ -36,21 +37,20 @@ def by_hand(p, x, beta_s, beta_d):
 def test_equals_the_sums_term_by_term(betas, experts):
     p = shares(N, experts)
     found = dk.SampleSimilarityRegularizer(*betas, weight=2.0)((p, X))
-    np.testing.assert_allclose(float(found), 2 * by_hand(p, X, *betas), rtol=1e-5)
+    assert_close(float(found), 2 * by_hand(p, X, *betas), rtol=1e-5)
 
 
 def test_the_mean_is_over_the_examples_that_count_and_computed_in_full():
     p, x = shares(N, M), X.copy()
     p[4:] = 0.0  # As where a mask left examples out.
     found = dk.SampleSimilarityRegularizer(0.7, 0.3)((p, x, np.float32(4)))
-    expected = by_hand(p[:4], x[:4], 0.7, 0.3)
-    np.testing.assert_allclose(float(found), expected, rtol=1e-5)
+    assert_close(float(found), by_hand(p[:4], x[:4], 0.7, 0.3), rtol=1e-5)
     p, x = shares(N, M), 300 * X
     half = [ops.cast(value, "float16") for value in (p, x)]
     found = dk.SampleSimilarityRegularizer(0.7, 0.3)(half)
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
     expected = by_hand(*(numpy(value).astype("float32") for value in half), 0.7, 0.3)
-    np.testing.assert_allclose(float(found), expected, rtol=1e-4)
+    assert_close(float(found), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -60,7 +60,7 @@ def test_several_gates_are_summed_by_their_own_inputs_if_they_have_any(own):
     found = dk.SampleSimilarityRegularizer(0.7, 0.3)((p, x))
     each = [x[:, g] if own else x for g in range(2)]
     expected = sum(by_hand(p[:, g], each[g], 0.7, 0.3) for g in range(2))
-    np.testing.assert_allclose(float(found), expected, rtol=1e-5)
+    assert_close(float(found), expected, rtol=1e-5)
 
 
 def test_gradient_of_the_weights_equals_finite_differences():
@@ -72,7 +72,7 @@ def test_gradient_of_the_weights_equals_finite_differences():
         step[place] = 1e-4
         ends = [by_hand(p + s * step, X, 0.7, 0.3) for s in (1, -1)]
         expected[place] = (ends[0] - ends[1]) / 2e-4
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+    assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_the_inputs_are_constants():
@@ -88,24 +88,23 @@ def test_distances_follow_the_formula(shape, offset):
     x = numbers(shape) + np.float32(offset)
     exact = x.reshape(shape[0], -1).astype("float64")
     expected = ((exact[:, None] - exact[None]) ** 2).sum(axis=-1)
-    found = numpy(squared_distances(x))
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    assert_close(squared_distances(x), expected, rtol=1e-3, atol=1e-5)
 
 
 def test_distances_are_zero_on_the_diagonal_and_nowhere_below():
     # Each row twice, but for a little: there rounding goes below zero.
     x = numbers((20, 7), scale=30.0)
     found = numpy(squared_distances(np.concatenate([x, x + numbers(x.shape) / 1e4])))
-    np.testing.assert_array_equal(np.diag(found), 0)
-    np.testing.assert_array_equal(found, found.T)
+    assert_equal(np.diag(found), 0)
+    assert_equal(found, found.T)
     assert (found >= 0).all()
-    np.testing.assert_allclose(np.diag(found, 20), 0, atol=1e-2)
+    assert_close(np.diag(found, 20), 0, atol=1e-2)
 
 
 def test_a_batch_without_pairs_has_no_penalty():
     p, regularizer = shares(1, M), dk.SampleSimilarityRegularizer(1.0, 1.0)
     assert float(regularizer((p, X[:1]))) == 0.0
-    np.testing.assert_array_equal(gradient(lambda v: regularizer((v, X[:1])), p), 0.0)
+    assert_equal(gradient(lambda v: regularizer((v, X[:1])), p), 0.0)
     gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(1.0, 1.0))
     gate(ops.zeros((0, M, 2)), ops.zeros((0, DIM)), training=True)
     assert numpy(gate.losses[0]) == 0.0
@@ -130,7 +129,7 @@ def test_reaches_the_gate_in_training_only(num_gates):
     )
     weights = weights.reshape(N, -1, M)
     expected = sum(by_hand(weights[:, g], X, 0.7, 0.3) for g in range(weights.shape[1]))
-    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    assert_close(value, expected, rtol=1e-4)
     assert by_kernel.any(axis=0).all()
 
 
@@ -152,9 +151,8 @@ def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
     pixels = images.reshape(N, -1)
     gates = range(weights.shape[1])
     expected = sum(by_hand(weights[:, g], pixels, 0.7, 0.3) for g in gates)
-    np.testing.assert_allclose(numpy(moe.losses[0]), expected, rtol=1e-4)
-    reported = numpy(reports[0]["penalties"]["weights"])
-    np.testing.assert_allclose(reported, expected, rtol=1e-4)
+    assert_close(moe.losses[0], expected, rtol=1e-4)
+    assert_close(reports[0]["penalties"]["weights"], expected, rtol=1e-4)
 
 
 def test_each_task_compares_its_own_inputs():
@@ -165,7 +163,7 @@ def test_each_task_compares_its_own_inputs():
     layer(x, training=True)
     weights = numpy(layer.expert_weights(x))
     expected = sum(by_hand(weights[:, g], x[:, g], 0.7, 0.3) for g in range(2))
-    np.testing.assert_allclose(numpy(layer.losses[0]), expected, rtol=1e-4)
+    assert_close(layer.losses[0], expected, rtol=1e-4)
 
 
 def test_examples_of_a_report_are_those_of_a_call():
@@ -173,9 +171,9 @@ def test_examples_of_a_report_are_those_of_a_call():
     images = numbers((N, 2, 5), seed=3)
     gate(numbers((N, M, 2)), X, training=True, examples=images)
     expected = by_hand(numpy(gate.expert_weights(X)), images.reshape(N, -1), 0.7, 0.3)
-    np.testing.assert_allclose(numpy(gate.losses[0]), expected, rtol=1e-4)
+    assert_close(gate.losses[0], expected, rtol=1e-4)
     reported = gate.report(RouterInputs(X, images))["penalties"]["weights"]
-    np.testing.assert_allclose(numpy(reported), expected, rtol=1e-4)
+    assert_close(reported, expected, rtol=1e-4)
 
 
 def test_static_gates_are_refused():

@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from checks import assert_close
 
 import dselectk_keras as dk
 from dselectk_keras.regularizers import ScheduledRegularizer, WeightsRegularizer
@@ -34,7 +35,7 @@ def test_the_weight_is_taken_at_the_step_or_at_the_first(cls):
     unit = float(cls(1.0)(INPUTS))
     regularizer = cls(tenfold)
     found = [float(regularizer(INPUTS, step)) for step in (1, 2, 2, 7)]
-    np.testing.assert_allclose(found, np.multiply([10, 20, 20, 70], unit), rtol=1e-5)
+    assert_close(found, np.multiply([10, 20, 20, 70], unit), rtol=1e-5)
     regularizer = cls(tenfold)
     for _ in range(2):
         assert float(regularizer(INPUTS)) == float(regularizer(INPUTS, 1))
@@ -45,8 +46,7 @@ def test_a_schedule_gets_a_float(cls):
         assert keras.backend.standardize_dtype(step.dtype) == "float32"
         return 0.5**step + step / 2
 
-    value = float(cls(schedule)(INPUTS))
-    np.testing.assert_allclose(value, float(cls(1.0)(INPUTS)), rtol=1e-5)
+    assert_close(float(cls(schedule)(INPUTS)), float(cls(1.0)(INPUTS)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
@@ -74,8 +74,7 @@ def test_config_round_trip_through_json(cls, weight):
 
 def test_a_registered_function_can_be_saved(cls):
     config = keras.saving.serialize_keras_object(cls(tenfold))
-    again = keras.saving.deserialize_keras_object(config)
-    assert again.weight is tenfold
+    assert keras.saving.deserialize_keras_object(config).weight is tenfold
 
 
 def test_a_bare_function_cannot_be_saved(cls):

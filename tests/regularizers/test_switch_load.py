@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checks import assert_close
 from helpers import built, numbers, numpy, softmax, value_and_gradients
 from keras import ops
 
@@ -47,7 +48,7 @@ def test_a_gate_penalizes_the_probabilities_of_experts_that_are_chosen_often(mak
     assert loss == pytest.approx(0.5 * 4 * (share * p.mean(axis=0)).sum(), rel=1e-5)
     # The shares of the choices have no gradient.
     by_logits = p * (share - p @ share[:, None]) / len(X)
-    np.testing.assert_allclose(found, 0.5 * 4 * X.T @ by_logits, rtol=1e-4, atol=1e-6)
+    assert_close(found, 0.5 * 4 * X.T @ by_logits, rtol=1e-4, atol=1e-6)
 
 
 def test_a_noisy_gate_counts_its_choices_and_has_probabilities_without_noise():
