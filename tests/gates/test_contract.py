@@ -12,12 +12,11 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, dtype_of
 from gate_cases import all_cases, case_named
-from helpers import dtype_policy, floatx, numbers, numpy, spread, value_and_gradients
+from helpers import dtype_policy, floatx, numbers, numpy, spread, weight_gradients
 from keras import ops
 
-import dselectk_keras
 import dselectk_keras as dk
 from dselectk_keras.gates import GATES, RouterInputs
 from dselectk_keras.gates.logit_gate import LogitGate
@@ -83,12 +82,11 @@ def build(gate, look, num_experts=5):
 @every_case_and_look
 @pytest.mark.parametrize(("num_gates", "num_experts"), [(None, 4), (3, 5)])
 def test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, num_experts):
-    gate = case.make(num_gates=num_gates, dtype="float16")
-    build(gate, look, num_experts)
+    gate = build(case.make(num_gates=num_gates, dtype="float16"), look, num_experts)
     weights = gate.expert_weights(RouterInputs(**seen(look, num_experts)))
     shape = (*[BATCH] * bool(look), *[3] * (num_gates is not None), num_experts)
     assert weights.shape == shape
-    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
+    assert dtype_of(weights) == "float32"
     assert {variable.dtype for variable in gate.trainable_weights} <= {"float32"}
     total = numpy(weights).sum(axis=-1)
     assert (numpy(weights) >= 0).all()
@@ -157,7 +155,7 @@ def test_a_batch_may_have_one_example_or_none(case, look):
 def test_the_output_has_the_dtype_of_the_policy(case, look):
     for policy, dtype in [("mixed_bfloat16", "bfloat16"), ("float16", "float16")]:
         mixed = case.make(dtype=policy)(experts_of(), **seen(look))
-        assert keras.backend.standardize_dtype(mixed.dtype) == dtype
+        assert dtype_of(mixed) == dtype
 
 
 # The two forms of a call.
@@ -184,16 +182,14 @@ def test_a_graph_never_has_the_tuple():
 
 @cases_that_look(at=["x", "ids"])
 def test_forgotten_routing_inputs_are_an_error(case, look):
-    gate = case.make()
-    build(gate, look)
+    gate = build(case.make(), look)
     with pytest.raises(ValueError, match=r"pass routing inputs, gate\(experts, rout"):
         gate(experts_of())
 
 
 @cases_that_look(at=["x"])
 def test_a_list_of_experts_and_routing_inputs_is_an_error(case, look):
-    gate = case.make()
-    build(gate, look, num_experts=2)
+    gate = build(case.make(), look, num_experts=2)
     for width in (UNITS, DIM):
         with pytest.raises(ValueError, match="pass routing inputs"):
             gate([numbers((BATCH, UNITS)), numbers((BATCH, width))])
@@ -212,26 +208,17 @@ def trained_gradients(gate, experts, inputs, *, training):
         total = sum(gate.losses, ops.sum(product))
         if hasattr(gate, "policy_loss"):
             total = total + gate.policy_loss(ops.sum(product, axis=-1))
-        return [total]
+        return total
 
-    _, gradients = value_and_gradients(loss, gate.trainable_variables, state(gate))
-    return {
-        variable.name: found
-        for variable, found in zip(gate.trainable_variables, gradients, strict=True)
-    }
-
-
-def state(gate):
-    """The variables that a training call changes."""
-    return [variable for variable in gate.variables if not variable.trainable]
+    names = [variable.name for variable in gate.trainable_variables]
+    return dict(zip(names, weight_gradients(gate, loss), strict=True))
 
 
 @every_case_and_look
 @one_and_several
 def test_training_reaches_every_weight(case, look, num_gates):
-    gate = case.make(num_gates=num_gates)
+    gate = build(case.make(num_gates=num_gates), look)
     experts, inputs = experts_of(batch=MANY), seen(look, batch=MANY)
-    build(gate, look)
     for name, found in trained_gradients(gate, experts, inputs, training=True).items():
         assert np.isfinite(found).all()
         if case.sparse_gradient and not case.penalties and not look:
@@ -243,9 +230,7 @@ def test_training_reaches_every_weight(case, look, num_gates):
 
 @every_case
 def test_every_gate_but_the_fixed_ones_learns(case):
-    gate = case.make()
-    build(gate, case.looks[0])
-    assert bool(gate.trainable_variables) == case.learns
+    assert bool(build(case.make(), case.looks[0]).trainable_variables) == case.learns
 
 
 @every_case_and_look
@@ -253,8 +238,7 @@ def test_every_gate_but_the_fixed_ones_learns(case):
 def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
     case, look, num_gates
 ):
-    gate = case.make(num_gates=num_gates)
-    build(gate, look)
+    gate = build(case.make(num_gates=num_gates), look)
     # Examples that all keep the same experts.
     inputs = {name: np.repeat(x[:1], MANY, axis=0) for name, x in seen(look).items()}
     weights = numpy(gate.expert_weights(RouterInputs(**inputs)))
@@ -277,8 +261,7 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
     "name", ["top-k", "REINFORCE", "straight-through Gumbel", "DSelect-k"]
 )
 def test_nan_in_an_example_shows_in_its_weights_alone(name):
-    gate, inputs = case_named(name).make(), seen("x")
-    build(gate, "x")
+    gate, inputs = build(case_named(name).make(), "x"), seen("x")
     wanted = numpy(gate.expert_weights(RouterInputs(**inputs)))
     inputs["routing_inputs"][1] = np.nan
     found = numpy(gate.expert_weights(RouterInputs(**inputs)))
@@ -298,16 +281,12 @@ def test_penalties_come_in_order_and_in_training_only(case, look, num_gates):
         gate(experts, **inputs, training=training)
         assert gate.losses == []
     assert int(gate.step) == 0
-
     penalties = gate.report(RouterInputs(**inputs))["penalties"]
     assert list(penalties) == list(case.penalties)
-    gate(experts, **inputs, training=True)
-    assert all(value.shape == () for value in gate.losses)
-    assert len(gate.losses) == len(case.penalties)
-    assert int(gate.step) == 1
-    gate(experts, **inputs, training=True)
-    assert len(gate.losses) == len(case.penalties)
-    assert int(gate.step) == 2
+    for step in (1, 2):
+        gate(experts, **inputs, training=True)
+        assert [value.shape for value in gate.losses] == [()] * len(case.penalties)
+        assert int(gate.step) == step
 
 
 @every_case_and_look
@@ -318,9 +297,7 @@ def test_the_report_has_the_penalties_of_the_present_step(case, look):
     for _ in range(2):
         gate(experts_of(), **seen(look), training=True)
         wanted = gate.report(RouterInputs(**seen(look)))["penalties"].values()
-        assert_equal(
-            [numpy(value) for value in gate.losses], [numpy(value) for value in wanted]
-        )
+        assert_equal(gate.losses, wanted)
 
 
 def test_a_scheduled_penalty_is_reported_as_the_present_step_adds_it():
@@ -338,34 +315,28 @@ def test_a_scheduled_penalty_is_reported_as_the_present_step_adds_it():
 
 
 def test_gates_that_share_a_regularizer_count_their_own_steps():
-    shared = dk.EntropyRegularizer(lambda step: 10.0**step)
-    gates = [dk.DSelectKGate(2, entropy_reg=shared) for _ in range(2)]
-    alone = dk.DSelectKGate(
-        2, entropy_reg=dk.EntropyRegularizer(lambda step: 10.0**step)
-    )
-    for gate in (alone, *gates):
+    shared, own = (dk.EntropyRegularizer(lambda step: 10.0**step) for _ in range(2))
+    gates = [dk.DSelectKGate(2, entropy_reg=each) for each in (shared, shared, own)]
+    for gate in gates:
         gate.build((None, 4, UNITS))
-        gate.set_weights(alone.get_weights())
+        gate.set_weights(gates[0].get_weights())
     for _ in range(3):
-        for gate in (*gates, alone):
+        for gate in gates:
             gate(experts_of(4), training=True)
-        losses = [numpy(gate.losses[0]) for gate in (*gates, alone)]
-        assert_equal(losses, losses[:1] * 3)
+        assert_equal([gate.losses for gate in gates], [gates[-1].losses] * 3)
 
 
 @pytest.mark.parametrize("look", [None, "x"], ids=["static", "x"])
 @one_and_several
 def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
-    gate = dk.SoftmaxGate(
-        weights_regularizer=dk.ImportanceRegularizer(0.5), num_gates=num_gates
-    )
+    importance = dk.ImportanceRegularizer(0.5)
+    gate = dk.SoftmaxGate(weights_regularizer=importance, num_gates=num_gates)
     build(gate, look)
     gate(experts_of(), **seen(look), training=True)
     weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
     total = weights.sum(axis=0) if look else weights
     variation = total.std(axis=-1) / total.mean(axis=-1)
-    (found,) = gate.losses
-    assert_close(found, 0.5 * variation.sum(), rtol=1e-4)
+    assert_close(gate.losses, [0.5 * variation.sum()], rtol=1e-4)
 
 
 @every_case_and_look
@@ -381,15 +352,12 @@ def test_an_observer_sees_what_each_call_computes(case, look, num_gates):
     wanted = gate.report(RouterInputs(**seen(look)))
     keras.tree.assert_same_structure(report, wanted)
     assert_equal(*map(keras.tree.flatten, (report, wanted)))
-    weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
-    assert_equal(report["weights"], weights)
+    assert_equal(report["weights"], gate.expert_weights(RouterInputs(**seen(look))))
     assert (gate.losses, int(gate.step)) == ([], 0)
     gate.observer = reports.append
     for step in (1, 2):
         gate(experts_of(), **seen(look), training=True)
-        penalties = reports[step]["penalties"].values()
-        found, wanted = ([numpy(x) for x in each] for each in (penalties, gate.losses))
-        assert_equal(found, wanted)
+        assert_equal(reports[step]["penalties"].values(), gate.losses)
 
 
 # Dropped experts.
@@ -401,12 +369,9 @@ def test_weights_draws_and_penalties_are_the_same_in_half_precision(case, look):
         settings = {"num_gates": None if look else 3, "expert_dropout": 0.4}
         gate = build(case.make(seed=seed, dtype=dtype, **settings), look)
         weights = gate.route(RouterInputs(**seen(look)), training=True).weights
-        values = [
-            weights,
-            gate.expert_weights(RouterInputs(**seen(look))),
-            *gate.losses,
-        ]
-        assert {keras.backend.standardize_dtype(v.dtype) for v in values} == {"float32"}
+        plain = gate.expert_weights(RouterInputs(**seen(look)))
+        values = [weights, plain, *gate.losses]
+        assert {*map(dtype_of, values)} == {"float32"}
         return [*map(numpy, values)]
 
     wanted, others = found(), [found("float16"), found("mixed_bfloat16")]
@@ -420,28 +385,25 @@ def test_weights_draws_and_penalties_are_the_same_in_half_precision(case, look):
 
 @every_case_and_look
 def test_training_drops_experts(case, look):
-    rate = 0.4
+    rate, inputs = 0.4, RouterInputs(**seen(look, batch=MANY))
     gate = case.make(expert_dropout=rate, num_gates=None if look else MANY)
     build(gate, look)
-    inputs = seen(look, batch=MANY)
-    found = numpy(gate.route(RouterInputs(**inputs), training=True).weights)
-    plain = numpy(gate.expert_weights(RouterInputs(**inputs)))
+    found = numpy(gate.route(inputs, training=True).weights)
+    plain = numpy(gate.expert_weights(inputs))
     assert np.isfinite(found).all()
     assert (found.sum(axis=-1) > 0).all()
     if not case.sum_varies:
         assert_close(found.sum(-1), plain.sum(-1), atol=1e-5)
     if case.dense:
         # Where all would be dropped, none is.
-        dropped = (found == 0).mean()
-        assert_close(dropped, rate - rate**5, atol=0.04)
-    assert_equal(gate.route(RouterInputs(**inputs), training=False).weights, plain)
+        assert_close((found == 0).mean(), rate - rate**5, atol=0.04)
+    assert_equal(gate.route(inputs, training=False).weights, plain)
 
 
 @cases_that_look(at=[None])
 def test_a_favourite_is_chosen_unless_it_is_dropped(case, look):
     rate = 0.4
-    gate = case.make(expert_dropout=rate, num_gates=MANY)
-    build(gate, look)
+    gate = build(case.make(expert_dropout=rate, num_gates=MANY), look)
     if not isinstance(gate, LogitGate):
         return  # It does not choose by logits.
     gate._logits.static.assign(np.tile([0.0, 0.0, 60.0, 0.0, 0.0], (MANY, 1)))
@@ -484,8 +446,7 @@ def test_gates_with_an_input_each_are_separate_gates(case, look):
         return weights.reshape(*weights.shape[:-1], 3, -1)[..., i, :]
 
     for i in range(3):
-        one = case.make()
-        build(one, look)
+        one = build(case.make(), look)
         pairs = zip(gates.get_weights(), one.weights, strict=True)
         one.set_weights([of_gate(i, weights, w.shape) for weights, w in pairs])
         assert_close(one.expert_weights(x[:, i]), found[:, i], atol=1e-6)
@@ -496,9 +457,7 @@ def test_gates_with_an_input_each_are_separate_gates(case, look):
 
 @every_case_and_look
 def test_the_step_is_the_last_weight_and_may_be_left_out(case, look):
-    gate, other = case.make(), case.make()
-    for each in (gate, other):
-        build(each, look)
+    gate, other = (build(case.make(), look) for _ in range(2))
     for _ in range(3):
         gate(experts_of(), **seen(look), training=True)
     weights = gate.get_weights()
@@ -506,12 +465,9 @@ def test_the_step_is_the_last_weight_and_may_be_left_out(case, look):
     # Only choices, or the steps at which selectors decide, may follow.
     more = isinstance(gate, (SelectorGate, dk.ChosenGate))
     assert len(weights) - place == 1 + more
-    other.set_weights(weights[:place])
-    assert int(other.step) == 0
-    other.set_weights(weights[: place + 1])
-    assert int(other.step) == 3
-    other.set_weights(weights)
-    assert int(other.step) == 3
+    for given, step in ((place, 0), (place + 1, 3), (len(weights), 3)):
+        other.set_weights(weights[:given])
+        assert int(other.step) == step
 
 
 @every_case
@@ -522,19 +478,17 @@ def test_with_num_gates_copies(case):
     assert (gate.num_gates, several.num_gates) == (None, 3)
     assert several.seed == 3
     assert several.with_num_gates(3) is several
-    wanted = r"num_gates=2 is needed here\. Received: one with num_gates=3\. Pass a new"
-    with pytest.raises(ValueError, match=wanted):
-        several.with_num_gates(2)
     build(gate, case.looks[0])
-    with pytest.raises(ValueError, match="num_gates=None, built already"):
-        gate.with_num_gates(2)
+    wanted = r"num_gates=2 is needed here\. Received: one with num_gates="
+    for each, text in ((several, r"3\. Pass a new"), (gate, "None, built already")):
+        with pytest.raises(ValueError, match=wanted + text):
+            each.with_num_gates(2)
 
 
 def test_a_seed_may_be_an_integer_of_numpy():
     drawn = []
     for seed in (np.int64(3), 3):
-        gate = dk.RandomGate(seed=seed)
-        build(gate, None)
+        gate = build(dk.RandomGate(seed=seed), None)
         drawn.append(numpy(gate.route(training=True).weights))
         assert json.dumps(gate.get_config()["seed"]) == "3"
     assert_equal(*drawn)
@@ -592,26 +546,19 @@ def test_routing_that_was_drawn_is_part_of_the_weights(tmp_path):
     saved, fresh = model(dk.HashGate()), model(dk.HashGate())
     assert (numpy(saved(x)) != numpy(fresh(x))).any()
     saved.save_weights(tmp_path / "gate.weights.h5")
-    fresh.load_weights(tmp_path / "gate.weights.h5")
-    assert_equal(fresh(x), saved(x))
-    # So it is where the file has another one than was given.
-    given = model(dk.HashGate(salt=3))
-    given.load_weights(tmp_path / "gate.weights.h5")
-    assert_equal(given(x), saved(x))
-
-
-def annealed_model():
-    inputs = keras.Input((DIM,))
-    experts = keras.layers.Reshape((4, UNITS))(keras.layers.Dense(4 * UNITS)(inputs))
-    gate = dk.DSelectKGate(
-        2, gamma=dk.Ramp(1.0, 0.1, end=9), entropy_reg=0.1, name="gate"
-    )
-    return keras.Model(inputs, gate(experts))
+    # Also where the file has another salt than was given.
+    for each in (fresh, model(dk.HashGate(salt=3))):
+        each.load_weights(tmp_path / "gate.weights.h5")
+        assert_equal(each(x), saved(x))
 
 
 def test_a_cloned_model_is_the_same_with_the_same_weights():
-    model, x = annealed_model(), numbers((8, DIM))
-    model.get_layer("gate")._z.static.assign(np.full((2, 1, 2), 0.04))
+    gamma = dk.Ramp(1.0, 0.1, end=9)
+    gate = dk.DSelectKGate(2, gamma=gamma, entropy_reg=0.1, name="gate")
+    inputs, x = keras.Input((DIM,)), numbers((8, DIM))
+    experts = keras.layers.Reshape((4, UNITS))(keras.layers.Dense(4 * UNITS)(inputs))
+    model = keras.Model(inputs, gate(experts))
+    gate._z.static.assign(np.full((2, 1, 2), 0.04))
     for _ in range(9):
         model(x, training=True)
     clone = keras.models.clone_model(model)
@@ -673,17 +620,15 @@ def all_gates(per_example, num_gates=None, **kwargs):
 
 
 def gates_of(model):
-    return [layer for layer in model.layers if isinstance(layer, dselectk_keras.Gate)]
+    return [layer for layer in model.layers if isinstance(layer, dk.Gate)]
 
 
 def trained(model, **settings):
     """Train for five steps; the inputs and the loss."""
     x = numbers((20, DIM))
     model.compile("sgd", "mse", **settings)
-    history = model.fit(
-        x, numbers((20, model.output_shape[-1])), batch_size=4, verbose=0
-    )
-    return x, history.history["loss"]
+    log = model.fit(x, numbers((20, model.output_shape[-1])), batch_size=4, verbose=0)
+    return x, log.history["loss"]
 
 
 @pytest.fixture(scope="module")
@@ -747,17 +692,16 @@ np.savez(target, *map(keras.ops.convert_to_numpy, outputs))
 """
     np.save(tmp_path / "x.npy", saved_models[0][2])
     paths = [path for _, path, _, _ in saved_models]
-    root = Path(dselectk_keras.__file__).parents[1]
+    files = [tmp_path / "y.npz", tmp_path / "x.npy", *paths]
     subprocess.run(
-        [sys.executable, "-c", script, tmp_path / "y.npz", tmp_path / "x.npy", *paths],
+        [sys.executable, "-c", script, *files],
         check=True,
-        cwd=root,
+        cwd=Path(dk.__file__).parents[1],
         timeout=540,
         env=os.environ | {"KERAS_BACKEND": keras.backend.backend()},
     )
     with np.load(tmp_path / "y.npz") as found:
-        for i, (_, _, _, wanted) in enumerate(saved_models):
-            assert_equal(found[f"arr_{i}"], wanted)
+        assert_equal([*found.values()], [wanted for *_, wanted in saved_models])
 
 
 # Dtype policies.
@@ -854,8 +798,7 @@ def test_routing_inputs_are_a_matrix_and_keep_their_width(case, look):
 def test_one_feature_may_come_without_an_axis(case, look):
     gate, x = case.make(), numbers((BATCH,))
     gate(experts_of(), x)
-    found, wanted = gate.expert_weights(x), gate.expert_weights(x[:, None])
-    assert_equal(found, wanted)
+    assert_equal(gate.expert_weights(x), gate.expert_weights(x[:, None]))
 
 
 @every_case_and_look

@@ -33,10 +33,7 @@ def test_slots_hold_the_examples_in_their_order():
 
 @pytest.mark.parametrize(
     ("num_chosen", "num_slots", "wanted"),
-    [
-        (2, 1, {(0, 0): 0, (0, 2): 0}),
-        (1, 2, {(0, 0): 0, (2, 0): 2, (1, 2): 1}),
-    ],
+    [(2, 1, {(0, 0): 0, (0, 2): 0}), (1, 2, {(0, 0): 0, (2, 0): 2, (1, 2): 1})],
     ids=["too few slots", "too many chosen"],
 )
 def test_what_finds_no_slot_is_left_out(num_chosen, num_slots, wanted):
@@ -68,9 +65,9 @@ def test_slots_without_a_choice_share_no_example():
     used = np.eye(4, dtype="float32")[np.zeros(8, int)]
     choices = choices_of(used, 1)
     choices = choices.only(choices.ranks < 2)
-    examples, places = map(numpy, slot_table(choices, 4, num_slots=2))
-    assert examples.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
-    assert places[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    examples, places = slot_table(choices, 4, num_slots=2)
+    assert_equal(examples, np.arange(8))
+    assert_equal(numpy(places)[:, 0], np.arange(8))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
+from functools import partial
+
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
-from helpers import numbers, numpy, refusals, sigmoid, value_and_gradients
+from helpers import numbers, numpy, refusals, sigmoid, weight_gradients
 from keras import ops
 
 from dselectk_keras import GumbelSoftmaxGate, Ramp, SparsityRegularizer
@@ -12,10 +15,10 @@ from dselectk_keras.ops import relaxed_bernoulli
 CASES = [
     Case(
         "Gumbel-softmax",
-        lambda **kwargs: GumbelSoftmaxGate(
+        partial(
+            GumbelSoftmaxGate,
             temperature=Ramp(2.0, 0.5, end=9),
             sparsity_reg=Ramp(0.1, 0.2, end=9),
-            **kwargs,
         ),
         penalties=("sparsity",),
         sums_to_one=False,
@@ -24,18 +27,13 @@ CASES = [
         training_only=("z",),
     ),
 ]
-
-
 N, SEED = 4, 3
 SHARES = np.array([0.1, 0.2, 0.3, 0.4], "float32")
 
 
 def built(alpha=None, z=None, *, routing=None, **settings):
-    gate = GumbelSoftmaxGate(seed=SEED, **settings)
-    gate.build((None, N), (None, routing) if routing else None)
-    if alpha is not None:
-        gate.set_weights([np.asarray(alpha, "float32"), np.asarray(z, "float32")])
-    return gate
+    weights = None if alpha is None else [np.float32(alpha), np.float32(z)]
+    return helpers.built(GumbelSoftmaxGate(seed=SEED, **settings), N, routing, weights)
 
 
 def test_inference_by_hand_where_nan_shows_and_zero_is_open():
@@ -70,10 +68,8 @@ def test_the_gradient_reaches_z_through_the_draws():
     z, tau = numbers((50, N)), 0.5
     gate = built(np.tile(np.log(SHARES), (50, 1)), z, num_gates=50, temperature=tau)
     draws = numpy(relaxed_bernoulli(z, tau, keras.random.SeedGenerator(SEED)))
-    _, (_, found) = value_and_gradients(
-        lambda: [ops.sum(gate.route(training=True).weights)],
-        gate.trainable_variables,
-        [v for v in gate.variables if not v.trainable],
+    _, found = weight_gradients(
+        gate, lambda: ops.sum(gate.route(training=True).weights)
     )
     assert_close(found, SHARES * draws * (1 - draws) / tau, atol=1e-5)
 
@@ -82,53 +78,35 @@ def test_the_gradient_reaches_z_through_the_draws():
 @pytest.mark.parametrize("routing", [None, 2])
 @pytest.mark.parametrize("num_gates", [None, 3])
 def test_the_penalty_by_hand(reduction, routing, num_gates):
-    gate = built(
-        routing=routing, num_gates=num_gates, sparsity_reg=0.5, reduction=reduction
-    )
-    x = numbers((6, 2))
-    inputs = numbers((6, N, 1))
-    gate((inputs, x) if routing else inputs, training=True)
+    settings = {"num_gates": num_gates, "sparsity_reg": 0.5, "reduction": reduction}
+    gate, x = built(routing=routing, **settings), numbers((6, 2))
+    gate(numbers((6, N, 1)), *[x] if routing else [], training=True)
     *_, kernel, bias = map(numpy, gate.trainable_weights)
     z = x @ kernel + bias if routing else bias
     wanted = 0.5 * np.log(sigmoid(z)).sum()
     if routing and reduction == "mean":
         wanted /= 6
-    (found,) = gate.losses
-    assert_close(found, wanted, rtol=1e-5)
+    assert_close(gate.losses, [wanted], rtol=1e-5)
+
+
+def penalty(gate):
+    gate.route(training=True)
+    return gate.losses[0]
 
 
 def test_the_penalty_is_finite_where_psi_is_not():
     gate = built(np.zeros(N), [-200.0, 200.0, 0.0, -1000.0], sparsity_reg=1.0)
-    gate.route(training=True)
-    assert_close(gate.losses[0], -200 + 0 - np.log(2) - 1000, rtol=1e-6)
+    assert_close(penalty(gate), -200 + 0 - np.log(2) - 1000, rtol=1e-6)
 
 
 def test_the_penalty_pulls_harder_the_more_an_expert_is_closed():
     # Between all experts and none there are few weights of the penalty.
     z = np.array([2.0, 0.0, -2.0, -8.0])
     gate = built(np.zeros(N), z, sparsity_reg=0.5)
-
-    def penalty():
-        gate.route(training=True)
-        return [gate.losses[0]]
-
-    state = [v for v in gate.variables if not v.trainable]
-    _, (_, found) = value_and_gradients(penalty, gate.trainable_variables, state)
-    assert_close(found, 0.5 * (1 - sigmoid(z)), rtol=1e-5)
-    assert (np.diff(found) > 0).all()
-
-
-def test_descent_on_the_penalty_closes_experts():
-    gate = built(np.zeros(N), np.zeros(N), sparsity_reg=1.0)
-
-    def penalty():
-        gate.route(training=True)
-        return [gate.losses[0]]
-
-    state = [v for v in gate.variables if not v.trainable]
-    _, (of_alpha, of_z) = value_and_gradients(penalty, gate.trainable_variables, state)
-    # The derivative of log sigmoid at 0 is 1/2: descent lowers z.
-    assert_close(of_z, 0.5, rtol=1e-6)
+    of_alpha, of_z = weight_gradients(gate, lambda: penalty(gate))
+    # Of log sigmoid: descent lowers z.
+    assert_close(of_z, 0.5 * (1 - sigmoid(z)), rtol=1e-5)
+    assert (np.diff(of_z) > 0).all()
     assert_equal(of_alpha, 0)
 
 
@@ -159,8 +137,7 @@ def test_the_weight_follows_its_schedule():
     gate = built(sparsity_reg=Ramp(1.0, 4.0, end=2), z_initializer="zeros")
     found = []
     for _ in range(3):
-        gate.route(training=True)
-        found.append(float(numpy(gate.losses[0])) / (N * np.log(0.5)))
+        found.append(float(numpy(penalty(gate))) / (N * np.log(0.5)))
         gate._clear_losses()
     assert_close(found, [2, 4, 4], rtol=1e-5)
 
@@ -172,13 +149,7 @@ def test_numbers_stand_for_a_regularizer_and_the_penalty_is_a_mean():
 
 
 test_settings_that_cannot_be_are_refused = refusals(
-    (
-        lambda: GumbelSoftmaxGate(reduction="max"),
-        "`reduction` must be one of 'sum', 'mean'",
-    ),
-    (
-        lambda: GumbelSoftmaxGate(temperature=0.0),
-        r"`temperature` must be positive.*=0\.0",
-    ),
+    (GumbelSoftmaxGate, "`reduction` must be one of 'sum', 'm", {"reduction": "max"}),
+    (GumbelSoftmaxGate, r"must be positive.*temperature=0\.0", {"temperature": 0.0}),
     (lambda: built(routing=5).expected_nonzeros(), "built per-example"),
 )

@@ -18,7 +18,7 @@ def test_get_makes_a_gate_by_its_name(name):
 
 
 test_get_lists_what_it_knows = refusals(
-    (lambda: gates.get("dselectk"), r"no gate of the name 'dselectk'.*dselect_k"),
+    (gates.get, r"no gate of the name 'dselectk'.*dselect_k", "dselectk"),
     (
         lambda: gates.get("dselect_k", noise=True, dtype="float32"),
         r"'dselect_k' are: num_nonzeros, .*num_gates, .*Received: 'noise'\.",

@@ -54,48 +54,26 @@ def test_scalar_experts_are_a_list_or_have_an_axis():
     assert numpy(gate(stacked)).tolist() == [[2.0]] * 8
 
 
-@pytest.mark.parametrize(
-    ("shape", "count"),
-    [((None, 4, 2), 4), ([(None, 2), (None, 2), (None, 2)], 3), ((8, 1), 1)],
-)
-def test_experts_are_those_of_axis_1_or_of_a_list(shape, count):
-    assert count_experts(shape) == count
+def test_experts_are_those_of_axis_1_or_of_a_list():
+    shapes = [(None, 4, 2), [(None, 2), (None, 2), (None, 2)], (8, 1)]
+    assert [*map(count_experts, shapes)] == [4, 3, 1]
 
 
-@pytest.mark.parametrize(
-    ("shape", "num_gates", "count"),
-    [((None,), None, 1), ((None, 5), None, 5), ((8, 5), 3, 5), ((8, 3, 6), 3, 6)],
-)
-def test_features_are_those_of_the_last_axis(shape, num_gates, count):
-    assert count_features(shape, num_gates) == count
+def test_features_are_those_of_the_last_axis():
+    given = [((None,), None), ((None, 5), None), ((8, 5), 3), ((8, 3, 6), 3)]
+    assert [count_features(*each) for each in given] == [1, 5, 5, 6]
 
 
 test_what_is_neither_experts_nor_routing_inputs_is_refused = refusals(
-    *(
-        (lambda given=given: as_arguments(*given), text)
-        for given, text in [
-            ((("a", "b", "c"),), r"a tuple of 3\. "),
-            ((("experts", "x"), "x"), "a tuple of 2 and also routing inputs"),
-        ]
-    ),
-    *(
-        (lambda shape=shape: count_experts(shape), text)
-        for shape, text in [
-            ((None, None, 2), "num_experts known"),
-            ((4,), "num_experts known"),
-            ([(None, 2), (None, 3)], r"of the same shape.*\(None, 2\), \(None, 3\)"),
-            ([], "at least one expert.*Received shapes: none"),
-            (None, "at least one expert"),
-        ]
-    ),
-    *(
-        (lambda shape=shape, gates=gates: count_features(shape, gates), text)
-        for shape, gates, text in [
-            ((8, 3, 6), None, r"shape \(batch, features\).*\(8, 3, 6\)"),
-            ((8, 2, 3, 6), 3, "Flatten or pool them first"),
-            ((8, None), None, "with features known"),
-            ([(8, 5), (8, 5)], None, "must be one tensor"),
-            ((8, 2, 6), 3, r"3 gates need .*\(batch, 3, features\)"),
-        ]
-    ),
+    (as_arguments, r"a tuple of 3\. ", (("a", "b", "c"),)),
+    (as_arguments, "a tuple of 2 and also routing inputs", (("experts", "x"), "x")),
+    (count_experts, "num_experts known", ((None, None, 2),), ((4,),)),
+    (count_experts, r"same shape.*\(None, 2\), \(None, 3\)", [(None, 2), (None, 3)]),
+    (count_experts, "at least one expert.*Received shapes: none", []),
+    (count_experts, "at least one expert", None),
+    (count_features, r"shape \(batch, features\).*\(8, 3, 6\)", ((8, 3, 6), None)),
+    (count_features, "Flatten or pool them first", ((8, 2, 3, 6), 3)),
+    (count_features, "with features known", ((8, None), None)),
+    (count_features, "must be one tensor", ([(8, 5), (8, 5)], None)),
+    (count_features, r"3 gates need .*\(batch, 3, features\)", ((8, 2, 6), 3)),
 )

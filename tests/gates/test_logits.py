@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import built, numbers, numpy, refusals, spread, weight_gradients
+from helpers import built, numbers, numpy, refusals, softmax, spread, weight_gradients
 from keras import ops
 
 from dselectk_keras import SoftmaxGate, TopKGate
@@ -10,11 +10,9 @@ from dselectk_keras.gates.logits import Logits
 
 
 def logits(shape, routing_dim=None, *, seed=None, **settings):
-    gate = SoftmaxGate(dtype="float16")
+    gate, normal = SoftmaxGate(dtype="float16"), keras.initializers.RandomNormal
     gate.routing_dim = routing_dim
-    return Logits(
-        gate, "z", shape, keras.initializers.RandomNormal(seed=seed), **settings
-    )
+    return Logits(gate, "z", shape, normal(seed=seed), **settings)
 
 
 def test_logits_are_a_variable_or_an_affine_map_in_float32():
@@ -43,12 +41,6 @@ def test_assigned_logits_hold_for_every_example(routing_dim):
     z.assign(value)
     found = numpy(z(None if routing_dim is None else numbers((5, routing_dim))))
     assert_equal(found, np.broadcast_to(value, found.shape))
-
-
-def test_without_a_bias_there_is_nothing_to_assign():
-    z = logits((2, 3), routing_dim=4, use_bias=False)
-    with pytest.raises(ValueError, match="without a bias cannot be assigned"):
-        z.assign(numbers((2, 3)))
 
 
 def layer_norm(x, scale, offset):
@@ -89,10 +81,8 @@ def test_gates_normalize_inputs_and_kernel(make, num_gates):
     wanted = wanted.reshape(6, *gate.gate_shape, 3)
     assert_close(gate._logits(x), wanted, atol=1e-5)
     kept = wanted >= np.sort(wanted)[..., -2:-1] if make is TopKGate else wanted < 99
-    powers = np.exp(wanted) * kept
-    assert_close(
-        gate.expert_weights(x), powers / powers.sum(axis=-1, keepdims=True), atol=1e-5
-    )
+    wanted_weights = softmax(np.where(kept, wanted, -np.inf))
+    assert_close(gate.expert_weights(x), wanted_weights, atol=1e-5)
     # Neither the scale of the inputs nor that of the kernel matters, but for epsilon.
     gate.trainable_weights[0].assign(7 * kernel)
     assert_close(gate._logits(9 * x), wanted, atol=0.02)
@@ -145,15 +135,16 @@ def test_the_same_inputs_for_each_gate_are_the_inputs_for_all():
     assert_close(found, wanted, atol=1e-6)
 
 
-test_inputs_for_other_gates_are_refused = refusals(
+THREE = built(SoftmaxGate(num_gates=3), 2, 4)
+test_what_does_not_fit_is_refused = refusals(
+    (THREE.expert_weights, r"must have the shape \(batch, 4\)", np.ones((5, 2, 4))),
     (
-        lambda: built(SoftmaxGate(num_gates=3), 2, 4).expert_weights(
-            np.ones((5, 2, 4))
-        ),
-        r"must have the shape \(batch, 4\)",
+        SoftmaxGate(num_gates=3).build,
+        r"3 gates need .* \(batch, 3, features\)",
+        ((None, 2), (None, 2, 4)),
     ),
     (
-        lambda: SoftmaxGate(num_gates=3).build((None, 2), (None, 2, 4)),
-        r"3 gates need .* \(batch, 3, features\)",
+        lambda: logits((2, 3), routing_dim=4, use_bias=False).assign(numbers((2, 3))),
+        "without a bias cannot be assigned",
     ),
 )

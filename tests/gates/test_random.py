@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
@@ -6,11 +8,7 @@ from helpers import numbers, numpy, refusals
 
 from dselectk_keras import RandomGate
 
-CASES = [
-    Case("random", lambda **kwargs: RandomGate(2, **kwargs), learns=False),
-]
-
-
+CASES = [Case("random", partial(RandomGate, 2), learns=False)]
 N = 5
 
 
@@ -70,6 +68,6 @@ def test_dropped_experts_are_not_drawn():
 
 test_numbers_of_experts_that_cannot_be_are_refused = refusals(
     (lambda: random(6), r"must not exceed the 5 experts.*nonzeros=6"),
-    (lambda: RandomGate(0), "`num_nonzeros` must be a positive integer"),
-    (lambda: RandomGate(10**9), r"Received: num_nonzeros=1,000,000,000"),
+    (RandomGate, "`num_nonzeros` must be a positive integer", 0),
+    (RandomGate, r"Received: num_nonzeros=1,000,000,000", 10**9),
 )

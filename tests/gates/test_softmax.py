@@ -1,8 +1,10 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
-from helpers import built, numbers, numpy, spread
+from helpers import built, numbers, numpy, softmax, spread
 
 from dselectk_keras import ImportanceRegularizer, SoftmaxGate
 
@@ -10,8 +12,8 @@ CASES = [
     Case("softmax", SoftmaxGate, dense=True),
     Case(
         "softmax with bias",
-        lambda **kwargs: SoftmaxGate(
-            use_bias=True, weights_regularizer=ImportanceRegularizer(0.1), **kwargs
+        partial(
+            SoftmaxGate, use_bias=True, weights_regularizer=ImportanceRegularizer(0.1)
         ),
         penalties=("weights",),
         dense=True,
@@ -34,7 +36,5 @@ def test_a_per_example_gate_is_the_softmax_of_an_affine_map(use_bias, num_gates)
     kernel, *bias = map(numpy, gate.trainable_weights)
     x = numbers((5, 4))
     logits = sum(bias, x @ kernel).reshape(5, *gate.gate_shape, 3)
-    powers = np.exp(logits)
-    wanted = powers / powers.sum(axis=-1, keepdims=True)
-    assert_close(gate.expert_weights(x), wanted, atol=1e-6)
+    assert_close(gate.expert_weights(x), softmax(logits), atol=1e-6)
     assert len(bias) == use_bias

@@ -1,27 +1,20 @@
+import helpers
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
-from helpers import numbers, numpy, refusals, value_and_gradients
+from helpers import numbers, numpy, refusals, weight_gradients
 from keras import ops
 
 from dselectk_keras import SwitchGate
 
-CASES = [
-    Case("switch", SwitchGate, sums_to_one=False, sum_varies=True),
-]
-
-
+CASES = [Case("switch", SwitchGate, sums_to_one=False, sum_varies=True)]
 P = np.array([0.125, 0.25, 0.625], "float32")
 
 
 def built(logits=None, *, num_experts=3, routing=None, **settings):
-    gate = SwitchGate(**settings)
-    experts = (None, num_experts)
-    gate.build(experts, (None, routing) if routing else None)
-    if logits is not None:
-        gate.set_weights([np.asarray(logits, "float32")])
-    return gate
+    weights = None if logits is None else [np.float32(logits)]
+    return helpers.built(SwitchGate(**settings), num_experts, routing, weights)
 
 
 def test_weights_by_hand_where_the_first_of_equals_wins():
@@ -32,11 +25,8 @@ def test_weights_by_hand_where_the_first_of_equals_wins():
 
 
 def test_the_gradient_by_hand_reaches_every_logit():
-    gate = built(np.log(P))
-    _, (found,) = value_and_gradients(
-        lambda: [ops.sum(gate(np.array([[[2.0], [3.0], [4.0]]], "float32")))],
-        gate.trainable_variables,
-    )
+    gate, experts = built(np.log(P)), np.array([[[2.0], [3.0], [4.0]]], "float32")
+    (found,) = weight_gradients(gate, lambda: ops.sum(gate(experts)))
     # The chosen output times p_3 (1[i = 3] - p_i).
     assert_close(found, 4 * 0.625 * ([0, 0, 1] - P), rtol=1e-5)
 
@@ -70,7 +60,5 @@ def test_normalized_logits_are_nearly_equal_at_first():
 
 
 test_a_number_of_experts_is_refused = pytest.mark.backend_independent(
-    refusals(
-        (lambda: SwitchGate(2), r"not a number .*kernel_initializer=2\. To"),
-    )
+    refusals((SwitchGate, r"not a number .*kernel_initializer=2\. To", 2))
 )

@@ -1,12 +1,12 @@
 from functools import partial
 
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
 from helpers import (
-    built,
     numbers,
     numpy,
     refusals,
@@ -18,50 +18,37 @@ from helpers import (
 )
 from keras import ops
 
-from dselectk_keras import (
-    DenseExperts,
-    ImportanceRegularizer,
-    MMoE,
-    MoE,
-    Ramp,
-    TopKGate,
-)
+import dselectk_keras as dk
 from dselectk_keras.gates import RouterInputs
-from dselectk_keras.models import condense
 
+SPARSE_BUT_FOR_NOISE = {"sparse_gradient": True, "training_only": ("noise",)}
 CASES = [
-    Case(
-        "top-k",
-        lambda **kwargs: TopKGate(2, use_bias=True, **kwargs),
-        sparse_gradient=True,
-    ),
+    Case("top-k", partial(dk.TopKGate, 2, use_bias=True), sparse_gradient=True),
     Case(
         "noisy top-k",
-        lambda **kwargs: TopKGate(2, noise=True, **{"seed": 1, **kwargs}),
-        sparse_gradient=True,
-        training_only=("noise",),
+        partial(dk.TopKGate, 2, noise=True, seed=1),
+        **SPARSE_BUT_FOR_NOISE,
     ),
     Case(
         "top-k with load",
-        lambda **kwargs: TopKGate(
+        partial(
+            dk.TopKGate,
             2,
             noise=True,
-            load_reg=Ramp(0.1, 0.2, end=9),
-            weights_regularizer=ImportanceRegularizer(0.1, squared=True),
-            **kwargs,
+            load_reg=dk.Ramp(0.1, 0.2, end=9),
+            weights_regularizer=dk.ImportanceRegularizer(0.1, squared=True),
         ),
         penalties=("load", "weights"),
-        sparse_gradient=True,
-        training_only=("noise",),
+        **SPARSE_BUT_FOR_NOISE,
     ),
     Case(
         "top-k after dense steps",
-        lambda **kwargs: TopKGate(
+        partial(
+            dk.TopKGate,
             2,
-            noise=Ramp(1.0, 0.0, end=4, kind="linear"),
+            noise=dk.Ramp(1.0, 0.0, end=4, kind="linear"),
             load_reg=0.1,
             dense_steps=2,
-            **kwargs,
         ),
         penalties=("load",),
         dense=True,
@@ -69,26 +56,23 @@ CASES = [
     ),
     Case(
         "sigmoid top-k with a bias",
-        lambda **kwargs: TopKGate(
-            2, scores="sigmoid", bias_rate=0.01, use_bias=True, **kwargs
-        ),
+        partial(dk.TopKGate, 2, scores="sigmoid", bias_rate=0.01, use_bias=True),
         looks=("x",),
         sparse_gradient=True,
     ),
 ]
-
-
 N, BATCH, DIM = 5, 64, 4
 
 
 def top_k(num_nonzeros=2, num_experts=N, features=None, weights=None, **settings):
-    return built(TopKGate(num_nonzeros, **settings), num_experts, features, weights)
+    gate = dk.TopKGate(num_nonzeros, **settings)
+    return helpers.built(gate, num_experts, features, weights)
 
 
 def with_logits(logits, num_nonzeros=1, bias_rate=0.1, **settings):
     """A per-example gate; an example is a mixture of the rows of logits."""
-    gate = TopKGate(num_nonzeros, bias_rate=bias_rate, **settings)
-    gate = built(gate, np.shape(logits)[1], len(logits))
+    settings["bias_rate"] = bias_rate
+    gate = top_k(num_nonzeros, np.shape(logits)[1], len(logits), **settings)
     kernel = gate.trainable_weights[0]
     kernel.assign(np.tile(logits, kernel.shape[1] // np.shape(logits)[1]))
     return gate
@@ -148,12 +132,10 @@ def test_the_noise_starts_at_softplus_of_zero():
     weights = gate.route(numbers((5000, DIM)), training=True).weights
     # Equal logits and nothing dropped: the log weights differ by the noise alone.
     first, second, *_ = np.log(numpy(weights)).T
-    spread = (first - second) / np.sqrt(2)
-    assert_close(spread.std(), np.log(2), rtol=0.03)
-    assert_close(spread.mean(), 0, atol=0.02)
-
-
-def test_the_load_of_equal_logits_is_balanced():
+    noise = (first - second) / np.sqrt(2)
+    assert_close(noise.std(), np.log(2), rtol=0.03)
+    assert_close(noise.mean(), 0, atol=0.02)
+    # So the load is balanced.
     gate = top_k(2, features=DIM, noise=True, load_reg=1.0, kernel_initializer="zeros")
     gate((numbers((4096, N, 1)), numbers((4096, DIM))), training=True)
     assert 0 < numpy(gate.losses[0]) < 0.01
@@ -170,17 +152,15 @@ def only_largest(weights, k):
 @pytest.mark.parametrize("num_gates", [None, 3])
 @pytest.mark.parametrize("per_example", [False, True])
 def test_the_gate_is_dense_before_it_keeps_k(per_example, num_gates):
-    x = numbers((BATCH, DIM)) if per_example else None
-    settings = {"features": DIM} if per_example else {}
-    gate = spread(top_k(2, dense_steps=2, num_gates=num_gates, **settings))
+    x, features = (numbers((BATCH, DIM)), DIM) if per_example else (None, None)
+    gate = spread(top_k(2, N, features, dense_steps=2, num_gates=num_gates))
     assert (gate.max_experts(), top_k(2).max_experts()) == (None, 2)
     logits = numbers(gate.trainable_weights[0].shape)
     if per_example:
         logits = (x @ logits).reshape(BATCH, *gate.gate_shape, N)
     dense = softmax(logits)
-    wanted = [dense, dense, only_largest(dense, 2), only_largest(dense, 2)]
     assert_close(gate.expert_weights(x), dense, rtol=1e-4)
-    for weights in wanted:
+    for weights in [dense, dense, only_largest(dense, 2), only_largest(dense, 2)]:
         assert_close(gate.route(x, training=True).weights, weights, rtol=1e-4)
         assert_close(gate.expert_weights(x), weights, rtol=1e-4)
 
@@ -202,8 +182,7 @@ def test_dense_steps_drop_experts_among_all():
     assert set(open_experts) == {1, 2, 3, 4, 5}
     assert_close(weights.sum(axis=-1), 1, rtol=1e-6)
     assert_close(open_experts.mean(), 2.5 + 5 / 32, rtol=0.03)
-    weights = numpy(gate.route(training=True).weights)
-    assert_equal((weights > 0).sum(axis=-1), 1)
+    assert_equal((numpy(gate.route(training=True).weights) > 0).sum(axis=-1), 1)
 
 
 @pytest.mark.parametrize("dense_steps", [0, 1])
@@ -227,42 +206,43 @@ def test_each_gate_has_its_distance_from_a_binary_selection():
 
 
 def test_models_are_condensed_after_dense_steps_and_with_sigmoid_scores():
-    inputs = keras.Input((DIM,))
-    layer = MMoE(DenseExperts(8, [3]), TopKGate(2, dense_steps=1), ["a"], stacked=True)
-    model = keras.Model(inputs, layer(inputs))
+    def model_with(gate, tasks):
+        inputs = keras.Input((DIM,))
+        layer = dk.MMoE(dk.DenseExperts(8, [3]), gate, tasks, stacked=True)
+        return keras.Model(inputs, layer(inputs)), layer.gate
+
+    model, gate = model_with(dk.TopKGate(2, dense_steps=1), ["a"])
     with pytest.raises(ValueError, match="2 selectors are not binary"):
-        condense(model)
-    layer.gate.step.assign(2)
-    small = condense(model)
+        dk.condense(model)
+    gate.step.assign(2)
+    small, x = dk.condense(model), numbers((BATCH, DIM))
     assert small.layers[-1].experts.num_experts == 2
-    x = numbers((BATCH, DIM))
     assert_close(small(x), model(x), atol=1e-5)
-    gate = TopKGate(3, scores="sigmoid", kernel_initializer="random_normal")
-    layer = MMoE(DenseExperts(8, [3]), gate, ["a", "b"], stacked=True)
-    model = keras.Model(inputs, layer(inputs))
-    layer.gate.trainable_weights[0].assign(3 * numbers((2, 8)))
-    x = numbers((BATCH, DIM))
-    assert_close(condense(model)(x), model(x), atol=1e-5)
+    model, gate = model_with(dk.TopKGate(3, scores="sigmoid"), ["a", "b"])
+    gate.trainable_weights[0].assign(3 * numbers((2, 8)))
+    assert_close(dk.condense(model)(x), model(x), atol=1e-5)
 
 
 # A schedule of the noise.
 
 
 def test_the_noise_has_a_factor():
-    logits = []
-    for noise in (True, 0.5, Ramp(1.0, 0.0, end=2, kind="linear"), lambda step: 0.5):
+    def logits(noise):
         gate = top_k(N, noise=noise, seed=0, kernel_initializer="zeros")
         weights = np.log(numpy(gate.route(training=True).weights))
-        logits.append(weights - weights.mean())
-    for found in logits[1:]:
-        assert_close(found, logits[0] / 2, atol=1e-5)
+        return weights - weights.mean()
+
+    wanted, ramp = logits(True) / 2, dk.Ramp(1.0, 0.0, end=2, kind="linear")
+    for noise in (0.5, ramp, lambda step: 0.5):
+        assert_close(logits(noise), wanted, atol=1e-5)
 
 
 def test_the_noise_ends_with_its_schedule():
-    gate = top_k(2, noise=Ramp(1.0, 0.0, end=2, kind="linear"), load_reg=1.0, seed=0)
-    gate.set_weights([LOGITS, np.zeros(N), np.int32(1)])
-    weights = numpy(gate.route(training=True).weights)
-    assert_close(weights, [0.25, 0.75, 0, 0, 0], rtol=1e-5)
+    ramp = dk.Ramp(1.0, 0.0, end=2, kind="linear")
+    weights = [LOGITS, np.zeros(N), np.int32(1)]
+    gate = top_k(2, noise=ramp, load_reg=1.0, weights=weights)
+    found = gate.route(training=True).weights
+    assert_close(found, [0.25, 0.75, 0, 0, 0], rtol=1e-5)
     # Experts 0 and 3 share the threshold; the load is (1/2, 1, 0, 1/2, 0).
     assert_close(gate.losses[0], 0.14 / 0.16, rtol=1e-5)
     for each in weight_gradients(gate, lambda: gate.report()["penalties"]["load"]):
@@ -339,8 +319,8 @@ def test_the_bias_changes_the_choice_by_scores_but_not_the_weights():
     logits = np.array([2.0, 1.0, 0.5])
     gate = with_logits(np.diag(logits), 2, scores="sigmoid")
     bias(gate).assign([-1.0, 0.0, 0.0])
-    found = numpy(gate.expert_weights(np.ones((1, 3))))
-    assert_close(found, [[0, *share(sigmoid(logits[1:]))]], rtol=1e-5)
+    wanted = [[0, *share(sigmoid(logits[1:]))]]
+    assert_close(gate.expert_weights(np.ones((1, 3))), wanted, rtol=1e-5)
     gate = with_logits([[5.0, 3.0]], scores="sigmoid")
     for size, chosen in ((0.03, 0), (0.05, 1)):  # The scores differ by 0.041.
         bias(gate).assign([0.0, size])
@@ -362,11 +342,9 @@ def test_each_gate_has_a_bias_of_its_own_load_which_dense_steps_leave():
 
 
 def test_padding_of_routed_tokens_has_no_load():
-    inputs = keras.Input((4, 3))
-    gate = TopKGate(1, bias_rate=0.1)
-    masked = keras.layers.Masking()(inputs)
-    outputs = MoE(DenseExperts(3, [2]), gate, per_example=True)(masked)
-    model = keras.Model(inputs, outputs)
+    gate = dk.TopKGate(1, bias_rate=0.1)
+    moe = dk.MoE(dk.DenseExperts(3, [2]), gate, per_example=True)
+    model = keras.Sequential([keras.Input((4, 3)), keras.layers.Masking(), moe])
     gate.trainable_weights[0].assign(np.eye(3))
     x = np.zeros((2, 4, 3), "float32")
     x[0, :2], x[1, :1] = np.eye(3)[[0, 1]], np.eye(3)[[1]]
@@ -385,10 +363,9 @@ def test_dropped_experts_are_not_chosen_whatever_their_bias():
 
 
 def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
-    inputs = keras.Input((2,))
-    gate = TopKGate(1, bias_rate=0.02, scores="sigmoid", use_bias=True)
-    moe = MoE(DenseExperts(4, [3]), gate, per_example=True, name="moe")
-    model = keras.Model(inputs, moe(inputs))
+    gate = dk.TopKGate(1, bias_rate=0.02, scores="sigmoid", use_bias=True)
+    moe = dk.MoE(dk.DenseExperts(4, [3]), gate, per_example=True, name="moe")
+    model = helpers.model_of(moe, 2)
     kernel, first = gate.trainable_weights
     kernel.assign(0.1 * numbers(kernel.shape))
     first.assign([1.0, 0.0, 0.0, 0.0])
@@ -410,21 +387,24 @@ def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
 
 
 test_settings_that_cannot_be_are_refused = refusals(
-    (lambda: top_k(6), r"must not exceed the 5 experts.*nonzeros=6"),
-    *(
-        (lambda noise=noise: TopKGate(2, noise=noise), "`noise` must be")
-        for noise in (0, -1.0, "large", None)
-    ),
-    *(
-        (lambda k=k: TopKGate(2, dense_steps=k), "`dense_steps` must be an integer >=")
-        for k in (-1, 2.5, True)
-    ),
-    (lambda: TopKGate(2, scores="relu"), "`scores` must be one of 'softmax', 'sigm"),
-    (lambda: TopKGate(2, bias_rate=-0.1), "`bias_rate` must be a finite number at l"),
-    (lambda: TopKGate(2, load_reg=0.1), "needs noise=True"),
+    (top_k, r"must not exceed the 5 experts.*nonzeros=6", 6),
     (
-        lambda: TopKGate(2, bias_rate=0.1, noise=True, load_reg=0.1),
-        "needs noise=True, and bias_rate=0",
+        lambda noise: top_k(noise=noise),
+        "`noise` must be",
+        *(0, -1.0, "large", None),
     ),
-    (lambda: top_k(2, bias_rate=0.1), "A static gate has no loads to balance"),
+    (
+        lambda k: top_k(dense_steps=k),
+        "`dense_steps` must be an integer >=",
+        *(-1, 2.5, True),
+    ),
+    (top_k, "`scores` must be one of 'softmax', 'sigm", {"scores": "relu"}),
+    (top_k, "`bias_rate` must be a finite number at l", {"bias_rate": -0.1}),
+    (top_k, "needs noise=True", {"load_reg": 0.1}),
+    (
+        top_k,
+        "needs noise=True, and bias_rate=0",
+        {"bias_rate": 0.1, "noise": True, "load_reg": 0.1},
+    ),
+    (top_k, "A static gate has no loads to balance", {"bias_rate": 0.1}),
 )
