@@ -14,13 +14,8 @@ class Bank(ExpertBank):
 
 
 test_what_a_bank_does_not_define_is_refused = refusals(
-    *(
-        (ask, "experts of Bank cannot be merged")
-        for ask in [
-            Bank().check_mergeable,
-            lambda: Bank().call_merged(np.ones((1, 2)), np.ones(2)),
-            Bank().parameters,
-        ]
-    ),
-    (lambda: Bank().sliced([0]), "experts of Bank cannot be sliced"),
+    (Bank().check_mergeable, "experts of Bank cannot be merged"),
+    (Bank().call_merged, "experts of Bank cannot be me", (np.ones((1, 2)), np.ones(2))),
+    (Bank().parameters, "experts of Bank cannot be merged"),
+    (Bank().sliced, "experts of Bank cannot be sliced", [0]),
 )

@@ -1,5 +1,6 @@
 """A bank of any layers keeps a copy of the layer, and its state, for each expert."""
 
+import helpers
 import keras
 import numpy as np
 import pytest
@@ -25,9 +26,8 @@ def sequential():
 
 
 def functional():
-    inputs = keras.Input((3,))
-    hidden = layers.Dense(3)(inputs)
-    return keras.Model(inputs, layers.Dense(2)(layers.add([inputs, hidden])))
+    first, second = layers.Dense(3), layers.Dense(2)
+    return helpers.model_of(lambda x: second(layers.add([x, first(x)])), 3)
 
 
 TEMPLATES = {
@@ -43,7 +43,7 @@ def test_evaluates_copies_of_a_template_that_have_their_own_weights(name):
     make, shape = TEMPLATES[name]
     template, x = make(), numbers(shape)
     bank = Experts(template, 3)
-    found = numpy(bank(x))
+    found = bank(x)
     outputs = [numpy(expert(x)) for expert in bank.experts]
     assert_close(found, np.stack(outputs, axis=1), rtol=1e-5)
     assert not np.allclose(outputs[0], outputs[1])
@@ -80,8 +80,7 @@ def test_copies_have_the_vocabulary_of_the_template(name):
 
 def test_a_list_of_layers_is_the_bank():
     experts = [layers.Dense(2), layers.Dense(2, "relu")]
-    bank = Experts(experts)
-    x = numbers((4, 3))
+    bank, x = Experts(experts), numbers((4, 3))
     expected = np.stack([numpy(expert(x)) for expert in experts], axis=1)
     assert_close(bank(x), expected, rtol=1e-6)
     assert bank.num_experts == 2
@@ -90,8 +89,7 @@ def test_a_list_of_layers_is_the_bank():
 def test_dropout_and_normalization_learn_in_training_and_are_fixed_at_inference():
     bank = Experts(layers.BatchNormalization(momentum=0.5, epsilon=0.0), 2)
     x = np.array([[1.0], [3.0]], "float32")
-    inputs = keras.Input((1,))
-    model = keras.Model(inputs, bank(inputs))
+    model = helpers.model_of(bank, 1)
     assert_close(numpy(model(x, training=True))[:, 0], [[-1.0], [1.0]])
     # Half of the start (mean 0, variance 1) and half of the batch (2 and 1).
     for expert in bank.experts:
@@ -133,9 +131,8 @@ def test_a_resized_bank_keeps_its_settings_and_is_not_frozen():
 
 
 def test_a_saved_bank_gives_the_same_outputs(tmp_path):
-    inputs = keras.Input((5, 5, 1))
     template = keras.Sequential([layers.Conv2D(2, 3), layers.BatchNormalization()])
-    model = keras.Model(inputs, Experts(template, 2)(inputs))
+    model = helpers.model_of(Experts(template, 2), 5, 5, 1)
     x = numbers((2, 5, 5, 1))
     model(x, training=True)
     assert_equal(reloaded(model, tmp_path)(x), model(x))
@@ -145,9 +142,8 @@ def test_a_saved_bank_gives_the_same_outputs(tmp_path):
 
 
 def test_each_expert_may_see_an_input_of_its_own():
-    bank = Experts(sequential(), 3, shared_input=False)
-    x = numbers((2, 3, 5))
-    found = numpy(bank(x))
+    bank, x = Experts(sequential(), 3, shared_input=False), numbers((2, 3, 5))
+    found = bank(x)
     expected = [numpy(expert(x[:, i])) for i, expert in enumerate(bank.experts)]
     assert_close(found, np.stack(expected, axis=1), rtol=1e-5)
     with pytest.raises(ValueError, match=r"axis 1 .* value 3, .*\(2, 2, 5\)"):
@@ -158,13 +154,13 @@ def test_each_expert_may_see_an_input_of_its_own():
 
 
 def test_parameters_are_stacked_by_expert():
-    bank = Experts(sequential(), 3)
-    bank(numbers((2, 3)))
+    bank = built(Experts(sequential(), 3))
     found = bank.parameters()
-    assert [tuple(p.shape) for p in found] == [(3, 3, 4), (3, 4), (3, 4, 2), (3, 2)]
-    for place, parameter in enumerate(found):
-        for i, expert in enumerate(bank.experts):
-            assert_equal(numpy(parameter)[i], expert.trainable_variables[place])
+    assert [tuple(p.shape) for p in found] == [(3, 5, 4), (3, 4), (3, 4, 2), (3, 2)]
+    for parameter, *own in zip(
+        found, *(expert.trainable_variables for expert in bank.experts), strict=True
+    ):
+        assert_equal([*numpy(parameter)], own)
 
 
 def merged_by_hand(bank, weights, x):
@@ -189,7 +185,7 @@ def test_merged_copies_are_one_expert_for_each_example(name):
         (one[0], False, merged_by_hand(bank, one[[0, 0]], x)),
         (several, True, np.stack(by_gate, axis=1)),
     ):
-        found = numpy(bank.call_merged(x, weights, per_example))
+        found = bank.call_merged(x, weights, per_example)
         assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -199,8 +195,7 @@ def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
     weights = keras.Variable(shares(4, 3))
 
     def compute():
-        merged = bank.call_merged(x, ops.convert_to_tensor(weights), True)
-        return [ops.sum(merged**2)]
+        return [ops.sum(bank.call_merged(x, weights.value, True) ** 2)]
 
     _, gradients = value_and_gradients(compute, [*bank.trainable_variables, weights])
     assert len(gradients) == 13
@@ -210,7 +205,7 @@ def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
 def test_copies_can_be_merged_after_slicing_and_saving():
     bank, x = Experts(sequential(), 3), numbers((2, 3))
     bank(x)
-    merged = numpy(bank.call_merged(x, ops.convert_to_tensor([0.0, 0.5, 0.5])))
+    merged = bank.call_merged(x, ops.convert_to_tensor([0.0, 0.5, 0.5]))
     some = bank.sliced([1, 2])
     loaded = Experts.from_config(some.get_config())
     loaded.build(x.shape)
@@ -237,8 +232,8 @@ def test_frozen_experts_are_merged_as_others(per_example, moment):
     assert_close(found, bank.call_merged(x, weights, per_example))
 
 
-def bank(*arguments, quantized=False, frozen=False, **settings):
-    made = built(Experts(*arguments, **settings), 4)
+def bank(*arguments, quantized=False, frozen=False):
+    made = built(Experts(*arguments), 4)
     for expert in made.experts if quantized else ():
         expert.quantize("int8")
     made.trainable = not frozen
@@ -251,20 +246,16 @@ def with_state(layer):
 
 LIST = [layers.Dense(2), layers.Dense(2, "relu")]
 test_what_cannot_be_is_refused = refusals(
-    *(
-        (lambda given=given: Experts(*given), text)
-        for given, text in [
-            ((layers.Dense(2),), "num_experts=None"),
-            ((layers.Dense(2), 0), "num_experts=0"),
-            (([layers.Dense(2)], 2), "1 layers and num_experts=2"),
-            (([],), "0 layers"),
-            (("dense", 2), "must be a Keras layer or model.*'dense'"),
-            (([layers.Dense(2), "dense"],), "must be a Keras layer or model"),
-        ]
-    ),
+    (Experts, "num_experts=None", layers.Dense(2)),
+    (Experts, "num_experts=0", (layers.Dense(2), 0)),
+    (Experts, "1 layers and num_experts=2", ([layers.Dense(2)], 2)),
+    (Experts, "0 layers", []),
+    (Experts, "must be a Keras layer or model.*'dense'", ("dense", 2)),
+    (Experts, "must be a Keras layer or model", [layers.Dense(2), "dense"]),
     (
-        lambda: Experts(sequential(), 3, shared_input=False)(numbers((2, 2, 5))),
+        Experts(sequential(), 3, shared_input=False),
         r"the inputs need an axis of 3.*\(2, 2, 5\)",
+        numbers((2, 2, 5)),
     ),
 )
 test_what_cannot_be_merged_is_refused = refusals(
@@ -272,28 +263,26 @@ test_what_cannot_be_merged_is_refused = refusals(
     (lambda: bank(LIST).parameters(), r"Only copies of one layer.*num_experts"),
     *(
         (
-            lambda frozen=frozen: bank(
+            lambda frozen: bank(
                 layers.Dense(2), 3, quantized=True, frozen=frozen
             ).call_merged(numbers((2, 4)), shares(3)),
             r"Quantized experts.*expert_0.*int8",
+            frozen,
         )
         for frozen in (False, True)
     ),
-    *(
-        (
-            lambda layer=layer: with_state(layer).check_mergeable(),
-            "Experts with a state of their own",
-        )
-        for layer in (layers.BatchNormalization(), layers.Dropout(0.5))
+    (
+        lambda layer: with_state(layer).check_mergeable(),
+        "Experts with a state of their own",
+        *(layers.BatchNormalization(), layers.Dropout(0.5)),
     ),
     (
         Experts(layers.Dense(2), 2, shared_input=False).check_mergeable,
         r"see one input.*shared_input=False",
     ),
     (
-        lambda: bank(layers.Dense(2), 2).call_merged(
-            numbers((2, 4)), [shares(2, 2)], True
-        ),
+        built(Experts(layers.Dense(2), 2), 4).call_merged,
         "are merged as a whole",
+        (numbers((2, 4)), [shares(2, 2)], True),
     ),
 )

@@ -39,14 +39,12 @@ BANKS = {
     "unbuilt model": lambda: dk.Experts(sequential(), 3),
     "list": lambda: dk.Experts([functional(f"own_{i}") for i in range(3)]),
 }
-
-
 WAYS = {
-    "fresh": lambda model, folder: model,
+    "fresh": lambda model, _: model,
     "loaded": reloaded,
-    "deepcopy": lambda model, folder: copy.deepcopy(model),
-    "from_config": lambda model, folder: type(model).from_config(model.get_config()),
-    "clone": lambda model, folder: keras.models.clone_model(model),
+    "deepcopy": lambda model, _: copy.deepcopy(model),
+    "from_config": lambda model, _: type(model).from_config(model.get_config()),
+    "clone": lambda model, _: keras.models.clone_model(model),
 }
 
 
@@ -88,11 +86,8 @@ def test_every_variable_has_a_path_of_its_own(bank, way, tmp_path):
 def test_condensed_models_and_models_of_one_task_keep_paths_apart(bank):
     model = multitask(BANKS[bank](), dk.TopKGate(2))
     condensed = dk.condense(model)
-    for each in (
-        condensed,
-        dk.per_task(model, "task_0"),
-        dk.per_task(condensed, "task_1"),
-    ):
+    alone = dk.per_task(model, "task_0"), dk.per_task(condensed, "task_1")
+    for each in (condensed, *alone):
         assert_apart(each)
 
 

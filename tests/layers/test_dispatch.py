@@ -1,9 +1,11 @@
 """Evaluating only the chosen experts gives what evaluating all gives."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, dtype_of
 from helpers import numbers, numpy, refusals, weight_gradients
 from keras import ops
 
@@ -56,29 +58,25 @@ def test_outputs_equal_a_float64_oracle():
 @pytest.mark.parametrize("name", ["top-k", "switch"])
 def test_gradients_are_the_same(name):
     upstream = ops.convert_to_tensor(numbers((BATCH, 3, 4), seed=1))
-    found = (
+    dense, sparse = (
         weight_gradients(
             layer, lambda layer=layer: ops.sum(layer(X, training=True) * upstream)
         )
         for layer in pair(GATES[name], tasks=3, units=(5, 4))
     )
-    for dense, sparse in zip(*found, strict=True):
-        assert_close(sparse, dense, atol=1e-4)
-        assert np.abs(dense).max() > 0
+    assert_close(sparse, dense, atol=1e-4)
+    assert all(np.abs(each).max() > 0 for each in dense)
 
 
-def test_nothing_is_dropped_where_all_are_alike_and_no_branch_is_compiled(
-    monkeypatch,
-):
+def test_nothing_is_dropped_where_all_are_alike_and_no_branch_is_compiled(monkeypatch):
     dense, sparse = pair(GATES["top-k"], num_experts=8)
     x = np.repeat(X[:1], BATCH, axis=0)
     assert (numpy(dense.expert_weights(x)) > 0).any(axis=0).sum() == 2
     assert_close(sparse(x), dense(x), atol=1e-5)
     dense, sparse = pair(GATES["top-k"])
     monkeypatch.setattr(ops, "cond", None)
-    assert_close(sparse(X), dense(X), atol=1e-5)
-    all_alike = np.repeat(X[:1], BATCH, axis=0)
-    assert_close(sparse(all_alike), dense(all_alike), atol=1e-5)
+    for inputs in (X, x):
+        assert_close(sparse(inputs), dense(inputs), atol=1e-5)
 
 
 def chosen_by(load):
@@ -98,22 +96,18 @@ def routed(dispatch):
     return model
 
 
-@pytest.mark.parametrize(
-    ("load", "slots"), [(5, 5), (6, 6), (7, 8), (9, 16), (17, None)]
-)
-def test_experts_have_as_many_slots_as_the_largest_load_needs(load, slots, monkeypatch):
-    seen = []
-    slots_of, x = dk.DenseExperts.call_slots, numbers((64, DIM))
-    model = routed(True)
+def test_experts_have_as_many_slots_as_the_largest_load_needs(monkeypatch):
+    slots_of, model, seen = dk.DenseExperts.call_slots, routed(True), []
 
     def call_slots(self, inputs):
         seen.append(inputs.shape[0] // 16)
         return slots_of(self, inputs)
 
     monkeypatch.setattr(dk.DenseExperts, "call_slots", call_slots)
-    model.layers[-1](x, chosen_by(load))
+    for load in (5, 6, 7, 9, 17):
+        model.layers[-1](numbers((64, DIM)), chosen_by(load))
     exact = keras.backend.backend() == "torch"
-    assert seen == ([load] if exact else [slots] if slots else [])
+    assert seen == ([5, 6, 7, 9, 17] if exact else [5, 6, 8, 16])
 
 
 def test_training_is_the_same_for_every_load():
@@ -165,16 +159,15 @@ def test_a_gate_with_dense_steps_is_exact_in_and_after_them(training):
 
 
 def test_sequences_are_dispatched_whole():
-    routing = keras.layers.GlobalAveragePooling1D()
-    x = numbers((6, 4, DIM))
-    outputs = []
-    for dispatch in (False, True):
-        layer = dk.MoE(dk.DenseExperts(8, [5]), dk.TopKGate(1), True, routing, dispatch)
-        outputs.append(layer)
-        layer.build(x.shape)
-    outputs[1].set_weights(outputs[0].get_weights())
-    dense, sparse = (numpy(layer(x)) for layer in outputs)
-    assert_close(sparse, dense, atol=1e-5)
+    routing, x = keras.layers.GlobalAveragePooling1D(), numbers((6, 4, DIM))
+    dense, sparse = (
+        dk.MoE(dk.DenseExperts(8, [5]), dk.TopKGate(1), True, routing, dispatch)
+        for dispatch in (False, True)
+    )
+    wanted = dense(x)
+    sparse.build(x.shape)
+    sparse.set_weights(dense.get_weights())
+    assert_close(sparse(x), wanted, atol=1e-5)
 
 
 def test_a_capacity_drops_and_counts():
@@ -188,9 +181,8 @@ def test_a_capacity_drops_and_counts():
     sparse.num_dropped.assign(2**31 - 2)
     sparse(x)
     assert int(sparse.num_dropped) == 2**31 - 1
-    moe = dk.MoE(
-        dk.DenseExperts(8, [4]), dk.SwitchGate(), True, dispatch=np.float32(1.5)
-    )
+    capacity = np.float32(1.5)
+    moe = dk.MoE(dk.DenseExperts(8, [4]), dk.SwitchGate(), True, dispatch=capacity)
     assert type(moe.get_config()["dispatch"]) is float
     assert moe(X).shape == (BATCH, 4)
 
@@ -207,26 +199,31 @@ def test_a_mask_without_padding_leaves_the_capacity_as_it_is():
     assert (outputs[0] == 0).all(axis=1).sum() == 3 * (15 - 12)
 
 
-def test_auto_dispatches_where_it_pays():
-    def dispatches(bank, gate, features=64):
-        layer = dk.MoE(bank, gate, per_example=True)
-        layer.build((None, features))
-        return layer._dispatches
+def dispatches(bank, gate, dispatch="auto"):
+    layer = dk.MoE(bank, gate, per_example=True, dispatch=dispatch)
+    layer.build((None, 64))
+    return layer._dispatches
 
-    assert dispatches(dk.DenseExperts(32, [256]), dk.TopKGate(2))
+
+def test_auto_dispatches_where_it_pays():
+    large = partial(dk.DenseExperts, 32, [256])
+    assert dispatches(large(), dk.TopKGate(2))
     # Four times as many experts as are chosen, and kernels of 2 ** 14: not one less.
     assert dispatches(dk.DenseExperts(8, [256, 1]), dk.TopKGate(2))
-    assert not dispatches(dk.DenseExperts(7, [256]), dk.TopKGate(2))
     assert dispatches(dk.DenseExperts(24, [256]), dk.TopKGate(2, num_gates=3))
-    assert not dispatches(dk.DenseExperts(23, [256]), dk.TopKGate(2, num_gates=3))
-    assert not dispatches(dk.DenseExperts(8, [255, 256]), dk.TopKGate(2))
-    assert not dispatches(dk.DenseExperts(32, [8]), dk.TopKGate(2))
-    assert not dispatches(dk.DenseExperts(4, [256]), dk.TopKGate(2))
-    assert not dispatches(dk.DenseExperts(32, [256]), dk.TopKGate(2, dense_steps=1))
-    assert not dispatches(dk.DenseExperts(32, [256]), dk.SoftmaxGate())
-    assert not dispatches(dk.DenseExperts(32, [256]), dk.DSelectKGate(2))
-    assert not dispatches(dk.DenseExperts(32, [256, 9], dropout=0.5), dk.TopKGate(2))
-    assert not dispatches(dk.Experts(keras.layers.Dense(256), 32), dk.TopKGate(2))
+    for bank, gate in [
+        (dk.DenseExperts(7, [256]), dk.TopKGate(2)),
+        (dk.DenseExperts(23, [256]), dk.TopKGate(2, num_gates=3)),
+        (dk.DenseExperts(8, [255, 256]), dk.TopKGate(2)),
+        (dk.DenseExperts(32, [8]), dk.TopKGate(2)),
+        (dk.DenseExperts(4, [256]), dk.TopKGate(2)),
+        (large(), dk.TopKGate(2, dense_steps=1)),
+        (large(), dk.SoftmaxGate()),
+        (large(), dk.DSelectKGate(2)),
+        (dk.DenseExperts(32, [256, 9], dropout=0.5), dk.TopKGate(2)),
+        (dk.Experts(keras.layers.Dense(256), 32), dk.TopKGate(2)),
+    ]:
+        assert not dispatches(bank, gate), (bank.get_config(), gate.get_config())
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has `vmap`.")
@@ -250,24 +247,17 @@ def test_copies_that_are_computed_at_once_evaluate_one_branch():
 
 
 def test_auto_does_not_dispatch_experts_that_are_split_over_devices(monkeypatch):
-    def dispatches(choice):
-        bank, gate = dk.DenseExperts(32, [256]), dk.TopKGate(2)
-        layer = dk.MoE(bank, gate, per_example=True, dispatch=choice)
-        layer.build((None, 64))
-        return layer._dispatches
-
     monkeypatch.setattr("dselectk_keras.layers.moe.is_model_parallel", lambda: True)
-    assert not dispatches("auto")
-    assert dispatches(True)
-    assert dispatches(1.5)
+    for dispatch in ("auto", True, 1.5):
+        bank, gate = dk.DenseExperts(32, [256]), dk.TopKGate(2)
+        assert dispatches(bank, gate, dispatch) == (dispatch != "auto")
 
 
 @pytest.mark.parametrize("num_gates", [None, 3])
 def test_examples_with_more_experts_than_slots_are_mixed_densely(num_gates):
     # As of a gate that has not decided: 3 experts, where 2 are expected.
-    bank = dk.DenseExperts(16, [4])
+    bank, gates = dk.DenseExperts(16, [4]), () if num_gates is None else (num_gates,)
     outputs = numpy(bank(X))
-    gates = () if num_gates is None else (num_gates,)
     weights = np.zeros((BATCH, *gates, 16), "float32")
     weights[..., :2] = 0.25
     weights[5, ..., 2] = 0.5
@@ -282,44 +272,36 @@ def test_examples_with_more_experts_than_slots_are_mixed_densely(num_gates):
 
 
 def test_half_precision_is_kept():
-    for bank, gate in [("float16", "float16"), ("mixed_float16", "float32")]:
-        outputs = [
-            dk.MoE(
-                dk.DenseExperts(8, [4], dtype=bank),
-                dk.TopKGate(1, dtype=gate),
-                True,
-                None,
-                d,
-            )(X)
-            for d in (False, True)
-        ]
-        found = {keras.backend.standardize_dtype(each.dtype) for each in outputs}
-        assert found == {gate}
+    for of_bank, of_gate in [("float16", "float16"), ("mixed_float16", "float32")]:
+        for dispatch in (False, True):
+            bank = dk.DenseExperts(8, [4], dtype=of_bank)
+            gate = dk.TopKGate(1, dtype=of_gate)
+            moe = dk.MoE(bank, gate, per_example=True, dispatch=dispatch)
+            assert dtype_of(moe(X)) == of_gate
 
 
-def dispatching(dispatch, experts=(3,), gate=None, per_example=True, **settings):
-    def build():
-        bank = dk.DenseExperts(2, experts, **settings)
-        moe = dk.MoE(bank, gate or dk.TopKGate(1), per_example, dispatch=dispatch)
-        moe.build((None, DIM))
-
-    return build
+def build(dispatch=True, units=(3,), gate=None, per_example=True, **settings):
+    bank = dk.DenseExperts(2, units, **settings)
+    moe = dk.MoE(bank, gate or dk.TopKGate(1), per_example, dispatch=dispatch)
+    moe.build((None, DIM))
 
 
 test_what_cannot_be_dispatched_is_refused = refusals(
     *(
-        (dispatching(given), f"a capacity of 1 or more. Received: dispatch={given!r}")
+        (build, f"a capacity of 1 or more. Received: dispatch={given!r}", given)
         for given in (0.5, float("inf"), float("nan"), 0, "always")
     ),
-    (dispatching(True, per_example=False), "needs a per-example gate"),
-    (dispatching(True, [3, 3], dropout=0.5), "without dropout"),
-    (dispatching(2, activity_regularizer="l2"), "and `activity_regularizer`"),
+    (build, "needs a per-example gate", {"per_example": False}),
+    (build, "without dropout", {"units": [3, 3], "dropout": 0.5}),
+    (build, "and `activity_reg", {"dispatch": 2, "activity_regularizer": "l2"}),
     (
-        dispatching(True, gate=dk.SoftmaxGate()),
+        build,
         "limits the number of experts per example. Received: SoftmaxGate",
+        {"gate": dk.SoftmaxGate()},
     ),
     (
-        dispatching(1.5, gate=dk.TopKGate(1, dense_steps=9)),
+        build,
         "A capacity would drop choices.*dispatch=1.5 and TopKGate",
+        {"dispatch": 1.5, "gate": dk.TopKGate(1, dense_steps=9)},
     ),
 )

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close
-from helpers import numbers
+from helpers import model_of, numbers
 from keras import ops
 
 from dselectk_keras import DenseExperts, MoE, SoftmaxGate, TopKGate
@@ -40,9 +40,8 @@ class Cell(keras.layers.Layer):
 
 @pytest.mark.traced
 def test_a_gate_in_an_unrolled_rnn_adds_its_penalties_at_every_time_step():
-    inputs = keras.Input((3, 4))
     gate = TopKGate(2, z_reg=0.5, kernel_initializer="zeros")
-    model = keras.Model(inputs, keras.layers.RNN(Cell(gate), unroll=True)(inputs))
+    model = model_of(keras.layers.RNN(Cell(gate), unroll=True), 3, 4)
     model.compile(keras.optimizers.SGD(0.0), "mse")
     x = numbers((8, 3, 4))
     loss = model.train_on_batch(x, model.predict(x, verbose=0))

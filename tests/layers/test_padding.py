@@ -1,5 +1,7 @@
 """Numbers in padding change no output, no penalty and no gradient."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -18,13 +20,11 @@ REGULARIZERS = {
     "similarity": lambda: dk.SampleSimilarityRegularizer(0.5, 0.7),
 }
 GATES = {
-    "softmax": lambda each: dk.SoftmaxGate(z_reg=0.3, weights_regularizer=each),
-    "top-k": lambda each: dk.TopKGate(2, z_reg=0.3, weights_regularizer=each),
-    "switch": lambda each: dk.SwitchGate(weights_regularizer=each),
-    "dselect-k": lambda each: dk.DSelectKGate(
-        2, entropy_reg=0.3, reduction="mean", weights_regularizer=each
-    ),
-    "attentive": lambda each: dk.AttentiveGate(4, weights_regularizer=each),
+    "softmax": partial(dk.SoftmaxGate, z_reg=0.3),
+    "top-k": partial(dk.TopKGate, 2, z_reg=0.3),
+    "switch": dk.SwitchGate,
+    "dselect-k": partial(dk.DSelectKGate, 2, entropy_reg=0.3, reduction="mean"),
+    "attentive": partial(dk.AttentiveGate, 4),
 }
 ROUTING = {"tokens": lambda: None, "sequences": layers.GlobalAveragePooling1D}
 
@@ -39,11 +39,8 @@ def training(layer):
     def compute():
         x = ops.convert_to_tensor(given)
         # NaN has no part in the gradient, whatever its values are.
-        y = layer(
-            ops.where(ops.isnan(x), x, ops.convert_to_tensor(inputs)),
-            mask=MASK,
-            training=True,
-        )
+        x = ops.where(ops.isnan(x), x, ops.convert_to_tensor(inputs))
+        y = layer(x, mask=MASK, training=True)
         y = ops.where(MASK[..., None], y, 0.0)
         return [ops.sum(y * y) + sum(layer.losses), y, *layer.losses]
 
@@ -65,10 +62,8 @@ def assert_padding_is_not_read(layer):
         keras.utils.set_random_seed(0)
         results.append(train(np.where(MASK[..., None], X, np.float32(padding))))
     for result in results:
-        for found, expected in zip(result, results[0], strict=True):
-            for mine, other in zip(found, expected, strict=True):
-                assert np.isfinite(mine).all()
-                assert_close(mine, other, rtol=1e-5, atol=1e-5)
+        assert all(np.isfinite(each).all() for each in (*result[0], *result[1]))
+        assert_close(result, results[0], rtol=1e-5, atol=1e-5)
         assert_equal(result[1][-1][~MASK], 0.0)
 
 
@@ -76,7 +71,7 @@ def assert_padding_is_not_read(layer):
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
 @pytest.mark.parametrize("gate", GATES)
 def test_padding_is_not_read(gate, regularizer, routing):
-    made = GATES[gate](REGULARIZERS[regularizer]())
+    made = GATES[gate](weights_regularizer=REGULARIZERS[regularizer]())
     network, bank = ROUTING[routing](), dk.DenseExperts(3, [4, 3], ["tanh", None])
     make = dk.AttentiveMoE if gate == "attentive" else dk.MoE
     layer = make(bank, made, per_example=True, routing_network=network)
@@ -91,25 +86,17 @@ def test_merging_and_static_gates_do_not_read_padding(per_example):
 
 
 def test_an_attentive_gate_that_chooses_once_per_sequence_does_not_read_padding():
-    layer = dk.AttentiveMoE(
-        dk.DenseExperts(3, [4, 3]),
-        dk.AttentiveGate(4),
-        per_example=True,
-        routing_network=layers.GlobalAveragePooling1D(),
-    )
+    bank, pool = dk.DenseExperts(3, [4, 3]), layers.GlobalAveragePooling1D()
+    layer = dk.AttentiveMoE(bank, dk.AttentiveGate(4), True, routing_network=pool)
     filled = [np.where(MASK[..., None], X, np.float32(value)) for value in (0, 37)]
-    found = [numpy(layer(x, mask=MASK))[MASK] for x in filled]
-    assert_equal(*found)
+    assert_equal(*(numpy(layer(x, mask=MASK))[MASK] for x in filled))
 
 
 def test_a_sequence_of_padding_alone_adds_nothing():
     def make():
-        return dk.MoE(
-            dk.DenseExperts(3, [3]),
-            dk.TopKGate(2, weights_regularizer=dk.ImportanceRegularizer(0.5)),
-            per_example=True,
-            routing_network=layers.GlobalAveragePooling1D(),
-        )
+        gate = dk.TopKGate(2, weights_regularizer=dk.ImportanceRegularizer(0.5))
+        pool = layers.GlobalAveragePooling1D()
+        return dk.MoE(dk.DenseExperts(3, [3]), gate, True, routing_network=pool)
 
     whole, short = make(), make()
     for layer in (whole, short):
@@ -118,7 +105,7 @@ def test_a_sequence_of_padding_alone_adds_nothing():
     y = whole(X, mask=MASK, training=True)
     assert_close(numpy(y)[:2], short(X[:2], mask=MASK[:2], training=True), rtol=1e-5)
     assert_equal(numpy(y)[2], 0.0)
-    assert_close(*[*whole.losses, *short.losses], rtol=1e-5)
+    assert_close(whole.losses, short.losses, rtol=1e-5)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -135,8 +122,8 @@ def test_a_mask_of_the_routing_inputs_alone_leaves_padding_out(pools, compiled):
     losses = []
     # The law for penalties: other numbers where ids are 0, and a row less.
     for rows in (3, 2):
-        y = layer(X[:rows], embedding(ids[:rows]), training=True)
-        losses.append([float(numpy(loss)) for loss in layer.losses])
+        layer(X[:rows], embedding(ids[:rows]), training=True)
+        losses.append(list(layer.losses))
     assert_close(*losses, rtol=1e-5)
     y = model.predict([X, ids], verbose=0)
     left_out = np.repeat(~MASK.any(axis=1)[:, None], 4, 1) if pools else ~MASK

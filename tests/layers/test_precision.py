@@ -2,20 +2,32 @@
 
 import keras
 import pytest
-from checks import assert_close
+from checks import assert_close, dtype_of
 from helpers import numbers, spread
 from keras import ops
 
 import dselectk_keras as dk
 
 X, TOKENS = numbers((4, 3)), numbers((4, 3, 3))
-
-
 POLICIES = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
 
 
 def bank(policy, n=4, **settings):
     return dk.DenseExperts(n, [6, 3], ["tanh", None], dtype=policy, **settings)
+
+
+def tokens(b, d):
+    gate = dk.TopKGate(2, z_reg=0.1, dtype=d)
+    return dk.MoE(bank(b), gate, per_example=True, dispatch=4.0, dtype=d)
+
+
+def mmoe(b, d):
+    return dk.MMoE(bank(b), dk.SoftmaxGate(dtype=d), 2, stacked=True, dtype=d)
+
+
+def cgc(b, d):
+    gate, shared = (dk.DSelectKGate(2, dtype=d) for _ in range(2))
+    return dk.CGC(bank(b), gate, 2, per_example=True, shared_gate=shared, dtype=d)
 
 
 # A layer, of a bank with one policy and of gates with another, and its inputs.
@@ -27,40 +39,14 @@ LAYERS = {
     "cross_stitch": (lambda _, d: dk.CrossStitch(0.25, dtype=d), TOKENS),
     "soft_moe": (lambda b, d: dk.SoftMoE(bank(b), dtype=d), TOKENS),
     "moe": (lambda b, d: dk.MoE(bank(b), dk.DSelectKGate(2, dtype=d), dtype=d), X),
-    "tokens": (
-        lambda b, d: dk.MoE(
-            bank(b), dk.TopKGate(2, z_reg=0.1, dtype=d), True, dispatch=4.0, dtype=d
-        ),
-        TOKENS,
-    ),
-    "mmoe": (
-        lambda b, d: dk.MMoE(
-            bank(b), dk.SoftmaxGate(dtype=d), 2, stacked=True, dtype=d
-        ),
-        X,
-    ),
-    "cgc": (
-        lambda b, d: dk.CGC(
-            bank(b),
-            dk.DSelectKGate(2, dtype=d),
-            2,
-            per_example=True,
-            shared_gate=dk.DSelectKGate(2, dtype=d),
-            dtype=d,
-        ),
-        X,
-    ),
+    "tokens": (tokens, TOKENS),
+    "mmoe": (mmoe, X),
+    "cgc": (cgc, X),
     "smear": (
         lambda b, d: dk.SmearExperts(bank(b), dk.SoftmaxGate(dtype=d), dtype=d),
         TOKENS,
     ),
 }
-
-
-def dtype_of(tensor):
-    return keras.backend.standardize_dtype(tensor.dtype)
-
-
 CASES = [
     *((name, each, each) for name in LAYERS for each in POLICIES),
     *((name, "mixed_bfloat16", "float32") for name in LAYERS),

@@ -5,22 +5,23 @@ import os
 import subprocess
 import sys
 import zipfile
+from functools import partial
 
 import keras
 import numpy as np
 import pytest
 from checks import assert_equal
-from helpers import numbers, reloaded, spread
+from helpers import cloned, model_of, numbers, reloaded, spread
 
 import dselectk_keras as dk
 
 GATES = {
-    "softmax": lambda: dk.SoftmaxGate(
-        weights_regularizer=dk.ImportanceRegularizer(0.1)
+    "softmax": partial(
+        dk.SoftmaxGate, weights_regularizer=dk.ImportanceRegularizer(0.1)
     ),
-    "top_k": lambda: dk.TopKGate(2, noise=True, load_reg=0.1, seed=1),
-    "dselect_k": lambda: dk.DSelectKGate(
-        2, gamma=dk.Ramp(1.0, 0.5, end=9), entropy_reg=dk.Ramp(0.1, 1.0, end=9)
+    "top_k": partial(dk.TopKGate, 2, noise=True, load_reg=0.1, seed=1),
+    "dselect_k": partial(
+        dk.DSelectKGate, 2, dk.Ramp(1.0, 0.5, end=9), dk.Ramp(0.1, 1.0, end=9)
     ),
 }
 BANKS = {
@@ -57,16 +58,10 @@ def every_combination():
     x, v = (keras.Input(INPUTS[name].shape[1:], name=name) for name in INPUTS)
     outputs = {}
     for gate, bank, mode in COMBINATIONS:
-        name = f"{gate}_{bank}_{mode}"
-        layer = dk.MMoE(
-            BANKS[bank](),
-            GATES[gate](),
-            ["a", "b"],
-            per_example=mode == "routed",
-            stacked=True,
-            name=name,
-        )
-        outputs[name] = layer(x if mode == "static" else (x, v))
+        name, routed = f"{gate}_{bank}_{mode}", mode == "routed"
+        parts = BANKS[bank](), GATES[gate](), ["a", "b"], routed
+        layer = dk.MMoE(*parts, stacked=True, name=name)
+        outputs[name] = layer((x, v) if routed else x)
     gates = GATES["dselect_k"](), dk.SoftmaxGate()
     below = dk.CGC(BANKS["dense"](), gates[0], 2, 1, True, shared_gate=gates[1])
     above = dk.DenseExperts(3, [2], shared_input=False)
@@ -80,14 +75,9 @@ def every_combination():
         (dk.AttentiveMoE, dk.AttentiveGate(4, num_gates=2)),
         (dk.MoE, dk.ReinforceGate(seed=1, num_gates=2)),
     ):
-        name = type(gate).__name__
-        outputs[name] = make(
-            BANKS["dense"](),
-            gate,
-            per_example=True,
-            routing_network=keras.layers.Dense(4, "tanh"),
-            name=name,
-        )((x, v))
+        name, network = type(gate).__name__, keras.layers.Dense(4, "tanh")
+        settings = {"routing_network": network, "name": name}
+        outputs[name] = make(BANKS["dense"](), gate, True, **settings)((x, v))
     router = dk.SoftmaxGate(normalize=True, num_gates=2, expert_dropout=0.1, seed=1)
     outputs["smear"] = dk.SmearExperts(BANKS["dense"](), router, name="smear")((x, v))
     tokens = keras.layers.RepeatVector(2)(v)
@@ -121,10 +111,8 @@ def test_in_the_same_process_with_the_counts_of_calls(saved):
 
 
 def test_a_file_with_too_many_experts_is_refused_before_memory_is_taken(tmp_path):
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, dk.DenseExperts(3, [2])(inputs))
     whole, altered = tmp_path / "whole.keras", tmp_path / "altered.keras"
-    model.save(whole)
+    model_of(dk.DenseExperts(3, [2]), 3).save(whole)
     with zipfile.ZipFile(whole) as old, zipfile.ZipFile(altered, "w") as new:
         for name in old.namelist():
             content = old.read(name)
@@ -168,26 +156,19 @@ def test_what_layers_share_is_shared_in_the_loaded_model(part, tmp_path):
         own = {key: one if key == part else make() for key, make in parts.items()}
         return dk.MoE(**own, per_example=True, name=name)
 
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, layer("second")(layer("first")(inputs)))
+    model = model_of(lambda x: layer("second")(layer("first")(x)), 4)
     loaded = reloaded(model, tmp_path)
     first, second = (loaded.get_layer(name) for name in ("first", "second"))
     assert getattr(first, part) is getattr(second, part)
     assert len(loaded.weights) == len(model.weights)
-    outputs = [each.predict(numbers((5, 4)), verbose=0) for each in (loaded, model)]
-    assert_equal(*outputs)
-
-
-def cloned(model, _):
-    clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
-    return clone
+    x = numbers((5, 4))
+    assert_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
 
 
 COPIES = {
     "file": reloaded,
     "deepcopy": lambda model, _: copy.deepcopy(model),
-    "clone": cloned,
+    "clone": lambda model, _: cloned(model),
 }
 
 
@@ -198,13 +179,12 @@ def test_experts_that_are_copies_of_a_model_share_nothing_in_a_copy(how, tmp_pat
     init = keras.initializers.GlorotUniform(seed=1)
     expert = keras.Sequential([keras.layers.Dense(4, kernel_initializer=init), inner])
     layer = dk.CGC(dk.Experts(expert, 2), dk.SoftmaxGate(), 3, 2, name="cgc")
-    inputs = keras.Input((5,))
-    model = keras.Model(inputs, layer(inputs))
-    copied = COPIES[how](spread(model), tmp_path)
+    model = spread(model_of(layer, 5))
+    copied = COPIES[how](model, tmp_path)
     bank = copied.get_layer("cgc").task_experts
     parts = [part for each in bank.experts for part in each.layers]
     assert len({id(part) for part in parts}) == 12
     assert len({part.kernel_initializer.seed for part in parts[::2]}) == 6
     assert len(copied.weights) == len(model.weights)
-    outputs = [each.predict(numbers((4, 5)), verbose=0) for each in (copied, model)]
-    assert_equal(*outputs)
+    x = numbers((4, 5))
+    assert_equal(copied.predict(x, verbose=0), model.predict(x, verbose=0))

@@ -1,9 +1,11 @@
 """One pass through the expert whose parameters are the weighted mean of all."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, changed
 from helpers import numbers, numpy, refusals, reloaded, spread, weight_gradients
 from keras import layers, ops
 
@@ -91,8 +93,9 @@ def test_the_router_may_look_at_another_input(shape):
     seen = v if v.ndim == 2 else v.mean(axis=1)
     weights = numpy(smear.gate.expert_weights(seen))
     assert_close(smear.expert_weights((SEQUENCE, v)), weights, rtol=1e-5)
-    expected = merged_by_hand(smear.experts, weights, SEQUENCE)
-    assert_close(smear((SEQUENCE, v)), expected, **CLOSE)
+    assert_close(
+        smear((SEQUENCE, v)), merged_by_hand(smear.experts, weights, SEQUENCE), **CLOSE
+    )
 
 
 @any_rank
@@ -149,11 +152,8 @@ def test_gradients_reach_the_router_and_all_experts():
     filled(smear, SEQUENCE)
     gradients = weight_gradients(smear, lambda: ops.sum(smear(SEQUENCE) ** 2))
     assert len(gradients) == 4 + 5
-    for variable, found in zip(smear.trainable_variables, gradients, strict=True):
-        assert np.isfinite(found).all()
-        assert found.any(), variable.path
-    for found in gradients[:4]:
-        assert found.reshape(N, -1).any(axis=1).all()
+    assert all(np.isfinite(found).all() and found.any() for found in gradients)
+    assert all(found.reshape(N, -1).any(axis=1).all() for found in gradients[:4])
 
 
 def test_a_sparse_router_leaves_experts_without_a_gradient():
@@ -179,16 +179,13 @@ def test_penalties_of_the_router_are_losses_in_training_only():
 @pytest.mark.parametrize("layer", ["dense", "sequential"])
 @any_rank
 def test_copies_are_merged_as_dense_experts_are(x, layer):
-    stack = [layers.Dense(WIDTH, "swish"), layers.Dense(DIM)]
-    if layer == "dense":
-        stack, bank = stack[:1], dk.DenseExperts(N, [WIDTH], "swish")
-    else:
-        bank = adapters()
-    template = keras.Sequential(stack) if layer == "sequential" else stack[0]
+    template, bank = layers.Dense(WIDTH, "swish"), dk.DenseExperts(N, [WIDTH], "swish")
+    if layer == "sequential":
+        template, bank = keras.Sequential([template, layers.Dense(DIM)]), adapters()
     copies = filled(dk.SmearExperts(dk.Experts(template, N), dk.SoftmaxGate()), x)
     dense = dk.SmearExperts(bank, dk.SoftmaxGate())
     dense(x)
-    dense.experts.set_weights([numpy(p) for p in copies.experts.parameters()])
+    dense.experts.set_weights([*map(numpy, copies.experts.parameters())])
     dense.gate.set_weights(copies.gate.get_weights())
     assert_close(copies(x), dense(x), **CLOSE)
 
@@ -214,9 +211,8 @@ def test_merged_convolutions_equal_a_loop(per_example):
 
 
 def test_the_mean_over_a_long_sequence_does_not_overflow_in_half_precision():
-    smear = dk.SmearExperts(
-        adapters(dtype="float16"), dk.SoftmaxGate(), dtype="float16"
-    )
+    half = {"dtype": "float16"}
+    smear = dk.SmearExperts(adapters(**half), dk.SoftmaxGate(), **half)
     x = ops.cast(np.full((1, 4096, DIM), 20.0), "float16")
     smear.build(x.shape)
     mask = ops.ones((1, 4096), "bool")
@@ -242,62 +238,53 @@ def test_no_expert_is_evaluated_by_itself(num_experts):
 
     dim, width, length, batch = 64, 16, 8, 4
     bank = dk.DenseExperts(num_experts, [width, dim], ["swish", None])
-    smear = dk.SmearExperts(bank, dk.SoftmaxGate())
-    x = numbers((batch, length, dim))
+    smear, x = dk.SmearExperts(bank, dk.SoftmaxGate()), numbers((batch, length, dim))
     smear(x)
-
-    def call(values, x):
-        state = [v.value for v in smear.non_trainable_variables]
-        return smear.stateless_call(values, state, x)[0]
-
-    values = [v.value for v in smear.trainable_variables]
-    cost = jax.jit(call).lower(values, x).compile().cost_analysis()["flops"]
+    values, state = (
+        [v.value for v in each]
+        for each in (smear.trainable_variables, smear.non_trainable_variables)
+    )
+    program = jax.jit(smear.stateless_call).lower(values, state, x).compile()
+    cost = program.cost_analysis()["flops"]
     # Products of one adapter for each position, and sums of n adapters' parameters,
     # an addition and a multiplication each.
     expected = (4 * length + 4 * num_experts) * dim * width * batch
     assert 0.8 < cost / expected < 1.2
 
 
-CASES = {
-    "adapters": lambda: dk.SmearExperts(adapters(), dk.SoftmaxGate(normalize=True)),
-    "static": lambda: dk.SmearExperts(
-        adapters(), dk.DSelectKGate(2), per_example=False
-    ),
-    "two gates": lambda: dk.SmearExperts(adapters(), dk.TopKGate(2, num_gates=2)),
-    "per layer": lambda: dk.SmearExperts(adapters(), dk.SoftmaxGate(), per_layer=True),
-    "adamix": lambda: dk.SmearExperts(
-        adapters(), dk.RandomGate(seed=1), per_example=False, per_layer=True
-    ),
-    "copies": lambda: dk.SmearExperts(
-        dk.Experts(keras.Sequential([layers.Dense(2, "tanh"), layers.Dense(DIM)]), 2),
-        dk.SoftmaxGate(),
-        routing_network=layers.GlobalMaxPooling1D(),
-    ),
-    "convolutions": lambda: dk.SmearExperts(
-        dk.Experts(layers.Conv1D(DIM, 2, padding="same"), 2), dk.SoftmaxGate()
-    ),
-}
+def every_kind():
+    """Layers of all kinds of banks, gates and modes."""
+    model = keras.Sequential([layers.Dense(2, "tanh"), layers.Dense(DIM)])
+    convolutions = dk.Experts(layers.Conv1D(DIM, 2, padding="same"), 2)
+    pool = {"routing_network": layers.GlobalMaxPooling1D()}
+    for bank, gate, settings in [
+        (adapters(), dk.SoftmaxGate(normalize=True), {}),
+        (adapters(), dk.DSelectKGate(2), {"per_example": False}),
+        (adapters(), dk.TopKGate(2, num_gates=2), {}),
+        (adapters(), dk.SoftmaxGate(), {"per_layer": True}),
+        (adapters(), dk.RandomGate(seed=1), {"per_example": False, "per_layer": True}),
+        (dk.Experts(model, 2), dk.SoftmaxGate(), pool),
+        (convolutions, dk.SoftmaxGate(), {}),
+    ]:
+        yield dk.SmearExperts(bank, gate, **settings)
 
 
 @pytest.mark.traced
 @pytest.mark.parametrize("routed", [False, True], ids=["alone", "routed"])
 def test_trains_and_reloads_to_the_bit(routed, tmp_path):
     x, v = keras.Input((None, DIM)), keras.Input((7, 3))
-    cases = {name: make() for name, make in CASES.items()}
     mixed = []
-    for name, layer in cases.items():
+    for layer in every_kind():
         outputs = layer((x, v) if routed and layer.per_example else x)
-        pooled = layers.GlobalAveragePooling2D if name == "two gates" else None
-        mixed.append((pooled or layers.GlobalAveragePooling1D)()(outputs))
+        pools = layers.GlobalAveragePooling1D, layers.GlobalAveragePooling2D
+        mixed.append(pools[len(outputs.shape) - 3]()(outputs))
     # Older Keras refuses an input that nothing uses.
     model = keras.Model([x, v] if routed else x, layers.Concatenate()(mixed))
     model.compile("sgd", "mse")
     inputs = [SEQUENCE, numbers((BATCH, 7, 3))] if routed else SEQUENCE
-    before = [numpy(w) for w in model.trainable_variables]
-    model.fit(inputs, numbers((BATCH, model.output_shape[-1])), verbose=0)
-    after = [numpy(w) for w in model.trainable_variables]
-    changed = [(a != b).any() for a, b in zip(after, before, strict=True)]
-    assert all(changed)
+    y = numbers((BATCH, model.output_shape[-1]))
+    train = partial(model.fit, inputs, y, verbose=0)
+    assert all(changed(model.trainable_variables, train))
     assert_equal(reloaded(model, tmp_path)(inputs), model(inputs))
 
 
@@ -308,6 +295,7 @@ def smear_experts(*bank, gate=dk.SoftmaxGate, **settings):
     return lambda: dk.SmearExperts(dk.Experts(*bank), gate(), **settings)(X)
 
 
+MANY = dk.SoftmaxGate(num_gates=3)
 test_what_cannot_be_merged_is_refused = refusals(
     (
         smear_experts([layers.Dense(2), layers.Dense(2, "relu")]),
@@ -325,13 +313,13 @@ test_what_cannot_be_merged_is_refused = refusals(
         "per_layer=True needs `DenseExperts`",
     ),
     (
-        lambda: dk.SmearExperts(adapters(shared_input=False), dk.SoftmaxGate()),
+        dk.SmearExperts,
         r"see one input.*shared_input=False",
+        (adapters(shared_input=False), dk.SoftmaxGate()),
     ),
     (
-        lambda: dk.SmearExperts(
-            adapters(), dk.SoftmaxGate(num_gates=3), per_layer=True
-        ),
+        partial(dk.SmearExperts, per_layer=True),
         r"num_gates=2 is needed.*num_gates=3",
+        (adapters(), MANY),
     ),
 )
