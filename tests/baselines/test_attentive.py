@@ -5,24 +5,23 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, changed
 from gate_cases import Case
-from helpers import numbers, numpy, refusals, reloaded, spread, value_and_gradients
+from helpers import (
+    numbers,
+    numpy,
+    refusals,
+    reloaded,
+    softmax,
+    spread,
+    value_and_gradients,
+)
 from keras import layers, ops
 
 import dselectk_keras as dk
 from dselectk_keras.gates import RouterInputs
 
-CASES = [
-    Case(
-        "attentive",
-        lambda **kwargs: dk.AttentiveGate(units=2, **kwargs),
-        looks=("hidden",),
-        dense=True,
-    ),
-]
-
-
+CASES = [Case("attentive", partial(dk.AttentiveGate, 2), looks=("hidden",), dense=True)]
 N, BATCH, DIM, HIDDEN, UNITS = 3, 4, 5, 6, 2
 X = numbers((BATCH, DIM))
 H = numbers((BATCH, N, HIDDEN), seed=1)
@@ -37,12 +36,8 @@ def attentive(num_gates=None, hidden=(HIDDEN,), **settings):
 
 def attention(x, hidden, query, key):
     """softmax(Q K' / sqrt(h)), one example at a time."""
-    rows = []
-    for example, outputs in zip(x, hidden, strict=True):
-        logits = (example @ query) @ (outputs @ key).T / np.sqrt(query.shape[1])
-        powers = np.exp(logits - logits.max())
-        rows.append(powers / powers.sum())
-    return np.stack(rows)
+    pairs = zip(x @ query, hidden @ key, strict=True)
+    return np.stack([softmax(q @ k.T / np.sqrt(query.shape[1])) for q, k in pairs])
 
 
 def test_weights_by_hand():
@@ -59,15 +54,12 @@ def test_equals_attention_with_the_same_kernels():
     gate = attentive()
     query, key = map(numpy, gate.trainable_weights)
     expected = attention(X, H, query, key[0])
-    found = numpy(gate.expert_weights(RouterInputs(X, hidden=H)))
-    assert_close(found, expected, rtol=1e-4)
+    assert_close(gate.expert_weights(RouterInputs(X, hidden=H)), expected, rtol=1e-4)
     mixed = np.einsum("bn,bnh->bh", expected, EXPERTS)
     assert_close(gate(EXPERTS, X, hidden=H), mixed, rtol=1e-4, atol=1e-6)
     # Hidden outputs of any rank are flattened.
-    tensors = attentive(hidden=(3, 2))
-    found = numpy(
-        tensors.expert_weights(RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2)))
-    )
+    inputs = RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2))
+    found = attentive(hidden=(3, 2)).expert_weights(inputs)
     assert_close(found, expected, rtol=1e-4)
 
 
@@ -81,27 +73,21 @@ def test_several_gates_are_the_gates_side_by_side(own_inputs):
     single = attentive()
     for g in range(2):
         single.set_weights([query.reshape(DIM, 2, UNITS)[:, g], key[[g]]])
-        own = x[:, g] if own_inputs else x
-        expected = numpy(single.expert_weights(RouterInputs(own, hidden=H)))
-        assert_close(weights[:, g], expected, rtol=1e-4)
+        inputs = RouterInputs(x[:, g] if own_inputs else x, hidden=H)
+        assert_close(weights[:, g], single.expert_weights(inputs), rtol=1e-4)
 
 
 def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
-    moe = dk.AttentiveMoE(
-        dk.DenseExperts(N, [HIDDEN, 2], "tanh"), dk.AttentiveGate(UNITS), True
-    )
+    bank, gate = dk.DenseExperts(N, [HIDDEN, 2], "tanh"), dk.AttentiveGate(UNITS)
+    moe, x = dk.AttentiveMoE(bank, gate, True), keras.Variable(X)
     moe(X)
     # With the mixture out of the way: the weights alone, as they depend on all.
-    x = keras.Variable(X)
-    gate, bank = moe.gate, moe.experts
     variables = [*gate.trainable_variables, *bank.trainable_variables[:2], x]
     _, gradients = value_and_gradients(
         lambda: [ops.sum(moe.expert_weights(ops.convert_to_tensor(x)) ** 2)], variables
     )
     assert len(gradients) == 5
-    for found in gradients:
-        assert np.isfinite(found).all()
-        assert found.any()
+    assert all(np.isfinite(found).all() and found.any() for found in gradients)
     assert gradients[2].any(axis=(1, 2)).all()
 
 
@@ -158,9 +144,8 @@ def test_moe_hands_over_inputs_and_hidden_outputs(kind, shared_input):
 
 @pytest.mark.parametrize("kind", ["dense", "sequential"])
 def test_hidden_outputs_are_dropped_in_training(kind):
-    if kind == "dense":
-        bank = dk.DenseExperts(2, [500, 1], None, dropout=0.5)
-    else:
+    bank = dk.DenseExperts(2, [500, 1], None, dropout=0.5)
+    if kind == "sequential":
         stack = [layers.Dense(500), layers.BatchNormalization(), layers.Dropout(0.5)]
         bank = dk.Experts(keras.Sequential([*stack, layers.Dense(1)]), 2)
     moe = dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True)
@@ -174,9 +159,8 @@ def test_hidden_outputs_are_dropped_in_training(kind):
     at_inference, in_training = ((hidden == 0).mean() for hidden in seen)
     assert at_inference == 0
     assert 0.4 < in_training < 0.6
-    if kind == "sequential":
-        means = [numpy(expert.layers[1].moving_mean) for expert in bank.experts]
-        assert all(mean.any() for mean in means)
+    for expert in bank.experts if kind == "sequential" else ():
+        assert numpy(expert.layers[1].moving_mean).any()
 
 
 def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
@@ -189,24 +173,16 @@ def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
 
 def multitask(with_routing):
     """A model with two attentive layers, the first with two gates."""
-    inputs = keras.Input((DIM,))
-
-    def routing():
-        return layers.Dense(4, "tanh") if with_routing else None
-
-    two = dk.AttentiveMoE(
-        dk.DenseExperts(N, [HIDDEN, 2], "tanh"),
-        dk.AttentiveGate(UNITS, num_gates=2),
-        per_example=True,
-        routing_network=routing(),
-    )
-    one = dk.AttentiveMoE(
-        dk.Experts(keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)]), N),
-        dk.AttentiveGate(UNITS, expert_dropout=0.2, seed=1),
-        per_example=True,
-        routing_network=routing(),
-    )
-    outputs = [layers.Flatten()(two(inputs)), one(inputs)]
+    inputs, outputs = keras.Input((DIM,)), []
+    model = keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)])
+    dropped = dk.AttentiveGate(UNITS, expert_dropout=0.2, seed=1)
+    for bank, gate in [
+        (BANKS["dense"](), dk.AttentiveGate(UNITS, num_gates=2)),
+        (dk.Experts(model, N), dropped),
+    ]:
+        network = layers.Dense(4, "tanh") if with_routing else None
+        moe = dk.AttentiveMoE(bank, gate, True, routing_network=network)
+        outputs.append(layers.Flatten()(moe(inputs)))
     return keras.Model(inputs, layers.Concatenate()(outputs))
 
 
@@ -214,11 +190,10 @@ def multitask(with_routing):
 def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
     model = multitask(with_routing)
     model.compile("sgd", "mse")
-    before = [numpy(w) for w in model.trainable_variables]
     recorder = dk.GateRecorder(every=1, unit="epochs", probe=X)
-    model.fit(X, numbers((BATCH, 6)), verbose=0, callbacks=[recorder])
-    for old, variable in zip(before, model.trainable_variables, strict=True):
-        assert (numpy(variable) != old).any(), variable.path
+    settings = {"verbose": 0, "callbacks": [recorder]}
+    train = partial(model.fit, X, numbers((BATCH, 6)), **settings)
+    assert all(changed(model.trainable_variables, train))
     mmoe, moe = (layer for layer in model.layers if hasattr(layer, "gate"))
     for layer, gates in ((mmoe, 2), (moe, 1)):
         recorded = recorder.history[layer.name]["weights"]
@@ -231,13 +206,9 @@ def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
 
 
 def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
-    experts, x = keras.Input((N, 2)), keras.Input((DIM,))
-    hidden = keras.Input((N, HIDDEN))
-    gate = dk.AttentiveGate(UNITS)
-    model = keras.Model([experts, x, hidden], gate(experts, x, hidden=hidden))
-    loaded = reloaded(model, tmp_path)
-    inputs = [EXPERTS, X, H]
-    assert_equal(loaded(inputs), model(inputs))
+    x, gate = [keras.Input(each.shape[1:]) for each in (EXPERTS, X, H)], attentive()
+    model = keras.Model(x, gate(*x[:2], hidden=x[2]))
+    assert_equal(reloaded(model, tmp_path)([EXPERTS, X, H]), model([EXPERTS, X, H]))
 
 
 def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task():
@@ -249,10 +220,8 @@ def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task()
     plain.gate.set_weights(moe.gate.get_weights())
     assert_equal(moe(X), plain(X))
     assert_equal(moe.expert_weights(X), plain.expert_weights(X))
-    experts, gate = dk.DenseExperts(N, [HIDDEN, 2]), dk.AttentiveGate(UNITS)
-    model = dk.build_multitask_model(
-        DIM, 2, "attentive", experts, gate, per_example=True, stacked=True
-    )
+    parts = dk.DenseExperts(N, [HIDDEN, 2]), dk.AttentiveGate(UNITS)
+    model = dk.build_multitask_model(DIM, 2, "attentive", *parts, True, stacked=True)
     assert model(X).shape == (BATCH, 2)
     assert model.get_layer("attentive").gate.num_gates == 2
 
@@ -262,13 +231,8 @@ def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task()
 
 def test_features_are_summed_before_the_mixture_as_after_it():
     whole, summed = (
-        dk.AttentiveMoE(
-            dk.DenseExperts(N, [HIDDEN, 3]),
-            dk.AttentiveGate(UNITS),
-            per_example=True,
-            sum_features=sum_features,
-        )
-        for sum_features in (False, True)
+        dk.AttentiveMoE(BANKS["dense"](), dk.AttentiveGate(UNITS), True, sum_features=s)
+        for s in (False, True)
     )
     wanted = numpy(whole(X)).sum(axis=-1, keepdims=True)
     summed.build(X.shape)
@@ -276,49 +240,45 @@ def test_features_are_summed_before_the_mixture_as_after_it():
     assert_close(summed(X), wanted, rtol=1e-5, atol=1e-5)
 
 
+def without_hidden_outputs(make, *arguments):
+    make(BANKS["dense"](), dk.AttentiveGate(UNITS), *arguments)(X)
+
+
 test_what_cannot_be_is_refused = refusals(
-    *(
-        (
-            lambda bank=bank: dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True)(X),
-            r"name=flat.*Use `DenseExperts` of two",
-        )
-        for bank in [
-            dk.DenseExperts(N, [2], name="flat"),
-            dk.Experts(layers.Dense(2), N, name="flat"),
-            dk.DenseExperts(N, [3, 2], activity_regularizer="l2", name="flat"),
-        ]
-    ),
-    *(
-        (
-            lambda make=make, given=given: make(BANKS["dense"](), *given)(X),
-            r"`AttentiveMoE`.*for hidden: None",
-        )
-        for make, given in [
-            (dk.MoE, (dk.AttentiveGate(UNITS), True)),
-            (dk.MMoE, (dk.AttentiveGate(UNITS), 2, True)),
-            (dk.SmearExperts, (dk.AttentiveGate(UNITS),)),
-            (partial(dk.CGC, per_example=True), (dk.AttentiveGate(UNITS), 2)),
-        ]
+    (
+        lambda bank: dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True)(X),
+        r"name=flat.*Use `DenseExperts` of two",
+        dk.DenseExperts(N, [2], name="flat"),
+        dk.Experts(layers.Dense(2), N, name="flat"),
+        dk.DenseExperts(N, [3, 2], activity_regularizer="l2", name="flat"),
     ),
     (
-        lambda: dk.AttentiveMoE(BANKS["dense"](), dk.AttentiveGate(UNITS)),
+        without_hidden_outputs,
+        r"`AttentiveMoE`.*for hidden: None",
+        (dk.MoE, True),
+        (dk.MMoE, 2, True),
+        (dk.SmearExperts,),
+        (partial(dk.CGC, per_example=True), 2),
+    ),
+    (
+        dk.AttentiveMoE,
         r"cannot be static.*Set per_example=True",
+        (BANKS["dense"](), dk.AttentiveGate(UNITS)),
     ),
     (
         lambda: dk.AttentiveGate(UNITS)(EXPERTS, hidden=H),
         r"is per-example.*Received: no routing",
     ),
-    *(
-        (
-            lambda shape=shape: attentive()(EXPERTS, X, hidden=numbers(shape)),
-            r"must have the shape \(batch, 3, \.\.\.\)",
-        )
-        for shape in [(BATCH, HIDDEN), (BATCH, N + 1, HIDDEN)]
+    (
+        lambda hidden: attentive()(EXPERTS, X, hidden=hidden),
+        r"must have the shape \(batch, 3, \.\.\.\)",
+        *(numbers((BATCH, HIDDEN)), numbers((BATCH, N + 1, HIDDEN))),
     ),
     (
-        lambda: dk.AttentiveGate(UNITS)(EXPERTS, X),
+        dk.AttentiveGate(UNITS),
         r"hidden=hidden\).*Received for hidden: None",
+        (EXPERTS, X),
     ),
-    (lambda: attentive().expert_weights(X), r"`hidden` must have .*Received: None"),
-    (lambda: dk.AttentiveGate(0), "`units` must be a positive integer"),
+    (attentive().expert_weights, r"`hidden` must have .*Received: None", X),
+    (dk.AttentiveGate, "`units` must be a positive integer", 0),
 )

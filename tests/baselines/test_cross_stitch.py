@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import numbers, numpy, refusals, value_and_gradients
+from helpers import model_of, numbers, numpy, refusals, value_and_gradients
 from keras import ops
 
 from dselectk_keras import CrossStitch
@@ -49,15 +49,11 @@ def test_gradients_reach_the_matrix_and_all_tasks():
 
 @pytest.mark.traced
 def test_the_length_of_a_sequence_may_be_unknown():
-    inputs = keras.Input((3, None, 4))
-    model = keras.Model(inputs, CrossStitch()(inputs))
+    model = model_of(CrossStitch(), 3, None, 4)
     assert model.predict(numbers((2, 3, 5, 4)), verbose=0).shape == (2, 3, 5, 4)
 
 
 test_what_cannot_be_right_is_refused = refusals(
-    (lambda: CrossStitch(2), "Received: initial_share=2"),
-    (
-        lambda: CrossStitch()(numbers((2, 3))),
-        r"need inputs \(batch, tasks, ...\) .*\(2, 3",
-    ),
+    (CrossStitch, "Received: initial_share=2", 2),
+    (CrossStitch(), r"need inputs \(batch, tasks, ...\) .*\(2, 3", numbers((2, 3))),
 )

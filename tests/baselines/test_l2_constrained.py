@@ -5,7 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, dtype_of
 from helpers import built, dtype_policy, numbers, numpy, refusals, weight_gradients
 from keras import layers, ops
 
@@ -73,9 +73,8 @@ def test_a_schedule_sees_the_number_of_training_calls():
 @pytest.mark.traced
 def test_a_strong_penalty_makes_one_network_of_them():
     def trained(strength):
-        inputs = keras.Input((3,))
         layer = L2Constrained(DenseExperts(2, [1], None), strength)
-        model = keras.Model(inputs, layer(inputs))
+        model = keras.Sequential([layer])
         model.compile(keras.optimizers.SGD(0.02), "mse")
         model.fit(X, np.stack([X[:, :1], -X[:, :1]], axis=1), epochs=30, verbose=0)
         return distance(layer.experts)
@@ -94,9 +93,9 @@ def test_the_penalty_is_in_float32_under_any_policy(policy):
             bank.weights[0].assign(np.concatenate([start, start + 1e-5]))
         layer = L2Constrained(bank, 1.0)
         outputs = layer(X, training=True)
-    assert keras.backend.standardize_dtype(outputs.dtype) == bank.compute_dtype
+    assert dtype_of(outputs) == bank.compute_dtype
     (penalty,) = layer.losses
-    assert keras.backend.standardize_dtype(penalty.dtype) == "float32"
+    assert dtype_of(penalty) == "float32"
     kernels = numpy(ops.cast(bank.weights[0], "float32"))
     expected = np.square(kernels[0] - kernels[1]).sum()
     assert_close(penalty, expected, rtol=1e-2)
@@ -105,7 +104,7 @@ def test_the_penalty_is_in_float32_under_any_policy(policy):
 
 UNLIKE = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
 test_what_cannot_be_constrained_is_refused = refusals(
-    (lambda: L2Constrained(layers.Dense(3), 0.1), "`experts` must be a bank"),
-    (lambda: L2Constrained(DenseExperts(2, [3]), None), "`strength` must be a number"),
-    (lambda: L2Constrained(UNLIKE, 0.1)(X), "Only copies of one layer"),
+    (L2Constrained, "`experts` must be a bank", (layers.Dense(3), 0.1)),
+    (L2Constrained, "`strength` must be a number", (DenseExperts(2, [3]), None)),
+    (L2Constrained(UNLIKE, 0.1), "Only copies of one layer", X),
 )

@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -9,22 +11,12 @@ from keras import ops
 from dselectk_keras import LatentSkillsGate, Ramp
 from dselectk_keras.ops import relaxed_bernoulli
 
+ANNEALED = partial(LatentSkillsGate, temperature=Ramp(2.0, 0.5, end=9))
+OF_TASKS = partial(LatentSkillsGate, num_tasks=3)
 CASES = [
-    Case(
-        "latent skills",
-        lambda **kwargs: LatentSkillsGate(temperature=Ramp(2.0, 0.5, end=9), **kwargs),
-        looks=(None,),
-        dense=True,
-    ),
-    Case(
-        "latent skills of tasks",
-        lambda **kwargs: LatentSkillsGate(num_tasks=3, **kwargs),
-        looks=("ids",),
-        dense=True,
-    ),
+    Case("latent skills", ANNEALED, looks=(None,), dense=True),
+    Case("latent skills of tasks", OF_TASKS, looks=("ids",), dense=True),
 ]
-
-
 N, SEED, TASKS = 4, 3, 5
 
 
@@ -142,27 +134,25 @@ test_a_task_out_of_range_is_refused = pytest.mark.skipif(
 )(
     refusals(
         (
-            lambda: built(routing=(None,)).expert_weights(np.array([0, 5], "int32")),
+            built(routing=(None,)).expert_weights,
             r"must be an integer from 0 to 4.*from 0 to 5",
-        ),
+            np.array([0, 5], "int32"),
+        )
     )
 )
 test_settings_that_cannot_be_are_refused = refusals(
-    (lambda: LatentSkillsGate(num_tasks=0), "`num_tasks` must be a positive integer"),
-    (lambda: LatentSkillsGate(temperature=0), "`temperature` must be positive.*=0"),
-    *(
-        (
-            lambda ratio=ratio: LatentSkillsGate(learning_rate_ratio=ratio),
-            "`learning_rate_ratio` must be .* above 0",
-        )
-        for ratio in (0, -10.0)
+    (LatentSkillsGate, "`num_tasks` must be a positive integer", {"num_tasks": 0}),
+    (LatentSkillsGate, "`temperature` must be positive.*=0", {"temperature": 0}),
+    (
+        LatentSkillsGate,
+        "`learning_rate_ratio` must be .* above 0",
+        *({"learning_rate_ratio": ratio} for ratio in (0, -10.0)),
     ),
-    *(
-        (lambda tasks=tasks, at=at: LatentSkillsGate(num_tasks=tasks).build(*at), text)
-        for tasks, at, text in [
-            (None, ((None, N), (None,)), "num_tasks=None and routing inputs"),
-            (3, ((None, N),), "num_tasks=3 and no routing inputs"),
-            (3, ((None, N), (None, 7)), r"one task for each example.*7 columns"),
-        ]
+    (
+        LatentSkillsGate().build,
+        "num_tasks=None and routing inputs",
+        ((None, N), (None,)),
     ),
+    (OF_TASKS().build, "num_tasks=3 and no routing inputs", ((None, N),)),
+    (OF_TASKS().build, r"one task for each.*7 columns", ((None, N), (None, 7))),
 )

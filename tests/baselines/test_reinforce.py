@@ -1,9 +1,11 @@
 """A gate that draws one expert, and learns by its reward, told later."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, dtype_of
 from gate_cases import Case
 from helpers import (
     built,
@@ -22,12 +24,10 @@ from dselectk_keras.gates import RouterInputs, Routing
 CASES = [
     Case(
         "REINFORCE",
-        lambda **kwargs: ReinforceGate(use_bias=True, **kwargs),
+        partial(ReinforceGate, use_bias=True),
         training_only=("gate", "baseline"),
     ),
 ]
-
-
 N, BATCH, DIM = 3, 8, 16
 X = numbers((BATCH, DIM))
 # The mixture of these is the weights.
@@ -40,22 +40,30 @@ def reinforce(*, per_example=True, dim=DIM, **settings):
     return spread(built(gate, N, dim if per_example else None), 0.5)
 
 
+def of_a_draw(gate, compute):
+    """What is computed from a draw of the gate, and gradients of the gate's weights."""
+    return value_and_gradients(
+        compute, gate.trainable_variables, [gate.generator.state]
+    )
+
+
+def huber(error):
+    return np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
+
+
 def by_name(gate):
     return {w.name.removeprefix("baseline_"): numpy(w) for w in gate.trainable_weights}
 
 
 def trained_on(gate, losses=LOSSES, x=X, sample_weight=None):
     """The policy loss, what was drawn, and gradients of all the gate's weights."""
-
     experts = EXPERTS[: len(losses)]
 
     def compute():
         chosen = gate(experts if x is None else (experts, x), training=True)
         return [gate.policy_loss(losses, sample_weight), chosen]
 
-    (loss, chosen), gradients = value_and_gradients(
-        compute, gate.trainable_variables, state=[gate.generator.state]
-    )
+    (loss, chosen), gradients = of_a_draw(gate, compute)
     names = [w.name.removeprefix("baseline_") for w in gate.trainable_variables]
     return loss, chosen, dict(zip(names, gradients, strict=True))
 
@@ -71,26 +79,23 @@ def test_loss_and_gradients_by_hand():
     assert (np.abs(error) > 1).any()
     assert (np.abs(error) < 1).any()
     entropy = -(p * np.log(p)).sum(axis=1)
-    huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
     log_p = np.log((p * chosen).sum(axis=1))
-    expected = (0.7 * log_p * error + 0.2 * entropy + 0.4 * huber).mean()
+    expected = (0.7 * log_p * error + 0.2 * entropy + 0.4 * huber(error)).mean()
     assert_close(loss, expected, rtol=1e-4)
     # The reward less the baseline is -error, and a constant for the policy.
     by_logits = 0.7 * error[:, None] * (chosen - p)
     by_logits -= 0.2 * p * (np.log(p) + entropy[:, None])
     by_baseline = 0.4 * np.clip(error, -1, 1)[:, None]
     by_hidden = by_baseline @ w["kernel_1"].T
-    for name, expected in {
+    expected = {
         "gate_kernel": X.T @ by_logits,
         "bias": by_baseline.sum(axis=0),
         "kernel_1": hidden.T @ by_baseline,
         "bias_0": by_hidden.sum(axis=0),
         "kernel_0": X.T @ by_hidden,
-    }.items():
-        assert_close(
-            found.pop(name), expected / BATCH, rtol=1e-3, atol=1e-5, err_msg=name
-        )
-    assert not found
+    }
+    means = {name: each / BATCH for name, each in expected.items()}
+    assert_close(found, means, rtol=1e-3, atol=1e-5)
 
 
 def test_the_baseline_sees_normalized_inputs_and_starts_near_zero():
@@ -108,9 +113,7 @@ def test_the_baseline_sees_normalized_inputs_and_starts_near_zero():
     normal = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
     w = by_name(gate)
     value = (normal @ w["kernel_0"] + w["bias_0"]) @ w["kernel_1"] + w["bias"]
-    error = np.abs(value[:, 0] + LOSSES)
-    huber = np.where(error < 1, error**2 / 2, error - 0.5)
-    assert_close(losses[0], 0.01 * huber.mean(), rtol=1e-4)
+    assert_close(losses[0], 0.01 * huber(value[:, 0] + LOSSES).mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("learns", ["policy", "entropy", "baseline"])
@@ -155,15 +158,13 @@ LOGITS = np.log(np.array([0.6, 0.3, 0.1], "float32"))
 
 @pytest.mark.parametrize("kind", ["examples", "gates"])
 def test_draws_follow_the_softmax(kind):
-    count = 4000
     if kind == "examples":
-        gate = reinforce(dim=1)
-        gate.trainable_variables[0].assign(LOGITS[None])
-        inputs = [np.ones((count, 1), "float32")]
+        gate, logits = reinforce(dim=1), LOGITS[None]
+        inputs = [np.ones((4000, 1), "float32")]
     else:
-        gate = reinforce(per_example=False, num_gates=count)
-        gate.trainable_variables[0].assign(np.tile(LOGITS, (count, 1)))
-        inputs = []
+        gate = reinforce(per_example=False, num_gates=4000)
+        logits, inputs = np.tile(LOGITS, (4000, 1)), []
+    gate.trainable_variables[0].assign(logits)
     drawn = gate.route(*inputs, training=True).weights
     # Three standard deviations are below 0.025.
     assert_close(numpy(drawn).mean(axis=0), np.exp(LOGITS), atol=0.025)
@@ -179,11 +180,8 @@ def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
         drawn = gate.route(x, training=True).weights
         return [gate.policy_loss(np.ones(200, "float32")), drawn]
 
-    (loss, drawn), gradients = value_and_gradients(
-        compute, gate.trainable_variables, state=[gate.generator.state]
-    )
-    assert np.isfinite(loss)
-    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    (loss, drawn), gradients = of_a_draw(gate, compute)
+    assert all(np.isfinite(each).all() for each in (loss, *gradients))
     # Another is drawn where the first is dropped, unless all would be.
     assert_close(1 - drawn[:, 0].mean(), 0.6 - 0.6**3, atol=0.1)
 
@@ -193,9 +191,8 @@ def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
 
 @pytest.mark.parametrize("own_inputs", [False, True])
 def test_several_gates_learn_each_from_its_own_losses(own_inputs):
-    gate = reinforce(
-        num_gates=2, policy_weight=1.0, baseline_weight=0.5, baseline_units=3
-    )
+    settings = {"policy_weight": 1.0, "baseline_weight": 0.5, "baseline_units": 3}
+    gate = reinforce(num_gates=2, **settings)
     losses = np.abs(numbers((BATCH, 2), seed=4))
     x = numbers((BATCH, 2, DIM)) if own_inputs else X
     loss, chosen, _ = trained_on(gate, losses, x)
@@ -205,10 +202,9 @@ def test_several_gates_learn_each_from_its_own_losses(own_inputs):
         p = softmax(own @ w["gate_kernel"].reshape(DIM, 2, N)[:, g])
         hidden = own @ w["kernel_0"] + w["bias_0"]
         error = hidden @ w["kernel_1"][:, g] + w["bias"][g] + losses[:, g]
-        huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
         log_p = np.log((p * chosen[:, g]).sum(axis=1))
         entropy = -(p * np.log(p)).sum(axis=1)
-        total += (log_p * error + 5e-4 * entropy + 0.5 * huber).mean()
+        total += (log_p * error + 5e-4 * entropy + 0.5 * huber(error)).mean()
     assert_close(loss, total, rtol=1e-4)
 
 
@@ -225,9 +221,7 @@ def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num
         given = (losses, weight) if num_gates else (losses[:, 0], weight[:, 0])
         return [gate.policy_loss(*given), drawn]
 
-    (loss, drawn), found = value_and_gradients(
-        compute, gate.trainable_variables, state=[gate.generator.state]
-    )
+    (loss, drawn), found = of_a_draw(gate, compute)
     w, total = by_name(gate), 0.0
     logits = (X @ w["gate_kernel"]).reshape(BATCH, gates, N)
     p, chosen = softmax(logits), drawn.reshape(BATCH, gates, N)
@@ -235,8 +229,7 @@ def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num
     for row in np.flatnonzero(valid):
         for g in range(gates):
             error = value[row, g] + losses[row // 2, g]
-            huber = error**2 / 2 if abs(error) < 1 else abs(error) - 0.5
-            term = np.log(p[row, g] @ chosen[row, g]) * error + 0.5 * huber
+            term = np.log(p[row, g] @ chosen[row, g]) * error + 0.5 * huber(error)
             term -= 5e-4 * p[row, g] @ np.log(p[row, g])
             total += term * weight[row // 2, g] / weight[:, g].sum()
     assert_close(loss, total, rtol=1e-4)
@@ -286,8 +279,8 @@ def test_a_static_gate_is_rewarded_by_the_mean_loss(num_gates):
     p = softmax(w["gate_logits"])
     log_p, entropy = np.log((p * chosen[0]).sum(-1)), -(p * np.log(p)).sum(-1)
     error = w["bias"] + (losses * weight).sum(axis=0) / weight.sum(axis=0)
-    huber = np.where(np.abs(error) < 1, error**2 / 2, np.abs(error) - 0.5)
-    assert_close(loss, np.sum(log_p * error + 5e-4 * entropy + 0.01 * huber), rtol=1e-4)
+    expected = log_p * error + 5e-4 * entropy + 0.01 * huber(error)
+    assert_close(loss, np.sum(expected), rtol=1e-4)
     assert all(gradient.any() for gradient in found.values())
 
 
@@ -308,7 +301,7 @@ def test_the_loss_of_a_call_is_given_once_in_float32():
     assert gate.policy_loss(LOSSES) == 0.0
     gate((EXPERTS, X), training=True)
     loss = gate.policy_loss(ops.cast(LOSSES, "float16"))
-    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
+    assert dtype_of(loss) == "float32"
     assert np.isfinite(numpy(loss))
     assert numpy(loss) != 0.0
     assert gate.policy_loss(LOSSES) == 0.0
@@ -326,8 +319,7 @@ def test_what_is_forgotten_gets_no_reward(how):
 
 
 def test_a_regularizer_reaches_the_logits():
-    gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
-    built(gate, 3, 2)
+    gate = reinforce(dim=2, weights_regularizer=ImportanceRegularizer(1.0))
 
     def loss():
         gate.route(numbers((8, 2)), training=True)
@@ -341,8 +333,7 @@ def test_a_regularizer_reaches_the_logits():
 
 @pytest.mark.backend_independent
 def test_a_regularizer_of_probabilities_does_not_read_the_drawn_weights(monkeypatch):
-    gate = ReinforceGate(weights_regularizer=ImportanceRegularizer(1.0), seed=0)
-    built(gate, 3, 2)
+    gate = reinforce(dim=2, weights_regularizer=ImportanceRegularizer(1.0))
     read, as_batch = [], Routing.as_batch
 
     def reading(self, x):

@@ -1,9 +1,11 @@
 """A model whose routers learn from its loss, and agree with themselves."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, dtype_of
 from helpers import differentiated, numbers, numpy, refusals, reloaded, weight_gradients
 from keras import layers, ops
 
@@ -64,17 +66,16 @@ def losses_of_a_step(model, y, sample_weight=None):
 # Rewards.
 
 
+CLASSES, OF_LOGITS = np.array([0, 1, 1, 0, 1, 0]), {"from_logits": True}
+
+
 @pytest.mark.parametrize(
     ("loss", "activation", "labels"),
     [
         ("mse", None, Y),
         (keras.losses.Huber(delta=0.3), None, Y),
-        ("sparse_categorical_crossentropy", "softmax", np.array([0, 1, 1, 0, 1, 0])),
-        (
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            None,
-            np.array([0, 1, 1, 0, 1, 0]),
-        ),
+        ("sparse_categorical_crossentropy", "softmax", CLASSES),
+        (keras.losses.SparseCategoricalCrossentropy(**OF_LOGITS), None, CLASSES),
     ],
 )
 def test_the_reward_is_minus_the_loss_of_each_example(loss, activation, labels):
@@ -141,10 +142,8 @@ def test_tokens_without_a_weight_have_no_part_in_the_reward(ignore):
     if ignore:
         weight = np.minimum(weight, 1.0)
     inputs, gate = keras.Input((3, DIM)), dk.ReinforceGate(seed=0, policy_weight=1.0)
-    pooled = layers.GlobalAveragePooling1D()
-    moe = dk.MoE(
-        dk.DenseExperts(3, [5]), gate, per_example=True, routing_network=pooled
-    )
+    pool = layers.GlobalAveragePooling1D()
+    moe = dk.MoE(dk.DenseExperts(3, [5]), gate, True, routing_network=pool)
     model = dk.RoutedModel(inputs, layers.Dense(2, "softmax")(moe(inputs)))
     ignored = -1 if ignore else None
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(False, ignored))
@@ -274,12 +273,11 @@ def test_divergence_by_hand_and_from_certainty_in_half_precision():
         ((np.log(a) + 3, np.log(b)), "logits", (there + back) / 2 / 2),
         ((a, b), "values", 0.5 * 2 * 0.25**2 / 2),
     ]:
-        found = float(symmetric_divergence(*pair, kind))
-        assert_close(found, wanted, rtol=1e-5)
+        assert_close(symmetric_divergence(*pair, kind), wanted, rtol=1e-5)
     a, b = (ops.cast(v, "float16") for v in ([[1.0, 0.0]], [[0.0, 1.0]]))
     for kind in ("probabilities", "logits", "values"):
         found = symmetric_divergence(a, b, kind)
-        assert keras.backend.standardize_dtype(found.dtype) == "float32"
+        assert dtype_of(found) == "float32"
         assert np.isfinite(numpy(found))
 
 
@@ -287,9 +285,7 @@ def test_divergence_by_hand_and_from_certainty_in_half_precision():
 def test_adamix_draws_two_predictions_together(kind):
     activation = "softmax" if kind == "probabilities" else None
     bank = dk.DenseExperts(30, [4, DIM], ["swish", None])
-    adamix = dk.SmearExperts(
-        bank, dk.RandomGate(seed=0), per_example=False, per_layer=True
-    )
+    adamix = dk.SmearExperts(bank, dk.RandomGate(seed=0), False, per_layer=True)
     model = make(adamix, activation=activation, consistency=2.0, outputs_are=kind)
     rewind(adamix.gate)
     first, second = (numpy(model(X, training=True)) for _ in range(2))
@@ -325,10 +321,8 @@ def test_both_predictions_get_a_gradient():
 
 @pytest.mark.traced
 def test_penalties_are_counted_once_and_calls_as_well():
-    gate = dk.DSelectKGate(2, entropy_reg=0.5)
-    model = make(
-        dk.MoE(dk.DenseExperts(4, [5]), gate), consistency=1.0, outputs_are="values"
-    )
+    gate, settings = dk.DSelectKGate(2, entropy_reg=0.5), {"outputs_are": "values"}
+    model = make(dk.MoE(dk.DenseExperts(4, [5]), gate), consistency=1.0, **settings)
     penalty = numpy(gate.report()["penalties"]["entropy"])
     expected = ((numpy(model(X)) - Y) ** 2).mean() + penalty
     assert_close(step_loss(model), expected, rtol=1e-5)
@@ -379,11 +373,9 @@ def fit_with_weights_of_losses():
     model.fit(numbers((6, 3)), labels, verbose=0)
 
 
+DRAWS_NOTHING = partial(make, layers.Identity())
 test_what_cannot_be_is_refused = refusals(
     (fit_with_weights_of_losses, "with `loss_weights`, or with outputs"),
-    (
-        lambda: make(layers.Identity(), outputs_are="classes"),
-        r"'logits', 'values'.*='classes'",
-    ),
-    (lambda: make(layers.Identity(), consistency=-1), "at least 0"),
+    (DRAWS_NOTHING, r"'logits', 'values'.*='classes'", {"outputs_are": "classes"}),
+    (DRAWS_NOTHING, "at least 0", {"consistency": -1}),
 )

@@ -1,8 +1,10 @@
 """One expert with the compute, or the parameters, of a whole bank."""
 
+from functools import partial
+
 import keras
 import pytest
-from helpers import numbers
+from helpers import numbers, refusals
 from keras import layers
 
 from dselectk_keras import DenseExperts, Experts, single_expert
@@ -45,15 +47,18 @@ def test_a_bank_that_is_built_knows_its_inputs():
     assert single(keras.ops.ones((2, 3))).shape == (2, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("bank", "settings", "text"),
-    [
-        (DenseExperts(4, [8]), {"input_dim": 3}, "no hidden width .* two layers or"),
-        (DenseExperts(4, [8, 2]), {}, "input_dim=None. Pass the number of features"),
-        (Experts(layers.Dense(2), 2), {"input_dim": 3}, "needs `DenseExperts`"),
-        (DenseExperts(4, [8, 2]), {"match": "flops"}, "Received: match='flops'"),
-    ],
+MATCH = partial(single_expert, match="parameters")
+test_what_cannot_be_matched_is_refused = refusals(
+    (
+        partial(MATCH, input_dim=3),
+        "no hidden width .* two layers or",
+        DenseExperts(4, [8]),
+    ),
+    (MATCH, "input_dim=None. Pass the number of features", DenseExperts(4, [8, 2])),
+    (
+        partial(MATCH, input_dim=3),
+        "needs `DenseExperts`",
+        Experts(layers.Dense(2), 2),
+    ),
+    (single_expert, "Received: match='flops'", (DenseExperts(4, [8, 2]), "flops")),
 )
-def test_what_cannot_be_matched_is_refused(bank, settings, text):
-    with pytest.raises(ValueError, match=text):
-        single_expert(bank, **{"match": "parameters", **settings})

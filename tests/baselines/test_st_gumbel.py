@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -9,15 +11,8 @@ from keras import ops
 from dselectk_keras import Ramp, STGumbelGate
 from dselectk_keras.ops import gumbel_noise
 
-CASES = [
-    Case(
-        "straight-through Gumbel",
-        lambda **kwargs: STGumbelGate(temperature=Ramp(2.0, 0.5, end=9), **kwargs),
-        training_only=("gate",),
-    ),
-]
-
-
+MAKE = partial(STGumbelGate, temperature=Ramp(2.0, 0.5, end=9))
+CASES = [Case("straight-through Gumbel", MAKE, training_only=("gate",))]
 N, SEED = 4, 3
 
 
@@ -45,9 +40,8 @@ def test_the_gradient_is_that_of_the_relaxed_weight():
     logits, tau = numbers((50, N)), 0.7
     gate = gumbel(logits, num_gates=50, temperature=tau)
     upstream = numbers((50, N), seed=1)
-    tensor = ops.convert_to_tensor(upstream)
     (found,) = weight_gradients(
-        gate, lambda: ops.sum(gate.route(training=True).weights * tensor)
+        gate, lambda: ops.sum(ops.multiply(gate.route(training=True).weights, upstream))
     )
     p = softmax(noisy(logits) / tau)
     chosen = np.eye(N)[p.argmax(axis=-1)]
@@ -73,10 +67,11 @@ def test_every_example_draws_for_itself_and_a_static_gate_for_all():
 test_temperatures_that_cannot_be_are_refused = refusals(
     *(
         (
-            lambda value=value: STGumbelGate(temperature=value),
+            STGumbelGate,
             f"`temperature` must be {wanted}.*Received: temperature={value}",
+            {"temperature": value},
         )
-        for wanted in ["positive", "a finite number"]
-        for value in ([0, -1.0] if wanted == "positive" else [np.inf, np.nan])
+        for wanted, values in [("positive", (0, -1.0)), ("a finite", (np.inf, np.nan))]
+        for value in values
     )
 )

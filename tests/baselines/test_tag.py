@@ -1,3 +1,5 @@
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -7,16 +9,7 @@ from helpers import numbers, numpy, on_host, refusals
 
 from dselectk_keras import ImportanceRegularizer, TagGate
 
-CASES = [
-    Case(
-        "tag",
-        lambda **kwargs: TagGate([0, 2, 3], **kwargs),
-        looks=("ids",),
-        learns=False,
-    ),
-]
-
-
+CASES = [Case("tag", partial(TagGate, [0, 2, 3]), looks=("ids",), learns=False)]
 N = 4
 
 
@@ -63,20 +56,19 @@ def test_the_experts_of_tags_may_be_an_array():
 @pytest.mark.parametrize("num_gates", [None, 3])
 def test_in_compiled_code_a_tag_out_of_range_gives_nan(monkeypatch, num_gates):
     gate, values = built(num_gates=num_gates), tags(0, -1, 4, 3)
+    compiled = gate.expert_weights
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        found = tf.function(gate.expert_weights)(tf.constant(values)).numpy()
+        compiled, values = tf.function(compiled), tf.constant(values)
     elif keras.backend.backend() == "jax":
         import jax
 
-        found = np.asarray(jax.jit(gate.expert_weights)(values))
+        compiled = jax.jit(compiled)
     else:
         # Compiling takes torch too long; the gate is to believe it is compiled.
-        import torch
-
-        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-        found = numpy(gate.expert_weights(values))
+        monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
+    found = numpy(compiled(values))
     wrong = np.isnan(found).all(axis=tuple(range(1, found.ndim)))
     assert_equal(wrong, [False, True, True, False])
     assert np.isfinite(found[[0, 3]]).all()
@@ -88,7 +80,12 @@ def test_an_accelerator_is_not_waited_for(monkeypatch):
     assert_equal(np.isnan(found).all(axis=1), [False, True])
 
 
-@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
+on_a_processor = pytest.mark.skipif(
+    not on_host(), reason="On a GPU, wrong ids give NaN."
+)
+
+
+@on_a_processor
 @pytest.mark.traced
 def test_the_loss_of_a_wrong_tag_is_nan():
     inputs = [keras.Input((N, 1)), keras.Input((1,), dtype="int32")]
@@ -103,18 +100,16 @@ def test_the_loss_of_a_wrong_tag_is_nan():
             model.train_on_batch(*batch)
 
 
-on_a_processor = pytest.mark.skipif(
-    not on_host(), reason="On a GPU, wrong ids give NaN."
-)
 test_a_tag_out_of_range_is_refused = on_a_processor(
     refusals(
         *(
             (
-                lambda wrong=wrong: built([1, 3]).expert_weights(tags(0, wrong)),
+                lambda wrong: built([1, 3]).expert_weights(tags(0, wrong)),
                 f"must be an integer from 0 to 1.*{wrong}",
+                wrong,
             )
             for wrong in [-1, 2, 100, -(2**31)]
-        ),
+        )
     )
 )
 test_a_large_tag_is_not_folded_into_the_range = pytest.mark.skipif(
@@ -124,33 +119,30 @@ test_a_large_tag_is_not_folded_into_the_range = pytest.mark.skipif(
     on_a_processor(
         refusals(
             (
-                lambda: built().expert_weights(tags(0, 2**32 + 1, dtype="int64")),
+                built().expert_weights,
                 "must be an integer from 0 to 3",
-            ),
+                tags(0, 2**32 + 1, dtype="int64"),
+            )
         )
     )
 )
-
-
-def regularized():
-    gate = TagGate(weights_regularizer=ImportanceRegularizer(0.1))
-    gate.build((None, 3), (None, 1))
-
-
 test_what_cannot_be_is_refused = refusals(
-    *(
-        (
-            lambda given=given: TagGate(given),
-            "`experts_of_tags` must be an integer >= 0",
-        )
-        for given in [[0, [1]], [0.5], ["a"], [True], [-1]]
-    ),
-    (lambda: built([0, 4]), r"from 0 to 3, since.*Received: .*\[0, 4\]"),
-    (lambda: TagGate().build((None, N)), r"TagGate is per-example.*no routing inputs"),
-    (lambda: built(routing=(None, 2)), r"needs one tag for each.*2 columns"),
     (
-        lambda: built().expert_weights(numbers((3,))),
-        r"Each tag must be an integer.*dtype float32",
+        TagGate,
+        "`experts_of_tags` must be an integer >= 0",
+        *([0, [1]], [0.5], ["a"], [True], [-1]),
     ),
-    (regularized, "TagGate has no trainable weights"),
+    (built, r"from 0 to 3, since.*Received: .*\[0, 4\]", [0, 4]),
+    (TagGate().build, r"TagGate is per-example.*no routing inputs", ((None, N),)),
+    (built, r"needs one tag for each.*2 columns", {"routing": (None, 2)}),
+    (
+        built().expert_weights,
+        r"Each tag must be an integer.*dtype float32",
+        numbers((3,)),
+    ),
+    (
+        built,
+        "TagGate has no trainable weights",
+        {"weights_regularizer": ImportanceRegularizer(0.1)},
+    ),
 )

@@ -1,5 +1,7 @@
 """Dense experts whose kernels come from shared factors."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -42,11 +44,9 @@ def test_equals_dense_experts_with_the_kernels_of_the_sum(shape, units, settings
     dense = DenseExperts(3, units, **settings)
     dense.build(shape)
     weights = [numpy(weight) for weight in bank.weights]
-    expected = []
-    for layer in range(len(units)):
-        factors = weights[5 * layer :][:5]
-        expected += [kernels_by_hand(*factors[:4]), *factors[4:]]
-    dense.set_weights(expected)
+    layers = [weights[i : i + 5] for i in range(0, len(weights), 5)]
+    pairs = ((kernels_by_hand(*each[:4]), each[4]) for each in layers)
+    dense.set_weights([*itertools.chain(*pairs)])
     x = numbers(shape)
     assert_close(bank(x), dense(x), rtol=1e-4, atol=1e-4)
     assert_close(bank.parameters(), dense.parameters(), rtol=1e-4, atol=1e-5)
@@ -109,23 +109,25 @@ def test_is_a_bank_like_any_other():
     assert L2Constrained(bank.resized(4), 0.1)(x).shape == (2, 4, 2)
 
 
-def ranks(*of_layers):
-    return lambda: built(TuckerExperts(3, [4, 2], *of_layers), 5)
+def of_ranks(ranks=None, **settings):
+    built(TuckerExperts(3, [4, 2], ranks, **settings), 5)
 
 
 test_settings_that_cannot_be_are_refused = refusals(
-    (lambda: TuckerExperts(3, [4, 2], gated=True), "Factorized kernels.*: gated"),
-    (
-        lambda: TuckerExperts(3, [4, 2], kernel_initializer=True),
-        "Factorized kernels.*Received: kernel_initializer",
+    (of_ranks, "Factorized kernels.*: gated", {"gated": True}),
+    (of_ranks, "Factorized k.*: kernel_initializer", {"kernel_initializer": True}),
+    *(
+        (of_ranks, text, {"ranks": ranks})
+        for ranks, text in [
+            (
+                (6, 1, 1),
+                r"layer 0 .* rank 6 for 5 inputs, ranks=\(6, 1, 1\). Lower it to 5",
+            ),
+            ((1, 3, 1), "layer 1 .* rank 3 for 2 units"),
+            ((1, 1, 4), "rank 4 for 3 experts"),
+            ((1, 1), r"three numbers, \(inputs, units, experts\)"),
+            ([(1, 1, 1)], "`ranks` must be a positive integer"),
+            ((0, 1, 1), "`ranks` must be a positive integer"),
+        ]
     ),
-    (
-        ranks((6, 1, 1)),
-        r"layer 0 .* rank 6 for 5 inputs, ranks=\(6, 1, 1\). Lower it to 5",
-    ),
-    (ranks((1, 3, 1)), "layer 1 .* rank 3 for 2 units"),
-    (ranks((1, 1, 4)), "rank 4 for 3 experts"),
-    (ranks((1, 1)), r"three numbers, \(inputs, units, experts\)"),
-    (ranks([(1, 1, 1)]), "`ranks` must be a positive integer"),
-    (ranks((0, 1, 1)), "`ranks` must be a positive integer"),
 )
