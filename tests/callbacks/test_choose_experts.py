@@ -1,13 +1,14 @@
 """Experts that are chosen by fit: which, when, for which models and data."""
 
 import re
+from functools import partial
 
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
+from helpers import model_of, refusals, reloaded
 from helpers import numpy as to_numpy
-from helpers import refusals, reloaded
 
 import dselectk_keras as dk
 
@@ -22,11 +23,7 @@ def bank(n=6, units=3):
 
 def compiled(tasks=("a", "b"), gate=None, experts=None, optimizer="sgd", **settings):
     keras.utils.set_random_seed(0)
-    settings = {
-        "gate": gate or dk.ChosenGate(1),
-        "experts": experts or bank(),
-        **settings,
-    }
+    settings |= {"gate": gate or dk.ChosenGate(1), "experts": experts or bank()}
     model = dk.build_multitask_model(FEATURES, list(tasks), **settings)
     model.compile(optimizer)
     for layer in model.layers:
@@ -71,24 +68,26 @@ def still(**settings):
     return keras.optimizers.SGD(0.0, **settings)
 
 
+def differences(model):
+    """Labels of two tasks: of the experts 1 and 5, and of the experts 4 and 0."""
+    outputs = to_numpy(layer_of(model).experts(X))
+    return outputs[:, [1, 4], 0] - outputs[:, [5, 0], 2]
+
+
 @pytest.mark.parametrize("gate", [dk.ChosenGate, dk.DSelectKGate])
 def test_each_task_gets_the_experts_that_made_its_labels(gate):
     model = compiled(gate=gate(2), optimizer=still())
-    outputs = to_numpy(layer_of(model).experts(X))
-    y = outputs[:, [1, 4], 0] - outputs[:, [5, 0], 2]
-    log = fit(model, [dk.ChooseExperts()], y)
+    log = fit(model, [dk.ChooseExperts()], differences(model))
     assert np.sort(choices(model), -1).tolist() == [[1, 5], [0, 4]]
     assert log.history["changed"] == [1.0, 0.0]
     small = dk.condense(model)
     assert layer_of(small).experts.num_experts == 4
-    found, expected = (each.predict(X, verbose=0)["a"] for each in (small, model))
-    assert_close(found, expected, atol=1e-5)
+    assert_close(small(X)["a"], model(X)["a"], atol=1e-5)
 
 
 def test_towers_read_the_chosen_experts_side_by_side(tmp_path):
     model = compiled(gate=dk.ChosenGate(2), optimizer=still(), side_by_side=True)
-    outputs = to_numpy(layer_of(model).experts(X))
-    y = outputs[:, [1, 4], 0] - outputs[:, [5, 0], 2]
+    y = differences(model)
     fit(model, [dk.ChooseExperts()], y)
     assert np.sort(choices(model), -1).tolist() == [[1, 5], [0, 4]]
     model.optimizer.learning_rate = 0.1
@@ -98,8 +97,7 @@ def test_towers_read_the_chosen_experts_side_by_side(tmp_path):
     loaded = reloaded(model, tmp_path)
     assert_equal(choices(loaded), choices(model))
     for other in (loaded, dk.condense(model)):
-        found, expected = (each.predict(X, verbose=0) for each in (other, model))
-        assert_close(found["a"], expected["a"], atol=1e-5)
+        assert_close(other(X)["a"], model(X)["a"], atol=1e-5)
 
 
 def test_experts_that_stay_keep_their_places_and_a_choice_that_stays_its_shares():
@@ -121,19 +119,19 @@ def test_experts_that_stay_keep_their_places_and_a_choice_that_stays_its_shares(
     assert choose.choose(model) == 0.0
 
 
-KINDS = {
-    "binary": (dk.Task("a", "binary"), lambda y: y > np.median(y)),
-    "classes": (
-        dk.Task("a", "multiclass", 3),
-        lambda y: np.digitize(y, np.quantile(y, [1 / 3, 2 / 3])),
-    ),
-    "counts": (dk.Task("a", loss="poisson"), lambda y: np.round(3 * y + 20)),
-}
+def thirds(y):
+    return np.digitize(y, np.quantile(y, [1 / 3, 2 / 3]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_kinds_of_labels_are_regressed(kind):
-    task, made = KINDS[kind]
+@pytest.mark.parametrize(
+    ("task", "made"),
+    [
+        (dk.Task("a", "binary"), lambda y: y > np.median(y)),
+        (dk.Task("a", "multiclass", 3), thirds),
+        (dk.Task("a", loss="poisson"), lambda y: np.round(3 * y + 20)),
+    ],
+)
+def test_all_kinds_of_labels_are_regressed(task, made):
     model = compiled([task, "b"], optimizer=still(), experts=bank(units=1))
     y = labels_from(model, [3, 1])
     dk.ChooseExperts(X, {"a": made(y[:, 0]), "b": y[:, 1]}).choose(model)
@@ -166,32 +164,34 @@ class Parts(keras.utils.PyDataset):
         return tuple(each[16 * number :][:16] for each in self.arrays)
 
 
-def data_as(kind, y):
-    if kind == "arrays":
-        return {"x": X, "y": y}
-    if kind == "dict":
-        return {"x": X, "y": dict(zip("ab", y.T, strict=True))}
-    if kind == "table":
-        pandas = pytest.importorskip("pandas")
-        return {"x": X, "y": pandas.DataFrame(y, columns=["a", "b"])}
-    if kind == "batches":
-        return {"x": dk.Batches((X, y), 16)}
-    if kind == "PyDataset":
-        return {"x": Parts(X, y)}
-    tensorflow = pytest.importorskip("tensorflow")
-    return {"x": tensorflow.data.Dataset.from_tensor_slices((X, y)).batch(16)}
+def as_table(y):
+    return X, pytest.importorskip("pandas").DataFrame(y, columns=["a", "b"])
 
 
-@pytest.mark.parametrize(
-    "kind", ["arrays", "dict", "table", "batches", "PyDataset", "tf.data"]
-)
-def test_the_sample_is_of_the_data_of_fit(kind):
-    if kind == "tf.data" and keras.backend.backend() != "tensorflow":
+def as_tf_data(y):
+    if keras.backend.backend() != "tensorflow":
         pytest.skip("tf.data is tested on TensorFlow.")
+    import tensorflow as tf
+
+    return (tf.data.Dataset.from_tensor_slices((X, y)).batch(16),)
+
+
+DATA = {
+    "arrays": lambda y: (X, y),
+    "dict": lambda y: (X, dict(zip("ab", y.T, strict=True))),
+    "table": as_table,
+    "batches": lambda y: (dk.Batches((X, y), 16),),
+    "PyDataset": lambda y: (Parts(X, y),),
+    "tf.data": as_tf_data,
+}
+
+
+@pytest.mark.parametrize("make", DATA.values(), ids=DATA)
+def test_the_sample_is_of_the_data_of_fit(make):
     model = compiled(optimizer=still())
-    data = data_as(kind, labels_from(model, [5, 2]))
-    settings = {} if "y" in data else {"batch_size": None}
-    fit(model, [dk.ChooseExperts(sample=40)], data.pop("y", None), **data, **settings)
+    x, *y = make(labels_from(model, [5, 2]))
+    settings = {"x": x, "batch_size": 16 if y else None}
+    fit(model, [dk.ChooseExperts(sample=40)], *y or [None], **settings)
     assert choices(model).tolist() == [[5], [2]]
     assert model.training_data() == ()
 
@@ -207,9 +207,8 @@ def test_reading_batches_does_not_change_their_order():
 
 @pytest.mark.parametrize("architecture", ["cgc", "ple"])
 def test_tasks_keep_their_own_experts(architecture):
-    model = compiled(
-        gate=dk.ChosenGate(2), architecture=architecture, optimizer=still()
-    )
+    settings = {"architecture": architecture, "optimizer": still()}
+    model = compiled(gate=dk.ChosenGate(2), **settings)
     name = "cgc" if architecture == "cgc" else "cgc_0"
     y = to_numpy(layer_of(model, name).experts(X))[:, [4, 2]].sum(-1)
     fit(model, [dk.ChooseExperts()], y)
@@ -251,10 +250,8 @@ def test_experts_of_any_model_and_several_layers():
 
 def test_a_gate_that_is_called_on_a_list_of_experts():
     keras.utils.set_random_seed(0)
-    inputs = keras.Input((FEATURES,))
-    experts = [keras.layers.Dense(2) for _ in range(4)]
-    gate = dk.ChosenGate(1)
-    model = keras.Model(inputs, gate([expert(inputs) for expert in experts]))
+    experts, gate = [keras.layers.Dense(2) for _ in range(4)], dk.ChosenGate(1)
+    model = model_of(lambda x: gate([expert(x) for expert in experts]), FEATURES)
     dk.ChooseExperts(X, to_numpy(experts[2](X))[:, 0]).choose(model)
     assert to_numpy(gate.choices).tolist() == [2]
 
@@ -275,7 +272,7 @@ class Count(dk.ChooseExperts):
     ("settings", "epochs", "steps"),
     [
         # Four steps per epoch.
-        ({}, 10, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]),
+        ({}, 10, [*range(0, 21, 2)]),
         ({"by": 0.2, "every": 0.1}, 10, [0, 4, 8]),
         ({"by": 0.0}, 2, [0]),
         ({"by": 1.0, "every": 0.25}, 1, [0, 1, 2, 3]),
@@ -318,10 +315,8 @@ class StopAfter(keras.callbacks.Callback):
 )
 def test_no_optimizer_undoes_the_choice(settings):
     model = compiled(optimizer=keras.optimizers.SGD(0.1, **settings))
-    seen = []
-    look = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda *_: seen.append(choices(model))
-    )
+    seen, note = [], lambda *_: seen.append(choices(model))
+    look = keras.callbacks.LambdaCallback(on_epoch_begin=note)
     fit(model, [dk.ChooseExperts(by=0.0), look], labels_from(model, [5, 2]), 6)
     assert seen[0].tolist() == [[5], [2]]
     assert_equal(choices(model), seen[0])
@@ -330,11 +325,11 @@ def test_no_optimizer_undoes_the_choice(settings):
 def test_copies_of_replicate_choose_as_models_that_are_fitted():
     y = RNG.normal(size=(SAMPLES, 2)).astype("float32")
 
-    def build(seed):
-        return compiled(optimizer="adam")
-
     def callbacks():
         return [dk.ChooseExperts(every=0.25)]
+
+    def build(seed):
+        return compiled(optimizer="adam")
 
     settings = {"epochs": 4, "callbacks": callbacks, "verbose": 0}
     runs = dk.replicate(build, (X, y), seeds=[3], batch_size=16, **settings)
@@ -366,14 +361,16 @@ def choose(model, *data):
 
 
 def plain():
-    inputs = keras.Input((FEATURES,))
-    return keras.Model(inputs, dk.MMoE(bank(), dk.ChosenGate(1), ["a", "b"])(inputs))
+    return model_of(dk.MMoE(bank(), dk.ChosenGate(1), ["a", "b"]), FEATURES)
 
 
 def merged():
-    inputs = keras.Input((FEATURES,))
     layer = dk.SmearExperts(bank(), dk.ChosenGate(2), per_example=False)
-    return keras.Model(inputs, layer(inputs))
+    return model_of(layer, FEATURES)
+
+
+def fit_gate(gate, **settings):
+    fit(compiled(gate=gate(), **settings), [dk.ChooseExperts()], X[:, :2])
 
 
 def fit_a_generator():
@@ -383,17 +380,11 @@ def fit_a_generator():
 
 
 test_what_cannot_be_chosen_is_refused = refusals(
-    *(
-        (
-            lambda gate=gate, own=own: fit(
-                compiled(gate=gate(), **own), [dk.ChooseExperts()], X[:, :2]
-            ),
-            text,
-        )
-        for gate, own, text in [
-            (dk.SoftmaxGate, {}, r"needs a static gate with `choices`.*SoftmaxGate"),
-            (dk.DSelectKGate, {"per_example": True}, "use `TopKGate`, or leave out"),
-        ]
+    (fit_gate, r"needs a static gate with `choices`.*SoftmaxGate", dk.SoftmaxGate),
+    (
+        partial(fit_gate, per_example=True),
+        "use `TopKGate`, or leave out",
+        dk.DSelectKGate,
     ),
     # Experts of their own take places.
     (
@@ -410,15 +401,11 @@ test_what_cannot_be_chosen_is_refused = refusals(
     (choose(plain), "Received: no data"),
     (choose(plain, X, {"a": X[:, 0], "b": X[:, 1]}), "an array of numbers with one"),
     (choose(plain, X, X[:, :3]), "Received: labels of 3 tasks"),
+    (dk.ChooseExperts, "`x` and `y` belong together", {"x": X}),
     *(
-        (lambda given=given: dk.ChooseExperts(**given), text)
-        for given, text in [
-            ({"x": X}, "`x` and `y` belong together"),
-            ({"by": 2}, "`by` must be"),
-            ({"every": 0}, "`every` must be"),
-            ({"ridge": -1}, "`ridge` must be"),
-            ({"sample": 0}, "`sample` must be"),
-            ({"seed": -1}, "`seed` must be"),
-        ]
+        (dk.ChooseExperts, f"`{name}` must be", {name: value})
+        for name, value in zip(
+            ("by", "every", "ridge", "sample", "seed"), (2, 0, -1, 0, -1), strict=True
+        )
     ),
 )

@@ -1,13 +1,14 @@
 """Gates that decide: what is exact, what survives, and what is refused."""
 
+import itertools
 import re
 
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
+from helpers import cloned, model_of, refusals, reloaded
 from helpers import numpy as to_numpy
-from helpers import refusals, reloaded
 
 import dselectk_keras as dk
 from dselectk_keras.callbacks import DecideGates, GateRecorder
@@ -101,15 +102,13 @@ def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
     fit(model, [], epochs=1)
     assert_equal(to_numpy(gate_of(model).expert_weights()) > 0, chosen)
     loaded = reloaded(model, tmp_path)
-    clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
     x, _ = data()
     outputs = model.predict(x, verbose=0)
-    for other in (loaded, clone, condense(model)):
-        found = other.predict(x, verbose=0)
-        for task in TASKS:
-            assert_close(found[task], outputs[task], atol=1e-6)
+    for other in (loaded, cloned(model), condense(model)):
+        assert_close(other.predict(x, verbose=0), outputs, atol=1e-6)
     assert gate_of(loaded).has_decided
+    # A condensed model can be trained with the same callback.
+    fit(condense(model), [DecideGates(0.5)], epochs=2)
 
 
 def test_an_average_of_weights_keeps_the_decision():
@@ -122,8 +121,8 @@ def test_an_average_of_weights_keeps_the_decision():
     class Move(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 0:
-                gate = gate_of(self.model)
-                gate.assign_expert_weights(np.eye(5)[[3, 4, 3]], slack=0.1)
+                weights = np.eye(5)[[3, 4, 3]]
+                gate_of(self.model).assign_expert_weights(weights, slack=0.1)
 
     fit(model, [Move(), DecideGates(0.5), Look(seen)])
     chosen = seen[-1] > 0
@@ -171,22 +170,14 @@ def test_the_recorder_says_which_gates_have_not_decided(capsys):
     fit(compiled(dk.DSelectKGate(2)), [GateRecorder(), DecideGates()], verbose=2)
     assert "not decided" not in capsys.readouterr().out
     # In any Keras model.
-    x = keras.Input((4,))
-    mixed = dk.DSelectKGate(2)([keras.layers.Dense(1)(x) for _ in range(4)])
-    model = keras.Model(x, mixed)
+    moe = dk.MoE([keras.layers.Dense(1) for _ in range(4)], dk.DSelectKGate(2))
+    model = model_of(moe, 4)
     model.compile("adam", "mse")
     for verbose in (2, 0):
         callbacks = [GateRecorder()]
         model.fit(data()[0], data()[1][:, :1], verbose=verbose, callbacks=callbacks)
         found = capsys.readouterr().out
         assert found.count("2 of 2 selectors): they may use") == bool(verbose)
-
-
-def test_training_goes_on_after_condensing():
-    model = compiled(dk.DSelectKGate(1))
-    fit(model, [DecideGates(0.5)], epochs=4)
-    # A condensed model can be trained with the same callback.
-    fit(condense(model), [DecideGates(0.5)], epochs=2)
 
 
 def test_a_gate_whose_codes_belong_to_no_expert_decides():
@@ -215,19 +206,15 @@ def test_a_training_that_begins_late_keeps_the_largest_weights():
 
 def after_epochs(read):
     """A callback, and the list of what a function gives after each epoch."""
-    found = []
-    return keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda *_: found.append(read())
-    ), found
+    found, note = [], lambda *_: found.append(read())
+    return keras.callbacks.LambdaCallback(on_epoch_end=note), found
 
 
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_gate_of_two_layers_decides_no_earlier(per_example):
     gate = dk.DSelectKGate(2, gamma=9.0)
-    x = inputs = keras.Input((4,))
-    for _ in range(2):
-        x = dk.MoE(dk.DenseExperts(5, [4]), gate, per_example)(x)
-    model = keras.Model(inputs, x)
+    moes = [dk.MoE(dk.DenseExperts(5, [4]), gate, per_example) for _ in range(2)]
+    model = keras.Sequential([keras.Input((4,)), *moes])
     model.compile("sgd", "mse")
     watch, decided = after_epochs(lambda: gate.has_decided)
     features, _ = data()
@@ -239,8 +226,7 @@ def test_a_gate_of_two_layers_decides_no_earlier(per_example):
 @pytest.mark.backend_independent
 def test_a_gate_that_is_called_twice_decides_no_earlier():
     moe = dk.MoE(dk.DenseExperts(4, [4]), dk.DSelectKGate(2), per_example=True)
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, moe(moe(inputs)))
+    model = model_of(lambda x: moe(moe(x)), 4)
     moe.gate.step.assign(20)
     DecideGates(0.5).begin_epoch(model, 1, epochs=4, steps_per_epoch=10)
     # Two steps of the gate in each of 20 steps of the training.
@@ -250,8 +236,7 @@ def test_a_gate_that_is_called_twice_decides_no_earlier():
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_gate_in_time_distributed_decides_no_earlier(per_example):
     moe = dk.MoE(dk.DenseExperts(4, [1]), dk.DSelectKGate(2, gamma=9.0), per_example)
-    inputs = keras.Input((5, 4))
-    model = keras.Model(inputs, keras.layers.TimeDistributed(moe)(inputs))
+    model = model_of(keras.layers.TimeDistributed(moe), 5, 4)
     model.compile("sgd", "mse")
     watch, decided = after_epochs(lambda: int(moe.gate.step) * moe.gate.has_decided)
     x = np.random.default_rng(0).normal(size=(8, 5, 4)).astype("float32")
@@ -298,9 +283,8 @@ def test_a_static_gate_decides_within_a_single_epoch(batch_size):
     model, decided = compiled(dk.DSelectKGate(2)), []
     callbacks = [DecideGates(0.5), Watch(gate_of, decided)]
     fit(model, callbacks, epochs=1, batch_size=batch_size)
-    assert decided == [2 * i >= len(decided) for i in range(len(decided))] or (
-        decided == [True]
-    )
+    half = [2 * i >= len(decided) for i in range(len(decided))]
+    assert decided in (half, [True])
 
 
 @pytest.mark.backend_independent
@@ -344,8 +328,7 @@ def test_a_later_fit_does_not_follow_the_plan_of_one_that_was_stopped(per_exampl
         with pytest.raises(KeyboardInterrupt):
             fit(model, [*decide, Stop()], shuffle=False)
         fit(model, [], epochs=5, shuffle=False)
-    for plain, stopped in zip(*(model.get_weights() for model in models), strict=True):
-        assert_equal(stopped, plain)
+    assert_equal(*(model.get_weights() for model in models))
 
 
 class Own(keras.Model):
@@ -409,20 +392,22 @@ def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
     model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
     gate = gate_of(model)
     mass = np.sort(to_numpy(gate.expert_weights()))[:, 3:].sum(-1).mean()
-    recorder = GateRecorder(every=100)
-    callbacks = [losses([4.0, 0.25, 2.0, 1.0]), DecideGates(0.5), recorder]
+    recorder, losses = GateRecorder(every=100), [4.0, 0.25, 2.0, 1.0]
+    set_loss = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(val_task_loss=losses[epoch])
+    )
+    callbacks = [set_loss, DecideGates(0.5), recorder]
     log = fit(model, callbacks, verbose=2).history
     assert_close(log["kept_mass"], [mass, mass, 1, 1], rtol=1e-6)
-    assert recorder.history.events == {
-        "mmoe": [(4, f"decided, {100 * mass:.0f} % kept")]
-    }
+    kept = f"{100 * mass:.0f} %"
+    assert recorder.history.events == {"mmoe": [(4, f"decided, {kept} kept")]}
     (line,) = (x for x in capsys.readouterr().out.splitlines() if "The gates" in x)
     choices = gate.chosen_experts().choices.tolist()
     chosen = " and ".join(str(sorted(own)) for own in choices)
     assert line == (
-        f"The gates decided in epoch 3: {gate.name!r} keeps {100 * mass:.0f} % of its "
-        f"weight, on experts {chosen}. `val_task_loss` was 0.25 in the epoch before, "
-        "and 2 in this one."
+        f"The gates decided in epoch 3: {gate.name!r} keeps {kept} of its weight, on "
+        f"experts {chosen}. `val_task_loss` was 0.25 in the epoch before, and 2 in "
+        "this one."
     )
     # It is no news in a later training.
     fit(model, callbacks, verbose=2)
@@ -455,14 +440,10 @@ def test_a_decision_of_many_gates_is_told_in_short(capsys):
     assert f" of its weight, on {used} of 5 experts. `" in capsys.readouterr().out
 
 
-def endless():
-    while True:
-        yield data(16)
-
-
 def fit_endless():
     model = compiled(dk.DSelectKGate(2), per_example=True)
-    model.fit(endless(), epochs=2, verbose=0, callbacks=[DecideGates()])
+    batches = (data(16) for _ in itertools.count())
+    model.fit(batches, epochs=2, verbose=0, callbacks=[DecideGates()])
 
 
 def decide_unbuilt():
@@ -472,10 +453,7 @@ def decide_unbuilt():
 
 
 test_what_cannot_decide_is_refused = refusals(
-    *(
-        (lambda by=by: DecideGates(by), "above 0 and at most 1")
-        for by in [0, 1.1, -1, "a", None]
-    ),
+    (DecideGates, "above 0 and at most 1", 0, 1.1, -1, "a", None),
     # Data without a length need the number of steps.
     (fit_endless, "`steps_per_epoch`"),
     # Where a gate may begin to decide, and no earlier.

@@ -16,18 +16,13 @@ def history():
     history = GateHistory({"mmoe": ["click", "like"], "moe": ["gate_0"]})
     for i, step in enumerate((0, 10)):
         weights = np.array([[1.0, 0.0, 0.0], [0.25, 0.25, 0.5]]) + i
-        history.append(
-            step,
-            {
-                "mmoe": {
-                    "weights": weights,
-                    "active": np.array([1.0, 3.0]) + i,
-                    "binary": np.array([[1.0, 0.0], [0.0, 1.0]]) + i,
-                    "penalty_entropy": np.float32(0.5 + i),
-                },
-                "moe": {"weights": weights[:1, :2]},
-            },
-        )
+        of_tasks = {
+            "weights": weights,
+            "active": np.array([1.0, 3.0]) + i,
+            "binary": np.array([[1.0, 0.0], [0.0, 1.0]]) + i,
+            "penalty_entropy": np.float32(0.5 + i),
+        }
+        history.append(step, {"mmoe": of_tasks, "moe": {"weights": weights[:1, :2]}})
     return history
 
 
@@ -81,8 +76,7 @@ def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
     assert loaded.steps.tolist() == [0, 10, 20]
     for layer in history.tasks:
         assert list(loaded[layer]) == list(history[layer])
-        for name, array in history[layer].items():
-            assert_equal(loaded[layer][name], array)
+        assert_equal(loaded[layer], dict(history[layer]))
 
 
 def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
@@ -92,16 +86,12 @@ def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
     assert GateHistory.load(tmp_path / "run.1").steps.tolist() == [3]
 
 
-def record(step):
-    GateHistory({"moe": ["all"]}).append(step, {})
-
-
 test_arguments_of_other_kinds_are_refused_by_name = refusals(
-    (lambda: GateHistory.load(5), r"`path` must be a path\. Received: path=5"),
-    (lambda: GateHistory({}).save(5), r"`path` must be a path\. Received: path=5"),
-    (lambda: GateHistory(["a"]), r"`tasks` must be a dict .* tasks=\['a'\]"),
-    (lambda: record(1.5), r"`step` must be .* step=1\.5"),
-    (lambda: GateHistory({}).cut(1.5), r"`step` must be .* step=1\.5"),
+    (GateHistory.load, r"`path` must be a path\. Received: path=5", 5),
+    (GateHistory({}).save, r"`path` must be a path\. Received: path=5", 5),
+    (GateHistory, r"`tasks` must be a dict .* tasks=\['a'\]", ["a"]),
+    (GateHistory({"moe": ["a"]}).append, r"`step` must be .* step=1\.5", (1.5, {})),
+    (GateHistory({}).cut, r"`step` must be .* step=1\.5", 1.5),
 )
 
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import numbers, numpy
+from helpers import model_of, numbers, numpy, refusals, spread
 from keras import layers, ops
 
 import dselectk_keras as dk
@@ -18,22 +18,16 @@ from dselectk_keras.callbacks import _observe, gate_recorder
 X, Y = numbers((20, 3)), numbers((20, 2), seed=1)
 
 
-def make(gate=None, num_experts=4, per_example=False):
-    model = dk.build_multitask_model(
-        3,
-        ["a", "b"],
-        experts=dk.DenseExperts(num_experts, [2]),
-        gate=dk.DSelectKGate(2) if gate is None else gate,
-        per_example=per_example,
-    )
+def make(gate=None, num_experts=4, per_example=False, architecture="mmoe"):
+    parts = dk.DenseExperts(num_experts, [2]), gate or dk.DSelectKGate(2), per_example
+    model = dk.build_multitask_model(3, ["a", "b"], architecture, *parts)
     model.compile(keras.optimizers.SGD(0.1))
     return model
 
 
-def fit(model, recorder, epochs=1, y=Y, **settings):
-    model.fit(
-        X, y, batch_size=4, epochs=epochs, verbose=0, callbacks=[recorder], **settings
-    )
+def fit(model, recorder, epochs=1, y=Y, more=(), x=X):
+    settings = {"verbose": 0, "callbacks": [recorder, *more]}
+    model.fit(x, y, batch_size=4, epochs=epochs, **settings)
     return recorder.history
 
 
@@ -77,12 +71,11 @@ def test_records_the_weights_of_that_step():
         def on_epoch_end(self, epoch, logs=None):
             seen.append(numpy(self.model.get_layer("mmoe").expert_weights()))
 
-    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[recorder, Copy()])
-    record = recorder.history["mmoe"]
+    record = fit(model, recorder, 2, more=[Copy()])["mmoe"]
     # Records 1 and 2 are made within an epoch, at its last step.
     assert_close(record["weights"][1:], seen, rtol=1e-5)
     assert (seen[0] != seen[1]).any()
-    report = keras.tree.map_structure(numpy, gate.report())
+    report = gate.report()
     for name, value in report["penalties"].items():
         assert_close(record[f"penalty_{name}"][-1], value, rtol=1e-5)
     for name, value in report["selectors"].items():
@@ -133,12 +126,10 @@ def test_the_logs_have_the_mean_of_all_gates():
 
 
 def test_per_example_gates_are_averaged_over_the_probe():
-    model = make(dk.TopKGate(2), per_example=True)
-    probe = X[:7]
-    history = fit(model, dk.GateRecorder(probe=probe))
+    model, probe = make(dk.TopKGate(2), per_example=True), X[:7]
+    record = fit(model, dk.GateRecorder(probe=probe))["mmoe"]
     weights = numpy(model.get_layer("mmoe").expert_weights(probe))
     assert weights.shape == (7, 2, 4)
-    record = history["mmoe"]
     assert_close(record["weights"][-1], weights.mean(0), rtol=1e-5)
     assert_equal(record["active"][-1], [2.0, 2.0])
 
@@ -152,24 +143,15 @@ def test_the_probe_goes_through_the_layers_before_the_gate():
     model = keras.Model({"x": x, "v": v}, layers.Dense(2)(moe((x, hidden))))
     model.compile("sgd", "mse")
     inputs = {"x": X, "v": Y}
-    recorder = dk.GateRecorder(probe=inputs)
-    model.fit(inputs, Y, verbose=0, callbacks=[recorder])
+    history = fit(model, dk.GateRecorder(probe=inputs), x=inputs)
     routing = model.get_layer("encoder")(Y)
     expected = numpy(moe.gate.expert_weights(routing)).mean(axis=0)
-    assert_close(recorder.history["moe"]["weights"][-1, 0], expected, rtol=1e-5)
+    assert_close(history["moe"]["weights"][-1, 0], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
 def test_the_gates_of_tasks_and_between_levels_are_recorded(per_example):
-    model = dk.build_multitask_model(
-        3,
-        ["a", "b"],
-        "ple",
-        experts=dk.DenseExperts(4, [2], "tanh"),
-        gate=dk.TopKGate(2),
-        per_example=per_example,
-    )
-    model.compile("sgd")
+    model = make(dk.TopKGate(2), per_example=per_example, architecture="ple")
     history = fit(model, dk.GateRecorder(probe=X[:7] if per_example else None))
     names = {"cgc_0": ["a", "b"], "cgc_0_shared": ["shared"], "cgc_1": ["a", "b"]}
     assert history.tasks == names
@@ -246,14 +228,10 @@ def test_counts_steps_where_several_are_run_at_once():
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 def test_counts_steps_of_data_without_a_length():
-    def batches():
-        for first in range(0, len(X), 4):
-            yield X[first : first + 4], Y[first : first + 4]
-
-    model, recorder, expected = make(), dk.GateRecorder(every=2), []
-    end = 0
+    model, recorder, expected, end = make(), dk.GateRecorder(every=2), [], 0
     for _ in range(2):
-        model.fit(batches(), verbose=0, callbacks=[recorder])
+        batches = ((X[i : i + 4], Y[i : i + 4]) for i in range(0, len(X), 4))
+        model.fit(batches, verbose=0, callbacks=[recorder])
         # 5 more, or 6 if TensorFlow compiles: Keras trains on when data run out.
         begin, end = end, int(model.optimizer.iterations)
         expected += range(begin, end, 2)
@@ -273,23 +251,27 @@ def test_steps_go_on_for_another_recorder(model):
     assert history.steps.tolist() == [start, start + 3, start + 5]
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=4),
+@pytest.mark.parametrize("scaled", [False, True], ids=["accumulating", "loss scaling"])
+def test_counts_steps_without_an_update(scaled):
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=4)
+    if scaled:
         # With so large a scale, the first gradients are infinite, and are skipped.
-        lambda: keras.optimizers.LossScaleOptimizer(
-            keras.optimizers.SGD(0.1), initial_scale=2.0**127
-        ),
-    ],
-    ids=["accumulating", "loss scaling"],
-)
-def test_counts_steps_without_an_update(optimizer):
+        plain, scale = keras.optimizers.SGD(0.1), {"initial_scale": 2.0**127}
+        optimizer = keras.optimizers.LossScaleOptimizer(plain, **scale)
     model = make()
-    model.compile(optimizer())
+    model.compile(optimizer)
     history = fit(model, dk.GateRecorder(every=3), epochs=2, y=100 * Y)
     assert int(model.optimizer.iterations) < 10
     assert history.steps.tolist() == [0, 3, 6, 9, 10]
+
+
+def warned(call, text="Selector"):
+    """The texts of warnings that begin so, and what the call gives."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", text)
+        result = call()
+    texts = [str(each.message) for each in caught]
+    return [each for each in texts if each.startswith(text)], result
 
 
 def test_warns_once_of_a_selector_on_a_code_without_an_expert():
@@ -298,22 +280,16 @@ def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     z, w, *_ = gate.get_weights()
     z[1, 0] = 5.0  # Both bits are one: the code of a fourth expert.
     gate.set_weights([z, w])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.filterwarnings("always", "Selector 0 of task 'b' in 'mmoe' has")
-        history = fit(model, dk.GateRecorder(every=1))
-    assert len(caught) == 1
+    texts, history = warned(lambda: fit(model, dk.GateRecorder(every=1)))
+    assert [text[:33] for text in texts] == ["Selector 0 of task 'b' in 'mmoe' "]
     assert history["mmoe"]["reachable"][0, 1, 0] == 0.0
 
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize(("reachable", "warns"), [(0.0011, False), (0.0009, True)])
 def test_warns_of_a_selector_with_less_than_a_thousandth_on_experts(reachable, warns):
-    recorder = dk.GateRecorder()
     record = {"reachable": np.array([[1.0, reachable]])}
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        recorder._warn("mmoe", ["a"], record)
-    texts = [str(each.message) for each in found]
+    texts, _ = warned(lambda: dk.GateRecorder()._warn("mmoe", ["a"], record))
     wanted = "Selector 1 of task 'a' in 'mmoe' has a binary code that belongs to no"
     assert [text.startswith(wanted) for text in texts] == [True] * warns
 
@@ -360,12 +336,11 @@ def collapsing(mean, gate):
     model = make(gate, per_example=True)
     model.compile(keras.optimizers.SGD(0.3))
     recorder = dk.GateRecorder(1, "epochs", probe=x)
-    fits = []
-    for _ in range(2):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.filterwarnings("always", "Gates have collapsed")
-            model.fit(x, y, epochs=4, verbose=0, callbacks=[recorder])
-        fits.append([str(each.message) for each in caught])
+    settings = {"epochs": 4, "verbose": 0, "callbacks": [recorder]}
+    fits = [
+        warned(lambda: model.fit(x, y, **settings), "Gates have collapsed")[0]
+        for _ in range(2)
+    ]
     return fits, recorder
 
 
@@ -390,17 +365,21 @@ def test_a_static_sparse_gate_may_leave_experts_out():
         fit(model, dk.GateRecorder(1, "epochs"), epochs=4)
 
 
-def test_what_cannot_be_recorded_is_refused():
-    with pytest.raises(ValueError, match="Received: every=0"):
-        dk.GateRecorder(every=0)
-    with pytest.raises(ValueError, match="unit='batches'"):
-        dk.GateRecorder(unit="batches")
-    with pytest.raises(ValueError, match=r"'mmoe' are per-example\. .* Set `probe` to"):
-        fit(make(per_example=True), dk.GateRecorder())
+def without_gates():
     plain = keras.Sequential([layers.Dense(2)])
     plain.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="no gates to record"):
-        fit(plain, dk.GateRecorder())
+    fit(plain, dk.GateRecorder())
+
+
+test_what_cannot_be_recorded_is_refused = refusals(
+    (dk.GateRecorder, "Received: every=0", {"every": 0}),
+    (dk.GateRecorder, "unit='batches'", {"unit": "batches"}),
+    (
+        lambda: fit(make(per_example=True), dk.GateRecorder()),
+        r"'mmoe' are per-example\. .* Set `probe` to",
+    ),
+    (without_gates, "no gates to record"),
+)
 
 
 # What a gate really sees.
@@ -430,30 +409,29 @@ class OwnModel(keras.Model):
 
 
 def functional():
-    x = keras.Input((3,))
-    return keras.Model(x, Doubled()(x))
+    return model_of(Doubled(), 3)
 
 
 def nested():
-    x = keras.Input((3,))
-    return keras.Model(x, functional()(x + 1.0))
+    return model_of(lambda x: functional()(x + 1.0), 3)
+
+
+def per_example_moe():
+    return dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(2), True, name="gate")
 
 
 def routed():
-    x = keras.Input((3,))
-    look = layers.Dense(3, "tanh", name="look")
-    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(2), per_example=True, name="gate")
-    return keras.Model(x, moe(x, look(2.0 * x)))
+    look, moe = layers.Dense(3, "tanh", name="look"), per_example_moe()
+    return model_of(lambda x: moe(x, look(2.0 * x)), 3)
 
 
 IDS = np.random.default_rng(0).integers(5, size=(20, 6))  # 0 is padding.
 
 
 def tokens():
-    ids = keras.Input((6,), dtype="int32")
     table = layers.Embedding(5, 3, mask_zero=True, name="table")
-    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(2), per_example=True, name="gate")
-    return keras.Model(ids, moe(table(ids)))
+    inputs = keras.Input((6,), dtype="int32")
+    return keras.Sequential([inputs, table, per_example_moe()])
 
 
 def what_the_gate_sees(build, model):
@@ -465,21 +443,16 @@ def what_the_gate_sees(build, model):
     return np.tanh(2.0 * x @ kernel + bias)
 
 
-def spread_weights(gate):
-    for i, weight in enumerate(gate.trainable_weights):
-        weight.assign(np.random.default_rng(i).normal(size=weight.shape))
-
-
 @pytest.mark.filterwarnings("ignore:Gates counted no training step:UserWarning")
 @pytest.mark.parametrize("build", [functional, OwnModel, nested, routed, tokens])
 def test_the_record_of_any_model_is_what_numpy_computes(build):
     model, inputs = build(), IDS if build is tokens else X
     outputs = model(inputs)
     (gate,) = (g for g in model._flatten_layers() if isinstance(g, dk.TopKGate))
-    spread_weights(gate)
+    spread(gate)
     model.compile(keras.optimizers.SGD(0.1), "mse")
     recorder = dk.GateRecorder(probe=inputs)
-    model.fit(inputs, np.zeros(outputs.shape), verbose=0, callbacks=[recorder])
+    fit(model, recorder, y=np.zeros(outputs.shape), x=inputs)
     logits = what_the_gate_sees(build, model) @ numpy(gate.trainable_weights[0])
     weights = np.where(logits >= np.sort(logits)[:, -2:-1], np.exp(logits), 0.0)
     wanted = (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
@@ -499,28 +472,20 @@ def test_a_gate_that_counts_no_steps_is_reported():
 
 
 def test_a_gate_called_twice_is_recorded_as_the_mean_of_its_calls():
-    x = keras.Input((3,))
     gate = dk.DSelectKGate(2, gamma=5.0, name="gate")
-    experts = keras.layers.Reshape((4, 2))(keras.layers.Dense(8)(x))
-    model = keras.Model(x, gate(experts, x) + gate(experts, -x))
-    spread_weights(gate)
+    experts = keras.Sequential([layers.Dense(8), layers.Reshape((4, 2))])
+    model = model_of(lambda x: gate(experts(x), x) + gate(experts(x), -x), 3)
+    spread(gate)
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    recorder = dk.GateRecorder(probe=X)
-    model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
+    history = fit(model, dk.GateRecorder(probe=X))
     each = [numpy(gate.expert_weights(probe)).mean(axis=0) for probe in (X, -X)]
-    found = recorder.history["gate"]["weights"][-1, 0]
-    assert_close(found, np.mean(each, axis=0), rtol=1e-5)
+    assert_close(history["gate"]["weights"][-1, 0], np.mean(each, axis=0), rtol=1e-5)
 
 
 def test_observing_changes_no_state():
-    x = keras.Input((3,))
-    moe = dk.MoE(
-        dk.DenseExperts(8, [2]),
-        dk.TopKGate(2, noise=True, seed=1),
-        per_example=True,
-        dispatch=1.0,
-    )
-    model = keras.Model(x, moe(x))
+    gate = dk.TopKGate(2, noise=True, seed=1)
+    moe = dk.MoE(dk.DenseExperts(8, [2]), gate, per_example=True, dispatch=1.0)
+    model = model_of(moe, 3)
     model.compile(keras.optimizers.SGD(0.0), "mse")
     moe.num_dropped.assign(7)
     recorder = dk.GateRecorder(probe=X)
@@ -534,26 +499,19 @@ def test_observing_changes_no_state():
 
 def test_layers_of_one_name_are_told_apart():
     def inner():
-        x = keras.Input((3,))
-        gate = dk.TopKGate(1, name="gate")
-        return keras.Model(
-            x, gate(keras.layers.Reshape((4, 2))(keras.layers.Dense(8)(x)))
-        )
+        experts = [keras.Input((3,)), layers.Dense(8), layers.Reshape((4, 2))]
+        return keras.Sequential([*experts, dk.TopKGate(1, name="gate")])
 
-    x = keras.Input((3,))
-    model = keras.Model(x, inner()(x) + inner()(x))
+    model = model_of(lambda x: inner()(x) + inner()(x), 3)
     model.compile("sgd", "mse")
-    recorder = dk.GateRecorder()
-    model.fit(X, np.zeros((len(X), 2)), verbose=0, callbacks=[recorder])
-    assert list(recorder.history.tasks) == ["gate", "gate#1"]
+    assert list(fit(model, dk.GateRecorder()).tasks) == ["gate", "gate#1"]
 
 
 @pytest.mark.parametrize("per_example", [False, True])
 def test_penalties_of_all_calls_of_a_gate_are_added_up(per_example):
     gate = dk.DSelectKGate(2, entropy_reg=0.5)
     moe = dk.MoE(dk.DenseExperts(4, [3]), gate, per_example=per_example, name="moe")
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, moe(moe(inputs)))
+    model = model_of(lambda x: moe(moe(x)), 3)
     model.compile(keras.optimizers.SGD(0.0), "mse")
     recorder = dk.GateRecorder(every=1, probe=X if per_example else None)
     fit(model, recorder, y=X)

@@ -66,19 +66,13 @@ def train(build, folder, deaths=()):
 
 def assert_same(found, wanted):
     (model, history, log), (other, whole, whole_log) = found, wanted
-    for ours, theirs in (
-        (model.variables, other.variables),
-        (model.optimizer.variables, other.optimizer.variables),
-    ):
-        for a, b in zip(ours, theirs, strict=True):
-            assert_equal(a, b, err_msg=a.path)
+    assert_equal(model.variables, other.variables)
+    assert_equal(model.optimizer.variables, other.optimizer.variables)
     for name, values in log.items():
         assert values == whole_log[name][-len(values) :], name
     assert history.steps.tolist() == whole.steps.tolist()
     assert history.events == whole.events
-    for layer, records in whole.items():
-        for name, values in records.items():
-            assert_equal(history[layer][name], values)
+    assert_equal(history, dict(whole))
 
 
 def annealed():
@@ -88,9 +82,8 @@ def annealed():
 
 def accumulating():
     # An epoch has three steps, and ends with a gradient that is not applied.
-    optimizer = keras.optimizers.Adam(
-        0.05, gradient_accumulation_steps=2, use_ema=True, ema_momentum=0.9
-    )
+    settings = {"gradient_accumulation_steps": 2, "use_ema": True, "ema_momentum": 0.9}
+    optimizer = keras.optimizers.Adam(0.05, **settings)
     return make(dk.DSelectKGate(1), keras.optimizers.LossScaleOptimizer(optimizer))
 
 
@@ -150,7 +143,7 @@ def test_records_are_kept_if_the_backup_is_and_go_on_without_a_file(
 
 test_a_path_that_is_none_is_refused = refusals(
     *(
-        (lambda path=path: dk.GateRecorder(path=path), "`path` must be a path")
+        (dk.GateRecorder, "`path` must be a path", {"path": path})
         for path in [3, ["a"], b"file"]
     )
 )
