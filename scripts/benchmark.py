@@ -8,6 +8,7 @@ compares the package with other people's code alone.
 """
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -40,7 +41,11 @@ def main(arguments=None):
         todo = parts(backend, options)
         for number, part in enumerate(todo, start=1):
             print(f"{backend}, {number} of {len(todo)}: {' '.join(part)}", flush=True)
-            if run_apart(backend, [*given, "--part", *part]).returncode:
+            environment = {**os.environ, "KERAS_BACKEND": backend}
+            if part[0] == "other":
+                environment["TF_USE_LEGACY_KERAS"] = "1"  # The release needs Keras 2.
+            command = [sys.executable, __file__, *given, "--part", *part]
+            if subprocess.run(command, env=environment, check=False).returncode:
                 sys.exit(f"{' '.join(part)} failed on {backend}.")
     if not options.quick:
         print(f"Written to {write_page(options.out)}.")
@@ -91,19 +96,9 @@ def parts(backend, options):
     return [*found, *(["replicate", name] for name in shapes)]
 
 
-def run_apart(backend, arguments, **options):
-    """Run this script with a backend in another process."""
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    if "other" in arguments:
-        environment["TF_USE_LEGACY_KERAS"] = "1"  # The release needs Keras 2.
-    command = [sys.executable, __file__, *arguments]
-    return subprocess.run(command, env=environment, check=False, **options)
-
-
 def run_here(options, given):
     """Run a part in this process, and keep what it gives."""
     from benchmarks import WORKLOADS
-    from benchmarks.forms import forms_of
     from benchmarks.measure import check_forms, measure
     from benchmarks.others import measure_other
     from benchmarks.replicated import measure_replicate
@@ -119,12 +114,14 @@ def run_here(options, given):
             check_forms(workload)
     elif kind == "workload":
         work = WORKLOADS[names[0]]
-        chosen = ["bank", *(options.forms or forms_of(work))]
         found = {"title": work.title}
-        if not options.forms:
+        chosen = work.forms
+        if options.forms:
+            chosen = [form for form in chosen if form in ("bank", *options.forms)]
+        else:
             found["differences"] = check_forms(work)
-        forms = [form for form in forms_of(work) if form in chosen]
-        found |= measure(work, ROUNDS, progress, forms)
+        makers = {form: functools.partial(work.model, form) for form in chosen}
+        found |= measure(work, makers, ROUNDS, progress)
         keep(options.out, ("workloads", names[0]), found, given)
     elif kind == "replicate":
         found = measure_replicate(*names, progress=progress)

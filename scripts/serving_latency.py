@@ -68,8 +68,6 @@ def measure(workload, batches, rounds):
     """Milliseconds per batch: `{way: {form: {batch: median}}}`."""
     import keras
 
-    from benchmarks.forms import new_model
-
     models = {}
     for form, name in FORMS.items():
         if name == "none":
@@ -77,7 +75,7 @@ def measure(workload, batches, rounds):
             # A model without arithmetic: what is left is the way itself.
             models[form] = keras.Model(x, keras.layers.Identity()(x))
         else:
-            models[form] = new_model(workload, name)
+            models[form] = workload.model(name)
     x = workload.data(-(-max(batches) // workload.batch_size))[0]
     found = {}
     with tempfile.TemporaryDirectory() as folder:

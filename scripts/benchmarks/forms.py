@@ -1,5 +1,6 @@
 """The forms in which a workload can be computed."""
 
+import functools
 from typing import Any
 
 import keras
@@ -7,33 +8,13 @@ import numpy as np
 from keras import ops
 
 from benchmarks.plain import PlainModel
-from benchmarks.tokens import TokenWorkload
 from dselectk_keras.models import build_multitask_model, condense, per_task
 
 MANY_TASKS = 8  # With so many, the form "stacked" makes sense.
 
 
-def new_model(workload, form, seed=0):
-    """A compiled model of a workload.
-
-    Args:
-        workload: A `Workload`.
-        form: A name in `FORMS`.
-        seed: Of the weights.
-
-    Returns:
-        A Keras model.
-    """
-    keras.utils.set_random_seed(seed)
-    if isinstance(workload, TokenWorkload) and form in workload.forms:
-        return workload.model(form)
-    return FORMS[form](workload)
-
-
 def forms_of(workload):
-    """The names of the forms that make sense for a workload."""
-    if isinstance(workload, TokenWorkload):
-        return list(workload.forms)
+    """The names of the forms that make sense for a `Workload`."""
     plain = ["plain", "plain+metrics"] if workload.units else []
     names = ["list", *plain, "bank"]
     if workload.num_tasks >= MANY_TASKS:
@@ -50,45 +31,64 @@ def forms_of(workload):
     return names
 
 
-def equal_plain_weights(plain, bank):
-    """Give a plain model the weights of a bank's, so that both compute the same.
+def differences(workload):
+    """The largest difference of each form to the bank, or to the decided bank."""
+    x, _ = workload.data()
+    names = [form for form in forms_of(workload) if form != "plain+metrics"]
+    models = {form: workload.model(form) for form in names}
+    bank = models.pop("bank")
+    wanted = dict.fromkeys(models, bank.predict_on_batch(x))
+    if "condensed" in models:
+        decided = workload.model("decided").predict_on_batch(x)
+        wanted |= {"condensed": decided, "one task": decided}
+    found = {}
+    for form, model in models.items():
+        if form == "list":
+            equal_weights(model, bank)
+        elif form == "plain":
+            equal_plain_weights(model, bank)
+        elif form in ("stacked", "XLA", "dispatched"):
+            model.set_weights(bank.get_weights())
+        outputs = model.predict_on_batch(x)
+        if not isinstance(outputs, dict):
+            # Not the order of the outputs, which JAX sorts by name.
+            columns = np.split(outputs, workload.num_tasks, 1)
+            outputs = {f"task_{t}": column for t, column in enumerate(columns)}
+        found[form] = max(
+            float(np.abs(outputs[name] - wanted[form][name]).max()) for name in outputs
+        )
+    return found
 
-    Args:
-        plain: A model of the form `"plain"`.
-        bank: A model of the form `"bank"`.
-    """
+
+def equal_plain_weights(plain, bank):
+    """Give a plain model the weights of a bank's, so that both compute the same."""
     kernel, *others = map(ops.convert_to_numpy, bank.trainable_variables)
     values = [np.swapaxes(kernel, 0, 1), *others]
     for weight, value in zip(plain.trainable_variables, values, strict=True):
         weight.assign(value.reshape(weight.shape))
 
 
-def equal_weights(plain, bank):
-    """Give the layers of a list the weights of a bank's, so that both compute the same.
-
-    Args:
-        plain: A model of the form `"list"`.
-        bank: A model of the form `"bank"`.
-    """
+def equal_weights(model, bank):
+    """Give the layers of a list the weights of a bank's, to the same end."""
     mmoe = bank.get_layer("mmoe")
-    for i, layers in enumerate(plain.expert_layers):
+    for i, layers in enumerate(model.expert_layers):
         weights = [weight for layer in layers for weight in layer.weights]
         own = mmoe.experts.sliced([i])
         for weight, value in zip(weights, own.weights, strict=True):
             weight.assign(ops.reshape(ops.convert_to_tensor(value), weight.shape))
-    for t, gate in enumerate(plain.gates):
+    for t, gate in enumerate(model.gates):
         pairs = zip(gate.trainable_weights, mmoe.gate.trainable_weights, strict=True)
         for weight, values in pairs:
             array = ops.convert_to_numpy(values)
             if len(weight.shape) == len(array.shape):
-                array = np.split(array, len(plain.gates), axis=-1)[t]
+                array = np.split(array, len(model.gates), axis=-1)[t]
             else:
                 array = array[t]
             weight.assign(array.reshape(weight.shape))
     towers = [layer for layer in bank.layers if layer.name.startswith("towers_")]
-    for t, layers in enumerate(plain.tower_layers):
+    values = [weight for each in towers for weight in each.weights]
+    for t, layers in enumerate(model.tower_layers):
         weights = [weight for layer in layers for weight in layer.weights]
-        values = [weight for bank in towers for weight in bank.weights]
         for weight, value in zip(weights, values, strict=True):
             weight.assign(ops.convert_to_tensor(value)[t])
 
@@ -135,24 +135,19 @@ def _list(workload):
     inputs = keras.Input(workload.input_shape, name="features")
     experts = [workload.expert_layers() for _ in range(workload.num_experts)]
     mixtures = [PlainMixture(workload.new_gate()) for _ in range(workload.num_tasks)]
-    towers, outputs = [], {}
+    towers, outputs, tasks = [], {}, workload.new_tasks()
     evaluated = [_through(layers, inputs) for layers in experts]
     routing_inputs = [inputs] if workload.per_example else []
-    for task, mixture in zip(workload.new_tasks(), mixtures, strict=True):
-        x = mixture(evaluated, *routing_inputs)
+    for task, mixture in zip(tasks, mixtures, strict=True):
+        x, layers = mixture(evaluated, *routing_inputs), []
         if task.tower == "sum":
-            towers.append([])
-            outputs[task.name] = ops.sum(x, axis=-1, keepdims=True)
-            continue
-        towers.append(
-            [
-                *(keras.layers.Dense(width, "relu") for width in task.tower),
-                keras.layers.Dense(task.num_outputs, task.output_activation),
-            ]
-        )
-        outputs[task.name] = _through(towers[-1], x)
+            x = ops.sum(x, axis=-1, keepdims=True)
+        else:
+            layers = [keras.layers.Dense(width, "relu") for width in task.tower]
+            layers += [keras.layers.Dense(task.num_outputs, task.output_activation)]
+        towers.append(layers)
+        outputs[task.name] = _through(layers, x)
     model = keras.Model(inputs, outputs)
-    tasks = workload.new_tasks()
     model.compile(
         keras.optimizers.Adam(),
         loss={task.name: task.loss for task in tasks},
@@ -164,9 +159,7 @@ def _list(workload):
 
 
 def _through(layers, x):
-    for layer in layers:
-        x = layer(x)
-    return x
+    return functools.reduce(lambda x, layer: layer(x), layers, x)
 
 
 def _bank(workload, dispatch=False, stacked=False, jit_compile: Any = "auto"):

@@ -8,15 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from benchmarks.flops import forward_flops, training_flops
-from benchmarks.forms import (
-    equal_plain_weights,
-    equal_weights,
-    forms_of,
-    new_model,
-)
 from benchmarks.plain import PlainModel
-from benchmarks.tokens import TokenWorkload
 from experiments.environment import device
 
 # A turn of a form takes at least about this long, and has at most so many steps.
@@ -27,19 +19,8 @@ FLOOR = {"CPU": (1024, 1), "GPU": (8192, 8)}
 
 
 def check_forms(workload, tolerance=1e-4):
-    """Refuse forms that do not compute the same.
-
-    Args:
-        workload: A `Workload`.
-        tolerance: The largest difference of two predictions.
-
-    Returns:
-        A dict of the largest difference found, by form.
-    """
-    if isinstance(workload, TokenWorkload):
-        differences = workload.differences()
-    else:
-        differences = _differences(workload)
+    """Refuse forms that do not compute the same; return their largest differences."""
+    differences = workload.differences()
     wrong = {form: value for form, value in differences.items() if value > tolerance}
     if wrong:
         raise ValueError(
@@ -49,51 +30,41 @@ def check_forms(workload, tolerance=1e-4):
     return differences
 
 
-def _differences(workload):
-    """The largest difference of each form to the bank, or to the decided bank."""
-    x, _ = workload.data()
-    forms = [form for form in forms_of(workload) if form != "plain+metrics"]
-    models = {form: new_model(workload, form) for form in forms}
-    bank = models.pop("bank")
-    wanted = dict.fromkeys(models, bank.predict_on_batch(x))
-    if "condensed" in models:
-        decided = new_model(workload, "decided").predict_on_batch(x)
-        wanted |= {"condensed": decided, "one task": decided}
-    equal_weights(models["list"], bank)
-    if "plain" in models:
-        equal_plain_weights(models["plain"], bank)
-    differences = {}
-    for form, model in models.items():
-        if form in ("stacked", "XLA", "dispatched"):
-            model.set_weights(bank.get_weights())
-        found = model.predict_on_batch(x)
-        if not isinstance(found, dict):
-            # Not the order of the outputs, which JAX sorts by name.
-            names = [task.name for task in workload.new_tasks()]
-            columns = np.split(found, workload.num_tasks, 1)
-            found = dict(zip(names, columns, strict=True))
-        differences[form] = max(
-            float(np.abs(found[name] - wanted[form][name]).max()) for name in found
-        )
-    return differences
+def flops(workload, form):
+    """Operations of a batch, an addition and a multiplication being two.
+
+    Only products count. A training step has twice as many backward as forward, but for
+    the first layer, whose inputs need no gradient.
+    """
+    first, *rest = (workload.batch_size * each for each in workload.products(form))
+    return {
+        "forward_flops": first + sum(rest),
+        "training_flops": 2 * first + 3 * sum(rest),
+    }
 
 
-def measure(workload, rounds=9, progress=lambda _: None, forms=None):
+def measure(workload, makers, rounds=9, progress=lambda _: None):
     """Times of inference, of training and of the first steps.
 
     Args:
         workload: A `Workload`.
+        makers: A dict from forms to functions that return a model.
         rounds: How often each form has its turn.
         progress: Called with a text before each part.
-        forms: Names of forms; `None` is all of them.
 
     Returns:
         A dict of numbers by form, and the speed of a large matrix product.
     """
     models, results = {}, {}
-    for form in forms or forms_of(workload):
+    for form, make in makers.items():
         progress(f"first calls of {form}")
-        models[form], results[form] = _first_calls(workload, form)
+        x, y = workload.data()
+        began = time.perf_counter()
+        models[form] = model = make()
+        model.predict_on_batch(x)
+        model.fit(x, labels_of(model, y), batch_size=len(x), verbose=0)
+        results[form] = {"first_seconds": time.perf_counter() - began}
+        results[form] |= flops(workload, form)
     speeds = []
     for name, work in (("predict", _predict), ("call", _call), ("fit", _fit)):
         timed = [form for form in models if name in _measured(form)]
@@ -114,11 +85,10 @@ def measure(workload, rounds=9, progress=lambda _: None, forms=None):
                 )
     speed = statistics.median(speeds)
     for result in results.values():
-        for name, flops in (("predict", "forward"), ("fit", "training")):
-            if f"{name}_ms" not in result:
-                continue
-            floor = 1e3 * result[f"{flops}_flops"] / speed
-            result[f"{name}_over_floor"] = result[f"{name}_ms"] / floor
+        for name, part in (("predict", "forward"), ("fit", "training")):
+            if f"{name}_ms" in result:
+                floor = 1e3 * result[f"{part}_flops"] / speed
+                result[f"{name}_over_floor"] = result[f"{name}_ms"] / floor
     return {"forms": results, "matrix_gflops": speed / 1e9}
 
 
@@ -129,20 +99,6 @@ def _measured(form):
     # A direct call of a list with 128 gates takes seconds. XLA changes no direct call.
     uncalled = form in ("list", "XLA")
     return ("predict", "fit") if uncalled else ("predict", "call", "fit")
-
-
-def _first_calls(workload, form):
-    """A model that has been called, and what that took."""
-    x, y = workload.data()
-    began = time.perf_counter()
-    model = new_model(workload, form)
-    model.predict_on_batch(x)
-    model.fit(x, labels_of(model, y), batch_size=len(x), verbose=0)
-    return model, {
-        "first_seconds": time.perf_counter() - began,
-        "forward_flops": forward_flops(workload, form),
-        "training_flops": training_flops(workload, form),
-    }
 
 
 def _predict(workload, model, steps):
@@ -215,12 +171,7 @@ def _turn(work, workload, model):
 
 
 def labels_of(model, y):
-    """Labels by task name for the tasks that a model has, or as one array.
-
-    Args:
-        model: A model of a workload.
-        y: Labels `(samples, num_tasks)`.
-    """
+    """Labels `(samples, tasks)` as a model takes them: by task name, or as they are."""
     if isinstance(model, PlainModel) or not isinstance(model.output, dict):
         return y
     names = list(model.output)

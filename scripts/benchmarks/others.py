@@ -3,6 +3,7 @@
 Nothing of it is in this project; a user names the path of a copy.
 """
 
+import functools
 import importlib.util
 import pathlib
 import sys
@@ -11,7 +12,6 @@ from typing import Any
 
 import keras
 
-from benchmarks.forms import FORMS, forms_of
 from benchmarks.measure import measure
 from benchmarks.tokens import TOKEN_WORKLOADS, TokenWorkload
 from benchmarks.workload import WORKLOADS
@@ -27,28 +27,25 @@ OTHERS = {
 
 
 def measure_other(name, path, workload, rounds, progress=lambda _: None):
-    """Time a workload in the package and in other code, in turns.
+    """Time a workload in the package and in other code, in turns; return the numbers.
 
     Args:
-        name: `"release"`, `"libmtl"` or `"transformers"`.
+        name: A name in `OTHERS`.
         path: The release's file `dselect_k_moe.py`, or the folder with the package.
         workload: Name of a workload.
         rounds: How often each has its turn.
         progress: Called with a text before each part.
-
-    Returns:
-        A dict of numbers by form.
     """
-    makers = {"release": _release, "libmtl": _libmtl, "transformers": _transformers}
-    FORMS[name] = lambda workload: makers[name](workload, pathlib.Path(path))
+    code = {"release": _release, "libmtl": _libmtl, "transformers": _transformers}
     work = WORKLOADS[workload]
-    if isinstance(work, TokenWorkload):
-        FORMS[SAME_LOOP] = _in_loop_of_torch
-        forms = [name, "dispatched", SAME_LOOP]
-    else:
-        ours = {"bank", "stacked", "XLA"} & {*forms_of(work)}
-        forms = [name, *sorted(ours)]
-    return measure(work, rounds, progress, forms)["forms"]
+    makers: dict[str, Any] = {name: lambda: code[name](work, pathlib.Path(path))}
+    tokens = isinstance(work, TokenWorkload)
+    for form in ("dispatched",) if tokens else ("XLA", "bank", "stacked"):
+        if form in work.forms:
+            makers[form] = functools.partial(work.model, form)
+    if tokens:
+        makers[SAME_LOOP] = lambda: _in_loop_of_torch(work)
+    return measure(work, makers, rounds, progress)["forms"]
 
 
 def _release(workload, path):

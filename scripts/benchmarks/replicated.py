@@ -5,7 +5,6 @@ import time
 
 import keras
 
-from benchmarks.forms import new_model
 from benchmarks.workload import WORKLOADS
 from dselectk_keras import Batches, datasets, replicate
 from dselectk_keras.experts import DenseExperts
@@ -28,7 +27,7 @@ def _recovery(_):
 
 SHAPES = {
     "C.2.2": (_recovery, datasets.expert_recovery, 50),
-    "W2": (lambda seed: new_model(WORKLOADS["W2"], "bank", seed), None, 20),
+    "W2": (lambda seed: WORKLOADS["W2"].model("bank", seed), None, 20),
 }
 
 
@@ -38,34 +37,24 @@ def measure_replicate(name, progress=lambda _: None):
     Args:
         name: A name in `SHAPES`.
         progress: Called with a text before each part.
-
-    Returns:
-        A dict of numbers.
     """
     build, load, epochs = SHAPES[name]
     data = load() if load else datasets.synthetic_moe(128, 20_000, 5_000, 5_000)
+    settings = {"epochs": epochs, "verbose": 0}
     found = {"plain": [], "again": [], "copy": []}
-    settings = {"epochs": epochs, "shuffle": False, "verbose": 0}
     for turn in range(ROUNDS):
         progress(f"turn {turn + 1} of {ROUNDS}")
-        began = time.perf_counter()
         keras.utils.set_random_seed(turn)
-        model = build(turn)
-        model.fit(Batches(data.train, BATCH_SIZE, turn), **settings)
-        found["plain"].append(time.perf_counter() - began)
-        began = time.perf_counter()
-        model.fit(Batches(data.train, BATCH_SIZE, turn), **settings)
-        found["again"].append(time.perf_counter() - began)
-        began = time.perf_counter()
-        replicate(
-            build,
-            data.train,
-            seeds=range(COPIES),
-            epochs=epochs,
-            batch_size=BATCH_SIZE,
-            verbose=0,
-        )
-        found["copy"].append((time.perf_counter() - began) / COPIES)
+        times, model = [time.perf_counter()], build(turn)
+        for _ in range(2):
+            batches = Batches(data.train, BATCH_SIZE, turn)
+            model.fit(batches, shuffle=False, **settings)
+            times.append(time.perf_counter())
+        seeds = range(COPIES)
+        replicate(build, data.train, seeds=seeds, batch_size=BATCH_SIZE, **settings)
+        times.append(time.perf_counter())
+        for kind, before, after in zip(found, times[:-1], times[1:], strict=True):
+            found[kind].append((after - before) / (COPIES if kind == "copy" else 1))
     result = {f"{key}_seconds": statistics.median(v) for key, v in found.items()}
     for key in ("plain", "again"):
         pairs = zip(found["copy"], found[key], strict=True)

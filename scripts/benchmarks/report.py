@@ -1,10 +1,19 @@
 """The benchmark's results as a page."""
 
 import json
+import math
 import pathlib
 
-from benchmarks.drawing import draw_ratios
 from benchmarks.others import SAME_LOOP
+from dselectk_keras.plots.style import (
+    COLORS,
+    FONT,
+    SMALL_FONT,
+    TEXT,
+    import_pyplot,
+    tidy_axes,
+)
+from experiments.drawing import panels
 
 INFERENCE_COLUMNS = (
     ("predict, ms", "predict_ms", "{:.3g}"),
@@ -56,28 +65,16 @@ GOAL = 1.25
 
 
 def write_page(folder):
-    """Write `benchmark.md` from the results in a folder.
-
-    Args:
-        folder: A path with `benchmark_*.json`.
-
-    Returns:
-        The path of the page.
-    """
+    """Write `benchmark.md` from the results in a folder; return its path."""
     folder = pathlib.Path(folder)
     paths = sorted(folder.glob("benchmark_*.json"))
     results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    ratios = plain_ratios(results)
-    parts = [HEAD]
+    ratios, parts = plain_ratios(results), [HEAD]
     if ratios:
-        draw_ratios(ratios, GOAL).savefig(folder / "benchmark.png", dpi=200)
+        draw_ratios(ratios, folder / "benchmark.png")
         parts.append(_against_plain(ratios))
-    parts += [
-        _against_others(results),
-        _against_ideal(results),
-        ABOUT.read_text(encoding="utf-8"),
-        *map(_section, results),
-    ]
+    parts += [_against_others(results), _against_ideal(results)]
+    parts += [ABOUT.read_text(encoding="utf-8"), *map(_section, results)]
     page = folder / "benchmark.md"
     page.write_text("\n".join(parts), encoding="utf-8")
     return page
@@ -105,17 +102,39 @@ def plain_ratios(results):
     return dict(sorted(ratios.items()))
 
 
+def _backends(ratios):
+    return sorted({backend for found in ratios.values() for _, backend in found})
+
+
+def draw_ratios(ratios, path):
+    """Draw a panel per measurement, a row per workload, and a mark per backend."""
+    figure, axes = panels(1, 3, 0.9 + 0.24 * len(ratios), sharex=True, sharey=True)
+    backends = _backends(ratios)
+    for ax, what in zip(axes[0], ("fit", "predict", "call"), strict=True):
+        ax.axvline(GOAL, color=TEXT, linewidth=0.8)
+        for backend, color, marker in zip(backends, COLORS, "osD", strict=False):
+            values = [each.get((what, backend), math.nan) for each in ratios.values()]
+            ax.plot(values, range(len(values)), marker, color=color, label=backend)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(import_pyplot().ScalarFormatter())
+        ax.set_title(what, fontsize=FONT, loc="left")
+        ax.margins(x=0.1)
+        tidy_axes(ax, grid="y")
+    first = axes[0, 0]
+    first.set_yticks(range(len(ratios)), ratios)
+    first.invert_yaxis()  # The first row on top.
+    figure.supxlabel("time of the package / time of the plain model", fontsize=FONT)
+    place = {"loc": "outside upper right", "ncols": len(backends), "frameon": False}
+    figure.legend(*first.get_legend_handles_labels(), fontsize=SMALL_FONT, **place)
+    figure.savefig(path, dpi=200)
+
+
 def _against_plain(ratios):
-    backends = sorted({backend for found in ratios.values() for _, backend in found})
     measured = [what for what, _ in AGAINST_PLAIN]
     rows = [
-        [name, backend]
-        + [
-            f"{found[w, backend]:.2f}" if (w, backend) in found else "-"
-            for w in measured
-        ]
+        [name, backend, *(_cell("{:.2f}", found.get((w, backend))) for w in measured)]
         for name, found in ratios.items()
-        for backend in backends
+        for backend in _backends(ratios)
         if any((what, backend) in found for what in measured)
     ]
     heads = ["workload", "backend", *measured]
@@ -134,31 +153,28 @@ metrics*, the plain model tracks the error of each task too.
 
 
 def _against_others(results):
-    rows = []
-    commands = set()
+    rows, commands = [], set()
     for result in results:
         for key, found in result.get("others", {}).items():
             workload, name = key.split(", ")
             forms, about = found["forms"], found["about"]
             commands.add(f"`{about['command']}`, {about['date']}.")
             best = "stacked", "dispatched", "bank"
-            compared = {OTHERS[name]: next(form for form in best if form in forms)}
-            if SAME_LOOP in forms:
-                compared[f"{OTHERS[name]}, same loop"] = SAME_LOOP
-            if "XLA" in forms:
-                compared[f"{OTHERS[name]}, ours with XLA"] = "XLA"
+            compared = {
+                OTHERS[name]: next(form for form in best if form in forms),
+                f"{OTHERS[name]}, same loop": SAME_LOOP,
+                f"{OTHERS[name]}, ours with XLA": "XLA",
+            }
+            theirs = forms[name]
             for title, form in compared.items():
-                ours = forms[form]
-                keys = [f"{what}_ms" for what in ("fit", "predict", "call")]
-                times = [forms[name]["fit_ms"], ours["fit_ms"]]
-                rows.append(
-                    [workload, title, about["backend"]]
-                    + [
-                        f"{forms[name][k] / ours[k]:.1f}" if k in ours else "-"
-                        for k in keys
-                    ]
-                    + [f"{time:.3g}" for time in times]
-                )
+                if ours := forms.get(form):
+                    keys = [f"{what}_ms" for what in ("fit", "predict", "call")]
+                    times = [k in ours and theirs[k] / ours[k] for k in keys]
+                    rows.append(
+                        [workload, title, about["backend"]]
+                        + [_cell("{:.1f}", time or None) for time in times]
+                        + [f"{each['fit_ms']:.3g}" for each in (theirs, ours)]
+                    )
     if not rows:
         return ""
     heads = ["workload", "code", "backend", "fit", "predict", "call"]
@@ -202,34 +218,31 @@ fewer operations it has.
 def lines(heads, rows, left):
     """A table; the first columns are aligned to the left."""
     marks = ["---"] * left + ["---:"] * (len(heads) - left)
-    return "\n".join(map(_row, [heads, marks, *rows]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, marks, *rows])
 
 
 def _section(result):
     about = result["about"]
     parts = [f"## {about['backend']} on {about['device']}"]
     for name, workload in sorted(result["workloads"].items()):
-        own = workload["about"]
+        own, forms = workload["about"], _with_ideal(workload["forms"])
         versions = f"{own['backend']} {own['backend_version']}, Keras {own['keras']}"
         parts += [
-            "",
             f"### {name} ({about['backend']}): {workload['title']}",
-            "",
-            f"`{own['command']}`, {own['date']}, {versions}, Python {own['python']}.",
-            f"A large matrix product runs at {workload['matrix_gflops']:.0f} GFLOP/s.",
-            "",
-            _table("form", INFERENCE_COLUMNS, _with_ideal(workload["forms"])),
-            "",
-            _table("form", TRAINING_COLUMNS, _with_ideal(workload["forms"])),
+            (
+                f"`{own['command']}`, {own['date']}, {versions}, Python "
+                f"{own['python']}.\nA large matrix product runs at "
+                f"{workload['matrix_gflops']:.0f} GFLOP/s."
+            ),
+            _table("form", INFERENCE_COLUMNS, forms),
+            _table("form", TRAINING_COLUMNS, forms),
         ]
     if result["replicate"]:
         parts += [
-            "",
             f"### Many runs in one program ({about['backend']})",
-            "",
             _table("shape", REPLICATE_COLUMNS, result["replicate"]),
         ]
-    return "\n".join(parts) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def _with_ideal(forms):
@@ -244,24 +257,16 @@ def _with_ideal(forms):
 
 def _table(corner, columns, rows):
     """A table with a row for each item of a dict of dicts, without empty columns."""
-    columns = [
-        column
-        for column in columns
-        if any(values.get(column[1]) is not None for values in rows.values())
-    ]
-    heads = [corner, *(head for head, _, _ in columns)]
+    filled = {
+        key for values in rows.values() for key in values if values[key] is not None
+    }
+    columns = [column for column in columns if column[1] in filled]
     cells = [
-        [
-            name,
-            *(
-                layout.format(values[key]) if values.get(key) is not None else "-"
-                for _, key, layout in columns
-            ),
-        ]
+        [name, *(_cell(layout, values.get(key)) for _, key, layout in columns)]
         for name, values in rows.items()
     ]
-    return lines(heads, cells, left=1)
+    return lines([corner, *(head for head, _, _ in columns)], cells, left=1)
 
 
-def _row(cells):
-    return f"| {' | '.join(cells)} |"
+def _cell(layout, value):
+    return "-" if value is None else layout.format(value)

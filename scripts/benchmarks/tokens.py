@@ -50,8 +50,9 @@ class TokenWorkload:
         mixing = rng.standard_normal((self.width, self.width), "float32")
         return x, np.tanh(x @ mixing / np.sqrt(self.width))[:, None]
 
-    def model(self, form):
+    def model(self, form, seed=0):
         """A compiled model of a form."""
+        keras.utils.set_random_seed(seed)
         x = keras.Input((self.length, self.width))
         model = keras.Model(x, {"task_0": self._layer(form)(x)})
         model.compile(keras.optimizers.Adam(), {"task_0": "mse"})
@@ -98,8 +99,8 @@ class TokenWorkload:
             for form, equal in wanted.items()
         }
 
-    def flops(self, form):
-        """Operations for a sequence: first layers of the experts, and the rest."""
+    def products(self, form):
+        """Operations of the products for a sequence: the first layers, and the rest."""
         evaluated = {
             "bank": self.num_experts,
             "batched product": self.num_experts,

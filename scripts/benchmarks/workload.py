@@ -1,11 +1,13 @@
 """The work that is measured."""
 
 import dataclasses
+import itertools
 import math
 
 import keras
 import numpy as np
 
+from benchmarks import forms
 from benchmarks.tokens import TOKEN_WORKLOADS
 from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.gates import DSelectKGate, TopKGate
@@ -59,6 +61,50 @@ class Workload:
         return dataclasses.replace(
             self, batch_size=32, num_tasks=tasks, num_experts=experts
         )
+
+    @property
+    def forms(self):
+        """The names of the forms that make sense for it."""
+        return forms.forms_of(self)
+
+    def model(self, form, seed=0):
+        """A compiled model of a form."""
+        keras.utils.set_random_seed(seed)
+        return forms.FORMS[form](self)
+
+    def differences(self):
+        """The largest difference of each form to what it must equal."""
+        return forms.differences(self)
+
+    def products(self, form):
+        """Operations of the products for an example: the first layers, and the rest."""
+        tasks = 1 if form == "one task" else self.num_tasks
+        used = {
+            "condensed": self.num_used,
+            "one task": self.num_nonzeros,
+            "dispatched": self.num_used,
+        }.get(form, self.num_experts)
+        sizes, out = [2 * self.num_features * (self.units or 0)], self.units or 50
+        if self.units is None:
+            height, width, channels = self.input_shape
+            sizes = []
+            for filters in (10, 20):
+                height, width = height - 4, width - 4
+                sizes.append(2 * height * width * 25 * channels * filters)
+                height, width, channels = height // 2, width // 2, filters
+            sizes.append(2 * height * width * channels * out)
+        logits = self.num_experts
+        if self.gate == "dselect_k":
+            logits = self.num_nonzeros * ((logits - 1).bit_length() + 1)
+        gates = 2 * self.per_example * self.num_features * logits * tasks
+        mixture = 2 * used * out * tasks
+        widths = [out, *self.tower, self.num_classes or 1]
+        if self.tower == "sum":
+            widths = []
+            if form.startswith("plain"):
+                mixture //= out  # The sum comes before the mixture.
+        towers = 2 * tasks * sum(a * b for a, b in itertools.pairwise(widths))
+        return [*(used * each for each in sizes), gates, mixture, towers]
 
     def new_gate(self, num_gates=None):
         """A gate that is not built."""

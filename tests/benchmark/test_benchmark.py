@@ -1,6 +1,7 @@
 """All forms of a workload compute the same, and what is counted is counted right."""
 
 import dataclasses
+import functools
 import json
 import sys
 
@@ -10,9 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import WORKLOADS, replicated
-from benchmarks.flops import forward_flops, training_flops
-from benchmarks.forms import forms_of, new_model
-from benchmarks.measure import check_forms, labels_of, measure
+from benchmarks.measure import check_forms, flops, labels_of, measure
 from benchmarks.others import SAME_LOOP, measure_other
 from benchmarks.report import plain_ratios, write_page
 
@@ -29,7 +28,7 @@ XLA = ["XLA"] if keras.backend.backend() == "tensorflow" else []
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_small_workload_has_all_forms(name):
     workload = WORKLOADS[name]
-    assert forms_of(workload.small()) == forms_of(workload)
+    assert workload.small().forms == workload.forms
 
 
 def test_condensed_forms_predict_the_same():
@@ -50,7 +49,7 @@ def test_dispatched_forms_predict_the_same():
 @pytest.mark.skipif(not XLA, reason="JAX compiles every form by XLA, torch none.")
 def test_xla_compiles_the_stacked_form_of_many_tasks():
     many = dataclasses.replace(TINY, num_tasks=8)
-    one, two = (new_model(workload, "XLA") for workload in (many, TINY))
+    one, two = (workload.model("XLA") for workload in (many, TINY))
     assert one.jit_compile
     assert two.jit_compile
     assert not isinstance(one.output, dict)
@@ -68,13 +67,15 @@ def test_operations_of_tokens_by_hand():
     tokens = dataclasses.replace(tokens, width=3, units=5, length=2, batch_size=4)
     gate, expert = 2 * 3 * 8, 2 * 2 * 3 * 5
     bank = 8 * (8 * expert + gate + 2 * 3 * 8)
-    assert forward_flops(tokens, "bank") == bank
-    assert forward_flops(tokens, "batched product") == bank
-    assert forward_flops(tokens, "dispatched") == 8 * (2 * expert + gate + 2 * 3 * 2)
-    assert forward_flops(tokens, "FFN") == 8 * 2 * expert
+    assert flops(tokens, "bank")["forward_flops"] == bank
+    assert flops(tokens, "batched product")["forward_flops"] == bank
+    assert flops(tokens, "dispatched")["forward_flops"] == 8 * (
+        2 * expert + gate + 2 * 3 * 2
+    )
+    assert flops(tokens, "FFN")["forward_flops"] == 8 * 2 * expert
     # Each token meets all 20 slots in two products.
     one_hot = 8 * (2.5 * expert + gate + 2 * 2 * 3 * 20)
-    assert forward_flops(tokens, "one-hot") == one_hot
+    assert flops(tokens, "one-hot")["forward_flops"] == one_hot
 
 
 def test_forms_that_differ_are_refused():
@@ -85,19 +86,21 @@ def test_forms_that_differ_are_refused():
 def test_operations_by_hand():
     # An example: 6 experts of 6 x 5; 2 mixtures of 6 x 5; 2 towers of 5 x 3 and 3 x 1.
     experts, mixtures, towers = 2 * 6 * 30, 2 * 2 * 30, 2 * 2 * 18
-    assert forward_flops(TINY, "bank") == 4 * (experts + mixtures + towers)
+    assert flops(TINY, "bank")["forward_flops"] == 4 * (experts + mixtures + towers)
     # The first layer has no gradient of its inputs.
     wanted = 4 * (2 * experts + 3 * (mixtures + towers))
-    assert training_flops(TINY, "bank") == wanted
+    assert flops(TINY, "bank")["training_flops"] == wanted
     # Four of the six are used; one task alone has two.
     used = 2 * 4 * 30 + 2 * 2 * 20 + towers
-    assert forward_flops(TINY, "condensed") == 4 * used
+    assert flops(TINY, "condensed")["forward_flops"] == 4 * used
     alone = 2 * 2 * 30 + 2 * 10 + towers // 2
-    assert forward_flops(TINY, "one task") == 4 * alone
+    assert flops(TINY, "one task")["forward_flops"] == 4 * alone
 
 
 def test_dispatch_counts_what_is_chosen():
-    dense, sparse = (forward_flops(W4, form) for form in ("bank", "dispatched"))
+    dense, sparse = (
+        flops(W4, form)["forward_flops"] for form in ("bank", "dispatched")
+    )
     assert 7 < dense / sparse < 8
 
 
@@ -106,7 +109,7 @@ def test_operations_are_those_that_the_compiler_counts():
     workload = WORKLOADS["W1-per-example-128"].small()
     import jax
 
-    model = new_model(workload, "bank")
+    model = workload.model("bank")
     x, y = workload.data()
     y = labels_of(model, y)
     model.fit(x, y, batch_size=len(x), verbose=0)
@@ -128,9 +131,9 @@ def test_operations_are_those_that_the_compiler_counts():
         return model.stateless_call(trainable, other, x)[0]
 
     forward = count(predict, *state[:2], x)
-    assert forward == pytest.approx(forward_flops(workload, "bank"), rel=0.1)
+    assert forward == pytest.approx(flops(workload, "bank")["forward_flops"], rel=0.1)
     training = count(model.train_step, state, (x, y))
-    assert training == pytest.approx(training_flops(workload, "bank"), rel=0.2)
+    assert training == pytest.approx(flops(workload, "bank")["training_flops"], rel=0.2)
 
 
 def keep(folder, *results):
@@ -143,9 +146,10 @@ def keep(folder, *results):
 @pytest.fixture(scope="module")
 def result():
     with pytest.MonkeyPatch.context() as patch:
+        makers = {form: functools.partial(SPARSE.model, form) for form in SPARSE.forms}
         # Short turns: that there are times is tested, not how exact they are.
         patch.setattr("benchmarks.measure.TURN_SECONDS", 0.01)
-        return {"title": "tiny", **measure(SPARSE, rounds=1)}
+        return {"title": "tiny", **measure(SPARSE, makers, rounds=1)}
 
 
 def test_every_form_has_its_times(result):
@@ -218,7 +222,7 @@ def test_a_part_keeps_its_result_and_no_folder(tmp_path, result, monkeypatch):
     )
     monkeypatch.setattr(
         "benchmarks.measure.measure",
-        lambda work, rounds, progress, forms: result | {"measured": forms},
+        lambda work, makers, *_: result | {"measured": list(makers)},
     )
     monkeypatch.setattr(
         "benchmarks.others.measure_other", lambda *given: {"given": given[:3]}
@@ -244,7 +248,7 @@ def test_a_part_keeps_its_result_and_no_folder(tmp_path, result, monkeypatch):
 
 
 def test_a_model_of_one_task_is_small():
-    whole, alone = (new_model(TINY, form) for form in ("bank", "one task"))
+    whole, alone = (TINY.model(form) for form in ("bank", "one task"))
     assert alone.count_params() < whole.count_params() / 2
 
 

@@ -6,7 +6,7 @@ import plan
 import pytest
 
 from benchmarks import WORKLOADS
-from benchmarks.flops import forward_flops, training_flops
+from benchmarks.measure import flops
 from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
@@ -65,8 +65,8 @@ def test_operations_are_those_that_the_benchmark_counts(name, form):
     )
     more = [*map(str, work.tower), *["--static"] * (not work.per_example)]
     found = needs(*more, *["--dispatch"] * (form == "dispatched"), sizes=sizes)
-    assert found["operations, forward"] == forward_flops(work, form)
-    assert found["operations"] == training_flops(work, form)
+    assert found["operations, forward"] == flops(work, form)["forward_flops"]
+    assert found["operations"] == flops(work, form)["training_flops"]
 
 
 def test_devices_share_experts_batch_and_work():
