@@ -7,27 +7,22 @@ table of docs/reliability.md.
 """
 
 import hashlib
-import json
-import multiprocessing
 import os
 import pathlib
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from command_line import make_parser
+from command_line import choose_backend, make_parser
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "reliability.md"
 MARK = "<!-- Written by scripts/fault_injection.py -->\n"
 BACKENDS = ("torch", "jax", "tensorflow")
 EPOCHS = 10
 LIMIT = 300  # Seconds of a training, which takes a few.
-# With one thread, trainings are not slowed down by what else runs.
-QUIET = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def main(arguments=None):
@@ -38,39 +33,32 @@ def main(arguments=None):
     add("--writes", type=int, default=3, help="kills while a history is written")
     add("--backend", choices=BACKENDS, help="only this backend, without a page")
     add("--seed", type=int, default=0, help="seed of the moments")
+    add("--train", nargs=2, metavar=("FOLDER", "WRITE"), help="a training, in here")
     options = parser.parse_args(arguments)
-    if options.backend:
-        print(json.dumps(on_backend(options)))
+    if options.train:
+        choose_backend(options.backend)
+        if options.backend != "tensorflow":
+            # Keras would import it in each training, for nothing.
+            sys.modules["tensorflow"] = None  # pyright: ignore[reportArgumentType]
+        train(pathlib.Path(options.train[0]), int(options.train[1]))
         return
-    command = [sys.executable, __file__, "--kills", str(options.kills)]
-    command += ["--writes", str(options.writes), "--seed", str(options.seed)]
     lines = ["| fault | injected | lost |", "| --- | --- | --- |"]
-    for backend in BACKENDS:
-        # A process of its own, because Keras has one backend.
-        output = subprocess.check_output([*command, "--backend", backend], text=True)
-        for fault, count, lost in json.loads(output.splitlines()[-1]):
+    for backend in [options.backend] if options.backend else BACKENDS:
+        for fault, count, lost in on_backend(backend, options):
             lines.append(f"| {fault}, {backend} | {count} | {lost or 'nothing'} |")
     table = "\n".join(lines)
     print(table)
-    before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
-    PAGE.write_text(f"{before}{MARK}\n{table}\n\n{MARK}{after}", encoding="utf-8")
+    if not options.backend:
+        before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
+        PAGE.write_text(f"{before}{MARK}\n{table}\n\n{MARK}{after}", encoding="utf-8")
 
 
-def on_backend(options):
+def on_backend(backend, options):
     """Kill trainings: rows of fault, number of kills, and trainings that were lost."""
-    os.environ.update(KERAS_BACKEND=options.backend, **QUIET)
-    if options.backend != "tensorflow":
-        # Keras would import it in each training, for nothing.
-        sys.modules["tensorflow"] = None  # pyright: ignore[reportArgumentType]
-    # Before the forks. Nothing may be computed before them.
-    import dselectk_keras  # noqa: F401
-
-    draw = random.Random(f"{options.seed}, {options.backend}")
+    draw = random.Random(f"{options.seed}, {backend}")
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        began = time.monotonic()
-        wanted = attempt(root / "whole")
-        seconds = time.monotonic() - began
+        wanted, seconds = attempt(backend, root / "whole")
 
         def lost(name, count, fault):
             """How many trainings do not end as one without a kill."""
@@ -78,7 +66,7 @@ def on_backend(options):
             while count:
                 run, result = root / f"{name}_{len(found)}", None
                 while result is None:
-                    result = attempt(run, **fault()) if count else attempt(run)
+                    result, _ = attempt(backend, run, **(fault() if count else {}))
                     count -= result is None
                 found.append(result)
             return sum(result != wanted for result in found)
@@ -93,46 +81,46 @@ def on_backend(options):
     ]
 
 
-def attempt(folder, after=None, write=None):
+def attempt(backend, folder, after=None, write=0):
     """Start or resume a training in another process, and perhaps kill it.
 
     Args:
+        backend: The backend of the training.
         folder: The folder of the training.
         after: Seconds from the beginning of the training to the kill.
         write: The number of the write in which the process kills itself.
 
     Returns:
         What the training ended with, None if it was killed, or "" if its backup could
-        not be read.
+        not be read; and the seconds that it took.
     """
-    # A fork, because a new process would import the backend for seconds.
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=train, args=(folder, write, sender))
-    child.start()
-    sender.close()
-    digest = ""
-    try:
-        receiver.recv()  # The training begins.
-        if receiver.poll(LIMIT if after is None else after):
-            digest = receiver.recv()
-        elif after is None:
-            raise RuntimeError(f"A training took more than {LIMIT} seconds.")
-    except EOFError:
-        pass  # It has ended without a result.
-    finally:
-        if not digest:
+    command = [sys.executable, __file__, "--backend", backend]
+    command += ["--train", str(folder), str(write)]
+    # With one thread, trainings are not slowed down by what else runs.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    # Without a buffer, in which the end of the training could be left.
+    with subprocess.Popen(
+        command, bufsize=0, env=environment, stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()  # The training begins.
+        began = time.monotonic()
+        try:
+            digest, _ = child.communicate(timeout=LIMIT if after is None else after)
+        except subprocess.TimeoutExpired:
             child.kill()
-        child.join()
-    if child.exitcode == -signal.SIGKILL:
-        return None
-    if not digest and not (folder / "backup").exists():
-        raise RuntimeError(f"A training ended with the code {child.exitcode}.")
-    return digest
+            if after is None:
+                raise
+            digest, _ = child.communicate()
+    seconds, code = time.monotonic() - began, child.returncode
+    if code == -signal.SIGKILL:
+        return None, seconds
+    if code and not (folder / "backup").exists():
+        raise RuntimeError(f"A training ended with the code {code}.")
+    return "" if code else digest.decode().strip(), seconds
 
 
-def train(folder, write, sender):
-    """Train a small model to the end, and send a digest of all it ended with."""
+def train(folder, write):
+    """Train a small model to the end, and print a digest of all it ended with."""
     import keras
     import numpy as np
 
@@ -159,7 +147,7 @@ def train(folder, write, sender):
     model.compile(keras.optimizers.Adam(0.01))
     recorder = dk.GateRecorder(every=20, path=folder / "gates.npz")
     backup = keras.callbacks.BackupAndRestore(folder / "backup", double_checkpoint=True)
-    sender.send("training")
+    print("training", flush=True)
     model.fit(
         *(x, y, 32),
         epochs=EPOCHS,
@@ -173,10 +161,7 @@ def train(folder, write, sender):
     digest.update(recorder.history.steps.tobytes())
     for name, array in recorder.history["mmoe"].items():
         digest.update(name.encode() + array.tobytes())
-    shutil.rmtree(folder)
-    sender.send(digest.hexdigest())
-    # Without what TensorFlow does at the end of a process.
-    os._exit(0)
+    print(digest.hexdigest())
 
 
 if __name__ == "__main__":
