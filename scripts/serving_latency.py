@@ -22,7 +22,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).parents[1]
 BATCHES = (1, 32, 256, 4096)
 FORMS = {
-    "nothing": "none",
+    "nothing": None,
     "dense": "decided",
     "condensed": "condensed",
     "one task": "one task",
@@ -68,35 +68,40 @@ def measure(workload, batches, rounds):
     """Milliseconds per batch: `{way: {form: {batch: median}}}`."""
     import keras
 
-    models = {}
-    for form, name in FORMS.items():
-        if name == "none":
-            x = keras.Input(workload.input_shape)
-            # A model without arithmetic: what is left is the way itself.
-            models[form] = keras.Model(x, keras.layers.Identity()(x))
-        else:
-            models[form] = workload.model(name)
+    x = keras.Input(workload.input_shape)
+    # A model without arithmetic: what is left is the way itself.
+    nothing = keras.Model(x, keras.layers.Identity()(x))
+    models = {
+        form: workload.model(name) if name else nothing for form, name in FORMS.items()
+    }
     x = workload.data(-(-max(batches) // workload.batch_size))[0]
-    found = {}
     with tempfile.TemporaryDirectory() as folder:
         calls = {
             form: ways(model, f"{folder}/{i}")
             for i, (form, model) in enumerate(models.items())
         }
-        for way in calls["dense"]:
-            times = {form: {batch: [] for batch in batches} for form in calls}
-            for batch in batches:
-                for call in calls.values():
-                    call[way](x[:batch])  # Traces and compiles.
-                for _ in range(rounds):
-                    for form, call in calls.items():
-                        began = time.perf_counter()
-                        call[way](x[:batch])
-                        times[form][batch].append(time.perf_counter() - began)
-            found[way] = {
-                form: {b: 1e3 * statistics.median(each) for b, each in own.items()}
-                for form, own in times.items()
-            }
+        return {
+            way: median_times(
+                {f: call[way] for f, call in calls.items()}, x, batches, rounds
+            )
+            for way in calls["dense"]
+        }
+
+
+def median_times(calls, x, batches, rounds):
+    """The median milliseconds of calls, taken in turns: `{name: {batch: median}}`."""
+    found = {name: {} for name in calls}
+    for batch in batches:
+        times = {name: [] for name in calls}
+        for call in calls.values():
+            call(x[:batch])  # Traces and compiles.
+        for _ in range(rounds):
+            for name, call in calls.items():
+                began = time.perf_counter()
+                call(x[:batch])
+                times[name].append(1e3 * (time.perf_counter() - began))
+        for name, each in times.items():
+            found[name][batch] = statistics.median(each)
     return found
 
 
@@ -109,23 +114,13 @@ def measure_architectures(batches, rounds, repeats):
     experiment: Any = Table3.presets()["paper"]
     models = {name: experiment.model(name) for name in ARCHITECTURES}
     (shape,) = {model.input_shape[1:] for model in models.values()}
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(max(batches), *shape)).astype("float32")
-    found = {name: {} for name in models}
-    for batch in batches:
-        for model in models.values():
-            model.predict_on_batch(x[:batch])  # Traces and compiles.
-        for _ in range(repeats):
-            times = {name: [] for name in models}
-            for _ in range(rounds):
-                for name, model in models.items():
-                    began = time.perf_counter()
-                    model.predict_on_batch(x[:batch])
-                    times[name].append(time.perf_counter() - began)
-            for name, each in times.items():
-                median = 1e3 * statistics.median(each)
-                found[name].setdefault(str(batch), []).append(median)
-    return found
+    x = np.random.default_rng(0).normal(size=(max(batches), *shape)).astype("float32")
+    calls = {name: model.predict_on_batch for name, model in models.items()}
+    several = [median_times(calls, x, batches, rounds) for _ in range(repeats)]
+    return {
+        name: {batch: [each[name][batch] for each in several] for batch in batches}
+        for name in calls
+    }
 
 
 def ways(model, folder):
