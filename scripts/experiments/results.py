@@ -83,7 +83,7 @@ class Results:
 
     def values(self, arm, number):
         """A number of each reported run of an arm: an array, with NaN if missing."""
-        found = [run.numbers.get(number) for run in self.of(arm)]
+        found = [run.numbers.get(number) for run in self.ran(arm)]
         return np.array(found, dtype="float64")
 
     def mean(self, arm, number):

@@ -162,11 +162,21 @@ def fill_template(results):
             found.place = len(found.blocks)
             text = _claims(block, names, found)
         elif head[:1] == ["protocol"]:
-            text = _protocol(block, head, results)
+            text = _protocol(block, head.index("here"), results)
         elif head:
-            text = _table(block, names)
+            text = _table(
+                block,
+                names,
+                lambda cells, own: [_or_not_run(fill, c, names | own) for c in cells],
+            )
         elif picture:
-            text = _picture(fill(picture[1], names), picture[2], results, found)
+            caption, name = fill(picture[1], names), picture[2]
+            path = f"images/{experiment.name}-{name}.png"
+            draw = getattr(experiment, f"draw_{name.replace('-', '_')}")
+            found.pictures.append(
+                Picture(path, caption, functools.partial(draw, results))
+            )
+            text = f"![{caption}]({path})\n\n*{caption}*"
         else:
             text = _or_not_run(fill, block, names, without="").strip()
         if found.blocks and _is_heading(found.blocks[-1]) and _is_heading(text):
@@ -192,24 +202,16 @@ def names_of(results, experiment=None):
         names |= vars(sys.modules[kind.__module__])
     public = (name for name in dir(experiment) if not name.startswith("_"))
     names |= {name: getattr(experiment, name) for name in public}
+    for name in ("text", "mean", "error", "values", "gap", "differences"):
+        names[name] = getattr(results, name)
     named = _presets(experiment)
 
     def both(field):
-        texts = {name: readable(getattr(each, field)) for name, each in named.items()}
-        return by_preset(texts)
+        return by_preset({n: readable(getattr(e, field)) for n, e in named.items()})
 
-    names |= named | {"both": both}
-    for name in ("text", "mean", "error", "values"):
-        names[name] = functools.partial(_if_run, results, getattr(results, name))
-    names |= {"across": across, "number": number}
+    names |= {"both": both, "across": " | ".join, "number": number, **named}
     names |= {"price": functools.partial(price, results)}
-    names |= {"gap": results.gap, "differences": results.differences}
     return names | {"results": results, "e": experiment}
-
-
-def _if_run(results, ask, arm, *arguments, **options):
-    results.ran(arm)
-    return ask(arm, *arguments, **options)
 
 
 def fill(text, names):
@@ -231,52 +233,36 @@ def _cells(line):
     return [cell.strip() for cell in CELLS.split(line)[1:-1]] if line[:1] == "|" else []
 
 
-def across(texts):
-    """Several cells of a row."""
-    return " | ".join(texts)
-
-
 def _row(cells):
     return "| " + " | ".join(cells) + " |"
 
 
-def _head(block, names):
-    """The head of a table, filled, and the line of dashes below it."""
-    head = fill(block.split("\n", maxsplit=1)[0], names)
-    return [head, _row(["---"] * len(_cells(head)))]
-
-
-def _rows(block, names):
-    """The rows of a table below its head, and the names that a repetition adds."""
-    for line in block.split("\n")[1:]:
-        cells = _cells(line)
-        if cells[0] == "---":
+def _table(block, names, fill_row):
+    """A table whose rows are filled, and repeated, by a function of cells and names."""
+    head, *lines = block.split("\n")
+    head = fill(head, names)
+    rows = [head, _row(["---"] * len(_cells(head)))]
+    for line in lines:
+        first, *cells = _cells(line)
+        if first == "---":
             continue
-        loop = re.match(r"(for .+?): (.*)", cells[0])
-        if not loop:
-            yield cells, {}
-            continue
-        cells[0] = loop[2]
-        targets = re.findall(r"\w+", " ".join(re.findall(r"for (.+?) in ", loop[1])))
-        bound = ", ".join(f"{name!r}: {name}" for name in targets)
-        for own in eval(f"[{{{bound}}} {loop[1]}]", names):
-            yield cells, own
-
-
-def _table(block, names):
-    rows = [
-        _row(_or_not_run(fill, cell, names | own) for cell in cells)
-        for cells, own in _rows(block, names)
-    ]
-    return "\n".join([*_head(block, names), *rows]) if rows else ""
+        bound = [{}]
+        if loop := re.match(r"(for .+?): (.*)", first):
+            loop, first = loop.groups()
+            targets = re.findall(r"\w+", " ".join(re.findall(r"for (.+?) in ", loop)))
+            pairs = ", ".join(f"{name!r}: {name}" for name in targets)
+            bound = eval(f"[{{{pairs}}} {loop}]", names)
+        rows += [_row(fill_row([first, *cells], own)) for own in bound]
+    return "\n".join(rows) if len(rows) > 2 else ""
 
 
 def _claims(block, names, found):
-    rows = []
-    for (*cells, test), own in _rows(block, names):
-        texts = [_or_not_run(fill, cell, names | own) for cell in cells]
+    def fill_row(cells, own):
+        *cells, test = cells
+        own = names | own
+        texts = [_or_not_run(fill, cell, own) for cell in cells]
         fact = test.startswith("fact: ")
-        judged = _or_not_run(judge, test.removeprefix("fact: "), names | own)
+        judged = _or_not_run(judge, test.removeprefix("fact: "), own)
         judged = judged if isinstance(judged, Judged) else Judged(judged)
         found.claims.append(Claim(texts, judged.holds, fact))
         word = str(HOLDS.get(judged.holds, judged.holds))
@@ -284,8 +270,9 @@ def _claims(block, names, found):
             word += f": {judged.why}"
         elif judged.holds is None and judged.seeds < math.inf:
             word += _price(judged.seeds, names["results"])
-        rows.append(_row([*texts, word]))
-    return "\n".join([*_head(block, names), *rows])
+        return [*texts, word]
+
+    return _table(block, names, fill_row)
 
 
 def _price(seeds, results):
@@ -323,14 +310,17 @@ def _arms(text, names):
     return [fill(text, names)]
 
 
-def _protocol(block, head, results):
-    place, rows, presets = head.index("here"), [], _presets(results.experiment)
+def _protocol(block, place, results):
+    presets = _presets(results.experiment)
     names = {name: names_of(results, each) for name, each in presets.items()}
-    for cells, own in _rows(block, names["cpu"]):
+
+    def fill_row(cells, own):
         here = {name: fill(cells[place], each | own) for name, each in names.items()}
         texts = [fill(cell, names["cpu"] | own) for cell in cells]
-        rows.append(_row([*texts[:place], by_preset(here), *texts[place + 1 :]]))
-    return "\n".join([*_head(block, names["cpu"]), *rows])
+        texts[place] = by_preset(here)
+        return texts
+
+    return _table(block, names["cpu"], fill_row)
 
 
 def _presets(experiment):
@@ -354,14 +344,6 @@ def readable(value):
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _picture(caption, name, results, found):
-    experiment = results.experiment
-    draw = getattr(experiment, f"draw_{name.replace('-', '_')}")
-    path = f"images/{experiment.name}-{name}.png"
-    found.pictures.append(Picture(path, caption, lambda: draw(results)))
-    return f"![{caption}]({path})\n\n*{caption}*"
 
 
 def _is_heading(text):
