@@ -1,47 +1,21 @@
-"""Files that are written whole."""
+"""Files that are written whole, by one process at a time."""
 
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 
-@contextlib.contextmanager
-def replacing(path: Any) -> Iterator[BinaryIO]:
-    """Open a new file, which replaces the one at `path` when it is complete.
-
-    The content is written to another file, flushed to the disk and renamed. After a
-    crash there is either the old file or the new one.
-
-    Args:
-        path: The path of the file. Its folder is created if needed.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "numbers.txt"
-        >>> with replacing(path) as file:
-        ...     _ = file.write(b"1 2 3")
-        >>> path.read_text()
-        '1 2 3'
-    """
+def write_whole(path: Any, text: str) -> None:
+    """Write a file; a process that is killed leaves the old file or the new one."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        part.write_text(text, encoding="utf-8", newline="\n")
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    if os.name == "posix":  # Flush the new name, too.
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def damaged(path: Any, reason: Any) -> ValueError:
@@ -50,3 +24,35 @@ def damaged(path: Any, reason: Any) -> ValueError:
         f"The file {path} is damaged or was not written by this program: {reason}. "
         "Restore it from a copy, or remove it."
     )
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Let only one process at a time change the file at `path`, by a file beside it.
+
+    A lock ends with its process, even with one that is killed. Windows has none of
+    this kind: there, nothing is locked.
+    """
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    lock = pathlib.Path(f"{path}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The other process may have removed the file that it had locked.
+            taken = not os.fstat(file.fileno()).st_nlink
+        except BlockingIOError:
+            taken = True
+        if taken:
+            raise RuntimeError(
+                f"Another process writes {path}. Wait until it has ended, or use "
+                "another folder."
+            )
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)

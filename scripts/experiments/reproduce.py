@@ -9,7 +9,7 @@ import zlib
 from dselectk_keras.utils import check_choice, check_count
 from experiments.environment import environment
 from experiments.experiment import TRIAL_SEED, Job
-from experiments.lock import locked
+from experiments.files import locked
 from experiments.results import Results, Run, results_path
 from experiments.search import (
     SAMPLERS,
@@ -52,18 +52,24 @@ def reproduce(
     path = results_path(experiment, preset, folder)
     with locked(path) if path else contextlib.nullcontext():
         results = Results(experiment, preset, folder, fresh)
-        clock = _Clock(results, progress)
+        all_began, done_before = time.perf_counter(), len(results.runs)
         around = {**environment(), "command": command}
         for arm in experiment.arms:
             while jobs := _next_jobs(experiment, results, arm)[:together]:
-                clock.begin(arm, jobs)
+                if progress:
+                    _say(_present(results, arm, jobs))
                 began = time.perf_counter()
                 found = experiment.run(arm, jobs)
                 seconds = (time.perf_counter() - began) / len(jobs)
                 for job, numbers in zip(jobs, found, strict=True):
                     run = Run(arm, *job, numbers, seconds, tuning=job.is_trial)
                     results.add(run, around)
-        clock.end()
+        if progress:
+            ran, seconds = (
+                len(results.runs) - done_before,
+                time.perf_counter() - all_began,
+            )
+            _say(f"{ran} runs in {in_words(seconds)}.", end="\n")
     return results
 
 
@@ -112,48 +118,30 @@ def lacking(experiment, results, arm):
     return max(0, num_trials), seeds
 
 
-class _Clock:
-    """Prints the present run, and estimates the time left."""
+def _present(results, arm, jobs):
+    """The present runs, and an estimate of the time left, as text."""
+    runs, experiment = results.runs, results.experiment
+    what, first = "seed", jobs[0].seed
+    if jobs[0].is_trial:
+        what, first = "trial", len(results.of(arm, tuning=True))
+    last = f" to {first + len(jobs) - 1}" if len(jobs) > 1 else ""
+    total, seconds = len(runs), 0.0
+    for each in experiment.arms:
+        num_trials, seeds = lacking(experiment, results, each)
+        own = [run.seconds for run in runs if run.arm == each]
+        times = own or [run.seconds for run in runs]
+        total += num_trials + len(seeds)
+        seconds += (num_trials + len(seeds)) * sum(times) / max(len(times), 1)
+    left = f" · about {in_words(seconds)} left" if runs else ""
+    return f"[{len(runs) + 1}/{total}] {arm}, {what} {first}{last}{left}"
 
-    def __init__(self, results, show):
-        self._results = results
-        self._show = show
-        self._began = time.perf_counter()
-        self._done_before = len(results.runs)
 
-    def begin(self, arm, jobs):
-        """Print the next run."""
-        if not self._show:
-            return
-        runs, experiment = self._results.runs, self._results.experiment
-        what, first = "seed", jobs[0].seed
-        if jobs[0].is_trial:
-            what, first = "trial", len(self._results.of(arm, tuning=True))
-        last = first + len(jobs) - 1
-        numbers = f"{what} {first}" + (f" to {last}" if last > first else "")
-        total, seconds = len(runs), 0.0
-        for each in experiment.arms:
-            num_trials, seeds = lacking(experiment, self._results, each)
-            own = [run.seconds for run in runs if run.arm == each]
-            times = own or [run.seconds for run in runs]
-            total += num_trials + len(seeds)
-            seconds += (num_trials + len(seeds)) * sum(times) / max(len(times), 1)
-        left = f" · about {in_words(seconds)} left" if runs else ""
-        self._say(f"[{len(runs) + 1}/{total}] {arm}, {numbers}{left}")
-
-    def end(self):
-        """Print the total time."""
-        if self._show:
-            ran = len(self._results.runs) - self._done_before
-            seconds = time.perf_counter() - self._began
-            self._say(f"{ran} runs in {in_words(seconds)}.", last=True)
-
-    def _say(self, text, last=False):
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r{text:79s}" + "\n" * last)
-        else:
-            sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+def _say(text, end=""):
+    """Print a line, over the one before on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{text:79s}", end=end, file=sys.stderr, flush=True)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def in_words(seconds):

@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 
 from experiments.compare import Gap, gap_of, mean_and_error
-from experiments.files import damaged, replacing
+from experiments.files import damaged, write_whole
 
 
 class NotRunError(LookupError):
@@ -175,8 +175,7 @@ class Results:
         text = json.dumps(head, indent=1)[:-2] + f',\n "runs": [\n  {lines}\n ],\n'
         checksum = _checksum({**head, "runs": runs})
         text += f' "checksum": "{checksum}"\n}}\n'
-        with replacing(path) as file:
-            file.write(text.encode())
+        write_whole(path, text)
 
 
 def results_path(experiment, preset, folder):
