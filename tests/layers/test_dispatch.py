@@ -131,7 +131,7 @@ def test_an_empty_batch_has_an_empty_mixture(dispatch):
 @pytest.mark.parametrize("dispatch", [True, 1.0])
 def test_an_example_that_overflows_changes_no_other(dispatch):
     settings = {"per_example": True, "stacked": True, "dispatch": dispatch}
-    layer = MMoE(DenseExperts(8, [5, 4]), GATES["top-k"](), 3, **settings)
+    layer = dk.MMoE(dk.DenseExperts(8, [5, 4]), GATES["top-k"](), 3, **settings)
     looks, big = numbers((BATCH, 2), seed=1), X.copy()
     big[3] = np.inf
     wanted, found = (numpy(layer(x, looks)) for x in (X, big))
