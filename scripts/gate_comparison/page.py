@@ -34,14 +34,15 @@ FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 
 INTRODUCTION = """\
 Results of {problems} problems in {families} families, with {draws} draws or splits each
-and at most 1,000 training examples. All arms have the same model (8 or 16 experts, 2 or
-4 per task, static gates), the same initial weights and the same number of steps. Each
-is tuned on the same grid: {rates} learning rates times {decays} weight decays, of which
-the product is below 1 (AdamW multiplies weights by 1 - rate x decay in a step), and if
-it has an own setting, times two values of it. Setting and epoch are those with the
-lowest validation loss. For a sparse gate, only epochs count in which each task uses at
-most k experts. The best learning rate is at an edge of its grid in {rate_edge:.1%} of
-all rows, the best weight decay at the upper edge in {decay_edge:.1%}.
+({fewer} in the last family) and at most 1,000 training examples, but for one problem.
+All arms have the same model (4 to 16 experts, 2 or 4 per task, static gates), the same
+initial weights and the same number of steps. Each is tuned on the same grid: {rates}
+learning rates times {decays} weight decays, of which the product is below 1 (AdamW
+multiplies weights by 1 - rate x decay in a step), and if it has an own setting, times
+two values of it. Setting and epoch are those with the lowest validation loss. For a
+sparse gate, only epochs count in which each task uses at most k experts. The best
+learning rate is at an edge of its grid in {rate_edge:.1%} of all rows, the best weight
+decay at the upper edge in {decay_edge:.1%}.
 
 - **chosen by fit**: `ChooseExperts` with its default settings
   ([our own method](../choose_by_fit.md)). **side by side**: with `side_by_side=True`.
@@ -124,6 +125,7 @@ def text(found):
         problems=sum(map(len, by_family.values())),
         families=len(by_family),
         draws=draws,
+        fewer=min(problem.draws for problem in PROBLEMS.values()),
         rates=len(RATES),
         decays=len(DECAYS),
         rate_edge=np.mean([r["setting"][0] in (RATES[0], RATES[-1]) for r in tuned]),

@@ -33,6 +33,7 @@ class Problem:
         expert: A function of the number of units that returns an expert, if it is not
             dense.
         batch_size: Examples in a step; a tenth of the training examples if `None`.
+        draws: The number of draws at most; fewer where training takes long.
     """
 
     family: str
@@ -45,6 +46,7 @@ class Problem:
     layers: int = 1
     expert: Callable | None = None
     batch_size: int | None = None
+    draws: int = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -346,16 +348,19 @@ PROBLEMS = {
         _groups(100_000, num_tasks=32, num_groups=4, noise=0.3),
         epochs=60,
         batch_size=500,
+        draws=3,
     ),
     "convolutional experts": Problem(
         "other experts, more data",
         images("fashion_mnist", number=2, size=14),
         num_experts=4,
         expert=convolutional,
+        draws=3,
     ),
     "experts for tokens": Problem(
         "other experts, more data",
         in_groups(8, 8, 8, 8, tokens=True),
         expert=for_tokens,
+        draws=3,
     ),
 }

@@ -52,7 +52,7 @@ def _lacking(problem, rows, draws):
     has_groups = not done or any(arm == KNOWN for arm, _ in done)
     suited = [arm for arm in ARMS if suits(arm, problem, has_groups)]
     found = {}
-    for draw in range(draws):
+    for draw in range(min(draws, problem.draws)):
         if arms := tuple(arm for arm in suited if (arm, draw) not in done):
             found.setdefault(arms, []).append(draw)
     return found
