@@ -31,75 +31,7 @@ from gate_comparison.statistics import (
 BEST, CONTROL = (f"best {name}" for name in CHOICES)
 SHOWN = [arm for arm in ARMS if arm not in NORMALIZED]
 FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
-
-INTRODUCTION = """\
-Results of {problems} problems in {families} families, with {draws} draws or splits each
-({fewer} in the last family) and at most 1,000 training examples, but for one problem.
-All arms have the same model (4 to 16 experts, 2 or 4 per task, static gates), the same
-initial weights and the same number of steps. Each is tuned on the same grid: {rates}
-learning rates times {decays} weight decays, of which the product is below 1 (AdamW
-multiplies weights by 1 - rate x decay in a step), and if it has an own setting, times
-two values of it. Setting and epoch are those with the lowest validation loss. For a
-sparse gate, only epochs count in which each task uses at most k experts. The best
-learning rate is at an edge of its grid in {rate_edge:.1%} of all rows, the best weight
-decay at the upper edge in {decay_edge:.1%}.
-
-- **chosen by fit**: `ChooseExperts` with its default settings
-  ([our own method](../choose_by_fit.md)). **side by side**: with `side_by_side=True`.
-- **DSelect-k, recipe**: `gamma=3`, and `DecideGates` with `by=0.2` or `by=0.5`.
-- **DSelect-k, entropy**: `gamma=1` and entropy regularization of 0.01 or 0.1; a gate
-  that is not sparse before the last epoch keeps its largest weights.
-- **Top-k**: logits begin in ±0.05; **wide start**: as Keras' default draws them.
-  **dense first**: for 0.2 or 0.5 of the training.
-- Gates of later papers, written as [gates of your own](../own_gate.md). **ReMoE**:
-  rectified logits with an adaptive L1 penalty of 0.01 or 0.1 at first, which grows by
-  2 % in a step: with the paper's 20 %, most tasks lose all their experts in so few
-  steps. **COMET**: k trees with a smooth step of width 1 or 3 and an entropy
-  regularization of 0.01, without its local search. **loss-free balancing**: a bias that
-  all tasks share, and that changes by 0.001 or 0.01 in a step.
-- **random**: experts that are drawn before the training.
-- **known groups**: the tasks of a group have experts of their own, mixed or **side by
-  side**.
-- **shared bottom**: one expert as wide as the k experts of a task. **wide**: as wide as
-  all. **pruned**: the wide one, of which each task keeps as many units as k experts
-  have: those of the largest weight times standard deviation, in six cuts between 0.3
-  and 0.7 of the training."""
-
-GATES = """\
-Test error over that of the experts chosen by fit: the mean over problems and draws of
-the log ratio, with an interval of 95 % by bootstrap over both. Above 1, the gate is
-worse. Then the means of each family."""
-
-WITHOUT = """\
-One setting for all problems, in the middle of the grid: a learning rate of {rate}, a
-weight decay of {decay}, and the second value of the own setting. Test error over that
-of the experts chosen by fit with this setting, and over that of their tuned ones:"""
-
-COSTS = """\
-Multiplications for one example of one task, over those of the softmax gate, which needs
-all experts; without the weights of the gate. Each point is the mean of a family."""
-
-NORMALIZED_TEXT = """\
-As in HoME, the output of each expert is normalized over the batch, and a swish follows.
-Test error over that of the same gate with the experts of the other tables, on the
-problems that have been run with both. All intervals include 1, so a bank has no option
-for it."""
-
-CHOICES_TEXT = """\
-Test error over the mean of {choices} random choices. *One choice*: the best of
-{choices} trainings with one random choice, each with other experts in its places, over
-their mean. It is what luck with initial weights is worth. The choice matters if the
-best of {choices} choices, over their mean, is lower than that by 2 % or more, or if
-known groups or experts chosen by fit are below 0.98, with an interval of 95 % over the
-draws."""
-
-HOW = """\
-```bash
-{command}
-```
-
-Seeds 0 to {last}; {machine}, {date}. The command goes on with what is missing. With
-`--mine TABLE.csv --targets NAME ...` it asks the last question about your data."""
+TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 
 
 def write(folder):
@@ -117,50 +49,29 @@ def write(folder):
 
 def text(found):
     """The text of the page."""
-    rows = found["rows"]
+    rows, by_family = found["rows"], families(found["rows"])
     draws = 1 + max(row["draw"] for row in rows)
-    machine, by_family = found["environment"], families(rows)
-    tuned = [row for row in rows if "choices" not in row]
-    introduction = INTRODUCTION.format(
+    tuned = [row["setting"] for row in rows if "choices" not in row]
+    page = TEMPLATE.read_text(encoding="utf-8").format(
+        command=found["command"],
+        machine=found["environment"],
         problems=sum(map(len, by_family.values())),
         families=len(by_family),
         draws=draws,
         fewer=min(problem.draws for problem in PROBLEMS.values()),
+        last=draws - 1,
+        choices=NUM_CHOICES,
         rates=len(RATES),
         decays=len(DECAYS),
-        rate_edge=np.mean([r["setting"][0] in (RATES[0], RATES[-1]) for r in tuned]),
-        decay_edge=np.mean([is_largest(*r["setting"][:2]) for r in tuned]),
+        setting=ONE_SETTING,
+        rate_edge=np.mean([rate in (RATES[0], RATES[-1]) for rate, *_ in tuned]),
+        decay_edge=np.mean([is_largest(*setting[:2]) for setting in tuned]),
+        gates=gates_table(rows),
+        untuned=untuned_table(rows),
+        normalized=normalized_table(rows),
+        matters=choices_table(rows),
     )
-    how = HOW.format(
-        command=found["command"],
-        last=draws - 1,
-        machine=f"JAX {machine['backend_version']} on {machine['device']}",
-        date=machine["date"],
-    )
-    parts = [
-        MARK,
-        "# What is a learned choice of experts worth?",
-        introduction,
-        "![Test errors over that of experts chosen by fit.](images/gatebench.png)",
-        "## Which gate has the lowest error?",
-        GATES,
-        gates_table(rows),
-        "## And without tuning?",
-        WITHOUT.format(rate=ONE_SETTING[0], decay=ONE_SETTING[1]),
-        untuned_table(rows),
-        "## What does a task cost?",
-        COSTS,
-        "![Test error and cost of serving a task, by family.](images/costs.png)",
-        "## Does it pay to normalize the experts?",
-        NORMALIZED_TEXT,
-        normalized_table(rows),
-        "## Does the choice of experts matter?",
-        CHOICES_TEXT.format(choices=NUM_CHOICES),
-        choices_table(rows),
-        "## How to run it",
-        how,
-    ]
-    return "\n\n".join(parts) + "\n"
+    return f"{MARK}\n\n{page}"
 
 
 def is_largest(rate, decay):
