@@ -1,10 +1,12 @@
 """Arrays that cannot be right for the tasks are refused, with the row."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
 from checks import assert_equal
-from helpers import numbers
+from helpers import model_of, numbers
 from keras import ops
 
 from dselectk_keras import Task, build_multitask_model, check_labels
@@ -67,10 +69,9 @@ def test_sample_weights_that_are_not_finite_are_refused(model, value):
     weights = {name: np.ones(BATCH, "float32") for name in Y}
     weights["like"][4] = value
     text = rf"task 'like' must be finite\. Received: {value} in row 4.*pass 0"
-    with pytest.raises(ValueError, match=text):
-        check_labels(model, X, Y, weights)
-    with pytest.raises(ValueError, match=text):
-        model.fit(X, Y, sample_weight=weights, verbose=0)
+    for check in (partial(check_labels, model), model.fit):
+        with pytest.raises(ValueError, match=text):
+            check(X, Y, sample_weight=weights)
     # The weight of a missing label does not count, and a weight may be negative.
     y = {**Y, "like": np.where(np.arange(BATCH) == 4, np.nan, Y["like"])}
     weights["click"][2] = -1.0
@@ -82,10 +83,9 @@ def test_features_that_are_not_finite_are_refused(model, value):
     x = X.copy()
     x[[1, 4], 1] = value
     text = r"must be finite.*Received: NaN or infinity in 2 rows, .* in row 1\. Rep"
-    with pytest.raises(ValueError, match=text):
-        check_labels(model, x, Y)
-    with pytest.raises(ValueError, match=text):
-        model.fit(x, Y, verbose=0)
+    for check in (partial(check_labels, model), model.fit):
+        with pytest.raises(ValueError, match=text):
+            check(x, Y)
     # In a step they show in the loss.
     model = build_multitask_model(3, 1)
     model.compile("sgd")
@@ -93,8 +93,7 @@ def test_features_that_are_not_finite_are_refused(model, value):
 
 
 def test_a_model_may_replace_features_that_are_not_finite():
-    inputs = keras.Input((3,))
-    encoder = keras.Model(inputs, ops.where(ops.isnan(inputs), 0.0, inputs))
+    encoder = model_of(lambda x: ops.where(ops.isnan(x), 0.0, x), 3)
     model = build_multitask_model(encoder, 2)
     model.compile("sgd")
     x = np.where(X > 0.5, np.nan, X)
@@ -123,22 +122,21 @@ def test_a_table_has_its_columns_in_the_order_of_the_tasks(model):
 def test_evaluate_and_fit_check_what_they_evaluate(model, name):
     table = pytest.importorskip("pandas").DataFrame(Y)
     wrong = table[sorted(Y)] if name == "columns" else table.assign(color=7.0)
-    before = [np.array(weight) for weight in model.get_weights()]
-    with pytest.raises(ValueError, match=r"in their order|class indices"):
-        model.evaluate(X, wrong, verbose=0)
-    with pytest.raises(ValueError, match=r"in their order|class indices"):
-        model.fit(X, table, validation_data=(X, wrong), verbose=0)
+    before = model.get_weights()
+    for call in (
+        lambda: model.evaluate(X, wrong, verbose=0),
+        lambda: model.fit(X, table, validation_data=(X, wrong), verbose=0),
+    ):
+        with pytest.raises(ValueError, match=r"in their order|class indices"):
+            call()
     assert_equal(before, model.get_weights())
 
 
 def test_strings_and_class_weights_of_several_tasks_are_refused(model):
     for y in (Y, columns(Y)):
-        with pytest.raises(
-            ValueError, match=r"one task\. .*: a model of 4 tasks\. Pass"
-        ):
-            model.fit(X, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
-        with pytest.raises(ValueError, match=r"one task\. .*: a model of 4 tasks"):
-            model.train_on_batch(X, y, class_weight={0: 1.0, 1: 2.0})
+        for method in (model.fit, model.train_on_batch):
+            with pytest.raises(ValueError, match=r"one task\. .*: a model of 4 tasks"):
+                method(X, y, class_weight={0: 1.0, 1: 2.0})
     y = {**Y, "click": np.array(["yes"] * BATCH)}
     with pytest.raises(ValueError, match=r"labels of the task 'click' must be numbers"):
         check_labels(model, X, y)
@@ -207,10 +205,7 @@ def test_sparse_matrices_are_checked_as_arrays_are():
     model.compile("sgd")
     x = np.where(X > 0, X, 0.0)
     y = numbers((BATCH, 1))
-    reports = [
-        model.evaluate(each, y, verbose=0, return_dict=True)
-        for each in (x, sparse.csr_matrix(x))
-    ]
+    reports = [model.evaluate(each, y) for each in (x, sparse.csr_matrix(x))]
     assert reports[1] == pytest.approx(reports[0], rel=1e-5)
     x[[1, 4], 1] = np.nan
     with pytest.raises(ValueError, match=r"infinity in 2 rows, .* in row 1\. Rep"):

@@ -1,10 +1,12 @@
 """A condensed model gives the same outputs with fewer experts, and trains on."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
-from helpers import numbers, numpy, refusals, reloaded
+from checks import assert_close, assert_equal, changed
+from helpers import model_of, numbers, numpy, refusals, reloaded
 from keras import layers
 
 import dselectk_keras as dk
@@ -41,15 +43,12 @@ def train(model, epochs=2, callbacks=()):
     model.fit(X, Y, epochs=epochs, callbacks=list(callbacks), **settings)
 
 
-BANKS = {
-    "dense": dense_bank,
-    "copies": lambda: dk.Experts(
-        keras.Sequential([layers.Dense(2), layers.BatchNormalization()]), 8
-    ),
-}
+def copies():
+    model = keras.Sequential([layers.Dense(2), layers.BatchNormalization()])
+    return dk.Experts(model, 8)
 
 
-@pytest.mark.parametrize("make", BANKS.values(), ids=BANKS)
+@pytest.mark.parametrize("make", [dense_bank, copies])
 def test_outputs_are_the_same_with_the_experts_in_use_alone(make):
     model = decided(make())
     small = condense(model)
@@ -84,6 +83,10 @@ def test_the_copy_is_compiled_alike_with_an_optimizer_that_begins_anew():
     assert int(small.optimizer.iterations) == 0 < int(model.optimizer.iterations)
 
 
+def report(model, labels=Y):
+    return model.evaluate(X, labels, verbose=0, return_dict=True)
+
+
 def test_the_copy_has_the_losses_of_the_model():
     loss = keras.losses.Huber(0.25)
     model = decided()
@@ -91,9 +94,7 @@ def test_the_copy_has_the_losses_of_the_model():
     tasks = [dk.Task(f"task_{i}", loss=loss) for i in range(3)]
     for each in (model, decided(tasks=tasks)):
         labels = {f"task_{i}": Y[:, [i]] for i in range(3)}
-        wanted = each.evaluate(X, labels, verbose=0, return_dict=True)
-        found = condense(each).evaluate(X, labels, verbose=0, return_dict=True)
-        assert found == pytest.approx(wanted, rel=1e-5)
+        assert report(condense(each), labels) == pytest.approx(report(each, labels))
 
 
 class Slower(keras.optimizers.schedules.LearningRateSchedule):
@@ -125,16 +126,12 @@ def cubic(y, y_pred):
 
 
 def test_what_is_compiled_need_not_be_registered():
-    inputs = keras.Input((3,))
-    mixed = dk.MoE(dk.DenseExperts(8, [3]), dk.TopKGate(2))(inputs)
-    model = keras.Model(inputs, mixed)
+    model = model_of(dk.MoE(dk.DenseExperts(8, [3]), dk.TopKGate(2)), 3)
     model.compile(Momentum(Slower()), cubic, metrics=[cubic, Seen()])
-    wanted = model.evaluate(X, Y, verbose=0, return_dict=True)
     small = condense(model)
     assert type(small.optimizer) is Momentum
     assert float(small.optimizer.learning_rate) == 0.5
-    found = small.evaluate(X, Y, verbose=0, return_dict=True)
-    assert found == pytest.approx(wanted, rel=1e-5)
+    assert report(small) == pytest.approx(report(model))
     # The task alone is not compiled, and needs nothing of it.
     model = decided(optimizer=Momentum(Slower()))
     assert condense(model).compiled
@@ -165,18 +162,15 @@ def test_what_is_frozen_after_training_needs_no_new_optimizer(frozen):
     if frozen == "model":
         assert not small.trainable_variables
         return
-    before = [numpy(weight) for weight in small.get_layer("mmoe").experts.weights]
-    train(small, epochs=1)
+    experts = small.get_layer("mmoe").experts.weights
+    assert not any(changed(experts, lambda: train(small, epochs=1)))
     assert np.abs(outputs(small) - outputs(model)).max() > 1e-4
-    after = [numpy(weight) for weight in small.get_layer("mmoe").experts.weights]
-    assert_equal(before, after)
 
 
 def test_normalization_keeps_what_it_learned_from_data():
     normalization = layers.Normalization()
     normalization.adapt(5.0 + 3.0 * X)
-    inputs = keras.Input((3,))
-    encoder = keras.Model(inputs, layers.Dense(4)(normalization(inputs)))
+    encoder = keras.Sequential([keras.Input((3,)), normalization, layers.Dense(4)])
     experts = keras.Sequential([keras.Input((4,)), layers.Normalization()])
     experts.layers[0].adapt(numbers((9, 4)))
     bank = dk.Experts([layers.Dense(4), experts, layers.Dense(4)])
@@ -194,23 +188,20 @@ def test_one_gate_for_all_tasks_or_a_single_moe_or_one_of_several_layers():
     assert small.get_layer("mmoe").experts.num_experts == 2
     assert_close(outputs(small), outputs(model), atol=1e-6)
 
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, dk.MoE(dk.DenseExperts(8, [4]), dk.TopKGate(2))(inputs))
+    model = model_of(dk.MoE(dk.DenseExperts(8, [4]), dk.TopKGate(2)), 3)
     small = condense(model)
     assert small.layers[-1].experts.num_experts == 2
     assert_close(small(X), model(X), atol=1e-6)
-    inputs = keras.Input((3,))
-    x = inputs
-    for number in range(2):
-        bank = dk.DenseExperts(4, [3])
-        x = dk.MMoE(bank, dk.TopKGate(1), 2, stacked=True, name=f"level_{number}")(x)
-        x = layers.Flatten()(x)
-    model = keras.Model(inputs, x)
-    for number in range(2):
-        model.get_layer(f"level_{number}").gate.set_weights([np.eye(4)[[1, 2]]])
+    parts = [keras.Input((3,))]
+    for name in ("below", "above"):
+        bank, gate = dk.DenseExperts(4, [3]), dk.TopKGate(1)
+        parts += [dk.MMoE(bank, gate, 2, stacked=True, name=name), layers.Flatten()]
+    model = keras.Sequential(parts)
+    for name in ("below", "above"):
+        model.get_layer(name).gate.set_weights([np.eye(4)[[1, 2]]])
     small = condense(model)
     assert_close(small(X), model(X), atol=1e-6)
-    assert small.get_layer("level_1").experts.num_experts == 2
+    assert small.get_layer("above").experts.num_experts == 2
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
@@ -239,9 +230,8 @@ def test_gates_without_any_expert_keep_the_first_or_their_loss_of_weight():
     small = condense(model)
     assert small.get_layer("mmoe").experts.num_experts == 1
     assert_close(outputs(small), outputs(model), atol=1e-6)
-    inputs = keras.Input((3,))
     layer = dk.MoE(dk.DenseExperts(4, [2]), dk.ChosenGate(initial_choices=[-1, -1]))
-    small = condense(keras.Model(inputs, layer(inputs)))
+    small = condense(model_of(layer, 3))
     assert small.layers[-1].gate.kept == [0]
     assert_equal(small(X), 0.0)
     gate = dk.ChosenGate(initial_choices=[[2, 3], [-1, -1]], num_gates=2)
@@ -281,11 +271,6 @@ def test_only_what_has_nearly_decided_passes_within_a_tolerance():
     assert_close(outputs(condense(model, tolerance=0.01)), outputs(model), atol=1e-2)
 
 
-CONDENSABLE = {
-    "dselect_k": dk.DSelectKGate,
-    "softmax_selector": dk.SoftmaxSelectorGate,
-    "top_k": dk.TopKGate,
-}
 OPTIONS = {
     "weights_regularizer": dk.ImportanceRegularizer(0.3),
     "expert_dropout": 0.25,
@@ -295,7 +280,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("make", CONDENSABLE.values(), ids=CONDENSABLE)
+@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.SoftmaxSelectorGate, dk.TopKGate])
 def test_a_gate_keeps_its_options(make):
     gate = make(2, **OPTIONS)
     model = dk.build_multitask_model(3, 3, experts=dk.DenseExperts(8, [5]), gate=gate)
@@ -306,8 +291,7 @@ def test_a_gate_keeps_its_options(make):
     for each in (small, dk.per_task(small, small.tasks[1].name)):
         gate = each.get_layer("mmoe").gate
         found, given = gate.get_config(), own.get_config()
-        for name in OPTIONS:
-            assert found[name] == given[name], name
+        assert {name: found[name] for name in OPTIONS}.items() <= given.items()
         assert gate.trainable
     gate = condense(model, tolerance=1e-3).get_layer("mmoe").gate
     assert_equal(gate.generator.state, [7, 5])
@@ -330,54 +314,53 @@ def subclassed():
 
 def own_inputs():
     bank = dk.DenseExperts(4, [3], shared_input=False)
-    inputs = keras.Input((4, 6))
-    return keras.Model(inputs, dk.MoE(bank, dk.TopKGate(2), name="a")(inputs))
+    return model_of(dk.MoE(bank, dk.TopKGate(2), name="a"), 4, 6)
 
 
 def sharing(part):
     """A model of two layers that share a part."""
-    inputs, own = keras.Input((3,)), {"experts": dk.DenseExperts(4, [3])}
     first = dk.MoE(dk.DenseExperts(4, [3]), dk.TopKGate(2), name="first")
-    own = {**own, "gate": dk.TopKGate(2), part: getattr(first, part)}
-    return keras.Model(inputs, dk.MoE(**own, name="second")(first(inputs)))
+    own = {"experts": dk.DenseExperts(4, [3]), "gate": dk.TopKGate(2)}
+    second = dk.MoE(**{**own, part: getattr(first, part)}, name="second")
+    return model_of(lambda x: second(first(x)), 3)
 
 
 def of_gate(gate, architecture="mmoe", **settings):
-    return lambda: dk.build_multitask_model(3, 2, architecture, gate=gate(), **settings)
+    return dk.build_multitask_model(3, 2, architecture, gate=gate, **settings)
 
 
 NO_LAYER = r"no layer of the class `MoE`, such as `MMoE`.*"
 test_what_cannot_be_condensed_is_refused = pytest.mark.backend_independent(
     refusals(
         *(
-            (lambda model=model: condense(model()), text)
+            (lambda model: condense(model()), text, model)
             for model, text in [
                 (lambda: keras.Sequential([layers.Dense(2)]), "A built functional or"),
                 (
                     lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)]),
                     NO_LAYER + r"dense.* \(Dense\)",
                 ),
-                (of_gate(lambda: dk.TopKGate(1), "cgc"), NO_LAYER + r"cgc \(CGC\)"),
+                (lambda: of_gate(dk.TopKGate(1), "cgc"), NO_LAYER + r"cgc \(CGC\)"),
                 (own_inputs, "share one input can be removed. Received: the layer 'a'"),
-                (of_gate(dk.SoftmaxGate), "SoftmaxGate does not choose among experts"),
+                (lambda: of_gate(dk.SoftmaxGate()), "SoftmaxGate does not choose amo"),
                 (
-                    of_gate(lambda: dk.DSelectKGate(1), per_example=True),
+                    lambda: of_gate(dk.DSelectKGate(1), per_example=True),
                     "Only a static gate",
                 ),
                 (subclassed, r"functional or sequential model is .* a Subclassed\."),
-                *(
-                    (lambda part=part: sharing(part), f"{part!r} shared by first, seco")
-                    for part in ["experts", "gate"]
-                ),
             ]
         ),
         *(
-            (call, "`tolerance` must be a finite number at le")
-            for value in [float("nan"), -0.1, 1.1, "all"]
-            for call in [
-                lambda value=value: condense(decided(), tolerance=value),
-                lambda value=value: dk.per_task(decided(), "task_0", tolerance=value),
-            ]
+            (lambda part: condense(sharing(part)), f"{part!r} shared by first, s", part)
+            for part in ["experts", "gate"]
+        ),
+        *(
+            (
+                lambda value, call=call: call(decided(), tolerance=value),
+                "`tolerance` must be a finite number at le",
+                *(float("nan"), -0.1, 1.1, "all"),
+            )
+            for call in (condense, partial(dk.per_task, name="task_0"))
         ),
     )
 )

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import built, numbers, numpy, refusals, reloaded
+from helpers import built, model_of, numbers, numpy, refusals, reloaded
 from keras import layers
 from models.test_condense import sharing, subclassed
 
@@ -36,29 +36,20 @@ def attentive_teacher():
     inputs = keras.Input((DIM,))
     features = layers.Dense(DIM, "tanh", name="features")(inputs)
     stack = [layers.Dense(3, "tanh"), layers.BatchNormalization(), layers.Dense(2)]
-    moe = dk.AttentiveMoE(
-        dk.Experts(keras.Sequential(stack), N),
-        dk.AttentiveGate(3),
-        per_example=True,
-        routing_network=layers.Dense(4, "tanh"),
-        name="moe",
-    )
+    parts = dk.Experts(keras.Sequential(stack), N), dk.AttentiveGate(3), True
+    moe = dk.AttentiveMoE(*parts, layers.Dense(4, "tanh"), name="moe")
     return spread(keras.Model(inputs, layers.Dense(1, name="head")(moe(features))))
 
 
 def plain_teacher(gate, per_example=True):
-    inputs = keras.Input((DIM,))
     make = dk.AttentiveMoE if isinstance(gate, dk.AttentiveGate) else dk.MoE
     moe = make(dk.DenseExperts(N, [3, 2], "tanh"), gate, per_example, name="moe")
-    return spread(keras.Model(inputs, layers.Dense(1, name="head")(moe(inputs))))
+    head = layers.Dense(1, name="head")
+    return spread(model_of(lambda x: head(moe(x)), DIM))
 
 
 def values(layer):
     return [numpy(weight) for weight in layer.weights]
-
-
-def assert_same(found, expected):
-    assert_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +61,10 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     student = dk.distill(teacher, make())
     old, new = teacher.get_layer("moe"), student.get_layer("moe")
     assert isinstance(new.gate, type(make()))
-    assert_same(values(new.experts), values(old.experts))
-    assert_same(values(new.routing_network), values(old.routing_network))
+    assert_equal(values(new.experts), values(old.experts))
+    assert_equal(values(new.routing_network), values(old.routing_network))
     for name in ("features", "head"):
-        assert_same(values(student.get_layer(name)), values(teacher.get_layer(name)))
+        assert_equal(values(student.get_layer(name)), values(teacher.get_layer(name)))
     assert not {id(w) for w in teacher.weights} & {id(w) for w in student.weights}
     # The gate is what differs.
     seen = student.get_layer("features")(X)
@@ -87,11 +78,11 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     trained = values(student.get_layer("head"))
     kept, gate = values(new.experts), values(new.gate)
     student.fit(X, outputs, epochs=2, verbose=0)
-    assert_same(values(new.experts), kept)
+    assert_equal(values(new.experts), kept)
     assert any((a != b).any() for a, b in zip(values(new.gate), gate, strict=True))
     after = values(student.get_layer("head"))
     assert all((a != b).any() for a, b in zip(after, trained, strict=True))
-    assert_same(values(teacher), before)
+    assert_equal(values(teacher), before)
     assert_equal(teacher(X), outputs)
 
 
@@ -104,7 +95,7 @@ def test_any_gate_takes_the_place_of_any(old, new, per_example):
     student = dk.distill(teacher, GATES[new]())
     moe = student.get_layer("moe")
     assert type(moe.gate) is type(GATES[new]())
-    assert_same(values(moe.experts), values(teacher.get_layer("moe").experts))
+    assert_equal(values(moe.experts), values(teacher.get_layer("moe").experts))
     assert np.isfinite(numpy(student(X))).all()
     assert moe.expert_weights(X if per_example else None).shape[-1] == N
     if old == new:
@@ -115,8 +106,7 @@ def test_trained_variables_of_one_name_and_shape_are_copied():
     teacher = plain_teacher(dk.SoftmaxGate(use_bias=True))
     student = dk.distill(teacher, dk.TopKGate(2, use_bias=True))
     source, gate = (m.get_layer("moe").gate for m in (teacher, student))
-    pairs = gate.trainable_variables, source.trainable_variables
-    assert_same(*[map(numpy, variables) for variables in pairs])
+    assert_equal(gate.trainable_variables, source.trainable_variables)
     # Others start anew: here there are no biases to copy.
     student = dk.distill(plain_teacher(dk.SoftmaxGate()), dk.TopKGate(2, use_bias=True))
     kernel, bias, _ = values(student.get_layer("moe").gate)
@@ -148,22 +138,19 @@ def test_what_is_not_trained_begins_anew(k):
     new = dk.distill(tasks, dk.DSelectKGate(k, gamma=dk.Ramp(1.0, 0.1, end=9)))
     new = new.get_layer("mmoe").gate
     assert not new.has_decided
-    fresh = dk.DSelectKGate(k, num_gates=2)
-    fresh.build((None, 8))
-    state = [[*map(numpy, g.non_trainable_variables)] for g in (new, fresh)]
-    assert_same(*state)
+    fresh = built(dk.DSelectKGate(k, num_gates=2), 8)
+    assert_equal(new.non_trainable_variables, fresh.non_trainable_variables)
 
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("part", ["experts", "routing network"])
 def test_a_part_may_be_a_functional_model(part):
-    inputs = keras.Input((DIM,))
-    network = keras.Model(inputs, layers.Dense(3)(inputs))
+    network = model_of(layers.Dense(3), DIM)
     bank, routing = dk.DenseExperts(N, [3]), network
     if part == "experts":
         bank, routing = dk.Experts(network, N), None
     moe = dk.MoE(bank, dk.SoftmaxGate(), True, routing, name="moe")
-    teacher = spread(keras.Model(inputs, moe(inputs)))
+    teacher = spread(model_of(moe, DIM))
     assert_close(dk.distill(teacher, dk.TopKGate(N))(X), teacher(X), rtol=1e-5)
 
 
@@ -184,15 +171,9 @@ def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
     ("architecture", "per_example"), [("mmoe", True), ("mmoe", False), ("omoe", True)]
 )
 def test_a_multitask_model_stays_one(architecture, per_example):
-    teacher = dk.build_multitask_model(
-        DIM,
-        [dk.Task("a", tower=(3,)), dk.Task("b", "binary")],
-        architecture,
-        experts=dk.DenseExperts(N, [3, 2], "tanh"),
-        gate=dk.SoftmaxGate(),
-        per_example=per_example,
-    )
-    spread(teacher)
+    tasks = [dk.Task("a", tower=(3,)), dk.Task("b", "binary")]
+    parts = dk.DenseExperts(N, [3, 2], "tanh"), dk.SoftmaxGate(), per_example
+    teacher = spread(dk.build_multitask_model(DIM, tasks, architecture, *parts))
     student = dk.distill(teacher, dk.TopKGate(2))
     assert type(student) is dk.MultitaskModel
     assert [task.name for task in student.tasks] == ["a", "b"]
@@ -205,43 +186,30 @@ def test_a_multitask_model_stays_one(architecture, per_example):
     frozen = values(mmoe.experts)
     y = {"a": numbers((BATCH,)), "b": np.array([0, 1, 0, 1, 1, 0], "float32")}
     assert np.isfinite(student.fit(X, y, verbose=0).history["loss"]).all()
-    assert_same(values(mmoe.experts), frozen)
+    assert_equal(values(mmoe.experts), frozen)
     for name in "ab":
         tower = student.get_layer(f"towers_{name}")
         pairs = zip(values(tower), before[tower.name], strict=True)
         assert any((a != b).any() for a, b in pairs)
-    assert_same(values(teacher.get_layer("towers_a")), before["towers_a"])
+    assert_equal(values(teacher.get_layer("towers_a")), before["towers_a"])
 
 
 def test_an_attentive_model_teaches_one_with_a_gate_for_each_task():
-    teacher = dk.build_multitask_model(
-        DIM,
-        ["a", "b"],
-        "attentive",
-        dk.DenseExperts(N, [3, 2], "tanh"),
-        dk.AttentiveGate(3),
-        per_example=True,
-        routing_network=layers.Dense(4),
-    )
+    parts = dk.DenseExperts(N, [3, 2], "tanh"), dk.AttentiveGate(3), True
+    settings = {"routing_network": layers.Dense(4)}
+    teacher = dk.build_multitask_model(DIM, ["a", "b"], "attentive", *parts, **settings)
     student = dk.distill(spread(teacher), dk.DSelectKGate(2))
     old, new = (model.get_layer("attentive") for model in (teacher, student))
     assert new.gate.num_gates == 2
-    assert_same(values(new.routing_network), values(old.routing_network))
-    assert_same(values(new.experts), values(old.experts))
+    assert_equal(values(new.routing_network), values(old.routing_network))
+    assert_equal(values(new.experts), values(old.experts))
     assert sorted(student(X)) == ["a", "b"]
 
 
 def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
-    inputs = keras.Input((DIM,))
-    smear = dk.SmearExperts(
-        dk.DenseExperts(N, [3, 2], "tanh"),
-        dk.SoftmaxGate(),
-        per_layer=True,
-        name="smear",
-    )
-    moe = dk.MoE(
-        dk.DenseExperts(N, [2]), dk.ReinforceGate(), per_example=True, name="moe"
-    )
+    inputs, bank = keras.Input((DIM,)), dk.DenseExperts(N, [3, 2], "tanh")
+    smear = dk.SmearExperts(bank, dk.SoftmaxGate(), per_layer=True, name="smear")
+    moe = dk.MoE(dk.DenseExperts(N, [2]), dk.ReinforceGate(), True, name="moe")
     teacher = dk.RoutedModel(inputs, moe(smear(inputs)), consistency=0.5)
     spread(teacher)
     student = dk.distill(teacher, dk.SoftmaxGate())
@@ -258,9 +226,7 @@ def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
 
 
 def test_a_sequential_model_may_be_distilled_and_a_student_has_its_dense_steps():
-    moe = dk.MoE(
-        dk.DenseExperts(N, [2]), dk.SoftmaxGate(), per_example=True, name="moe"
-    )
+    moe = dk.MoE(dk.DenseExperts(N, [2]), dk.SoftmaxGate(), True, name="moe")
     teacher = keras.Sequential([keras.Input((DIM,)), layers.Dense(DIM), moe])
     student = dk.distill(spread(teacher), dk.TopKGate(N))
     assert type(student) is keras.Sequential
@@ -272,24 +238,15 @@ def test_a_sequential_model_may_be_distilled_and_a_student_has_its_dense_steps()
     assert (numpy(student.get_layer("moe").expert_weights()) > 0).all()
 
 
-# What cannot be distilled.
-
-
 def test_experts_of_the_tasks_own_are_copied():
-    teacher = dk.build_multitask_model(
-        3,
-        2,
-        "ple",
-        experts=dk.DenseExperts(2, [4]),
-        gate=dk.SoftmaxGate(),
-        per_example=True,
-    )
+    parts = dk.DenseExperts(2, [4]), dk.SoftmaxGate(), True
+    teacher = dk.build_multitask_model(3, 2, "ple", *parts)
     student = dk.distill(teacher, dk.TopKGate(1))
     for level in range(2):
         source, copy = (m.get_layer(f"cgc_{level}") for m in (teacher, student))
         for part in ("experts", "task_experts"):
             old, new = (getattr(layer, part).get_weights() for layer in (source, copy))
-            assert_same(old, new)
+            assert_equal(old, new)
             assert not getattr(copy, part).trainable_variables
         assert isinstance(copy.gate, dk.TopKGate)
         assert copy.gate.num_gates == 2
@@ -302,11 +259,9 @@ def test_experts_of_the_tasks_own_are_copied():
     [(1.0, dk.SwitchGate()), (True, dk.TopKGate(2)), (True, dk.DSelectKGate(2))],
 )
 def test_dispatch_is_kept(dispatch, gate):
-    inputs = keras.Input((DIM,))
-    moe = dk.MoE(
-        dk.DenseExperts(N, [3]), dk.SwitchGate(), True, dispatch=dispatch, name="moe"
-    )
-    teacher = spread(keras.Model(inputs, moe(inputs)))
+    settings = {"dispatch": dispatch, "name": "moe"}
+    moe = dk.MoE(dk.DenseExperts(N, [3]), dk.SwitchGate(), True, **settings)
+    teacher = spread(model_of(moe, DIM))
     student = dk.distill(teacher, gate)
     assert student.get_layer("moe").dispatch == dispatch
     if type(gate) is dk.SwitchGate:
@@ -317,50 +272,43 @@ def test_dispatch_is_kept(dispatch, gate):
 
 
 def without_hidden_outputs():
-    inputs = keras.Input((DIM,))
     moe = dk.AttentiveMoE(dk.DenseExperts(N, [2]), dk.SoftmaxGate(), per_example=True)
-    return keras.Model(inputs, moe(inputs))
+    return model_of(moe, DIM)
 
 
-def without_gate():
-    inputs = keras.Input((DIM,))
-    return keras.Model(inputs, layers.Dense(1, name="only")(inputs))
+def distill_plain(*arguments):
+    dk.distill(plain_teacher(dk.SoftmaxGate()), *arguments)
 
 
 UNBUILT = keras.Sequential([dk.MoE(dk.DenseExperts(N, [2]), dk.SoftmaxGate())])
 test_what_cannot_be_distilled_is_refused = pytest.mark.backend_independent(
     refusals(
-        *(
-            (
-                lambda gate=gate: dk.distill(plain_teacher(dk.SoftmaxGate()), gate),
-                "`gate` must be a gate that is not built",
-            )
-            for gate in (built(dk.SoftmaxGate()), dk.SoftmaxGate, "softmax")
+        (
+            distill_plain,
+            "`gate` must be a gate that is not built",
+            *(built(dk.SoftmaxGate()), dk.SoftmaxGate, "softmax"),
         ),
         (
-            lambda: dk.distill(
-                plain_teacher(dk.SoftmaxGate()), dk.SoftmaxGate(), freeze_experts="no"
-            ),
+            distill_plain,
             r"`freeze_experts` must be one of True",
-        ),
-        (
-            lambda: dk.distill(without_gate(), dk.SoftmaxGate()),
-            r"no layer of the class.*only \(Dense\)",
+            (dk.SoftmaxGate(), "no"),
         ),
         *(
-            (
-                lambda model=model: dk.distill(model(), dk.TopKGate(2)),
-                "functional or sequential model is needed",
-            )
-            for model in (subclassed, lambda: UNBUILT, lambda: dk.DenseExperts(N, [2]))
-        ),
-        (
-            lambda: dk.distill(without_hidden_outputs(), dk.AttentiveGate(2)),
-            "looks at the input of each expert's last",
-        ),
-        (
-            lambda: dk.distill(sharing("experts"), dk.TopKGate(2)),
-            "'experts' shared by first, second",
+            (lambda model: dk.distill(model(), dk.AttentiveGate(2)), text, *models)
+            for text, *models in [
+                (
+                    r"no layer of the class.*only \(Dense\)",
+                    lambda: model_of(layers.Dense(1, name="only"), DIM),
+                ),
+                (
+                    "functional or sequential model is needed",
+                    subclassed,
+                    lambda: UNBUILT,
+                    lambda: dk.DenseExperts(N, [2]),
+                ),
+                ("looks at the input of each expert's last", without_hidden_outputs),
+                ("'experts' shared by first, second", lambda: sharing("experts")),
+            ]
         ),
     )
 )

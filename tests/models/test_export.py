@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import keras
 import numpy as np
@@ -10,14 +11,9 @@ from checks import assert_close
 from gates.test_contract import all_gates, gates_of
 from helpers import numbers, numpy, spread
 
-from dselectk_keras import DenseExperts, DSelectKGate, HashGate, Task, TopKGate
+import dselectk_keras as dk
 from dselectk_keras.gates.selector_gate import selector_gates
-from dselectk_keras.models import (
-    ARCHITECTURES,
-    build_multitask_model,
-    condense,
-    per_task,
-)
+from dselectk_keras.models import ARCHITECTURES
 
 # A `.keras` file can be loaded with TensorFlow, from whatever backend it comes. Only
 # TensorFlow exports to all formats.
@@ -124,38 +120,30 @@ def several_gates():
 
 def every_architecture():
     """Every architecture, and experts that are condensed."""
-    tasks, features = [Task("a", tower=(4,)), Task("b", "binary")], 6
-    sparse = spread(build_multitask_model(features, tasks, gate=TopKGate(2)), 0.5)
-    per_example = {"gate": TopKGate(9), "per_example": True}
+    tasks = [dk.Task("a", tower=(4,)), dk.Task("b", "binary")]
+    make = partial(dk.build_multitask_model, 6, tasks)
+    bank = dk.DenseExperts(12, [8])
     models = [
-        *(
-            build_multitask_model(features, tasks, name, per_example=True)
-            for name in ARCHITECTURES
-        ),
-        build_multitask_model(features, tasks, "cgc", gate=DSelectKGate(2)),
-        build_multitask_model(
-            features, tasks, experts=DenseExperts(12, [8]), **per_example
-        ),
+        *(make(name, per_example=True) for name in ARCHITECTURES),
+        make("cgc", gate=dk.DSelectKGate(2)),
+        make(experts=bank, gate=dk.TopKGate(9), per_example=True),
     ]
-    models = [spread(model, 0.5) for model in models]
-    return joined(*models, condense(sparse), per_task(sparse, "b"))
+    sparse, *models = [spread(m, 0.5) for m in (make(gate=dk.TopKGate(2)), *models)]
+    return joined(*models, dk.condense(sparse), dk.per_task(sparse, "b"))
 
 
 def of_one_task():
     """The model of one task, which nobody has called."""
-    model = build_multitask_model(6, ["a", "b"], gate=TopKGate(2))
-    return per_task(spread(model, 0.5), "b")
+    model = dk.build_multitask_model(6, ["a", "b"], gate=dk.TopKGate(2))
+    return dk.per_task(spread(model, 0.5), "b")
 
 
 def by_ids():
     """A model whose gates see ids."""
-    inputs = [
-        keras.Input((6,), name="x"),
-        keras.Input((1,), name="ids", dtype="int32"),
-    ]
-    encoder = keras.Model(inputs, inputs)
-    gate = HashGate(salt=1)
-    return build_multitask_model(encoder, ["a", "b"], gate=gate, per_example=True)
+    ids = keras.Input((1,), name="ids", dtype="int32")
+    inputs = [keras.Input((6,), name="x"), ids]
+    encoder, gate = keras.Model(inputs, inputs), dk.HashGate(salt=1)
+    return dk.build_multitask_model(encoder, ["a", "b"], gate=gate, per_example=True)
 
 
 MODELS = [of_one_task, by_ids]
@@ -196,18 +184,16 @@ def test_inputs_of_any_name_are_exported(tmp_path):
     names = ["user id", "user-id", "é", "veteran's", "plain"]
     inputs = {name: keras.Input((1,), name=name) for name in names}
     encoder = keras.Model(inputs, keras.layers.Concatenate()([*inputs.values()]))
-    model = build_multitask_model(encoder, ["Preis €", "b"])
+    model = dk.build_multitask_model(encoder, ["Preis €", "b"])
     x = {name: numbers((3, 1), seed=i) for i, name in enumerate(names)}
     model.export(tmp_path / "model", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "model")
-    signature = loaded.signatures["serving_default"].structured_input_signature[1]
-    assert {*signature} == {"user_id", "user_id_", "input_", "veteran_s", "plain"}
+    serve, plain = loaded.signatures["serving_default"], {}
+    for name, given in zip(
+        ["user_id", "user_id_", "input_", "veteran_s", "plain"], names, strict=True
+    ):
+        plain[name] = tf.constant(x[given])
+    assert {*serve.structured_input_signature[1]} == {*plain}
+    assert_close(serve(**plain)["b"], model(x)["b"], atol=1e-6)
     found = loaded.serve({name: tf.constant(array) for name, array in x.items()})
     assert_close(found["Preis €"], model(x)["Preis €"], atol=1e-6)
-    plain = dict(
-        zip(["user_id", "user_id_", "input_", "veteran_s", "plain"], x, strict=True)
-    )
-    found = loaded.signatures["serving_default"](
-        **{name: tf.constant(x[given]) for name, given in plain.items()}
-    )
-    assert_close(found["b"], model(x)["b"], atol=1e-6)

@@ -14,17 +14,14 @@ TASKS = [dk.Task("a", tower=(4,)), dk.Task("b", "binary"), dk.Task("c", tower=(4
 
 
 def decided(tasks=TASKS, architecture="mmoe"):
-    model = dk.build_multitask_model(
-        3, tasks, architecture, experts=dk.DenseExperts(8, [5]), gate=dk.DSelectKGate(2)
-    )
+    parts = dk.DenseExperts(8, [5]), dk.DSelectKGate(2)
+    model = dk.build_multitask_model(3, tasks, architecture, *parts)
     gate = model.get_layer("mmoe").gate
     gate.assign_expert_weights(WEIGHTS[: gate.num_gates])
     return model
 
 
-@pytest.mark.parametrize(
-    ("name", "num_experts"), [("a", 2), ("b", 1), ("c", 2)], ids=["a", "b", "c"]
-)
+@pytest.mark.parametrize(("name", "num_experts"), [("a", 2), ("b", 1), ("c", 2)])
 def test_a_task_alone_gives_what_it_gave(name, num_experts):
     model = decided()
     small = dk.per_task(model, name)
@@ -79,16 +76,9 @@ def of_own_layers():
     return dk.MultitaskModel(inputs, outputs, tasks=[dk.Task("a")])
 
 
+SOFT = dk.build_multitask_model(3, 2, gate=dk.SoftmaxGate())
 test_what_cannot_be_taken_apart_is_refused = refusals(
     (lambda: dk.per_task(decided(), "d"), "no task of the name 'd'"),
-    (
-        lambda: dk.per_task(
-            dk.build_multitask_model(3, 2, gate=dk.SoftmaxGate()), "task_0"
-        ),
-        "SoftmaxGate does not choose among experts",
-    ),
-    (
-        lambda: dk.per_task(of_own_layers(), "a", tolerance=1.0),
-        r"No such layer: (towers_a|mmoe)",
-    ),
+    (dk.per_task, "SoftmaxGate does not choose among experts", (SOFT, "task_0")),
+    (dk.per_task, r"No such layer: (towers_a|mmoe)", (of_own_layers(), "a", 1.0)),
 )

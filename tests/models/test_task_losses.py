@@ -68,13 +68,11 @@ Y[numbers((12, 3), seed=2) > 0.3] = np.nan
 
 def make(tasks=TASKS, gate=None, optimizer=None, task_weighting=None, **settings):
     keras.utils.set_random_seed(0)
-    gate = dk.SoftmaxGate() if gate is None else gate
-    experts = dk.DenseExperts(4, [4])
+    parts = dk.DenseExperts(4, [4]), gate or dk.SoftmaxGate()
     if task_weighting is Behind:
         task_weighting = Behind()
-    model = dk.build_multitask_model(
-        3, tasks, experts=experts, gate=gate, task_weighting=task_weighting, **settings
-    )
+    settings["task_weighting"] = task_weighting
+    model = dk.build_multitask_model(3, tasks, "mmoe", *parts, **settings)
     model.compile(keras.optimizers.Adam(0.05) if optimizer is None else optimizer)
     return model
 
@@ -93,25 +91,21 @@ def test_each_average_has_the_value_and_the_gradient_by_hand(average):
     found = losses.training_loss(ops.convert_to_tensor(TOTALS[1]), count, 4)
     assert_close(found, shares @ TOTALS[1], rtol=1e-6)
 
-    losses = after_first_batch(average)
-    state = losses.variables
-    totals = keras.Variable(TOTALS[1])
+    losses, totals = after_first_batch(average), keras.Variable(TOTALS[1])
     _, (slopes,) = value_and_gradients(
         lambda: [losses.training_loss(ops.convert_to_tensor(totals), count, 4)],
         [totals],
-        state=state,
+        losses.variables,
     )
     assert_close(slopes, shares, rtol=1e-6)
 
 
 def test_all_averages_are_equal_when_all_labels_are_there():
     y = np.where(np.isnan(Y), 1.0, Y)
-    logs = [
-        make(label_average=average).fit(X, y, batch_size=4, shuffle=False, verbose=0)
-        for average in AVERAGES
-    ]
-    for log in logs[1:]:
-        assert log.history["loss"] == pytest.approx(logs[0].history["loss"], rel=1e-5)
+    settings = {"batch_size": 4, "shuffle": False, "verbose": 0}
+    models = [make(label_average=average) for average in AVERAGES]
+    losses = [model.fit(X, y, **settings).history["loss"] for model in models]
+    assert_close(*losses, rtol=1e-5)
 
 
 @pytest.mark.parametrize("average", AVERAGES)
@@ -121,9 +115,9 @@ def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
     losses.weighting.log_variances.assign(s)
     totals, counts = map(ops.convert_to_tensor, (TOTALS[1], COUNTS[1]))
     variables = [losses.weighting.log_variances]
-    state = [v for v in losses.variables if v is not losses.weighting.log_variances]
+    state = [v for v in losses.variables if v is not variables[0]]
     (value,), (slopes,) = value_and_gradients(
-        lambda: [losses.training_loss(totals, counts, 4)], variables, state=state
+        lambda: [losses.training_loss(totals, counts, 4)], variables, state
     )
     weights, factors = np.array([2.0, 3.0, 1.0]), np.array([0.5, 1.0, 0.5])
     divisors = np.array(DIVISORS[average])
@@ -169,9 +163,8 @@ def test_reports_have_the_fixed_weights(average, weighting):
     assert all(np.isfinite(values).all() for values in log.values())
     report = model.evaluate(X, Y, batch_size=12, verbose=0, return_dict=True)
     total = sum(task.weight * report[f"{task.name}_loss"] for task in TASKS)
-    assert report["loss"] == pytest.approx(total, rel=1e-5)
-    assert report["task_loss"] == pytest.approx(total, rel=1e-5)
-    assert log["val_task_loss"][-1] == pytest.approx(total, rel=1e-5)
+    for loss in (report["loss"], report["task_loss"], log["val_task_loss"][-1]):
+        assert loss == pytest.approx(total, rel=1e-5)
     for prefix in ("", "val_"):
         parts = [t.weight * log[f"{prefix}{t.name}_loss"][0] for t in TASKS]
         assert log[f"{prefix}task_loss"][0] == pytest.approx(sum(parts), rel=1e-5)
@@ -206,9 +199,8 @@ def test_training_resumes_from_a_file(tmp_path, weighting):
     model = more(make(label_average="labels", task_weighting=weighting))
     loaded = reloaded(model, tmp_path)
     assert loaded.task_weights == model.task_weights
-    assert_close(
-        more(loaded).get_weights(), more(model).get_weights(), rtol=1e-5, atol=1e-6
-    )
+    weights = (more(each).get_weights() for each in (loaded, model))
+    assert_close(*weights, rtol=1e-5, atol=1e-6)
     own = {id(variable) for variable in loaded.task_losses.variables}
     assert own <= {id(variable) for variable in loaded.variables}
 
@@ -263,6 +255,6 @@ def test_half_precision_learns_the_weights_in_full(weighting):
 
 
 test_unknown_names_are_refused = refusals(
-    (lambda: make(label_average="mean"), "`label_average` must be one of 'batch', 'l"),
-    (lambda: make(task_weighting="dwa"), "an object with the methods `penalty`.*'dwa'"),
+    (make, "`label_average` must be one of 'batch', 'l", {"label_average": "mean"}),
+    (make, "an object with the methods `pena.*'dwa'", {"task_weighting": "dwa"}),
 )
