@@ -27,19 +27,15 @@ def test_a_higher_tolerance_never_counts_more():
 
 
 test_what_cannot_be_counted_is_refused = refusals(
-    *(
-        (
-            lambda weights=weights: active_experts(weights),
-            "`weights` must have the experts as its last",
-        )
-        for weights in [1.0, np.zeros((3, 0))]
+    (
+        active_experts,
+        "`weights` must have the experts as its last",
+        *(1.0, np.zeros((3, 0))),
     ),
-    (lambda: active_experts([0.5, np.nan]), "Received NaN among them"),
-    *(
-        (
-            lambda tolerance=tolerance: active_experts([1.0], tolerance),
-            r"`tolerance` must be .* at least 0. Received",
-        )
-        for tolerance in [-1e-9, np.nan]
+    (active_experts, "Received NaN among them", [0.5, np.nan]),
+    (
+        active_experts,
+        r"`tolerance` must be .* at least 0. Received",
+        *(([1.0], -1e-9), ([1.0], np.nan)),
     ),
 )

@@ -70,15 +70,10 @@ def test_the_order_of_tasks_and_experts_does_not_matter():
 
 
 test_what_does_not_fit_is_refused = refusals(
-    *(
-        (
-            lambda shape=shape: jaccard_index(np.ones(shape)),
-            r"must have shape \(tasks, experts\)",
-        )
-        for shape in [(4,), (2, 3, 4)]
-    ),
     (
-        lambda: jaccard_index(WEIGHTS, groups=[0, 1]),
-        "one label for each of the 4 tasks",
+        jaccard_index,
+        r"must have shape \(tasks, experts\)",
+        *(np.ones(4), np.ones((2, 3, 4))),
     ),
+    (jaccard_index, "one label for each of the 4 tasks", (WEIGHTS, [0, 1])),
 )

@@ -54,10 +54,8 @@ def test_bounds(seed):
     experts = np.where(rng.random(16) < seed / 4, labels, rng.integers(4, size=16))
     found = information(experts, labels)
     assert 0 <= found <= min(entropy(experts), entropy(labels)) + 1e-6
-    joint = entropy(4 * labels + experts)
-    assert found == pytest.approx(
-        entropy(experts) + entropy(labels) - joint, rel=1e-5, abs=1e-6
-    )
+    wanted = entropy(experts) + entropy(labels) - entropy(4 * labels + experts)
+    assert found == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
 
 def test_never_below_zero_by_rounding():
@@ -99,17 +97,16 @@ def test_labels_out_of_range_are_left_out_and_sample_weights_share_the_counts():
 
 
 def update(labels, weights):
-    metric = MutualInformation(3, 2)
-    return lambda: metric.update_state(np.zeros(labels, int), np.ones(weights))
+    MutualInformation(3, 2).update_state(np.zeros(labels, int), np.ones(weights))
 
 
 test_what_cannot_be_is_refused = refusals(
-    (update((4,), (4, 2)), r"`weights` .*\(batch, n\) with n=3 .*shape: \(4, 2\)"),
-    (update((4,), (4, 1, 3)), r"`weights` must have the shape \(batch, n\) with"),
-    (update((4, 3), (4, 3)), r"`labels` .*\(batch, 1\).*batch=4 .*shape: \(4, 3\)"),
-    (update((5,), (4, 3)), r"`labels` must have the shape \(batch,\)"),
-    (update((), (4, 3)), "Pass one number per example"),
-    (lambda: MutualInformation(0, 2), "`num_experts` must be a positive integer"),
-    (lambda: MutualInformation(3, 2.5), "`num_classes` must be a positive integer"),
-    (lambda: MutualInformation(3, 2, base=1), "`base` must be a finite number"),
+    (update, r"`weights` .*\(batch, n\) with n=3 .*shape: \(4, 2\)", (4, (4, 2))),
+    (update, r"`weights` must have the shape \(batch, n\) with", (4, (4, 1, 3))),
+    (update, r"`labels` .*\(batch, 1\).*batch=4 .*sh.*: \(4, 3\)", ((4, 3), (4, 3))),
+    (update, r"`labels` must have the shape \(batch,\)", (5, (4, 3))),
+    (update, "Pass one number per example", ((), (4, 3))),
+    (MutualInformation, "`num_experts` must be a positive integer", (0, 2)),
+    (MutualInformation, "`num_classes` must be a positive integer", (3, 2.5)),
+    (MutualInformation, "`base` must be a finite number", (3, 2, 1)),
 )

@@ -40,15 +40,14 @@ def test_several_gates_are_averaged():
 
 
 test_what_cannot_be_is_refused = refusals(
-    *(
-        (lambda base=base: SampleEntropy(base), r"`base` must be .* above 1\. Received")
-        for base in [1, 0.5, -2, 0, math.inf, math.nan, True, "2", None]
+    (
+        SampleEntropy,
+        r"`base` must be .* above 1\. Received",
+        *(1, 0.5, -2, 0, math.inf, math.nan, True, "2", None),
     ),
-    *(
-        (
-            lambda shape=shape: SampleEntropy().update_state(np.ones(shape)),
-            r"shape \(batch, n\) or \(batch, g, n\)\. Rec",
-        )
-        for shape in [(4,), (2, 3, 4, 5)]
+    (
+        SampleEntropy().update_state,
+        r"shape \(batch, n\) or \(batch, g, n\)\. Rec",
+        *(np.ones(4), np.ones((2, 3, 4, 5))),
     ),
 )

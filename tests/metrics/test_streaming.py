@@ -1,11 +1,12 @@
 """What every streaming metric keeps, whatever it measures."""
 
 import json
+from functools import partial
 
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, dtype_of
 from helpers import dtype_policy, floatx, numpy
 from keras import ops
 
@@ -23,22 +24,20 @@ def sparse(*shape):
 
 
 LABELS = np.array([0, 1, 1, 3])
+ROWS, OF_GATES = sparse(BATCH, EXPERTS), sparse(BATCH, GATES, EXPERTS)
 CASES = {
     "mutual_information": (
-        lambda: metrics.MutualInformation(EXPERTS, CLASSES, base=3),
-        (LABELS, sparse(BATCH, EXPERTS)),
+        partial(metrics.MutualInformation, EXPERTS, CLASSES, base=3),
+        (LABELS, ROWS),
     ),
-    "sample_entropy": (
-        lambda: metrics.SampleEntropy(base=3),
-        (sparse(BATCH, GATES, EXPERTS),),
-    ),
+    "sample_entropy": (partial(metrics.SampleEntropy, base=3), (OF_GATES,)),
     "selection_table": (
-        lambda: metrics.SelectionTable(EXPERTS, CLASSES, normalize="classes"),
-        (LABELS, sparse(BATCH, EXPERTS)),
+        partial(metrics.SelectionTable, EXPERTS, CLASSES, normalize="classes"),
+        (LABELS, ROWS),
     ),
     "utilization_entropy": (
-        lambda: metrics.UtilizationEntropy(EXPERTS, base=3),
-        (sparse(BATCH, GATES, EXPERTS),),
+        partial(metrics.UtilizationEntropy, EXPERTS, base=3),
+        (OF_GATES,),
     ),
 }
 every_metric = pytest.mark.parametrize(("make", "data"), CASES.values(), ids=CASES)
@@ -79,12 +78,9 @@ def compiled(metric, data, weight):
 
 
 def test_every_streaming_metric_is_here():
-    found = {
-        metric
-        for name in metrics.__all__
-        if isinstance(metric := getattr(metrics, name), type)
-        and issubclass(metric, keras.metrics.Metric)
-    }
+    public = [getattr(metrics, name) for name in metrics.__all__]
+    classes = {each for each in public if isinstance(each, type)}
+    found = {each for each in classes if issubclass(each, keras.metrics.Metric)}
     assert {type(make()) for make, _ in CASES.values()} == found
 
 
@@ -132,11 +128,10 @@ def test_padding_may_be_nan(make, data):
 @every_metric
 def test_reset_forgets(make, data):
     metric = make()
-    nothing = numpy(metric.result())
-    assert_equal(nothing, 0)
+    assert_equal(metric.result(), 0)
     metric.update_state(*rows(data, [1] * BATCH))
     metric.reset_state()
-    assert_equal(metric.result(), nothing)
+    assert_equal(metric.result(), 0)
     metric.update_state(*data)
     assert_equal(metric.result(), value_of(make, data))
 
@@ -165,7 +160,7 @@ def test_half_precision_comes_in_and_float32_comes_out(make, data, dtype):
     *labels, weights = data
     half = ops.cast(weights, dtype)
     result = make()(*labels, half)
-    assert keras.backend.standardize_dtype(result.dtype) == "float32"
+    assert dtype_of(result) == "float32"
     assert_equal(result, value_of(make, (*labels, numpy(ops.cast(half, "float32")))))
 
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from helpers import refusals
 
 from dselectk_keras.ops import binary_codes
 
@@ -14,7 +15,6 @@ def test_codes_are_the_numbers_of_the_experts(num_experts):
     assert (codes @ places).tolist() == list(range(num_experts))
 
 
-@pytest.mark.parametrize("num_experts", [0, -1, 2.5])
-def test_a_wrong_number_is_refused(num_experts):
-    with pytest.raises(ValueError, match="`num_experts` must be a positive integer"):
-        binary_codes(num_experts)
+test_a_wrong_number_is_refused = refusals(
+    (binary_codes, "`num_experts` must be a positive integer", 0, -1, 2.5)
+)

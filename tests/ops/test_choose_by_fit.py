@@ -1,6 +1,7 @@
 """Experts that fit labels best: against regressions by hand, and in edge cases."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 from checks import assert_equal
@@ -11,7 +12,8 @@ from dselectk_keras.ops import choose_by_fit
 
 def explained(units, labels, ridge=0.0):
     """The variance of labels that a ridge regression explains."""
-    x, y = units - units.mean(0), labels - labels.mean(0)
+    x = units.reshape(len(units), -1)
+    x, y = x - x.mean(0), labels - labels.mean(0)
     gram = x.T @ x / len(x) + ridge * np.eye(x.shape[1])
     b = x.T @ y / len(x)
     return np.sum(b * np.linalg.solve(gram, b))
@@ -31,11 +33,9 @@ def test_each_expert_explains_most_beside_those_chosen_before():
     for task, own in enumerate(chosen):
         for place in range(3):
             gains = [
-                -1.0
-                if expert in own[:place]
-                else explained(
-                    units[:, [*own[:place], expert]].reshape(60, -1), labels[:, [task]]
-                )
+                explained(units[:, [*own[:place], expert]], labels[:, [task]])
+                if expert not in own[:place]
+                else -1.0
                 for expert in range(5)
             ]
             assert own[place] == np.argmax(gains)
@@ -90,10 +90,7 @@ def test_experts_that_a_task_has_anyway_come_last_and_count():
     found = choose_by_fit(units, labels, k=2, always=1, ridge=0.0)
     assert (found[:, 1] == 4).all()
     for task, (own, last) in enumerate(found):
-        gains = [
-            explained(units[:, [e, last]].reshape(60, -1), labels[:, [task]])
-            for e in range(4)
-        ]
+        gains = [explained(units[:, [e, last]], labels[:, [task]]) for e in range(4)]
         assert own == np.argmax(gains)
 
 
@@ -113,13 +110,10 @@ def test_images_of_experts_are_flattened():
     assert_equal(found, choose_by_fit(units, labels, 2))
 
 
-def fit(**settings):
-    return lambda: choose_by_fit(*drawn(), **settings)
-
-
+FIT = partial(choose_by_fit, *drawn())
 test_wrong_settings_are_refused = refusals(
-    (fit(k=6), "`k` must be at most 5"),
-    (fit(k=0), "`k` must be a positive integer"),
-    (fit(k=2, always=2), "`k` must be an integer >= 3"),
-    (fit(k=2, ridge=-1.0), "`ridge` must be a finite number at least 0"),
+    (FIT, "`k` must be at most 5", 6),
+    (FIT, "`k` must be a positive integer", 0),
+    (FIT, "`k` must be an integer >= 3", {"k": 2, "always": 2}),
+    (FIT, "`ridge` must be a finite number at least 0", {"k": 2, "ridge": -1.0}),
 )

@@ -1,8 +1,8 @@
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
-from helpers import gradient, numbers, numpy
+from checks import assert_close, assert_equal, dtype_of
+from helpers import gradient, model_of, numbers, numpy
 from keras import ops
 
 from dselectk_keras.ops import mix
@@ -34,9 +34,9 @@ def test_gradients_are_the_transposed_products(per_example):
     experts = numbers((BATCH, N, 3))
     weights = numbers((BATCH, N) if per_example else (N,), seed=1)
     upstream = numbers((BATCH, 3), seed=2)
-    tensor = ops.convert_to_tensor(upstream)
     by_experts, by_weights = gradient(
-        lambda *given: mix(*given, per_example) * tensor, experts, weights
+        lambda *given: ops.multiply(mix(*given, per_example), upstream),
+        *(experts, weights),
     )
     wanted = np.broadcast_to(weights, (BATCH, N))[:, :, None] * upstream[:, None]
     assert_close(by_experts, wanted, rtol=1e-5, atol=1e-6)
@@ -55,7 +55,7 @@ def test_float64_is_not_rounded(trailing, gates, per_example):
     weights = np.full((*[BATCH] * per_example, *gates, N), 1 / N)
     weights = ops.convert_to_tensor(weights, "float64")
     found = mix(ops.convert_to_tensor(experts, "float64"), weights, per_example)
-    assert keras.backend.standardize_dtype(found.dtype) == "float64"
+    assert dtype_of(found) == "float64"
     assert_close(found, 1 / 3, rtol=1e-15)
 
 
@@ -67,9 +67,8 @@ def test_a_weight_too_few_or_too_many_is_an_error(count):
 
 
 def test_trailing_axes_of_unknown_length():
-    model = keras.Sequential(
-        [keras.Input((N, None, 3)), keras.layers.Lambda(lambda x: mix(x, np.eye(N)))]
-    )
+    layer = keras.layers.Lambda(lambda x: mix(x, np.eye(N)))
+    model = model_of(layer, N, None, 3)
     experts = numbers((BATCH, N, 7, 3))
     assert_close(model(experts), experts, rtol=1e-6)
 
@@ -77,7 +76,7 @@ def test_trailing_axes_of_unknown_length():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_the_mixture_has_the_dtype_of_the_experts(dtype):
     mixed = mix(ops.ones((BATCH, N, 2), dtype), ops.ones((N,), "float32"))
-    assert keras.backend.standardize_dtype(mixed.dtype) == dtype
+    assert dtype_of(mixed) == dtype
 
 
 @pytest.mark.parametrize("is_list", [False, True], ids=["stacked", "list"])
@@ -92,16 +91,16 @@ def test_a_list_of_experts_is_mixed_like_their_stack(per_example):
     experts = numbers((BATCH, N, 3))
     weights = numbers((BATCH, 2, N) if per_example else (2, N), seed=1)
     given = [experts[:, i] for i in range(N)]
-    found, wanted = (numpy(mix(e, weights, per_example)) for e in (given, experts))
-    assert_equal(found, wanted)
+    assert_equal(*(mix(each, weights, per_example) for each in (given, experts)))
 
 
 @pytest.mark.traced
 def test_compiled_mixtures_of_sums_equal_the_formula():
     # JAX 0.10.2 makes one wrong sum of the two (see `pyproject.toml`).
+    def mixture(x):
+        return mix(ops.sum(x, axis=-1, keepdims=True), ops.full((16, 4), 0.25))
+
     x = numbers((256, 4, 4))
-    inputs = keras.Input(x.shape[1:])
-    outputs = mix(ops.sum(inputs, axis=-1, keepdims=True), ops.full((16, 4), 0.25))
-    found = keras.Model(inputs, outputs).predict(x, batch_size=256, verbose=0)
+    found = model_of(mixture, 4, 4).predict(x, batch_size=256, verbose=0)
     expected = np.repeat(0.25 * x.sum(axis=(1, 2))[:, None, None], 16, axis=1)
     assert_close(found, expected, rtol=1e-4, atol=1e-4)

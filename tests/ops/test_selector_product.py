@@ -53,11 +53,7 @@ def test_gradient_is_exact_also_where_bits_are_binary(num_experts):
     assert_close(found, brute_force_gradient(bits, num_experts, upstream), atol=1e-6)
 
 
-def test_one_expert_needs_no_bits():
-    weights = selector_product(np.zeros((5, 0)), num_experts=1)
-    assert_equal(weights, np.ones((5, 1)))
-
-
-def test_too_few_bits_are_refused():
+def test_one_expert_needs_no_bits_and_too_few_are_refused():
+    assert_equal(selector_product(np.zeros((5, 0)), num_experts=1), np.ones((5, 1)))
     with pytest.raises(ValueError, match="2 bits have codes for at most 4 experts"):
         selector_product([0.5, 0.5], num_experts=5)

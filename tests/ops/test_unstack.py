@@ -11,10 +11,7 @@ from dselectk_keras.ops import unstack
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_slices_are_those_of_numpy(axis):
     x = numbers((2, 3, 4))
-    slices = unstack(x, axis)
-    assert len(slices) == x.shape[axis]
-    for i, part in enumerate(slices):
-        assert_equal(part, np.take(x, i, axis))
+    assert_equal(list(unstack(x, axis)), list(np.moveaxis(x, axis, 0)))
 
 
 def test_each_slice_passes_its_gradient_on():

@@ -1,9 +1,11 @@
 """Alike examples to the same expert, others to others: Equations 8 to 10."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, dtype_of
 from helpers import gradient, numbers, numpy, shares, value_and_gradients
 from keras import layers, ops
 
@@ -19,17 +21,22 @@ def by_hand(p, x, beta_s, beta_d):
     """The double sum over examples and over experts, term by term."""
     batch, experts = p.shape
     total = 0.0
-    for a in range(batch):
-        for b in range(batch):
-            if a == b:
-                continue
-            distance = float(((x[a].astype("float64") - x[b]) ** 2).sum())
-            same = sum(p[a, e] * p[b, e] for e in range(experts)) / experts
-            different = np.outer(p[a], p[b]).sum() - np.diag(np.outer(p[a], p[b])).sum()
-            if experts > 1:
-                different /= experts**2 - experts
-            total += (beta_s * same - beta_d * different) * distance
+    for a, b in itertools.permutations(range(batch), 2):
+        distance = float(((x[a].astype("float64") - x[b]) ** 2).sum())
+        products = np.outer(p[a], p[b])
+        same = np.trace(products) / experts
+        different = (products.sum() - np.trace(products)) / max(1, experts**2 - experts)
+        total += (beta_s * same - beta_d * different) * distance
     return total / (batch**2 - batch)
+
+
+def of_gates(weights, x):
+    """The sum over gates of what is equal for all of them."""
+    weights = np.reshape(weights, (N, -1, M))
+    return sum(by_hand(w, x, 0.7, 0.3) for w in np.moveaxis(weights, 1, 0))
+
+
+BOTH = dk.SampleSimilarityRegularizer(0.7, 0.3)
 
 
 @pytest.mark.parametrize("experts", [M, 1])
@@ -43,12 +50,12 @@ def test_equals_the_sums_term_by_term(betas, experts):
 def test_the_mean_is_over_the_examples_that_count_and_computed_in_full():
     p, x = shares(N, M), X.copy()
     p[4:] = 0.0  # As where a mask left examples out.
-    found = dk.SampleSimilarityRegularizer(0.7, 0.3)((p, x, np.float32(4)))
+    found = BOTH((p, x, np.float32(4)))
     assert_close(float(found), by_hand(p[:4], x[:4], 0.7, 0.3), rtol=1e-5)
     p, x = shares(N, M), 300 * X
     half = [ops.cast(value, "float16") for value in (p, x)]
-    found = dk.SampleSimilarityRegularizer(0.7, 0.3)(half)
-    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    found = BOTH(half)
+    assert dtype_of(found) == "float32"
     expected = by_hand(*(numpy(value).astype("float32") for value in half), 0.7, 0.3)
     assert_close(float(found), expected, rtol=1e-4)
 
@@ -57,14 +64,14 @@ def test_the_mean_is_over_the_examples_that_count_and_computed_in_full():
 def test_several_gates_are_summed_by_their_own_inputs_if_they_have_any(own):
     p = shares(N, 2, M)
     x = numbers((N, 2, DIM), seed=5) if own else X
-    found = dk.SampleSimilarityRegularizer(0.7, 0.3)((p, x))
+    found = BOTH((p, x))
     each = [x[:, g] if own else x for g in range(2)]
     expected = sum(by_hand(p[:, g], each[g], 0.7, 0.3) for g in range(2))
     assert_close(float(found), expected, rtol=1e-5)
 
 
 def test_gradient_of_the_weights_equals_finite_differences():
-    p, regularizer = shares(N, M), dk.SampleSimilarityRegularizer(0.7, 0.3)
+    p, regularizer = shares(N, M), BOTH
     found = gradient(lambda v: regularizer((v, X)), p)
     expected = np.empty_like(p)
     for place in np.ndindex(N, M):
@@ -76,7 +83,7 @@ def test_gradient_of_the_weights_equals_finite_differences():
 
 
 def test_the_inputs_are_constants():
-    p, regularizer = shares(N, M), dk.SampleSimilarityRegularizer(0.7, 0.3)
+    p, regularizer = shares(N, M), BOTH
     by_p, by_x = gradient(lambda v, x: regularizer((v, x)), p, X)
     assert by_p.any()
     assert not by_x.any()
@@ -112,10 +119,7 @@ def test_a_batch_without_pairs_has_no_penalty():
 
 @pytest.mark.parametrize("num_gates", [None, 2])
 def test_reaches_the_gate_in_training_only(num_gates):
-    gate = dk.SoftmaxGate(
-        num_gates=num_gates,
-        weights_regularizer=dk.SampleSimilarityRegularizer(0.7, 0.3),
-    )
+    gate = dk.SoftmaxGate(num_gates=num_gates, weights_regularizer=BOTH)
     experts = numbers((N, M, 2))
     gate((experts, X))
     assert gate.losses == []
@@ -124,12 +128,9 @@ def test_reaches_the_gate_in_training_only(num_gates):
         gate((experts, X), training=True)
         return [gate.losses[0], gate.expert_weights(X)]
 
-    (value, weights), (by_kernel,) = value_and_gradients(
-        compute, gate.trainable_variables
-    )
-    weights = weights.reshape(N, -1, M)
-    expected = sum(by_hand(weights[:, g], X, 0.7, 0.3) for g in range(weights.shape[1]))
-    assert_close(value, expected, rtol=1e-4)
+    variables = gate.trainable_variables
+    (value, weights), (by_kernel,) = value_and_gradients(compute, variables)
+    assert_close(value, of_gates(weights, X), rtol=1e-4)
     assert by_kernel.any(axis=0).all()
 
 
@@ -139,24 +140,21 @@ def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
     # As many rows in an image as gates: the axis is not taken for that of the gates.
     images = numbers((N, 2, 5), seed=3)
     network = keras.Sequential([layers.Flatten(), layers.Dense(4, "tanh")])
-    regularizer = dk.SampleSimilarityRegularizer(0.7, 0.3)
-    made = gate(num_gates=num_gates, weights_regularizer=regularizer)
+    made = gate(num_gates=num_gates, weights_regularizer=BOTH)
     make = dk.AttentiveMoE if gate is dk.AttentiveGate else dk.MoE
     moe = make(dk.DenseExperts(M, [4, 2]), made, True, routing_network=network)
     reports = []
     moe((X, images))
     moe.gate.observer = reports.append
     moe((X, images), training=True)
-    weights = numpy(moe.expert_weights((X, images))).reshape(N, -1, M)
-    pixels = images.reshape(N, -1)
-    gates = range(weights.shape[1])
-    expected = sum(by_hand(weights[:, g], pixels, 0.7, 0.3) for g in gates)
+    weights = numpy(moe.expert_weights((X, images)))
+    expected = of_gates(weights, images.reshape(N, -1))
     assert_close(moe.losses[0], expected, rtol=1e-4)
     assert_close(reports[0]["penalties"]["weights"], expected, rtol=1e-4)
 
 
 def test_each_task_compares_its_own_inputs():
-    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.7, 0.3))
+    gate = dk.SoftmaxGate(weights_regularizer=BOTH)
     bank = dk.DenseExperts(M, [2], shared_input=False)
     layer = dk.CGC(bank, gate, tasks=2, per_example="by_gate")
     x = numbers((N, 3, DIM), seed=3)
@@ -167,7 +165,7 @@ def test_each_task_compares_its_own_inputs():
 
 
 def test_examples_of_a_report_are_those_of_a_call():
-    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.7, 0.3))
+    gate = dk.SoftmaxGate(weights_regularizer=BOTH)
     images = numbers((N, 2, 5), seed=3)
     gate(numbers((N, M, 2)), X, training=True, examples=images)
     expected = by_hand(numpy(gate.expert_weights(X)), images.reshape(N, -1), 0.7, 0.3)
@@ -177,6 +175,6 @@ def test_examples_of_a_report_are_those_of_a_call():
 
 
 def test_static_gates_are_refused():
-    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.7, 0.3))
+    gate = dk.SoftmaxGate(weights_regularizer=BOTH)
     with pytest.raises(ValueError, match=r"compares the weights of examples.*Pass"):
         gate(numbers((N, M, 2)), training=True)

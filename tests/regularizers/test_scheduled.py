@@ -5,7 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
-from checks import assert_close
+from checks import assert_close, dtype_of
 
 import dselectk_keras as dk
 from dselectk_keras.regularizers import ScheduledRegularizer, WeightsRegularizer
@@ -43,7 +43,7 @@ def test_the_weight_is_taken_at_the_step_or_at_the_first(cls):
 
 def test_a_schedule_gets_a_float(cls):
     def schedule(step):
-        assert keras.backend.standardize_dtype(step.dtype) == "float32"
+        assert dtype_of(step) == "float32"
         return 0.5**step + step / 2
 
     assert_close(float(cls(schedule)(INPUTS)), float(cls(1.0)(INPUTS)), rtol=1e-5)

@@ -1,5 +1,7 @@
 """The auxiliary loss of the Switch Transformer."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from checks import assert_close
@@ -29,9 +31,7 @@ def test_equal_shares_give_the_weight_for_any_number_of_choices(k):
     assert float(value) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize(
-    "make", [dk.SwitchGate, lambda **kwargs: dk.TopKGate(2, **kwargs)]
-)
+@pytest.mark.parametrize("make", [dk.SwitchGate, partial(dk.TopKGate, 2)])
 def test_a_gate_penalizes_the_probabilities_of_experts_that_are_chosen_often(make):
     gate = built(make(weights_regularizer=dk.SwitchLoadRegularizer(0.5)), 4, 3)
     gate.trainable_variables[0].assign(numbers((3, 4), seed=1))
