@@ -146,15 +146,12 @@ def entries():
         for cls in map(vars(dk.metrics).get, dk.metrics.__all__)
         if isinstance(cls, type) and issubclass(cls, keras.Metric)
     ]
+    layers = [dk.MoE, dk.MMoE, dk.CGC, dk.SmearExperts, dk.L2Constrained]
     found += [
         (dk.DenseExperts, bank, use_layer),
         (dk.TuckerExperts, bank, use_layer),
         (dk.Experts, template, use_layer),
-        (dk.MoE, gated, use_layer),
-        (dk.MMoE, gated, use_layer),
-        (dk.CGC, gated, use_layer),
-        (dk.SmearExperts, gated, use_layer),
-        (dk.L2Constrained, gated, use_layer),
+        *((layer, gated, use_layer) for layer in layers),
         (dk.CrossStitch, {}, use_layer_of_sequences),
         (dk.SoftMoE, gated, use_layer_of_sequences),
         (dk.Task, {"name": "click"}, use_task),
@@ -241,10 +238,6 @@ def use_splits(made):
     return [*made.train, *made.test]
 
 
-def use_report(found):
-    return [found["weights"]]
-
-
 def use_figure(axes):
     import matplotlib.pyplot as plt
 
@@ -268,15 +261,10 @@ def functions():
     parts = {"train": split, "validation": split, "test": split}
     kinds = {"task_names": ("a",), "task_kinds": ("regression",)}
     sizes = {"num_train": 4, "num_validation": 2, "num_test": 2}
+    simulated = [data.correlated_tasks, data.grouped_tasks]
+    simulated += [data.expert_recovery, data.recommender_sim]
     sets = [
-        *(
-            (function, sizes)
-            for function in (data.correlated_tasks, data.grouped_tasks)
-        ),
-        *(
-            (function, sizes)
-            for function in (data.expert_recovery, data.recommender_sim)
-        ),
+        *((function, sizes) for function in simulated),
         (data.synthetic_moe, {**sizes, "num_tasks": 16}),
         (data.load, {"name": "expert_recovery"}),
         (data.Dataset, {**parts, **kinds}),
@@ -286,6 +274,7 @@ def functions():
     replicas = {"build": build, "data": (X, ones), "seeds": [1], "verbose": 0}
     losses = {"label_average": "batch", "task_weighting": None}
     records = {"moe": {"weights": np.ones((1, 2))}}
+    mesh = keras.distribution.DeviceMesh((1,), ["experts"], np.array(["cpu:0"]))
     table = method(lambda: dk.metrics.SelectionTable(EXPERTS, 2), "update_state")
     entropy = method(dk.metrics.SampleEntropy, "update_state")
     assign = method(built_gate, "assign_expert_weights")
@@ -305,7 +294,7 @@ def functions():
         entry(register, kind="shape", name="round"),
         entry(assign, weights=weights[0]),
         entry(method(built_gate, "expert_weights"), use_tensors, routing_inputs=X),
-        entry(method(built_gate, "report"), use_report, routing_inputs=X),
+        entry(method(built_gate, "report"), use_tensors, routing_inputs=X),
         entry(copy, num_gates=2),
         entry(method(built_bank, "sliced"), use_bank, indices=[1]),
         entry(method(built_bank, "resized"), use_bank, ["num_experts"], num_experts=2),
@@ -322,16 +311,12 @@ def functions():
         entry(method(history, "append"), step=1, records=records),
         entry(method(history, "cut"), step=0),
         entry(method(history, "save"), path="history.npz"),
-        entry(dk.expert_layout_map, mesh=mesh()),
+        entry(dk.expert_layout_map, mesh=mesh),
         entry(plots.plot_curves, use_figure, curves={"a": ([0, 1], [2, 3])}),
         entry(plots.plot_runs, use_figure, values={"a": [1.0, 2.0]}),
         entry(plots.plot_expert_heatmap, use_figure, weights=weights),
         entry(plots.plot_gate_weights, use_figure, steps=[0, 1], weights=LINES),
     ]
-
-
-def mesh():
-    return keras.distribution.DeviceMesh((1,), ["experts"], np.array(["cpu:0"]))
 
 
 LINES = np.ones((2, 3)) / 3

@@ -17,9 +17,7 @@ def epoch(batches):
 
 
 @pytest.mark.parametrize("batch_size", [1, 10, 64])
-def test_an_epoch_has_every_example_once_in_batches_of_any_size(
-    batch_size,
-):
+def test_an_epoch_has_every_example_once_in_batches_of_any_size(batch_size):
     batches = Batches(SPLIT, batch_size=4)
     assert [len(batches[i][0]) for i in range(batches.num_batches)] == [4, 4, 2]
     x, y = epoch(batches)

@@ -47,10 +47,8 @@ def documented_arguments(doc):
     section = re.search(r"^Args:\n((?:(?: .*)?\n?)*)", doc, re.MULTILINE)
     entries = {}
     for line in section[1].splitlines() if section else ():
-        entry = ENTRY.fullmatch(line[4:])
-        if entry:
-            name = entry[1]
-            entries[name] = entry[2]
+        if entry := ENTRY.fullmatch(line[4:]):
+            name, entries[entry[1]] = entry[1], entry[2]
         elif line.strip():
             entries[name] += f" {line.strip()}"
     return entries
@@ -60,12 +58,9 @@ def arguments(function):
     """The parameters of a signature by name, with their stars."""
     if function is ExpertBank:  # It has no arguments of its own.
         return {}
-    stars = {
-        inspect.Parameter.VAR_POSITIONAL: "*",
-        inspect.Parameter.VAR_KEYWORD: "**",
-    }
+    # Their stars are part of how parameters are printed.
     return {
-        stars.get(parameter.kind, "") + name: parameter
+        re.match(r"\*{0,2}\w+", str(parameter))[0]: parameter
         for name, parameter in inspect.signature(function).parameters.items()
         if name != "self"
     }

@@ -40,9 +40,8 @@ def test_callbacks_work_with_every_setting_of_an_optimizer_at_once():
     keras.utils.set_random_seed(0)
     experts, recorder = dk.DenseExperts(8, [2]), dk.GateRecorder(every=4)
     model = dk.build_multitask_model(3, 2, experts=experts, gate=dk.DSelectKGate(1))
-    optimizer = keras.optimizers.Adam(
-        0.1, use_ema=True, ema_momentum=0.9, gradient_accumulation_steps=2
-    )
+    settings = {"use_ema": True, "ema_momentum": 0.9, "gradient_accumulation_steps": 2}
+    optimizer = keras.optimizers.Adam(0.1, **settings)
     model.compile(keras.optimizers.LossScaleOptimizer(optimizer))
     settings = {"batch_size": 4, "shuffle": False, "verbose": 0}
     model.fit(X, Y, epochs=4, callbacks=[dk.DecideGates(0.5), recorder], **settings)
@@ -53,8 +52,7 @@ def test_callbacks_work_with_every_setting_of_an_optimizer_at_once():
 @pytest.mark.skipif(BACKEND != "jax", reason="JAX lets its reads be counted.")
 def test_the_number_of_steps_does_not_change_how_often_the_host_reads(monkeypatch):
     array = type(keras.ops.ones(1))
-    read = array._value
-    reads = []
+    read, reads = array._value, []
 
     def counted(self):
         reads.append(self)
@@ -66,9 +64,8 @@ def test_the_number_of_steps_does_not_change_how_often_the_host_reads(monkeypatc
         monkeypatch.setitem(globals(), "X", X[:size])
         monkeypatch.setitem(globals(), "Y", Y[:size])
         reads.clear()
-        gate = dk.DSelectKGate(
-            2, entropy_reg=dk.Ramp(1e-3, 1.0, end=18), expert_dropout=0.1
-        )
+        ramp = dk.Ramp(1e-3, 1.0, end=18)
+        gate = dk.DSelectKGate(2, entropy_reg=ramp, expert_dropout=0.1)
         fit(gate, [dk.GateRecorder(every=1, unit="epochs")])
         counts.append(len(reads))
     assert counts[0] == counts[1] > 0

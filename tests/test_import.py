@@ -11,13 +11,8 @@ import sys
 import pytest
 
 BACKENDS = ("tensorflow", "jax", "torch")
-EXTRAS = (
-    "importlib_resources",
-    "matplotlib",
-    "optuna",
-    "pandas",
-    "tensorflow_datasets",
-)
+EXTRAS = ("importlib_resources", "matplotlib", "optuna", "pandas")
+EXTRAS += ("tensorflow_datasets",)
 
 # Runs in a process of its own: argv holds the modules that are not to be found.
 # Keras and its backend may look for some of them and do without; the package may
@@ -72,7 +67,7 @@ def test_import_needs_no_extra_and_no_other_backend(backend):
     assert run.returncode == 0, run.stderr
 
 
-def test_importing_every_public_name_replaces_no_module_of_keras():
+def test_importing_every_public_name_replaces_no_module_of_keras_and_is_typed():
     import keras
 
     import dselectk_keras
@@ -82,9 +77,6 @@ def test_importing_every_public_name_replaces_no_module_of_keras():
     assert names["ops"] is keras.ops
     assert set(dselectk_keras.__all__).isdisjoint(dir(keras))
     assert dselectk_keras.ops.smooth_step is not None
-
-
-def test_the_package_is_marked_as_typed():
     assert (importlib.resources.files("dselectk_keras") / "py.typed").is_file()
 
 

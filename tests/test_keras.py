@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close
-from helpers import numpy
+from helpers import model_of, numpy
 
 import dselectk_keras
 from dselectk_keras import _keras
@@ -71,19 +71,6 @@ class Pair(keras.Layer):
         return self.second(self.first(inputs))
 
 
-def a_pair():
-    pair = Pair(keras.layers.Dense(2), keras.layers.Dense(1))
-    pair.build((None, 3))
-    return pair
-
-
-def model_of(pair):
-    inputs = keras.Input((3,))
-    model = keras.Model(inputs, pair(inputs))
-    model.compile(keras.optimizers.SGD(0.1), "mse")
-    return model
-
-
 @pytest.mark.parametrize("name", PRIVATE)
 def test_keras_has_each_private_name(name):
     kind, file, backend = PRIVATE[name]
@@ -103,26 +90,20 @@ def test_keras_has_each_private_name(name):
 
 
 def test_the_table_above_has_all_that_the_module_uses():
-    tree = ast.parse((PACKAGE / "_keras.py").read_text())
-    used = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_")
-    }
-    used |= {
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and re.match("_[a-z_]+$", str(node.value))
-    }
+    nodes = [*ast.walk(ast.parse((PACKAGE / "_keras.py").read_text()))]
+    named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    used = {name for name in named if name.startswith("_")}
+    used |= {text for text in texts if re.match("_[a-z_]+$", text)}
     assert len(used) <= 10
     assert used | {*_keras.OVERRIDDEN} == {*PRIVATE}
 
 
 def test_calls_of_a_layer_are_counted_in_models_and_layers_inside():
     dense, pair = keras.layers.Dense(3), Pair(*map(keras.layers.Dense, (3, 3)))
-    inputs = keras.Input((3,))
     inner = keras.Sequential([keras.Input((3,)), dense, pair])
-    counts = _keras.calls_by_layer(keras.Model(inputs, inner(inner(dense(inputs)))))
+    model = model_of(lambda x: inner(inner(dense(x))), 3)
+    counts = _keras.calls_by_layer(model)
     assert [counts[id(each)] for each in (dense, inner, pair.second)] == [3, 2, 2]
 
 
@@ -149,19 +130,16 @@ def test_what_preprocessing_layers_learned_is_copied():
         if layer is lookup:
             assert copied.get_vocabulary() == ["[UNK]", "b", "a"]
         else:
-            found = keras.ops.convert_to_numpy(copied(np.array([[3.0, 4.0]])))
-            assert_close(found, [[1.0, -1.0]], rtol=1e-5)
+            assert_close(copied(np.array([[3.0, 4.0]])), [[1.0, -1.0]], rtol=1e-5)
 
 
 def test_layers_inside_of_layers_are_found():
-    pair = a_pair()
-    model = model_of(pair)
-    found = _keras.all_layers(model)
+    pair = Pair(keras.layers.Dense(2), keras.layers.Dense(1))
+    model = model_of(pair, 3)
+    found, inside = _keras.all_layers(model), [pair.first, pair.second]
     assert found[0] is model
-    assert {id(each) for each in found[1:]} == {
-        id(each) for each in (*model.layers, pair.first, pair.second)
-    }
-    assert len(found) == len({id(each) for each in found})
+    assert {*map(id, found[1:])} == {*map(id, [*model.layers, *inside])}
+    assert len(found) == len({*map(id, found)})
 
 
 def test_the_mask_that_keras_attaches_to_a_tensor_is_found():
@@ -230,9 +208,7 @@ def test_keras_calls_what_is_overridden():
         def _get_metrics_result_or_logs(self, logs):
             return {**logs, "own": 7.0}
 
-    assert {name for name in vars(Reporting) if name in _keras.OVERRIDDEN} == {
-        *_keras.OVERRIDDEN
-    }
+    assert {*_keras.OVERRIDDEN} <= {*vars(Reporting)}
     x, y = data()
     model = compiled(model_class=Reporting)
     history = model.fit(x, y, validation_data=(x, y), verbose=0).history
@@ -276,9 +252,7 @@ def test_no_class_overrides_a_private_name_of_keras_but_those_listed():
             if not isinstance(each, type) or each.__module__ != module.name:
                 continue
             base = next((b for b in each.__mro__ if b.__module__[:6] == "keras."), None)
-            taken = {
-                name for name in vars(each) if private(name) and hasattr(base, name)
-            }
+            taken = {n for n in vars(each) if private(n) and hasattr(base, n)}
             assert taken <= {*_keras.OVERRIDDEN}, (each, taken)
 
 

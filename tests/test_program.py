@@ -39,9 +39,8 @@ def test_each_copy_takes_the_steps_of_its_own_rows(program, models):
         for name in logs[0]:
             expected = np.average([log[name] for log in logs], weights=[2, 2, 1])
             assert_close(found.logs[name][lane], expected, rtol=1e-5)
-        variables = zip(state[0], model.trainable_variables, strict=True)
-        for mine, its in variables:
-            assert_close(mine[lane], its, rtol=1e-5)
+        mine = [each[lane] for each in state[0]]
+        assert_close(mine, model.trainable_variables, rtol=1e-5)
 
 
 def test_a_test_changes_no_weights_and_begins_metrics_anew(program, models):
@@ -49,10 +48,8 @@ def test_a_test_changes_no_weights_and_begins_metrics_anew(program, models):
     state, first = program.test(program.read(models), ROWS, DATA)
     state, second = program.test(state, ROWS, DATA, batch_size=5)
     assert_equal(before[0], state[0])
-    expected = [
-        model.evaluate(X[rows], X[rows, :1], verbose=0)[0]
-        for model, rows in zip(models, ROWS, strict=True)
-    ]
+    pairs = zip(models, ROWS, strict=True)
+    expected = [m.evaluate(X[rows], X[rows, :1], verbose=0)[0] for m, rows in pairs]
     for found in (first, second):
         assert_close(found.logs["loss"], expected, rtol=1e-5)
 

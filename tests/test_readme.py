@@ -48,11 +48,10 @@ def shortened(fit):
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.backend_independent)
-        if page in OF_SCRIPTS
-        else page
+        pytest.param(page, marks=[pytest.mark.backend_independent] * in_scripts)
         for page in pages()
         if not page.endswith(".zh.md")
+        for in_scripts in [page in OF_SCRIPTS]
     ],
 )
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):

@@ -1,10 +1,11 @@
 import json
+from functools import partial
 
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
-from helpers import refusals, reloaded
+from checks import assert_close, assert_equal, dtype_of
+from helpers import model_of, numbers, refusals, reloaded
 
 from dselectk_keras import DSelectKGate, Ramp
 from dselectk_keras.schedules import check_schedule, value_at
@@ -70,7 +71,7 @@ def test_a_schedule_follows_the_step_and_a_number_does_not():
 def test_a_schedule_gets_the_step_as_a_float(step):
     seen = []
     value_at(seen.append, keras.Variable(step, dtype="int32", trainable=False))
-    assert keras.backend.standardize_dtype(seen[0].dtype) == "float32"
+    assert dtype_of(seen[0]) == "float32"
     assert float(seen[0]) == 2**24 + 2
 
 
@@ -79,75 +80,65 @@ def piecewise():
 
 
 def test_a_gate_saves_piecewise_constants(tmp_path):
-    inputs = keras.Input((5, 2))
     gate = DSelectKGate(2, gamma=piecewise(), entropy_reg=piecewise(), name="gate")
-    model = keras.Model(inputs, gate(inputs))
-    x = np.random.default_rng(0).normal(size=(4, 5, 2)).astype("float32")
+    model = model_of(gate, 5, 2)
     for _ in range(3):
-        model(x, training=True)
+        model(numbers((4, 5, 2)), training=True)
     again = reloaded(model, tmp_path).get_layer("gate")
     for each in (gate, again):
         assert int(each.step) == 3
         assert float(value_at(each.gamma, each.step)) == 0.5
     assert again.get_config() == gate.get_config()
-    weights = [keras.ops.convert_to_numpy(g.expert_weights()) for g in (gate, again)]
-    assert_equal(*weights)
+    assert_equal(again.expert_weights(), gate.expert_weights())
 
 
 def test_a_gate_counts_batches_under_gradient_accumulation():
-    inputs = keras.Input((2,))
-    gate = DSelectKGate(2)
-    outputs = gate([keras.layers.Dense(1)(inputs) for _ in range(4)])
-    model = keras.Model(inputs, outputs)
-    optimizer = keras.optimizers.SGD(gradient_accumulation_steps=4)
-    model.compile(optimizer, "mse")
+    gate, experts = DSelectKGate(2), [keras.layers.Dense(1) for _ in range(4)]
+    model = model_of(lambda x: gate([expert(x) for expert in experts]), 2)
+    model.compile(keras.optimizers.SGD(gradient_accumulation_steps=4), "mse")
     model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=1, verbose=0)
     assert int(gate.step) == 8
 
 
-def ramp(end=10, **settings):
-    settings = {"initial_value": 1.0, "final_value": 2.0, **settings}
-    return lambda: Ramp(**settings, end=end)
+def ramp(initial_value=1.0, final_value=2.0, end=10, **settings):
+    Ramp(initial_value, final_value, end, **settings)
 
 
 test_ramps_that_cannot_be_are_refused = refusals(
-    (ramp(kind="cosine"), "`kind` must be one of 'exponential', 'linear'"),
-    (ramp(initial_value=0.0), r"two positive values\. .*initial_value=0.0"),
-    (ramp(final_value=-1.0), 'For a ramp to 0, pass kind="linear"'),
-    (ramp(begin=10), "needs 0 <= begin < end.*begin=10, end=10"),
-    (ramp(begin=-1), "needs 0 <= begin < end"),
-    (ramp(end=0.5), r"as `num_steps`\. Received: end=0.5"),
-    *(
-        (ramp(end=0.5, num_steps=number), "`num_steps` must be a positive integer")
-        for number in (0, 2.5, True)
+    (ramp, "`kind` must be one of 'exponential', 'linear'", {"kind": "cosine"}),
+    (ramp, r"two positive values\. .*initial_value=0.0", 0.0),
+    (ramp, 'For a ramp to 0, pass kind="linear"', (1.0, -1.0)),
+    (ramp, "needs 0 <= begin < end.*begin=10, end=10", {"begin": 10}),
+    (ramp, "needs 0 <= begin < end", {"begin": -1}),
+    (ramp, r"as `num_steps`\. Received: end=0.5", {"end": 0.5}),
+    (
+        ramp,
+        "`num_steps` must be a positive integer",
+        *({"end": 0.5, "num_steps": number} for number in (0, 2.5, True)),
     ),
     (
-        ramp(end=500, num_steps=1000),
+        ramp,
         r"fractions of a run.* Received: end=500, num_steps=1000\. If they are",
+        {"end": 500, "num_steps": 1000},
     ),
 )
+CHECK = partial(check_schedule, name="gamma")
 test_what_is_neither_number_nor_schedule_is_refused = refusals(
-    *(
-        (
-            lambda value=value: check_schedule(value, "gamma"),
-            r"`gamma` must be a number.*Received: gamma=",
-        )
-        for value in [None, True, "fast", [0.1]]
-    ),
-    *(
-        (
-            lambda value=value: check_schedule(value, "gamma"),
-            r"`gamma` must be a finite number\. Rec",
-        )
-        for value in [float("nan"), float("inf")]
+    (
+        CHECK,
+        r"`gamma` must be a number.*Received: gamma=",
+        *(None, True, "fast", [0.1]),
     ),
     (
-        lambda: check_schedule(0, "gamma", positive=True),
-        r"`gamma` must be positive\. .*gamma=0",
+        CHECK,
+        r"`gamma` must be a finite number\. Rec",
+        *(float("nan"), float("inf")),
     ),
+    (partial(CHECK, positive=True), r"`gamma` must be positive\. .*gamma=0", 0),
     # At saving.
     (
-        lambda: serialize_argument(lambda step: step, "gamma"),
+        serialize_argument,
         r"`gamma` is a function .* \('<lambda>'\)",
+        (lambda step: step, "gamma"),
     ),
 )

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from functools import partial
 
 import keras
 import numpy as np
@@ -25,21 +26,16 @@ from dselectk_keras.utils import (
 )
 
 
-@pytest.mark.parametrize("value", [1, 7, np.int64(3)])
-def test_a_count_may_be_any_positive_integer(value):
-    check_count("size", value)
-
-
-@pytest.mark.parametrize(
-    "value", [np.float32(0.25), np.float64(0.25), np.float16(0.25)]
-)
-def test_numbers_of_numpy_become_those_of_python(value):
-    found = check_number("size", value, minimum=0, below=1)
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_numbers_of_numpy_become_those_of_python(kind):
+    found = check_number("size", kind(0.25), minimum=0, below=1)
     assert type(found) is float
     assert found == 0.25
 
 
-def test_what_is_right_is_given_back():
+def test_what_is_right_is_given_back_or_passes():
+    for value in (1, 7, np.int64(3)):
+        check_count("size", value)
     assert check_indices("rows", np.array([0, 2]), 3) == [0, 2]
     assert convert("size", "2", float) == 2.0
     check_type("path", "a", str, "a path")
@@ -48,48 +44,42 @@ def test_what_is_right_is_given_back():
 BEYOND = "`num_experts` must be at most 65,536. Received: num_experts=1,000,000,000"
 test_what_is_wrong_is_refused_by_name = refusals(
     *(
-        (lambda value=value: check_count("size", value), f"`size` .* size={value!r}")
+        (check_count, f"`size` .* size={value!r}", ("size", value))
         for value in [0, -1, 2.0, "2", None, True]
     ),
-    *(
-        (
-            lambda value=value: check_number("size", value),
-            "`size` must be a finite number",
-        )
-        for value in [np.float32("inf"), np.float32("nan"), np.bool_(1)]
+    (
+        partial(check_number, "size"),
+        "`size` must be a finite number",
+        *(np.float32("inf"), np.float32("nan"), np.bool_(1)),
     ),
     (
-        lambda: convert("size", "a", float),
+        convert,
         "`size` cannot be used. Received: size='a'. could not convert",
+        ("size", "a", float),
     ),
     (
-        lambda: check_type("path", 1, str, "a path"),
+        check_type,
         r"`path` must be a path\. Received: path=1\.",
+        ("path", 1, str, "a path"),
     ),
+    # It has no hash.
+    (check_choice, r"`kind` must be one of 'a'.*kind=\[\]", ("kind", [], {"a": 1})),
     (
-        lambda: check_choice("kind", [], {"a": 1}),  # It has no hash.
-        r"`kind` must be one of 'a'.*kind=\[\]",
-    ),
-    *(
-        (lambda wrong=wrong: check_indices("rows", wrong, 3), "`rows` must be")
-        for wrong in (1, [3], [-1], [0.5], "a")
+        lambda wrong: check_indices("rows", wrong, 3),
+        "`rows` must be",
+        *(1, [3], [-1], [0.5], "a"),
     ),
     # At once, and not when memory is full.
-    (lambda: dk.DenseExperts(10**9, [4]), BEYOND),
-    (lambda: dk.Experts(keras.layers.Dense(4), 10**9), BEYOND),
-    (lambda: built(dk.DSelectKGate(2), 10**9), BEYOND),
-    (lambda: built(dk.SoftmaxGate(), 10**9, 3), BEYOND),
+    (dk.DenseExperts, BEYOND, (10**9, [4])),
+    (dk.Experts, BEYOND, (keras.layers.Dense(4), 10**9)),
+    (built, BEYOND, (dk.DSelectKGate(2), 10**9), (dk.SoftmaxGate(), 10**9, 3)),
 )
 
 
 def test_settings_of_numpy_are_saved():
-    gate = dk.TopKGate(
-        np.int64(2),
-        dense_steps=np.int64(3),
-        bias_rate=np.float32(0.5),
-        num_gates=np.int64(2),
-        expert_dropout=np.float32(0.5),
-    )
+    half, two = np.float32(0.5), np.int64(2)
+    settings = {"bias_rate": half, "num_gates": two, "expert_dropout": half}
+    gate = dk.TopKGate(two, dense_steps=two, **settings)
     bank = dk.DenseExperts(np.int64(4), [np.int64(8)], dropout=np.float32(0.5))
     for layer in (gate, bank):
         again = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
@@ -108,9 +98,8 @@ def test_counters_are_integers_as_those_of_optimizers():
 def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):
     assert optional_import("os.path", "math", extra="e", purpose="p") is os.path
     monkeypatch.setitem(sys.modules, "pandas.core", None)
-    with pytest.raises(
-        ImportError, match=r'^A table needs math and pandas. .*"dselectk-keras\[data\]"'
-    ):
+    text = r'^A table needs math and pandas. .*"dselectk-keras\[data\]"'
+    with pytest.raises(ImportError, match=text):
         optional_import("math", "pandas.core", extra="data", purpose="A table")
 
 
