@@ -137,7 +137,7 @@ def run_here(options, given):
 
 def keep(out, place, found, given):
     """Keep a result in the file of the device and the backend; return its path."""
-    from experiments import environment
+    from experiments.environment import environment
 
     command = " ".join(["python scripts/benchmark.py", *given])
     about = {**environment(), "command": command}

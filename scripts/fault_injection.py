@@ -84,15 +84,9 @@ def on_backend(backend, options):
 def attempt(backend, folder, after=None, write=0):
     """Start or resume a training in another process, and perhaps kill it.
 
-    Args:
-        backend: The backend of the training.
-        folder: The folder of the training.
-        after: Seconds from the beginning of the training to the kill.
-        write: The number of the write in which the process kills itself.
-
-    Returns:
-        What the training ended with, None if it was killed, or "" if its backup could
-        not be read; and the seconds that it took.
+    It is killed after some seconds, or kills itself in the write of that number.
+    Returns what it ended with, None if it was killed, or "" if its backup could not be
+    read; and the seconds that it took.
     """
     command = [sys.executable, __file__, "--backend", backend]
     command += ["--train", str(folder), str(write)]

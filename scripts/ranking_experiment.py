@@ -20,7 +20,8 @@ from dselectk_keras import (
 )
 from dselectk_keras.baselines.single_expert import closest_widths
 from dselectk_keras.datasets import Split
-from experiments import Experiment, area_under_curve, preset
+from experiments import Experiment, preset
+from experiments.scores import area_under_curve
 from papers.data import movielens
 
 TASKS = ("watched", "liked")
@@ -29,17 +30,11 @@ BANKS = ("experts", "task_experts")  # The attributes of layers.
 
 
 class Arm(NamedTuple):
-    """A model of the comparison.
-
-    Args:
-        architecture: See `build_multitask_model`.
-        gate: A function that makes a gate, or `None`.
-        per_example: Whether the gates see the user and the film.
-    """
+    """A model of the comparison."""
 
     architecture: str
-    gate: Any = None
-    per_example: bool = True
+    gate: Any = None  # A function that makes it.
+    per_example: bool = True  # Whether the gates see the user and the film.
 
 
 def dselect_k():

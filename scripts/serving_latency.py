@@ -42,7 +42,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks import WORKLOADS
-    from experiments import environment
+    from experiments.environment import environment
 
     given = sys.argv[1:] if arguments is None else arguments
     about = environment()

@@ -44,16 +44,13 @@ def flops(workload, form):
 
 
 def measure(workload, makers, rounds=9, progress=lambda _: None):
-    """Times of inference, of training and of the first steps.
+    """Times of inference, of training and of the first steps, by form.
 
     Args:
         workload: A `Workload`.
         makers: A dict from forms to functions that return a model.
         rounds: How often each form has its turn.
         progress: Called with a text before each part.
-
-    Returns:
-        A dict of numbers by form, and the speed of a large matrix product.
     """
     models, results = {}, {}
     for form, make in makers.items():

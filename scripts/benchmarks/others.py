@@ -29,12 +29,7 @@ OTHERS = {
 def measure_other(name, path, workload, rounds, progress=lambda _: None):
     """Time a workload in the package and in other code, in turns; return the numbers.
 
-    Args:
-        name: A name in `OTHERS`.
-        path: The release's file `dselect_k_moe.py`, or the folder with the package.
-        workload: Name of a workload.
-        rounds: How often each has its turn.
-        progress: Called with a text before each part.
+    The path is that of the release's file, or of the folder with the package.
     """
     code = {"release": _release, "libmtl": _libmtl, "transformers": _transformers}
     work = WORKLOADS[workload]

@@ -32,12 +32,7 @@ SHAPES = {
 
 
 def measure_replicate(name, progress=lambda _: None):
-    """Seconds of a plain run, of one that is compiled already, and of a copy.
-
-    Args:
-        name: A name in `SHAPES`.
-        progress: Called with a text before each part.
-    """
+    """Seconds of a plain run, of one that is compiled already, and of a copy."""
     build, load, epochs = SHAPES[name]
     data = load() if load else datasets.synthetic_moe(128, 20_000, 5_000, 5_000)
     settings = {"epochs": epochs, "verbose": 0}

@@ -83,11 +83,7 @@ def write_page(folder):
 def plain_ratios(results):
     """Times of the package, divided by the times of the plain model.
 
-    Args:
-        results: What the JSON files have, one per backend.
-
-    Returns:
-        A dict of dicts: workload, then (measurement, backend).
+    They are in a dict of dicts: workload, then (measurement, backend).
     """
     ratios = {}
     for result in results:

@@ -16,25 +16,15 @@ CAPACITY = 1.25
 
 @dataclasses.dataclass(frozen=True)
 class TokenWorkload:
-    """A feed-forward network of a Transformer, with experts.
-
-    Args:
-        num_experts: The number of experts.
-        title: What it is, in a few words.
-        width: The features of a token.
-        units: The hidden width of an expert.
-        num_nonzeros: How many experts a token chooses.
-        length: Tokens in a sequence.
-        batch_size: Sequences in a step.
-    """
+    """A feed-forward network of a Transformer, with experts."""
 
     num_experts: int
     title: str = "tokens of a Transformer, Top-2"
-    width: int = 128
-    units: int = 512
-    num_nonzeros: int = 2
-    length: int = 256
-    batch_size: int = 4
+    width: int = 128  # Of a token.
+    units: int = 512  # Of an expert.
+    num_nonzeros: int = 2  # Experts that a token chooses.
+    length: int = 256  # Tokens of a sequence.
+    batch_size: int = 4  # Sequences in a step.
 
     forms = ("bank", "dispatched", "capacity", "batched product", "one-hot", "FFN")
 

@@ -16,33 +16,19 @@ from dselectk_keras.models import Task
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """A mixture of experts with a tower for each task, and batches for it.
+    """A mixture of experts with a tower for each task, and batches for it."""
 
-    Args:
-        title: What it is, in a few words.
-        input_shape: Of an example.
-        num_experts: The number of experts.
-        units: Width of an expert; `None` is a small convolutional network.
-        num_tasks: The number of tasks.
-        num_nonzeros: How many experts a task chooses.
-        batch_size: Examples in a step.
-        gate: `"dselect_k"` or `"top_k"`.
-        per_example: Whether the gates look at the examples.
-        tower: Of each task (see `Task`).
-        num_classes: The classes of each task; `None` makes it a regression.
-    """
-
-    title: str
+    title: str  # What it is, in a few words.
     input_shape: tuple[int, ...]
     num_experts: int
-    units: int | None
+    units: int | None  # Of an expert; `None` is a small convolutional network.
     num_tasks: int
-    num_nonzeros: int
+    num_nonzeros: int  # Experts that a task chooses.
     batch_size: int
-    gate: str = "dselect_k"
-    per_example: bool = False
-    tower: tuple[int, ...] | str = ()
-    num_classes: int | None = None
+    gate: str = "dselect_k"  # Or "top_k".
+    per_example: bool = False  # Whether the gates look at the examples.
+    tower: tuple[int, ...] | str = ()  # See `Task`.
+    num_classes: int | None = None  # Of each task; `None` makes it a regression.
 
     @property
     def num_features(self):

@@ -6,15 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "NOT_RUN",
-    "Gap",
-    "format_gap",
-    "gap_of",
-    "mean_and_error",
-    "standard_error",
-]
-
 NOT_RUN = "not run"
 
 
@@ -96,29 +87,13 @@ def gap_of(values):
 
 
 def mean_and_error(values):
-    """A mean and its standard error; NaN where there are too few numbers.
-
-    Args:
-        values: A list of numbers, or an array.
-
-    Example:
-        >>> mean_and_error([1.0, 3.0])
-        (2.0, 1.0)
-    """
+    """A mean and its standard error; NaN where there are too few numbers."""
     mean = float(np.mean(values)) if len(values) else math.nan
     return mean, float(standard_error(values))
 
 
 def standard_error(values):
-    """The standard error of the mean over the first axis; NaN if it has one entry.
-
-    Args:
-        values: An array, or a list.
-
-    Example:
-        >>> standard_error([[1.0, 0.0], [3.0, 0.0]]).tolist()
-        [1.0, 0.0]
-    """
+    """The standard error of the mean over the first axis; NaN if it has one entry."""
     values = np.asarray(values)
     if len(values) < 2:
         return np.full(values.shape[1:], math.nan)
@@ -144,16 +119,6 @@ def _student(degrees):
 
 
 def format_gap(gap, error, decimals=4):
-    """A difference and its standard error, as text.
-
-    Args:
-        gap: The difference.
-        error: Its standard error; NaN is unknown.
-        decimals: The number of decimals of both.
-
-    Example:
-        >>> format_gap(0.004, 0.00123)
-        '+0.0040 ± 0.0012'
-    """
+    """A difference and its standard error, which may be NaN, as text."""
     text = f"{gap:+.{decimals}f}"
     return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"

@@ -28,17 +28,10 @@ __all__ = [
 
 
 def panels(rows, columns, height, width=1.0, **shared):
-    """A figure with panels.
+    """A figure with panels, and an array `(rows, columns)` of axes.
 
-    Args:
-        rows: How many rows of panels.
-        columns: How many panels in a row.
-        height: Of the figure, in inches.
-        width: Of the figure, as a share of a page's.
-        **shared: `sharex`, `sharey` and `width_ratios`, as matplotlib has them.
-
-    Returns:
-        A figure, and an array `(rows, columns)` of axes.
+    The height is in inches, the width is a share of a page's. `sharex`, `sharey` and
+    `width_ratios` are those of matplotlib.
     """
     return import_pyplot().subplots(
         rows,
@@ -51,15 +44,7 @@ def panels(rows, columns, height, width=1.0, **shared):
 
 
 def color_bar(figure, mesh, axes, text, **options):
-    """Explain the colors of panels by a bar beside them.
-
-    Args:
-        figure: The figure.
-        mesh: What matplotlib has drawn in these colors.
-        axes: The panels.
-        text: What the colors mean.
-        **options: Further arguments of `figure.colorbar`.
-    """
+    """Explain the colors of a mesh in panels by a bar beside them."""
     bar = figure.colorbar(mesh, ax=axes, fraction=0.03, **options)
     bar.set_label(text, fontsize=FONT)
     bar.ax.tick_params(labelsize=SMALL_FONT, length=2)

@@ -78,13 +78,9 @@ def _needed(gap, apart, among=1):
 
 
 def holm(gaps, over=0.0):
-    """For each difference whether it is positive, by Holm's correction at 5 %.
+    """For each `Gap` whether it is above a number, by Holm's correction at 5 %.
 
     `None` is what may be chance among so many.
-
-    Args:
-        gaps: A list of `Gap`.
-        over: What they should exceed.
     """
     found = [None] * len(gaps)
     order = sorted(range(len(gaps)), key=lambda i: gaps[i].p_value(over))
@@ -99,10 +95,6 @@ def trimmed_gap(values, share=0.05):
     """The `Gap` of the mean without a share of the values at each end, after Yuen.
 
     A single failed run does not decide it. Of fewer than 20 values it is `gap_of`.
-
-    Args:
-        values: A list of differences, one for each seed.
-        share: The share that is left out at each end.
     """
     values = np.sort(values)
     cut = int(share * len(values))
@@ -116,11 +108,9 @@ def trimmed_gap(values, share=0.05):
 
 
 def bootstrap_gap(find, *values):
-    """The `Gap` of a number of some arrays, by drawing their runs anew, in pairs.
+    """The `Gap` of what a function finds, by drawing the runs of arrays anew, in pairs.
 
-    Args:
-        find: A function of the arrays; their runs are on the last axis.
-        *values: Arrays of one number for each run: entry i of all has the same seed.
+    Entry i of all arrays has the same seed. The function gets runs on the last axis.
     """
     values = [np.asarray(each) for each in values]
     size = len(values[0])

@@ -40,14 +40,10 @@ def page(results, filled=None):
 
 
 def index(every, introduction="", coverage=None):
-    """The page that lists all experiments, in a table for each paper.
+    """The page that lists the `Results` of all experiments, in a table for each paper.
 
-    Args:
-        every: A list of `Results`, of all experiments.
-        introduction: Markdown to stand below the title.
-        coverage: For each paper a dict from its figures and tables to the name of an
-            experiment, or to the reason why there is none. An experiment that is not in
-            it has a row of its own.
+    The coverage has for each paper a dict from its figures and tables to the name of an
+    experiment, or to the reason why there is none.
     """
     rows, verdicts, held = {}, collections.Counter(), []
     for results in every:

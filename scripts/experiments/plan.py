@@ -42,12 +42,9 @@ class Cost(NamedTuple):
 
 
 def cost(experiment, recorded, done=None):
-    """What an experiment needs: a `Cost`.
+    """What an experiment needs: a `Cost`, by the `Results` of a smaller preset.
 
-    Args:
-        experiment: An `Experiment`.
-        recorded: The `Results` of a smaller preset, which may be empty.
-        done: `Results` whose runs need not be run again.
+    Runs that are in the `Results` `done` need not be run again.
     """
     _, numbers = experiment.needs
     gigabytes = PROGRAM + 8e-9 * numbers * _size(experiment, "num_train")
@@ -77,12 +74,7 @@ def price(results, **changes):
 
 
 def plan(experiment, recorded):
-    """The runs, data, memory and time of an experiment, as text.
-
-    Args:
-        experiment: An `Experiment`.
-        recorded: The `Results` of a smaller preset, which may be empty.
-    """
+    """The runs, data, memory and time of an experiment, as text; see `cost`."""
     if experiment.source != experiment.name:
         return f"the runs of {experiment.source}"
     needed, (data, _) = cost(experiment, recorded), experiment.needs

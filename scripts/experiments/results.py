@@ -197,17 +197,7 @@ def differing(config, other):
 
 
 def format_mean(mean, error, digits=3):
-    """A mean and its standard error as text, with the same number of decimals.
-
-    Args:
-        mean: The mean; NaN is an empty text.
-        error: Its standard error; NaN is none.
-        digits: The number of significant digits of the mean.
-
-    Example:
-        >>> format_mean(0.01532, 0.00021), format_mean(12.3, float("nan"))
-        ('0.0153 ± 0.0002', '12.3')
-    """
+    """A mean, with so many digits, and its standard error, as text without NaN."""
     if math.isnan(mean):
         return ""
     size = math.floor(math.log10(abs(mean))) if mean else 0

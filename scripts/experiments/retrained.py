@@ -13,10 +13,6 @@ class Retrained:
     To compile a small model takes longer than to train it. Where jobs differ in the
     values of variables and of the data only, one model serves all: the learning rate
     is such a variable. On JAX, an epoch is one program.
-
-    Args:
-        build: A function of settings, by name, that returns a compiled model.
-        batch_size: Examples per training step.
     """
 
     def __init__(self, build, batch_size):
@@ -28,13 +24,8 @@ class Retrained:
     def train(self, data, seed, epochs, *, validation=None, callbacks=(), **settings):
         """Train from the start; `history` has the losses of each epoch, as in `fit`.
 
-        Args:
-            data: Inputs and labels, such as `dataset.train`.
-            seed: Seed of all random numbers.
-            epochs: The number of epochs.
-            validation: The same, to validate on after every epoch.
-            callbacks: Callbacks, for which `fit` takes the place of the program.
-            **settings: Arguments of `build`.
+        The data are validated on after every epoch. With callbacks, `fit` takes the
+        place of the program. Settings are arguments of `build`.
         """
         batches = Batches(data, self._batch_size, seed)
         if self._program is None:

@@ -8,11 +8,7 @@ import numpy as np
 def area_under_curve(labels, scores):
     """The probability that a positive example has a higher score than a negative one.
 
-    It is NaN if there is one class only, or a score is NaN.
-
-    Args:
-        labels: An array of zeros and ones.
-        scores: An array of numbers. Equal scores count half.
+    Equal scores count half. It is NaN if there is one class only, or a score is NaN.
     """
     labels, scores = np.asarray(labels) > 0, np.asarray(scores)
     positive = int(labels.sum())

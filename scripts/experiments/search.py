@@ -15,16 +15,6 @@ def random_settings(space, count, seed=0):
     """Draw points of a grid without repetition, as a list of dicts.
 
     A longer search begins with the points of a shorter one, so that it can be extended.
-
-    Args:
-        space: A dict from names to the values to try.
-        count: The number of points, at most that of the grid.
-        seed: Seed of the draw.
-
-    Example:
-        >>> points = random_settings({"rate": (0.01, 0.1), "units": (8, 16)}, 3)
-        >>> len(points), sorted(points[0])
-        (3, ['rate', 'units'])
     """
     grid = list(itertools.product(*space.values()))
     order = np.random.default_rng(seed).permutation(len(grid))
@@ -36,11 +26,6 @@ def next_settings(space, runs, seed=0):
 
     Values that span more than one order of magnitude are searched on a logarithmic
     scale, and integers stay integers. Runs that are not admissible count as the worst.
-
-    Args:
-        space: A dict from names to the values to try.
-        runs: The runs so far, with `settings` and `numbers`.
-        seed: Seed of the draw.
     """
     optuna = optional_import(
         *("optuna", "scipy", "torch"), extra="tune", purpose='`sampler="gp"`'
@@ -63,15 +48,9 @@ def next_settings(space, runs, seed=0):
 
 
 def best_settings(runs):
-    """Find the admissible settings with the lowest mean objective.
+    """The settings with the lowest mean objective, and whether they are admissible.
 
     Settings are admissible if all their runs are. If none are, all are compared.
-
-    Args:
-        runs: A list of `Run`, the trials.
-
-    Returns:
-        A pair: a dict, and whether it is admissible.
     """
     if not runs:
         return {}, True
@@ -93,19 +72,7 @@ def _is_admissible(run):
 
 
 def best_run(runs, number="objective"):
-    """Find the run in which a number is lowest, the first one if tied.
-
-    Args:
-        runs: A list of `Run`.
-        number: Name of the number, such as `"train_error"`.
-
-    Example:
-        >>> from experiments import Run, best_run
-        >>> errors = {0: 0.3, 1: 0.1, 2: 0.2}
-        >>> runs = [Run("arm", seed, {}, {"e": e}, 1.0) for seed, e in errors.items()]
-        >>> best_run(runs, "e").seed
-        1
-    """
+    """Find the run in which a number is lowest, the first one if tied."""
     if not runs:
         raise ValueError("`runs` must hold a run or more. Received: none.")
     return min(runs, key=lambda run: _number(run, number))

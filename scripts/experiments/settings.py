@@ -4,11 +4,7 @@ import keras
 
 
 class Settings(keras.Layer):
-    """Numbers that are variables: models that differ only in them share a program.
-
-    Args:
-        **values: The numbers, by name.
-    """
+    """Numbers by name that are variables: models with others share a program."""
 
     def __init__(self, **values):
         super().__init__(name="settings", dtype="float32")

@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import compare, judging
+from experiments import compare, judging, search
 from experiments.compare import NOT_RUN
 from experiments.judging import (
     INADMISSIBLE,
@@ -79,17 +79,11 @@ JUDGES = {
 
 
 class Claim(NamedTuple):
-    """A claim, and whether it holds here.
+    """A claim, and whether it holds here: see `Judged`."""
 
-    Args:
-        cells: The cells of its row, without the last.
-        holds: Whether it holds: see `Judged`.
-        fact: Whether it is about the data or a formula.
-    """
-
-    cells: list[str]
+    cells: list[str]  # Of its row, without the last.
     holds: Any
-    fact: bool = False
+    fact: bool = False  # Of the data or a formula.
 
 
 class Picture(NamedTuple):
@@ -193,7 +187,8 @@ def fill_template(results):
 def names_of(results, experiment=None):
     """What a template may name, as a dict."""
     experiment = experiment or results.experiment
-    names = vars(compare) | vars(judging) | vars(sys.modules["experiments"])
+    names = vars(compare) | vars(judging) | vars(search)
+    names |= vars(sys.modules["experiments"]) | {"format_mean": format_mean}
     package = type(experiment).__module__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
         if package and name.startswith(f"{package}._"):

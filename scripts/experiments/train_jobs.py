@@ -65,20 +65,12 @@ def train_jobs(
 
 
 def gate_history(copy):
-    """The `GateHistory` of a copy.
-
-    Args:
-        copy: One of the copies of `train_jobs` with `record=True`.
-    """
+    """The `GateHistory` of a copy of `train_jobs` with `record=True`."""
     return _callback(copy, GateRecorder).history
 
 
 def best_epoch(copy):
-    """The epoch whose weights a copy has.
-
-    Args:
-        copy: One of the copies of `train_jobs` with `best`.
-    """
+    """The epoch whose weights a copy of `train_jobs` with `best` has."""
     return _callback(copy, keras.callbacks.EarlyStopping).best_epoch
 
 

@@ -21,7 +21,7 @@ from dselectk_keras import build_multitask_model
 from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.models import Task
 from dselectk_keras.program import Program
-from experiments import Settings
+from experiments.settings import Settings
 
 STEPS = 10  # In an epoch.
 # What gates may read, at first.

@@ -5,17 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from experiments import (
-    Gap,
-    Judged,
-    all_hold,
-    all_positive,
-    bootstrap_gap,
-    gap_of,
-    holm,
-    most,
-    trimmed_gap,
-)
+from experiments import Gap, Judged, all_hold, all_positive, gap_of, most
+from experiments.judging import bootstrap_gap, holm, trimmed_gap
 
 DRAWS = 600
 THREE_ERRORS = 3 * math.sqrt(0.05 * 0.95 / DRAWS)  # Of a rate of 0.05.

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dselectk_keras.batches import Batches
-from experiments import Retrained
+from experiments.retrained import Retrained
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3)).astype("float32")

@@ -5,13 +5,8 @@ import sys
 
 import pytest
 
-from experiments import (
-    Run,
-    best_run,
-    best_settings,
-    next_settings,
-    random_settings,
-)
+from experiments import Run
+from experiments.search import best_run, best_settings, next_settings, random_settings
 
 SPACE = {"rate": (0.001, 0.01, 0.1), "units": (1, 2)}
 

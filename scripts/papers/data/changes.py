@@ -12,13 +12,7 @@ def changed(data, change, **fields):
 
 
 def only_tasks(data, names):
-    """A data set with fewer tasks, under new names.
-
-    Args:
-        data: A `Dataset`.
-        names: A dict from each new name to the name in the data set, which may be there
-            more than once.
-    """
+    """A data set with fewer tasks: new names, and those that they have in the data."""
     columns = [data.task_names.index(name) for name in names.values()]
     lists = ("task_kinds", "groups", "num_classes")
     found = {name: getattr(data, name) for name in lists}

@@ -173,13 +173,8 @@ def lower(results, comparisons, effects=None, among=1):
     """Whether numbers of arms are lower than those of others; see `all_positive`.
 
     It is inadmissible, or refuted, if all runs of an arm break the paper's rules.
-
-    Args:
-        results: A `Results`.
-        comparisons: Tuples of an arm, the arm that should be higher, the number, and
-            if they are not 1 and 0, a factor and by how much it may be higher.
-        effects: The paper's differences.
-        among: The number of such claims, if some of them are enough.
+    Comparisons are tuples of an arm, the arm that should be higher, the number, and if
+    they are not 1 and 0, a factor and by how much it may be higher.
     """
     gaps, ruled = [], True
     for mine, other, number, scale, under in (

@@ -8,8 +8,9 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-import experiments
-from experiments import Experiment, Retrained, area_under_curve, preset
+from experiments import Experiment, preset, settings
+from experiments.retrained import Retrained
+from experiments.scores import area_under_curve
 from experiments.training_run import encode_inputs, make_tasks
 from papers import citations
 from papers.data import movielens
@@ -168,7 +169,7 @@ class MovieLensExperiment(Experiment):
         return _gates.within_rules(results, *arms)
 
 
-class Settings(experiments.Settings):
+class Settings(settings.Settings):
     """Settings, of which alpha weights the two tasks, by alpha and 1 - alpha."""
 
     def weights_of_losses(self):

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, area_under_curve, compare, drawing, preset
-from experiments.scores import rmse
+from experiments import Experiment, compare, drawing, preset
+from experiments.scores import area_under_curve, rmse
 from experiments.train_jobs import train_jobs
 from experiments.training_run import make_tasks
 from papers import citations

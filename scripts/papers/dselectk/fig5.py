@@ -16,11 +16,11 @@ from experiments import (
     all_positive,
     compare,
     drawing,
-    gate_history,
-    holm,
     preset,
     train_jobs,
 )
+from experiments.judging import holm
+from experiments.train_jobs import gate_history
 from papers import citations
 from papers.dselectk._gates import KERAS_START, if_within_rules, within_rules
 

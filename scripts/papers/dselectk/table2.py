@@ -7,7 +7,8 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, gate_history, preset, stand_in, train_jobs
+from experiments import Experiment, preset, stand_in, train_jobs
+from experiments.train_jobs import gate_history
 from experiments.training_run import make_tasks
 from papers import citations
 from papers.data import multi_mnist

@@ -9,16 +9,9 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import (
-    Experiment,
-    Retrained,
-    all_positive,
-    bootstrap_gap,
-    compare,
-    holm,
-    preset,
-    trimmed_gap,
-)
+from experiments import Experiment, all_positive, compare, preset
+from experiments.judging import bootstrap_gap, holm, trimmed_gap
+from experiments.retrained import Retrained
 from papers import citations
 
 MODELS = {"Shared-Bottom": "shared_bottom", "OMoE": "omoe", "MMoE": "mmoe"}
@@ -70,14 +63,7 @@ class Synthetic(Experiment):
         )
 
     def train(self, model, p, jobs, shared_units=SHARED_UNITS):
-        """Train one of `MODELS` on tasks of a correlation; see `read` for the results.
-
-        Args:
-            model: One of `MODELS`.
-            p: The cosine between the weight vectors.
-            jobs: A list of `Job`.
-            shared_units: Width of the shared layer of `"Shared-Bottom"`.
-        """
+        """Train one of `MODELS` on tasks of a correlation; see `read`."""
         retrained, found = self._retrained(model, shared_units), []
         for job in jobs:
             data = self.data(p, job.seed)

@@ -5,7 +5,8 @@ import functools
 
 import numpy as np
 
-from experiments import bootstrap_gap, drawing
+from experiments import drawing
+from experiments.judging import bootstrap_gap
 from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, write_losses
 
 

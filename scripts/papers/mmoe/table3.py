@@ -10,7 +10,8 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, gap_of, preset, standard_error, train_jobs
+from experiments import Experiment, gap_of, preset, train_jobs
+from experiments.compare import standard_error
 from papers import citations
 from papers.data.changes import only_tasks
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from experiments import drawing, format_mean
+from experiments import drawing
+from experiments.results import format_mean
 
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k")
 HEURISTICS = ("Tag", "Hash", "1x compute", "1x parameters")

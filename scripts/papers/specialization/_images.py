@@ -7,7 +7,8 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, best_run, preset, stand_in
+from experiments import Experiment, preset, stand_in
+from experiments.search import best_run
 from papers import citations
 from papers.data.few_classes import few_classes, standardized
 from papers.specialization import _mixture

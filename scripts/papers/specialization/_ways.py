@@ -13,10 +13,10 @@ from experiments import (
     Judged,
     all_positive,
     drawing,
-    format_mean,
     gap_of,
     preset,
 )
+from experiments.results import format_mean
 from papers.specialization import _images, _mixture
 from papers.specialization._images import NUMBERS, WAYS, Images
 from papers.specialization._mixture import DATA
