@@ -21,6 +21,7 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.plots.style import save_figure
+from experiments.scores import area_under_curve
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION = 0.7, 0.15
@@ -141,17 +142,7 @@ def in_units_of_labels(model, frame):
 
 
 def train_table(run, path, targets, out, overwrite=False, progress=True):
-    """Train as a `TrainingRun` says, but on a table; return the report.
-
-    Args:
-        run: A `TrainingRun`, of which the architecture, the gate and the training
-            count.
-        path: A CSV or Parquet file.
-        targets: Names of columns with two values, or with numbers.
-        out: The folder to write into.
-        overwrite: Whether to replace a run.
-        progress: Whether to show a progress bar.
-    """
+    """Train as a `TrainingRun` says, but on the table of a file; return the report."""
     out = pathlib.Path(out)
     if (out / REPORT).exists() and not overwrite:
         raise ValueError(f"{out} has a finished run. Pass --overwrite to replace it.")
@@ -192,7 +183,7 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     out.mkdir(parents=True, exist_ok=True)
     report = {"label": run.label, "config": run.config, "table": str(path)}
     report["rows"] = [len(train), len(validation), len(test)]
-    report["tasks"] = judge(model, test, targets)
+    report["tasks"] = judge(model, test)
     if run.has_gate:
         layer = list(recorder.history.tasks)[-1]
         weights = recorder.history[layer]["weights"][-1]
@@ -206,19 +197,16 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     return report
 
 
-def judge(model, test, targets):
+def judge(model, test):
     """AUC, and sum of predictions over that of labels; of numbers, error and R2."""
-    found = model.evaluate(
-        test, test[targets], batch_size=4096, verbose=0, return_dict=True
-    )
-    predicted = model.predict(test, batch_size=4096, verbose=0)
-    tasks = {}
-    for name in targets:
-        known = test[name].notna().to_numpy()
+    predicted, tasks = model.predict(test, batch_size=4096, verbose=0), {}
+    for task in model.tasks:
+        name, known = task.name, test[task.name].notna().to_numpy()
         labels, guesses = test[name][known].to_numpy(), predicted[name][known, 0]
-        if f"{name}_AUC" in found:
+        if task.kind == "binary":
             level = float(guesses.sum() / labels.sum())
-            tasks[name] = {"auc": found[f"{name}_AUC"], "calibration": level}
+            auc = area_under_curve(labels, guesses)
+            tasks[name] = {"auc": auc, "calibration": level}
         else:
             square = float(np.mean((guesses - labels) ** 2))
             explained = 1 - square / float(labels.var())
@@ -228,12 +216,10 @@ def judge(model, test, targets):
 
 def serve(model, test, out):
     """Shrink the model if its gates allow it, export it, and measure what it costs."""
-    small, kept = model, None
+    small = model
     with contextlib.suppress(ValueError):  # Gates that see examples, or are dense.
         small = condense(model)
     banks = [layer.experts for layer in small.layers if hasattr(layer, "experts")]
-    if banks:
-        kept = sum(bank.num_experts for bank in banks)
     row = as_inputs(small, test[:1])
     seconds = []
     for _ in range(20):
@@ -243,7 +229,7 @@ def serve(model, test, out):
     if keras.backend.backend() == "tensorflow":
         small.export(out / SERVED, verbose=False)
     return {
-        "experts": kept,
+        "experts": sum(bank.num_experts for bank in banks),
         "parameters": small.count_params(),
         "milliseconds": 1e3 * float(np.median(seconds)),
     }
@@ -261,10 +247,8 @@ def describe(report):
         used = [f"{i} ({w:.2f})" for i, w in enumerate(weights) if w > 0.01]
         experts = f"; experts {', '.join(used)}" if used else ""
         lines.append(f"  {name:20s} {text}{experts}")
-    served = report["served"]
-    experts = f"{served['experts']} experts, " if served["experts"] else ""
-    lines.append(
-        f"  {'served':20s} {experts}{served['parameters']} parameters, "
-        f"{served['milliseconds']:.1f} ms for one row"
+    served = (
+        "{experts} experts, {parameters} parameters, {milliseconds:.1f} ms for a row"
     )
+    lines.append(f"  {'served':20s} {served.format(**report['served'])}")
     return "\n".join(lines)
