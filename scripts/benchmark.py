@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -137,20 +136,18 @@ def run_here(options, given):
 
 def keep(out, place, found, given):
     """Keep a result in the file of the device and the backend; return its path."""
-    from experiments.environment import environment
+    from experiments.environment import environment, file_name
+    from experiments.files import write_json
 
     command = " ".join(["python scripts/benchmark.py", *given])
     about = {**environment(), "command": command}
-    device = "cpu" if "CPU" in about["device"] else about["device"].lower()
-    device = re.sub(r"\W+", "-", device)
-    path = out / f"benchmark_{device}_{about['backend']}.json"
+    path = out / file_name("benchmark", about)
     kept = {"workloads": {}, "replicate": {}, "others": {}}
     if path.exists():
         kept = json.loads(path.read_text(encoding="utf-8"))
     kept["about"] = about
     kept[place[0]][place[1]] = {**found, "about": about}
-    out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    write_json(path, kept)
     return path
 
 

@@ -114,6 +114,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     choose_backend(options.backend)
     from experiments.environment import environment
+    from experiments.files import write_json
     from papers.data import census_income
 
     data = census_income(test_file_only=True, data_dir=options.data_dir)
@@ -126,7 +127,7 @@ def main(arguments=None):
         given = without_data_dir(sys.argv[1:] if arguments is None else arguments)
         command = " ".join(["python scripts/census_benchmark.py", *given])
         results = {"command": command, "about": environment(), "arms": found}
-        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write_json(path, results)
         return
     committed = json.loads(path.read_text(encoding="utf-8"))["arms"]
     if lines := differences(found, committed):

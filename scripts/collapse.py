@@ -262,8 +262,9 @@ def main(arguments=None):
     # The backend is chosen: Keras may be imported.
     import keras
 
+    from experiments.files import write_json
+
     out = pathlib.Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
     bar = keras.utils.Progbar(len(options.arms), unit_name="model")
     results: dict[str, Any] = {
         "command": f"python scripts/collapse.py --backend {keras.backend.backend()}",
@@ -285,8 +286,7 @@ def main(arguments=None):
             results["runs"] += measure(name, problem, SEEDS, best, options.epochs)
         bar.add(1)
         results["runs"].sort(key=lambda run: list(ARMS).index(run["model"]))
-        text = json.dumps(results, indent=1)
-        path.write_text(text + "\n", encoding="utf-8")
+        write_json(path, results)
     draw(out / "collapse.svg", options.epochs)
     print(f"\n{table(results['runs'])}\n")
     print(f"Written to {out}: collapse.json and collapse.svg.")

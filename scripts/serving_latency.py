@@ -9,10 +9,8 @@ docs/results/architectures_*.json. Run it on a machine without other work.
 """
 
 import argparse
-import json
 import os
 import pathlib
-import re
 import statistics
 import sys
 import tempfile
@@ -42,7 +40,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks import WORKLOADS
-    from experiments.environment import environment
+    from experiments.environment import environment, file_name
+    from experiments.files import write_json
 
     given = sys.argv[1:] if arguments is None else arguments
     about = environment()
@@ -54,13 +53,8 @@ def main(arguments=None):
         workload = WORKLOADS[options.workload]
         kind, found = "serving", measure(workload, options.batches, options.rounds)
         about["workload"] = f"{options.workload}: {workload.title}"
-    out = pathlib.Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
-    device = "cpu" if "CPU" in about["device"] else about["device"].lower()
-    name = re.sub(r"\W+", "-", f"{kind} {device} {about['backend']}")
-    path = out / f"{name.replace('-', '_')}.json"
-    result = {"about": about, "milliseconds": found}
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    path = pathlib.Path(options.out) / file_name(kind, about)
+    write_json(path, {"about": about, "milliseconds": found})
     print(f"Written to {path}. Then run python docs/blocks.py.")
 
 

@@ -107,10 +107,9 @@ def main(arguments=None):
         "machine": f"{platform.machine()}, one thread",
         "forms": found,
     }
-    out = pathlib.Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(results, indent=1)
-    (out / f"decoder_{options.backend}.json").write_text(text + "\n", encoding="utf-8")
+    from experiments.files import write_json
+
+    write_json(pathlib.Path(options.out) / f"decoder_{options.backend}.json", results)
 
 
 if __name__ == "__main__":

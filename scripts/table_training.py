@@ -1,7 +1,6 @@
 """Train on a table of one's own, and end with a model that takes its raw columns."""
 
 import contextlib
-import json
 import math
 import pathlib
 import time
@@ -21,6 +20,7 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.plots.style import save_figure
+from experiments.files import write_json
 from experiments.scores import area_under_curve
 
 # The parts of the rows to train on and to validate on; the others are the test.
@@ -192,8 +192,7 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
         save_figure(figure, out / GATES, dpi=200)
     model.save(out / MODEL)
     report["served"] = serve(model, test, out)
-    text = json.dumps(report, indent=1)
-    (out / REPORT).write_text(f"{text}\n", encoding="utf-8")
+    write_json(out / REPORT, report)
     return report
 
 

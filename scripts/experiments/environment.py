@@ -4,6 +4,7 @@ import datetime as dt
 import importlib.metadata
 import os
 import platform
+import re
 
 import keras
 import numpy as np
@@ -49,6 +50,13 @@ def device():
     cores = num_cores()
     noun = "core" if cores == 1 else "cores"
     return f"{cores} CPU {noun} ({platform.machine()})"
+
+
+def file_name(kind, about):
+    """The name of a file of results of a device and a backend, by `environment`."""
+    name = "cpu" if "CPU" in about["device"] else about["device"].lower()
+    name = re.sub(r"\W+", "-", name)
+    return f"{kind}_{name}_{about['backend']}.json"
 
 
 def num_cores():

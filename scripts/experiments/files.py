@@ -1,6 +1,7 @@
 """Files that are written whole, by one process at a time."""
 
 import contextlib
+import json
 import os
 import pathlib
 from typing import Any
@@ -16,6 +17,11 @@ def write_whole(path: Any, text: str) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_json(path: Any, content: Any) -> None:
+    """Write JSON with one number a line, whole."""
+    write_whole(path, json.dumps(content, indent=1) + "\n")
 
 
 def damaged(path: Any, reason: Any) -> ValueError:

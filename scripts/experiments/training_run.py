@@ -30,7 +30,7 @@ from dselectk_keras.utils import (
     num_trained,
 )
 from experiments.environment import environment
-from experiments.files import damaged, write_whole
+from experiments.files import damaged, write_json
 from experiments.results import differing
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
@@ -214,14 +214,14 @@ class TrainingRun:
         model.save(out / MODEL)
         if self.has_gate:
             results["gates"] = self._draw_gates(history, model, data, out)
-        write_whole(out / RESULT, f"{json.dumps(results, indent=1)}\n")
+        write_json(out / RESULT, results)
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         return results
 
     def _fit(self, model, data, out, others):
         """Train, or go on with it. Return the curves and the history of the gates."""
         folder = out / CHECKPOINTS
-        write_whole(folder / CONFIG, json.dumps(self.config))
+        write_json(folder / CONFIG, self.config)
         batches = Batches(data.train, self.batch_size, self.seed)
         recorder = GateRecorder(
             every=max(1, self._num_steps(data) // 200),
@@ -336,7 +336,7 @@ class _Curve(keras.callbacks.Callback):
         for name, value in (logs or {}).items():
             before = self.values.get(name, [])[:epoch]
             self.values[name] = [*before, float(value)]
-        write_whole(self.path, json.dumps(self.values))
+        write_json(self.path, self.values)
 
 
 def _epoch_progress(epochs):

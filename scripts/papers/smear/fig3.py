@@ -11,8 +11,6 @@ from papers.smear._claims import distance, entropy, routing_of
 from papers.smear._comparison import DomainComparison
 
 TEXT = "Section 4, Qualitative Analysis"
-# A domain keeps to two experts if they have this share of its weight.
-TWO = 0.8
 OTHERS = [pair for pair in itertools.combinations(DOMAINS, 2) if pair not in PAIRS]
 PHOTOS = "It is about a domain of DomainNet; ours are made of digits."
 DEPTH = "It is about the last of many layers; the stand-in has few."
