@@ -42,7 +42,9 @@ def main(arguments=None):
     options = parse(arguments)
     choose_backend(options.backend)
     # The backend is chosen: Keras may be imported.
-    from papers import EXPERIMENTS
+    from experiments import Results, pages
+    from experiments.plan import HOW, plan
+    from papers import COVERAGE, EXPERIMENTS
 
     found, gates = read_module(options.module) if options.module else ({}, {})
     known = EXPERIMENTS | found
@@ -58,6 +60,12 @@ def main(arguments=None):
         chosen = {name: choose(known[name], options, gates) for name in names}
     except ValueError as error:
         sys.exit(str(error))
+    if options.dry_run:
+        print(HOW)
+        for name, experiment in chosen.items():
+            recorded = Results(type(experiment)(), "cpu", "docs/results")
+            print(f"{name:28s}{plan(experiment, recorded)}")
+        return 0
     # Results of a changed preset have a name of their own.
     label = re.sub(r"[^\w.=-]+", "_", "-".join([options.preset, *gates, *options.set]))
     # What is committed is of the preset cpu alone, as the index of its pages is.
@@ -67,12 +75,20 @@ def main(arguments=None):
     site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python scripts/reproduce.py", *without_data_dir(given)])
-    if options.dry_run:
-        return show_plan(chosen)
     run(chosen, options, label, root, site, command)
-    written = [kind for name, kind in known.items() if (site / f"{name}.md").exists()]
-    if written:
-        write_index(written, options, gates, label, root, site)
+    listed = []
+    for kind in (
+        kind for name, kind in known.items() if (site / f"{name}.md").exists()
+    ):
+        try:
+            listed.append(Results(choose(kind, options, gates), label, root))
+        except ValueError as error:
+            print(f"Left out of the index: {error}")
+    if listed:
+        complete = [results for results in listed if results.complete]
+        introduction = "" if options.module else INTRODUCTION
+        index = pages.index(complete, introduction, COVERAGE)
+        (site / "index.md").write_text(index, encoding="utf-8")
     return 0
 
 
@@ -99,37 +115,6 @@ def run(chosen, options, label, root, site, command):
             print(f"{name} has not been run to its end: no page.")
         else:
             print(f"Written to {pages.write_page(results, site)}.")
-
-
-def show_plan(chosen):
-    """Say what experiments need: runs, data, memory and time."""
-    from experiments import Results
-    from experiments.plan import HOW, plan
-
-    print(HOW)
-    for name, experiment in chosen.items():
-        recorded = Results(type(experiment)(), "cpu", "docs/results")
-        print(f"{name:28s}{plan(experiment, recorded)}")
-    return 0
-
-
-def write_index(kinds, options, gates, label, root, site):
-    """List experiments that have a page, with their verdicts."""
-    from experiments import Results, pages
-
-    every = []
-    for kind in kinds:
-        try:
-            results = Results(choose(kind, options, gates), label, root)
-        except ValueError as error:
-            print(f"Left out of the index: {error}")
-            continue
-        if results.complete:
-            every.append(results)
-    from papers import COVERAGE
-
-    index = pages.index(every, "" if options.module else INTRODUCTION, COVERAGE)
-    (site / "index.md").write_text(index, encoding="utf-8")
 
 
 def read_module(name):
