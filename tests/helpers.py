@@ -25,6 +25,13 @@ PUBLIC_MODULES = (
 )
 
 
+# Compiling takes the time in tests, not running.
+QUICK_FOR_JAX = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}
+
+
 def on_host():
     """Whether the backend computes on a processor, and not on a GPU."""
     return "cpu" in str(ops.zeros(1).device).lower()
@@ -234,14 +241,7 @@ def _jax(compute, variables, state):
             values = compute()
         return values[0], (values, [scope.get_current_value(v) for v in state])
 
-    # Compiling takes the time here, not running.
-    compiled = jax.jit(
-        jax.grad(pure, has_aux=True),
-        compiler_options={
-            "xla_backend_optimization_level": 0,
-            "xla_llvm_disable_expensive_passes": True,
-        },
-    )
+    compiled = jax.jit(jax.grad(pure, has_aux=True), compiler_options=QUICK_FOR_JAX)
 
     def run():
         arrays = [[v.value for v in group] for group in (variables, state)]

@@ -63,9 +63,8 @@ def every_layer():
                 yield f"{name}, dispatch {dispatch}", layer, names
     masked = dk.MoE(dk.DenseExperts(8, [2]), dk.SwitchGate(), True, dispatch=1.5)
     yield "masked, dispatch 1.5", masked, ("tokens",)
-    similar = dk.SoftmaxGate(
-        weights_regularizer=dk.SampleSimilarityRegularizer(1.0, 1.0)
-    )
+    regularizer = dk.SampleSimilarityRegularizer(1.0, 1.0)
+    similar = dk.SoftmaxGate(weights_regularizer=regularizer)
     yield "similarity", dk.MoE(BANKS["dense"](), similar, True), ("x",)
     yield "MMoE", dk.MMoE(BANKS["dense"](), dk.DSelectKGate(2), 2, stacked=True), ("x",)
     yield "CGC", dk.CGC(BANKS["dense"](), dk.TopKGate(2), 2, 1, True), ("x",)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from accelerators.parts import data, every_part
+from helpers import QUICK_FOR_JAX
 from keras import ops
 
 pytestmark = pytest.mark.skipif(
@@ -16,31 +17,24 @@ def test_a_compiled_step_copies_nothing_to_or_from_the_host():
 
     model, _ = every_part()
 
-    def loss(trained, others, x):
-        outputs, others, losses = model.stateless_call(
-            trained, others, x, training=True, return_losses=True
-        )
+    settings = {"training": True, "return_losses": True}
+
+    def loss(*given):
+        outputs, others, losses = model.stateless_call(*given, **settings)
         return ops.mean(ops.square(outputs - 1.0)) + sum(losses), others
 
     def step(trained, *rest):
-        (value, others), gradients = jax.value_and_grad(loss, has_aux=True)(
-            trained, *rest
-        )
+        differentiate = jax.value_and_grad(loss, has_aux=True)
+        (value, others), gradients = differentiate(trained, *rest)
         moved = jax.tree.map(lambda v, g: v - 1e-3 * g, trained, gradients)
         return value, moved, others
 
-    state = [
-        [variable.value for variable in variables]
-        for variables in (model.trainable_variables, model.non_trainable_variables)
-    ]
+    groups = model.trainable_variables, model.non_trainable_variables
+    state = [[variable.value for variable in group] for group in groups]
     x = jax.device_put(data(8))
     traced = jax.jit(step).trace(*state, x)
     assert "callback" not in str(traced.jaxpr)
-    options = {
-        "xla_backend_optimization_level": 0,
-        "xla_llvm_disable_expensive_passes": True,
-    }
-    compiled = traced.lower().compile(compiler_options=options)
+    compiled = traced.lower().compile(compiler_options=QUICK_FOR_JAX)
     values = []
     with jax.transfer_guard("disallow"):
         for _ in range(3):

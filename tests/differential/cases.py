@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 LENGTH, DIM, NUM_GATES = 3, 5, 3
 
+BITS = "EntropyRegularizer(0.1, 'bits')"
+SIMILARITY = "SampleSimilarityRegularizer(0.3, 0.1)"
 # Arguments of gates, by their name in the registry; each gate has `seed=0` too.
 GATES = {
     "ChosenGate": ("2", "1, trainable=False"),
@@ -14,14 +16,8 @@ GATES = {
     "DSelectKGate": (
         "2, unreachable=1e-4",  # It is in the millions, and training would diverge.
         "1, gamma=0.5, entropy_reg=0.1, unreachable='assign'",
-        (
-            "2, entropy_reg=EntropyRegularizer(0.1, 'bits'), reduction='mean', "
-            "unreachable=1e-4"
-        ),
-        (
-            "2, weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1), "
-            "unreachable=1e-4"
-        ),
+        f"2, entropy_reg={BITS}, reduction='mean', unreachable=1e-4",
+        f"2, weights_regularizer={SIMILARITY}, unreachable=1e-4",
     ),
     "GumbelSoftmaxGate": ("0.5, sparsity_reg=0.1", "use_bias=True, reduction='sum'"),
     "HashGate": ("", "salt=3"),
@@ -33,7 +29,7 @@ GATES = {
         "use_bias=True",
         "normalize=True, z_reg=0.1",
         "weights_regularizer=LoadRegularizer(0.1)",
-        "weights_regularizer=SampleSimilarityRegularizer(0.3, 0.1)",
+        f"weights_regularizer={SIMILARITY}",
     ),
     "SoftmaxSelectorGate": ("1, temperature=0.5", "2, entropy_reg=0.1"),
     "STGumbelGate": ("0.5", "use_bias=True"),
@@ -53,20 +49,15 @@ DECIDE = ("DSelectKGate", "SoftmaxSelectorGate")
 # Their weights at inference are drawn, for each row of a batch.
 DRAWN = ("RandomGate(2",)
 # Gates that choose few experts from the first step on, and those that do later.
-SPARSE = (
-    "HashGate",
-    "ReinforceGate",
-    "STGumbelGate",
-    "SwitchGate",
-    "TagGate",
-    "TopKGate",
-)
+SPARSE = ("HashGate", "ReinforceGate", "STGumbelGate")
+SPARSE += ("SwitchGate", "TagGate", "TopKGate")
 LIMITED = (*SPARSE, "DSelectKGate")
 # Gates and banks that draw numbers in training.
 DRAWING = ("Gumbel", "Random", "Reinforce", "noise", "dropout")
 # Arguments that only a gate per example takes.
 OF_EXAMPLES = ("SampleSimilarityRegularizer", "normalize=True")
-DENSE = "keras.layers.Dense"
+DENSE, STACK = "keras.layers.Dense", "keras.Sequential"
+NORMALIZED = "keras.layers.BatchNormalization()"
 # With `n` experts.
 BANKS = (
     "DenseExperts(n, [3])",
@@ -74,15 +65,10 @@ BANKS = (
     "DenseExperts(n, [3, 2], dropout=0.3)",
     "DenseExperts(n, [3, 2], ['silu', None], gated=True)",
     f"Experts({DENSE}(3), n)",
-    f"Experts(keras.Sequential([{DENSE}(3, 'tanh'), {DENSE}(2)]), n)",
-    (
-        f"Experts(keras.Sequential([keras.Input((5,)), {DENSE}(3, 'tanh'), "
-        f"{DENSE}(2)]), n)"
-    ),
-    (  # A bias in front of it has a gradient of rounding errors.
-        f"Experts(keras.Sequential([{DENSE}(3, use_bias=False), "
-        "keras.layers.BatchNormalization()]), n)"
-    ),
+    f"Experts({STACK}([{DENSE}(3, 'tanh'), {DENSE}(2)]), n)",
+    f"Experts({STACK}([keras.Input((5,)), {DENSE}(3, 'tanh'), {DENSE}(2)]), n)",
+    # A bias in front of it has a gradient of rounding errors.
+    f"Experts({STACK}([{DENSE}(3, use_bias=False), {NORMALIZED}]), n)",
     "TuckerExperts(n, [3], ranks=(2, 2, 2))",
 )
 LAYERS = ("MoE", "MMoE", "CGC", "SmearExperts")
@@ -96,34 +82,12 @@ OPTIMIZERS = (
     "SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)",
 )
 # These oracles look at one layer, whose weights are given.
-OF_LAYERS = (
-    "weights",
-    "assigned",
-    "mixture",
-    "dispatch",
-    "capacity",
-    "tokens",
-    "all_tokens",
-    "padding",
-)
-ORACLES = (
-    *OF_LAYERS,
-    "permutation",
-    "config",
-    "saved",
-    "weights_file",
-    "compiled",
-    "copied",
-    "distilled",
-    "decided",
-    "per_task",
-    "torch_parameters",
-    "steps_per_execution",
-    "sample_weight",
-    "exported",
-    "replicas",
-    "replicated",
-)
+OF_LAYERS = ("weights", "assigned", "mixture", "dispatch", "capacity", "tokens")
+OF_LAYERS += ("all_tokens", "padding")
+ORACLES = (*OF_LAYERS, "permutation", "config", "saved", "weights_file", "compiled")
+ORACLES += ("copied", "distilled", "decided", "per_task", "torch_parameters")
+ORACLES += ("steps_per_execution", "sample_weight", "exported", "replicas")
+ORACLES += ("replicated",)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,13 +21,12 @@ from differential.cases import (
     Case,
     num_padded,
 )
-from helpers import dtype_policy, numpy, reloaded, value_and_gradients
+from helpers import cloned, dtype_policy, numpy, reloaded, value_and_gradients
 
-import dselectk_keras
 import dselectk_keras as dk
 from dselectk_keras import per_task as take_task
 
-NAMES = {**vars(dselectk_keras), "keras": keras}
+NAMES = {**vars(dk), "keras": keras}
 TOLERANCES = {"float32": 2e-4, "mixed_float16": 2e-2}
 OTHER_POLICY = {"float32": "mixed_float16", "mixed_float16": "float32"}
 
@@ -67,9 +66,8 @@ def compile_model(model, case):
 def decide(model, case):
     """Train until all gates have decided."""
     x, y = split(case)
-    callbacks = [dselectk_keras.DecideGates(by=0.5)]
     settings = {"batch_size": 3, "verbose": 0, "shuffle": False}
-    model.fit(x, y, epochs=4, callbacks=callbacks, **settings)
+    model.fit(x, y, epochs=4, callbacks=[dk.DecideGates(by=0.5)], **settings)
 
 
 def gates_of(model):
@@ -107,10 +105,9 @@ def _of_layer(case, tokens=None, dispatch=None):
     layer = _layer(case, case.dispatch if dispatch is None else dispatch)
     tokens = case.tokens if tokens is None else tokens
     shapes = {name: array.shape[1:] for name, array in data(case, tokens).items()}
+    dtypes = {"ids": "int32", "mask": "bool"}
     inputs = {
-        name: keras.Input(
-            shape, dtype={"ids": "int32", "mask": "bool"}.get(name), name=name
-        )
+        name: keras.Input(shape, dtype=dtypes.get(name), name=name)
         for name, shape in shapes.items()
         if name != "y"
     }
@@ -138,7 +135,7 @@ def _layer(case, dispatch):
         settings["routing_network"] = keras.layers.GlobalAveragePooling1D()
     gate, bank = _parts(case)
     name = "AttentiveMoE" if "AttentiveGate" in case.gate else case.layer
-    return getattr(dselectk_keras, name)(bank, gate, **settings)
+    return getattr(dk, name)(bank, gate, **settings)
 
 
 def call(layer, inputs, **settings):
@@ -184,10 +181,8 @@ def data(case, tokens=None, padding=0.0):
     if not _is_built(case):
         found["y"] = generator.normal(size=(len(found["x"]), 1)).astype("float32")
         return found
-    found["y"] = {
-        name: (generator.normal(size=case.batch) > 0).astype("float32")
-        for name in "abc"
-    }
+    signs = {name: generator.normal(size=case.batch) > 0 for name in "abc"}
+    found["y"] = {name: each.astype("float32") for name, each in signs.items()}
     if case.labels == "missing":
         found["y"]["a"][:2] = np.nan
         found["y"]["b"][:-1] = np.nan  # A whole batch of them.
@@ -203,7 +198,10 @@ def split(case, **changes):
 
 def predicted(model, case):
     x, _ = split(case)
-    outputs = model(x, training=False)
+    return arrays_of(model(x, training=False))
+
+
+def arrays_of(outputs):
     return [numpy(each).astype("float32") for each in keras.tree.flatten(outputs)]
 
 
@@ -222,7 +220,7 @@ def restart_dropout():
 
 def all_weights(model):
     """All weights of a model, which are all variables but the states of seeds."""
-    return [numpy(each).astype("float32") for each in model.weights]
+    return arrays_of(model.weights)
 
 
 def copy_seeds(model, copy):
@@ -240,10 +238,8 @@ def same(first, second, case, what="values"):
     assert len(first) == len(second), f"{what}: {len(first)} and {len(second)}"
     tolerance = TOLERANCES[case.dtype]
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
-        scale = max(np.abs(b).max(initial=0), 1e-3)
-        assert_close(
-            a, b, rtol=tolerance, atol=tolerance * scale, err_msg=f"{what} {i}"
-        )
+        atol = tolerance * max(np.abs(b).max(initial=0), 1e-3)
+        assert_close(a, b, rtol=tolerance, atol=atol, err_msg=f"{what} {i}")
 
 
 def weights(case):
@@ -350,10 +346,9 @@ def _weights_of_rows(layer, arrays, case):
     routing = arrays.get("ids", arrays.get("v"))
     if case.routing != "pool" or not case.masked:
         return numpy(layer.expert_weights(arrays["x"], routing))
-    rows = zip(arrays["x"], arrays["mask"], strict=True)
-    return np.concatenate(
-        [numpy(layer.expert_weights(row[keep][None])) for row, keep in rows]
-    )
+    pairs = zip(arrays["x"], arrays["mask"], strict=True)
+    rows = (row[keep][None] for row, keep in pairs)
+    return np.concatenate([numpy(layer.expert_weights(row)) for row in rows])
 
 
 def dispatch(case):
@@ -414,18 +409,16 @@ def permutation(case):
     model, (x, _) = build(case), split(case)
     order = np.random.default_rng(2).permutation(case.batch)
     first = predicted(model, case)
-    outputs = model(keras.tree.map_structure(lambda a: a[order], x), training=False)
-    second = [numpy(each).astype("float32") for each in keras.tree.flatten(outputs)]
+    x = keras.tree.map_structure(lambda a: a[order], x)
+    second = arrays_of(model(x, training=False))
     same([each[order] for each in first], second, case)
 
 
 def config(case):
     model = build(case)
     again = type(model).from_config(model.get_config())
-    a, b = (
-        json.dumps(_plain(each.get_config()), sort_keys=True, default=str)
-        for each in (model, again)
-    )
+    configs = (_plain(each.get_config()) for each in (model, again))
+    a, b = (json.dumps(each, sort_keys=True, default=str) for each in configs)
     assert a == b, "the config differs after from_config"
 
 
@@ -483,9 +476,7 @@ def compiled(case):
 
 def copied(case):
     model = build(case)
-    clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
-    same(predicted(clone, case), predicted(model, case), case, "cloned")
+    same(predicted(cloned(model), case), predicted(model, case), case, "cloned")
     same(predicted(copy.deepcopy(model), case), predicted(model, case), case, "copied")
 
 
@@ -497,7 +488,7 @@ def distilled(case):
     # A gate with other logits begins anew, and decides for itself.
     if not isinstance(case.dispatch, (bool, str)):
         return  # A capacity needs a gate that is sparse from the first step.
-    other = dselectk_keras.DSelectKGate(3, unreachable=1e-4, seed=0)
+    other = dk.DSelectKGate(3, unreachable=1e-4, seed=0)
     student = dk.distill(model, other, freeze_experts=False)
     for gate in gates_of(student):
         assert not gate.has_decided, "decided before any training"
@@ -637,8 +628,7 @@ def exported(case):
         model.export(folder, verbose=False)
         loaded = tf.saved_model.load(folder)
         outputs = loaded.serve(keras.tree.map_structure(tf.convert_to_tensor, x))
-    found = [numpy(each).astype("float32") for each in keras.tree.flatten(outputs)]
-    same(found, predicted(model, case), case)
+    same(arrays_of(outputs), predicted(model, case), case)
 
 
 # Words of the package's own errors about what cannot be right, or is not possible.

@@ -61,12 +61,9 @@ def dispatching(units, gate, dispatch, momentum=0.5):
 
 def split_experts(shape):
     """Parts of the batch times parts of the experts; processes have own batches."""
-    mesh = distribution.DeviceMesh(shape, ["batch", "experts"])
-    return distribution.ModelParallel(
-        layout_map=dk.expert_layout_map(mesh),
-        batch_dim_name="batch",
-        auto_shard_dataset=False,
-    )
+    layouts = dk.expert_layout_map(distribution.DeviceMesh(shape, ["batch", "experts"]))
+    settings = {"batch_dim_name": "batch", "auto_shard_dataset": False}
+    return distribution.ModelParallel(layout_map=layouts, **settings)
 
 
 def train(case):
@@ -74,13 +71,11 @@ def train(case):
     units, gate, dispatch = CASES[case]
     keras.utils.set_random_seed(0)
     model = dispatching(units, gate(), dispatch)
-    share = slice(None)
+    share, size = slice(None), BATCH
     if OTHERS:  # Each process has its half of each batch.
         share = np.arange(len(X)).reshape(2, 2, -1)[:, int(OTHERS[1])].reshape(-1)
-    size = BATCH // 2 if OTHERS else BATCH
-    log = model.fit(
-        X[share], Y[share], batch_size=size, epochs=2, shuffle=False, verbose=0
-    )
+        size = BATCH // 2
+    log = model.fit(X[share], Y[share], size, epochs=2, shuffle=False, verbose=0)
     return model, log.history["loss"]
 
 
@@ -115,9 +110,8 @@ class Interrupt(keras.callbacks.Callback):
 
 def fit_with_callbacks(folder, others=()):
     keras.utils.set_random_seed(0)
-    model = dk.build_multitask_model(
-        DIM, 2, experts=dk.DenseExperts(EXPERTS, [4]), gate=dk.DSelectKGate(1)
-    )
+    parts = dk.DenseExperts(EXPERTS, [4]), dk.DSelectKGate(1)
+    model = dk.build_multitask_model(DIM, 2, "mmoe", *parts)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5))
     recorder = dk.GateRecorder(every=1, path=folder / "gates.npz")
     settings = {"restore_best_weights": True, "start_from_epoch": 2, "mode": "min"}
@@ -136,15 +130,9 @@ def fit_with_callbacks(folder, others=()):
 
 def program(model, rows=BATCH):
     """The compiled training step of one device."""
-    state = tuple(
-        [variable.value for variable in variables]
-        for variables in (
-            model.trainable_variables,
-            model.non_trainable_variables,
-            model.optimizer.variables,
-            model.metrics_variables,
-        )
-    )
+    groups = model.trainable_variables, model.non_trainable_variables
+    groups += model.optimizer.variables, model.metrics_variables
+    state = tuple([variable.value for variable in group] for group in groups)
     batch = np.zeros((rows, DIM), "float32"), np.zeros((rows, 2), "float32")
     several = distribution.distribution()
     if several is not None:
@@ -229,10 +217,9 @@ def sent(line):
         math.prod(int(size) for size in shape.split(",") if size)
         for shape in re.findall(r"32\[([\d,]*)\]", found[1])
     ]
-    groups: Any = re.search(
-        r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]+)\}|mesh\[(.*?)\].*?\{(.*?)\})",
-        line,
-    )
+    # A number of them, a list, or names of axes of a mesh.
+    forms = r"\[\d+,(\d+)\]|\{\{([\d,]+)\}|mesh\[(.*?)\].*?\{(.*?)\}"
+    groups: Any = re.search(rf"replica_groups=(?:{forms})", line)
     size, members, sizes_of_axes, names = groups.groups(default="")
     axes = dict(re.findall(r"'(\w+)'=(\d+)", sizes_of_axes))
     if members:

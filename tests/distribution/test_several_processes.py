@@ -8,7 +8,7 @@ import pytest
 from jobs import free_addresses, run_scripts
 
 HERE = pathlib.Path(__file__).parent
-BACKEND = keras.backend.backend()
+BACKEND, AXES = keras.backend.backend(), ("data", "experts")
 
 
 def run(script, *calls):
@@ -28,16 +28,10 @@ def eight():
     return found
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "narrow, data",
-        "narrow, experts",
-        "wide, experts",
-        "dispatched, data",
-        "dispatched, experts",
-    ],
-)
+TRAINED = [f"{case}, {by}" for case in ("narrow", "dispatched") for by in AXES]
+
+
+@pytest.mark.parametrize("case", [*TRAINED, "wide, experts"])
 def test_eight_devices_train_as_one(eight, case):
     assert eight[case]["weights"] <= 2e-6
     assert eight[case]["loss"] <= 2e-6
@@ -61,7 +55,7 @@ def test_split_experts_are_not_condensed(eight):
     assert "Fewer experts may not fill the devices" in eight["refused"]
 
 
-@pytest.mark.parametrize("devices", ["data", "experts"])
+@pytest.mark.parametrize("devices", AXES)
 @pytest.mark.parametrize("dispatch", [False, True])
 def test_a_step_needs_what_was_planned(eight, devices, dispatch):
     found = eight[f"needed, {devices}, {dispatch}"]

@@ -19,14 +19,14 @@ def differences():
     return found
 
 
+TRAINED = ("labels, uncertainty", "batch, uncertainty", "averaged, dispatched")
+TRAINED += ("routed", "balanced")
+
+
 @pytest.mark.parametrize(
     ("case", "names"),
     [
-        ("labels, uncertainty", {"weights", "loss"}),
-        ("batch, uncertainty", {"weights", "loss"}),
-        ("averaged, dispatched", {"weights", "loss"}),
-        ("routed", {"weights", "loss"}),
-        ("balanced", {"weights", "loss"}),
+        *((case, {"weights", "loss"}) for case in TRAINED),
         # A training that is resumed, records and decides.
         ("callbacks", {"steps", "recorded"}),
         # Experts are chosen once for all replicas.

@@ -15,7 +15,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 import keras
 import numpy as np
 import tensorflow as tf
-from helpers import numbers
+from helpers import model_of, numbers
 
 import dselectk_keras as dk
 from dselectk_keras.distribution import sum_over_replicas
@@ -61,31 +61,34 @@ class Interrupt(keras.callbacks.Callback):
 
 
 def tasks(tasks, gate, per_example=False, inputs=DIM, optimizer=(), **settings):
-    experts = dk.DenseExperts(5, [4]) if per_example else dk.DenseExperts(4, [4])
-    model = dk.build_multitask_model(
-        inputs, tasks, experts=experts, gate=gate, per_example=per_example, **settings
-    )
+    parts = dk.DenseExperts(5 if per_example else 4, [4]), gate, per_example
+    model = dk.build_multitask_model(inputs, tasks, "mmoe", *parts, **settings)
     model.compile(keras.optimizers.SGD(0.1, momentum=0.5, **dict(optimizer)))
     return model
 
 
+def uncertain(gate, **settings):
+    return tasks(TASKS, gate, task_weighting="uncertainty", **settings)
+
+
+def averaged():
+    optimizer = {"use_ema": True, "ema_momentum": 0.9}
+    settings = {"inputs": dispatched(), "dispatch": True, "optimizer": optimizer}
+    return tasks(TASKS[:2], dk.TopKGate(2), per_example=True, **settings)
+
+
 def dispatched():
     """An encoder that dispatches to experts of a capacity with slots for all."""
-    inputs = keras.Input((DIM,))
-    layer = dk.MoE(
-        dk.DenseExperts(5, [4]), dk.TopKGate(2), per_example=True, dispatch=5.0
-    )
-    return keras.Model(inputs, layer(inputs))
+    layer = dk.MoE(dk.DenseExperts(5, [4]), dk.TopKGate(2), True, dispatch=5.0)
+    return model_of(layer, DIM)
 
 
 def balanced():
     """Layers that add losses before and behind gates that sum over the replicas."""
-    inputs = keras.Input((DIM,))
-    x = keras.layers.Dense(4, activity_regularizer="l2")(inputs)
-    for _ in range(2):
-        gate = dk.TopKGate(2, bias_rate=0.05, z_reg=0.1)
-        x = dk.MoE(dk.DenseExperts(5, [4]), gate, per_example=True)(x)
-    model = keras.Model(inputs, keras.layers.Dense(2, activity_regularizer="l2")(x))
+    before, after = (keras.layers.Dense(n, activity_regularizer="l2") for n in (4, 2))
+    gates = (dk.TopKGate(2, bias_rate=0.05, z_reg=0.1) for _ in range(2))
+    moes = [dk.MoE(dk.DenseExperts(5, [4]), gate, per_example=True) for gate in gates]
+    model = keras.Sequential([keras.Input((DIM,)), before, *moes, after])
     model.compile(keras.optimizers.SGD(0.1), "mse")
     return model
 
@@ -115,11 +118,9 @@ CASES = {
     # Penalties of static weights.
     "labels, uncertainty": (
         functools.partial(
-            tasks,
-            TASKS,
+            uncertain,
             dk.DSelectKGate(2, entropy_reg=dk.Ramp(0.01, 0.1, end=9)),
             label_average="labels",
-            task_weighting="uncertainty",
         ),
         (MISSING, WEIGHTS, UNEVEN),
         (),
@@ -127,24 +128,15 @@ CASES = {
     # Penalties of the weights of examples.
     "batch, uncertainty": (
         functools.partial(
-            tasks,
-            TASKS,
+            uncertain,
             dk.DSelectKGate(2, entropy_reg=0.01, unreachable=0.01),
             per_example=True,
-            task_weighting="uncertainty",
         ),
         (MISSING, WEIGHTS, UNEVEN),
         (),
     ),
     "averaged, dispatched": (
-        lambda: tasks(
-            TASKS[:2],
-            dk.TopKGate(2),
-            per_example=True,
-            inputs=dispatched(),
-            dispatch=True,
-            optimizer={"use_ema": True, "ema_momentum": 0.9},
-        ),
+        averaged,
         (*map(of_two_tasks, (MISSING, WEIGHTS)), UNEVEN),
         (),
     ),

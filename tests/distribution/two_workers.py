@@ -54,9 +54,8 @@ def main():
     def step(batch):
         strategy.run(model.train_step, args=(batch,))
 
-    for batch in strategy.experimental_distribute_dataset(
-        batches.with_options(options)
-    ):
+    batches = batches.with_options(options)
+    for batch in strategy.experimental_distribute_dataset(batches):
         step(batch)
     alone = build()
     for batch in batches:
