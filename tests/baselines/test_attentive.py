@@ -2,20 +2,13 @@
 
 from functools import partial
 
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, changed
 from gate_cases import Case
-from helpers import (
-    numbers,
-    numpy,
-    refusals,
-    reloaded,
-    softmax,
-    spread,
-    value_and_gradients,
-)
+from helpers import numbers, numpy, refusals, reloaded, softmax, spread
 from keras import layers, ops
 
 import dselectk_keras as dk
@@ -83,7 +76,7 @@ def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
     moe(X)
     # With the mixture out of the way: the weights alone, as they depend on all.
     variables = [*gate.trainable_variables, *bank.trainable_variables[:2], x]
-    _, gradients = value_and_gradients(
+    _, gradients = helpers.value_and_gradients(
         lambda: [ops.sum(moe.expert_weights(ops.convert_to_tensor(x)) ** 2)], variables
     )
     assert len(gradients) == 5
@@ -224,9 +217,6 @@ def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task()
     model = dk.build_multitask_model(DIM, 2, "attentive", *parts, True, stacked=True)
     assert model(X).shape == (BATCH, 2)
     assert model.get_layer("attentive").gate.num_gates == 2
-
-
-# Calls that cannot be right.
 
 
 def test_features_are_summed_before_the_mixture_as_after_it():

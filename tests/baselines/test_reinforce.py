@@ -2,20 +2,13 @@
 
 from functools import partial
 
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, dtype_of
 from gate_cases import Case
-from helpers import (
-    built,
-    numbers,
-    numpy,
-    softmax,
-    spread,
-    value_and_gradients,
-    weight_gradients,
-)
+from helpers import built, numbers, numpy, softmax, spread, value_and_gradients
 from keras import ops
 
 from dselectk_keras import ImportanceRegularizer, ReinforceGate, RoutedModel
@@ -132,9 +125,6 @@ def test_the_policy_reaches_the_routing_inputs_but_not_the_losses(learns):
     assert not by_losses.any()
 
 
-# Drawing.
-
-
 @pytest.mark.parametrize("num_gates", [None, 2])
 @pytest.mark.parametrize("per_example", [False, True])
 def test_one_expert_is_drawn_in_training_and_the_likeliest_at_inference(
@@ -184,9 +174,6 @@ def test_dropped_experts_are_not_drawn_and_leave_finite_gradients():
     assert all(np.isfinite(each).all() for each in (loss, *gradients))
     # Another is drawn where the first is dropped, unless all would be.
     assert_close(1 - drawn[:, 0].mean(), 0.6 - 0.6**3, atol=0.1)
-
-
-# Several gates, static gates, weights.
 
 
 @pytest.mark.parametrize("own_inputs", [False, True])
@@ -293,9 +280,6 @@ def test_examples_without_weight_teach_nothing(per_example):
     assert not any(gradient.any() for gradient in found.values())
 
 
-# What is kept between the call and the loss.
-
-
 def test_the_loss_of_a_call_is_given_once_in_float32():
     gate = reinforce(dtype="float16")
     assert gate.policy_loss(LOSSES) == 0.0
@@ -325,7 +309,7 @@ def test_a_regularizer_reaches_the_logits():
         gate.route(numbers((8, 2)), training=True)
         return sum(gate.losses)
 
-    found = weight_gradients(gate, loss)
+    found = helpers.weight_gradients(gate, loss)
     gate.forget()
     moved = dict(zip([v.name for v in gate.trainable_variables], found, strict=True))
     assert np.abs(moved["gate_kernel"]).max() > 1e-4

@@ -63,9 +63,6 @@ def losses_of_a_step(model, y, sample_weight=None):
     return numpy(found), keras.tree.map_structure(numpy, predictions), expected
 
 
-# Rewards.
-
-
 CLASSES, OF_LOGITS = np.array([0, 1, 1, 0, 1, 0]), {"from_logits": True}
 
 
@@ -260,9 +257,6 @@ def test_a_saved_model_gives_the_same_and_trains_on(tmp_path):
     assert np.isfinite(loaded.fit(X, Y, verbose=0).history["loss"]).all()
 
 
-# Consistency.
-
-
 def test_divergence_by_hand_and_from_certainty_in_half_precision():
     a, b = [[0.5, 0.5], [0.25, 0.75]], [[0.25, 0.75], [0.25, 0.75]]
     there = 0.5 * np.log(2) + 0.5 * np.log(2 / 3)
@@ -343,9 +337,6 @@ def test_rewards_and_consistency_leave_nothing_behind():
     assert np.isfinite(log.history["loss"]).all()
     assert model.layers[1].gate.policy_loss(np.zeros(3)) == 0.0
     model.evaluate(X, Y, verbose=0)
-
-
-# Arguments that cannot be right.
 
 
 @pytest.mark.parametrize("per_example", [False, True])

@@ -1,18 +1,11 @@
 """Experts see mixtures of tokens, and tokens get mixtures of experts."""
 
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, changed
-from helpers import (
-    numbers,
-    numpy,
-    refusals,
-    reloaded,
-    softmax,
-    spread,
-    value_and_gradients,
-)
+from helpers import numbers, numpy, reloaded, softmax, spread, value_and_gradients
 from keras import layers, ops
 
 from dselectk_keras import DenseExperts, Experts, SoftMoE
@@ -132,9 +125,6 @@ def test_gradients_reach_tokens_slots_and_experts_and_are_finite_for_zeros():
             assert zeros or found.any(), variable.path
 
 
-# Banks.
-
-
 def test_any_layers_may_be_the_experts():
     for experts in (
         [layers.Dense(3, "relu"), layers.Dense(3)],
@@ -182,7 +172,7 @@ def test_trains_on_sequences_of_any_length_and_reloads_to_the_bit(tmp_path):
 
 
 DENSE = DenseExperts(2, [3])
-test_what_cannot_be_right_is_refused = refusals(
+test_what_cannot_be_right_is_refused = helpers.refusals(
     (SoftMoE, r"`experts` must be a bank.*'dense'", "dense"),
     (SoftMoE, "`num_slots` must be a positive integer", (DENSE, 0)),
     (SoftMoE(DENSE), r"\(batch, tokens, features\).*\(2, 4\)", numbers((2, 4))),

@@ -382,9 +382,6 @@ test_what_cannot_be_recorded_is_refused = refusals(
 )
 
 
-# What a gate really sees.
-
-
 class Doubled(keras.layers.Layer):
     """A layer of a user's own, which computes what its gate looks at."""
 

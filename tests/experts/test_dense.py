@@ -2,20 +2,12 @@
 
 from functools import partial
 
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, dtype_of
-from helpers import (
-    built,
-    model_of,
-    numbers,
-    numpy,
-    refusals,
-    shares,
-    spread,
-    weight_gradients,
-)
+from helpers import built, numbers, numpy, refusals, shares, spread, weight_gradients
 from keras import ops
 
 from dselectk_keras import DenseExperts, MoE, SoftmaxGate, SoftMoE
@@ -91,7 +83,7 @@ def test_shapes_are_found_without_tracing_and_for_any_length(monkeypatch):
     assert bank(keras.KerasTensor((None, 5))).shape == (None, 3, 2)
     with pytest.raises(ValueError, match="have value 5"):
         bank(keras.KerasTensor((None, 4)))
-    model = model_of(DenseExperts(2, [4, 5]), None, 3)
+    model = helpers.model_of(DenseExperts(2, [4, 5]), None, 3)
     assert model.output_shape == (None, 2, None, 5)
     assert model.predict(numbers((3, 6, 3)), verbose=0).shape == (3, 2, 6, 5)
 
@@ -198,9 +190,6 @@ def test_merged_experts_compute_in_the_dtype_of_the_bank():
         bank = built(DenseExperts(2, [4, 3], dtype=dtype), 5)
         merged = bank.call_merged(numbers((2, 5)), shares(2, 2), True)
         assert dtype_of(merged) == keras.DTypePolicy(dtype).compute_dtype
-
-
-# Gated experts.
 
 
 def gated_bank(x, units=(4, 2), **settings):

@@ -5,16 +5,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import (
-    built,
-    numbers,
-    numpy,
-    refusals,
-    reloaded,
-    shares,
-    value_and_gradients,
-    weight_gradients,
-)
+from helpers import built, numbers, numpy, refusals, reloaded, shares, weight_gradients
 from keras import layers, ops
 
 from dselectk_keras import Experts
@@ -138,9 +129,6 @@ def test_a_saved_bank_gives_the_same_outputs(tmp_path):
     assert_equal(reloaded(model, tmp_path)(x), model(x))
 
 
-# Inputs of their own.
-
-
 def test_each_expert_may_see_an_input_of_its_own():
     bank, x = Experts(sequential(), 3, shared_input=False), numbers((2, 3, 5))
     found = bank(x)
@@ -148,9 +136,6 @@ def test_each_expert_may_see_an_input_of_its_own():
     assert_close(found, np.stack(expected, axis=1), rtol=1e-5)
     with pytest.raises(ValueError, match=r"axis 1 .* value 3, .*\(2, 2, 5\)"):
         bank(x[:, :2])
-
-
-# Merging.
 
 
 def test_parameters_are_stacked_by_expert():
@@ -197,7 +182,9 @@ def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
     def compute():
         return [ops.sum(bank.call_merged(x, weights.value, True) ** 2)]
 
-    _, gradients = value_and_gradients(compute, [*bank.trainable_variables, weights])
+    _, gradients = helpers.value_and_gradients(
+        compute, [*bank.trainable_variables, weights]
+    )
     assert len(gradients) == 13
     assert all(found.any() for found in gradients)
 

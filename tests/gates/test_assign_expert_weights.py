@@ -120,9 +120,6 @@ def test_slack_gives_every_logit_a_gradient(name):
         assert (found != 0).all() == learns
 
 
-# Errors.
-
-
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
 def test_gates_without_logits_or_selectors_say_that_they_cannot(case):
     gate = case.make()

@@ -2,21 +2,13 @@
 
 from functools import partial
 
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
-from helpers import (
-    built,
-    model_of,
-    numbers,
-    numpy,
-    refusals,
-    reloaded,
-    spread,
-    weight_gradients,
-)
+from helpers import built, model_of, numbers, numpy, refusals, reloaded, spread
 from keras import ops
 
 import dselectk_keras as dk
@@ -53,7 +45,9 @@ def test_a_choice_without_an_expert_loses_its_share():
 def test_the_shares_train():
     gate = chosen([2, 0], 3)
     upstream = ops.convert_to_tensor(np.array([1.0, 0.0, 3.0], "float32"))
-    (found,) = weight_gradients(gate, lambda: ops.sum(gate.expert_weights() * upstream))
+    (found,) = helpers.weight_gradients(
+        gate, lambda: ops.sum(gate.expert_weights() * upstream)
+    )
     # d/da of softmax(a) . (3, 1) at equal shares.
     assert_close(found, [0.5, -0.5], atol=1e-6)
 

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
-from helpers import (
-    numbers,
-    numpy,
-    refusals,
-    spread,
-    value_and_gradients,
-    weight_gradients,
-)
+from helpers import numbers, numpy, refusals, spread, weight_gradients
 from keras import ops
 
 import dselectk_keras as dk
@@ -74,9 +67,6 @@ def sparse_weights(num_experts, num_used, seed=0):
     places = generator.choice(num_experts, num_used, replace=False)
     weights[places] = generator.dirichlet(np.ones(num_used))
     return weights
-
-
-# The equation.
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0])
@@ -150,9 +140,6 @@ def test_one_initializer_gives_every_variable_numbers_of_its_own():
     assert not np.allclose(*(numpy(gate.trainable_weights[1]) for gate in gates))
 
 
-# The rim.
-
-
 def test_one_selector_has_no_choice_to_weigh():
     gate = built(4, num_nonzeros=1)
     assert_equal(gate.expert_weights(), numpy(gate.selector_outputs())[0])
@@ -192,7 +179,7 @@ def test_more_selectors_than_experts_are_a_warning(k, warns):
 def test_huge_logits_give_finite_values_and_gradients(size):
     z, w = np.sign(numbers((2, 1, 3))), np.sign(numbers((2, 1)))
     gate = built(5, entropy_reg=0.1, weights=[size * z, size * w])
-    values, gradients = value_and_gradients(
+    values, gradients = helpers.value_and_gradients(
         lambda: [ops.sum(train_call(gate) ** 2), *gate.losses],
         gate.trainable_variables,
     )
@@ -209,9 +196,6 @@ test_settings_that_cannot_be_are_refused = refusals(
     (dk.DSelectKGate, "`reduction` must be one of 'sum', 'me", {"reduction": "max"}),
     (dk.DSelectKGate, 'must be "assign", or the wei', {"unreachable": "ignore"}),
 )
-
-
-# Unreachable codes.
 
 
 def test_unreachable_codes_are_penalized_and_not_made_up_for():
@@ -257,9 +241,6 @@ def test_every_code_belongs_to_one_expert_and_experts_keep_their_own():
     assert_equal([each[:9] for each in found], [np.eye(9)] * 3)
 
 
-# Penalties.
-
-
 @pytest.mark.parametrize("num_gates", [None, 3])
 def test_penalties_of_a_static_gate_by_hand(num_gates):
     gate = built(3, 2, entropy_reg=0.1, num_gates=num_gates)
@@ -302,9 +283,6 @@ def test_mean_reduction_leaves_a_static_gate_alone():
     assert_close(gate.losses[0], 1 / 0.75, rtol=1e-6)
 
 
-# Schedules.
-
-
 def test_gamma_follows_its_schedule_in_training_calls_only():
     weights = [np.full((1, 1, 2), 0.5), np.zeros((1, 1))]
     gate = built(4, 1, gamma=dk.Ramp(4.0, 1.0, end=2), weights=weights)
@@ -335,9 +313,6 @@ def test_an_entropy_schedule_sees_one_at_the_first_training_call():
     assert_close(found, np.multiply([1, 2, 3], found[0]), rtol=1e-5)
 
 
-# The report.
-
-
 @pytest.mark.parametrize("num_gates", [None, 3])
 @pytest.mark.parametrize("per_example", [False, True])
 def test_report_has_a_number_for_every_selector(num_gates, per_example):
@@ -353,9 +328,6 @@ def test_report_tells_binary_selectors_and_their_reachable_mass():
     z = np.array([[[9.0, -9.0]], [[9.0, 9.0]], [[9.0, 0.0]]])
     found = built(3, 3, weights=[z, np.zeros((3, 1))]).report()["selectors"]
     assert_equal(found, {"binary": [1, 1, 0], "reachable": [1, 0, 0.5]})
-
-
-# Weights of the release, and weights asked for.
 
 
 @pytest.mark.parametrize("entropy_reg", [None, 0.1])

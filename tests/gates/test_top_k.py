@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
-from helpers import (
-    numbers,
-    numpy,
-    refusals,
-    reloaded,
-    sigmoid,
-    softmax,
-    spread,
-    weight_gradients,
-)
+from helpers import numbers, numpy, reloaded, sigmoid, softmax, spread, weight_gradients
 from keras import ops
 
 import dselectk_keras as dk
@@ -141,9 +132,6 @@ def test_the_noise_starts_at_softplus_of_zero():
     assert 0 < numpy(gate.losses[0]) < 0.01
 
 
-# Dense steps.
-
-
 def only_largest(weights, k):
     kept = np.where(weights >= np.sort(weights)[..., -k, None], weights, 0)
     return kept / kept.sum(axis=-1, keepdims=True)
@@ -223,9 +211,6 @@ def test_models_are_condensed_after_dense_steps_and_with_sigmoid_scores():
     assert_close(dk.condense(model)(x), model(x), atol=1e-5)
 
 
-# A schedule of the noise.
-
-
 def test_the_noise_has_a_factor():
     def logits(noise):
         gate = top_k(N, noise=noise, seed=0, kernel_initializer="zeros")
@@ -247,9 +232,6 @@ def test_the_noise_ends_with_its_schedule():
     assert_close(gate.losses[0], 0.14 / 0.16, rtol=1e-5)
     for each in weight_gradients(gate, lambda: gate.report()["penalties"]["load"]):
         assert_equal(each, 0)
-
-
-# Sigmoid scores.
 
 
 def test_the_gradient_of_sigmoid_scores_by_hand():
@@ -276,9 +258,6 @@ def test_scores_that_rounding_makes_equal_are_chosen_by_their_logits(
         even = scores == "sigmoid" and k == 2 and logits[0] > 0
         wanted = [0, 0.5, 0.5] if even else [0, 1, 0]
         assert_close(numpy(weights())[0], wanted, atol=1e-7)
-
-
-# A bias that balances the load.
 
 
 def with_bias(**settings):
@@ -386,7 +365,7 @@ def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
     assert numpy(found)[0] < 0
 
 
-test_settings_that_cannot_be_are_refused = refusals(
+test_settings_that_cannot_be_are_refused = helpers.refusals(
     (top_k, r"must not exceed the 5 experts.*nonzeros=6", 6),
     (
         lambda noise: top_k(noise=noise),

@@ -173,9 +173,6 @@ def test_penalties_of_the_router_are_losses_in_training_only():
     assert_close(smear.losses[0], gate.report(X)["penalties"]["weights"], rtol=1e-5)
 
 
-# Banks of copies.
-
-
 @pytest.mark.parametrize("layer", ["dense", "sequential"])
 @any_rank
 def test_copies_are_merged_as_dense_experts_are(x, layer):
@@ -205,9 +202,6 @@ def test_merged_convolutions_equal_a_loop(per_example):
     assert_close(smear(x), np.stack(expected), **CLOSE)
     gradients = weight_gradients(smear, lambda: ops.sum(smear(x) ** 2))
     assert all(found.any() for found in gradients)
-
-
-# Precision, cost, files.
 
 
 def test_the_mean_over_a_long_sequence_does_not_overflow_in_half_precision():
@@ -286,9 +280,6 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
     train = partial(model.fit, inputs, y, verbose=0)
     assert all(changed(model.trainable_variables, train))
     assert_equal(reloaded(model, tmp_path)(inputs), model(inputs))
-
-
-# What cannot be merged.
 
 
 def smear_experts(*bank, gate=dk.SoftmaxGate, **settings):

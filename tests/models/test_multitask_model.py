@@ -2,19 +2,12 @@
 
 from functools import partial
 
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import (
-    dtype_policy,
-    floatx,
-    numbers,
-    numpy,
-    refusals,
-    reloaded,
-    value_and_gradients,
-)
+from helpers import floatx, numbers, numpy, refusals, reloaded, value_and_gradients
 from keras import layers, ops
 
 import dselectk_keras as dk
@@ -269,7 +262,7 @@ def test_a_metric_of_one_hot_labels_takes_them(top):
 
 @pytest.mark.traced
 def test_half_precision_predicts_reports_and_sums_in_full():
-    with dtype_policy("mixed_float16"):
+    with helpers.dtype_policy("mixed_float16"):
         model = make(gate=dk.DSelectKGate(2, entropy_reg=0.1))
     log = model.fit(X, Y, epochs=2, verbose=0)
     assert all(np.isfinite(values).all() for values in log.history.values())
@@ -401,9 +394,6 @@ def test_a_metric_by_name_is_the_keras_metric():
             wanted = keras.metrics.get(name)(y[task.name][:, None], p)
             # Of kl_divergence, some backends leave a rounding error instead of 0.
             assert_close(reported[f"{task.name}_{name}"], wanted, rtol=1e-4, atol=1e-7)
-
-
-# Numbers that are not finite, and labels that are impossible.
 
 
 @pytest.fixture(scope="module")

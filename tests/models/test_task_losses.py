@@ -1,17 +1,11 @@
 """How the losses of the tasks are averaged and weighted."""
 
+import helpers
 import keras
 import numpy as np
 import pytest
 from checks import assert_close
-from helpers import (
-    dtype_policy,
-    numbers,
-    numpy,
-    refusals,
-    reloaded,
-    value_and_gradients,
-)
+from helpers import dtype_policy, numbers, numpy, reloaded, value_and_gradients
 from keras import ops
 
 import dselectk_keras as dk
@@ -254,7 +248,7 @@ def test_half_precision_learns_the_weights_in_full(weighting):
     assert {v.dtype for v in model.task_losses.variables} == {"float32"}
 
 
-test_unknown_names_are_refused = refusals(
+test_unknown_names_are_refused = helpers.refusals(
     (make, "`label_average` must be one of 'batch', 'l", {"label_average": "mean"}),
     (make, "an object with the methods `pena.*'dwa'", {"task_weighting": "dwa"}),
 )
