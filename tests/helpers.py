@@ -23,8 +23,6 @@ PUBLIC_MODULES = (
     "dselectk_keras.regularizers",
     "experiments",
 )
-
-
 # Compiling takes the time in tests, not running.
 QUICK_FOR_JAX = {
     "xla_backend_optimization_level": 0,

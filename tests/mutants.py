@@ -33,7 +33,6 @@ USERS = {"ops": "gates layers", "regularizers": "gates layers"}
 USERS |= {"gates": "layers regularizers", "experts": "layers models"}
 USERS |= {"layers": "models", "models": "callbacks"}
 MORE_TESTS = {"metrics": ("test_streaming.py",)}
-
 BETWEEN = {  # What stands between two operands, and what replaces it.
     ast.Add: ("+", "-"),
     ast.Sub: ("-", "+"),
@@ -46,7 +45,6 @@ BETWEEN = {  # What stands between two operands, and what replaces it.
 }
 EXTREMES = {"min": "max", "minimum": "maximum", "argmin": "argmax"}
 EXTREMES |= {other: one for one, other in EXTREMES.items()}
-
 # Changes that no test can see or should see: a pattern of "old line -> new line".
 UNSEEN = [
     (r"strict=True.*->(?!.*strict=True)", "`strict=` only finds faults of other code"),

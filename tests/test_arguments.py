@@ -24,7 +24,6 @@ from dselectk_keras.models.build import OF_MODEL
 from dselectk_keras.registry import Registry
 
 pytestmark = pytest.mark.backend_independent
-
 N, SEED = int(os.environ.get("N", "100")), os.environ.get("SEED", "0")
 BATCH, DIM, UNITS, EXPERTS = 4, 3, 2, 4
 NAN, INFINITY = float("nan"), float("inf")

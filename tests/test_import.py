@@ -13,7 +13,6 @@ import pytest
 BACKENDS = ("tensorflow", "jax", "torch")
 EXTRAS = ("importlib_resources", "matplotlib", "optuna", "pandas")
 EXTRAS += ("tensorflow_datasets",)
-
 # Runs in a process of its own: argv holds the modules that are not to be found.
 # Keras and its backend may look for some of them and do without; the package may
 # not even look.

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.traced
 BACKEND = keras.backend.backend()
 PACKAGE = pathlib.Path(dselectk_keras.__file__).parent
 SCRIPTS = PACKAGE.parent / "scripts"
-
 # Each private name: who has it, in which file of keras/src, and on which backend.
 PRIVATE = {
     "_flatten_layers": ("layer", "layers/layer.py", None),
@@ -102,8 +101,7 @@ def test_the_table_above_has_all_that_the_module_uses():
 def test_calls_of_a_layer_are_counted_in_models_and_layers_inside():
     dense, pair = keras.layers.Dense(3), Pair(*map(keras.layers.Dense, (3, 3)))
     inner = keras.Sequential([keras.Input((3,)), dense, pair])
-    model = model_of(lambda x: inner(inner(dense(x))), 3)
-    counts = _keras.calls_by_layer(model)
+    counts = _keras.calls_by_layer(model_of(lambda x: inner(inner(dense(x))), 3))
     assert [counts[id(each)] for each in (dense, inner, pair.second)] == [3, 2, 2]
 
 

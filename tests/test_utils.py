@@ -11,61 +11,53 @@ import pytest
 from helpers import built, refusals
 
 import dselectk_keras as dk
-from dselectk_keras.utils import (
-    Configured,
-    add_counter,
-    argument_names,
-    check_choice,
-    check_count,
-    check_indices,
-    check_number,
-    check_type,
-    convert,
-    optional_import,
-    with_name,
-)
+from dselectk_keras import utils
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_numbers_of_numpy_become_those_of_python(kind):
-    found = check_number("size", kind(0.25), minimum=0, below=1)
+    found = utils.check_number("size", kind(0.25), minimum=0, below=1)
     assert type(found) is float
     assert found == 0.25
 
 
 def test_what_is_right_is_given_back_or_passes():
     for value in (1, 7, np.int64(3)):
-        check_count("size", value)
-    assert check_indices("rows", np.array([0, 2]), 3) == [0, 2]
-    assert convert("size", "2", float) == 2.0
-    check_type("path", "a", str, "a path")
+        utils.check_count("size", value)
+    assert utils.check_indices("rows", np.array([0, 2]), 3) == [0, 2]
+    assert utils.convert("size", "2", float) == 2.0
+    utils.check_type("path", "a", str, "a path")
 
 
 BEYOND = "`num_experts` must be at most 65,536. Received: num_experts=1,000,000,000"
 test_what_is_wrong_is_refused_by_name = refusals(
     *(
-        (check_count, f"`size` .* size={value!r}", ("size", value))
+        (utils.check_count, f"`size` .* size={value!r}", ("size", value))
         for value in [0, -1, 2.0, "2", None, True]
     ),
     (
-        partial(check_number, "size"),
+        partial(utils.check_number, "size"),
         "`size` must be a finite number",
         *(np.float32("inf"), np.float32("nan"), np.bool_(1)),
     ),
     (
-        convert,
+        utils.convert,
         "`size` cannot be used. Received: size='a'. could not convert",
         ("size", "a", float),
     ),
     (
-        check_type,
+        utils.check_type,
         r"`path` must be a path\. Received: path=1\.",
         ("path", 1, str, "a path"),
     ),
     # It has no hash.
-    (check_choice, r"`kind` must be one of 'a'.*kind=\[\]", ("kind", [], {"a": 1})),
     (
-        lambda wrong: check_indices("rows", wrong, 3),
+        utils.check_choice,
+        r"`kind` must be one of 'a'.*kind=\[\]",
+        ("kind", [], {"a": 1}),
+    ),
+    (
+        lambda wrong: utils.check_indices("rows", wrong, 3),
         "`rows` must be",
         *(1, [3], [-1], [0.5], "a"),
     ),
@@ -88,7 +80,7 @@ def test_settings_of_numpy_are_saved():
 
 def test_counters_are_integers_as_those_of_optimizers():
     layer = keras.Layer()
-    counter = add_counter(layer, "step")
+    counter = utils.add_counter(layer, "step")
     assert counter.dtype == keras.optimizers.SGD().iterations.dtype
     # Files of other backends, and old ones, have int32.
     layer.load_own_variables({"0": np.asarray(2**31 - 1, "int32")})
@@ -96,21 +88,21 @@ def test_counters_are_integers_as_those_of_optimizers():
 
 
 def test_optional_modules_are_imported_or_named_with_their_extra(monkeypatch):
-    assert optional_import("os.path", "math", extra="e", purpose="p") is os.path
+    assert utils.optional_import("os.path", "math", extra="e", purpose="p") is os.path
     monkeypatch.setitem(sys.modules, "pandas.core", None)
     text = r'^A table needs math and pandas. .*"dselectk-keras\[data\]"'
     with pytest.raises(ImportError, match=text):
-        optional_import("math", "pandas.core", extra="data", purpose="A table")
+        utils.optional_import("math", "pandas.core", extra="data", purpose="A table")
 
 
 def test_names_are_counted_as_keras_counts_them():
     keras.backend.clear_session()
-    names = [with_name({"trainable": False}, "mmoe")["name"] for _ in range(3)]
+    names = [utils.with_name({"trainable": False}, "mmoe")["name"] for _ in range(3)]
     assert names == ["mmoe", "mmoe_1", "mmoe_2"]
-    assert with_name({"name": "mine"}, "mmoe") == {"name": "mine"}
+    assert utils.with_name({"name": "mine"}, "mmoe") == {"name": "mine"}
 
 
-class Pair(Configured, keras.layers.Layer):
+class Pair(utils.Configured, keras.layers.Layer):
     def __init__(self, one, several=(), **kwargs):
         super().__init__(**kwargs)
         self.one, self.several = one, several
@@ -123,7 +115,7 @@ class Triple(Pair):
 
 
 def test_a_config_has_the_arguments_of_a_class_and_those_that_it_passes_on():
-    assert argument_names(Triple) == ("third", "one", "several")
+    assert utils.argument_names(Triple) == ("third", "one", "several")
     config = Triple(3, keras.layers.Dense(2), name="x").get_config()
     assert [config["third"], config["several"], config["name"]] == [3, (), "x"]
     assert config["one"]["class_name"] == "Dense"
@@ -145,4 +137,4 @@ def test_arguments_that_are_not_passed_on_are_not_those_of_a_class():
         def __init__(self, number):
             super().__init__(1)
 
-    assert argument_names(Fixed) == ("number",)
+    assert utils.argument_names(Fixed) == ("number",)

@@ -52,8 +52,7 @@ def test_equals_attention_with_the_same_kernels():
     assert_close(gate(EXPERTS, X, hidden=H), mixed, rtol=1e-4, atol=1e-6)
     # Hidden outputs of any rank are flattened.
     inputs = RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2))
-    found = attentive(hidden=(3, 2)).expert_weights(inputs)
-    assert_close(found, expected, rtol=1e-4)
+    assert_close(attentive(hidden=(3, 2)).expert_weights(inputs), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("own_inputs", [False, True])

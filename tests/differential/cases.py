@@ -6,7 +6,6 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 LENGTH, DIM, NUM_GATES = 3, 5, 3
-
 BITS = "EntropyRegularizer(0.1, 'bits')"
 SIMILARITY = "SampleSimilarityRegularizer(0.3, 0.1)"
 # Arguments of gates, by their name in the registry; each gate has `seed=0` too.

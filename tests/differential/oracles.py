@@ -517,8 +517,6 @@ def decided(case):
 
 # A weight without a gradient becomes 0 in one step.
 DECAY = "SGD(0.1, weight_decay=10.0)"
-
-
 CONDENSES = ("MoE", "MMoE", "omoe", "mmoe")
 
 

@@ -14,7 +14,6 @@ import pytest
 
 SITE = os.environ.get("DOCS_SITE")
 NEEDED = ("chromium", "chromedriver")
-
 pytestmark = pytest.mark.skipif(
     not SITE, reason="DOCS_SITE does not name a built site; `make docs-check` does"
 )
@@ -245,8 +244,6 @@ return [...document.querySelectorAll(".table-wrapper")]
     .filter(e => e.scrollWidth > e.clientWidth + 1)
     .map(e => e.textContent.slice(0, 100));
 """
-
-
 NARROW = "index quickstart quickstart.zh choosing faq serving tabular api api/gates"
 NARROW += " results/benchmark reproduction/dselectk-fig5 notebooks/09_tabular"
 

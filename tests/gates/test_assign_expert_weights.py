@@ -17,7 +17,6 @@ from dselectk_keras.ops import keep_largest
 N, BATCH, DIM = 5, 4, 3
 DENSE = np.array([[0.4, 0.05, 0.1, 0.3, 0.15], [0.1, 0.15, 0.05, 0.1, 0.6]])
 SPARSE = np.array([[0.25, 0, 0, 0.75, 0], [0, 0, 1, 0, 0]])
-
 ANY_WEIGHTS = {
     "softmax": partial(dk.SoftmaxGate, use_bias=True),
     "normalized": partial(dk.SoftmaxGate, use_bias=True, normalize=True),

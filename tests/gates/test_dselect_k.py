@@ -57,8 +57,7 @@ def built(num_experts, num_nonzeros=2, *, per_example=False, weights=None, **set
 
 
 def train_call(gate, *routing_inputs):
-    experts = numbers((BATCH, gate.num_experts, 2))
-    return gate(experts, *routing_inputs, training=True)
+    return gate(numbers((BATCH, gate.num_experts, 2)), *routing_inputs, training=True)
 
 
 def sparse_weights(num_experts, num_used, seed=0):

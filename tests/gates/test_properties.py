@@ -17,7 +17,6 @@ from dselectk_keras.gates.selector_gate import SelectorGate
 BATCH, DIM, UNITS, EXPERTS = 4, 3, 2, 5
 CASES = [case for case in all_cases() if "x" in case.looks]
 LAST_STEP = 2**31 - 2
-
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 few = settings(max_examples=10, deadline=None, derandomize=True, database=None)
 # As large as half precision holds them, and zeros, which leave ties.

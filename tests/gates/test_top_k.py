@@ -226,8 +226,7 @@ def test_the_noise_ends_with_its_schedule():
     ramp = dk.Ramp(1.0, 0.0, end=2, kind="linear")
     weights = [LOGITS, np.zeros(N), np.int32(1)]
     gate = top_k(2, noise=ramp, load_reg=1.0, weights=weights)
-    found = gate.route(training=True).weights
-    assert_close(found, [0.25, 0.75, 0, 0, 0], rtol=1e-5)
+    assert_close(gate.route(training=True).weights, [0.25, 0.75, 0, 0, 0], rtol=1e-5)
     # Experts 0 and 3 share the threshold; the load is (1/2, 1, 0, 1/2, 0).
     assert_close(gate.losses[0], 0.14 / 0.16, rtol=1e-5)
     for each in weight_gradients(gate, lambda: gate.report()["penalties"]["load"]):

@@ -147,8 +147,7 @@ def test_expert_weights_are_those_of_the_gates():
     reports = []
     above.shared_gate.observer = reports.append
     above(STACKED)
-    wanted = above.shared_gate.expert_weights(STACKED[:, 2])
-    assert_equal(reports[0]["weights"], wanted)
+    assert_equal(reports[0]["weights"], above.shared_gate.expert_weights(STACKED[:, 2]))
 
 
 @pytest.mark.traced

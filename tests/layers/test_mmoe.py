@@ -37,8 +37,7 @@ def test_each_task_has_a_gate_of_its_own():
 
 def test_expert_weights_are_those_of_the_gates_which_may_be_one_for_all():
     layer = mmoe(3, num_gates=1)
-    outputs = layer(X)
-    assert_equal(outputs, [numpy(MoE(layer.experts, layer.gate)(X))[:, 0]] * 3)
+    assert_equal(layer(X), [numpy(MoE(layer.experts, layer.gate)(X))[:, 0]] * 3)
     assert layer.expert_weights().shape == (1, 4)
     static, layer = mmoe(), mmoe(per_example=True)
     static(X), layer(X)

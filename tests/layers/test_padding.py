@@ -14,7 +14,6 @@ import dselectk_keras as dk
 X = numbers((3, 4, 5))
 # The last sequence is padding alone.
 MASK = np.array([[1, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 0]], "bool")
-
 REGULARIZERS = {
     "importance": lambda: dk.ImportanceRegularizer(0.5),
     "similarity": lambda: dk.SampleSimilarityRegularizer(0.5, 0.7),

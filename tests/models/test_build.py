@@ -38,8 +38,7 @@ def make(architecture="mmoe", tasks=TASKS, inputs=3, **settings):
 
 def assert_all_train(model, y):
     """All variables are others after an epoch."""
-    train = partial(model.fit, X, y, verbose=0)
-    assert all(changed(model.trainable_variables, train))
+    assert all(changed(model.trainable_variables, partial(model.fit, X, y, verbose=0)))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -284,8 +283,7 @@ def test_an_encoder_may_be_sequential(known):
     encoder = keras.Sequential([*first, layers.Dense(5, "tanh")])
     if known == "by a call":
         encoder(np.ones((2, 3)))
-    model = make(inputs=encoder)
-    train = partial(model.fit, X, Y, batch_size=3, verbose=0)
+    train = partial(make(inputs=encoder).fit, X, Y, batch_size=3, verbose=0)
     assert all(changed(encoder.trainable_variables[:1], train))
 
 

@@ -12,7 +12,6 @@ import dselectk_keras as dk
 
 N, DIM, BATCH = 4, 5, 6
 X = numbers((BATCH, DIM))
-
 GATES = {
     "softmax": dk.SoftmaxGate,
     "softmax with bias": lambda: dk.SoftmaxGate(use_bias=True),

@@ -26,7 +26,6 @@ pytestmark = [
 ]
 FORMATS = {"tf_saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
 every_format = pytest.mark.parametrize("form", FORMATS)
-
 # Loads every file of a folder in a process without this package, calls it with batches
 # of two sizes and compares.
 SERVE = """
@@ -140,8 +139,7 @@ def of_one_task():
 
 def by_ids():
     """A model whose gates see ids."""
-    ids = keras.Input((1,), name="ids", dtype="int32")
-    inputs = [keras.Input((6,), name="x"), ids]
+    inputs = [keras.Input((6,), name="x"), keras.Input((1,), name="ids", dtype="int32")]
     encoder, gate = keras.Model(inputs, inputs), dk.HashGate(salt=1)
     return dk.build_multitask_model(encoder, ["a", "b"], gate=gate, per_example=True)
 

@@ -67,8 +67,7 @@ def test_a_weight_too_few_or_too_many_is_an_error(count):
 
 
 def test_trailing_axes_of_unknown_length():
-    layer = keras.layers.Lambda(lambda x: mix(x, np.eye(N)))
-    model = model_of(layer, N, None, 3)
+    model = model_of(keras.layers.Lambda(lambda x: mix(x, np.eye(N))), N, None, 3)
     experts = numbers((BATCH, N, 7, 3))
     assert_close(model(experts), experts, rtol=1e-6)
 

@@ -147,8 +147,7 @@ def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
     moe((X, images))
     moe.gate.observer = reports.append
     moe((X, images), training=True)
-    weights = numpy(moe.expert_weights((X, images)))
-    expected = of_gates(weights, images.reshape(N, -1))
+    expected = of_gates(numpy(moe.expert_weights((X, images))), images.reshape(N, -1))
     assert_close(moe.losses[0], expected, rtol=1e-4)
     assert_close(reports[0]["penalties"]["weights"], expected, rtol=1e-4)
 
