@@ -74,7 +74,9 @@ class Gap(NamedTuple):
         return Gap(self.mean - other.mean, error, degrees + 1)
 
     def __format__(self, decimals):
-        return format_gap(self.mean, self.error, int(decimals or 4))
+        size = int(decimals or 4)
+        text = f"{self.mean:+.{size}f}"
+        return text if math.isnan(self.error) else f"{text} ± {self.error:.{size}f}"
 
 
 def gap_of(values):
@@ -116,9 +118,3 @@ def _student(degrees):
     density = np.cos(angles) ** (degrees - 1)
     mass = np.cumsum(density[1:] + density[:-1])
     return degrees, angles[1:], mass / mass[-1]
-
-
-def format_gap(gap, error, decimals=4):
-    """A difference and its standard error, which may be NaN, as text."""
-    text = f"{gap:+.{decimals}f}"
-    return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"

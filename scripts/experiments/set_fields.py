@@ -41,33 +41,25 @@ def set_fields(config, texts):
 
 def _read(text, hint):
     """A value of a type, from its text."""
-    wanted, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if wanted is str:
-        return text
-    if wanted in {types.UnionType, typing.Union}:
-        for option in sorted(arguments, key=lambda option: option is str):
-            try:
-                return _read(text, option)
-            except ValueError:
-                continue
-    value = _evaluate(text)
-    if wanted is float and type(value) is int:
-        return float(value)
-    if wanted is tuple and isinstance(value, (tuple, list)):
-        if arguments[1:] == (...,):
-            arguments = arguments[:1] * len(value)
-        if len(arguments) == len(value):
-            texts = [item if isinstance(item, str) else repr(item) for item in value]
-            return tuple(map(_read, texts, arguments))
-    elif type(value) is wanted:
-        return value
-    raise ValueError(
-        f"must be of the type {getattr(hint, '__name__', hint)}. Received: {text!r}."
-    )
-
-
-def _evaluate(text):
     try:
-        return ast.literal_eval(text)
+        value = ast.literal_eval(text)
     except (SyntaxError, ValueError):
-        return text
+        value = text
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for kind in sorted(kinds, key=lambda kind: kind is str):
+        wanted, items = typing.get_origin(kind) or kind, typing.get_args(kind)
+        if wanted is str:
+            return text
+        if wanted is float and type(value) is int:
+            return float(value)
+        if wanted is tuple and isinstance(value, (tuple, list)):
+            items = items[:1] * len(value) if items[1:] == (...,) else items
+            if len(items) == len(value):
+                texts = [
+                    each if isinstance(each, str) else repr(each) for each in value
+                ]
+                return tuple(map(_read, texts, items))
+        elif type(value) is wanted:
+            return value
+    name = getattr(hint, "__name__", hint)
+    raise ValueError(f"must be of the type {name}. Received: {text!r}.")

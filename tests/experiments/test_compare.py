@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import Gap, Results, Run, compare
-from experiments.compare import format_gap, mean_and_error, standard_error
+from experiments.compare import mean_and_error, standard_error
 from experiments.results import NotRunError, format_mean
 from papers import EXPERIMENTS
 
@@ -58,8 +58,8 @@ def test_equal_needs_a_margin():
 
 
 def test_differences_are_written_with_their_sign():
-    assert format_gap(0.004, 0.00123) == "+0.0040 ± 0.0012"
-    assert format_gap(-0.25, math.nan, 2) == "-0.25"
+    assert f"{Gap(0.004, 0.00123)}" == "+0.0040 ± 0.0012"
+    assert f"{Gap(-0.25, math.nan):2}" == "-0.25"
     assert format_mean(0.01532, 0.00021) == "0.0153 ± 0.0002"
     assert format_mean(12.3, math.nan) == "12.3"
 
