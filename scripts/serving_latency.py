@@ -9,12 +9,11 @@ docs/results/architectures_*.json. Run it on a machine without other work.
 """
 
 import argparse
+import functools
 import os
 import pathlib
-import statistics
 import sys
 import tempfile
-import time
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -83,19 +82,14 @@ def measure(workload, batches, rounds):
 
 
 def median_times(calls, x, batches, rounds):
-    """The median milliseconds of calls, taken in turns: `{name: {batch: median}}`."""
+    """The median milliseconds of calls on batches: `{name: {batch: median}}`."""
+    from experiments.timing import medians_in_turns
+
     found = {name: {} for name in calls}
     for batch in batches:
-        times = {name: [] for name in calls}
-        for call in calls.values():
-            call(x[:batch])  # Traces and compiles.
-        for _ in range(rounds):
-            for name, call in calls.items():
-                began = time.perf_counter()
-                call(x[:batch])
-                times[name].append(1e3 * (time.perf_counter() - began))
-        for name, each in times.items():
-            found[name][batch] = statistics.median(each)
+        own = [functools.partial(call, x[:batch]) for call in calls.values()]
+        for name, seconds in zip(found, medians_in_turns(own, rounds), strict=True):
+            found[name][batch] = 1e3 * seconds
     return found
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import pathlib
-import time
 
 import keras
 import numpy as np
@@ -22,6 +21,7 @@ from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.plots.style import save_figure
 from experiments.files import write_json
 from experiments.scores import area_under_curve
+from experiments.timing import medians_in_turns
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION = 0.7, 0.15
@@ -220,17 +220,13 @@ def serve(model, test, out):
         small = condense(model)
     banks = [layer.experts for layer in small.layers if hasattr(layer, "experts")]
     row = as_inputs(small, test[:1])
-    seconds = []
-    for _ in range(20):
-        start = time.perf_counter()
-        small.predict_on_batch(row)
-        seconds.append(time.perf_counter() - start)
+    (seconds,) = medians_in_turns([lambda: small.predict_on_batch(row)], 20)
     if keras.backend.backend() == "tensorflow":
         small.export(out / SERVED, verbose=False)
     return {
         "experts": sum(bank.num_experts for bank in banks),
         "parameters": small.count_params(),
-        "milliseconds": 1e3 * float(np.median(seconds)),
+        "milliseconds": 1e3 * seconds,
     }
 
 

@@ -1,8 +1,6 @@
 """The routers of the paper's tables, each as a layer between frozen blocks."""
 
 import dataclasses
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -259,18 +257,6 @@ def whole(features, rest):
     others = {name: each for name, each in rest.input.items() if name != "features"}
     outputs = rest({"features": features(images), **others})
     return keras.Model({"image": images, **others}, outputs)
-
-
-def times_in_turns(models, batches, turns):
-    """The median time of inference of each model, timed in turns with the others."""
-    times = [[] for _ in models]
-    for _ in range(turns + 1):
-        for model, batch, taken in zip(models, batches, times, strict=True):
-            began = time.perf_counter()
-            model.predict_on_batch(batch)
-            taken.append(time.perf_counter() - began)
-    # The first turn compiles.
-    return [statistics.median(taken[1:]) for taken in times]
 
 
 def look_at_copies(copies, inputs):
