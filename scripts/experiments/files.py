@@ -8,12 +8,15 @@ from typing import Any
 
 
 def write_whole(path: Any, text: str) -> None:
-    """Write a file; a process that is killed leaves the old file or the new one."""
+    """Write a file; after a crash there is the old file or the new one."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8", newline="\n")
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # On the disk, before it has the name.
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
