@@ -1,5 +1,7 @@
 """Run scripts, and the jobs of pages as SLURM would, on this machine alone."""
 
+import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -21,6 +23,24 @@ exit ${failed:-0}
 """,
     "scontrol": "#!/bin/bash\necho 127.0.0.1\n",
 }
+
+
+@functools.cache
+def page_module(name):
+    """A module of docs/, which fills pages."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_python(*arguments, **settings):
+    """Run Python, which must succeed, and return what it prints."""
+    settings |= {"capture_output": True, "text": True}
+    command = [sys.executable, *map(str, arguments)]
+    run = subprocess.run(command, check=False, timeout=540, **settings)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    return run.stdout
 
 
 def blocks(page, language):

@@ -5,10 +5,9 @@ import importlib.util
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+from jobs import run_python
 
 BACKENDS = ("tensorflow", "jax", "torch")
 EXTRAS = ("importlib_resources", "matplotlib", "optuna", "pandas")
@@ -55,15 +54,7 @@ def test_import_needs_no_extra_and_no_other_backend(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     blocked = [*EXTRAS, *(other for other in BACKENDS if other != backend)]
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *blocked],
-        env={**os.environ, "KERAS_BACKEND": backend},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=540,
-    )
-    assert run.returncode == 0, run.stderr
+    run_python("-c", PROGRAM, *blocked, env=os.environ | {"KERAS_BACKEND": backend})
 
 
 def test_importing_every_public_name_replaces_no_module_of_keras_and_is_typed():

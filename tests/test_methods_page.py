@@ -1,20 +1,13 @@
 """The table of methods is complete, and is what the registries say."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+from jobs import page_module
 
-ROOT = Path(__file__).parents[1]
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def methods():
     """The module that writes the page."""
-    spec = importlib.util.spec_from_file_location("methods", ROOT / "docs/methods.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return page_module("methods")
 
 
 def test_the_page_is_up_to_date(methods):

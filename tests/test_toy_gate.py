@@ -2,9 +2,9 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+
+from jobs import run_python
 
 ROOT = Path(__file__).parents[1]
 # Half of the contract is enough here.
@@ -78,16 +78,7 @@ def test_a_gate_is_one_source_file_and_one_test_file(tmp_path):
     # Keras would import it, for nothing.
     (tmp_path / "tensorflow.py").write_text("raise ImportError")
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", KEYWORDS]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "tests/gates"],
-        cwd=tmp_path,
-        env=os.environ | {"KERAS_BACKEND": "torch"},  # The fastest of the three.
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=540,
-    )
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-1000:]
+    env = os.environ | {"KERAS_BACKEND": "torch"}  # The fastest of the three.
+    said = run_python("-m", "pytest", *options, "tests/gates", cwd=tmp_path, env=env)
     # The contract was among them.
-    passed = int(run.stdout.rpartition(" passed")[0].split()[-1])
-    assert passed > 30
+    assert int(said.rpartition(" passed")[0].split()[-1]) > 30

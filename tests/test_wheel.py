@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from jobs import run_python
 
 pytestmark = pytest.mark.backend_independent
 ROOT = pathlib.Path(__file__).parents[1]
@@ -72,13 +73,6 @@ def test_every_module_is_from_the_wheel():
     )
     names = [f"tests/{name}" for name in (*SMOKE, "test_origin.py")]
     own = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *names],
-        cwd=tmp_path,
-        env={**own, "PYTHONPATH": str(site), "KERAS_BACKEND": "torch"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=540,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    env = {**own, "PYTHONPATH": str(site), "KERAS_BACKEND": "torch"}
+    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    run_python(*options, *names, cwd=tmp_path, env=env)

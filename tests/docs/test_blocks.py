@@ -1,24 +1,16 @@
 """The numbers of README.md and the pages are those of the committed results."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+from jobs import page_module
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def module():
-    """The module that fills the blocks."""
-    spec = importlib.util.spec_from_file_location("blocks", ROOT / "docs/blocks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_blocks_have_what_the_results_say(module):
+def test_blocks_have_what_the_results_say():
+    module = page_module("blocks")
     for page, blocks in module.PAGES.items():
         text = (ROOT / page).read_text(encoding="utf-8")
         assert {match[1] for match in re.finditer(module.BLOCK, text)} == set(blocks)
@@ -26,7 +18,8 @@ def test_blocks_have_what_the_results_say(module):
 
 
 @pytest.mark.parametrize("page", ["docs/choosing.md", "docs/performance.md"])
-def test_a_page_has_no_measured_number_outside_of_its_blocks(module, page):
-    text = re.sub(module.BLOCK, "", (ROOT / page).read_text(encoding="utf-8"))
+def test_a_page_has_no_measured_number_outside_of_its_blocks(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    text = re.sub(page_module("blocks").BLOCK, "", text)
     text = re.sub(r"(?s)```.*?```|`[^`]*`|\$[^$]*\$", "", text)  # Settings.
     assert not re.findall(r"\d+\.\d+|\d+ ?%|±", text)

@@ -2,8 +2,6 @@
 
 import copy
 import os
-import subprocess
-import sys
 import zipfile
 from functools import partial
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 from checks import assert_equal
 from helpers import cloned, model_of, numbers, reloaded, spread
+from jobs import run_python
 
 import dselectk_keras as dk
 
@@ -130,15 +129,8 @@ def test_a_file_with_too_many_experts_is_refused_before_memory_is_taken(tmp_path
 def test_in_another_process(saved):
     folder, expected, _ = saved
     paths = [folder / name for name in ("model.keras", "inputs.npz", "outputs.npz")]
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, paths)],
-        env={**os.environ, "KERAS_BACKEND": keras.backend.backend()},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=540,
-    )
-    assert run.returncode == 0, run.stderr
+    env = os.environ | {"KERAS_BACKEND": keras.backend.backend()}
+    run_python("-c", PROGRAM, *paths, env=env)
     assert_equal(np.load(paths[-1]), expected)
 
 
