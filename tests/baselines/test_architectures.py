@@ -44,7 +44,7 @@ def test_cross_stitch_networks_that_share_nothing_are_single_tasks():
     kept = {id(stitch.matrix) for stitch in stitches}
     own = [weight for weight in model.trainable_variables if id(weight) not in kept]
     for weight, other in zip(own, plain.trainable_variables, strict=True):
-        weight.assign(other)
+        weight.assign(numpy(other))  # On JAX, a step deletes a buffer that is shared.
     assert_close(by_task(model), by_task(plain), rtol=1e-5, atol=1e-6)
     stitches[0].matrix.assign(np.eye(2)[::-1])
     assert (np.abs(by_task(model) - by_task(plain)) > 1e-3).any()

@@ -161,7 +161,7 @@ def same_weights(source, target):
     """Give one model the weights of another, in their order."""
     variables = target.trainable_variables, source.trainable_variables
     for weight, other in zip(*variables, strict=True):
-        weight.assign(other)
+        weight.assign(numpy(other))  # On JAX, a step deletes a buffer that is shared.
 
 
 def by_task(model):
