@@ -58,7 +58,6 @@ def text(found):
         problems=sum(map(len, by_family.values())),
         families=len(by_family),
         draws=draws,
-        fewer=min(problem.draws for problem in PROBLEMS.values()),
         last=draws - 1,
         choices=NUM_CHOICES,
         rates=len(RATES),

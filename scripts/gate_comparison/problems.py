@@ -355,7 +355,7 @@ PROBLEMS = {
         images("fashion_mnist", number=2, size=14),
         num_experts=4,
         expert=convolutional,
-        draws=3,
+        draws=2,
     ),
     "experts for tokens": Problem(
         "other experts, more data",
