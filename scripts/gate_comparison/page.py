@@ -221,7 +221,7 @@ WITH_COSTS = {
 def draw_costs(rows):
     """Draw test error and cost, both over those of softmax, a panel per family."""
     by_family, pyplot = families(rows), style.import_pyplot()
-    columns = min(4, len(by_family))
+    columns = min(3, len(by_family))
     shape = -(-len(by_family) // columns), columns
     size = {"figsize": (style.PAGE_WIDTH, 0.7 + 2.0 * shape[0])}
     shared = {"sharex": True, "sharey": True, "squeeze": False}
@@ -239,7 +239,10 @@ def draw_costs(rows):
                 ax.plot([x], [y], "os"[number % 2], label=label, **look)
         ax.axhline(1, color=style.TEXT, linewidth=0.4)
         ax.set(xscale="log", yscale="log")
-        for axis, ticks in ((ax.xaxis, (0.25, 0.5, 1)), (ax.yaxis, (0.6, 0.8, 1, 1.3))):
+        for axis, ticks in (
+            (ax.xaxis, (0.25, 0.5, 1, 2)),
+            (ax.yaxis, (0.6, 0.8, 1, 1.3)),
+        ):
             axis.set_ticks(ticks, [str(tick) for tick in ticks])
             axis.set_tick_params(which="minor", length=0, labelbottom=False)
             axis.set_minor_formatter("")
