@@ -11,6 +11,7 @@ from helpers import model_of, refusals, reloaded
 from helpers import numpy as to_numpy
 
 import dselectk_keras as dk
+from dselectk_keras.callbacks._sample import draw_sample
 
 FEATURES, SAMPLES = 6, 64
 RNG = np.random.default_rng(0)
@@ -409,3 +410,13 @@ test_what_cannot_be_chosen_is_refused = refusals(
         )
     ),
 )
+
+
+def test_labels_of_a_sample_have_a_mean_of_0_and_a_variance_of_1():
+    y = np.array([[9.0, -3.0], [5.0, np.nan], [1.0, -1.0], [5.0, -2.0]])
+    sample = draw_sample(None, (np.ones((4, 2)), y), size=4, seed=0)
+    np.testing.assert_array_equal(sample.weights, ~np.isnan(y))
+    for labels, present in zip(sample.labels.T, sample.weights.T > 0, strict=True):
+        assert labels[present].mean() == pytest.approx(0.0)
+        assert labels[present].var() == pytest.approx(1.0)
+        assert (labels[~present] == 0).all()
