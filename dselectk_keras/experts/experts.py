@@ -68,7 +68,7 @@ class Experts(ExpertBank):
         super().__init__(**kwargs)
         is_list = isinstance(template, (list, tuple))
         given = template if is_list else [template]
-        experts: Any = [*given]
+        experts: Any = list(given)
         if not all(isinstance(expert, keras.Layer) for expert in experts):
             raise ValueError(
                 "`template` must be a Keras layer or model, or a list of them. "

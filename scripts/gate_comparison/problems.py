@@ -226,11 +226,11 @@ def images(name, number=4, size=7):
     return load
 
 
-def convolutional(units, number=2, size=14):
-    """An expert for some images in a row."""
+def convolutional(units):
+    """An expert for two images of 14 x 14 pixels."""
     return keras.Sequential(
         [
-            keras.layers.Reshape((number * size, size, 1)),
+            keras.layers.Reshape((2 * 14, 14, 1)),
             keras.layers.Conv2D(units // 2, 4, strides=2, activation="relu"),
             keras.layers.Flatten(),
             keras.layers.Dense(units, "relu"),
