@@ -14,8 +14,8 @@ from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.utils import Activation, Tensor, check_widths
 
-# Settings of dense kernels.
-UNKNOWN = {"gated", "kernel_initializer"}
+# Settings of dense kernels, which factorized ones do not have.
+OF_DENSE = {"gated", "kernel_initializer"}
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -67,7 +67,7 @@ class TuckerExperts(DenseExperts):
         shared_input: bool = True,
         **kwargs: Any,
     ):
-        if unknown := UNKNOWN & kwargs.keys():
+        if unknown := OF_DENSE & kwargs.keys():
             raise ValueError(
                 "Factorized kernels have no gates and initializers of their own. "
                 f"Received: {', '.join(sorted(unknown))}. Leave them out, or use "
@@ -112,7 +112,7 @@ class TuckerExperts(DenseExperts):
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
         config = super().get_config()
-        return {name: config[name] for name in config.keys() - UNKNOWN}
+        return {name: each for name, each in config.items() if name not in OF_DENSE}
 
     # Some of the experts would share the other factors.
     sliced = ExpertBank.sliced
