@@ -1,5 +1,6 @@
 """The top-k gate."""
 
+import warnings
 from typing import Any
 
 import keras
@@ -41,6 +42,10 @@ class TopKGate(LogitGate):
     `noise`. A static gate has parameters in place of $W x$. Only the k largest logits
     get a gradient, except in the first `dense_steps` steps: the gate is then
     $\mathrm{softmax}(H(x))$ over all experts.
+
+    With $k = 1$, the only weight is always 1, so that the task's loss does not train
+    the logits: at most `load_reg`, `z_reg` or a `SwitchLoadRegularizer` do. The gate
+    warns. To choose one expert, use `SwitchGate`, or `dense_steps`.
 
     With scores $s = \mathrm{sigmoid}(H)$, or else $s = \mathrm{softmax}(H)$, and a
     bias $b$ of the experts, the gate is
@@ -127,6 +132,15 @@ class TopKGate(LogitGate):
                 f"Received: num_nonzeros={self.num_nonzeros}."
             )
         super().build_logits()
+        one_of_many = self.num_nonzeros == 1 < self.num_experts
+        if one_of_many and not self.dense_steps and self.trainable:
+            warnings.warn(
+                "The task's loss does not train the router of a `TopKGate` with "
+                "num_nonzeros=1: the weight of the chosen expert is always 1, without "
+                "a gradient. Use `SwitchGate`, whose weight is the expert's "
+                "probability, or `dense_steps`, or num_nonzeros=2.",
+                stacklevel=2,
+            )
         shape = (*self.gate_shape, self.num_experts)
         if self.noise:
             self._noise = Logits(self, "noise", shape, "zeros", use_bias=False)

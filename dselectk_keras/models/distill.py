@@ -38,9 +38,9 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
         >>> experts = DenseExperts(4, [8, 2])
         >>> layer = AttentiveMoE(experts, AttentiveGate(8), per_example=True)
         >>> teacher = keras.Model(inputs, layer(inputs))
-        >>> student = distill(teacher, TopKGate(num_nonzeros=1))
+        >>> student = distill(teacher, SwitchGate())
         >>> type(student.layers[-1].gate).__name__, len(student.trainable_variables)
-        ('TopKGate', 1)
+        ('SwitchGate', 1)
 
     Reference:
         Krishnamurthy et al., "Improving Expert Specialization" (2023), Section 5.1.

@@ -3,10 +3,12 @@
 Each gate's own test module hands in its cases (see `gate_cases.Case`).
 """
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import keras
@@ -198,14 +200,14 @@ def test_a_list_of_experts_and_routing_inputs_is_an_error(case, look):
 # Gradients.
 
 
-def trained_gradients(gate, experts, inputs, *, training):
+def trained_gradients(gate, experts, inputs, *, training, penalties=True):
     """Gradients of a loss that depends on each output differently."""
     upstream = numbers((len(experts), *gate.gate_shape, UNITS), seed=2)
 
     def loss():
         mixed = gate(experts, **inputs, training=training)
         product = mixed * ops.convert_to_tensor(upstream)
-        total = sum(gate.losses, ops.sum(product))
+        total = sum(gate.losses if penalties else [], ops.sum(product))
         if hasattr(gate, "policy_loss"):
             total = total + gate.policy_loss(ops.sum(product, axis=-1))
         return total
@@ -226,6 +228,39 @@ def test_training_reaches_every_weight(case, look, num_gates):
             assert_equal((found != 0).sum(axis=-1), 2)
         else:
             assert (found != 0).all(), name
+
+
+def with_one_choice():
+    """All gates that learn their choice, and those of k experts with k = 1 too."""
+    for case in CASES:
+        make = case.make
+        if not case.learns or isinstance(made := make(), dk.ChosenGate):
+            continue  # No gradient would train the choice.
+        makes = {case.name: make}
+        if getattr(made, "num_nonzeros", 1) > 1:
+            one = functools.partial(make.func, 1, **make.keywords)
+            makes[f"{case.name} of one"] = one
+            if isinstance(made, dk.TopKGate):
+                makes[f"{case.name} of one sigmoid"] = functools.partial(
+                    one, scores="sigmoid"
+                )
+        for name, each in makes.items():
+            for look in case.looks:
+                yield pytest.param(each, look, id=f"{name}-{look or 'static'}")
+
+
+@pytest.mark.parametrize(("make", "look"), [*with_one_choice()])
+def test_the_loss_of_the_task_trains_a_router_or_the_gate_warns(make, look):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gate = build(make(), look)
+    warned = any("does not train the router" in str(each.message) for each in caught)
+    experts, inputs = experts_of(batch=MANY), seen(look, batch=MANY)
+    settings = {"training": True, "penalties": False}
+    found = trained_gradients(gate, experts, inputs, **settings).items()
+    # The shares of one selector have no gradient, but its choice has.
+    moves = any((each != 0).any() for name, each in found if not name.startswith("w_"))
+    assert moves != warned
 
 
 @every_case

@@ -1,3 +1,4 @@
+import warnings
 from functools import partial
 
 import helpers
@@ -362,6 +363,59 @@ def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
     found = bias(again.get_layer("moe").gate)
     assert_equal(found, bias(gate))
     assert numpy(found)[0] < 0
+
+
+UNTRAINED = "does not train the router of a `TopKGate` with num_nonzeros=1: .*Switch"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"scores": "sigmoid"},
+        {"noise": True, "use_bias": True, "normalize": True},
+        {"bias_rate": 0.1},
+        {"expert_dropout": 0.5, "z_reg": 0.1},
+        {"weights_regularizer": dk.ImportanceRegularizer(0.1)},
+        # These train the router, but for the balance of the load alone.
+        {"noise": True, "load_reg": 0.1},
+    ],
+    ids=str,
+)
+def test_a_gate_of_one_expert_warns_that_no_loss_trains_its_router(settings):
+    with pytest.warns(UserWarning, match=UNTRAINED):
+        top_k(1, features=DIM, **settings)
+    if "bias_rate" not in settings:
+        with pytest.warns(UserWarning, match=UNTRAINED):
+            top_k(1, **settings)
+
+
+def test_the_warning_comes_once_from_each_layer_with_the_gate():
+    banks, x = [dk.DenseExperts(3, [DIM]) for _ in range(4)], numbers((2, DIM))
+    for layer in (
+        dk.MoE(banks[0], dk.TopKGate(1), per_example=True),
+        dk.MMoE(banks[1], dk.TopKGate(1), 2),
+        dk.CGC(banks[2], dk.TopKGate(1), 2),
+        dk.SmearExperts(banks[3], dk.TopKGate(1)),
+    ):
+        with pytest.warns(UserWarning, match=UNTRAINED) as caught:
+            layer(x, training=True)
+        assert len(caught) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            layer(x, training=True)
+
+
+def test_a_gate_does_not_warn_whose_router_learns_or_is_not_to_learn():
+    frozen = dk.TopKGate(1)
+    frozen.trainable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frozen.build((None, N))
+        top_k(1, num_experts=1)
+        top_k(1, dense_steps=1)
+        for gate in (dk.SwitchGate(), dk.DSelectKGate(1), dk.ChosenGate(1)):
+            gate.build((None, N))
 
 
 test_settings_that_cannot_be_are_refused = helpers.refusals(

@@ -24,7 +24,8 @@ class BalancedGate(Gate):
 
     All gates of the layer share the bias $b$. The load $c_i$ is the number of examples
     and gates that choose expert $i$. A static `TopKGate` refuses a `bias_rate`, because
-    a single static gate has no load; static gates of several tasks have one.
+    a single static gate has no load; static gates of several tasks have one. With
+    $k = 1$ the only weight is always 1, and no gradient trains the choice.
 
     Args:
         num_nonzeros: The number of experts to keep, $k$.

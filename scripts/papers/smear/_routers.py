@@ -140,6 +140,7 @@ class Adapters:
             "Ensemble": partial(dk.SoftmaxGate, **learned),
         }
         if router in self.gates:
+            # One expert: of a `TopKGate`, no loss would train the router.
             return self.gates[router](1, self.num_steps)
         return gates[base]()
 
