@@ -94,7 +94,7 @@ class AttentiveGate(Gate):
     ) -> Tensor:
         """Mix the experts."""
         inputs = RouterInputs(routing_inputs, examples, valid, hidden)
-        return self.route(inputs, training).mix(experts)
+        return self.mixture(experts, inputs, training)
 
     def drop_experts(self, weights: Tensor) -> Tensor:
         """Return the weights: dropped experts have none already."""

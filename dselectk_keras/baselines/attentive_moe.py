@@ -59,11 +59,9 @@ class AttentiveMoE(MoE):
         """Build the experts and the gate, for one axis of all routed positions."""
         self.build_bank(self.experts, inputs_shape)
         if self._is_attentive:
+            shape = (None, self.experts.num_experts)
             hidden_shape = self._build_hidden(inputs_shape)
-            gate: Any = self.gate
-            if not gate.built:
-                shape = (None, self.experts.num_experts)
-                gate.build(shape, routing_shape, hidden_shape)
+            self.gate.build_for(shape, routing_shape, hidden_shape)
         super().build_parts(inputs_shape, routing_shape)
 
     def combine(

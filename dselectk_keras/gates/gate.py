@@ -10,8 +10,13 @@ from keras import ops
 
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.gates.dropout import drop_weights
-from dselectk_keras.gates.inputs import RouterInputs, as_arguments, count_features
-from dselectk_keras.gates.routing import Routing, count_experts
+from dselectk_keras.gates.inputs import (
+    RouterInputs,
+    as_arguments,
+    count_experts,
+    count_features,
+)
+from dselectk_keras.gates.routing import Routing
 from dselectk_keras.regularizers.scheduled import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -289,6 +294,16 @@ class Gate(Configured, keras.Layer, abc.ABC):
             arguments = as_arguments(*arguments)
         return super().__call__(*arguments, **kwargs)
 
+    def build_for(self, experts_shape: Any, *shapes: Any) -> None:
+        """Build the gate, or check that it was built for as many experts."""
+        if not self.built:
+            self.build(experts_shape, *shapes)
+        elif (count := count_experts(experts_shape)) != self.num_experts:
+            raise ValueError(
+                f"This gate was built for {self.num_experts} experts. Received: "
+                f"{count}. Create a new gate for another number of experts."
+            )
+
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
         names = "experts_shape", "routing_inputs_shape"
@@ -332,7 +347,17 @@ class Gate(Configured, keras.Layer, abc.ABC):
         """Mix the experts."""
         self.show_experts(experts)
         inputs = RouterInputs(routing_inputs, examples, valid)
-        return self.route(inputs, training).mix(experts)
+        return self.mixture(experts, inputs, training)
+
+    def mixture(self, experts: Any, inputs: RouterInputs, training: bool | None):
+        """Mix the experts of a direct call, which are as many as the gate has weights.
+
+        Layers check the number when they are built.
+        """
+        routing = self.route(inputs, training)
+        is_list = isinstance(experts, list)
+        self.build_for([x.shape for x in experts] if is_list else experts.shape)
+        return routing.mix(experts)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the shape and dtype of the mixture, by tracing `call`."""

@@ -1,4 +1,4 @@
-"""What a gate looks at, its arguments and the shape of its routing inputs."""
+"""What a gate looks at, its arguments and their shapes."""
 
 from typing import Any, NamedTuple
 
@@ -38,6 +38,27 @@ def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:
             )
         inputs, routing_inputs = inputs
     return (inputs,) if routing_inputs is None else (inputs, routing_inputs)
+
+
+def count_experts(shape: Any) -> int:
+    """The number of experts in the shape of their outputs, or in a list of shapes."""
+    if shape and not isinstance(shape[0], (list, tuple)):
+        if len(shape) < 2 or shape[1] is None:
+            raise ValueError(
+                "Experts in one tensor must have the shape (batch, num_experts, ...) "
+                f"with num_experts known. Received: {tuple(shape)}. Pass a list of "
+                "tensors, or stack them on axis 1."
+            )
+        return shape[1]
+    # Keras passes None for the shapes of an empty list.
+    shapes = [tuple(each) for each in shape or []]
+    if len(set(shapes)) != 1:
+        raise ValueError(
+            "A gate needs at least one expert, and outputs all of the same shape. "
+            f"Received shapes: {', '.join(map(str, shapes)) or 'none'}. Give the "
+            "experts the same number of units."
+        )
+    return len(shapes)
 
 
 def count_features(shape: Any, num_gates: int | None) -> int:

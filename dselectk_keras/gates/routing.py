@@ -44,14 +44,8 @@ class Routing(NamedTuple):
 
     def mix(self, experts: Any) -> Tensor:
         """Compute the weighted sum of the experts' outputs, a list or a tensor."""
-        is_list, n = isinstance(experts, list), self.weights.shape[-1]
-        shapes = [tuple(x.shape) for x in experts] if is_list else experts.shape
-        count, shape = count_experts(shapes), tuple(shapes[0] if is_list else shapes)
-        if count != n:
-            raise ValueError(
-                f"This gate was built for {n} experts. Received: {count}. Create a new "
-                "gate for another number of experts."
-            )
+        is_list = isinstance(experts, list)
+        shape = tuple((experts[0] if is_list else experts).shape)
         if not is_list and len(shape) < 3:
             raise ValueError(
                 "Experts in one tensor must have the shape (batch, num_experts, ...), "
@@ -140,24 +134,3 @@ class Routing(NamedTuple):
             return value / self.num_examples()
         # Keras averages over the replicas.
         return value * num_replicas()
-
-
-def count_experts(shape: Any) -> int:
-    """The number of experts in the shape of their outputs, or in a list of shapes."""
-    if shape and not isinstance(shape[0], (list, tuple)):
-        if len(shape) < 2 or shape[1] is None:
-            raise ValueError(
-                "Experts in one tensor must have the shape (batch, num_experts, ...) "
-                f"with num_experts known. Received: {tuple(shape)}. Pass a list of "
-                "tensors, or stack them on axis 1."
-            )
-        return shape[1]
-    # Keras passes None for the shapes of an empty list.
-    shapes = [tuple(each) for each in shape or []]
-    if len(set(shapes)) != 1:
-        raise ValueError(
-            "A gate needs at least one expert, and outputs all of the same shape. "
-            f"Received shapes: {', '.join(map(str, shapes)) or 'none'}. Give the "
-            "experts the same number of units."
-        )
-    return len(shapes)

@@ -157,11 +157,10 @@ class CGC(GatedExperts):
                 size = [bank.num_experts, *rest[1:]] if self.stacked_inputs else rest
                 self.build_bank(bank, (batch, *size))
         n, per_task = self.experts.num_experts, self.num_task_experts
-        if not self.gate.built:
-            self.gate.build((None, n + per_task), for_tasks)
-        if self.shared_gate is not None and not self.shared_gate.built:
+        self.gate.build_for((None, n + per_task), for_tasks)
+        if self.shared_gate is not None:
             total = n + per_task * len(self.task_names)
-            self.shared_gate.build((None, total), for_shared)
+            self.shared_gate.build_for((None, total), for_shared)
 
     def combine(
         self, inputs: Tensor, seen: RouterInputs, training: bool | None

@@ -104,8 +104,7 @@ class GatedExperts(Configured, keras.Layer, abc.ABC):
     def build_parts(self, inputs_shape: Shape, routing_shape: Shape | None) -> None:
         """Build the experts and the gate, for one axis of all routed positions."""
         self.build_bank(self.experts, inputs_shape)
-        if not self.gate.built:
-            self.gate.build((None, self.experts.num_experts), routing_shape)
+        self.gate.build_for((None, self.experts.num_experts), routing_shape)
 
     def built_routing_shape(self, shape: Any) -> Shape:
         """Build the routing network, and return the shape of the gate's inputs."""

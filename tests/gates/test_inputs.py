@@ -5,8 +5,7 @@ import pytest
 from helpers import numpy, refusals
 
 from dselectk_keras import SoftmaxGate
-from dselectk_keras.gates.inputs import as_arguments, count_features
-from dselectk_keras.gates.routing import count_experts
+from dselectk_keras.gates.inputs import as_arguments, count_experts, count_features
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,18 @@ from checks import assert_close
 from helpers import model_of, numbers
 from keras import ops
 
-from dselectk_keras import DenseExperts, MoE, SoftmaxGate, TopKGate
+from dselectk_keras import (
+    CGC,
+    AttentiveGate,
+    AttentiveMoE,
+    ChosenGate,
+    DenseExperts,
+    MMoE,
+    MoE,
+    SmearExperts,
+    SoftmaxGate,
+    TopKGate,
+)
 
 
 @pytest.mark.parametrize("shape", [5, None, (), "abc", (None, 0), [(None, 3)]])
@@ -17,6 +28,43 @@ def test_what_is_no_shape_is_refused_by_name(shape):
     for shapes, name in given if shape is not None else given[:1]:
         with pytest.raises(ValueError, match=f"`{name}` must be a shape with"):
             layer.build(*shapes)
+
+
+OF_OTHER_BANKS = {
+    "mixed": (SoftmaxGate(), MoE, {}),
+    "dispatched": (TopKGate(2), MoE, {"per_example": True, "dispatch": True}),
+    "with a capacity": (TopKGate(2), MoE, {"per_example": True, "dispatch": 1.5}),
+    "side by side": (ChosenGate(2), MoE, {"side_by_side": True}),
+    "of tasks": (SoftmaxGate(num_gates=2), MMoE, {"tasks": 2}),
+    "merged": (SoftmaxGate(), SmearExperts, {}),
+    "merged by layer": (SoftmaxGate(num_gates=1), SmearExperts, {"per_layer": True}),
+    "attentive": (AttentiveGate(), AttentiveMoE, {"per_example": True}),
+    # With an expert of each task, its gates have six.
+    "with own experts": (SoftmaxGate(num_gates=2), CGC, {"tasks": 2}),
+}
+
+
+@pytest.mark.parametrize("num_experts", [3, 6])
+@pytest.mark.parametrize("case", OF_OTHER_BANKS)
+def test_a_gate_that_was_built_for_other_experts_is_refused(case, num_experts):
+    gate, layer, settings = OF_OTHER_BANKS[case]
+    gate, x = gate.unbuilt_copy(), numbers((3, 2))
+    first = x if layer is SmearExperts or settings.get("per_example") else None
+    hidden = {"hidden": numbers((3, 5, 2))} if layer is AttentiveMoE else {}
+    gate(numbers((3, 5, 4)), first, **hidden)
+    units = [4] if layer is not AttentiveMoE else [2, 4]
+    refusing = layer(DenseExperts(num_experts, units), gate, **settings)
+    count = num_experts + (layer is CGC)
+    with pytest.raises(ValueError, match=rf"built for 5 experts\. Received: {count}\."):
+        refusing(x)
+
+
+def test_a_shared_gate_that_was_built_for_other_experts_is_refused():
+    shared = SoftmaxGate()
+    shared(numbers((3, 5, 4)))
+    cgc = CGC(DenseExperts(2, [4]), SoftmaxGate(), 2, shared_gate=shared)
+    with pytest.raises(ValueError, match=r"built for 5 experts\. Received: 4\."):
+        cgc(numbers((3, 2)))
 
 
 class Cell(keras.layers.Layer):
