@@ -1,15 +1,19 @@
 """Run scripts, and the jobs of pages as SLURM would, on this machine alone."""
 
+import contextlib
 import functools
 import importlib.util
 import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
 
+# Seconds for a process, five times those of the longest, and between two looks at it.
+LIMIT, PAUSE = 300, 5
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 # Stand-ins for the programs of SLURM.
 PROGRAMS = {
@@ -34,13 +38,74 @@ def page_module(name):
     return module
 
 
+@contextlib.contextmanager
+def started(*command, **settings):
+    """A process, which ends with the block, and with it those that it has started."""
+    if os.name == "posix":
+        settings["start_new_session"] = True  # Its number is that of its group.
+    with subprocess.Popen([*map(str, command)], text=True, **settings) as process:
+        try:
+            yield process
+        finally:
+            # Also what has lost its parent, and may hold the pipes.
+            with contextlib.suppress(ProcessLookupError):
+                if os.name == "posix":
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
+
+
+def wait(process, code=0):
+    """Wait for a process that ends with a code, and return what it has printed.
+
+    Of a second, that part counts which a busy machine gives to each process.
+    """
+    left = LIMIT
+    while True:
+        try:
+            printed, errors = process.communicate(timeout=PAUSE)
+        except subprocess.TimeoutExpired as error:
+            left -= PAUSE / crowding()
+            if left <= 0:
+                said = f"{error.stdout}\n{error.stderr}"
+                text = f"{process.args} has not ended after {LIMIT} seconds: {said}"
+                raise TimeoutError(text) from None
+        else:
+            shown = [each[-3000:] for each in (printed, errors) if each]
+            assert process.returncode == code, "\n".join(shown)
+            return printed
+
+
+def crowding():
+    """How many processes want each core of this machine: one to ten."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0
+    return min(max(1, load / os.cpu_count()), 10)
+
+
+def run_together(*calls, code=0):
+    """Run commands, each with its settings, at the same time; return what each prints.
+
+    They must end with this code.
+    """
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(started(*command, **(pipes | settings)))
+            for command, settings in calls
+        ]
+        # Should one fail at its start, the others would wait for it.
+        return [wait(each, code) for each in processes]
+
+
+def run(*command, code=0, **settings):
+    """Run a command, which must end with this code, and return what it prints."""
+    (printed,) = run_together((command, settings), code=code)
+    return printed
+
+
 def run_python(*arguments, **settings):
     """Run Python, which must succeed, and return what it prints."""
-    settings |= {"capture_output": True, "text": True}
-    command = [sys.executable, *map(str, arguments)]
-    run = subprocess.run(command, check=False, timeout=540, **settings)
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
-    return run.stdout
+    return run(sys.executable, *arguments, **settings)
 
 
 def blocks(page, language):
@@ -104,20 +169,5 @@ def run_scripts(path, *calls, **more):
         "TF_CPP_MIN_LOG_LEVEL": "3",
         **more,
     }
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    started = [
-        subprocess.Popen([sys.executable, path, *call], env=given, **pipes)
-        for call in calls
-    ]
-    found = []
-    try:
-        for process in started:
-            # Should one fail at its start, the others would wait for it.
-            out, errors = process.communicate(timeout=540)
-            assert process.returncode == 0, errors[-3000:]
-            found.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for process in started:
-            process.kill()
-            process.wait(timeout=60)
-    return found
+    commands = [((sys.executable, path, *call), {"env": given}) for call in calls]
+    return [json.loads(each.splitlines()[-1]) for each in run_together(*commands)]

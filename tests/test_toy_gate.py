@@ -70,7 +70,7 @@ def test_a_gate_is_one_source_file_and_one_test_file(tmp_path):
     tests = ("tests/gates", "tests/baselines", "tests/golden")
     for folder in ("dselectk_keras", "scripts", *tests):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    for name in ("checks.py", "helpers.py", "gate_cases.py", "conftest.py"):
+    for name in ("checks.py", "helpers.py", "gate_cases.py", "jobs.py", "conftest.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "dselectk_keras/gates/favourite.py").write_text(SOURCE)

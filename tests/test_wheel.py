@@ -3,8 +3,6 @@
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import pytest
 from jobs import run_python
@@ -32,13 +30,7 @@ def packages(tmp_path_factory):
         # As another check-out has other times.
         for path in copy.rglob("*"):
             os.utime(path, (1e9, 1e9 + len(folders)))
-        subprocess.run(
-            [sys.executable, "-m", "hatchling", "build", "-d", str(folder / "dist")],
-            check=True,
-            cwd=copy,
-            stdout=subprocess.DEVNULL,
-            timeout=540,
-        )
+        run_python("-m", "hatchling", "build", "-d", folder / "dist", cwd=copy)
         folders.append(folder / "dist")
     return folders
 
@@ -55,8 +47,8 @@ def test_the_installed_wheel_passes_tests_in_a_folder_of_its_own(packages, tmp_p
     pytest.importorskip("torch")
     (wheel,) = packages[0].glob("*.whl")
     site = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, "--target", site, wheel], check=True, timeout=540)
+    options = ["--quiet", "--no-deps", "--no-index", "--target", site]
+    run_python("-m", "pip", "install", *options, wheel)
     # Keras would import it, for nothing.
     (site / "tensorflow.py").write_text("raise ImportError")
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=LEFT_OUT)

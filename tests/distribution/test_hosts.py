@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from checks import assert_close
 from helpers import on_host
-from jobs import blocks, environment, free_addresses, job
+from jobs import blocks, environment, free_addresses, job, run, run_together
 
 BACKEND = keras.backend.backend()
 # Stop all processes once the first has saved the second epoch.
@@ -86,27 +86,20 @@ def test_a_job_goes_on_after_an_interruption(folder, monkeypatch):
         SLURM_STEP_NODELIST="127.0.0.1",
     )
 
-    def run():
-        return subprocess.run(
-            ["bash", "-c", script.replace("--nproc-per-node 4", "--nproc-per-node 2")],
-            check=False,
-            cwd=folder,
-            env=given | {"SLURM_JOB_ID": free_job()},
-            capture_output=True,
-            text=True,
-            timeout=540,
-        )
+    def run_job(code):
+        command = script.replace("--nproc-per-node 4", "--nproc-per-node 2")
+        env = given | {"SLURM_JOB_ID": free_job()}
+        settings = {"cwd": folder, "env": env, "stderr": subprocess.STDOUT}
+        return run("bash", "-c", command, code=code, **settings)
 
     module = folder / "my_model.py"
     whole = module.read_text()
     module.write_text(whole + INTERRUPTION)
-    stopped = run()
+    said = run_job(1)
     module.write_text(whole)
-    assert stopped.returncode, stopped.stderr
     saved = folder / "backup/0/training_metadata.json"
-    assert json.loads(saved.read_text())["epoch"] == 2, stopped.stderr
-    resumed = run()
-    assert not resumed.returncode, resumed.stderr
+    assert json.loads(saved.read_text())["epoch"] == 2, said
+    run_job(0)
     assert_trained_as_by_one(folder, monkeypatch)
 
 
@@ -114,26 +107,15 @@ def test_a_job_goes_on_after_an_interruption(folder, monkeypatch):
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="A test above is theirs.")
 def test_two_workers_of_tensorflow_train_as_one(folder, monkeypatch):
     cluster = {"worker": free_addresses(2)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "train_tensorflow.py"],
-            cwd=folder,
-            env=environment(
-                folder,
-                TF_CONFIG=json.dumps(
-                    {"cluster": cluster, "task": {"type": "worker", "index": index}}
-                ),
-            ),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    configs = [
+        {"cluster": cluster, "task": {"type": "worker", "index": index}}
         for index in range(2)
     ]
-    try:
-        for each in started:
-            _, errors = each.communicate(timeout=540)
-            assert not each.returncode, errors
-    finally:
-        for each in started:
-            each.kill()
+    command = sys.executable, "train_tensorflow.py"
+    run_together(
+        *(
+            (command, {"cwd": folder, "env": environment(folder, TF_CONFIG=each)})
+            for each in map(json.dumps, configs)
+        )
+    )
     assert_trained_as_by_one(folder, monkeypatch)

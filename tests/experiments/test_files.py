@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from jobs import started
 
 from experiments import files
 from experiments.files import locked, write_whole
@@ -38,7 +39,7 @@ with runpy.run_path(sys.argv[1])["locked"](sys.argv[2]):
 def test_a_lock_ends_with_its_process_even_if_it_is_killed(tmp_path):
     path = tmp_path / "new" / "file"
     command = [sys.executable, "-c", HOLD, files.__file__, path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+    with started(*command, stdout=subprocess.PIPE) as other:
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(RuntimeError, match=r"writes .*file\."), locked(path):
             pass

@@ -6,8 +6,6 @@ Each gate's own test module hands in its cases (see `gate_cases.Case`).
 import functools
 import json
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from checks import assert_close, assert_equal, dtype_of
 from gate_cases import all_cases, case_named
 from helpers import dtype_policy, floatx, numbers, numpy, spread, weight_gradients
+from jobs import run_python
 from keras import ops
 
 import dselectk_keras as dk
@@ -728,11 +727,9 @@ np.savez(target, *map(keras.ops.convert_to_numpy, outputs))
     np.save(tmp_path / "x.npy", saved_models[0][2])
     paths = [path for _, path, _, _ in saved_models]
     files = [tmp_path / "y.npz", tmp_path / "x.npy", *paths]
-    subprocess.run(
-        [sys.executable, "-c", script, *files],
-        check=True,
+    run_python(
+        *("-c", script, *files),
         cwd=Path(dk.__file__).parents[1],
-        timeout=540,
         env=os.environ | {"KERAS_BACKEND": keras.backend.backend()},
     )
     with np.load(tmp_path / "y.npz") as found:

@@ -1,7 +1,5 @@
 """Exported models give the same numbers without this package."""
 
-import subprocess
-import sys
 from functools import partial
 
 import keras
@@ -10,6 +8,7 @@ import pytest
 from checks import assert_close
 from gates.test_contract import all_gates, gates_of
 from helpers import numbers, numpy, spread
+from jobs import run_python
 
 import dselectk_keras as dk
 from dselectk_keras.gates.selector_gate import selector_gates
@@ -151,7 +150,7 @@ GATED = {"tf_saved_model": [several_gates, every_architecture]}
 
 def serve(folder):
     """Load what is in the folder without this package, and compare."""
-    subprocess.run([sys.executable, "-c", SERVE, folder], check=True, timeout=540)
+    run_python("-c", SERVE, folder)
 
 
 def require(form):

@@ -2,14 +2,13 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import demo
 import keras
 import pytest
 import train
 from command_line import registered
+from jobs import run_python
 
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
@@ -46,20 +45,12 @@ print("imported:", "keras" in sys.modules)
 
 @pytest.mark.backend_independent
 def test_help_imports_no_keras_and_shows_no_empty_default():
-    command = [sys.executable, "-c", HELP, *COMMANDS]
-    done = subprocess.run(
-        command,
-        cwd=SCRIPTS,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=540,
-    )
-    assert done.stdout.count("usage: ") == len(COMMANDS)
-    assert done.stdout.endswith("imported: False\n")
-    for shown in ("default: None", "default: {}", "default: []", "default: False"):
-        assert shown not in done.stdout
-    assert "seed of the moments (default: 0)" in done.stdout
+    shown = run_python("-c", HELP, *COMMANDS, cwd=SCRIPTS)
+    assert shown.count("usage: ") == len(COMMANDS)
+    assert shown.endswith("imported: False\n")
+    for empty in ("default: None", "default: {}", "default: []", "default: False"):
+        assert empty not in shown
+    assert "seed of the moments (default: 0)" in shown
 
 
 @pytest.mark.backend_independent

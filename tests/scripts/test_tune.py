@@ -94,32 +94,34 @@ def postgresql(tmp_path):
         port = free.getsockname()[1]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "user": user}
     command = [binaries / "initdb", "-D", place / "data", "-U", "tune", "-A", "trust"]
-    once = {"cwd": place, "timeout": 60, **quiet}
-    subprocess.run([*command, "--no-sync"], check=True, **once)
+    jobs.run(*command, "--no-sync", cwd=place, user=user)
     command = [binaries / "postgres", "-D", place / "data", "-h", "127.0.0.1", "-F"]
     command += ["-p", str(port), "-k", place]
-    server = subprocess.Popen(command, cwd=place, **quiet)
+    question = [binaries / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+
+    def ready():
+        with jobs.started(*question, cwd=place, **quiet) as process:
+            return process.wait(timeout=60) == 0
+
     try:
-        ready = [binaries / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-        wait_for(
-            lambda: not subprocess.run(ready, check=False, **once).returncode, server
-        )
-        yield f"postgresql+psycopg://tune@127.0.0.1:{port}/postgres"
+        with jobs.started(*command, cwd=place, **quiet) as server:
+            wait_for(ready, server)
+            yield f"postgresql+psycopg://tune@127.0.0.1:{port}/postgres"
+            server.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(timeout=60)
     finally:
-        server.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            server.wait(timeout=60)
-        server.kill()
         shutil.rmtree(place)
 
 
-def wait_for(found, process, seconds=240):
+def wait_for(found, process):
     """Call a function until it finds something, or fail."""
-    until = time.monotonic() + seconds
+    left = jobs.LIMIT
     while not (result := found()):
         assert process.poll() is None, "The process has ended."
-        assert time.monotonic() < until, f"Nothing after {seconds} seconds."
+        assert left > 0, f"Nothing after {jobs.LIMIT} seconds."
         time.sleep(0.1)
+        left -= 0.1 / jobs.crowding()
     return result
 
 
@@ -137,7 +139,7 @@ def test_the_trial_of_a_killed_process_is_run_again(
     study, printed = search(*given, "--trials", "0")
     assert printed["best"] is None
     command = [sys.executable, tune.__file__, *arguments(tmp_path / "study", *given)]
-    with subprocess.Popen(command, env=os.environ | found) as process:
+    with jobs.started(*command, env=os.environ | found) as process:
         (trial,) = wait_for(
             lambda: [t for t in study.trials if "units" in t.params], process
         )
@@ -166,16 +168,12 @@ def test_the_job_of_the_page_shares_a_study(postgresql, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError")
     given = jobs.environment(tmp_path, SLURM_NTASKS="2", STUDIES=postgresql)
     given["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{given['PYTHONPATH']}"
-    shown = {"capture_output": True, "text": True, "env": given}
-    done = subprocess.run(["bash", "-c", script], check=False, timeout=540, **shown)
-    assert not done.returncode, done.stderr
+    jobs.run("bash", "-c", script, env=given)
     study = optuna.load_study(study_name="gamma", storage=postgresql)
     complete = study.get_trials(states=[STATES.COMPLETE])
     assert len({json.dumps(trial.params) for trial in complete}) == 4
     (snippet,) = jobs.blocks("tuning.md", "py")
-    command = [sys.executable, "-c", snippet]
-    printed = subprocess.run(command, check=True, timeout=120, **shown).stdout
-    assert printed.split()[0] == str(study.best_value)
+    assert jobs.run_python("-c", snippet, env=given).split()[0] == str(study.best_value)
     close(study)
 
 
