@@ -7,7 +7,6 @@ the other problems. It needs JAX. A run that was interrupted is continued.
 """
 
 import functools
-import json
 import pathlib
 from unittest import mock
 
@@ -62,11 +61,13 @@ def main(arguments=None):
     from gate_comparison.arms import Arm, always
     from gate_comparison.comparison import compare
     from gate_comparison.problems import PROBLEMS
+    from gate_comparison.results import restored
 
     from experiments.environment import environment
+    from experiments.files import read_json, to_json, write_whole
 
     path = pathlib.Path(options.out) / "choice_study.json"
-    rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else []
+    rows = list(map(restored, read_json(path)["rows"])) if path.exists() else []
     command = "python scripts/choice_study.py --data-dir DATA"
     for half, first in HALVES.items():
         wanted = ways() if half == "develop" else SEEMED_TO_PAY
@@ -87,10 +88,9 @@ def main(arguments=None):
                 for row in compare(*data, arms, **GRID)
             ]
             about = {"command": command, "environment": environment(), "rows": rows}
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(about) + "\n", encoding="utf-8")
+            write_whole(path, to_json(about) + "\n")
     page = path.with_suffix(".md")
-    page.write_text(text_of(rows, command), encoding="utf-8")
+    write_whole(page, text_of(rows, command))
     print(f"Written to {page}.")
     return 0
 

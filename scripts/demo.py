@@ -327,6 +327,7 @@ def main(arguments=None):
     import keras
 
     from dselectk_keras import GateRecorder
+    from experiments.files import write_json
 
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -354,8 +355,7 @@ def main(arguments=None):
         "runs": runs,
     }
     rows = summarize(runs)
-    text = json.dumps(results, indent=1)
-    (out / "demo.json").write_text(text + "\n", encoding="utf-8")
+    write_json(out / "demo.json", results)
     draw(rows, out / "demo.png")
     if "chosen" in ARMS:
         draw_gates(recorder.history["mmoe"]["weights"], out / "demo_gates.png")

@@ -3,10 +3,11 @@
     python scripts/fault_injection.py
 
 compares each training with one that was not killed, on each backend, and writes the
-table of docs/reliability.md.
+table of docs/reliability.md. The trainings are those of `scripts/train.py --resume`.
 """
 
 import hashlib
+import json
 import os
 import pathlib
 import random
@@ -23,6 +24,8 @@ MARK = "<!-- Written by scripts/fault_injection.py -->\n"
 BACKENDS = ("torch", "jax", "tensorflow")
 EPOCHS = 10
 LIMIT = 300  # Seconds of a training, which takes a few.
+# What changes files, of the events that Python reports to `sys.addaudithook`.
+CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree")
 
 
 def main(arguments=None):
@@ -30,7 +33,7 @@ def main(arguments=None):
     parser = make_parser(__doc__)
     add = parser.add_argument
     add("--kills", type=int, default=6, help="kills at random moments, per backend")
-    add("--writes", type=int, default=3, help="kills while a history is written")
+    add("--writes", type=int, default=6, help="kills at random writes, per backend")
     add("--backend", choices=BACKENDS, help="only this backend, without a page")
     add("--seed", type=int, default=0, help="seed of the moments")
     add("--train", nargs=2, metavar=("FOLDER", "WRITE"), help="a training, in here")
@@ -40,7 +43,9 @@ def main(arguments=None):
         if options.backend != "tensorflow":
             # Keras would import it in each training, for nothing.
             sys.modules["tensorflow"] = None  # pyright: ignore[reportArgumentType]
-        train(pathlib.Path(options.train[0]), int(options.train[1]))
+        folder, write = options.train
+        count = count_writes(folder, kill_at=int(write))
+        print(train(pathlib.Path(folder)), count())
         return
     lines = ["| fault | injected | lost |", "| --- | --- | --- |"]
     for backend in [options.backend] if options.backend else BACKENDS:
@@ -49,8 +54,10 @@ def main(arguments=None):
     table = "\n".join(lines)
     print(table)
     if not options.backend:
+        from experiments.files import write_whole
+
         before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
-        PAGE.write_text(f"{before}{MARK}\n{table}\n\n{MARK}{after}", encoding="utf-8")
+        write_whole(PAGE, f"{before}{MARK}\n{table}\n\n{MARK}{after}")
 
 
 def on_backend(backend, options):
@@ -58,7 +65,8 @@ def on_backend(backend, options):
     draw = random.Random(f"{options.seed}, {backend}")
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        wanted, seconds = attempt(backend, root / "whole")
+        whole, seconds = attempt(backend, root / "whole")
+        wanted, writes = whole.split()
 
         def lost(name, count, fault):
             """How many trainings do not end as one without a kill."""
@@ -68,25 +76,25 @@ def on_backend(backend, options):
                 while result is None:
                     result, _ = attempt(backend, run, **(fault() if count else {}))
                     count -= result is None
-                found.append(result)
+                found.append(result.partition(" ")[0])
             return sum(result != wanted for result in found)
 
         kills = lost("kill", options.kills, lambda: {"after": draw.uniform(0, seconds)})
-        writes = lost(
-            "write", options.writes, lambda: {"write": draw.randrange(1, EPOCHS)}
+        during = lost(
+            "write", options.writes, lambda: {"write": draw.randint(1, int(writes))}
         )
     return [
         ("kill -9 at a random moment", options.kills, kills),
-        ("kill -9 while a history is written", options.writes, writes),
+        ("kill -9 at a random write", options.writes, during),
     ]
 
 
 def attempt(backend, folder, after=None, write=0):
     """Start or resume a training in another process, and perhaps kill it.
 
-    It is killed after some seconds, or kills itself in the write of that number.
-    Returns what it ended with, None if it was killed, or "" if its backup could not be
-    read; and the seconds that it took.
+    It is killed after some seconds, or kills itself before the write of that number.
+    Returns what it ended with and its number of writes, None if it was killed, or "" if
+    it could not be resumed; and the seconds that it took.
     """
     command = [sys.executable, __file__, "--backend", backend]
     command += ["--train", str(folder), str(write)]
@@ -108,54 +116,64 @@ def attempt(backend, folder, after=None, write=0):
     seconds, code = time.monotonic() - began, child.returncode
     if code == -signal.SIGKILL:
         return None, seconds
-    if code and not (folder / "backup").exists():
+    if code and not folder.exists():
         raise RuntimeError(f"A training ended with the code {code}.")
     return "" if code else digest.decode().strip(), seconds
 
 
-def train(folder, write):
-    """Train a small model to the end, and print a digest of all it ended with."""
+def count_writes(folder, kill_at=0):
+    """Count what changes files in a folder, and perhaps kill this process before it.
+
+    Returns a function that returns the count.
+    """
+    count = 0
+
+    def note(event, arguments):
+        nonlocal count
+        if event not in CHANGES or not str(arguments[0]).startswith(str(folder)):
+            return
+        # What is opened to be read has no flag to create it.
+        if event != "open" or arguments[2] & os.O_CREAT:
+            count += 1
+            if count == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(note)
+    return lambda: count
+
+
+def train(folder):
+    """Train a small model to the end, and return a digest of all it ended with."""
     import keras
     import numpy as np
 
-    import dselectk_keras as dk
+    from dselectk_keras import GateHistory
+    from experiments import TrainingRun
 
-    savez, calls = np.savez_compressed, iter(range(10**9))
-
-    def save(file, *arrays, **named):
-        savez(file, *arrays, **named)
-        if write and next(calls) == write:
-            file.truncate(file.tell() // 2)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    np.savez_compressed = save
-    keras.utils.set_random_seed(0)
-    draws = np.random.default_rng(0).normal(size=(2, 1024, 4)).astype("float32")
-    x, y = draws[0], draws[1, :, :2]
-    model = dk.build_multitask_model(
-        4,
-        2,
-        experts=dk.DenseExperts(8, [8, 4]),
-        gate=dk.DSelectKGate(1, gamma=dk.Ramp(1.0, 0.5, end=200), entropy_reg=0.01),
-    )
-    model.compile(keras.optimizers.Adam(0.01))
-    recorder = dk.GateRecorder(every=20, path=folder / "gates.npz")
-    backup = keras.callbacks.BackupAndRestore(folder / "backup", double_checkpoint=True)
-    print("training", flush=True)
-    model.fit(
-        *(x, y, 32),
+    sizes = {"num_train": 96, "num_validation": 32, "num_test": 32, "input_dim": 8}
+    run = TrainingRun(
+        data="correlated_tasks",
+        data_options=sizes,
+        entropy=(0.01, 0.1),
+        num_nonzeros=2,
+        decide_by=0.4,
+        num_experts=4,
+        units=(8,),
         epochs=EPOCHS,
-        shuffle=False,
-        verbose=0,
-        callbacks=[recorder, dk.DecideGates(0.4), backup],
+        batch_size=32,
     )
-    digest = hashlib.sha256(repr(recorder.history.events).encode())
+    print("training", flush=True)
+    results = run.run(folder, progress=False, resume=True)
+    model = keras.saving.load_model(folder / "model.keras")
+    history = GateHistory.load(folder / "gate_history.npz")
+    shown = [results[name] for name in ("curve", "gates", "test")], history.events
+    digest = hashlib.sha256(json.dumps(shown, sort_keys=True).encode())
     for variable in [*model.variables, *model.optimizer.variables]:
         digest.update(np.array(keras.ops.convert_to_numpy(variable)).tobytes())
-    digest.update(recorder.history.steps.tobytes())
-    for name, array in recorder.history["mmoe"].items():
+    digest.update(history.steps.tobytes())
+    for name, array in history["mmoe"].items():
         digest.update(name.encode() + array.tobytes())
-    print(digest.hexdigest())
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":

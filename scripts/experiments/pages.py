@@ -4,6 +4,7 @@ import collections
 import pathlib
 
 from dselectk_keras.plots.style import save_figure
+from experiments.files import write_whole
 from experiments.plan import cost
 from experiments.reproduce import in_words
 from experiments.results import format_mean
@@ -28,7 +29,7 @@ def write_page(results, folder):
             picture.draw(), folder / picture.path, dpi=150, metadata={"Software": None}
         )
     path = folder / f"{results.experiment.name}.md"
-    path.write_text(page(results, filled), encoding="utf-8")
+    write_whole(path, page(results, filled))
     return path
 
 

@@ -9,7 +9,7 @@ import pathlib
 import numpy as np
 
 from experiments.compare import Gap, gap_of, mean_and_error
-from experiments.files import damaged, write_whole
+from experiments.files import damaged, to_json, write_whole
 
 
 class NotRunError(LookupError):
@@ -171,8 +171,8 @@ class Results:
         head = dict(zip(HEAD, values, strict=True))
         runs = [dataclasses.asdict(run) for run in self.runs]
         # Without blanks, of which tables of small numbers would have one for each.
-        lines = ",\n  ".join(json.dumps(run, separators=(",", ":")) for run in runs)
-        text = json.dumps(head, indent=1)[:-2] + f',\n "runs": [\n  {lines}\n ],\n'
+        lines = ",\n  ".join(to_json(run, separators=(",", ":")) for run in runs)
+        text = to_json(head, indent=1)[:-2] + f',\n "runs": [\n  {lines}\n ],\n'
         checksum = _checksum({**head, "runs": runs})
         text += f' "checksum": "{checksum}"\n}}\n'
         write_whole(path, text)
@@ -186,7 +186,7 @@ def results_path(experiment, preset, folder):
 
 def _checksum(content):
     """The SHA-256 of the content of a file of results."""
-    text = json.dumps(content, sort_keys=True)
+    text = to_json(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

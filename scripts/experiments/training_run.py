@@ -29,8 +29,9 @@ from dselectk_keras.utils import (
     check_count,
     num_trained,
 )
+from experiments.backup import Backup
 from experiments.environment import environment
-from experiments.files import damaged, write_json
+from experiments.files import numbers, read_json, whole, write_json
 from experiments.results import differing
 
 RESULT, MODEL, HISTORY = "metrics.json", "model.keras", "gate_history.npz"
@@ -182,16 +183,22 @@ class TrainingRun:
         out, finished = prepare_folder(out, self.config, overwrite, resume)
         if finished is not None:
             shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-            return finished
+            return {
+                name: each if name in ("config", "versions") else numbers(each)
+                for name, each in finished.items()
+            }
         keras.utils.set_random_seed(self.seed)
         data: Any = datasets.load(self.data, seed=self.seed, **self.data_options)
         model = self.build(data)
         # From here on the folder does not hold a finished run, nor a part of another.
-        if not resume:
-            shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
-        if not (out / CHECKPOINTS / CONFIG).exists():
+        config = out / CHECKPOINTS / CONFIG
+        if not (resume and config.exists()):
+            # The results first: with them, a run is finished.
             for name in (RESULT, MODEL, HISTORY, CURVES, HEATMAP):
                 (out / name).unlink(missing_ok=True)
+            # Without its config, what a kill leaves of the folder is not resumed.
+            config.unlink(missing_ok=True)
+            shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         model.compile(keras.optimizers.Adam(self.learning_rate))
         watching: list = [_epoch_progress(self.epochs)] if progress else []
         if log_dir is not None:
@@ -211,7 +218,8 @@ class TrainingRun:
             "seconds": round(seconds, 2),
             "versions": environment(),
         }
-        model.save(out / MODEL)
+        with whole(out / MODEL) as part:
+            model.save(part)
         if self.has_gate:
             results["gates"] = self._draw_gates(history, model, data, out)
         write_json(out / RESULT, results)
@@ -229,14 +237,13 @@ class TrainingRun:
             path=out / HISTORY,
         )
         curve = _Curve(folder / CURVE, batches)
-        backup = keras.callbacks.BackupAndRestore(
-            folder / BACKUP, double_checkpoint=True, delete_checkpoint=False
-        )
+        backup = Backup(folder / BACKUP)
         saved = [recorder, curve] if self.has_gate else [curve]
         model.fit(
             batches,
             validation_data=tuple(data.validation),
             epochs=self.epochs,
+            initial_epoch=backup.restore(model),
             shuffle=False,
             # What is before the backup has saved each epoch that is backed up.
             callbacks=[*saved, *self.make_decide(model), backup, *others],
@@ -324,7 +331,7 @@ class _Curve(keras.callbacks.Callback):
     def __init__(self, path, batches):
         super().__init__()
         self.path, self.batches = path, batches
-        self.values = _read_json(path) if path.exists() else {}
+        self.values = numbers(read_json(path)) if path.exists() else {}
         self._epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -364,7 +371,7 @@ def prepare_folder(out, config, overwrite=False, resume=False):
     states = {"finished": out / RESULT, "unfinished": out / CHECKPOINTS / CONFIG}
     state = next((each for each, path in states.items() if path.exists()), None)
     if state and not overwrite:
-        kept = _read_json(states[state])
+        kept = read_json(states[state])
         if not resume:
             raise FileExistsError(
                 f"{out} holds a run that is {state}. Choose another folder, resume it "
@@ -386,16 +393,6 @@ def prepare_folder(out, config, overwrite=False, resume=False):
             f"The output folder {out} cannot be written to: {error}. Choose another."
         ) from error
     return out, finished
-
-
-def _read_json(path):
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise damaged(path, error) from error
-    if not isinstance(content, dict):
-        raise damaged(path, "not a JSON object")
-    return content
 
 
 def summarize_gates(record, groups=None, shared=True):

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 
 from dselectk_keras.plots import style
+from experiments.files import write_whole
 from experiments.pages import MARK, table
 from gate_comparison import results
 from gate_comparison.arms import (
@@ -43,7 +44,7 @@ def write(folder):
     style.save_figure(draw(found["rows"]), images / "gatebench.png", dpi=250)
     style.save_figure(draw_costs(found["rows"]), images / "costs.png", dpi=250)
     path = folder / "gatebench.md"
-    path.write_text(text(found), encoding="utf-8")
+    write_whole(path, text(found))
     return path
 
 

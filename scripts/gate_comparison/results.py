@@ -1,9 +1,12 @@
 """The results of the comparison: run what is missing, and keep it in a file."""
 
-import json
+import math
 import pathlib
 
+import keras
+
 from experiments.environment import environment
+from experiments.files import numbers, read_json, to_json, write_whole
 from gate_comparison.arms import ARMS, KNOWN
 from gate_comparison.comparison import compare, suits
 
@@ -22,6 +25,7 @@ def run(problems, draws, data_dir, folder, command):
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    backend = keras.backend.backend()
     for name, problem in problems.items():
         kept = read(folder) if (folder / NAME).exists() else {"epochs": {}, "rows": []}
         rows, epochs = kept["rows"], kept["epochs"]
@@ -30,6 +34,12 @@ def run(problems, draws, data_dir, folder, command):
                 f"{folder / NAME} has results of {name!r} after {epochs[name]} epochs. "
                 f"Received: {problem.epochs} epochs. Pass another --out, or the same "
                 "--epochs."
+            )
+        ran_on = kept.get("environment", {}).get("backend", backend)
+        if ran_on != backend:
+            raise SystemExit(
+                f"{folder / NAME} has results of the backend {ran_on}. Received: "
+                f"{backend}. Pass another --out, or the same --backend."
             )
         same = [row for row in rows if row["problem"] == name]
         lacking = _lacking(problem, same, draws)
@@ -40,9 +50,9 @@ def run(problems, draws, data_dir, folder, command):
             found = compare(problem, left, data_dir, {arm: ARMS[arm] for arm in arms})
             rows += [{"problem": name, **_rounded(row)} for row in found]
         header = {"command": command, "environment": environment(), "epochs": epochs}
-        lines = ",\n".join(json.dumps(row) for row in rows)
-        text = f'{json.dumps(header)[:-1]}, "rows": [\n{lines}\n]}}\n'
-        (folder / NAME).write_text(text, encoding="utf-8")
+        lines = ",\n".join(map(to_json, rows))
+        text = f'{to_json(header)[:-1]}, "rows": [\n{lines}\n]}}\n'
+        write_whole(folder / NAME, text)
 
 
 def _lacking(problem, rows, draws):
@@ -60,7 +70,14 @@ def _lacking(problem, rows, draws):
 
 def read(folder):
     """Read the file of results: a dict of the header and `rows`."""
-    return json.loads((pathlib.Path(folder) / NAME).read_text(encoding="utf-8"))
+    found = read_json(pathlib.Path(folder) / NAME)
+    return found | {"rows": list(map(restored, found["rows"]))}
+
+
+def restored(row):
+    """A row of a file, with infinity for the errors that JSON does not have."""
+    known = {"validation", "test", "untuned", "choices"} & row.keys()
+    return row | {name: numbers(row[name], math.inf) for name in known}
 
 
 def _rounded(row):

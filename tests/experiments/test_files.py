@@ -1,13 +1,16 @@
 """Files are written whole, by one process at a time."""
 
+import json
+import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from jobs import started
 
 from experiments import files
-from experiments.files import locked, write_whole
+from experiments.files import locked, numbers, read_json, write_json, write_whole
 
 pytestmark = pytest.mark.backend_independent
 
@@ -26,6 +29,35 @@ def test_a_file_that_cannot_be_completed_does_not_replace_the_one_before(
         write_whole(path, "after")
     assert [each.name for each in path.parent.iterdir()] == ["file"]
     assert path.read_text() == "before"
+
+
+def test_a_file_and_its_name_are_on_the_disk_before_it_counts(tmp_path, monkeypatch):
+    flushed, fsync = [], files.os.fsync
+
+    def note(number):
+        flushed.append([path.name for path in tmp_path.iterdir()])
+        fsync(number)
+
+    monkeypatch.setattr(files.os, "fsync", note)
+    write_whole(tmp_path / "file", "text")
+    assert flushed == [["part_file"], ["file"]]  # The file, and then the folder.
+
+
+def test_json_is_strict(tmp_path):
+    path, content = tmp_path / "found.json", {"a": (1.5, math.nan), "b": -math.inf}
+    write_json(path, content | {"c": None, "d": "NaN", "e": True})
+    found = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert found == {"a": [1.5, None], "b": None, "c": None, "d": "NaN", "e": True}
+    np.testing.assert_equal(numbers(read_json(path)["a"]), [1.5, math.nan])
+    assert numbers({"b": None}, lost=math.inf) == {"b": math.inf}
+
+
+@pytest.mark.parametrize("text", ["", '{"a": 1', "[1]"])
+def test_what_is_no_json_object_is_damaged(tmp_path, text):
+    path = tmp_path / "found.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"found\.json is damaged or was not written"):
+        read_json(path)
 
 
 HOLD = """

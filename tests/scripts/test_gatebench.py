@@ -16,6 +16,8 @@ from gate_comparison import arms, comparison, mine, page, problems, results, tra
 from gate_comparison.statistics import ratio
 from helpers import numpy
 
+from experiments import files
+
 COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench"
 needs_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="the runs are one program of JAX"
@@ -72,13 +74,53 @@ def test_no_image_is_drawn_twice(monkeypatch):
     assert np.unique(drawn[0][:, ::49]).size == count
 
 
+def compare(problem, draws, folder, arms):
+    return [{"arm": arm, "draw": draw, "test": 0.1} for arm in arms for draw in draws]
+
+
+@pytest.mark.backend_independent
+def test_a_write_that_fails_keeps_the_rows_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "compare", compare)
+    problem = problems.PROBLEMS["correlation 0.5"]
+    results.run({"p": problem}, 1, ".", tmp_path, "command")
+    kept = results.read(tmp_path)
+
+    def fail(_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        results.run({"p": problem, "q": problem}, 1, ".", tmp_path, "command")
+    assert results.read(tmp_path) == kept
+
+
+@pytest.mark.backend_independent
+def test_errors_that_are_infinite_are_null_in_the_file_only(tmp_path, monkeypatch):
+    def diverged(*_):
+        numbers = {"test": np.inf, "choices": [1.0, np.inf], "setting": [0.1, None]}
+        return [{"arm": "random", "draw": 0, "untuned": None, **numbers}]
+
+    monkeypatch.setattr(results, "compare", diverged)
+    problem = problems.PROBLEMS["correlation 0.5"]
+    results.run({"p": problem}, 1, ".", tmp_path, "command")
+    json.loads((tmp_path / results.NAME).read_text(), parse_constant=pytest.fail)
+    (row,) = results.read(tmp_path)["rows"]
+    assert (row["test"], row["choices"]) == (np.inf, [1.0, np.inf])
+    assert row["setting"] == [0.1, None]
+
+
+@pytest.mark.backend_independent
+def test_results_of_another_backend_are_not_continued(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "compare", compare)
+    problem = problems.PROBLEMS["correlation 0.5"]
+    results.run({"p": problem}, 1, ".", tmp_path, "command")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
+    with pytest.raises(SystemExit, match=r"of the backend .* Received: numpy\. Pass"):
+        results.run({"p": problem}, 2, ".", tmp_path, "command")
+
+
 @pytest.mark.backend_independent
 def test_results_after_other_epochs_are_not_continued(tmp_path, monkeypatch):
-    def compare(problem, draws, folder, arms):
-        return [
-            {"arm": arm, "draw": draw, "test": 0.1} for arm in arms for draw in draws
-        ]
-
     monkeypatch.setattr(results, "compare", compare)
     problem = problems.PROBLEMS["correlation 0.5"]
     for draws in (1, 2):
