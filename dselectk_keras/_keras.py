@@ -12,6 +12,7 @@ import itertools
 import tempfile
 
 import keras
+import numpy as np
 
 # Private methods that Keras calls and a class of the package overrides.
 OVERRIDDEN = (
@@ -131,6 +132,50 @@ def calls_by_layer(model):
 
     visit(model, 1)
     return {id(layer): counts.get(id(layer), 1) for layer in all_layers(model)}
+
+
+def restart_slots(optimizer, variable, changed=True):
+    """Let an optimizer forget what it keeps of entries of a variable, such as momentum.
+
+    Otherwise it would undo their change. Moving averages (`use_ema`) begin at the
+    present values.
+
+    Args:
+        optimizer: The optimizer of a model, or `None`.
+        variable: A variable that was set outside of the optimizer.
+        changed: Which entries were set, booleans that broadcast to its shape.
+    """
+    # The optimizer of mixed precision has one inside, and `MultiOptimizer` several.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    for each in getattr(optimizer, "optimizers", [optimizer]):
+        trained = getattr(each, "_trainable_variables", [])
+        for i in [i for i, other in enumerate(trained) if other is variable]:
+            for slots in vars(each).values():
+                is_list = isinstance(slots, list) and len(slots) == len(trained)
+                slot = slots[i] if is_list and slots is not trained else None
+                if isinstance(slot, keras.Variable) and slot.shape == variable.shape:
+                    value = keras.ops.convert_to_numpy(variable)
+                    first = _first_slot(each, slot.name, value)
+                    old = keras.ops.convert_to_numpy(slot)
+                    slot.assign(np.where(changed, first, old))
+
+
+def _first_slot(optimizer, name, value):
+    """Compute a slot of a variable with which a gradient of 0 keeps the variable."""
+    kind = name.rpartition("_")[2]
+    free = getattr(keras.optimizers, "ScheduleFreeAdamW", ())
+    if kind == "average" or (kind == "momentum" and isinstance(optimizer, free)):
+        return value
+    if kind == "accumulator" and not name.endswith("gradient_accumulator"):
+        return optimizer.initial_accumulator_value
+    if kind == "linear":
+        # The step of `Ftrl` computes the variable from this slot alone.
+        rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        scale = optimizer.initial_accumulator_value**-optimizer.learning_rate_power
+        scale = (scale + optimizer.beta) / rate
+        scale += 2.0 * optimizer.l2_regularization_strength
+        return -scale * value - optimizer.l1_regularization_strength * np.sign(value)
+    return 0.0
 
 
 def copy_state(source, target):

@@ -104,11 +104,13 @@ class ChooseExperts(keras.callbacks.Callback):
                 check_labels(model, *self.data)
             self._sample = draw_sample(model, data, self.sample, self.seed)
         seen = _evaluate_experts(model, gates, self._sample.x)
-        changed = np.concatenate([self._choose(gate, seen[id(gate)]) for gate in gates])
+        optimizer = getattr(model, "optimizer", None)
+        changed = [self._choose(gate, seen[id(gate)], optimizer) for gate in gates]
+        changed = np.concatenate(changed)
         self._changed = changed if self._changed is None else self._changed | changed
         return float(changed.mean())
 
-    def _choose(self, gate, outputs):
+    def _choose(self, gate, outputs, optimizer):
         """Choose the experts of a gate; return in which of its rows they changed."""
         _, labels, weights, tasks = self._sample
         (shared, own), choices = outputs, ops.convert_to_numpy(gate.choices)
@@ -144,7 +146,7 @@ class ChooseExperts(keras.callbacks.Callback):
         after = _in_place(chosen, before)
         changed = (after != before).any(axis=-1)
         if changed.any():
-            gate.choose(after.reshape(choices.shape))
+            gate.choose(after.reshape(choices.shape), optimizer=optimizer)
             gate.note_event(f"{changed.sum()} changed")
         return changed
 

@@ -95,6 +95,7 @@ class DecideGates(keras.callbacks.Callback):
                 decide after one epoch or more do without it: 0 or `None`.
             batch: The index of the batch.
         """
+        optimizer = getattr(model, "optimizer", None)
         middle, end = self.by * epochs / 2, self.by * epochs
         now = epoch + batch / steps_per_epoch if batch and steps_per_epoch else epoch
         for gate in selector_gates(model):
@@ -114,7 +115,7 @@ class DecideGates(keras.callbacks.Callback):
                 else:
                     is_due = epoch or batch >= self._cut_batch(epochs, steps_per_epoch)
                 if is_due:
-                    self._kept[id(gate)] = gate.decide()
+                    self._kept[id(gate)] = gate.decide(optimizer)
             elif now < math.floor(middle):
                 # A training without this callback would follow an earlier plan.
                 gate.decide_between(0, 0)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import restart_slots
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.gates.dropout import drop_weights
 from dselectk_keras.gates.inputs import (
@@ -174,7 +175,9 @@ class Gate(Configured, keras.Layer, abc.ABC):
 
     # Methods for users and layers.
 
-    def assign_expert_weights(self, weights: Any, slack: float = 0.0) -> None:
+    def assign_expert_weights(
+        self, weights: Any, slack: float = 0.0, optimizer: Any = None
+    ) -> None:
         """Warm-start the gate: set its logits so that it has the given weights.
 
         A per-example gate, which needs a bias, has them for every example. A gate with
@@ -189,6 +192,8 @@ class Gate(Configured, keras.Layer, abc.ABC):
                 trained: it is the share of each softmax that is spread evenly, and of
                 `DSelectKGate`, the distance of the bits' logits from the ends of the
                 smooth step, as a fraction of `gamma / 2`.
+            optimizer: In a training, the optimizer of the model. It forgets what it
+                keeps of the logits, such as momentum and averages.
 
         Example:
             >>> gate = TopKGate(num_nonzeros=2)
@@ -208,6 +213,8 @@ class Gate(Configured, keras.Layer, abc.ABC):
                 f"`weights` must have the shape {expected}. Received: {weights.shape}."
             )
         self.assign_logits(weights, slack)
+        for variable in self.variables:
+            restart_slots(optimizer, variable)
 
     def expert_weights(self, routing_inputs: Any = None) -> Tensor:
         """Compute the weights over the experts at inference.
@@ -238,18 +245,26 @@ class Gate(Configured, keras.Layer, abc.ABC):
             shared = ops.stack(shared, axis=1) if isinstance(shared, list) else shared
             self.expert_observer(ops.convert_to_tensor(shared), *own)
 
-    def choose(self, choices: Any) -> None:
-        """Set the experts of a static gate; where they change, shares become equal.
+    def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
+        """Set the experts of a static gate.
 
         Args:
             choices: Integers of the shape of `choices`.
+            shares: The logits of the shares, of this shape. By default, the shares of
+                a gate whose experts change become equal.
+            optimizer: In a training, the optimizer of the model. It forgets what it
+                keeps of the shares that are set, such as momentum and averages.
         """
-        before = ops.convert_to_numpy(self.choices)
-        same = (before == choices).all(axis=-1, keepdims=True)
+        before, old = map(ops.convert_to_numpy, (self.choices, self.shares))
+        changed = (before != choices).any(axis=-1, keepdims=True)
+        changed = changed.reshape((*changed.shape, *[1] * (old.ndim - before.ndim)))
+        if shares is None:
+            new = np.where(changed, 0.0, old)
+        else:
+            new, changed = np.reshape(shares, old.shape), True
         self.choices.assign(choices)
-        shares = ops.convert_to_numpy(self.shares)
-        kept = np.reshape(same, (*same.shape, *[1] * (shares.ndim - same.ndim)))
-        self.shares.assign(np.where(kept, shares, 0.0))
+        self.shares.assign(new)
+        restart_slots(optimizer, self.shares, changed)
 
     def note_event(self, text: str) -> None:
         """Note what has happened at the present step."""

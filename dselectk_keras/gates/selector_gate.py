@@ -148,12 +148,12 @@ class SelectorGate(Gate, abc.ABC):
     def _largest(self, weights):
         return np.sort(weights, axis=-1)[..., -self.num_nonzeros :].sum(axis=-1)
 
-    def decide(self) -> np.ndarray:
+    def decide(self, optimizer: Any = None) -> np.ndarray:
         """Let a static gate keep its k largest weights, one for each selector.
 
         If all weights of a gate are 0, its selectors choose the experts that are
         nearest. A gate with NaN stays as it is. Returns the part of the weight that is
-        kept.
+        kept. The optimizer is that of `choose`.
         """
         weights = ops.convert_to_numpy(self.expert_weights())
         kept = self._largest(weights)
@@ -166,8 +166,7 @@ class SelectorGate(Gate, abc.ABC):
         weights = np.where(some, weights, ops.convert_to_numpy(nearest))
         weights = ops.convert_to_numpy(keep_largest(weights, self.num_nonzeros))
         choices, log_shares = one_expert_each(weights, self.num_nonzeros)
-        self.choices.assign(choices)
-        self._w.assign(log_shares[..., None])
+        self.choose(choices, log_shares, optimizer)
         self.note_event(f"decided, {100 * np.mean(kept):.0f} % kept")
         return kept
 

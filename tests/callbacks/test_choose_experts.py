@@ -323,6 +323,17 @@ def test_no_optimizer_undoes_the_choice(settings):
     assert_equal(choices(model), seen[0])
 
 
+def test_momentum_of_shares_is_forgotten_where_experts_change():
+    gate = dk.ChosenGate(initial_choices=[[5], [0]], num_gates=2)
+    model = compiled(gate=gate, optimizer=still(momentum=0.9))
+    y = labels_from(model, [5, 2])
+    fit(model, [], y, epochs=1)
+    (slot,) = (each for each in model.optimizer.variables if "w_logits" in each.name)
+    slot.assign([[1.0], [2.0]])
+    assert dk.ChooseExperts(X, y).choose(model) == 0.5
+    assert_equal(slot, [[1.0], [0.0]])
+
+
 def test_copies_of_replicate_choose_as_models_that_are_fitted():
     y = RNG.normal(size=(SAMPLES, 2)).astype("float32")
 
