@@ -57,8 +57,10 @@ def ratio(errors, others) -> Any:
     rng = np.random.default_rng(0)
 
     def resampled():
-        chosen = rng.integers(len(logs), size=len(logs))
-        return np.mean([rng.choice(logs[i], len(logs[i])).mean() for i in chosen])
+        chosen = [logs[i] for i in rng.integers(len(logs), size=len(logs))]
+        # As `rng.choice` of each, which takes three times as long.
+        parts = [each[rng.integers(each.size, size=each.size)] for each in chosen]
+        return sum(part.sum() / part.size for part in parts) / len(parts)
 
     interval = np.quantile([resampled() for _ in range(1000)], (0.025, 0.975))
     return Ratio(mean_ratio(errors, others), *map(float, np.exp(interval)))
