@@ -1,8 +1,18 @@
-"""Inputs of a model from the columns of a table."""
+"""Inputs, labels and sample weights of a model from the columns of a table."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
+from keras import ops
+
+from dselectk_keras.models.task import Task
+
+# Rows and columns that are copied together: they stay in the cache.
+ROWS, COLUMNS = 1024, 16
+# Objects that NumPy would make numbers of.
+NO_NUMBERS = str, bytes, np.datetime64, np.timedelta64
 
 
 def as_inputs(model: Any, x: Any) -> Any:
@@ -10,7 +20,7 @@ def as_inputs(model: Any, x: Any) -> Any:
 
     Columns that the model does not read are left out. Floating-point numbers are in
     float32, strings are objects. A missing number is NaN, and a missing string empty.
-    Other data stay as they are.
+    Integers and booleans stay exact, or raise an error. Other data stay as they are.
     """
     wanted = getattr(model, "input", None)
     if not (hasattr(x, "iloc") and isinstance(wanted, dict)):
@@ -20,17 +30,64 @@ def as_inputs(model: Any, x: Any) -> Any:
             f"The table must have a column for each input, {', '.join(wanted)}. "
             f"Received: no {', '.join(lacking)}."
         )
-    return {name: _column(name, x[name]) for name in wanted}
+    return {
+        name: _column(name, x[name], str(getattr(tensor, "dtype", "")))
+        for name, tensor in wanted.items()
+    }
 
 
-def _column(name, column):
-    """An array of the values of a column."""
+def _column(name, column, wanted):
+    """An array of the values of a column, for an input of a dtype."""
+    column = _inferred(column)
     missing = column.isna().to_numpy()
-    if getattr(column.dtype, "kind", "O") in "biuf":
-        if missing.any() or column.dtype.kind == "f":
-            return column.to_numpy("float32", na_value=np.nan)
-        is_boolean = column.dtype.kind == "b"
-        return column.to_numpy(bool if is_boolean else column.dtype.name.lower())
+    is_exact = wanted.startswith(("int", "uint", "bool"))
+    kind = column.dtype.kind
+    if missing.all() and (is_exact or wanted.startswith("float")):
+        column, kind = column.astype("float64"), "f"
+    if kind not in "biuf":
+        return _strings(name, column)
+    known = _numpy(column[~missing])
+    if not is_exact and kind != "f" and not missing.any():
+        return known
+    dtype = wanted if is_exact or wanted == "float64" else "float32"
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = known.astype(dtype)
+        lost = known[values.astype(known.dtype) != known]
+    if is_exact and (missing.any() or len(lost)):
+        raise ValueError(
+            f"The column {name!r} must have a value in each row that its input, "
+            f"{wanted}, holds. Received: {lost[0] if len(lost) else 'missing values'}. "
+            "Fill gaps with a number that no other row has, for example with "
+            f"`frame[{name!r}].fillna(0)`."
+        )
+    if kind != "f" and len(lost):
+        raise ValueError(
+            f"The column {name!r} has missing values, and {dtype}, which has NaN for "
+            f"them, does not hold its integers. Received: {lost[0]}. Fill the gaps, "
+            f"for example with `frame[{name!r}].fillna(0)`; or, if the numbers may be "
+            f"rounded, pass `frame[{name!r}].astype('float64')`."
+        )
+    if not missing.any():
+        return values
+    found = np.full(len(missing), np.nan, dtype)
+    found[~missing] = values
+    return found
+
+
+def _inferred(column):
+    """Find the dtype of objects and categories, such as booleans with gaps."""
+    if column.dtype.kind != "O":
+        return column
+    return column.astype(object).convert_dtypes()
+
+
+def _numpy(column):
+    """An array of a column without gaps."""
+    dtype = getattr(column.dtype, "subtype", column.dtype)  # That of a sparse column.
+    return column.to_numpy(getattr(dtype, "numpy_dtype", dtype))
+
+
+def _strings(name, column):
     values = column.to_numpy(object, na_value="")
     other = next((value for value in values if not isinstance(value, str)), None)
     if other is None:
@@ -40,3 +97,121 @@ def _column(name, column):
         f"of the type {type(other).__name__}. Convert it, for example with "
         f"`frame[{name!r}].astype(str)`."
     )
+
+
+def as_labels(tasks: Sequence[Task], y: Any, sample_weight: Any = None) -> tuple:
+    """Convert labels and sample weights to arrays of numbers: one each, if possible.
+
+    A dict of columns by task name, or a data frame, becomes one float32 array
+    `(samples, tasks)`, of which a step needs no slice per task. A dict stays one if a
+    column is wider, or has integers that are not exact in floating-point numbers.
+    """
+    names = [task.name for task in tasks]
+    y = _as_numbers(names, y, "labels", 1)
+    sample_weight = _as_numbers(names, sample_weight, "sample weights", 2)
+    joined = _joined(names, y)
+    if not isinstance(joined, dict):
+        return joined, _joined(names, sample_weight)
+    if len(getattr(sample_weight, "shape", ())) == 2 and sample_weight.shape[1] > 1:
+        # Keras wants them in the form of the labels.
+        sample_weight = dict(zip(names, sample_weight.T, strict=False))
+    return y, sample_weight
+
+
+def _as_numbers(names, values, what, least):
+    """Convert labels or weights, or those in a dict, to arrays of numbers."""
+    if isinstance(values, dict):
+        return {
+            name: _numbers(each, f"{what} of the task {name!r}")
+            for name, each in values.items()
+        }
+    columns = list(getattr(values, "columns", ()))
+    # One column of weights is for all tasks. A table without names has numbers.
+    named = len(columns) >= least and columns != [*range(len(columns))]
+    if named and columns != names:
+        raise ValueError(
+            "The columns of a table must be the tasks, in their order. Received: "
+            f"{columns} for the tasks {names}. Pass `table[names]`."
+        )
+    if not columns or not hasattr(values, "iloc"):
+        return values if ops.is_tensor(values) else _numbers(values, what)
+    parts = {name: values.iloc[:, i] for i, name in enumerate(columns)}
+    return _joined(columns, _as_numbers(names, parts, what, least), always=True)
+
+
+def _numbers(values, what):
+    """Convert a column, tensor or list to an array of numbers, with NaN for None."""
+    if values is None:
+        return None
+    if hasattr(values, "iloc"):
+        values = _inferred(values)
+        is_number = values.dtype.kind in "biuf"
+        if is_number and not values.isna().any():
+            values = _numpy(values)
+        else:
+            values = values.to_numpy(
+                "float32" if is_number else object, na_value=np.nan
+            )
+    array = as_numpy(values)
+    if array.dtype.kind in "biuf":
+        return array
+    problem: Any = f"the dtype {array.dtype}"
+    if array.dtype == object:
+        problem = next(
+            (each for each in array.flat if isinstance(each, NO_NUMBERS)), None
+        )
+    if problem is None or array.dtype.kind == "V":  # Such as bfloat16.
+        try:
+            return array.astype("float32")
+        except (TypeError, ValueError) as error:
+            problem = error
+    raise ValueError(
+        f"The {what} must be numbers. Received: {problem}. Replace classes by "
+        "numbers from 0, for example with `pandas.factorize`, and missing labels "
+        "by NaN."
+    )
+
+
+def _joined(names, values, always=False):
+    """One float32 array of columns by name, or `values` if there is none that equals.
+
+    Tables, which have no width of their own, are `always` joined.
+    """
+    if not isinstance(values, dict) or {*values} != {*names}:
+        return values
+    columns = [values[name] for name in names]
+    rows = len(columns[0]) if columns[0].ndim else 0
+    fits = {(rows,), (rows, 1)}
+    if not always and not all(
+        each.shape in fits and _is_exact(each) for each in columns
+    ):
+        return values
+    joined = np.empty((rows, len(columns)), "float32")
+    block = np.empty((ROWS, COLUMNS), "float32")
+    # Columns one by one would write each line of the memory as often as it has numbers.
+    for begin in range(0, rows, ROWS):
+        for first in range(0, len(columns), COLUMNS):
+            part = joined[begin : begin + ROWS, first : first + COLUMNS]
+            own = block[: len(part), : part.shape[1]]
+            for i, column in enumerate(columns[first : first + COLUMNS]):
+                own[:, i] = column[begin : begin + ROWS].reshape(-1)
+            part[:] = own
+    return joined
+
+
+def _is_exact(array):
+    """Whether the floating-point numbers of Keras hold all numbers of an array."""
+    if array.dtype.kind not in "iu" or not array.size:
+        return True
+    limit = {"float16": 2**11, "bfloat16": 2**8}.get(keras.config.floatx(), 2**24)
+    return -limit <= int(array.min()) and int(array.max()) <= limit
+
+
+def as_numpy(values: Any) -> Any:
+    """Convert a table, tensor or list to an array; a sparse matrix stays one."""
+    if values is None or isinstance(values, np.ndarray):
+        return values
+    if hasattr(values, "tocsr"):  # A sparse matrix of SciPy.
+        return values.tocsr()
+    is_tensor = ops.is_tensor(values)
+    return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)

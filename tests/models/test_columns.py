@@ -1,8 +1,11 @@
 """A data frame is the inputs of a model that has them by name."""
 
+import types
+
 import keras
 import numpy as np
 import pandas as pd
+import pytest
 from checks import assert_close, assert_equal
 from helpers import refusals
 from keras import ops
@@ -45,6 +48,102 @@ def test_columns_are_arrays_by_name():
     assert_equal(found["age"], [3, np.nan, 5, 4])
     assert found["city"].tolist() == ["Rome", "", "Bonn", "Rome"]
     assert found["kind"].tolist() == ["a", "b", "", "a"]
+
+
+def inputs_of(dtype, column):
+    """The array of a column for an input of a dtype; `None` is not known."""
+
+    user = dtype and keras.Input((1,), dtype=dtype, name="user")
+    model = types.SimpleNamespace(input={"user": user})
+    return as_inputs(model, pd.DataFrame({"user": column}))["user"]
+
+
+GAPS = {
+    "nullable": pd.array([1, None, 3], dtype="Int64"),
+    "objects": [1, None, 3],
+    "categories": pd.Categorical([1, None, 3]),
+    "floating-point": [1.0, np.nan, 3.0],
+}
+LARGE = 2**24 + 1  # Not a number of float32.
+
+
+@pytest.mark.parametrize("form", GAPS)
+@pytest.mark.parametrize("dtype", [None, "float32", "float64"])
+def test_small_integers_with_a_gap_are_floating_point_numbers(form, dtype):
+    column = pd.Series(GAPS[form], dtype=object if form == "objects" else None)
+    found = inputs_of(dtype, column)
+    assert found.dtype == (dtype or "float32")
+    assert_equal(found, [1, np.nan, 3])
+
+
+def test_booleans_with_a_gap_are_numbers_and_a_column_of_gaps_alone_too():
+    for column in (
+        pd.Series([True, None, False], dtype=object),
+        pd.array([True, None, False], dtype="boolean"),
+        pd.Categorical([True, None, False]),
+    ):
+        assert_equal(inputs_of("float32", column), [1, np.nan, 0])
+    assert_equal(inputs_of("float32", [None, None]), [np.nan] * 2)
+    assert inputs_of("string", [None, None]).tolist() == ["", ""]
+    assert inputs_of("bool", [True, False]).dtype == bool
+
+
+def test_integers_are_exact_for_an_input_of_integers():
+    for column in (
+        [LARGE, 5],
+        pd.array([LARGE, 5], "UInt32"),
+        pd.Categorical([LARGE, 5]),
+        [float(LARGE), 5.0],
+    ):
+        found = inputs_of("int32", column)
+        assert found.dtype == "int32"
+        assert found.tolist() == [LARGE, 5]
+    # What has no gap stays as it is, for Keras to convert.
+    assert inputs_of("float32", [LARGE, 5]).tolist() == [LARGE, 5]
+    gap = pd.array([LARGE, None], "Int64")
+    assert inputs_of("float64", gap)[0] == LARGE
+    # What was rounded on purpose.
+    assert inputs_of("float32", [LARGE + 0.0, np.nan])[0] == LARGE - 1
+
+
+test_integers_that_would_become_others_are_refused = refusals(
+    *(
+        (inputs_of, rf"'user' must have a value .* int32, holds\. Rec.*: {text}", given)
+        for given, text in [
+            (("int32", pd.array([LARGE, None], "Int64")), "missing values.*fillna"),
+            (("int32", [1.0, np.nan]), "missing values"),
+            (("int32", [True, None]), "missing values"),
+            (("int32", [None, None]), "missing values"),
+            (("int32", [1.5, 2.0]), r"1\.5"),
+            (("int32", [2**40, 1]), "1099511627776"),
+            (("int32", [np.inf, 1.0]), "inf"),
+        ]
+    ),
+    (
+        inputs_of,
+        rf"'user' has missing .* float32, .* integers\. Rec.*: {LARGE}\. .*astype",
+        *((dtype, pd.array([3, LARGE, None], "Int64")) for dtype in (None, "float32")),
+        ("float32", pd.Categorical([LARGE, None])),
+        ("float32", pd.Series([LARGE, None], dtype=object)),
+    ),
+    (inputs_of, "float64, .* hold", ("float64", pd.array([2**53 + 1, None], "Int64"))),
+)
+
+
+def test_a_model_of_ids_gets_each_id_or_an_error():
+    user = keras.Input((1,), dtype="int32", name="user")
+    shown = ops.cast(user % 1000, "float32")
+    model = build_multitask_model(keras.Model({"user": user}, shown), LABELS)
+    model.compile("sgd")
+    frame = pd.DataFrame({"user": pd.array([LARGE, LARGE + 2], "Int64")})
+    labels = pd.DataFrame({"click": [0, 1], "like": [1, 0]})
+    wanted = model({"user": np.array([[LARGE], [LARGE + 2]])})["click"]
+    assert_close(model.predict(frame, verbose=0)["click"], wanted, rtol=1e-6)
+    frame.loc[1, "user"] = None
+    for call in (model.predict, model.evaluate, model.fit):
+        given = (frame,) if call == model.predict else (frame, labels)
+        with pytest.raises(ValueError, match=r"'user' must .* missing values"):
+            call(*given, verbose=0)
 
 
 def test_a_table_trains_as_its_columns_do():
