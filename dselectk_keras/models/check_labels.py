@@ -1,5 +1,6 @@
 """Checks of labels, sample weights and features."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,8 +8,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.models.columns import as_inputs, as_labels, as_numpy
 from dselectk_keras.models.task import Task
 from dselectk_keras.utils import check_flags
+
+# Numbers that are checked together: they stay in the cache.
+BLOCK = 2**17
 
 
 def check_labels(
@@ -41,23 +46,15 @@ def check_labels(
     """
     check_flags(training=training)
     check_has_tasks(model)
-    names = [task.name for task in model.tasks]
-    for table, least in ((y, 1), (sample_weight, 2)):
-        columns = list(getattr(table, "columns", names))
-        # One column of weights is for all tasks. A table without names has numbers.
-        named = len(columns) >= least and columns != [*range(len(columns))]
-        if named and columns != names:
-            raise ValueError(
-                "The columns of a table must be the tasks, in their order. Received: "
-                f"{columns} for the tasks {names}. Pass `table[names]`."
-            )
-    y = _as_numbers(y, "labels")
-    sample_weight = _as_numbers(sample_weight, "sample weights")
+    y, sample_weight = as_labels(model.tasks, y, sample_weight)
+    y, sample_weight = keras.tree.map_structure(as_numpy, (y, sample_weight))
     check_shapes(model.tasks, y, sample_weight)
     _check_rows(x, y, sample_weight)
     for reader in model.readers:
-        _check_group(reader, y, sample_weight, training)
-    _check_features(model, x)
+        _check_group(reader, y, sample_weight)
+    if training:
+        _check_variation(model.readers, y, sample_weight)
+    _check_features(model, as_inputs(model, x))
 
 
 def check_has_tasks(model: Any) -> None:
@@ -89,36 +86,90 @@ def _check_rows(x, y, sample_weight):
         )
 
 
-def _check_group(reader, y, sample_weight, training):
+def _blocks(*values):
+    """Cut arrays, or those in dicts, into blocks of rows that stay in the cache."""
+    arrays = [each for each in keras.tree.flatten(values) if each is not None]
+    length = len(arrays[0])
+    rows = max(1, BLOCK * length // sum(array.size for array in arrays))
+
+    def cut(first):
+        return keras.tree.map_structure(
+            lambda array: None if array is None else array[first : first + rows], values
+        )
+
+    return ((first, *cut(first)) for first in range(0, length, rows))
+
+
+def _check_group(reader, y, sample_weight):
     """Check the labels and the weights of a group of tasks."""
-    labels = reader.stack(y, np)
-    missing, possible = reader.missing_and_possible(labels, np)
-    for t in np.flatnonzero(training & missing.all(axis=0)):
-        raise ValueError(
-            f"The task {reader.tasks[t].name!r} has no label to train on. Received: "
-            f"{len(missing)} missing labels. Leave the task out of the model; or, to "
-            "train only the others, pass any labels with a sample weight of 0."
-        )
-    weights = reader.weights(missing, sample_weight, np)
-    for row, t in np.argwhere(~np.isfinite(weights)).tolist():
-        raise ValueError(
-            f"The sample weights of the task {reader.tasks[t].name!r} must be finite. "
-            f"Received: {weights[row, t]:g} in row {row}. To leave an example out, "
-            "pass 0."
-        )
-    wrong = ~np.isfinite(labels).all(axis=-1)
-    if possible is not None:
-        wrong |= ~possible
-    for row, t in np.argwhere((weights != 0) & wrong).tolist():
-        task, expected = reader.tasks[t], "finite"
-        if reader.are_classes(labels):
-            expected = f"class indices from 0 to {task.num_outputs - 1}"
-        elif reader.wants_probabilities:
-            expected = "between 0 and 1"
-        raise ValueError(
-            f"The labels of the task {task.name!r} must be {expected}. Received: "
-            f"{', '.join(f'{value:g}' for value in labels[row, t])} in row {row}. For "
-            "missing labels, pass NaN or a sample weight of 0."
+    for first, *part in _blocks(y, sample_weight):
+        labels, weights = (None if x is None else reader.stack(x, np) for x in part)
+        if reader.none_impossible(labels) and (weights is None or _is_finite(weights)):
+            continue
+        missing, possible = reader.missing_and_possible(labels, np)
+        weights = reader.weights(missing, part[1], np)
+        for row, t in np.argwhere(~np.isfinite(weights)).tolist():
+            raise ValueError(
+                f"The sample weights of the task {reader.tasks[t].name!r} must be "
+                f"finite. Received: {weights[row, t]:g} in row {first + row}. To leave "
+                "an example out, pass 0."
+            )
+        wrong = ~np.isfinite(labels).all(axis=-1)
+        if possible is not None:
+            wrong |= ~possible
+        for row, t in np.argwhere((weights != 0) & wrong).tolist():
+            expected, limits = "finite", reader.limits(labels)
+            if limits is not None:
+                form = "class indices from {} to {}"
+                form = form if reader.are_classes(labels) else "between {} and {}"
+                expected = form.format(*limits)
+            found = ", ".join(f"{value:g}" for value in labels[row, t])
+            raise ValueError(
+                f"The labels of the task {reader.tasks[t].name!r} must be {expected}. "
+                f"Received: {found} in row {first + row}. For missing labels, pass NaN "
+                "or a sample weight of 0."
+            )
+
+
+def _check_variation(readers, y, sample_weight):
+    """Check that each task has a label, and warn of those that have one value alone."""
+    constant = []
+    for reader in readers:
+        # The tasks whose labels are equal so far: a few, after the first block.
+        rest, labeled, least, most = np.arange(len(reader.tasks)), False, np.nan, np.nan
+        for _, *part in _blocks(y, sample_weight):
+            own = reader.part(rest)
+            labels = own.stack(part[0], np)
+            missing, _ = own.missing_and_possible(labels, np)
+            seen = own.weights(missing, part[1], np) != 0
+            seen = np.where(seen[..., None], labels, np.nan)
+            labeled = labeled | ~missing.all(axis=0)
+            least = np.fmin(least, np.fmin.reduce(seen, axis=0))
+            most = np.fmax(most, np.fmax.reduce(seen, axis=0))
+            equal = ~(least < most).any(axis=-1)
+            rest, labeled, least, most = (
+                x[equal] for x in (rest, labeled, least, most)
+            )
+            if not len(rest):
+                break
+        for t in rest[~labeled]:
+            raise ValueError(
+                f"The task {reader.tasks[t].name!r} has no label to train on. "
+                f"Received: {len(keras.tree.flatten(y)[0])} missing labels. Leave the "
+                "task out of the model; or, to train only the others, pass any labels "
+                "with a sample weight of 0."
+            )
+        constant += [
+            f"{reader.tasks[t].name!r} ({', '.join(f'{value:g}' for value in values)})"
+            for t, values in zip(rest, least, strict=True)
+            if np.isfinite(values).all()
+        ]
+    if constant:
+        more = f" and {len(constant) - 8} more" * (len(constant) > 8)
+        warnings.warn(
+            f"All labels are equal in the tasks {', '.join(constant[:8])}{more}. They "
+            "only learn this value. Check the columns, or leave the tasks out.",
+            stacklevel=5,
         )
 
 
@@ -128,10 +179,10 @@ def _check_features(model, x):
     A model may replace or mask them. So it predicts up to 32 of the examples.
     """
     keras.tree.map_structure(_check_strings, x)
-    x = keras.tree.map_structure(_as_numpy, x)
+    x = keras.tree.map_structure(as_numpy, x)
     bad: Any = False
     for array in keras.tree.flatten(x):
-        if array.dtype.kind == "f":
+        if array.dtype.kind == "f" and not _is_finite(array):
             bad = bad | _bad_rows(array)
     rows = np.flatnonzero(bad)
     if not len(rows):
@@ -145,6 +196,17 @@ def _check_features(model, x):
                 f"that is not finite in row {rows[row]}. Replace them, for example "
                 "with numpy.nan_to_num, or leave these rows out."
             )
+
+
+def _is_finite(array):
+    """Whether an array or sparse matrix has only finite numbers."""
+    if not isinstance(array, np.ndarray):
+        array = array.data
+    # The least and the largest number are NaN if any is.
+    return not array.size or all(
+        np.isfinite(part.min()) and np.isfinite(part.max())
+        for _, part in _blocks(array)
+    )
 
 
 def _bad_rows(array):
@@ -161,7 +223,7 @@ def _dense(array):
 
 def _check_strings(x):
     """Raise an error for strings that Keras does not take as inputs."""
-    array = _as_numpy(x)
+    array = as_numpy(x)
     takes_objects = keras.backend.backend() == "tensorflow" and array is x
     if array.dtype.kind in ("US" if takes_objects else "USO"):
         raise ValueError(
@@ -216,32 +278,3 @@ def _shape(values):
     shape = values.shape if hasattr(values, "shape") else np.shape(values)
     # TensorFlow forgets the rank if it gets `(batch,)` and then `(batch, 1)`.
     return (None,) if getattr(shape, "rank", 1) is None else tuple(shape)
-
-
-def _as_numbers(values, what):
-    """Convert a table, tensor or list, or those in a dict, to arrays of numbers."""
-    if isinstance(values, dict):
-        return {
-            name: _as_numbers(each, f"{what} of the task {name!r}")
-            for name, each in values.items()
-        }
-    array = _as_numpy(values)
-    try:
-        if array is not None and array.dtype.kind not in "biuf":
-            array = array.astype("float32")
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"The {what} must be numbers. Received: {error}. Replace classes by "
-            "numbers from 0, for example with `pandas.factorize`, and missing labels "
-            "by NaN."
-        ) from error
-    return array
-
-
-def _as_numpy(values):
-    if values is None or isinstance(values, np.ndarray):
-        return values
-    if hasattr(values, "tocsr"):  # A sparse matrix of SciPy.
-        return values.tocsr()
-    is_tensor = ops.is_tensor(values)
-    return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)

@@ -46,6 +46,12 @@ class LabelReader:
         self.ignored_class = getattr(loss, "ignore_class", None)
         self._loss = loss.call if isinstance(loss, keras.Loss) else loss
 
+    def part(self, places: Any) -> "LabelReader":
+        """The reader of some of the tasks."""
+        if len(places) == len(self.tasks):
+            return self
+        return LabelReader([self.tasks[i] for i in places], self.indices[places])
+
     def read(self, y: Any, y_pred: Any, sample_weight: Any = None) -> ReadLabels:
         """Read a batch.
 
@@ -110,17 +116,35 @@ class LabelReader:
         missing, possible = xp.isnan(labels), None
         if self.tasks[0].kind == "multiclass":
             missing = xp.logical_or(missing, labels < 0)
-        if self.are_classes(labels):
-            if self.ignored_class is not None:
-                missing = xp.logical_or(missing, labels == self.ignored_class)
-            known = labels < self.tasks[0].num_outputs
-            possible = xp.logical_and(known, xp.floor(labels) == labels)
-        elif self.wants_probabilities:
-            possible = xp.logical_and(labels >= 0, labels <= 1)
+        if self.are_classes(labels) and self.ignored_class is not None:
+            missing = xp.logical_or(missing, labels == self.ignored_class)
+        if limits := self.limits(labels):
+            possible = xp.logical_and(labels >= limits[0], labels <= limits[1])
+            if self.are_classes(labels):
+                possible = xp.logical_and(possible, xp.floor(labels) == labels)
         if labels.shape[-1] == 1:  # Most labels need no reduction.
             return missing[..., 0], None if possible is None else possible[..., 0]
         missing = xp.any(missing, axis=-1)
         return missing, None if possible is None else xp.all(possible, axis=-1)
+
+    def limits(self, labels: Any) -> tuple[int, int] | None:
+        """The least and the largest label that is possible, or `None` for all."""
+        if self.are_classes(labels):
+            return 0, self.tasks[0].num_outputs - 1
+        return (0, 1) if self.wants_probabilities else None
+
+    def none_impossible(self, labels: np.ndarray) -> bool:
+        """Whether no label of an array is impossible, as far as one pass tells.
+
+        It may be false although all labels are possible, but not the reverse.
+        """
+        low, high = self.limits(labels) or (np.finfo("f").min, np.finfo("f").max)
+        least, most = (f.reduce(labels, axis=None) for f in (np.fmin, np.fmax))
+        if not self.are_classes(labels):
+            return bool(low <= least and most <= high)
+        # Classes that are negative are missing.
+        whole = np.floor(labels) == labels
+        return bool(most <= high and (whole.all() or (whole | np.isnan(labels)).all()))
 
     def are_classes(self, labels: Any) -> bool:
         """Whether labels are class indices, not one number per class."""

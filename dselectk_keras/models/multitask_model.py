@@ -16,7 +16,7 @@ from dselectk_keras.models.check_labels import (
     check_labels,
     check_shapes,
 )
-from dselectk_keras.models.columns import as_inputs
+from dselectk_keras.models.columns import as_inputs, as_labels
 from dselectk_keras.models.label_reader import in_order, make_readers
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
@@ -25,6 +25,7 @@ from dselectk_keras.utils import check_keywords
 
 # Arguments of `compile` that need a loss.
 WITH_LOSS = ("loss_weights", "metrics", "weighted_metrics")
+DATA = ("x", "y", "sample_weight")
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -120,18 +121,16 @@ class MultitaskModel(keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
-        x = as_inputs(self, x)
-        if isinstance(held_out := kwargs.get("validation_data"), (tuple, list)):
-            kwargs["validation_data"] = (as_inputs(self, held_out[0]), *held_out[1:])
-        given = _arguments("fit", self, x, y, *args, **kwargs)
+        given = self._given("fit", x, y, *args, **kwargs)
         self._check_training(given.get("class_weight"))
-        self._check(x, y, given.get("sample_weight"), training=True)
+        self._check(*(given.get(name) for name in DATA), training=True)
         if isinstance(held_out := given.get("validation_data"), (tuple, list)):
+            given["validation_data"] = held_out = self._as_arrays(*held_out)
             self._check(*held_out)
         # For callbacks that take a sample. Keras would track the arrays themselves.
-        self.training_data = lambda: (x, y, given.get("sample_weight"))
+        self.training_data = lambda: tuple(given.get(name) for name in DATA)
         try:
-            return super().fit(x, y, *args, **kwargs)
+            return super().fit(**given)
         finally:
             self.training_data = tuple
 
@@ -143,12 +142,12 @@ class MultitaskModel(keras.Model):
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
-        x = as_inputs(self, x)
         # `fit` has checked its data. It calls this with private arguments.
-        if not any(name.startswith("_") for name in kwargs):
-            given = _arguments("evaluate", self, x, y, *args, **kwargs)
-            self._check(x, y, given.get("sample_weight"))
-        return super().evaluate(x, y, *args, **kwargs)
+        if any(name.startswith("_") for name in kwargs):
+            return super().evaluate(x, y, *args, **kwargs)
+        given = self._given("evaluate", x, y, *args, **kwargs)
+        self._check(*(given.get(name) for name in DATA))
+        return super().evaluate(**given)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict as `keras.Model.predict`."""
@@ -170,6 +169,18 @@ class MultitaskModel(keras.Model):
             signature = keras.tree.pack_sequence_as(self.input, [*specs.values()])
             kwargs = {"input_signature": [signature], **kwargs}
         return super().export(*args, **kwargs)
+
+    def _given(self, method, *args, **kwargs):
+        """The arguments of `fit` or `evaluate` by name, with arrays for tables."""
+        given = _arguments(method, self, *args, **kwargs)
+        data = self._as_arrays(*(given.get(name) for name in DATA))
+        return {**given, **dict(zip(DATA, data, strict=False))}
+
+    def _as_arrays(self, x=None, y=None, *sample_weight):
+        """Convert tables and columns to arrays, before Keras slices each of them."""
+        if self.loss is None and self.tasks and y is not None:
+            y, *sample_weight = as_labels(self.tasks, y, *sample_weight)
+        return as_inputs(self, x), y, *sample_weight
 
     def _check_training(self, class_weight):
         """Raise an error for what would have no effect in training, or a wrong one."""
@@ -285,6 +296,8 @@ class MultitaskModel(keras.Model):
 
 
 def _arguments(method, *args, **kwargs):
-    """The arguments of a method of `keras.Model` by name."""
+    """The arguments of a method of `keras.Model` by name, without the model."""
     signature = inspect.signature(getattr(keras.Model, method))
-    return signature.bind(*args, **kwargs).arguments
+    given = signature.bind(*args, **kwargs).arguments
+    more = given.pop("kwargs", {})
+    return {name: value for name, value in given.items() if name != "self"} | more

@@ -1,5 +1,7 @@
 """Arrays that cannot be right for the tasks are refused, with the row."""
 
+import re
+import warnings
 from functools import partial
 
 import keras
@@ -76,6 +78,10 @@ def test_sample_weights_that_are_not_finite_are_refused(model, value):
     y = {**Y, "like": np.where(np.arange(BATCH) == 4, np.nan, Y["like"])}
     weights["click"][2] = -1.0
     check_labels(model, X, y, weights)
+    # A label of a negative weight counts.
+    y["click"] = np.where(np.arange(BATCH) == 2, 5.0, Y["click"])
+    with pytest.raises(ValueError, match=r"'click' must be .* Received: 5 in row 2"):
+        check_labels(model, X, y, weights)
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
@@ -140,7 +146,6 @@ def test_strings_and_class_weights_of_several_tasks_are_refused(model):
     y = {**Y, "click": np.array(["yes"] * BATCH)}
     with pytest.raises(ValueError, match=r"labels of the task 'click' must be numbers"):
         check_labels(model, X, y)
-    check_labels(model, X, {**Y, "click": np.array([0, 1, None] * 2)})
 
 
 STRINGS = np.array(["ann", "bo", "a new one"])
@@ -154,7 +159,7 @@ def test_strings_that_keras_does_not_take_are_refused(kind):
     model.compile("sgd")
     for x in (user, {"user": user}):
         with pytest.raises(ValueError, match=r"array of objects.*`column\.to_numpy"):
-            model.fit(x, np.ones(3), verbose=0)
+            model.fit(x, np.arange(3), verbose=0)
 
 
 @pytest.mark.skipif(
@@ -197,6 +202,111 @@ def test_a_task_without_any_label_is_not_trained_but_evaluated(model):
     report = model.evaluate(X, y, verbose=0, return_dict=True)
     assert np.isnan(report["like_loss"])
     assert np.isfinite(report["task_loss"])
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of one row of four labels, so that a few rows are several blocks."""
+    monkeypatch.setitem(check_labels.__globals__, "BLOCK", len(TASKS))
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("y", r"'like' must be between 0 and 1\. Received: 7 in row 5"),
+        ("x", r"infinity in 1 rows, .* in row 5"),
+        ("weight", r"'like' must be finite\. Received: inf in row 5"),
+    ],
+)
+def test_faults_are_found_in_the_last_block(model, small_blocks, place, text):
+    given = {"x": X.copy(), "y": columns(Y), "weight": np.ones((BATCH, 4))}
+    check_labels(model, *given.values())
+    given[place][5, 2] = 7.0 if place == "y" else np.inf
+    for method in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match=text):
+            method(*[given[name] for name in "xy"], sample_weight=given["weight"])
+
+
+def test_labels_in_the_last_block_are_labels_and_other_ones_vary(model, small_blocks):
+    y = columns(Y)
+    y[:4, 1] = np.nan
+    y[:, 2] = np.arange(BATCH) == 5
+    check_labels(model, X, y, training=True)
+    y[4:, 1] = np.nan
+    with pytest.raises(ValueError, match=r"'click' has no label .*: 6 miss"):
+        check_labels(model, X, y, training=True)
+
+
+def test_fit_warns_once_of_tasks_whose_labels_are_all_equal():
+    y = {**Y, "like": np.zeros(BATCH), "amount": [0.5, np.nan] * 3}
+    model = build_multitask_model(3, TASKS)
+    model.compile("sgd")
+    text = r"equal in the tasks 'amount' \(0\.5\), 'like' \(0\)\. They only learn"
+    for labels in (y, columns({name: np.array(each) for name, each in y.items()})):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.filterwarnings("always", category=UserWarning)
+            model.fit(X, labels, validation_data=(X, labels), epochs=2, verbose=0)
+        (found,) = [str(each.message) for each in caught]
+        assert re.search(text, found)
+    # It would be no news at the end.
+    model.evaluate(X, y, verbose=0)
+
+
+def test_labels_are_equal_if_those_that_count_are(model):
+    weights = {name: np.ones(BATCH) for name in Y}
+    weights["color"] = np.array([0, 0, 1, 1, 1, 0])  # The fifth label is missing.
+    check = partial(check_labels, model, X, training=True)
+    with pytest.warns(UserWarning, match=r"tasks 'color' \(2\)\. They"):
+        check(Y, weights)
+    # Whose labels do not count at all is left out on purpose.
+    check(Y, {**weights, "color": np.zeros(BATCH)})
+
+
+def test_many_tasks_of_equal_labels_are_counted():
+    model = build_multitask_model(3, 10)
+    text = r"'task_7' \(1\) and 2 more\. They"
+    with pytest.warns(UserWarning, match=text):
+        check_labels(model, X, np.ones((BATCH, 10)), training=True)
+
+
+def test_classes_one_hot_are_equal_if_all_their_columns_are(model):
+    task = Task("shape", "multiclass", 3, loss="categorical_crossentropy", metrics=())
+    model = build_multitask_model(3, [task])
+    check_labels(model, X, {"shape": np.eye(3)[[0, 1] * 3]}, training=True)
+    with pytest.warns(UserWarning, match=r"'shape' \(0, 1, 0\)"):
+        check_labels(model, X, {"shape": np.eye(3)[[1] * 6]}, training=True)
+
+
+@pytest.mark.parametrize("form", ["dict", "array", "frame", "list"])
+def test_missing_labels_may_be_none(form):
+    """Objects, which Keras takes for no numbers."""
+    tasks, x = [Task("a"), Task("b")], X[:4]
+    y = np.array([[1.0, 2.0], [None, 1.0], [0.0, 3.0], [1.0, None]], dtype=object)
+    pandas = pytest.importorskip("pandas")
+    given = {
+        "dict": {"a": y[:, 0], "b": y[:, 1].tolist()},
+        "array": y,
+        "frame": pandas.DataFrame(y, columns=["a", "b"]).astype({"b": "Float64"}),
+        "list": y.tolist(),
+    }[form]
+    logs = []
+    for labels in (given, y.astype("float32")):
+        keras.utils.set_random_seed(0)
+        model = build_multitask_model(3, tasks)
+        model.compile("sgd")
+        held_out = {"validation_data": (x, labels)}
+        log = model.fit(x, labels, epochs=2, verbose=0, **held_out).history
+        logs.append({**log, "evaluated": model.evaluate(x, labels, verbose=0)})
+    assert_equal(*logs)
+
+
+@pytest.mark.parametrize("value", ["1", b"1", np.datetime64("2020-01-01"), 1j])
+def test_labels_that_are_no_numbers_are_refused(model, value):
+    for labels in (np.array([value] * BATCH), np.array([value] * BATCH, dtype=object)):
+        y = {**Y, "click": labels}
+        for method in (model.fit, model.evaluate):
+            with pytest.raises(ValueError, match=r"'click' must be numbers.*factorize"):
+                method(X, y, verbose=0)
 
 
 def test_sparse_matrices_are_checked_as_arrays_are():

@@ -47,3 +47,7 @@ def test_an_impossible_class_makes_the_loss_nan(label):
 def test_numbers_of_groups_are_joined_in_the_order_of_the_tasks():
     parts = [np.array([0.0, 2.0]), np.array([1.0])]
     assert numpy(in_order(make_readers(TASKS), parts)).tolist() == [0, 1, 2]
+    # The groups have the tasks 0 and 3, 1, and 2: 0, 3, 1, 2 is not its own inverse.
+    tasks = [*TASKS[:2], Task("kind", "multiclass", num_classes=2), TASKS[2]]
+    parts = [np.array([0.0, 3.0]), np.array([1.0]), np.array([2.0])]
+    assert numpy(in_order(make_readers(tasks), parts)).tolist() == [0, 1, 2, 3]

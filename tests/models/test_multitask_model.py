@@ -333,12 +333,99 @@ def test_the_gradient_of_the_loss_is_that_of_the_mean_over_present_labels():
     assert_close(gradients_of_loss(model, y), expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.fixture
+def shapes_seen(monkeypatch):
+    """The shapes of the labels and of the sample weights that steps get."""
+    seen, own = [], dk.MultitaskModel.compute_loss
+
+    def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+        given = y, sample_weight
+        seen.append(keras.tree.map_structure(lambda each: tuple(np.shape(each)), given))
+        return own(self, x, y, y_pred, sample_weight, training)
+
+    monkeypatch.setattr(dk.MultitaskModel, "compute_loss", compute_loss)
+    return seen
+
+
+def table(columns):
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+BY_NAME = {
+    "columns": lambda: {name: y[:, None] for name, y in Y.items()},
+    "float64": lambda: {name: y.astype("float64") for name, y in Y.items()},
+    "integers": lambda: {**Y, "color": Y["color"].astype(int), "like": Y["like"] > 0},
+    "lists in any order": lambda: {name: Y[name].tolist() for name in sorted(Y)},
+    "tensors": lambda: {name: ops.convert_to_tensor(y) for name, y in Y.items()},
+    "table": lambda: table(Y),
+    "table of integers": lambda: table({**Y, "color": Y["color"].astype("uint8")}),
+    "columns of a table": lambda: dict(table(Y).items()),
+}
+
+
+@pytest.mark.parametrize("form", BY_NAME)
+def test_labels_by_name_are_one_array_before_the_first_step(form, shapes_seen):
+    array, logs = np.stack([*Y.values()], axis=1), []
+    settings = {"epochs": 2, "batch_size": 4, "shuffle": False, "verbose": 0}
+    for y in (BY_NAME[form](), array):
+        keras.utils.set_random_seed(0)
+        model = make()
+        log = model.fit(X, y, validation_data=(X, y), **settings).history
+        logs.append(log | {"evaluated": model.evaluate(X, y, 2, 0)})
+    assert {shape[1:] for shape, _ in shapes_seen} == {(4,)}
+    assert_equal(*logs)
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("labels", ["by name", "array"])
+def test_weights_by_name_are_one_array_before_the_first_step(
+    labels, split, shapes_seen
+):
+    array, logs = np.stack([*Y.values()], axis=1), []
+    weights = {name: numbers(BATCH, seed=i) ** 2 for i, name in enumerate(Y)}
+    columns = np.stack([*weights.values()], axis=1)
+    given = Y if labels == "by name" else array
+    for y, w in ((given, weights), (given, table(weights)), (array, columns)):
+        keras.utils.set_random_seed(0)
+        model = make()
+        held_out = {"validation_data": (X, y, w)}
+        if split:
+            held_out = {"validation_split": 0.5}
+        settings = {"sample_weight": w, "shuffle": False, "verbose": 0, **held_out}
+        log = model.fit(X, y, epochs=2, **settings).history
+        logs.append(log | {"evaluated": report(model, X, y, sample_weight=w)})
+    assert {shape[1:] for shapes in shapes_seen for shape in shapes} == {(4,)}
+    assert_equal(logs[0], logs[2])
+    assert_equal(logs[1], logs[2])
+
+
+@pytest.mark.parametrize("case", ["one hot", "large integers", "half precision"])
+def test_labels_stay_by_name_where_one_array_would_not_hold_them(case, shapes_seen):
+    tasks, y, precision = KINDS, dict(Y), "float32"
+    if case == "one hot":
+        loss = "categorical_crossentropy"
+        shape = dk.Task("color", "multiclass", 3, loss=loss, metrics=())
+        tasks, y["color"] = (*KINDS[:3], shape), np.eye(3)[y["color"].astype(int)]
+    else:
+        large = 2**24 if case == "large integers" else 2**8
+        precision = "float32" if case == "large integers" else "bfloat16"
+        y["amount"] = large + np.arange(BATCH)
+    with floatx(precision):
+        model = make(tasks)
+        weights = np.stack([np.arange(1.0, 1 + BATCH)] * 4, axis=1)
+        by_name = dict(zip(Y, weights.T, strict=True))
+        for w in (None, np.arange(1.0, 1 + BATCH), weights, by_name):
+            model.fit(X, y, sample_weight=w, validation_data=(X, y), verbose=0)
+            model.evaluate(X, y, sample_weight=w, verbose=0)
+    assert all({*labels} == {*Y} for labels, _ in shapes_seen)
+
+
 def test_labels_and_predictions_have_any_form(model):
     """By name, as an array, as data sets of batches, and as stacked outputs."""
     columns = np.stack([MISSING[task.name] for task in KINDS], axis=1)
     expected = report(model, X, MISSING)
-    batches = Batches((X, columns), 2, 0)
-    for data in ((X, columns), (batches,)):
+    batches = [Batches((X, y), 2, 0) for y in (columns, MISSING)]
+    for data in ((X, columns), *zip(batches)):
         found = model.evaluate(*data, batch_size=2, verbose=0, return_dict=True)
         del found["loss"]  # Of the batches.
         assert found == pytest.approx({k: expected[k] for k in found}, nan_ok=True)
@@ -457,7 +544,7 @@ def test_labels_between_classes_are_possible_where_the_loss_takes_them():
         "soft": np.array([0.0, 0.3, 1.0, 0.1, 0.5, 0.0], "float32"),
         "signed": np.array([-1, 1, -1, 1, 1, -1]),
         "class": np.array([0, 1, 2, 255, -1, 0]),
-        "shares": np.full((BATCH, 3), 1 / 3, "float32"),
+        "shares": np.array([[0.5, 0.5, 0.0], [0.25, 0.5, 0.25]] * 3),
     }
     log = make(tasks).fit(X, y, verbose=0).history
     assert np.isfinite([values[0] for values in log.values()]).all()
@@ -485,7 +572,7 @@ def test_class_weights_of_one_task_are_sample_weights():
     weighted = model.fit(X, y, sample_weight=1 + 2 * y, verbose=0).history["loss"]
     assert weighted != model.fit(X, y, verbose=0).history["loss"]
     # On TensorFlow, labels of another rank make the steps forget the rank.
-    for labels in (y, y[:, None]):
+    for labels in (y, y[:, None], {"click": y}):
         found = model.fit(X, labels, class_weight={1: 3.0}, verbose=0).history["loss"]
         assert_close(found, weighted, rtol=1e-6)
 
@@ -493,7 +580,10 @@ def test_class_weights_of_one_task_are_sample_weights():
 @pytest.mark.traced
 @pytest.mark.parametrize("missing", [False, True])
 def test_labels_may_change_their_rank_between_calls(missing):
-    model, y = make(KINDS[1:2]), np.where([missing] * 5 + [False], np.nan, Y["click"])
+    model, y = (
+        make(KINDS[1:2]),
+        np.where([missing] * 4 + [False] * 2, np.nan, Y["click"]),
+    )
     model.compile(keras.optimizers.SGD(0.0))
     labels = (y, y[:, None], y, {"click": y})
     first, *others = [model.fit(X, y, verbose=0).history["loss"] for y in labels]
