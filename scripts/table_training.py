@@ -3,10 +3,12 @@
 import contextlib
 import math
 import pathlib
+import shutil
 
 import keras
 import numpy as np
 import pandas as pd
+from user_table import as_float32, read_columns
 
 from dselectk_keras import (
     GateRecorder,
@@ -15,67 +17,44 @@ from dselectk_keras import (
     build_multitask_model,
     condense,
 )
+from dselectk_keras.callbacks._observe import find_gates, observe
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.plots.style import save_figure
-from experiments.files import write_json
+from experiments.files import whole, write_json
 from experiments.scores import area_under_curve
 from experiments.timing import medians_in_turns
 
 # The parts of the rows to train on and to validate on; the others are the test.
-TRAIN, VALIDATION = 0.7, 0.15
+TRAIN, VALIDATION, FEWEST = 0.7, 0.15, 10
+FARTHEST = 10.0  # What a number may be from the mean, in standard deviations.
 REPORT, MODEL, SERVED, GATES = "report.json", "model.keras", "served", "gates.png"
 
 
 def read_table(path, targets):
-    """Read a CSV or Parquet file, with numbers as float32 and gaps in labels as NaN.
+    """Read a table, with labels as numbers that are NaN where they are missing.
 
     Of two values of a target, the larger becomes 1 and the other 0.
+
+    Returns:
+        The table, and a `Task` for each target.
     """
-    path = pathlib.Path(path)
-    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
-    if path.suffix not in readers:
-        raise ValueError(
-            f"`--table` must be a .csv or a .parquet file. Received: {path}."
-        )
-    frame = readers[path.suffix](path)
-    unknown = [name for name in targets or [] if name not in frame]
-    if not targets or unknown:
-        raise ValueError(
-            f"`--targets` must name columns of {path}: {', '.join(frame.columns)}. "
-            f"Received: {', '.join(unknown or []) or 'none'}."
-        )
-    columns = {}
-    for name, column in frame.items():
-        if name in targets:
-            columns[name] = _labels(name, column)
-        elif column.notna().any():
-            is_number = pd.api.types.is_numeric_dtype(column)
-            columns[name] = _numbers(column) if is_number else _strings(name, column)
+    frame, targets = read_columns(path, targets)
+    tasks = []
+    for name in targets:
+        values = sorted(frame[name].dropna().unique())
+        frame[name] = _labels(name, frame[name], values)
+        if len(values) == 2:
+            tasks.append(Task(name, "binary", metrics=("AUC",)))
         else:
-            print(f"Left out: {name}, which has no value.")
-    if len(columns) == len(targets):
-        raise ValueError(f"{path} must have columns beside the targets.")
-    return pd.DataFrame(columns)
+            # Numbers count by the part of their variance that is left.
+            weight = 1 / float(frame[name].astype("float64").var())
+            tasks.append(Task(name, weight=weight))
+    return frame, tasks
 
 
-def _numbers(column):
-    return column.to_numpy("float32", na_value=np.nan)
-
-
-def _strings(name, column):
-    known = column.dropna()
-    if all(isinstance(value, str) for value in known):
-        return column.astype(object).where(column.notna(), None)
-    raise ValueError(
-        f"The column {name!r} must have numbers, or strings alone. Received: "
-        f"{known.iloc[0]!r}. Convert it, or remove it from the table."
-    )
-
-
-def _labels(name, column):
-    values = sorted(column.dropna().unique())
+def _labels(name, column, values):
     is_number = pd.api.types.is_numeric_dtype(column)
     if len(values) < 2 or (len(values) > 2 and not is_number):
         raise ValueError(
@@ -84,30 +63,45 @@ def _labels(name, column):
         )
     if len(values) > 2:
         print(f"{name}: numbers from {values[0]:g} to {values[-1]:g}.")
-        return _numbers(column)
+        return as_float32(f"target {name!r}", column)
     if values != [0, 1]:
         print(f"{name}: 1 is {values[1]!r}, and 0 is {values[0]!r}.")
-    return column.map({values[0]: 0.0, values[1]: 1.0}).to_numpy("float32")
+    numbers = column.map({values[0]: 0.0, values[1]: 1.0})
+    return numbers.to_numpy("float32", na_value=np.nan)
 
 
 def split_rows(frame, seed):
     """Draw the rows to train on, to validate on and to test on."""
+    if len(frame) < FEWEST:
+        raise ValueError(
+            f"A table must have at least {FEWEST} rows. Received: {len(frame)}."
+        )
     order = np.random.default_rng(seed).permutation(len(frame))
     ends = [int(TRAIN * len(frame)), int((TRAIN + VALIDATION) * len(frame))]
     return [frame.iloc[rows] for rows in np.split(order, ends)]
 
 
 def make_encoder(frame):
-    """A model from raw columns to features, as in docs/tabular.md."""
+    """A model from raw columns to features, as in docs/tabular.md.
+
+    What does not differ between the rows is left out: weights on it would not be
+    trained, and other rows may have any number there.
+    """
     inputs, features = {}, []
     for name, column in frame.items():
-        if column.dtype.kind == "f":
-            scale = keras.layers.Normalization(axis=None)
-            scale.adapt(column.dropna().to_numpy("float32"))
+        if column.nunique(dropna=False) < 2:
+            print(f"Left out: {name}, which has one value in the rows to train on.")
+        elif column.dtype.kind == "f":
+            known = column.dropna().astype("float64")
             inputs[name] = keras.Input((1,), name=name)
             missing = keras.ops.isnan(inputs[name])
-            features.append(keras.ops.where(missing, 0.0, scale(inputs[name])))
             features.append(keras.ops.cast(missing, "float32"))
+            if known.min() < known.max():
+                mean, deviation = float(known.mean()), float(known.std())
+                scale = keras.layers.Rescaling(1 / deviation, -mean / deviation)
+                # Of a column that is almost constant, other rows may be far off.
+                scaled = keras.ops.clip(scale(inputs[name]), -FARTHEST, FARTHEST)
+                features.append(keras.ops.where(missing, 0.0, scaled))
         elif keras.backend.backend() != "tensorflow":
             raise ValueError(
                 f"The column {name!r} has strings, and only TensorFlow looks strings "
@@ -120,14 +114,11 @@ def make_encoder(frame):
             ids = keras.layers.StringLookup(vocabulary=known)(inputs[name])
             width = min(16, 2 + math.isqrt(len(known)))
             features.append(keras.layers.Embedding(len(known) + 1, width)(ids))
+    if not features:
+        raise ValueError(
+            "The table must have a column that differs between the rows to train on."
+        )
     return keras.Model(inputs, keras.layers.Concatenate()(features))
-
-
-def make_task(name, labels):
-    """A task of labels: numbers count by the part of their variance that is left."""
-    if labels.dropna().isin([0, 1]).all():
-        return Task(name, "binary", metrics=("AUC",))
-    return Task(name, weight=1 / labels.var())
 
 
 def in_units_of_labels(model, frame):
@@ -135,10 +126,16 @@ def in_units_of_labels(model, frame):
     outputs = dict(model.output)
     for task in model.tasks:
         if task.kind == "regression":
-            labels = frame[task.name]
-            scale = keras.layers.Rescaling(labels.std(), labels.mean())
+            labels = frame[task.name].astype("float64")
+            scale = keras.layers.Rescaling(float(labels.std()), float(labels.mean()))
             outputs[task.name] = scale(outputs[task.name])
-    return MultitaskModel(model.input, outputs, tasks=model.tasks)
+    return MultitaskModel(
+        model.input,
+        outputs,
+        tasks=model.tasks,
+        label_average=model.task_losses.label_average,
+        task_weighting=model.task_losses.task_weighting,
+    )
 
 
 def train_table(run, path, targets, out, overwrite=False, progress=True):
@@ -146,13 +143,21 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     out = pathlib.Path(out)
     if (out / REPORT).exists() and not overwrite:
         raise ValueError(f"{out} has a finished run. Pass --overwrite to replace it.")
-    frame = read_table(path, targets)
+    frame, tasks = read_table(path, targets)
+    targets = [task.name for task in tasks]
     train, validation, test = split_rows(frame, run.seed)
+    for name in targets:
+        if train[name].nunique() < 2:
+            raise ValueError(
+                f"The target {name!r} must have two values or more in the rows to "
+                f"train on. Received: {train[name].nunique()} in {len(train)} rows. "
+                "Take more rows, another --seed, or leave this target out."
+            )
     keras.utils.set_random_seed(run.seed)
     steps = run.epochs * math.ceil(len(train) / run.batch_size)
     model = build_multitask_model(
         make_encoder(train.drop(columns=targets)),
-        [make_task(name, train[name]) for name in targets],
+        tasks,
         run.architecture,
         experts=DenseExperts(run.num_experts or 8, run.units or (64,)),
         gate=run.make_gate(steps) if run.has_gate else "softmax",
@@ -161,13 +166,14 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     )
     model = in_units_of_labels(model, train)
     model.compile(keras.optimizers.Adam(run.learning_rate))
-    decided = math.ceil(run.decide_by * run.epochs)
+    decide = run.make_decide(model)
     best = keras.callbacks.EarlyStopping(
         "val_task_loss",
         mode="min",
         patience=5,
         restore_best_weights=True,
-        start_from_epoch=decided,
+        # An epoch before the decision is another model.
+        start_from_epoch=math.ceil(run.decide_by * run.epochs) if decide else 0,
     )
     probe = as_inputs(model, validation[:512]) if run.gates_see_examples else None
     recorder = GateRecorder(1, "epochs", probe=probe)
@@ -177,23 +183,38 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
         validation_data=(validation, validation[targets]),
         batch_size=run.batch_size,
         epochs=run.epochs,
-        callbacks=[*[recorder] * run.has_gate, *run.make_decide(model), best],
+        callbacks=[*[recorder] * run.has_gate, *decide, best],
         verbose=1 if progress else 0,
     )
     out.mkdir(parents=True, exist_ok=True)
+    for name in (REPORT, MODEL, GATES):  # Of another run.
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / SERVED, ignore_errors=True)
     report = {"label": run.label, "config": run.config, "table": str(path)}
     report["rows"] = [len(train), len(validation), len(test)]
     report["tasks"] = judge(model, test)
     if run.has_gate:
-        layer = list(recorder.history.tasks)[-1]
-        weights = recorder.history[layer]["weights"][-1]
-        report["gates"] = dict(zip(targets, weights.tolist(), strict=False))
-        figure = plot_expert_heatmap(weights, task_names=recorder.history.tasks[layer])
+        weights = expert_weights(model, len(targets), probe)
+        report["gates"] = dict(zip(targets, weights.tolist(), strict=True))
+        figure = plot_expert_heatmap(weights, task_names=targets)
         save_figure(figure, out / GATES, dpi=200)
-    model.save(out / MODEL)
+    with whole(out / MODEL) as part:
+        model.save(part)
     report["served"] = serve(model, test, out)
     write_json(out / REPORT, report)
     return report
+
+
+def expert_weights(model, num_tasks, probe):
+    """The weights that each task has on the experts, in the last layer with gates.
+
+    They are those of the weights that the model has now. In stacked layers, the last
+    one has the towers' own gates.
+    """
+    gate = find_gates(model)[-1]
+    weights = observe(model, [gate], probe)[gate.name]["weights"]
+    # All tasks may share a gate.
+    return np.broadcast_to(weights, (num_tasks, weights.shape[-1]))
 
 
 def judge(model, test):
@@ -201,16 +222,26 @@ def judge(model, test):
     predicted, tasks = model.predict(test, batch_size=4096, verbose=0), {}
     for task in model.tasks:
         name, known = task.name, test[task.name].notna().to_numpy()
-        labels, guesses = test[name][known].to_numpy(), predicted[name][known, 0]
+        labels, guesses = (
+            np.asarray(each[known], "float64")
+            for each in (test[name].to_numpy(), predicted[name][:, 0])
+        )
+        tasks[name] = found = {"labels": len(labels)}
         if task.kind == "binary":
-            level = float(guesses.sum() / labels.sum())
-            auc = area_under_curve(labels, guesses)
-            tasks[name] = {"auc": auc, "calibration": level}
+            found["positives"] = int(labels.sum())
+            found["auc"] = area_under_curve(labels, guesses)
+            found["calibration"] = _ratio(guesses.sum(), labels.sum())
         else:
-            square = float(np.mean((guesses - labels) ** 2))
-            explained = 1 - square / float(labels.var())
-            tasks[name] = {"error": math.sqrt(square), "explained": explained}
+            square = _ratio(((guesses - labels) ** 2).sum(), len(labels))
+            spread = labels.var() if len(labels) else math.nan
+            found["error"] = math.sqrt(square)
+            found["explained"] = 1 - _ratio(square, spread)
     return tasks
+
+
+def _ratio(number, other):
+    """A ratio, NaN if the other number is zero."""
+    return float(number / other) if other else math.nan
 
 
 def serve(model, test, out):
@@ -236,6 +267,7 @@ def describe(report):
     for name, task in report["tasks"].items():
         if "auc" in task:
             text = f"AUC {task['auc']:.4f}, calibration {task['calibration']:.2f}"
+            text += f", {task['positives']} of {task['labels']} labels are 1"
         else:
             text = f"error {task['error']:.4g}, R2 {task['explained']:.3f}"
         weights = report.get("gates", {}).get(name, [])

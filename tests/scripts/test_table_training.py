@@ -6,8 +6,12 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
+import table_training
 import train
-from table_training import read_table, split_rows
+from helpers import numpy
+from table_training import read_table, split_rows, train_table
+
+from experiments import TrainingRun
 
 BACKEND = keras.backend.backend()
 QUIET = ["--epochs", "2", "--units", "4", "--quiet", "--num-nonzeros", "2"]
@@ -130,7 +134,8 @@ def test_labels_and_numbers_are_read(tmp_path):
     path = tmp_path / "adult.csv"
     frame = adult()
     frame.to_csv(path, index=False)
-    found = read_table(path, ["income", "married"])
+    found, tasks = read_table(path, ["income", "married", "income"])
+    assert [task.name for task in tasks] == ["income", "married"]
     assert list(found) == ["age", "education-num", "work class", "income", "married"]
     wanted = (frame["income"] == ">50K").to_numpy("float32")
     np.testing.assert_array_equal(found["income"], wanted)
@@ -163,13 +168,158 @@ def test_what_cannot_be_trained_ends_with_a_message(tmp_path, capsys, arguments,
     assert text in capsys.readouterr().err
 
 
-def test_other_columns_and_files_are_refused(tmp_path):
-    path = tmp_path / "dates.parquet"
-    frame = adult()[["married"]]
-    frame["day"] = pd.to_datetime("2020-01-01")
-    pytest.importorskip("pyarrow")
-    frame.to_parquet(path)
-    with pytest.raises(ValueError, match="column 'day' must have numbers, or strings"):
-        read_table(path, ["married"])
-    with pytest.raises(ValueError, match=r"a \.csv or a \.parquet file"):
-        read_table(tmp_path / "table.xls", ["married"])
+def noise(size=150):
+    """Two targets that are noise: a model gets worse with each epoch."""
+    draws = np.random.default_rng(0).normal(size=(size, 12))
+    return pd.DataFrame(draws.round(4), columns=list("pqrsabcdefuv"))
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """A function that trains on a table, and returns report, model and folder."""
+    monkeypatch.setattr(table_training, "serve", lambda *_: {})
+
+    def start(frame, out="run", **settings):
+        path = tmp_path / "table.csv"
+        frame.to_csv(path, index=False)
+        defaults = {"units": (8,), "num_experts": 4, "epochs": 3, "batch_size": 64}
+        run = TrainingRun(**defaults | settings)
+        train_table(run, path, ["u", "v"], tmp_path / out, True, False)
+        text = (tmp_path / out / "report.json").read_text()
+        report = json.loads(text, parse_constant=pytest.fail)
+        model = keras.saving.load_model(tmp_path / out / "model.keras")
+        return report, model, tmp_path / out
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({"architecture": "shared_bottom"}, 0),
+        ({"gate": "softmax"}, 0),
+        ({"gate": "dselect_k", "num_nonzeros": 2}, 4),
+        ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.0}, 0),
+    ],
+)
+def test_epochs_before_a_decision_are_left_out_only_if_there_is_one(
+    trained, monkeypatch, settings, first
+):
+    stops, kind = [], keras.callbacks.EarlyStopping
+
+    def stop(*arguments, **options):
+        stops.append(kind(*arguments, **options))
+        return stops[-1]
+
+    monkeypatch.setattr(keras.callbacks, "EarlyStopping", stop)
+    trained(noise(), epochs=8, **settings)
+    assert stops[0].start_from_epoch == first
+
+
+@pytest.mark.parametrize("architecture", ["mmoe", "omoe", "ple"])
+def test_the_report_shows_the_gates_of_the_model_that_is_kept(trained, architecture):
+    # Its first epoch is the best one, since the targets are noise.
+    settings = {"gate": "softmax", "epochs": 6, "learning_rate": 0.1}
+    report, model, folder = trained(noise(), architecture=architecture, **settings)
+    name = {"ple": "cgc_1"}.get(architecture, "mmoe")
+    kept = numpy(model.get_layer(name).expert_weights())
+    assert list(report["gates"]) == ["u", "v"]
+    for task, found in enumerate(report["gates"].values()):
+        # All tasks of omoe share a gate.
+        np.testing.assert_allclose(found, kept[min(task, len(kept) - 1)], rtol=1e-5)
+    assert (folder / "gates.png").exists()
+
+
+def test_another_run_keeps_no_picture_of_the_one_before(trained):
+    *_, folder = trained(noise(), gate="softmax", epochs=1)
+    (folder / "served").mkdir()
+    trained(noise(), architecture="shared_bottom", epochs=1)
+    assert {path.name for path in folder.iterdir()} == {"report.json", "model.keras"}
+
+
+def test_the_options_of_a_model_survive_the_units_of_its_labels(trained):
+    options = {"label_average": "labels", "task_weighting": "uncertainty"}
+    _, model, _ = trained(noise(), architecture_options=options, epochs=1)
+    assert model.task_losses.label_average == "labels"
+    assert model.get_config()["task_weighting"] == "uncertainty"
+    weights = [*model.task_weights.values()]
+    assert weights != [model.tasks[0].weight, model.tasks[1].weight]  # Trained.
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        # In the rows to train on: nothing, a constant, almost a constant, and gaps
+        # between constants.
+        lambda train: np.where(train, np.nan, 1e6),
+        lambda train: np.where(train, 1.0, 1e6),
+        lambda train: np.where(train, 1 + 0.1 * (np.cumsum(train) == 1), 1e6),
+        lambda train: np.where(train & (np.arange(150) % 2 > 0), np.nan, 1.0 + ~train),
+    ],
+    ids=["empty", "constant", "almost constant", "constant with gaps"],
+)
+def test_a_column_that_says_nothing_does_not_spoil_the_predictions(trained, column):
+    frame = noise()
+    rows = np.isin(np.arange(len(frame)), split_rows(frame, 0)[0].index)
+    report, *_ = trained(frame.assign(w=column(rows)))
+    for task in report["tasks"].values():
+        assert 0.5 < task["error"] < 10  # The labels have a deviation of 1.
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow looks up strings.")
+def test_a_string_that_is_the_same_in_all_rows_is_left_out(trained, capsys):
+    frame = noise().assign(w="a")
+    frame.loc[split_rows(frame, 0)[2].index, "w"] = "b"
+    _, model, _ = trained(frame, epochs=1)
+    assert "w" not in model.input
+    assert "Left out: w, which has one value in the rows to" in capsys.readouterr().out
+
+
+def test_a_report_counts_labels_and_positives_and_has_no_number_where_none_is(trained):
+    frame = noise().assign(u=1.0, v=np.nan)
+    train, validation, test = split_rows(frame, 0)
+    frame.loc[[*train.index[:9], *validation.index[:3], *test.index[:5]], "u"] = 0.0
+    frame.loc[[*train.index, *validation.index], "v"] = noise()["v"]
+    report, *_ = trained(frame, epochs=1)
+    first, second = report["tasks"].values()
+    assert (first["labels"], first["positives"]) == (len(test), len(test) - 5)
+    assert 0 <= first["auc"] <= 1
+    assert second == {"labels": 0, "error": None, "explained": None}
+    frame.loc[test.index, "u"] = 0.0
+    report, *_ = trained(frame, epochs=1)
+    found = report["tasks"]["u"]
+    assert (found["positives"], found["auc"], found["calibration"]) == (0, None, None)
+
+
+def test_a_target_of_one_value_in_the_rows_to_train_on_is_refused(trained):
+    frame = noise()
+    frame.loc[split_rows(frame, 0)[0].index, "v"] = 2.0
+    with pytest.raises(ValueError, match=r"'v' must have two values .*Received: 1 in"):
+        trained(frame)
+
+
+def test_the_kind_of_a_target_is_that_of_all_its_values(trained):
+    frame = noise().assign(u=np.arange(150) % 2)
+    frame.loc[split_rows(frame, 0)[2].index, "u"] = 7.0
+    report, model, _ = trained(frame, epochs=1)
+    assert model.tasks[0].kind == "regression"
+    assert report["tasks"]["u"]["error"] > 5
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "text"),
+    [
+        (1e30, 0, r"target 'v' must have finite numbers up to 1e\+18.*Divide them"),
+        (1.0, 1e9, r"target 'v' has numbers that float32 does not .*Subtract the mean"),
+        (np.where(np.arange(150), 1, np.inf), 0, r"'v' must have finite numbers"),
+    ],
+)
+def test_targets_that_float32_does_not_hold_are_named(trained, scale, shift, text):
+    frame = noise()
+    with pytest.raises(ValueError, match=text):
+        trained(frame.assign(v=np.abs(frame["v"]) * scale + shift))
+
+
+def test_a_table_of_few_rows_is_refused(trained):
+    with pytest.raises(ValueError, match=r"at least 10 rows\. Received: 9\."):
+        trained(noise(9))

@@ -1,0 +1,134 @@
+"""Tables are read as people have them, or an error names the column."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+from user_table import read_columns
+
+pytestmark = pytest.mark.backend_independent
+TABLE = "size,price,kind,y\n1.5,10,a,0\n2.5,,b,1\n3.5,30,a,0\n"
+
+
+def read(path, text, targets=("y",)):
+    path.write_text(text, encoding="utf-8")
+    return read_columns(path, targets)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("t.csv", lambda text: text),
+        ("t.csv", lambda text: text.replace(",", ", ")),
+        ("t.csv", lambda text: "\ufeff" + text),
+        ("t.csv", lambda text: text.replace(",", ";")),
+        ("t.csv", lambda text: text.replace(",", ";").replace(".", ",")),
+        ("t.csv", lambda text: text.replace(",", "\t")),
+        ("t.csv", lambda text: text.replace("price", '"price; a|b"')),
+        ("t.txt", lambda text: text.replace(",", "|")),
+        ("t.TSV", lambda text: text.replace(",", "\t").replace("kind", "kind, a,b,c")),
+    ],
+)
+def test_separators_are_found_in_the_first_line(tmp_path, name, change):
+    found = read(tmp_path / name, change(TABLE))
+    np.testing.assert_array_equal(found.iloc[:, 0], [1.5, 2.5, 3.5])
+    np.testing.assert_array_equal(found.iloc[:, 1], [10, np.nan, 30])
+    assert found.iloc[:, 2].tolist() == ["a", "b", "a"]
+    assert found.columns[0] == "size"
+    assert found.dtypes.iloc[0] == found.dtypes.iloc[1] == "float32"
+
+
+def test_packed_files_are_read(tmp_path):
+    path = tmp_path / "t.v2.csv.gz"
+    path.write_bytes(gzip.compress(TABLE.encode()))
+    assert list(read_columns(path, ["y"])[0]) == ["size", "price", "kind", "y"]
+
+
+def test_a_file_without_names_has_columns_by_number(tmp_path, capsys):
+    text = "39, State-gov, <=50K\n50, Private, >50K\n38, Private, <=50K\n"
+    found = read(tmp_path / "adult.data", text, ["column_2"])
+    assert list(found) == ["column_0", "column_1", "column_2"]
+    assert found["column_2"].tolist() == ["<=50K", ">50K", "<=50K"]
+    assert "no names: the columns are column_0 to column_2" in capsys.readouterr().out
+    # As pandas writes a table without names.
+    assert list(read(tmp_path / "t.csv", "0,1\n5,6\n7,8\n", ["1"])) == ["0", "1"]
+
+
+@pytest.mark.parametrize("kind", [object, "boolean", "category"])
+def test_booleans_with_gaps_are_numbers(tmp_path, kind):
+    frame = pd.DataFrame({"flag": [True, None, False], "y": [True, False, None]})
+    frame = frame.astype(kind)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    pytest.importorskip("pyarrow")
+    frame.to_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        found, _ = read_columns(tmp_path / name, ["y"])
+        np.testing.assert_array_equal(found["flag"], [1.0, np.nan, 0.0])
+        assert found["flag"].dtype == "float32"
+        np.testing.assert_array_equal(found["y"].astype("float32"), [1.0, 0.0, np.nan])
+
+
+@pytest.mark.parametrize(
+    "date",
+    ["2020-01-05", "2020-01-05 10:30:00", "2020/1/5", "05.01.2020", "1/5/20"],
+)
+def test_dates_in_a_text_are_named_with_the_way_out(tmp_path, date):
+    rows = "".join(f"{date},{i}\n" for i in range(20))
+    with pytest.raises(ValueError, match=r"'day' has dates.*days since .* Or remove"):
+        read(tmp_path / "t.csv", f"day,y\n{rows}")
+
+
+@pytest.mark.parametrize("text", ["1.2.3.4", "2020-01", "555-1234", "v1.2.30", "a"])
+def test_other_strings_are_no_dates(tmp_path, text):
+    rows = "".join(f"{text},{i}\n" for i in range(20))
+    assert read(tmp_path / "t.csv", f"day,y\n{rows}")["day"][0] == text
+
+
+def test_dates_and_other_objects_in_parquet_are_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    for value, text in (
+        (pd.Timestamp("2020-01-01"), r"'day' has dates\. Received: '2020-01-01"),
+        ([1, 2], r"'day' must have numbers, or strings alone\. Received: array"),
+    ):
+        path = tmp_path / "t.parquet"
+        pd.DataFrame({"day": [value] * 20, "y": range(20)}).to_parquet(path)
+        with pytest.raises(ValueError, match=text):
+            read_columns(path, ["y"])
+
+
+def test_columns_that_tell_rows_apart_are_left_out(tmp_path, capsys):
+    size = 40
+    frame = pd.DataFrame({"id": [f"u{i}" for i in range(size)], "y": range(size)})
+    frame["user"] = [f"u{i // 2}" for i in range(size)]  # Two rows each.
+    frame["year"] = np.arange(size)
+    frame.to_csv(tmp_path / "t.csv")  # With the numbers of the rows.
+    found, _ = read_columns(tmp_path / "t.csv", ["y"])
+    assert list(found) == ["y", "user", "year"]
+    shown = capsys.readouterr().out
+    assert "Left out: id, which has another value in almost every row." in shown
+    assert "Left out: Unnamed: 0, which has another value in" in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([1e30, 1.0, 2.0], r"column 'x' must have finite .* Received: 1e\+30"),
+        ([1e9, 1e9 + 1, 1e9 + 2], r"column 'x' has numbers that float32 does not"),
+    ],
+)
+def test_numbers_that_float32_does_not_hold_are_named(tmp_path, values, text):
+    rows = "".join(f"{value!r},{i}\n" for i, value in enumerate(values))
+    with pytest.raises(ValueError, match=text):
+        read(tmp_path / "t.csv", f"x,y\n{rows}")
+
+
+def test_lines_with_more_cells_than_names_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"more cells than its first line, of 2\."):
+        read(tmp_path / "t.csv", "x,y\n1,2,3\n4,5,6\n")
+
+
+def test_other_files_are_refused(tmp_path):
+    for name in ("table.xls", "table.gz", "table"):
+        with pytest.raises(ValueError, match=r"a \.csv, a \.tsv or a \.parquet file"):
+            read_columns(tmp_path / name, ["y"])
