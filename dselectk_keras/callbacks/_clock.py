@@ -68,7 +68,7 @@ class Clock:
         return math.ceil(self.start / self.epochs / part - 1e-9) - 1
 
     def batches_at(self, time: float) -> list[int]:
-        """List the first batch of the present epoch at or after a later time, if any."""
+        """List the first batch at or after a later time of this epoch, if any."""
         epoch = math.floor(self.now)
         if not (self.steps and self.now < time < epoch + 1):
             return []

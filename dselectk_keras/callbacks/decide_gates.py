@@ -9,10 +9,18 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers
+from dselectk_keras.callbacks._clock import Clock
 from dselectk_keras.callbacks._observe import warn_if_idle
 from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.selector_gate import SelectorGate, selector_gates
 from dselectk_keras.utils import check_number
+
+# The losses that the printed line may compare, the most telling first.
+LOSSES = "val_task_loss", "val_loss", "task_loss", "loss"
+NO_LENGTH = (
+    "`DecideGates` needs the length of the training, and the data have no length. Pass "
+    "`steps_per_epoch` to `fit`."
+)
 
 
 class DecideGates(keras.callbacks.Callback):
@@ -50,7 +58,8 @@ class DecideGates(keras.callbacks.Callback):
 
     Args:
         by: The part of the training after which all gates have decided, above 0 and at
-            most 1. On small data, where models overfit early, 0.2 is often better.
+            most 1, the last step. On small data, where models overfit early, 0.2 is
+            often better.
 
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
@@ -69,13 +78,12 @@ class DecideGates(keras.callbacks.Callback):
     def __init__(self, by: float = 0.5):
         super().__init__()
         self.by = check_number("by", by, above=0, maximum=1)
+        self._clock = Clock()
         self._decided: Any = None
-        self._loss = math.nan
-        self._line = ""
-        # The part of its weight that each static gate has kept, and the step of each
-        # gate at the beginning of the training.
+        # The losses of the last epoch, and a line to print.
+        self._before, self._line = {}, ""
+        # The part of its weight that each static gate has kept.
         self._kept = {}
-        self._first_steps = {}
 
     def begin_epoch(
         self,
@@ -89,51 +97,59 @@ class DecideGates(keras.callbacks.Callback):
 
         Args:
             model: A built model.
-            epoch: The index of the epoch.
+            epoch: The index of the epoch; `epochs` is the end of the training, where
+                static gates decide with `by=1`.
             epochs: The number of epochs of the training.
-            steps_per_epoch: The number of training steps per epoch. Static gates that
+            steps_per_epoch: The number of training steps per epoch. Gates that begin to
                 decide after one epoch or more do without it: 0 or `None`.
             batch: The index of the batch.
         """
+        clock = self._clock
+        clock.set(epoch, epochs, steps_per_epoch, batch, model)
         optimizer = getattr(model, "optimizer", None)
         middle, end = self.by * epochs / 2, self.by * epochs
-        now = epoch + batch / steps_per_epoch if batch and steps_per_epoch else epoch
         for gate in selector_gates(model):
             if gate.has_decided:
                 continue
             if not gate.built:
                 # On TensorFlow, only the first step builds a subclassed model.
-                if now >= math.floor(middle):
+                if clock.now >= math.floor(middle):
                     raise ValueError(
                         f"The gate {gate.name!r} is not built, and may begin to decide "
                         f"in this epoch. Received: epoch {epoch + 1} of {epochs}. Call "
                         "the model on a batch before `fit`."
                     )
             elif not gate.per_example:
-                if end >= 1:
-                    is_due = epoch >= math.floor(end)
-                else:
-                    is_due = epoch or batch >= self._cut_batch(epochs, steps_per_epoch)
-                if is_due:
+                if clock.now >= self._due() - 1e-9:
                     self._kept[id(gate)] = gate.decide(optimizer)
-            elif now < math.floor(middle):
+            elif clock.now < math.floor(middle):
                 # A training without this callback would follow an earlier plan.
                 gate.decide_between(0, 0)
-            else:
-                calls = self._calls(gate, epoch, now * (steps_per_epoch or 0))
-                steps = (steps_per_epoch or 0) * calls
-                _narrow(gate, (middle - now) * steps, (end - now) * steps)
+            elif clock.now < epochs:
+                self._narrow(gate, middle - clock.now, end - clock.now)
 
-    def _cut_batch(self, epochs, steps):
-        """Compute the batch at which static gates decide in the first epoch."""
-        return min(math.ceil(self.by * epochs * steps), int(steps) - 1)
+    def _due(self):
+        """Compute after how many epochs static gates decide."""
+        epochs, steps = self._clock.epochs, self._clock.steps
+        end = self.by * epochs
+        if end < 1 and not steps:
+            raise ValueError(NO_LENGTH)
+        due = math.floor(end) if end >= 1 else end
+        # Before the last step at the latest, so that one is trained after the decision.
+        return min(due, epochs - 1 / steps) if steps else due
 
-    def _calls(self, gate, epoch, steps):
-        """Count the calls of a gate in each of the steps of the training so far."""
+    def _narrow(self, gate, wait, left):
+        """Let a gate narrow after some epochs, until none are left."""
+        clock, steps = self._clock, self._clock.steps_of(gate)
+        if not steps:
+            raise ValueError(NO_LENGTH)
         step = int(ops.convert_to_numpy(gate.step))
-        # A training that goes on with a later epoch has counted its earlier steps.
-        first = self._first_steps.setdefault(id(gate), 0 if epoch else step)
-        return max(1, int((step - first) / steps)) if steps else 1
+        old_begin, old_end = map(int, ops.convert_to_numpy(gate.deciding))
+        if clock.now == clock.start > 0 and old_begin <= step < old_end:
+            return  # A training that is resumed goes on with its plan.
+        begin = step + max(0, math.floor(wait * steps + 1e-6))
+        begin = min(begin, old_begin) if old_end else begin
+        gate.decide_between(begin, step + max(1, math.floor(left * steps + 1e-6)))
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Check that there are gates that can decide."""
@@ -144,43 +160,41 @@ class DecideGates(keras.callbacks.Callback):
                 "`DSelectKGate` or `SoftmaxSelectorGate`, or remove `DecideGates`. A "
                 "`TopKGate` is always sparse."
             )
-        self._decided, self._loss, self._line = None, math.nan, ""
-        self._first_steps = {}
+        self._decided, self._before, self._line = None, {}, ""
+        self._clock.restart()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Set up the gates, or let them decide, if it is time."""
         self._print()
         self._epoch, model = epoch, self.model
-        epochs, steps = self.params["epochs"], self.params["steps"]
-        gates = selector_gates(model)
         if self._decided is None:  # Those of an earlier training.
-            self._decided = [gate for gate in gates if gate.has_decided]
-        waiting = [gate for gate in gates if gate.built and not gate.has_decided]
-        per_example = any(gate.per_example for gate in waiting)
-        if not steps and waiting and (per_example or self.by * epochs < 1):
-            raise ValueError(
-                "`DecideGates` needs the length of the training, and the data have no "
-                "length. Pass `steps_per_epoch` to `fit`."
-            )
-        self.begin_epoch(model, epoch, epochs, steps)
+            self._decided = [g for g in selector_gates(model) if g.has_decided]
+        self._begin(model)
+        waiting = [g for g in selector_gates(model) if g.built and not g.has_decided]
         self._batches = []
-        if epoch == 0 and self.by * epochs < 2:
-            # After a step, it is known how often it calls each gate.
-            self._batches = [1]
-            if self.by * epochs < 1:
-                self._batches.append(self._cut_batch(epochs, steps))
+        if any(gate.per_example for gate in waiting) and self._clock.start == epoch:
+            # After a step of this process, it is known how often it calls each gate.
+            self._batches.append(1)
+        if not all(gate.per_example for gate in waiting):
+            self._batches += self._clock.batches_at(self._due())
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Do what is due within an epoch."""
-        if self._batches and batch >= self._batches[0]:
-            self._batches.pop(0)
-            params = self.params
-            sizes = params["epochs"], params["steps"], batch
-            self.begin_epoch(self.model, self._epoch, *sizes)
+        if batch and any(each <= batch for each in self._batches):
+            self._batches = [each for each in self._batches if each > batch]
+            self._begin(self.model, batch)
+
+    def _begin(self, model, batch=0):
+        params = self.params
+        self.begin_epoch(model, self._epoch, params["epochs"], params["steps"], batch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Add `kept_mass` to the logs, and print the decision in its epoch."""
         logs = {} if logs is None else logs
+        if epoch + 1 == self.params["epochs"]:
+            # What no batch has reached, as between epochs only.
+            self._epoch = epoch + 1
+            self._begin(self.model)
         gates = selector_gates(self.model)
         static = [gate for gate in gates if gate.built and not gate.per_example]
         if static:
@@ -189,16 +203,19 @@ class DecideGates(keras.callbacks.Callback):
                 for g in static
             ]
             logs["kept_mass"] = float(np.concatenate(masses, axis=None).mean())
-        names = ("val_task_loss", "val_loss", "task_loss", "loss")
-        name = next((name for name in names if name in logs), "loss")
-        before, self._loss = self._loss, float(logs.get(name, math.nan))
+        # The first that both epochs have: `validation_freq` leaves epochs out.
+        names = [name for name in LOSSES if name in logs]
+        both = [name for name in names if name in self._before]
+        name, *_ = *both, *names, "loss"
+        before = f"{self._before[name]:.4g} in the epoch before, and " if both else ""
+        self._before = {name: logs[name] for name in names}
         new = [g for g in gates if g.has_decided and g not in self._decided]
         self._decided += new
         if new:
             text = "; ".join(_describe(g, self._kept.get(id(g))) for g in new)
             self._line = (
                 f"The gates decided in epoch {epoch + 1}: {text}. `{name}` was "
-                f"{before:.4g} in the epoch before, and {self._loss:.4g} in this one."
+                f"{before}{logs.get(name, math.nan):.4g} in this one."
             )
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -220,16 +237,6 @@ class DecideGates(keras.callbacks.Callback):
         if self._line and (self.params or {}).get("verbose"):
             print(self._line)  # noqa: T201
         self._line = ""
-
-
-def _narrow(gate, wait, left):
-    """Let a gate narrow after some steps, or go on with it, until no steps are left."""
-    step = int(ops.convert_to_numpy(gate.step))
-    begin = step + max(0, math.floor(wait))
-    # A gate that narrows already, in a training that is resumed or not, goes on.
-    old_begin, old_end = ops.convert_to_numpy(gate.deciding)
-    begin = min(begin, int(old_begin)) if old_end else begin
-    gate.decide_between(begin, step + max(1, math.floor(left)))
 
 
 def _describe(gate, kept, most=4):

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from functools import partial
 
 import keras
 import numpy as np
@@ -277,6 +278,73 @@ def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
     assert decided.index(True) == len(decided) // 2 - 1
 
 
+def widths_of(gate):
+    """A callback, and the list of the widths of a gate after each epoch."""
+    return after_epochs(lambda: round(float(gate.width(gate.step)[0]), 3))
+
+
+@pytest.mark.parametrize("epochs_before", [0, 7])
+def test_a_later_fit_narrows_when_a_first_one_does(epochs_before):
+    model = compiled(dk.DSelectKGate(2), per_example=True)
+    fit(model, [], epochs=epochs_before, shuffle=False)
+    watch, widths = widths_of(gate_of(model))
+    # Two steps per epoch. It narrows in epochs 4 to 7, first to 0.01 ** (1 / 4).
+    fit(model, [DecideGates(0.8), watch], epochs=10, shuffle=False)
+    assert widths == [1, 1, 1, 1, 0.316, 0.1, 0.032, 0.01, 0.01, 0.01]
+    start = 2 * epochs_before
+    assert_equal(gate_of(model).deciding, [start + 8, start + 16])
+
+
+@pytest.mark.backend_independent
+def test_a_later_fit_that_is_resumed_narrows_in_time():
+    model = compiled(dk.DSelectKGate(2), per_example=True)
+    fit(model, [], epochs=20)
+    with pytest.warns(UserWarning, match="before the gates decided"):
+        fit(model, [DecideGates(0.8), StopAfter(4)], epochs=10)
+    # Of ten epochs, four are left to decide in, at the beginning of the fifth three.
+    watch, widths = widths_of(gate_of(model))
+    fit(model, [DecideGates(0.8), watch], epochs=10, initial_epoch=5)
+    assert widths == [0.1, 0.032, 0.01, 0.01, 0.01]
+
+
+class StopAfter(keras.callbacks.Callback):
+    """Stops the training after an epoch."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = epoch >= self.epoch
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize(
+    ("epochs", "executed"), [(1, 1), (3, 1), (2, 2)], ids=["one", "three", "at once"]
+)
+def test_by_one_decides_at_the_end(per_example, epochs, executed):
+    model = compiled(dk.DSelectKGate(2), per_example=per_example)
+    if keras.backend.backend() != "torch":  # Its Keras takes one step at a time.
+        model.compile("adam", steps_per_execution=executed)
+    log = fit(model, [DecideGates(by=1.0)], epochs=epochs).history
+    assert gate_of(model).has_decided
+    if not per_example:
+        assert log["kept_mass"][-1] == 1
+        assert all(mass < 1 for mass in log["kept_mass"][:-1])
+
+
+@pytest.mark.backend_independent
+def test_per_example_gates_need_no_length_if_an_epoch_passes_before():
+    model, decide = compiled(dk.DSelectKGate(2), per_example=True), DecideGates(0.5)
+    gate, plans = gate_of(model), []
+    for epoch in range(4):
+        gate.step.assign(5 + 3 * epoch)  # It was trained before.
+        decide.begin_epoch(model, epoch, 6, None)
+        plans.append(to_numpy(gate.deciding).tolist())
+    # Three steps per epoch. It narrows in the middle of the second to the third epoch.
+    assert plans == [[0, 0], [9, 14], [9, 14], [9, 14]]
+
+
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("batch_size", [4, 8, 64])
 def test_a_static_gate_decides_within_a_single_epoch(batch_size):
@@ -381,13 +449,6 @@ def test_a_gate_with_nan_stays_as_it_is(make):
     assert_equal(gate.get_weights(), [z, *others])
 
 
-def losses(loss):
-    """A callback that sets the loss of each epoch."""
-    return keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: logs.update(val_task_loss=loss[epoch])
-    )
-
-
 def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
     model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
     gate = gate_of(model)
@@ -413,6 +474,22 @@ def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
     fit(model, callbacks, verbose=2)
     assert "The gates decided" not in capsys.readouterr().out
     assert len(recorder.history.events["mmoe"]) == 1
+
+
+def test_a_loss_is_compared_with_that_of_the_same_data(capsys):
+    x, y = data()
+    for by, epoch in ((0.25, 1), (0.75, 3)):
+        model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
+        held_out = {"validation_data": (x, 10 * y), "validation_freq": 2}
+        log = fit(model, [DecideGates(by)], verbose=2, **held_out).history["task_loss"]
+        before, after = (f"{log[i]:.4g}" for i in (epoch - 1, epoch))
+        assert (
+            f"`task_loss` was {before} in the epoch before, and {after} in this one."
+        ) in capsys.readouterr().out
+    model = compiled(dk.DSelectKGate(2))
+    log = fit(model, [DecideGates()], epochs=1, verbose=2).history
+    line = f"`task_loss` was {log['task_loss'][0]:.4g} in this one."
+    assert line in capsys.readouterr().out
 
 
 def test_the_decision_of_per_example_gates_is_told_too(capsys):
@@ -452,10 +529,16 @@ def decide_unbuilt():
         callback.begin_epoch(model, epoch, epochs=8, steps_per_epoch=2)
 
 
+def begin_without_a_length(per_example):
+    model = compiled(dk.DSelectKGate(2), per_example=bool(per_example))
+    DecideGates().begin_epoch(model, 0, 1, None)
+
+
 test_what_cannot_decide_is_refused = refusals(
     (DecideGates, "above 0 and at most 1", 0, 1.1, -1, "a", None),
     # Data without a length need the number of steps.
     (fit_endless, "`steps_per_epoch`"),
+    *((partial(begin_without_a_length, each), "`steps_per_epoch`") for each in (0, 1)),
     # Where a gate may begin to decide, and no earlier.
     (decide_unbuilt, r"is not built.* Received: epoch 3 of 8"),
     (lambda: fit(compiled(dk.TopKGate(2)), [DecideGates()]), "no gates with selectors"),
