@@ -15,6 +15,7 @@ from dselectk_keras._keras import (
 )
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.initializers import copy_layer
+from dselectk_keras.ops.mix import mix_parameters
 from dselectk_keras.ops.unstack import unstack
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -208,7 +209,7 @@ class Experts(ExpertBank):
     def _merge_and_apply(self, stacked, weights, inputs, per_example):
         """Apply one merged expert, or one for each example."""
         expert, weights = self.experts[0], ops.cast(weights, self.variable_dtype)
-        merged = [ops.tensordot(weights, each, axes=1) for each in stacked]
+        merged = [mix_parameters(weights, each) for each in stacked]
 
         def apply(parameters, x):
             values = [*zip(expert.weights, parameters, strict=True)]
@@ -241,8 +242,8 @@ class Experts(ExpertBank):
 
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
         """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
-        settings = {"shared_input": self.shared_input, "dtype": self.dtype_policy}
-        copy = Experts(self.experts[0], num_experts, **{**settings, **changes})
+        changes = {"template": self.experts[0], **changes}
+        copy: Any = super().resized(num_experts, **changes)
         if not self.trainable:
             # Copies of frozen layers are frozen. On TensorFlow, a layer ignores a new
             # value that equals its own, and does not pass it on.

@@ -108,6 +108,16 @@ def test_every_expert_gets_other_values_and_a_gradient():
     assert all(np.abs(gradient).max() > 0 for gradient in gradients)
 
 
+def test_a_resized_bank_keeps_every_setting_of_its_config():
+    l2 = keras.regularizers.L2(0.5)
+    bank = Experts(layers.Dense(4), 2, False, activity_regularizer=l2, dtype="float16")
+    found, wanted = bank.resized(3).get_config(), bank.get_config()
+    names = set(wanted) - {"name", "template", "num_experts"}
+    assert {name: found[name] for name in names} == {
+        name: wanted[name] for name in names
+    }
+
+
 def test_a_resized_bank_keeps_its_settings_and_is_not_frozen():
     bank = Experts(sequential(), 2, shared_input=False)
     assert not bank.resized(4).shared_input

@@ -23,6 +23,20 @@ def cgc(gate=SoftmaxGate, tasks=2, num_task_experts=2, shared=False, **settings)
     return CGC(bank, gate(), tasks, num_task_experts, **settings)
 
 
+def test_the_experts_of_tasks_are_penalized_as_the_shared_ones():
+    l2 = keras.regularizers.L2(1.0)
+    for bank in (
+        DenseExperts(2, [4], activity_regularizer=l2),
+        Experts(layers.Dense(4), 2, activity_regularizer=l2),
+    ):
+        layer = CGC(bank, SoftmaxGate(), 2)
+        layer(X, training=True)
+        parts = layer.experts, layer.task_experts
+        wanted = [(numpy(part(X)) ** 2).sum() / len(X) for part in parts]
+        layer(X, training=True)
+        assert_close(layer.losses, wanted, rtol=1e-5)
+
+
 def filled(layer, inputs):
     """The layer with gates that are far from uniform."""
     layer(inputs)
