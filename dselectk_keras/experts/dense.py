@@ -8,6 +8,7 @@ from keras import ops
 
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
+from dselectk_keras.ops.mix import matmul, mix_parameters
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Activation,
@@ -204,7 +205,7 @@ class DenseExperts(ExpertBank):
         x = ops.reshape(inputs, (self.num_experts, -1, inputs.shape[-1]))
         for layer in range(len(self.units)):
             kernel, bias = self._kernel_and_bias(layer)
-            x = self._activate(layer, ops.matmul(x, kernel) + ops.expand_dims(bias, 1))
+            x = self._activate(layer, matmul(x, kernel) + ops.expand_dims(bias, 1))
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
     def _kernel_and_bias(self, layer):
@@ -246,9 +247,7 @@ class DenseExperts(ExpertBank):
         for layer in range(len(self.units)):
             share = self._cast(weights[layer])
             kernel, bias = self._kernel_and_bias(layer)
-            # On torch, Keras computes a product of float64 in float32.
-            kernel = self._cast(ops.tensordot(share, kernel, axes=1))
-            bias = ops.matmul(share, bias)
+            kernel, bias = (mix_parameters(share, each) for each in (kernel, bias))
             axes = [*([] if per_example else [1]), *ops.shape(bias)[:-1]]
             bias = ops.reshape(bias, (*axes, *[1] * len(middle), bias.shape[-1]))
             x = ops.einsum(f"{rows}{middle}d,{lead}dh->{out}{middle}h", x, kernel)
@@ -281,12 +280,12 @@ def _multiply_shared(x, kernel):
         # A batched product copies neither the kernel nor its outputs: on torch, the
         # axis of the experts may come first in memory.
         flat = x if len(x.shape) == 2 else ops.reshape(x, (-1, d))
-        product = ops.matmul(ops.expand_dims(flat, 0), kernel)
+        product = matmul(ops.expand_dims(flat, 0), kernel)
         if len(x.shape) > 2:
             product = ops.reshape(product, (n, *ops.shape(x)[:-1], h))
         return ops.swapaxes(product, 0, 1)
     flat = ops.reshape(ops.transpose(kernel, (1, 0, 2)), (d, n * h))
-    product = ops.matmul(x, flat)
+    product = matmul(x, flat)
     middle = list(ops.shape(x)[1:-1])
     product = ops.reshape(product, (-1, *middle, n, h))
     return ops.moveaxis(product, -2, 1) if middle else product
@@ -298,7 +297,7 @@ def _multiply_own(x, kernel):
     # Not einsum, which takes up to 1.7 times as long.
     x = ops.moveaxis(x, 1, 0)
     if len(x.shape) == 3:
-        return ops.moveaxis(ops.matmul(x, kernel), 0, 1)
-    product = ops.matmul(ops.reshape(x, (n, -1, d)), kernel)
+        return ops.moveaxis(matmul(x, kernel), 0, 1)
+    product = matmul(ops.reshape(x, (n, -1, d)), kernel)
     product = ops.reshape(product, (n, -1, *list(ops.shape(x)[2:-1]), h))
     return ops.moveaxis(product, 0, 1)

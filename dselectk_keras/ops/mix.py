@@ -63,6 +63,20 @@ def put_side_by_side(experts: Tensor, choices: Tensor) -> Tensor:
     return ops.reshape(placed, (-1, *middle, k * experts.shape[-1]))
 
 
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """Compute a matrix product: on torch, Keras multiplies float64 in float32."""
+    if keras.backend.standardize_dtype(x.dtype) != "float64":
+        return ops.matmul(x, y)
+    return operator.matmul(x, ops.cast(y, "float64"))
+
+
+def mix_parameters(weights: Tensor, parameters: Tensor) -> Tensor:
+    """Compute the weighted sums `(..., *shape)` of parameters `(n, *shape)`."""
+    n, *shape = parameters.shape
+    mixed = matmul(weights, ops.reshape(parameters, (n, math.prod(shape))))
+    return ops.reshape(mixed, (*ops.shape(weights)[:-1], *shape))
+
+
 def _product(experts, weights, per_example):
     """One product of `(b, n, ...)` and `([b,] g, n)` to `(b, g, ...)`."""
     n, *trailing = experts.shape[1:]
@@ -71,9 +85,6 @@ def _product(experts, weights, per_example):
     size = math.prod(trailing) if static else -1
     batch = -1 if static else ops.shape(experts)[0]
     num_gates = weights.shape[-2]
-    # On torch, `ops.matmul` multiplies float64 in float32.
-    is_double = keras.backend.standardize_dtype(experts.dtype) == "float64"
-    matmul = operator.matmul if is_double else ops.matmul
     flat = ops.reshape(experts, (batch, n, size))
     if static and not per_example and size < num_gates:
         # With many gates and few features, (features, n) by (n, gates) is 2 to 13 times

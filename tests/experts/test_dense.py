@@ -13,6 +13,26 @@ from keras import ops
 from dselectk_keras import DenseExperts, MoE, SoftmaxGate, SoftMoE
 
 
+@pytest.mark.parametrize("shared_input", [True, False])
+@pytest.mark.parametrize("shape", [(6, 5), (6, 2, 5)])
+def test_float64_is_not_rounded(shape, shared_input):
+    if keras.backend.backend() == "jax":
+        pytest.skip("JAX has no float64 by default.")
+    settings = {"dtype": "float64", "shared_input": shared_input}
+    bank = DenseExperts(3, [4], None, **settings)
+    axis = [] if shared_input else [3]
+    x = np.random.default_rng(0).normal(size=(shape[0], *axis, *shape[1:]))
+    found = numpy(bank(ops.convert_to_tensor(x, "float64")))
+    kernel = numpy(bank.weights[0])
+    n, middle = "" if shared_input else "n", "m" * (len(shape) - 2)
+    wanted = np.einsum(f"b{n}{middle}d,ndh->bn{middle}h", x, kernel)
+    assert_close(found, wanted, rtol=1e-12)
+    if shared_input:
+        weights = np.array([0.2, 0.3, 0.5])
+        merged = bank.call_merged(x, ops.convert_to_tensor(weights, "float64"))
+        assert_close(merged, np.einsum("n,bn...->b...", weights, wanted), rtol=1e-12)
+
+
 def by_hand(bank, x, activations):
     """Keras' own dense layers with the kernels of the bank, stacked."""
     weights = [numpy(weight) for weight in bank.weights]
